@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Checks style; `bash scripts/lint.sh --fix` also repairs what can be repaired.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
+cd "$ROOT"
+if [[ "${1:-}" == "--fix" ]]; then
+  "$PYTHON" -m ruff check --fix .
+  exec "$PYTHON" -m ruff format .
+fi
+"$PYTHON" -m ruff check .
+exec "$PYTHON" -m ruff format --check .

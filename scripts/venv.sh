@@ -1,0 +1,64 @@
+# Sourced by the other scripts: makes or reuses the checkout's virtual environment and exports
+# PYTHON (its interpreter) and ROOT (the checkout).
+#
+#   PYTHON3            interpreter to build it with          (default: python3)
+#   TERNGRAD_VENV      where it lies                         (default: <checkout>/.venv)
+#   TERNGRAD_REQUIRE   further pip requirements, e.g. "tensorflow==2.18.*"  (default: none)
+
+ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+export ROOT
+
+terngrad_venv() {
+  local python3="${PYTHON3:-python3}"
+  local venv="${TERNGRAD_VENV:-$ROOT/.venv}"
+  local -a require
+  read -r -a require <<<"${TERNGRAD_REQUIRE:-}"
+
+  if ! command -v "$python3" >/dev/null; then
+    echo "venv.sh: no interpreter named '$python3' found; install Python 3.10 to 3.13 or set PYTHON3" >&2
+    return 1
+  fi
+  if ! "$python3" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))'; then
+    echo "venv.sh: Python must be 3.10 to 3.13. Received: $("$python3" --version 2>&1)" \
+      "($(command -v "$python3")); set PYTHON3 to another interpreter" >&2
+    return 1
+  fi
+  if [[ -e "$venv" && ! -f "$venv/pyvenv.cfg" && -n "$(ls -A "$venv")" ]]; then
+    echo "venv.sh: $venv exists and is no virtual environment; move it away or set TERNGRAD_VENV" >&2
+    return 1
+  fi
+
+  # A half-made environment (interrupted, or its interpreter is gone) is made anew.
+  if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+    if ! "$python3" -c 'import ensurepip, venv' 2>/dev/null; then
+      echo "venv.sh: $python3 lacks the venv module; on Debian and Ubuntu: apt-get install python3-venv" >&2
+      return 1
+    fi
+    echo "== making the virtual environment $venv ($("$python3" --version 2>&1))"
+    "$python3" -m venv --clear "$venv" || return 1
+  fi
+
+  local stamp="$venv/.terngrad_installed" key
+  key="$("$venv/bin/python" - "$ROOT" "${TERNGRAD_REQUIRE:-}" <<'PY'
+import hashlib, pathlib, sys
+root, require = sys.argv[1:]
+parts = [sys.version, root, require]
+parts += [(pathlib.Path(root) / name).read_text() for name in ("setup.py", "pyproject.toml")]
+print(hashlib.sha256("\0".join(parts).encode()).hexdigest())
+PY
+  )" || return 1
+  if [[ "$(cat "$stamp" 2>/dev/null)" != "$key" ]]; then
+    echo "== installing terngrad_tf and what it needs into $venv (once; a few minutes)"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+      --editable "$ROOT[dev]" ${require[@]+"${require[@]}"} || {
+      echo "venv.sh: installation into $venv failed; the message above says why" >&2
+      return 1
+    }
+    echo "$key" >"$stamp"
+  else
+    echo "== using the virtual environment $venv"
+  fi
+  export PYTHON="$venv/bin/python"
+}
+
+terngrad_venv || exit 1
