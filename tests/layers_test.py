@@ -1,0 +1,255 @@
+"""The rules of CONTRIBUTING.md on who may import what, checked on every source file."""
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+import unittest
+
+import pytest
+
+from tests import source_tree
+
+# Lower layers first: a module imports its own layer and those before it.
+LAYERS = ("ternary", "distribute", "subspace", "models", "training", "bin")
+PRIVATE_FILE = "terngrad_tf.distribute.private"
+PRIVATE_MODULES = (
+    "tensorflow.python",
+    "tensorflow.core",
+    "tensorflow.__internal__",
+    "keras.src",
+    "keras._tf_keras",
+)
+NOT_IN_TERNARY = ("keras", "absl", "tensorflow.keras", "tensorflow.distribute")
+NOT_IN_SLIM_DATA = ("keras", "tensorflow.keras", "terngrad_tf")
+
+
+def commands():
+    """Returns the modules behind the console commands of setup.py."""
+    text = (source_tree.ROOT / "setup.py").read_text(encoding="utf-8")
+    return set(re.findall(r'"\w+ = ([\w.]+):run"', text))
+
+
+def within(name, package):
+    """Whether the dotted `name` is `package` or lies inside it."""
+    return name == package or name.startswith(package + ".")
+
+
+def layer_of(name):
+    """Returns the rank in LAYERS of a dotted module name, None where it is in no layer."""
+    parts = name.split(".")
+    if parts[0] == "terngrad_tf" and len(parts) > 1 and parts[1] in LAYERS:
+        return LAYERS.index(parts[1])
+    return None
+
+
+def used_names(source, module, is_package, known):
+    """Returns imported modules and, spelled by their full names, the `tf.`-attributes used."""
+    names = source_tree.imported_modules(source, module, is_package, known)
+    for chain in source_tree.attribute_chains(source):
+        head, _, rest = chain.partition(".")
+        if head in ("tf", "tensorflow"):
+            names.add(f"tensorflow.{rest}")
+    return names
+
+
+def violations(module, source, is_package=False, known=()):
+    """Returns one sentence for every import rule that `source`, being `module`, breaks."""
+    names = used_names(source, module, is_package, known)
+    found = []
+
+    def refuse(forbidden, reason):
+        found.extend(f"{module} uses {n}: {reason}" for n in sorted(names) if within(n, forbidden))
+
+    rank = layer_of(module)
+    if rank is not None:
+        for name in sorted(names):
+            if (layer_of(name) or 0) > rank:
+                found.append(f"{module} uses {name}: layers import downwards only")
+        # The front door imports the layers, so that only programs may come in through it.
+        if "terngrad_tf" in names and module.split(".")[1] != "bin":
+            found.append(f"{module} uses terngrad_tf: import the layer that holds the name")
+    if within(module, "slim_data"):
+        for forbidden in NOT_IN_SLIM_DATA:
+            refuse(forbidden, "slim_data stands alone and needs no Keras")
+    elif not (within(module, "terngrad_tf.bin") or within(module, "terngrad_tf.training")):
+        refuse("slim_data", "only bin and training may read data")
+    if within(module, "terngrad_tf.ternary"):
+        for forbidden in NOT_IN_TERNARY:
+            refuse(forbidden, "ternary is pure tensor maths")
+    if module != PRIVATE_FILE:
+        for forbidden in PRIVATE_MODULES:
+            refuse(forbidden, f"private modules belong into {PRIVATE_FILE}")
+        for name in sorted(source_tree.foreign_private_attributes(source)):
+            found.append(f"{module} uses {name}: private names belong into {PRIVATE_FILE}")
+    if not within(module, "terngrad_tf.bin") and module not in commands():
+        for forbidden in ("absl.flags", "absl.app"):
+            refuse(forbidden, "flags end in the programs")
+    return found
+
+
+def export_violations(package, source):
+    """Returns one sentence for each way in which an `__init__.py` does more than re-export."""
+    found = []
+    exported = None
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            exported = node.value
+        elif not (
+            isinstance(node, (ast.Import, ast.ImportFrom))
+            or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+            # Names that are looked up late keep the import of the package light.
+            or (isinstance(node, ast.FunctionDef) and node.name in ("__getattr__", "__dir__"))
+        ):
+            found.append(f"{package}/__init__.py: line {node.lineno} does more than re-export")
+    if exported is None:
+        found.append(f"{package}/__init__.py has no __all__")
+    return found
+
+
+class LayersTest(unittest.TestCase):
+    def test_sources_keep_the_rules(self):
+        modules = source_tree.modules()
+        found = []
+        for name, path in modules.items():
+            source = (source_tree.ROOT / path).read_text(encoding="utf-8")
+            found += violations(name, source, path.name == "__init__.py", modules)
+        self.assertEqual(found, [])
+
+    def test_packages_only_re_export(self):
+        found = []
+        for name, path in source_tree.modules().items():
+            if path.name == "__init__.py":
+                source = (source_tree.ROOT / path).read_text(encoding="utf-8")
+                found += export_violations(name.replace(".", "/"), source)
+        self.assertEqual(found, [])
+
+    def test_every_folder_of_modules_is_a_package(self):
+        names = source_tree.modules()
+        bare = {n.rpartition(".")[0] for n in names if "." in n} - set(names)
+        self.assertEqual(sorted(bare), [])
+
+    def test_exported_names_exist(self):
+        for name, path in source_tree.modules().items():
+            if path.name == "__init__.py":
+                package = importlib.import_module(name)
+                missing = [n for n in package.__all__ if not hasattr(package, n)]
+                self.assertEqual(missing, [], name)
+
+    def test_console_commands_exist(self):
+        modules = source_tree.modules()
+        for name in commands():
+            self.assertIn(name, modules)
+            tree = ast.parse((source_tree.ROOT / modules[name]).read_text(encoding="utf-8"))
+            functions = [n.name for n in tree.body if isinstance(n, ast.FunctionDef)]
+            self.assertIn("run", functions, name)
+
+    def test_slim_data_imports_no_keras(self):
+        names = [n for n in source_tree.modules() if within(n, "slim_data")]
+        program = (
+            f"import importlib, sys; [importlib.import_module(n) for n in {names}]; "
+            "print([m for m in sys.modules if m.split('.')[0] == 'keras'])"
+        )
+        result = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=source_tree.ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(result.stdout.strip(), "[]", result.stderr[-2000:])
+
+
+class RulesTest(unittest.TestCase):
+    """Each rule refuses what it is there to refuse, and nothing else."""
+
+    def assert_refused(self, module, source, part):
+        found = violations(module, source, known=("terngrad_tf.bin.x", "terngrad_tf.models"))
+        self.assertEqual(len(found), 1, found)
+        self.assertIn(part, found[0])
+
+    def test_upward_imports_are_refused(self):
+        for source in (
+            "from terngrad_tf.models import build",
+            "import terngrad_tf.models.lenet",
+            "def f():\n    from ..models import lenet",
+            "from terngrad_tf import models",
+        ):
+            with self.subTest(source):
+                self.assert_refused("terngrad_tf.ternary.codec", source, "downwards")
+
+    def test_downward_and_sideways_imports_pass(self):
+        for module, source in (
+            ("terngrad_tf.bin.x", "from terngrad_tf.ternary import codec\nimport slim_data"),
+            ("terngrad_tf.ternary.codec", "from terngrad_tf.ternary import hashing"),
+            ("terngrad_tf.training.x", "import slim_data.datasets"),
+            ("slim_data.mnist", "import tensorflow as tf\nfrom slim_data import shards"),
+            ("slim_data.download_and_convert_data", "from absl import app, flags"),
+            ("terngrad_tf.distribute.private", "from tensorflow.python.framework import ops"),
+        ):
+            with self.subTest(module):
+                self.assertEqual(violations(module, source), [])
+
+    def test_the_front_door_is_closed_to_layers(self):
+        self.assert_refused("terngrad_tf.models.lenet", "import terngrad_tf", "the layer")
+        self.assertEqual(violations("terngrad_tf.bin.x", "import terngrad_tf"), [])
+
+    def test_slim_data_stands_alone(self):
+        for source in (
+            "import terngrad_tf",
+            "import keras",
+            "from tensorflow import keras",
+            "import tensorflow as tf\nx = tf.keras.layers.Dense",
+        ):
+            with self.subTest(source):
+                self.assertTrue(violations("slim_data.mnist", source))
+
+    def test_only_bin_and_training_read_data(self):
+        for layer in ("models", "distribute", "ternary"):
+            self.assert_refused(f"terngrad_tf.{layer}.x", "import slim_data", "read data")
+        self.assert_refused("terngrad_tf", "from slim_data import mnist", "read data")
+
+    def test_ternary_is_pure(self):
+        for source in (
+            "import keras",
+            "from absl import logging",
+            "import tensorflow as tf\nx = tf.distribute.get_replica_context()",
+        ):
+            with self.subTest(source):
+                self.assertTrue(violations("terngrad_tf.ternary.scale", source))
+
+    def test_private_modules_are_refused_elsewhere(self):
+        for module in ("terngrad_tf.distribute.strategy", "terngrad_tf.training.x", "slim_data.x"):
+            for source in (
+                "from tensorflow.python.framework import ops",
+                "import tensorflow as tf\nx = tf.python.framework",
+            ):
+                with self.subTest((module, source)):
+                    self.assert_refused(module, source, "private")
+        self.assert_refused("terngrad_tf.bin.x", "from keras.src import backend", "private")
+
+    def test_private_attributes_are_refused_elsewhere(self):
+        for source in (
+            "optimizer._reduce(x)",
+            "setattr(model, '_built', True)",
+            "class A:\n    def f(self, other): return other.x._y",
+        ):
+            with self.subTest(source):
+                self.assert_refused("terngrad_tf.training.x", source, "private names")
+                self.assertEqual(violations(PRIVATE_FILE, source), [])
+        own = "class A:\n    def f(self): return self._x + super()._x + A._x + len(self.__dict__)"
+        self.assertEqual(violations("terngrad_tf.training.x", own), [])
+
+    def test_flags_end_in_programs(self):
+        self.assert_refused("terngrad_tf.training.x", "from absl import flags", "flags")
+        self.assert_refused("slim_data.mnist", "from absl import app", "flags")
+
+    def test_packages_that_compute_are_refused(self):
+        self.assertEqual(export_violations("p", '"""Doc."""\nfrom a import b\n__all__ = ["b"]'), [])
+        self.assertEqual(len(export_violations("p", "from a import b")), 1)
+        self.assertEqual(len(export_violations("p", "__all__ = []\nx = 1")), 1)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
