@@ -1,0 +1,133 @@
+"""BUILD files follow the sources: nothing is left out, and dependencies are those imported."""
+
+import ast
+import sys
+import unittest
+
+import pytest
+
+from tests import build_files, source_tree
+
+# Import name -> Bazel name, where they differ.
+PACKAGE_NAMES = {"absl": "absl_py", "sklearn": "scikit_learn", "google": "protobuf"}
+# Used by type stubs or commands only, which no import shows.
+WITHOUT_IMPORT = {"@pypi//tensorboard"}
+
+
+def python_files():
+    """Returns the paths of all Python files, relative to the checkout."""
+    found = []
+    for folder in build_files.folders():
+        found += [f"{folder}/{p.name}" for p in (source_tree.ROOT / folder).glob("*.py")]
+    return found
+
+
+def owners(targets):
+    """Returns {path: label of the target to depend on for it}: a library's before a program's."""
+    owner_of = {}
+    for rule in ("py_test", "py_binary", "py_library"):
+        owner_of.update({src: t.label for t in targets if t.rule == rule for src in t.srcs})
+    return owner_of
+
+
+def needed_dependencies(path, source, owner_of):
+    """Returns the labels that `source` needs, being the file `path`, by what it imports."""
+    path_of = {source_tree.module_name(p): p for p in owner_of}
+    names = source_tree.imported_modules(
+        source, source_tree.module_name(path), path.endswith("/__init__.py"), path_of
+    )
+    needed = set()
+    for name in names:
+        top = name.split(".")[0]
+        if top in build_files.FOLDERS:
+            while name not in path_of and "." in name:
+                name = name.rpartition(".")[0]
+            needed.add(owner_of.get(path_of.get(name), f"no target holds {name}"))
+        elif top not in sys.stdlib_module_names:
+            needed.add(f"@pypi//{PACKAGE_NAMES.get(top, top)}")
+    return needed - {owner_of.get(path)}
+
+
+class BuildFilesTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.targets = build_files.all_targets()
+        self.owner_of = owners(self.targets)
+
+    def test_every_python_file_is_in_a_target(self):
+        self.assertEqual([p for p in sorted(python_files()) if p not in self.owner_of], [])
+
+    def test_every_test_file_is_a_test_target(self):
+        tests = {src for t in self.targets if t.rule == "py_test" for src in t.srcs}
+        files = {p for p in python_files() if p.endswith("_test.py")}
+        self.assertEqual(files, tests)
+
+    def test_every_test_file_runs_under_bazel(self):
+        # A py_test runs the file itself: without a last call nothing would be tested.
+        for path in python_files():
+            if path.endswith("_test.py"):
+                text = (source_tree.ROOT / path).read_text(encoding="utf-8")
+                last = ast.parse(text).body[-1]
+                with self.subTest(path):
+                    self.assertIn("pytest.main([__file__", ast.unparse(last))
+
+    def test_targets_depend_on_what_they_import(self):
+        found = []
+        for target in self.targets:
+            needed = set()
+            for src in target.srcs:
+                if target.rule == "py_binary" and self.owner_of[src] != target.label:
+                    needed.add(self.owner_of[src])
+                elif target.rule.startswith("py_"):
+                    text = (source_tree.ROOT / src).read_text(encoding="utf-8")
+                    needed |= needed_dependencies(src, text, self.owner_of)
+            needed.discard(target.label)
+            found += [f"{target.label} lacks {n}" for n in sorted(needed - set(target.deps))]
+            if target.rule == "py_library":
+                unused = set(target.deps) - needed - WITHOUT_IMPORT
+                found += [f"{target.label} needs no {n}" for n in sorted(unused)]
+        self.assertEqual(found, [])
+
+    def test_workspace_offers_the_packages_used(self):
+        used = {d for t in self.targets for d in t.deps if d.startswith("@pypi//")}
+        workspace = (source_tree.ROOT / "WORKSPACE").read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(workspace)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "offline_stubs":
+                offered = {f"@pypi//{n}" for n in ast.literal_eval(node.keywords[0].value)}
+        self.assertEqual(used, offered)
+
+
+class ReadBuildFileTest(unittest.TestCase):
+    def test_globs_labels_and_comprehensions_are_understood(self):
+        text = """
+load("@rules_python//python:defs.bzl", "py_library", "py_test")
+py_library(name = "b", srcs = glob(["*.py"], exclude = ["*_test.py"]), deps = ["//x", ":y"])
+[py_test(name = f[:-3], srcs = [f], deps = ["@pypi//pytest"]) for f in glob(["*_test.py"])]
+"""
+        library, test = build_files.read_build_file(text, "a/b", ["m.py", "m_test.py"])
+        self.assertEqual((library.label, library.srcs), ("//a/b:b", ("a/b/m.py",)))
+        self.assertEqual(library.deps, ("//x:x", "//a/b:y"))
+        self.assertEqual((test.label, test.srcs), ("//a/b:m_test", ("a/b/m_test.py",)))
+        self.assertEqual(test.deps, ("@pypi//pytest",))
+
+    def test_imports_become_labels(self):
+        owner_of = {
+            "terngrad_tf/a/__init__.py": "//terngrad_tf/a:a",
+            "terngrad_tf/a/m.py": "//terngrad_tf/a:a",
+            "terngrad_tf/b/n.py": "//terngrad_tf/b:b",
+        }
+        for source, needed in (
+            ("import os, sys", set()),
+            ("from absl import flags", {"@pypi//absl_py"}),
+            ("from terngrad_tf.a import f", {"//terngrad_tf/a:a"}),
+            ("def g():\n    from terngrad_tf.a import m", {"//terngrad_tf/a:a"}),
+            ("from terngrad_tf.b import n", set()),
+            ("import terngrad_tf.c", {"no target holds terngrad_tf"}),
+        ):
+            with self.subTest(source):
+                found = needed_dependencies("terngrad_tf/b/n.py", source, owner_of)
+                self.assertEqual(found, needed)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
