@@ -1,11 +1,13 @@
 """BUILD files follow the sources: nothing is left out, and dependencies are those imported."""
 
 import ast
+import re
 import sys
 import unittest
 
 import pytest
 
+from terngrad_tf import version
 from tests import build_files, source_tree
 
 # Import name -> Bazel name, where they differ.
@@ -54,6 +56,11 @@ class BuildFilesTest(unittest.TestCase):
         self.targets = build_files.all_targets()
         self.owner_of = owners(self.targets)
 
+    def test_every_source_exists(self):
+        sources = {src for target in self.targets for src in target.srcs if "/" in src}
+        missing = [s for s in sources if ":" not in s and not (source_tree.ROOT / s).exists()]
+        self.assertEqual(sorted(missing), [])
+
     def test_every_python_file_is_in_a_target(self):
         self.assertEqual([p for p in sorted(python_files()) if p not in self.owner_of], [])
 
@@ -78,7 +85,7 @@ class BuildFilesTest(unittest.TestCase):
             for src in target.srcs:
                 if target.rule == "py_binary" and self.owner_of[src] != target.label:
                     needed.add(self.owner_of[src])
-                elif target.rule.startswith("py_"):
+                elif target.rule.startswith("py_") and (source_tree.ROOT / src).exists():
                     text = (source_tree.ROOT / src).read_text(encoding="utf-8")
                     needed |= needed_dependencies(src, text, self.owner_of)
             needed.discard(target.label)
@@ -95,6 +102,17 @@ class BuildFilesTest(unittest.TestCase):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "offline_stubs":
                 offered = {f"@pypi//{n}" for n in ast.literal_eval(node.keywords[0].value)}
         self.assertEqual(used, offered)
+
+    def test_lock_file_holds_the_packages_used(self):
+        used = {d for t in self.targets for d in t.deps if d.startswith("@pypi//")}
+        lock = (source_tree.ROOT / "requirements_lock.txt").read_text(encoding="utf-8")
+        names = re.findall(r"^([\w.-]+)==", lock, re.MULTILINE)
+        locked = {"@pypi//" + re.sub(r"[-_.]+", "_", name.lower()) for name in names}
+        self.assertEqual(used - locked, set())
+
+    def test_versions_agree(self):
+        module = (source_tree.ROOT / "MODULE.bazel").read_text(encoding="utf-8")
+        self.assertIn(f'version = "{version.__version__}"', module)
 
 
 class ReadBuildFileTest(unittest.TestCase):
