@@ -61,4 +61,12 @@ PY
   export PYTHON="$venv/bin/python"
 }
 
-terngrad_venv || exit 1
+# Two scripts started at once wait for one another, where the system offers locks.
+if command -v flock >/dev/null; then
+  exec 9>>"$ROOT/.venv.lock" || exit 1
+  flock 9
+  terngrad_venv || exit 1
+  exec 9>&-
+else
+  terngrad_venv || exit 1
+fi

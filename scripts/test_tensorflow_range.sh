@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Runs the tests at both ends of the TensorFlow and Keras ranges that setup.py states, each end in
+# its own virtual environment (.venv-tf2.18 and .venv-tf2.21). Arguments go to pytest.
+#   bash scripts/test_tensorflow_range.sh
+#   bash scripts/test_tensorflow_range.sh tests/distribute
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+failed=()
+for pair in "2.18 3.6" "2.21 3.15"; do
+  read -r tensorflow keras <<<"$pair"
+  echo "== TensorFlow $tensorflow with Keras $keras"
+  TERNGRAD_VENV="$PWD/.venv-tf$tensorflow" \
+    TERNGRAD_REQUIRE="tensorflow==$tensorflow.* keras==$keras.*" \
+    bash scripts/test.sh "$@" || failed+=("TensorFlow $tensorflow with Keras $keras")
+done
+if ((${#failed[@]})); then
+  printf 'FAILED: %s\n' "${failed[@]}" >&2
+  exit 1
+fi
+echo "== both ends passed"
