@@ -1,0 +1,214 @@
+"""The cross-device op: gradients travel as ternary codes, everything else as stock TensorFlow."""
+
+import tensorflow as tf
+
+from terngrad_tf import ternary
+from terngrad_tf.distribute import exchange, private, wire as wires
+
+TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
+LOGITS = "logits"
+
+
+class TernaryAllReduce(tf.distribute.CrossDeviceOps):
+    """Sums gradients over workers after rounding each to `{-1, 0, 1}` times a shared scale.
+
+    Every worker k rounds its gradient g_k without bias, codes travel in packed words, and all
+    receive the same sum:
+
+        s   = max_k min(clip_factor * std(g_k), max|g_k|)       one scale a tensor
+        t_k = floor(clip(g_k / s, -1, 1) + u_k)                 u_k uniform in [0, 1)
+        sum_k g_k ~ s * sum_k t_k
+
+    Keras scales each worker's loss by 1/N, so the sum is the mean of the workers' gradients. Only
+    gradients are rounded, recognised where Keras optimizers reduce them. Metrics, losses,
+    synchronized batch-norm, integers and `IndexedSlices` are reduced exactly as by the strategy's
+    own op. If a worker's gradient holds a NaN or Inf, the reduced tensor is NaN.
+
+    The random bits depend on `seed`, the optimizer's `iterations`, the variable's position among
+    the optimizer's variables and the element only, so a run that resumes rounds as if it had not
+    stopped.
+
+    Example:
+    >>> strategy = tf.distribute.MirroredStrategy(cross_device_ops=TernaryAllReduce())
+
+    Args:
+        grad_bits: 1 for ternary gradients, 32 for float gradients, exactly as stock TensorFlow
+            reduces them. Default 1.
+        clip_factor: c of the scale `c * std(g)`; 0 for `max|g|`. Default 2.5.
+        min_size: gradients with fewer elements stay float. Default 1 (none).
+        quantize_logits: whether the gradients of the logits layer are rounded too. The layer is
+            known by its name: a component of the variable's path contains "logits". Default True.
+        rounding: "correlated" (workers share random bits, less variance) or "independent" (as in
+            the paper). Default "correlated".
+        wire: "allgather", "alltoall", "lanes", "both_ways" or "auto"; see
+            `terngrad_tf.distribute.wire`. Default "auto".
+        seed: integer that selects the random bits. Default 0.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Source: Wen et al., TernGrad, NIPS 2017 (arXiv 1705.07878).
+    """
+
+    def __init__(
+        self,
+        *,
+        grad_bits=1,
+        clip_factor=2.5,
+        min_size=1,
+        quantize_logits=True,
+        rounding="correlated",
+        wire="auto",
+        seed=0,
+    ):
+        super().__init__()
+        _check(grad_bits in (1, 32), "grad_bits", "must be 1 (ternary) or 32 (float)", grad_bits)
+        _check(
+            isinstance(clip_factor, int | float) and 0 <= clip_factor < float("inf"),
+            "clip_factor",
+            "must be a finite number, 0 (no clipping) or more",
+            clip_factor,
+        )
+        _check(_is_int(min_size) and min_size >= 1, "min_size", "must be a positive integer", min_size)
+        _check(
+            isinstance(quantize_logits, bool), "quantize_logits", "must be a bool", quantize_logits
+        )
+        _check(
+            rounding in ternary.ROUNDINGS, "rounding", f"must be one of {ternary.ROUNDINGS}", rounding
+        )
+        _check(wire in wires.WIRES, "wire", f"must be one of {wires.WIRES}", wire)
+        _check(
+            _is_int(seed) and -(2**31) <= seed < 2**31, "seed", "must be a 32-bit integer", seed
+        )
+        self.grad_bits = grad_bits
+        self.clip_factor = float(clip_factor)
+        self.min_size = min_size
+        self.quantize_logits = quantize_logits
+        self.rounding = rounding
+        self.wire = wire
+        self.seed = seed
+        self._traffic = None
+        private.install_keras_hooks(TernaryAllReduce)
+
+    @property
+    def traffic(self):
+        """`Traffic` of the gradients last traced; None before the first training step."""
+        return self._traffic
+
+    def reduce_gradients(self, strategy, gradients, paths, indices, step):
+        """Sums the gradients of all replicas. Called in cross-replica context.
+
+        Args:
+            strategy: the strategy whose replicas computed the gradients.
+            gradients: list of T values, each with one gradient a local replica.
+            paths: T variable paths, as in `keras.Variable.path`.
+            indices: T positions among the optimizer's variables; they select the random bits.
+            step: value with one scalar integer tensor a local replica, the optimizer's step.
+
+        Returns:
+            List of T values with the sum on each local device, in the gradients' dtypes.
+
+        Raises:
+            ValueError: the step is compiled with XLA, or `quantize_logits=False` finds no logits.
+        """
+        if private.in_xla_context():
+            raise ValueError(
+                "`jit_compile=True` must not be combined with TernaryAllReduce: TensorFlow would"
+                " drop the op from a compiled step. Compile the model with `jit_compile=False`."
+            )
+        group = exchange.Group(strategy)
+        ternary_positions = self._ternary_positions(gradients, paths)
+        exact_positions = sorted(set(range(len(gradients))) - set(ternary_positions))
+        results = [None] * len(gradients)
+        traffic = wires.float32_traffic(
+            sum(_num_elements(gradients[i]) for i in exact_positions), group.num_members
+        )
+        if exact_positions:
+            exact = [gradients[i] for i in exact_positions]
+            reduced = strategy.extended.batch_reduce_to(
+                tf.distribute.ReduceOp.SUM, [(g, g) for g in exact]
+            )
+            for position, value in zip(exact_positions, reduced, strict=True):
+                results[position] = value
+        for bucket in exchange.buckets([_num_elements(gradients[i]) for i in ternary_positions]):
+            positions = [ternary_positions[i] for i in bucket]
+            reduced, bucket_traffic = exchange.reduce_bucket(
+                group,
+                [private.local_tensors(gradients[i]) for i in positions],
+                [indices[i] for i in positions],
+                private.local_tensors(step),
+                self,
+            )
+            traffic += bucket_traffic
+            for position, value in zip(positions, reduced, strict=True):
+                results[position] = value
+        self._traffic = traffic
+        return results
+
+    def _ternary_positions(self, gradients, paths):
+        if self.grad_bits == 32:
+            return []
+        logits = [_is_logits(path) for path in paths]
+        if not self.quantize_logits and not any(logits):
+            raise ValueError(
+                "`quantize_logits=False` needs a layer whose name contains 'logits'. Received"
+                f" variables: {', '.join(paths)}"
+            )
+        return [
+            position
+            for position, gradient in enumerate(gradients)
+            if _is_dense(gradient)
+            and private.local_tensors(gradient)[0].dtype in TERNARY_DTYPES
+            and private.local_tensors(gradient)[0].shape.is_fully_defined()
+            and max(_num_elements(gradient), 1) >= self.min_size
+            and (self.quantize_logits or not logits[position])
+        ]
+
+    # What is no gradient: as the strategy's own op does it.
+
+    def reduce_implementation(self, reduce_op, per_replica_value, destinations, options):
+        return self._exact.reduce_implementation(
+            reduce_op, per_replica_value, destinations, options
+        )
+
+    def batch_reduce_implementation(self, reduce_op, value_destination_pairs, options):
+        return self._exact.batch_reduce_implementation(reduce_op, value_destination_pairs, options)
+
+    def broadcast_implementation(self, tensor, destinations):
+        return self._exact.broadcast_implementation(tensor, destinations)
+
+    def _gather_implementation(self, per_replica_value, destinations, axis, options):
+        return self._exact._gather_implementation(per_replica_value, destinations, axis, options)
+
+    def _all_reduce(self, reduce_op, value, replica_id, options):
+        return self._exact._all_reduce(reduce_op, value, replica_id, options)
+
+    @property
+    def _exact(self):
+        return private.exact_cross_device_ops(tf.distribute.get_strategy())
+
+
+def _check(condition, name, rule, value):
+    if not condition:
+        raise ValueError(f"`{name}` {rule}. Received: {name}={value!r}")
+
+
+def _is_int(value):
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_logits(path):
+    return any(LOGITS in component for component in path.split("/"))
+
+
+def _is_dense(value):
+    return not isinstance(private.local_tensors(value)[0], tf.IndexedSlices)
+
+
+def _num_elements(value):
+    tensor = private.local_tensors(value)[0]
+    shape = tensor.dense_shape if isinstance(tensor, tf.IndexedSlices) else tensor.shape
+    if isinstance(shape, tf.Tensor):
+        shape = tf.get_static_value(shape)
+        return int(shape.prod()) if shape is not None else 0
+    return shape.num_elements() or 0

@@ -1,0 +1,474 @@
+"""Every use of TensorFlow's and Keras' private modules, each with the reason.
+
+Nothing else in the package may import `tensorflow.python.*` or `keras.src.*` (a test enforces it).
+`tests/distribute/private_test.py` pins each name used here, so that a release that moves one fails
+there, with its name, and not inside a training step.
+
+What is needed, and why no public way exists:
+
+* Strategies for local and clustered devices: `tf.distribute` has no public base class to build on.
+* Collectives beyond all-reduce sum (max, all-gather of equal shapes, all-to-all) have no public op.
+* Keras optimizers reduce gradients in a private method; it is the only place where gradients can be
+  told from metrics, losses and batch-norm moments, which use the same `all_reduce`.
+* Three gaps of Keras 3 under `tf.distribute`: see `install_keras_hooks`.
+"""
+
+import contextlib
+import threading
+import weakref
+
+import keras
+import tensorflow as tf
+from keras.src.backend.tensorflow import core as keras_core
+from keras.src.backend.tensorflow import optimizer as keras_tf_optimizer
+from keras.src.backend.tensorflow import trainer as keras_tf_trainer
+from keras.src.optimizers import base_optimizer as keras_base_optimizer
+from tensorflow.python.distribute import (
+    collective_all_reduce_strategy,
+    collective_util,
+    cross_device_ops,
+    cross_device_utils,
+    distribute_lib,
+    distribute_utils,
+    mirrored_run,
+    mirrored_strategy,
+    values,
+)
+from tensorflow.python.eager import context
+from tensorflow.python.eager.polymorphic_function import polymorphic_function
+from tensorflow.python.framework import ops
+from tensorflow.python.ops import collective_ops, control_flow_util
+
+# --------------------------------------------------------------------------------------------------
+# Devices and contexts
+# --------------------------------------------------------------------------------------------------
+
+
+def devices_are_initialized():
+    """Whether TensorFlow has fixed its devices (after which none can be added)."""
+    # The public API only tells by raising from a call that would change the configuration.
+    return context.context()._initialized
+
+
+def in_xla_context():
+    """Whether the graph being traced is compiled by XLA (`jit_compile=True`)."""
+    return control_flow_util.GraphOrParentsInXlaContext(ops.get_default_graph())
+
+
+def mirrored(tensors):
+    """Groups one tensor a local device into a value that `select_replica` takes apart again."""
+    return distribute_utils.regroup(tuple(tensors), wrap_class=values.Mirrored)
+
+
+def local_tensors(value):
+    """The component of each local replica, in replica order."""
+    return value.values if isinstance(value, values.DistributedValues) else (value,)
+
+
+def exact_cross_device_ops(strategy):
+    """What `strategy` reduces everything but gradients with."""
+    if isinstance(strategy.extended, _EqualReplicas):
+        return strategy.extended._cross_device_ops
+    return strategy.extended._collective_ops
+
+
+def gradient_ops(strategy, op_class):
+    """The `op_class` instance that `strategy` reduces gradients with, or None."""
+    extended = strategy.extended
+    if isinstance(extended, _EqualReplicas):
+        return extended.gradient_ops
+    op = getattr(extended, "_cross_device_ops", None)
+    return op if isinstance(op, op_class) else None
+
+
+# --------------------------------------------------------------------------------------------------
+# Collectives between hosts
+# --------------------------------------------------------------------------------------------------
+
+
+class HostGroup:
+    """Collectives with one member a host: the first local device of each.
+
+    All tensors must have the same static shape and dtype on every host.
+    """
+
+    def __init__(self, extended):
+        self.size = extended._num_workers
+        self.rank = extended._id_in_cluster
+        self.device = extended.worker_devices[0]
+        keys = extended._collective_keys
+        self._group_key = keys.get_group_key([self.device])
+        self._options = extended._communication_options
+        self._launcher = _with_static_keys(
+            cross_device_utils.CollectiveReplicaLauncher(
+                self._group_key, self.size, keys, self.device, self._options
+            )
+        )
+
+    def all_reduce_sum(self, tensor):
+        return self._launch(collective_ops.all_reduce_v2, tensor, merge_op="Add")
+
+    def all_reduce_max(self, tensor):
+        return self._launch(collective_ops.all_reduce_v2, tensor, merge_op="Max")
+
+    def all_gather(self, tensor):
+        """int32 or float32 `[n]` on each host -> `[size, n]` on all."""
+        gathered = self._launch(collective_ops.all_gather_v2, tensor)
+        return tf.reshape(gathered, [self.size, *tensor.shape])
+
+    def all_to_all(self, tensor):
+        """`[size, n]` -> `[size, n]`: row i goes to host i, row i of the result is from host i."""
+        return self._launch(collective_ops.all_to_all_v2, tensor)
+
+    def _launch(self, collective, tensor, **kwargs):
+        with tf.device(self.device):
+            # Collectives on GPUs must start in the same order everywhere; on CPUs an order would
+            # only keep a late bucket from being sent while an early one is on its way.
+            token = self._launcher._get_ordering_token() if "GPU" in self.device else None
+            return collective(
+                tensor,
+                group_size=self.size,
+                group_key=self._group_key,
+                instance_key=self._launcher._next_instance_key(),
+                communication_hint=self._options.implementation.value,
+                timeout=self._options.timeout_seconds or 0,
+                ordering_token=token,
+                **kwargs,
+            )
+
+
+def _with_static_keys(launcher):
+    """Gives collectives their key when they are traced, not when they are called.
+
+    A key that is fed at call time does not reach a function called inside `tf.while_loop`, which is
+    what Keras builds for `steps_per_execution > 1`. All processes trace the same program.
+    """
+    launcher._use_unique_instance_key = lambda: False
+    return launcher
+
+
+# --------------------------------------------------------------------------------------------------
+# Strategies
+# --------------------------------------------------------------------------------------------------
+
+
+class _EqualReplicas:
+    """Keeps variables that replicas write on their own (batch-norm statistics) equal.
+
+    Keras creates them with aggregation "none": each replica assigns its own copy, and what a
+    checkpoint or an evaluation sees depends on who looks. Here every such floating-point variable
+    that a replica function wrote is replaced by its mean over all replicas when the function ends.
+    An exponential average is linear, so the mean of the averages is the average of the means.
+    """
+
+    def _initialize_equal_replicas(self):
+        self._written = {}
+        self._run_depth = 0
+        self._wrapped_functions = weakref.WeakKeyDictionary()
+
+    def _create_variable(self, next_creator, **kwargs):
+        # Optimizer slots are created beside their variable and are equal already.
+        is_slot = kwargs.get("colocate_with") is not None
+        variable = super()._create_variable(next_creator, **kwargs)
+        if (
+            isinstance(variable, values.MirroredVariable)
+            and variable.aggregation == tf.VariableAggregation.NONE
+            and variable.dtype.is_floating
+            and not variable.trainable
+            and not is_slot
+        ):
+            update_replica = variable._update_replica
+
+            def record_and_update(update_fn, value, **kwargs):
+                self._written[id(variable)] = variable
+                return update_replica(update_fn, value, **kwargs)
+
+            variable._update_replica = record_and_update
+        return variable
+
+    def _call_for_each_replica(self, fn, args, kwargs):
+        if isinstance(fn, polymorphic_function.Function):
+            # Trace the averaging together with the function, or it would be missing from the
+            # second call on.
+            wrapped = self._wrapped_functions.get(fn)
+            if wrapped is None:
+                strategy = self._container_strategy()
+                python_function = fn.python_function
+
+                def traced(*args, **kwargs):
+                    return strategy.extended.call_for_each_replica(python_function, args, kwargs)
+
+                wrapped = self._wrapped_functions[fn] = fn._clone(python_function=traced)
+            return wrapped(*args, **kwargs)
+        self._run_depth += 1
+        try:
+            result = mirrored_run.call_for_each_replica(
+                self._container_strategy(), fn, args, kwargs
+            )
+        finally:
+            self._run_depth -= 1
+            written, outermost = self._written, self._run_depth == 0
+            if outermost:
+                self._written = {}
+        if outermost and written and self._num_replicas_in_sync > 1:
+            self._assign_means(list(written.values()))
+        return result
+
+    def _assign_means(self, variables):
+        components = list(zip(*(variable.values for variable in variables), strict=True))
+        flat = []
+        for device, local in zip(self.worker_devices, components, strict=True):
+            with tf.device(device):
+                flat.append(tf.concat([tf.reshape(tf.cast(v, tf.float32), [-1]) for v in local], 0))
+        with tf.device(self.worker_devices[0]):
+            total = tf.add_n(flat)
+            if self.host_group is not None:
+                total = self.host_group.all_reduce_sum(total)
+            mean = total / self._num_replicas_in_sync
+        for device, local in zip(self.worker_devices, components, strict=True):
+            with tf.device(device):
+                parts = tf.split(mean, [v.shape.num_elements() for v in local])
+                for variable, part in zip(local, parts, strict=True):
+                    variable.assign(tf.cast(tf.reshape(part, variable.shape), variable.dtype))
+
+
+class TernGradLocalExtended(_EqualReplicas, mirrored_strategy.MirroredExtended):
+    """All replicas in this process."""
+
+    host_group = None
+    is_chief = True
+
+    def __init__(self, strategy, devices, gradient_ops):
+        self.gradient_ops = gradient_ops
+        self._initialize_equal_replicas()
+        # A ring between logical CPU devices of one process is slow, and inside a `tf.while_loop`
+        # (steps_per_execution) it never ends.
+        on_cpu = any("CPU" in device.upper() for device in devices)
+        super().__init__(
+            strategy,
+            devices=devices,
+            cross_device_ops=tf.distribute.ReductionToOneDevice() if on_cpu else None,
+        )
+
+
+class TernGradClusterExtended(
+    _EqualReplicas, collective_all_reduce_strategy.CollectiveAllReduceExtended
+):
+    """One process a host, each with the same number of replicas.
+
+    The base class of `MultiWorkerMirroredStrategy`. Keras asks for instances of that strategy in
+    places that fail under Keras 3, so ours is not one.
+    """
+
+    def __init__(self, strategy, cluster_resolver, devices, options, gradient_ops):
+        self.gradient_ops = gradient_ops
+        self._relative_devices = devices
+        self._initialize_equal_replicas()
+        super().__init__(
+            strategy, cluster_resolver=cluster_resolver, communication_options=options
+        )
+        for ops_ in (self._cross_device_ops, self._host_cross_device_ops):
+            for launcher in ops_._launchers:
+                _with_static_keys(launcher)
+        self.host_group = HostGroup(self) if self._num_workers > 1 else None
+
+    @property
+    def is_chief(self):
+        return self._is_chief
+
+    def _initialize_local_devices(self, cluster_resolver, worker_device):
+        # The stock method knows of one CPU a host only.
+        devices = tuple(f"{worker_device}{device}" for device in self._relative_devices)
+        return devices, "GPU" if "GPU" in devices[0] else "CPU"
+
+
+def fill_empty_replicas(args):
+    """Gives replicas without examples the first example of the first replica.
+
+    The last batch of an epoch may hold fewer examples than there are replicas. Several CPU kernels
+    abort on an empty batch in the backward pass, and batch norm's gradient is NaN. A repeated
+    example keeps the step a mean over replicas. Evaluation, which must count exactly, has no
+    backward pass and is left alone.
+
+    Args:
+        args: arguments of a training step, structures of per-replica tensors.
+
+    Returns:
+        The same structure.
+    """
+
+    def fill(value):
+        if not isinstance(value, values.PerReplica) or not any(
+            isinstance(v, tf.Tensor) and v.shape.rank and not v.shape[0] for v in value.values
+        ):
+            return value
+        first = value.values[0]
+        filled = [
+            tf.cond(tf.shape(v)[0] > 0, lambda v=v: v, lambda: first[:1]) for v in value.values[1:]
+        ]
+        return values.PerReplica([first, *filled])
+
+    return tf.nest.map_structure(fill, args)
+
+
+def communication_options(timeout_seconds=None):
+    """Rings over gRPC for CPUs, NCCL for GPUs."""
+    implementation = collective_util.CommunicationImplementation.RING
+    if tf.config.list_physical_devices("GPU"):
+        implementation = collective_util.CommunicationImplementation.NCCL
+    return collective_util.Options(implementation=implementation, timeout_seconds=timeout_seconds)
+
+
+# --------------------------------------------------------------------------------------------------
+# Keras
+# --------------------------------------------------------------------------------------------------
+
+_hooks = threading.local()
+_hooks_installed = False
+
+
+def install_keras_hooks(op_class):
+    """Wraps the Keras functions below, once a process. Other strategies are left as they are.
+
+    1. `TFOptimizer._all_reduce_sum_gradients`: under a strategy whose gradients `op_class` reduces,
+       hands it the gradients with their variables and the optimizer's step.
+    2. `LossScaleOptimizer.check_finite`: Keras asks one replica whether *its* gradients are finite.
+       Where another replica overflows, float gradients would poison the weights, and processes that
+       disagree would wait for each other for ever. All replicas decide together here.
+    3. `keras.ops.cond` inside an optimizer's update (gradient accumulation, EMA overwriting):
+       a reduction under `tf.cond` must be traced by all replicas together.
+    4. `reduce_per_replica(..., "concat")`, how `predict` joins outputs: Keras gathers from other
+       processes for `MultiWorkerMirroredStrategy` only.
+    5. `Trainer._maybe_symbolic_build`: Keras averages the first batch over all replicas to learn its
+       shape. That fails where shards differ in size, and moves the batch over the network.
+    """
+    global _hooks_installed
+    if _hooks_installed:
+        return
+    _hooks_installed = True
+    _hook_gradients(op_class)
+    _hook_check_finite(op_class)
+    _hook_cond(op_class)
+    _hook_predict()
+    _hook_symbolic_build()
+
+
+def _active_op(op_class):
+    """The op to use in this replica context, or None."""
+    replica_context = tf.distribute.get_replica_context()
+    if replica_context is None:
+        return None
+    strategy = replica_context.strategy
+    if strategy.num_replicas_in_sync == 1 and not isinstance(strategy.extended, _EqualReplicas):
+        return None
+    return gradient_ops(strategy, op_class)
+
+
+def _hook_gradients(op_class):
+    stock = keras_tf_optimizer.TFOptimizer._all_reduce_sum_gradients
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        op = _active_op(op_class)
+        if op is None:
+            return stock(self, grads_and_vars)
+        grads_and_vars = list(grads_and_vars)
+        kept = keras_tf_optimizer.filter_empty_gradients(grads_and_vars)
+        indices = [self._get_variable_index(variable) for _, variable in kept]
+        paths = [self._trainable_variables[index].path for index in indices]
+
+        def merge(strategy, gradients, step):
+            return op.reduce_gradients(strategy, gradients, paths, indices, step)
+
+        reduced = iter(
+            tf.distribute.get_replica_context().merge_call(
+                merge,
+                args=(
+                    [gradient for gradient, _ in kept],
+                    tf.convert_to_tensor(self.iterations),
+                ),
+            )
+        )
+        return [(g if g is None else next(reduced), v) for g, v in grads_and_vars]
+
+    keras_tf_optimizer.TFOptimizer._all_reduce_sum_gradients = _all_reduce_sum_gradients
+
+
+def _hook_check_finite(op_class):
+    optimizer_class = keras.optimizers.LossScaleOptimizer
+    stock = optimizer_class.check_finite
+
+    def check_finite(self, grads):
+        finite = stock(self, grads)
+        if _active_op(op_class) is None:
+            return finite
+        overflows = tf.distribute.get_replica_context().all_reduce(
+            tf.distribute.ReduceOp.SUM, tf.cast(tf.logical_not(finite), tf.float32)
+        )
+        return tf.equal(overflows, 0.0)
+
+    optimizer_class.check_finite = check_finite
+
+
+def _hook_cond(op_class):
+    stock_cond = keras_core.cond
+    stock_apply = keras_base_optimizer.BaseOptimizer._backend_apply_gradients
+
+    def _backend_apply_gradients(self, grads, trainable_variables):
+        _hooks.optimizer_depth = getattr(_hooks, "optimizer_depth", 0) + 1
+        try:
+            return stock_apply(self, grads, trainable_variables)
+        finally:
+            _hooks.optimizer_depth -= 1
+
+    def cond(pred, true_fn, false_fn):
+        if not getattr(_hooks, "optimizer_depth", 0) or _active_op(op_class) is None:
+            return stock_cond(pred, true_fn, false_fn)
+        if context.executing_eagerly():
+            return true_fn() if pred else false_fn()
+
+        def merge(strategy, pred, true_fn, false_fn):
+            def branch(fn):
+                # The branches' values are not used by the optimizer, and the two would have to
+                # agree in structure.
+                def run():
+                    strategy.extended.call_for_each_replica(lambda f: (f(), None)[1], args=(fn,))
+                    return tf.constant(0)
+
+                return run
+
+            tf.cond(local_tensors(pred)[0], branch(true_fn), branch(false_fn))
+
+        tf.distribute.get_replica_context().merge_call(merge, args=(pred, true_fn, false_fn))
+        return None
+
+    keras_core.cond = cond
+    keras_base_optimizer.BaseOptimizer._backend_apply_gradients = _backend_apply_gradients
+
+
+def _hook_predict():
+    stock = keras_tf_trainer.reduce_per_replica
+
+    def reduce_per_replica(values, strategy, reduction):
+        if reduction == "concat" and getattr(strategy.extended, "host_group", None) is not None:
+            return tf.nest.map_structure(
+                lambda value: keras_tf_trainer._multi_worker_concat(value, strategy), values
+            )
+        return stock(values, strategy, reduction)
+
+    keras_tf_trainer.reduce_per_replica = reduce_per_replica
+
+
+def _hook_symbolic_build():
+    stock = keras_tf_trainer.TensorFlowTrainer._maybe_symbolic_build
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        strategy = self._distribute_strategy
+        if strategy is None or not isinstance(strategy.extended, _EqualReplicas):
+            return stock(self, iterator=iterator, data_batch=data_batch)
+        if iterator is not None:
+            for _, _, batches in iterator:
+                data_batch = tf.nest.map_structure(lambda v: local_tensors(v)[0], next(batches))
+                break
+        return stock(self, data_batch=data_batch)
+
+    keras_tf_trainer.TensorFlowTrainer._maybe_symbolic_build = _maybe_symbolic_build

@@ -1,0 +1,105 @@
+"""Data-parallel training with ternary gradients, on one host or many, with stock `model.fit`."""
+
+import itertools
+
+import tensorflow as tf
+
+from terngrad_tf.distribute import private, virtual_devices
+from terngrad_tf.distribute.all_reduce import TernaryAllReduce
+
+# Collectives of two strategies in one process must not meet under one key.
+_KEY_RANGE = 1_000_000
+_key_ranges = itertools.count(1)
+
+
+class TernGradStrategy(tf.distribute.Strategy):
+    """Trains replicas on several devices or hosts and exchanges ternary gradients.
+
+    On one host, `num_nodes` virtual workers run on the local devices (worker i on GPU i modulo the
+    number of GPUs; logical CPU devices where there is no GPU). In a cluster, described by
+    `TF_CONFIG` or a cluster resolver, every process makes the same strategy and runs the same
+    program; each holds `num_nodes` workers, and packed words travel between the processes.
+
+    All replicas hold the same weights and the same batch-norm statistics, bit for bit, at the end
+    of every step, so it does not matter which of them evaluates or saves.
+
+    Example:
+    >>> strategy = TernGradStrategy(num_nodes=1)
+    >>> with strategy.scope():
+    ...     model = keras.Sequential([keras.layers.Dense(1)])
+    ...     model.compile(optimizer="adam", loss="mse")
+
+    Args:
+        num_nodes: workers of this process. Default: one a GPU, or one on the CPU.
+        num_gpus: GPUs to use. Default: all.
+        memory_limit: MiB of GPU memory a worker, where workers share a GPU. Default: an equal
+            part of 90 % of the card.
+        cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`. Default: `TF_CONFIG`
+            if it is set, else a single host.
+        communication_timeout: seconds after which a collective that misses a peer fails. Default:
+            none; TensorFlow's own detection of dead peers still holds.
+        **options: `grad_bits`, `clip_factor`, `min_size`, `quantize_logits`, `rounding`, `wire`,
+            `seed`: see `TernaryAllReduce`.
+
+    Raises:
+        ValueError: an argument is out of range.
+        RuntimeError: TensorFlow has already started with too few logical devices.
+
+    Source: Wen et al., TernGrad, NIPS 2017 (arXiv 1705.07878).
+    """
+
+    def __init__(
+        self,
+        num_nodes=None,
+        *,
+        num_gpus=None,
+        memory_limit=None,
+        cluster_resolver=None,
+        communication_timeout=None,
+        **options,
+    ):
+        gradient_ops = TernaryAllReduce(**options)
+        self._collective_key_base = next(_key_ranges) * _KEY_RANGE
+        if cluster_resolver is None:
+            cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        in_cluster = bool(cluster_resolver.cluster_spec().as_dict())
+        devices = virtual_devices.local_devices(num_nodes, num_gpus, memory_limit)
+        if in_cluster:
+            extended = private.TernGradClusterExtended(
+                self,
+                cluster_resolver,
+                devices,
+                private.communication_options(communication_timeout),
+                gradient_ops,
+            )
+        else:
+            extended = private.TernGradLocalExtended(self, devices, gradient_ops)
+        super().__init__(extended)
+
+    @property
+    def traffic(self):
+        """Bytes that each worker receives a step, as `Traffic`; None before the first step."""
+        return self.extended.gradient_ops.traffic
+
+    @property
+    def is_chief(self):
+        """Whether this process is the one that should write checkpoints and logs."""
+        return self.extended.is_chief
+
+    @property
+    def num_hosts(self):
+        """Processes of the cluster; 1 without one."""
+        group = self.extended.host_group
+        return group.size if group else 1
+
+    @property
+    def host_index(self):
+        """This process's place among them, from 0."""
+        group = self.extended.host_group
+        return group.rank if group else 0
+
+    def run(self, fn, args=(), kwargs=None, options=None):
+        """As `tf.distribute.Strategy.run`; see `private.fill_empty_replicas` for `train_step`."""
+        if getattr(fn, "__name__", "") == "train_step":
+            args = private.fill_empty_replicas(args)
+        return super().run(fn, args=args, kwargs=kwargs, options=options)
