@@ -1,0 +1,1 @@
+"""Command-line programs; each has `main(argv)` and the console entry point `run()`."""

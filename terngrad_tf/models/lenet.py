@@ -1,0 +1,52 @@
+"""LeNet for 28x28 grey images, with SAME padding and ReLU throughout."""
+
+import keras
+
+IMAGE_SIZE = 28
+CHANNELS = 1
+
+
+def build(num_classes, image_size, channels, weight_decay, dropout_keep_prob, seed):
+    """Two convolutions, each with max pooling, and two dense layers; logits are linear.
+
+    With 10 classes and 28x28x1 images the model has 1,256,080 weights in 8 variables.
+
+    Args:
+        num_classes: width of the logits.
+        image_size: height and width of the input in pixels.
+        channels: channels of the input.
+        weight_decay: float d; each layer adds `d / 2 * sum(w**2)` of its kernel to the loss.
+        dropout_keep_prob: without effect, LeNet drops nothing.
+        seed: integer; layer k draws its weights with seed + k.
+
+    Returns:
+        A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32
+        `[batch, num_classes]`.
+
+    Source:
+        LeCun et al., "Gradient-based learning applied to document recognition", 1998; sizes and
+        initial values as in the TernGrad experiments (Wen et al., NIPS 2017).
+    """
+    del dropout_keep_prob
+
+    def weights(stddev, layer):
+        return {
+            "kernel_initializer": keras.initializers.TruncatedNormal(
+                stddev=stddev, seed=seed + layer
+            ),
+            "kernel_regularizer": keras.regularizers.L2(weight_decay / 2),
+        }
+
+    images = keras.Input((image_size, image_size, channels), name="images")
+    x = keras.layers.Conv2D(
+        20, 5, padding="same", activation="relu", name="conv1", **weights(0.05, 1)
+    )(images)
+    x = keras.layers.MaxPooling2D(2, padding="same", name="pool1")(x)
+    x = keras.layers.Conv2D(
+        50, 5, padding="same", activation="relu", name="conv2", **weights(0.05, 2)
+    )(x)
+    x = keras.layers.MaxPooling2D(2, padding="same", name="pool2")(x)
+    x = keras.layers.Flatten(name="flatten")(x)
+    x = keras.layers.Dense(500, activation="relu", name="fc3", **weights(0.048, 3))(x)
+    logits = keras.layers.Dense(num_classes, name="logits", **weights(0.0767, 5))(x)
+    return keras.Model(images, logits, name="lenet")

@@ -1,0 +1,103 @@
+"""Networks by name."""
+
+import difflib
+
+from terngrad_tf.models import lenet
+
+# Each module holds IMAGE_SIZE, CHANNELS (the network's usual input) and build(...).
+_NETWORKS = {
+    "lenet": lenet,
+}
+
+
+def available():
+    """Names that `build` knows, sorted."""
+    return sorted(_NETWORKS)
+
+
+def input_shape(name):
+    """The usual input of a network as (image_size, channels).
+
+    Raises:
+        ValueError: the name is unknown.
+    """
+    network = _find(name)
+    return network.IMAGE_SIZE, network.CHANNELS
+
+
+def build(
+    name,
+    num_classes,
+    image_size=None,
+    channels=None,
+    *,
+    weight_decay=0.0005,
+    dropout_keep_prob=0.5,
+    seed=1,
+):
+    """Builds a network whose last layer, named "logits", is linear.
+
+    Two calls with the same arguments give equal weights, so workers start alike.
+
+    Args:
+        name: one of `available()`.
+        num_classes: number of outputs, at least 1.
+        image_size: height and width of the input in pixels; default: the network's usual size.
+        channels: channels of the input; default: the network's usual number.
+        weight_decay: L2 factor d, adding `d / 2 * sum(w**2)` to the loss for each kernel (never
+            for biases). Default 0.0005.
+        dropout_keep_prob: probability, in (0, 1], of keeping a unit where the network drops
+            units. Default 0.5.
+        seed: integer from which the seed of each layer derives. Default 1.
+
+    Returns:
+        A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32
+        `[batch, num_classes]`.
+
+    Raises:
+        ValueError: an unknown name or a number outside its range.
+
+    Example:
+        >>> build("lenet", num_classes=10).count_params()
+        1256080
+    """
+    network = _find(name)
+    image_size = network.IMAGE_SIZE if image_size is None else image_size
+    channels = network.CHANNELS if channels is None else channels
+    for argument, value in (
+        ("num_classes", num_classes),
+        ("image_size", image_size),
+        ("channels", channels),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(
+                f"`{argument}` must be a positive integer. Received: {argument}={value!r}"
+            )
+    if not 0 <= weight_decay < float("inf"):
+        raise ValueError(
+            "`weight_decay` must be a finite number of at least 0. "
+            f"Received: weight_decay={weight_decay!r}"
+        )
+    if not 0 < dropout_keep_prob <= 1:
+        raise ValueError(
+            "`dropout_keep_prob` must be in the range (0, 1]. "
+            f"Received: dropout_keep_prob={dropout_keep_prob!r}"
+        )
+    return network.build(
+        num_classes=num_classes,
+        image_size=image_size,
+        channels=channels,
+        weight_decay=weight_decay,
+        dropout_keep_prob=dropout_keep_prob,
+        seed=seed,
+    )
+
+
+def _find(name):
+    if name in _NETWORKS:
+        return _NETWORKS[name]
+    nearest = difflib.get_close_matches(str(name), available(), n=1)
+    hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+    raise ValueError(
+        f"`net` must be one of {', '.join(available())}. Received: net={name!r}{hint}"
+    )

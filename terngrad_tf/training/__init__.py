@@ -1,0 +1,17 @@
+"""What every program shares: training, evaluation, run folders, optimizers, schedules."""
+
+from terngrad_tf.training.errors import DivergedError, UserError
+from terngrad_tf.training.evaluator import EvalResult, evaluate
+from terngrad_tf.training.options import EvalOptions, TrainOptions
+from terngrad_tf.training.trainer import TrainResult, train
+
+__all__ = [
+    "DivergedError",
+    "EvalOptions",
+    "EvalResult",
+    "TrainOptions",
+    "TrainResult",
+    "UserError",
+    "evaluate",
+    "train",
+]

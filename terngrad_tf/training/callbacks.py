@@ -1,0 +1,197 @@
+"""Keras callbacks of a run: log lines, TensorBoard, checkpoints, progress."""
+
+import datetime
+import math
+import sys
+import time
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf.training.errors import DivergedError
+
+LOG_EVERY = 10
+
+
+def log(text):
+    """Prints a line at once, with the time in front."""
+    print(f"{datetime.datetime.now()}: {text}", flush=True)
+
+
+class StepCounter(keras.callbacks.Callback):
+    """Base of callbacks that count optimizer steps from the start of the run, not of `fit`.
+
+    Args:
+        first_step: steps done before `fit`.
+    """
+
+    def __init__(self, first_step):
+        super().__init__()
+        self.step = first_step
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Counts, then calls `on_step_end`."""
+        self.step += 1
+        self.on_step_end({name: float(value) for name, value in (logs or {}).items()})
+
+    def on_step_end(self, logs):
+        """Called after each step with the means, since the last reset, of the metrics."""
+
+
+class StopOnDivergence(StepCounter):
+    """Ends training with `DivergedError` after the step whose loss is not finite.
+
+    Args:
+        first_step: steps done before `fit`.
+        manager: `tf.train.CheckpointManager`, asked for the last good checkpoint.
+    """
+
+    def __init__(self, first_step, manager):
+        super().__init__(first_step)
+        self._manager = manager
+
+    def on_step_end(self, logs):
+        """Checks the running mean, which stays non-finite once one loss was."""
+        if not math.isfinite(logs["loss"]):
+            raise DivergedError("the loss", self.step, self._manager.latest_checkpoint)
+
+
+class TrainingLog(StepCounter):
+    """Prints the losses and the speed, and writes them for TensorBoard, every 10 steps.
+
+    The losses are means over workers and over the steps since the last line.
+
+    Args:
+        first_step: steps done before `fit`.
+        batch_size: images per step over all workers.
+        writer: `tf.summary` writer.
+        traffic: callable that gives None or an object with `received_bytes`, `float32_bytes`
+            and `compression_ratio`.
+        learning_rate: callable from the number of steps done to the learning rate.
+    """
+
+    def __init__(self, first_step, batch_size, writer, traffic, learning_rate):
+        super().__init__(first_step)
+        self._batch_size = batch_size
+        self._writer = writer
+        self._traffic = traffic
+        self._learning_rate = learning_rate
+        self._since = None
+        self._steps = 0
+
+    def on_train_begin(self, logs=None):
+        """Starts the clock."""
+        self._since = time.perf_counter()
+
+    def on_step_end(self, logs):
+        """Reports at multiples of 10 and starts new means."""
+        self._steps += 1
+        if self.step % LOG_EVERY:
+            return
+        seconds = (time.perf_counter() - self._since) / self._steps
+        total, entropy = logs["loss"], logs["entropy_loss"]
+        losses = {
+            "entropy_loss": entropy,
+            "reg_loss": max(0.0, total - entropy),
+            "total_loss": total,
+        }
+        told = ", ".join(f"{name} = {value:.2f}" for name, value in losses.items())
+        speed = self._batch_size / seconds
+        log(
+            f"step {self.step}, {told} ({speed:.1f} examples/sec; {seconds:.3f} sec/batch)",
+        )
+        scalars = {
+            **losses,
+            "learning_rate": float(self._learning_rate(self.step - 1)),
+            "examples_per_second": speed,
+        }
+        traffic = self._traffic()
+        if traffic is not None:
+            scalars["received_bytes"] = traffic.received_bytes
+            scalars["compression_ratio"] = traffic.compression_ratio
+        with self._writer.as_default():
+            for name, value in scalars.items():
+                tf.summary.scalar(name, value, step=self.step)
+        self.model.reset_metrics()
+        self._since, self._steps = time.perf_counter(), 0
+
+    def on_train_end(self, logs=None):
+        """Hands what is written to the file system."""
+        self._writer.flush()
+
+
+class SaveCheckpoints(StepCounter):
+    """Saves every `save_iter` steps and at the last step, never weights that are not finite.
+
+    Saving stands at the end of a step, because `fit` overwrites the weights with their moving
+    averages before it ends.
+
+    Args:
+        first_step: steps done before `fit`.
+        manager: `tf.train.CheckpointManager`.
+        save_iter: steps between checkpoints.
+        last_step: step after which to save in any case.
+    """
+
+    def __init__(self, first_step, manager, save_iter, last_step):
+        super().__init__(first_step)
+        self._manager = manager
+        self._save_iter = save_iter
+        self._last_step = last_step
+
+    def on_step_end(self, logs):
+        """Saves where it is due."""
+        if self.step % self._save_iter and self.step != self._last_step:
+            return
+        for variable in self.model.weights + self.model.optimizer.variables:
+            value = tf.convert_to_tensor(variable)
+            if value.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value)):
+                raise DivergedError(
+                    f"the variable {variable.path}", self.step, self._manager.latest_checkpoint
+                )
+        self._manager.save(checkpoint_number=self.step)
+
+
+class ProgressBar(StepCounter):
+    """One line on the terminal that shows how far the run is; nothing where there is none.
+
+    Args:
+        first_step: steps done before `fit`.
+        last_step: steps of the whole run.
+        stream: text stream. Default: standard error.
+    """
+
+    WIDTH = 30
+
+    def __init__(self, first_step, last_step, stream=None):
+        super().__init__(first_step)
+        self._first_step = first_step
+        self._last_step = last_step
+        self._stream = sys.stderr if stream is None else stream
+        self._shown = self._stream.isatty()
+        self._since = None
+        self._drawn = 0.0
+
+    def on_train_begin(self, logs=None):
+        """Starts the clock."""
+        self._since = time.perf_counter()
+
+    def on_step_end(self, logs):
+        """Draws at most ten times a second."""
+        now = time.perf_counter()
+        if not self._shown or (now - self._drawn < 0.1 and self.step != self._last_step):
+            return
+        self._drawn = now
+        filled = self.WIDTH * self.step // self._last_step
+        left = (now - self._since) / (self.step - self._first_step) * (self._last_step - self.step)
+        self._stream.write(
+            f"\r\033[K[{'=' * filled}{' ' * (self.WIDTH - filled)}] {self.step}/{self._last_step}"
+            f"  loss {logs['loss']:.3f}  {datetime.timedelta(seconds=round(left))} left\r"
+        )
+        self._stream.flush()
+
+    def on_train_end(self, logs=None):
+        """Clears the line."""
+        if self._shown:
+            self._stream.write("\r\033[K")
+            self._stream.flush()

@@ -1,0 +1,210 @@
+"""Evaluates the checkpoints of a run, once or as they appear: `evaluate`."""
+
+import dataclasses
+import math
+import pathlib
+import time
+
+import tensorflow as tf
+
+import slim_data
+from terngrad_tf import models
+from terngrad_tf.training import data, optimizers, run_folder, schedules
+from terngrad_tf.training.callbacks import log
+from terngrad_tf.training.errors import UserError, as_user_error
+
+PROGRESS_EVERY = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalResult:
+    """Figures of one checkpoint.
+
+    Args:
+        step: steps the checkpoint had been trained for.
+        precision_at_1: fraction of examples whose class has the largest logit.
+        recall_at_5: fraction of examples whose class is among the five largest logits.
+        num_examples: examples evaluated, each once.
+    """
+
+    step: int
+    precision_at_1: float
+    recall_at_5: float
+    num_examples: int
+
+
+def evaluate(options):
+    """Evaluates the newest checkpoint, then, unless `run_once`, each new one that appears.
+
+    The loop ends after the checkpoint of step `max_steps` (default: that of the run).
+
+    Args:
+        options: `EvalOptions`.
+
+    Returns:
+        The last `EvalResult`.
+
+    Raises:
+        UserError: an option does not fit the run, or `run_once` finds no checkpoint.
+        slim_data.DataError: the data is missing or damaged.
+    """
+    result = None
+    while True:
+        path = tf.train.latest_checkpoint(options.checkpoint_dir)
+        run = run_folder.read(options.checkpoint_dir)
+        if path is None or run is None:
+            if options.run_once:
+                raise UserError(
+                    "`checkpoint_dir` must hold a run with a checkpoint. "
+                    f"Received: checkpoint_dir={options.checkpoint_dir!r}"
+                )
+            log("No checkpoint file found")
+        elif result is not None and path.endswith(f"-{result.step}"):
+            log(f"step={result.step} is already evaluated. Skip.")
+        else:
+            try:
+                result = evaluate_checkpoint(path, run, options)
+            except tf.errors.NotFoundError:
+                # The trainer rotated the checkpoint away meanwhile; a newer one is there.
+                continue
+        max_steps = options.max_steps or (run or {}).get("max_steps", math.inf)
+        if result is not None and result.step >= max_steps:
+            log("The final step is evaluated. Exit!")
+            return result
+        if options.run_once:
+            return result
+        time.sleep(options.eval_interval_secs)
+
+
+def evaluate_checkpoint(path, run, options):
+    """Evaluates one checkpoint and writes its figures for TensorBoard.
+
+    Args:
+        path: path of the checkpoint.
+        run: description of its run, as `run_folder.read` gives it.
+        options: `EvalOptions`.
+
+    Returns:
+        An `EvalResult`.
+
+    Raises:
+        UserError: an option does not fit the run.
+        slim_data.DataError: the data is missing or damaged.
+    """
+    net, image_size, name = _agreed(run, options)
+    with as_user_error(), tf.device(_device(options.device)):
+        dataset = data.describe(name, options.data_dir, options.subset)
+        model, step = _restore(path, run, options.restore_avg_var)
+    log(f"Successfully loaded model from {path} at step={step}.")
+    log(f"starting evaluation on ({options.subset}).")
+    wanted = min(options.num_examples or dataset.num_examples, dataset.num_examples)
+    examples = slim_data.load(
+        name,
+        options.data_dir,
+        options.subset,
+        options.batch_size,
+        image_size,
+        False,
+        num_readers=options.num_readers,
+    )
+    with tf.device(_device(options.device)), data.explained(name, options.data_dir, options.subset):
+        at_1, at_5, seen = _count(model, examples, wanted, options.batch_size)
+    if seen == 0:
+        raise UserError(
+            f"`subset` must hold examples. Received: subset={options.subset!r} "
+            f"of data_dir={options.data_dir!r}, which is empty"
+        )
+    result = EvalResult(step, at_1 / seen, at_5 / seen, seen)
+    log(
+        f"precision @ 1 = {result.precision_at_1:.4f} recall @ 5 = {result.recall_at_5:.4f} "
+        f"[{seen} examples]"
+    )
+    _write_summary(options.eval_dir, result)
+    return result
+
+
+def _agreed(run, options):
+    """Net, image size and data set of the run; a given option that differs is refused."""
+    identity = run["identity"]
+    agreed = []
+    for name in ("net", "image_size", "dataset_name"):
+        given, trained = getattr(options, name), identity[name]
+        if name != "dataset_name" and given is not None and given != trained:
+            raise UserError(
+                f"`{name}` must be that of the run in checkpoint_dir, {trained!r}. "
+                f"Received: {name}={given!r}, checkpoint_dir={options.checkpoint_dir!r}"
+            )
+        agreed.append(trained if given is None else given)
+    return agreed
+
+
+def _restore(path, run, restore_avg_var):
+    model = models.build(
+        run["model"]["net"],
+        run["model"]["num_classes"],
+        run["model"]["image_size"],
+        run["model"]["channels"],
+    )
+    identity = run["identity"]
+    optimizer = optimizers.build(identity["optimizer"], schedules.Constant(0.0))
+    optimizer.build(model.trainable_variables)
+    checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer)
+    checkpoint.restore(path).assert_existing_objects_matched().expect_partial()
+    if restore_avg_var:
+        optimizer.finalize_variable_values(model.trainable_variables)
+    return model, int(optimizer.iterations.numpy())
+
+
+def _count(model, examples, wanted, batch_size):
+    """Hits at 1 and at 5 and the number of examples, over the first `wanted` examples."""
+
+    @tf.function(reduce_retracing=True)
+    def hits(images, labels):
+        logits = tf.cast(model(images, training=False), tf.float32)
+        return [
+            tf.math.count_nonzero(tf.math.in_top_k(labels, logits, k=k), dtype=tf.int64)
+            for k in (1, 5)
+        ]
+
+    num_batches = math.ceil(wanted / batch_size)
+    at_1 = at_5 = seen = 0
+    since = time.perf_counter()
+    for batch, (images, labels) in enumerate(examples.take(num_batches), start=1):
+        left = wanted - seen
+        batch_at_1, batch_at_5 = hits(images[:left], labels[:left])
+        at_1, at_5 = at_1 + int(batch_at_1), at_5 + int(batch_at_5)
+        seen += min(left, int(labels.shape[0]))
+        if batch % PROGRESS_EVERY == 0:
+            seconds = (time.perf_counter() - since) / PROGRESS_EVERY
+            log(
+                f"[{batch} batches out of {num_batches}] "
+                f"({batch_size / seconds:.1f} examples/sec; {seconds:.3f}sec/batch)"
+            )
+            since = time.perf_counter()
+    return at_1, at_5, seen
+
+
+def _device(name):
+    """The device asked for, or the CPU where this machine does not have it."""
+    try:
+        wanted = tf.DeviceSpec.from_string(name)
+    except ValueError as error:
+        raise UserError(
+            f"`device` must be a device name like '/gpu:0' or '/cpu:0'. Received: device={name!r}"
+        ) from error
+    kind, index = wanted.device_type or "CPU", wanted.device_index or 0
+    there = len(tf.config.list_logical_devices(kind))
+    return f"/{kind}:{index}" if index < there else "/CPU:0"
+
+
+def _write_summary(folder, result):
+    try:
+        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+        with tf.summary.create_file_writer(str(folder)).as_default():
+            tf.summary.scalar("Accuracy @ 1", result.precision_at_1, step=result.step)
+            tf.summary.scalar("Accuracy @ 5", result.recall_at_5, step=result.step)
+    except (OSError, tf.errors.OpError) as error:
+        raise UserError(
+            "`eval_dir` must be a folder that can be written to. "
+            f"Received: eval_dir={str(folder)!r} ({getattr(error, 'strerror', None) or error})"
+        ) from error

@@ -1,0 +1,206 @@
+"""The optimizers of the TernGrad experiments, by name, with moving averages that warm up."""
+
+import difflib
+
+import keras
+
+EMA_MOMENTUM = 0.9999
+
+
+class _WarmUpAverage:
+    """Makes `use_ema` follow `min(ema_momentum, (1 + n) / (10 + n))` at step n.
+
+    A constant 0.9999 would leave the average near the initial weights for ten thousand steps.
+    """
+
+    @property
+    def ema_momentum(self):
+        n = keras.ops.cast(self.iterations, "float32")
+        return keras.ops.minimum(self._ema_limit, (1 + n) / (10 + n))
+
+    @ema_momentum.setter
+    def ema_momentum(self, value):
+        self._ema_limit = value
+
+    def get_config(self):
+        # Keras reads the property here, but a configuration holds the limit.
+        return {**super().get_config(), "ema_momentum": self._ema_limit}
+
+
+@keras.saving.register_keras_serializable(package="terngrad_tf")
+class Momentum(_WarmUpAverage, keras.optimizers.Optimizer):
+    """Momentum with the learning rate outside the accumulator.
+
+    `a = momentum * a + g`, `w = w - learning_rate * a`. `keras.optimizers.SGD` has the rate inside
+    the accumulator, which differs whenever the rate changes.
+
+    Args:
+        learning_rate: float or `keras.optimizers.schedules.LearningRateSchedule`. Default 0.01.
+        momentum: float in [0, 1]. Default 0.9.
+        name: name of the optimizer.
+        **kwargs: further arguments of `keras.optimizers.Optimizer`.
+
+    Raises:
+        ValueError: momentum is outside [0, 1].
+
+    Source:
+        Sutskever et al., "On the importance of initialization and momentum in deep learning",
+        ICML 2013, in the form of `tf.compat.v1.train.MomentumOptimizer`.
+    """
+
+    def __init__(self, learning_rate=0.01, momentum=0.9, name="momentum", **kwargs):
+        _check_momentum(momentum)
+        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        self.momentum = momentum
+
+    def build(self, variables):
+        """Creates one accumulator a variable, zero at first."""
+        if self.built:
+            return
+        super().build(variables)
+        self._accumulators = [
+            self.add_variable_from_reference(variable, name="accumulator")
+            for variable in variables
+        ]
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Applies one gradient of the variable's shape and dtype to the variable."""
+        accumulator = self._accumulators[self._get_variable_index(variable)]
+        gradient = keras.ops.cast(gradient, variable.dtype)
+        learning_rate = keras.ops.cast(learning_rate, variable.dtype)
+        self.assign(accumulator, self.momentum * accumulator + gradient)
+        self.assign_sub(variable, learning_rate * accumulator)
+
+    def get_config(self):
+        """Arguments that make an equal optimizer."""
+        return {**super().get_config(), "momentum": self.momentum}
+
+
+@keras.saving.register_keras_serializable(package="terngrad_tf")
+class RMSProp(_WarmUpAverage, keras.optimizers.Optimizer):
+    """RMSProp whose mean square starts at 1 and whose epsilon stands under the root.
+
+    `ms = decay * ms + (1 - decay) * g**2`, `a = momentum * a + learning_rate * g / sqrt(ms +
+    epsilon)`, `w = w - a`.
+
+    Args:
+        learning_rate: float or `keras.optimizers.schedules.LearningRateSchedule`. Default 0.01.
+        decay: float in [0, 1]. Default 0.9.
+        momentum: float in [0, 1]. Default 0.9.
+        epsilon: float. Default 1.0.
+        name: name of the optimizer.
+        **kwargs: further arguments of `keras.optimizers.Optimizer`.
+
+    Raises:
+        ValueError: momentum is outside [0, 1].
+
+    Source:
+        Tieleman and Hinton, "Lecture 6.5 - RMSProp", 2012, in the form of
+        `tf.compat.v1.train.RMSPropOptimizer`.
+    """
+
+    def __init__(
+        self, learning_rate=0.01, decay=0.9, momentum=0.9, epsilon=1.0, name="rmsprop", **kwargs
+    ):
+        _check_momentum(momentum)
+        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        self.decay = decay
+        self.momentum = momentum
+        self.epsilon = epsilon
+
+    def build(self, variables):
+        """Creates the mean square, one at first, and the accumulator, zero, of each variable."""
+        if self.built:
+            return
+        super().build(variables)
+        self._mean_squares = [
+            self.add_variable_from_reference(variable, name="mean_square", initializer="ones")
+            for variable in variables
+        ]
+        self._accumulators = [
+            self.add_variable_from_reference(variable, name="accumulator")
+            for variable in variables
+        ]
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Applies one gradient of the variable's shape and dtype to the variable."""
+        index = self._get_variable_index(variable)
+        mean_square, accumulator = self._mean_squares[index], self._accumulators[index]
+        gradient = keras.ops.cast(gradient, variable.dtype)
+        learning_rate = keras.ops.cast(learning_rate, variable.dtype)
+        self.assign(
+            mean_square,
+            self.decay * mean_square + (1 - self.decay) * keras.ops.square(gradient),
+        )
+        self.assign(
+            accumulator,
+            self.momentum * accumulator
+            + learning_rate * gradient / keras.ops.sqrt(mean_square + self.epsilon),
+        )
+        self.assign_sub(variable, accumulator)
+
+    def get_config(self):
+        """Arguments that make an equal optimizer."""
+        return {
+            **super().get_config(),
+            "decay": self.decay,
+            "momentum": self.momentum,
+            "epsilon": self.epsilon,
+        }
+
+
+@keras.saving.register_keras_serializable(package="terngrad_tf")
+class Adam(_WarmUpAverage, keras.optimizers.Adam):
+    """`keras.optimizers.Adam` with moving averages that warm up."""
+
+
+@keras.saving.register_keras_serializable(package="terngrad_tf")
+class GradientDescent(_WarmUpAverage, keras.optimizers.SGD):
+    """`w = w - learning_rate * g`, with moving averages that warm up."""
+
+
+_BUILDERS = {
+    "adam": lambda rate, momentum, **kwargs: Adam(rate, epsilon=1e-8, **kwargs),
+    "gd": lambda rate, momentum, **kwargs: GradientDescent(rate, **kwargs),
+    "momentum": lambda rate, momentum, **kwargs: Momentum(rate, momentum, **kwargs),
+    "rmsprop": lambda rate, momentum, **kwargs: RMSProp(rate, momentum=momentum, **kwargs),
+}
+
+
+def available():
+    """Names that `build` knows, sorted."""
+    return sorted(_BUILDERS)
+
+
+def build(name, learning_rate, momentum=0.9):
+    """Makes an optimizer that also keeps moving averages of the weights (limit 0.9999).
+
+    Args:
+        name: "momentum", "adam" (epsilon 1e-8), "gd" or "rmsprop" (decay 0.9, epsilon 1).
+        learning_rate: float or `keras.optimizers.schedules.LearningRateSchedule`.
+        momentum: float in [0, 1], used by "momentum" and "rmsprop". Default 0.9.
+
+    Returns:
+        A `keras.optimizers.Optimizer` with `use_ema=True`.
+
+    Raises:
+        ValueError: an unknown name or a momentum outside its range.
+
+    Example:
+        >>> build("momentum", 0.01).name
+        'momentum'
+    """
+    if name not in _BUILDERS:
+        nearest = difflib.get_close_matches(str(name), available(), n=1)
+        hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+        raise ValueError(
+            f"`optimizer` must be one of {', '.join(available())}. "
+            f"Received: optimizer={name!r}{hint}"
+        )
+    _check_momentum(momentum)
+    return _BUILDERS[name](learning_rate, momentum, use_ema=True, ema_momentum=EMA_MOMENTUM)
+
+
+def _check_momentum(momentum):
+    if not 0 <= momentum <= 1:
+        raise ValueError(f"`momentum` must be in the range [0, 1]. Received: momentum={momentum!r}")

@@ -1,0 +1,171 @@
+"""Trains a network on a data set: `train`."""
+
+import contextlib
+import dataclasses
+
+import keras
+import tensorflow as tf
+
+import slim_data
+from terngrad_tf import models
+from terngrad_tf.distribute import TernGradStrategy
+from terngrad_tf.training import callbacks, data, optimizers, schedules
+from terngrad_tf.training.errors import as_user_error
+from terngrad_tf.training.run_folder import RunFolder
+
+CHECKPOINT_NAME = "model.ckpt"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainResult:
+    """What `train` leaves.
+
+    Args:
+        step: steps done.
+        checkpoint: path of the newest checkpoint.
+        traffic: bytes per worker and step as the strategy counted them; None where no step ran.
+    """
+
+    step: int
+    checkpoint: str
+    traffic: object
+
+
+def train(options):
+    """Trains until `options.max_steps`, going on where a run in `train_dir` stopped.
+
+    A run that is stopped, by whatever means, and resumed has the weights, bit for bit, of the run
+    that was not stopped.
+
+    Args:
+        options: `TrainOptions`.
+
+    Returns:
+        A `TrainResult`.
+
+    Raises:
+        UserError: an option, the data or the folder does not fit.
+        slim_data.DataError: the data is missing or damaged.
+        DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
+    """
+    with as_user_error():
+        if options.net in models.available():
+            usual_size, _ = models.input_shape(options.net)
+            if options.image_size is None:
+                options = dataclasses.replace(options, image_size=usual_size)
+        # Workers are devices, which TensorFlow takes only before anything else uses it.
+        strategy = TernGradStrategy(
+            options.num_nodes,
+            grad_bits=options.grad_bits,
+            clip_factor=options.clip_factor,
+            min_size=options.size_to_binarize,
+            quantize_logits=options.quantize_logits,
+            rounding=options.rounding,
+            wire=options.wire,
+            seed=options.seed,
+            num_gpus=options.num_gpus,
+        )
+        dataset = data.describe(options.dataset_name, options.data_dir, options.subset)
+        with strategy.scope():
+            model, learning_rate = _build(options, dataset)
+    folder = RunFolder(
+        options.train_dir,
+        options.identity(),
+        max_steps=options.max_steps,
+        model={
+            "net": options.net,
+            "num_classes": dataset.num_classes,
+            "image_size": options.image_size,
+            "channels": dataset.channels,
+        },
+    )
+    try:
+        return _run(options, strategy, model, learning_rate, folder)
+    finally:
+        folder.close()
+
+
+def _build(options, dataset):
+    model = models.build(
+        options.net,
+        dataset.num_classes,
+        options.image_size,
+        dataset.channels,
+        weight_decay=options.weight_decay,
+        seed=options.seed,
+    )
+    learning_rate = schedules.build(
+        options.learning_rate_decay_type,
+        options.initial_learning_rate,
+        max_steps=options.max_steps,
+        steps_per_epoch=dataset.num_examples / options.batch_size,
+        num_epochs_per_decay=options.num_epochs_per_decay,
+        decay_factor=options.learning_rate_decay_factor,
+        optimizer=options.optimizer,
+    )
+    optimizer = optimizers.build(options.optimizer, learning_rate, options.momentum)
+    optimizer.build(model.trainable_variables)
+    model.compile(
+        optimizer=optimizer,
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=[
+            keras.metrics.SparseCategoricalCrossentropy(name="entropy_loss", from_logits=True)
+        ],
+        # XLA leaves out the strategy's reduction where every device is a GPU.
+        jit_compile=False,
+    )
+    return model, learning_rate
+
+
+def _run(options, strategy, model, learning_rate, folder):
+    checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+    manager = tf.train.CheckpointManager(
+        checkpoint,
+        str(folder.path),
+        max_to_keep=options.max_to_keep,
+        checkpoint_name=CHECKPOINT_NAME,
+    )
+    first_step = 0
+    if manager.latest_checkpoint:
+        checkpoint.restore(manager.latest_checkpoint).assert_existing_objects_matched()
+        first_step = int(model.optimizer.iterations.numpy())
+        callbacks.log(f"resuming from {manager.latest_checkpoint} at step {first_step}")
+    if first_step < options.max_steps:
+        examples = slim_data.load(
+            options.dataset_name,
+            options.data_dir,
+            options.subset,
+            options.batch_size,
+            options.image_size,
+            True,
+            num_readers=options.num_readers,
+            shuffle_buffer=1024 * options.input_queue_memory_factor,
+            seed=options.seed,
+            start_step=first_step,
+        )
+        writer = tf.summary.create_file_writer(str(folder.path))
+        explained = data.explained(options.dataset_name, options.data_dir, options.subset)
+        with explained, contextlib.closing(writer):
+            model.fit(
+                examples,
+                steps_per_epoch=options.max_steps - first_step,
+                shuffle=False,  # the data set shuffles
+                verbose=0,
+                callbacks=[
+                    callbacks.StopOnDivergence(first_step, manager),
+                    callbacks.TrainingLog(
+                        first_step,
+                        options.batch_size,
+                        writer,
+                        lambda: strategy.traffic,
+                        learning_rate,
+                    ),
+                    callbacks.SaveCheckpoints(
+                        first_step, manager, options.save_iter, options.max_steps
+                    ),
+                    callbacks.ProgressBar(first_step, options.max_steps),
+                ],
+            )
+    step = int(model.optimizer.iterations.numpy())
+    callbacks.log(f"finished at step {step}, saved as {manager.latest_checkpoint}")
+    return TrainResult(step, manager.latest_checkpoint, strategy.traffic)
