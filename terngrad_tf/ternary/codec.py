@@ -1,0 +1,103 @@
+"""Digits of any base packed into 32-bit words, carried as int32 because collectives accept it."""
+
+import functools
+
+import tensorflow as tf
+
+
+def check_base(base: int) -> None:
+    """Raises ValueError unless `base` is an integer from 2 to 2**31."""
+    if not isinstance(base, int) or not 2 <= base <= 2**31:
+        raise ValueError(f"`base` must be an integer from 2 to 2**31. Received: base={base}")
+
+
+@functools.cache
+def digits_per_word(base: int) -> int:
+    """Largest d with `base**d <= 2**32`: 20 for base 3, 16 for base 4, 2 for base 8193."""
+    check_base(base)
+    count = 1
+    while base ** (count + 1) <= 2**32:
+        count += 1
+    return count
+
+
+def num_words(num_elements: int, base: int) -> int:
+    """Words that `pack` needs for `num_elements` digits."""
+    return -(-num_elements // digits_per_word(base))
+
+
+def join_planes(planes, base: int) -> tf.Tensor:
+    """Words `sum_j planes[j] * base**j`.
+
+    Args:
+        planes: list of uint32 tensors of one shape, digits 0..base-1, lowest digit first.
+        base: number of values of a digit.
+
+    Returns:
+        uint32 tensor of that shape.
+    """
+    factor = tf.constant(base, tf.uint32)
+    words = planes[-1]
+    for plane in reversed(planes[:-1]):
+        words = words * factor + plane
+    return words
+
+
+def plane(words: tf.Tensor, digit: int, base: int) -> tf.Tensor:
+    """Digit number `digit` of every uint32 word: `(words // base**digit) % base`."""
+    if digit:
+        words = words // tf.constant(base**digit, tf.uint32)
+    if digit == digits_per_word(base) - 1:
+        return words
+    return words % tf.constant(base, tf.uint32)
+
+
+def pack(digits, base: int, *, padding: int = 0) -> tf.Tensor:
+    """Packs digits into words, plane-major: digit j of word i is element `j * num_words + i`.
+
+    Args:
+        digits: integer tensor of shape [n], n static, values 0..base-1 (not checked).
+        base: number of values of a digit.
+        padding: digit that fills the last places.
+
+    Returns:
+        int32 tensor of shape [num_words(n, base)] that holds unsigned bit patterns.
+
+    Raises:
+        ValueError: `base` is out of range.
+
+    Example:
+    >>> pack(tf.constant([2, 0, 1]), base=3).shape
+    TensorShape([1])
+    """
+    digits = tf.convert_to_tensor(digits)
+    size = digits.shape[0]
+    count, width = digits_per_word(base), num_words(size, base)
+    digits = tf.pad(digits, [[0, count * width - size]], constant_values=padding)
+    planes = tf.unstack(tf.cast(tf.reshape(digits, [count, width]), tf.uint32), num=count)
+    return tf.bitcast(join_planes(planes, base), tf.int32)
+
+
+def unpack(words, num_elements: int, base: int) -> tf.Tensor:
+    """Inverse of `pack`.
+
+    Args:
+        words: int32 tensor of shape [num_words(num_elements, base)].
+        num_elements: number of digits wanted.
+        base: number of values of a digit.
+
+    Returns:
+        int32 tensor of shape [num_elements].
+
+    Raises:
+        ValueError: `base` is out of range, or `words` has another length.
+    """
+    words = tf.convert_to_tensor(words)
+    if words.shape[0] != num_words(num_elements, base):
+        raise ValueError(
+            f"`words` must have {num_words(num_elements, base)} elements for {num_elements} digits"
+            f" in base {base}. Received: {words.shape[0]}"
+        )
+    unsigned = tf.bitcast(words, tf.uint32)
+    planes = [plane(unsigned, digit, base) for digit in range(digits_per_word(base))]
+    return tf.cast(tf.concat(planes, 0)[:num_elements], tf.int32)

@@ -1,0 +1,125 @@
+"""Stochastic rounding of a gradient to {-1, 0, 1} times a scale."""
+
+import numpy as np
+import tensorflow as tf
+
+from terngrad_tf.ternary import random_bits
+
+ROUNDINGS = ("correlated", "independent")
+
+
+def check_rounding(rounding: str, num_workers: int) -> None:
+    """Raises ValueError unless both arguments are legal."""
+    if rounding not in ROUNDINGS:
+        raise ValueError(f"`rounding` must be one of {ROUNDINGS}. Received: rounding={rounding!r}")
+    if num_workers < 1:
+        raise ValueError(
+            f"`num_workers` must be a positive integer. Received: num_workers={num_workers}"
+        )
+
+
+def usable_scale(scale: tf.Tensor) -> tf.Tensor:
+    """The scale, or NaN where it is zero, negative or not finite.
+
+    Every comparison with NaN is false, so such a scale gives the code 0 for all elements at no
+    cost per element.
+    """
+    usable = tf.logical_and(scale > 0, tf.math.is_finite(scale))
+    return tf.where(usable, scale, tf.constant(np.nan, scale.dtype))
+
+
+def round_to_ternary(gradient: tf.Tensor, scale: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
+    """`floor(clip(gradient / scale, -1, 1) + u)` in {-1, 0, 1}, with `u = (words >> 8) / 2**24`.
+
+    Written as two comparisons, `gradient >= scale * (1 - u)` and `gradient < -scale * u`: no
+    division and no sum that could round up to 1, so |gradient| >= scale never gives 0, and 0
+    always gives 0.
+
+    Args:
+        gradient: float32 tensor.
+        scale: float32, broadcasts to `gradient`; the result of `usable_scale`.
+        words: uint32, broadcasts to `gradient`; uniform random words.
+
+    Returns:
+        int32 tensor of the shape of `gradient`.
+    """
+    u24 = tf.cast(tf.bitwise.right_shift(words, tf.constant(8, tf.uint32)), tf.int32)
+    unit = tf.constant(2.0**-24, tf.float32)
+    below = tf.cast(u24, tf.float32) * unit
+    above = tf.cast(tf.constant(1 << 24, tf.int32) - u24, tf.float32) * unit
+    # The second condition matters where scale * above is too small for float32 and became 0.
+    up = tf.logical_and(gradient >= scale * above, gradient > 0)
+    down = gradient < -(scale * below)
+    return tf.cast(up, tf.int32) - tf.cast(down, tf.int32)
+
+
+def rounding_stream(rounding: str, worker):
+    """Stream number of the random words: one for all workers (0), or one for each (1, 2, ...)."""
+    return 0 if rounding == "correlated" else tf.cast(worker, tf.int32) + 1
+
+
+def worker_offset(rounding: str, worker, num_workers: int) -> tf.Tensor:
+    """uint32 scalar added to a worker's random words: `worker * floor(2**32 / num_workers)`."""
+    if rounding == "independent":
+        return tf.constant(0, tf.uint32)
+    stride = tf.constant((2**32 // num_workers) & 0xFFFFFFFF, tf.uint32)
+    return tf.cast(worker, tf.uint32) * stride
+
+
+def ternarize(
+    gradient,
+    scale,
+    *,
+    seed,
+    step,
+    tensor,
+    worker,
+    num_workers: int,
+    rounding: str = "correlated",
+) -> tf.Tensor:
+    """Rounds a gradient to ternary codes, without bias where |gradient| <= scale.
+
+    With u uniform in [0, 1): `q = floor(clip(g / s, -1, 1) + u)`. For 0 <= g this is 1 with
+    probability g/s, for g < 0 it is -1 with probability |g|/s, else 0: TernGrad's distribution.
+
+    * "correlated": all workers share `u0 = hash(element, step, tensor, seed)` and worker k of N
+      uses `u = frac(u0 + k / N)`. Each worker alone has the distribution above, and the mean over
+      workers has less variance.
+    * "independent": every worker has its own u, as in the paper.
+
+    Args:
+        gradient: float16, bfloat16 or float32 tensor with a static shape.
+        scale: float32 scalar s. Zero and non-finite scales give the code 0 everywhere.
+        seed: Python integer or scalar integer tensor.
+        step: training step, Python integer or scalar int32/int64 tensor.
+        tensor: index of the tensor within the model.
+        worker: k in 0..num_workers-1, Python integer or scalar int32 tensor.
+        num_workers: N.
+        rounding: one of `ROUNDINGS`.
+
+    Returns:
+        int32 tensor of the shape of `gradient` with values in {-1, 0, 1}.
+
+    Raises:
+        ValueError: unknown `rounding`, or `num_workers` below 1.
+
+    Example:
+    >>> ternarize(tf.constant([0.3, -2.0, 0.0]), 1.0, seed=0, step=0, tensor=0, worker=0,
+    ...           num_workers=1).shape
+    TensorShape([3])
+
+    Source: Wen et al., TernGrad, NIPS 2017 (arXiv 1705.07878); Suresh et al., Correlated
+    quantization for distributed mean estimation and optimization, ICML 2022.
+    """
+    check_rounding(rounding, num_workers)
+    gradient = tf.convert_to_tensor(gradient)
+    words = random_bits.random_words(
+        gradient.shape.num_elements(), seed, step, tensor, rounding_stream(rounding, worker)
+    )
+    words += worker_offset(rounding, worker, num_workers)
+    codes = round_to_ternary(
+        tf.reshape(tf.cast(gradient, tf.float32), [-1]),
+        usable_scale(tf.cast(scale, tf.float32)),
+        words,
+    )
+    return tf.reshape(codes, gradient.shape)

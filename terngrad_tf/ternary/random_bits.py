@@ -1,0 +1,116 @@
+"""Counter-based random words: a pure function of (element, seed, step, tensor, stream)."""
+
+import numpy as np
+import tensorflow as tf
+
+_GOLDEN = 0x9E3779B9
+_MURMUR_1 = 0x85EBCA6B
+_MURMUR_2 = 0xC2B2AE35
+# Two chains with different beginnings give the 64 salt bits; any two constants would do.
+_CHAIN_STARTS = np.array([0x243F6A88, 0x85A308D3], np.uint32)
+
+
+def _u32(value: int) -> tf.Tensor:
+    return tf.constant(value & 0xFFFFFFFF, tf.uint32)
+
+
+def _shift_xor(x: tf.Tensor, bits: int) -> tf.Tensor:
+    return tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, _u32(bits)))
+
+
+def finalize(x: tf.Tensor, middle: tf.Tensor | None = None) -> tf.Tensor:
+    """MurmurHash3's 32-bit finalizer, a bijection in which every input bit moves every output bit.
+
+    Args:
+        x: uint32 tensor.
+        middle: uint32 tensor that broadcasts to `x`, mixed in between the two multiplications, or
+            None for the plain finalizer. With it, two salts do not merely permute one sequence.
+
+    Returns:
+        uint32 tensor of the shape of `x`.
+
+    Source: Austin Appleby, MurmurHash3 (public domain), function `fmix32`.
+    """
+    x = _shift_xor(x, 16) * _u32(_MURMUR_1)
+    if middle is not None:
+        x = tf.bitwise.bitwise_xor(x, middle)
+    x = _shift_xor(x, 13) * _u32(_MURMUR_2)
+    return _shift_xor(x, 16)
+
+
+def _to_u32_pair(value) -> list[tf.Tensor]:
+    """Low and high 32 bits of an integer tensor or Python integer."""
+    if isinstance(value, (int, np.integer)):
+        return [_u32(int(value)), _u32(int(value) >> 32)]
+    value = tf.cast(tf.convert_to_tensor(value), tf.int64)
+    low = tf.cast(tf.bitwise.bitwise_and(value, tf.constant(0xFFFFFFFF, tf.int64)), tf.uint32)
+    high = tf.cast(
+        tf.bitwise.bitwise_and(
+            tf.bitwise.right_shift(value, tf.constant(32, tf.int64)),
+            tf.constant(0xFFFFFFFF, tf.int64),
+        ),
+        tf.uint32,
+    )
+    return [low, high]
+
+
+def salts(seed, step, tensor, stream) -> tuple[tf.Tensor, tf.Tensor]:
+    """Two 32-bit salts for one random sequence.
+
+    Args:
+        seed: Python integer or integer tensor; 64 bits count.
+        step: Python integer or integer tensor; 64 bits count.
+        tensor: index of the tensor, Python integer or integer tensor; 32 bits count.
+        stream: number of the sequence among those of one tensor and step; 32 bits count.
+
+    The arguments broadcast: with `tensor` of shape [T] the salts have shape [T].
+
+    Returns:
+        Pair of uint32 tensors of the common shape. If exactly one 32-bit half of one argument
+        differs, both salts differ.
+    """
+    values = [*_to_u32_pair(seed), *_to_u32_pair(step), _to_u32_pair(tensor)[0]]
+    values.append(_to_u32_pair(stream)[0])
+    chains = []
+    for start in _CHAIN_STARTS:
+        state = _u32(int(start))
+        for value in values:
+            state = finalize(tf.bitwise.bitwise_xor(state, value)) + _u32(_GOLDEN)
+        chains.append(state)
+    return chains[0], chains[1]
+
+
+def hash_elements(
+    elements: tf.Tensor, element_salt: tf.Tensor, middle_salt: tf.Tensor
+) -> tf.Tensor:
+    """Random uint32 words of the elements with the given indices, under the salts of `salts`."""
+    return finalize(tf.bitwise.bitwise_xor(elements, element_salt), middle_salt)
+
+
+def random_words(num_elements: int, seed, step, tensor, stream) -> tf.Tensor:
+    """Uniform 32-bit words for the elements of one tensor.
+
+    No state and no random op: the words are a hash of the element's index and of the four
+    numbers, hence the same in eager mode, in a graph and under XLA, on every device and in every
+    process, and a run resumed at `step` draws what the unbroken run would have drawn. Within one
+    sequence no word occurs twice.
+
+    Args:
+        num_elements: number of words, at most 2**31 - 1.
+        seed: Python integer or scalar integer tensor.
+        step: training step, Python integer or scalar int32/int64 tensor.
+        tensor: index of the tensor within the model.
+        stream: which of several sequences for the same tensor and step (a worker, a hop).
+
+    Returns:
+        uint32 tensor of shape [num_elements].
+
+    Example:
+    >>> tf.cast(random_words(4, seed=0, step=0, tensor=0, stream=0), tf.float32) / 2.0**32
+    """
+    if num_elements < 0:
+        raise ValueError(
+            f"`num_elements` must be zero or a positive integer. Received: {num_elements}"
+        )
+    elements = tf.cast(tf.range(num_elements), tf.uint32)
+    return hash_elements(elements, *salts(seed, step, tensor, stream))

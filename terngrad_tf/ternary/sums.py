@@ -1,0 +1,116 @@
+"""The middle of an all-to-all exchange: one owner adds the digits of one chunk of all senders."""
+
+import functools
+
+import tensorflow as tf
+
+from terngrad_tf.ternary import codec, compiled, quantizer, random_bits
+from terngrad_tf.ternary.decoder import sum_planes
+
+# Tensor indices count from 0; the second rounding draws from sequences of its own.
+_SECOND_HOP = -1
+
+
+def sum_to_words(words, base_in: int = 3, *, base_out: int) -> tf.Tensor:
+    """Adds the digits of K senders, place by place, and packs the sums.
+
+    Args:
+        words: int32 tensor of shape [K, C], one chunk of the words of each sender.
+        base_in: base of the words.
+        base_out: base of the sums, above the largest: at least `K * (base_in - 1) + 1`.
+
+    Returns:
+        int32 tensor of shape [num_words(digits_per_word(base_in) * C, base_out)]: the sums in
+        plane-major order (digit j of word i is element `j * C + i`), packed as by `pack`.
+
+    Raises:
+        ValueError: `base_out` is too small.
+
+    Example:
+    >>> words = tf.stack([pack(tf.constant([0, 2]), 3), pack(tf.constant([1, 2]), 3)])
+    >>> unpack(sum_to_words(words, base_out=5), 2, 5).numpy().tolist()
+    [1, 4]
+    """
+    words = tf.convert_to_tensor(words)
+    senders, chunk = compiled.static_shape(words, "words")
+    codec.check_base(base_in)
+    if base_out < senders * (base_in - 1) + 1:
+        raise ValueError(
+            f"`base_out` must be at least {senders * (base_in - 1) + 1} for the sums of {senders}"
+            f" senders in base {base_in}. Received: base_out={base_out}"
+        )
+    return _summer(senders, chunk, base_in, base_out)(words)
+
+
+@functools.cache
+def _summer(senders, chunk, base_in, base_out):
+    del chunk  # It selects the trace.
+
+    def run(words):
+        words = tf.bitcast(words, tf.uint32)
+        sums = tf.concat(sum_planes([words[k] for k in range(senders)], base_in), 0)
+        return codec.pack(tf.bitcast(sums, tf.int32), base_out)
+
+    return compiled.compiled(run)
+
+
+def ternarize_sums(
+    words, num_workers: int, *, seed, step, stream, base: int = 3, total_bias: int | None = None
+) -> tf.Tensor:
+    """Rounds the mean of all workers' codes to ternary once more, without bias.
+
+    With `m = (sum_k digit_k - total_bias) / num_workers` in [-1, 1], the new code is
+    `floor(m + u)`, packed as digit = code + 1 in base 3. `decode` (or `decode_sums`) with
+    `total_bias=1` and the scale `num_workers * s` gives an unbiased estimate of the sum.
+
+    Args:
+        words: int32 tensor of shape [K, C], one chunk of the words of each sender.
+        num_workers: N, the number of workers whose codes the words hold.
+        seed: Python integer or scalar integer tensor.
+        step: training step, Python integer or scalar int32/int64 tensor.
+        stream: number of the chunk, Python integer or scalar int32 tensor, so that chunks draw
+            different random bits.
+        base: base of the words.
+        total_bias: bias of the summed digits. Default N.
+
+    Returns:
+        int32 tensor of shape [num_words(digits_per_word(base) * C, 3)], plane-major as in
+        `sum_to_words`; [C], in the layout of `words`, where `base` is 3.
+
+    Raises:
+        ValueError: `num_workers` is below 1.
+    """
+    words = tf.convert_to_tensor(words)
+    senders, chunk = compiled.static_shape(words, "words")
+    codec.check_base(base)
+    quantizer.check_rounding("independent", num_workers)
+    total_bias = num_workers if total_bias is None else total_bias
+    return _rounder(senders, chunk, base, num_workers, total_bias)(
+        words,
+        compiled.scalar(seed, tf.int64),
+        compiled.scalar(step, tf.int64),
+        compiled.scalar(stream, tf.int32),
+    )
+
+
+@functools.cache
+def _rounder(senders, chunk, base, num_workers, total_bias):
+    def run(words, seed, step, stream):
+        words = tf.bitcast(words, tf.uint32)
+        salts = random_bits.salts(seed, step, _SECOND_HOP, stream)
+        column = tf.range(chunk)
+        planes = []
+        for digit, total in enumerate(sum_planes([words[k] for k in range(senders)], base)):
+            elements = tf.cast(column + digit * chunk, tf.uint32)
+            codes = quantizer.round_to_ternary(
+                tf.cast(tf.bitcast(total, tf.int32) - total_bias, tf.float32),
+                tf.constant(num_workers, tf.float32),
+                random_bits.hash_elements(elements, *salts),
+            )
+            planes.append(codes + 1)
+        if base == 3:
+            planes = [tf.cast(plane, tf.uint32) for plane in planes]
+            return tf.bitcast(codec.join_planes(planes, 3), tf.int32)
+        return codec.pack(tf.concat(planes, 0), 3)
+
+    return compiled.compiled(run)
