@@ -13,7 +13,6 @@ What is needed, and why no public way exists:
 * Three gaps of Keras 3 under `tf.distribute`: see `install_keras_hooks`.
 """
 
-import contextlib
 import threading
 import weakref
 
@@ -26,13 +25,12 @@ from keras.src.optimizers import base_optimizer as keras_base_optimizer
 from tensorflow.python.distribute import (
     collective_all_reduce_strategy,
     collective_util,
-    cross_device_ops,
     cross_device_utils,
-    distribute_lib,
     distribute_utils,
     mirrored_run,
     mirrored_strategy,
     values,
+    values_util,
 )
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
@@ -159,31 +157,50 @@ class _EqualReplicas:
     checkpoint or an evaluation sees depends on who looks. Here every such floating-point variable
     that a replica function wrote is replaced by its mean over all replicas when the function ends.
     An exponential average is linear, so the mean of the averages is the average of the means.
+
+    `without_examples` holds a boolean tensor a local replica while a step runs on filled-up data
+    (see `fill_empty_replicas`); what such a replica writes to metrics or statistics is undone.
     """
 
     def _initialize_equal_replicas(self):
         self._written = {}
         self._run_depth = 0
         self._wrapped_functions = weakref.WeakKeyDictionary()
+        self.without_examples = None
+
+    def is_empty(self):
+        """Whether the current replica has no examples: a boolean tensor, or None for no."""
+        if self.without_examples is None:
+            return None
+        replica_id = values_util.get_current_replica_id_as_int()
+        return self.without_examples[self._get_local_replica_id(replica_id)]
 
     def _create_variable(self, next_creator, **kwargs):
         # Optimizer slots are created beside their variable and are equal already.
         is_slot = kwargs.get("colocate_with") is not None
         variable = super()._create_variable(next_creator, **kwargs)
-        if (
+        is_statistic = (
             isinstance(variable, values.MirroredVariable)
             and variable.aggregation == tf.VariableAggregation.NONE
             and variable.dtype.is_floating
             and not variable.trainable
             and not is_slot
-        ):
+        )
+        if is_statistic or isinstance(variable, values.SyncOnReadVariable):
             update_replica = variable._update_replica
 
-            def record_and_update(update_fn, value, **kwargs):
-                self._written[id(variable)] = variable
-                return update_replica(update_fn, value, **kwargs)
+            def guarded_update(update_fn, value, **kwargs):
+                if is_statistic:
+                    self._written[id(variable)] = variable
+                empty = self.is_empty()
+                if empty is None:
+                    return update_replica(update_fn, value, **kwargs)
+                component = variable._get_on_device_or_primary()
+                before = component.read_value()
+                update_replica(update_fn, value, **kwargs)
+                return component.assign(tf.where(empty, before, component.read_value()))
 
-            variable._update_replica = record_and_update
+            variable._update_replica = guarded_update
         return variable
 
     def _call_for_each_replica(self, fn, args, kwargs):
@@ -283,32 +300,47 @@ class TernGradClusterExtended(
 
 
 def fill_empty_replicas(args):
-    """Gives replicas without examples the first example of the first replica.
+    """Gives replicas without examples one example of zeros.
 
-    The last batch of an epoch may hold fewer examples than there are replicas. Several CPU kernels
-    abort on an empty batch in the backward pass, and batch norm's gradient is NaN. A repeated
-    example keeps the step a mean over replicas. Evaluation, which must count exactly, has no
-    backward pass and is left alone.
+    The last batch of an epoch may hold fewer examples than there are replicas. On an empty batch
+    several CPU kernels abort, return wrong shapes or, in the backward pass, NaN.
 
     Args:
-        args: arguments of a training step, structures of per-replica tensors.
+        args: arguments of a step, structures of per-replica tensors with a batch axis.
 
     Returns:
-        The same structure.
+        Tuple of the filled structure and a list with one boolean tensor a local replica, true where
+        it had no examples; None instead of the list where that cannot happen.
     """
+    empty = None
 
     def fill(value):
-        if not isinstance(value, values.PerReplica) or not any(
-            isinstance(v, tf.Tensor) and v.shape.rank and not v.shape[0] for v in value.values
-        ):
+        nonlocal empty
+        tensors = local_tensors(value)
+        if not any(isinstance(v, tf.Tensor) and v.shape.rank and not v.shape[0] for v in tensors):
             return value
-        first = value.values[0]
+        empties = [tf.equal(tf.shape(v)[0], 0) for v in tensors]
+        empty = empty or empties
         filled = [
-            tf.cond(tf.shape(v)[0] > 0, lambda v=v: v, lambda: first[:1]) for v in value.values[1:]
+            tf.cond(e, lambda v=v: tf.zeros([1, *v.shape[1:]], v.dtype), lambda v=v: v)
+            for e, v in zip(empties, tensors, strict=True)
         ]
-        return values.PerReplica([first, *filled])
+        return values.PerReplica(filled) if isinstance(value, values.PerReplica) else filled[0]
 
-    return tf.nest.map_structure(fill, args)
+    return tf.nest.map_structure(fill, args), empty
+
+
+def drop_filled(results, empty):
+    """Cuts the rows that belong to `fill_empty_replicas` from per-replica results."""
+
+    def cut(value):
+        kept = [
+            v[: tf.where(e, 0, tf.shape(v)[0])]
+            for v, e in zip(local_tensors(value), empty, strict=True)
+        ]
+        return values.PerReplica(kept) if isinstance(value, values.PerReplica) else kept[0]
+
+    return tf.nest.map_structure(cut, results)
 
 
 def communication_options(timeout_seconds=None):
@@ -364,6 +396,11 @@ def _active_op(op_class):
     return gradient_ops(strategy, op_class)
 
 
+def _without_examples():
+    extended = tf.distribute.get_strategy().extended
+    return extended.is_empty() if isinstance(extended, _EqualReplicas) else None
+
+
 def _hook_gradients(op_class):
     stock = keras_tf_optimizer.TFOptimizer._all_reduce_sum_gradients
 
@@ -376,16 +413,21 @@ def _hook_gradients(op_class):
         indices = [self._get_variable_index(variable) for _, variable in kept]
         paths = [self._trainable_variables[index].path for index in indices]
 
+        empty = _without_examples()
+        gradients = [g for g, _ in kept]
+        if empty is not None:
+            gradients = [
+                g if isinstance(g, tf.IndexedSlices) else tf.where(empty, tf.zeros_like(g), g)
+                for g in gradients
+            ]
+
         def merge(strategy, gradients, step):
             return op.reduce_gradients(strategy, gradients, paths, indices, step)
 
         reduced = iter(
             tf.distribute.get_replica_context().merge_call(
                 merge,
-                args=(
-                    [gradient for gradient, _ in kept],
-                    tf.convert_to_tensor(self.iterations),
-                ),
+                args=(gradients, tf.convert_to_tensor(self.iterations)),
             )
         )
         return [(g if g is None else next(reduced), v) for g, v in grads_and_vars]

@@ -11,6 +11,10 @@ from terngrad_tf.distribute.all_reduce import TernaryAllReduce
 _KEY_RANGE = 1_000_000
 _key_ranges = itertools.count(1)
 
+# Names of the functions that Keras runs on replicas in fit, evaluate and predict.
+_KERAS_PREDICT_STEP = "one_step_on_data"
+_KERAS_STEPS = ("train_step", "test_step", _KERAS_PREDICT_STEP)
+
 
 class TernGradStrategy(tf.distribute.Strategy):
     """Trains replicas on several devices or hosts and exchanges ternary gradients.
@@ -99,7 +103,20 @@ class TernGradStrategy(tf.distribute.Strategy):
         return group.rank if group else 0
 
     def run(self, fn, args=(), kwargs=None, options=None):
-        """As `tf.distribute.Strategy.run`; see `private.fill_empty_replicas` for `train_step`."""
-        if getattr(fn, "__name__", "") == "train_step":
-            args = private.fill_empty_replicas(args)
-        return super().run(fn, args=args, kwargs=kwargs, options=options)
+        """As `tf.distribute.Strategy.run`; a Keras step also runs on replicas without examples.
+
+        Such replicas (the last batch may hold fewer examples than there are replicas) compute on
+        zeros; their gradients count as zero, their metrics and outputs not at all.
+        """
+        name = getattr(fn, "__name__", "")
+        if name not in _KERAS_STEPS:
+            return super().run(fn, args=args, kwargs=kwargs, options=options)
+        args, empty = private.fill_empty_replicas(args)
+        self.extended.without_examples = empty
+        try:
+            results = super().run(fn, args=args, kwargs=kwargs, options=options)
+        finally:
+            self.extended.without_examples = None
+        if empty is not None and name == _KERAS_PREDICT_STEP:
+            results = private.drop_filled(results, empty)
+        return results
