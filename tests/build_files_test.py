@@ -12,8 +12,6 @@ from tests import build_files, source_tree
 
 # Import name -> Bazel name, where they differ.
 PACKAGE_NAMES = {"absl": "absl_py", "sklearn": "scikit_learn", "google": "protobuf"}
-# Used by type stubs or commands only, which no import shows.
-WITHOUT_IMPORT = {"@pypi//tensorboard"}
 
 
 def python_files():
@@ -91,7 +89,7 @@ class BuildFilesTest(unittest.TestCase):
             needed.discard(target.label)
             found += [f"{target.label} lacks {n}" for n in sorted(needed - set(target.deps))]
             if target.rule == "py_library":
-                unused = set(target.deps) - needed - WITHOUT_IMPORT
+                unused = set(target.deps) - needed
                 found += [f"{target.label} needs no {n}" for n in sorted(unused)]
         self.assertEqual(found, [])
 
