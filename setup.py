@@ -41,7 +41,7 @@ setup(
         # Both ends of the TensorFlow and Keras ranges are tested: scripts/test_tensorflow_range.sh.
         "tensorflow>=2.18,<2.22",
         "keras>=3.6,<3.16",
-        # TensorFlow 2.21 no longer brings TensorBoard along.
+        # The viewer of the logs, which TensorFlow 2.21 no longer brings along.
         "tensorboard>=2.18,<2.22",
         "numpy>=1.26,<3",
         "absl-py>=2.1,<3",
