@@ -1,0 +1,28 @@
+"""Image data sets: sources -> tf.Example -> shards of TFRecords -> `tf.data` pipelines.
+
+    slim_data.convert("digits", "/data/digits", shard=True, train_shards=4)
+    train = slim_data.load("digits", "/data/digits", "train", 64, 28, training=True)
+
+The package needs neither Keras nor `terngrad_tf`; TensorFlow itself is loaded at the first use.
+"""
+
+from slim_data.conversion import convert
+from slim_data.datasets import DATASETS, DatasetInfo, info
+from slim_data.errors import DataError
+from slim_data.faults import explain, explained, verify
+from slim_data.pipeline import load
+from slim_data.shards import count_examples, find_files
+
+__all__ = [
+    "DATASETS",
+    "DataError",
+    "DatasetInfo",
+    "convert",
+    "count_examples",
+    "explain",
+    "explained",
+    "find_files",
+    "info",
+    "load",
+    "verify",
+]

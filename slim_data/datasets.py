@@ -1,0 +1,97 @@
+"""What there is to know of each data set, by name."""
+
+import dataclasses
+import types
+from collections.abc import Mapping
+
+from slim_data import digits, mnist
+from slim_data.errors import DataError
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetInfo:
+    """Facts of one data set.
+
+    Args:
+        name: what `load` and `convert` call it.
+        title: its name in messages.
+        labels: names of the classes, in the order of their numbers.
+        label_offset: number of the first class.
+        channels: channels of its images.
+        image_size: height and width of its images, in pixels.
+        splits: {name of a split: its number of examples in the published data set}.
+        source: module with `generate_examples(source, split)` and `num_examples(source, split)`.
+        has_raw_dir: whether the source is a folder of files, `--raw_dir`.
+    """
+
+    name: str
+    title: str
+    labels: tuple[str, ...]
+    label_offset: int
+    channels: int
+    image_size: int
+    splits: Mapping[str, int]
+    source: types.ModuleType
+    has_raw_dir: bool
+
+    @property
+    def num_classes(self):
+        """Number of outputs that a network for the data set has."""
+        return self.label_offset + len(self.labels)
+
+    def check_split(self, split):
+        """Raises DataError unless `split` is one of the data set's."""
+        if split not in self.splits:
+            raise DataError(
+                f"`split` must be one of {', '.join(self.splits)} for {self.name}. "
+                f"Received: split={split!r}"
+            )
+
+
+DATASETS = {
+    dataset.name: dataset
+    for dataset in (
+        DatasetInfo(
+            name="digits",
+            title="Digits",
+            labels=digits.LABELS,
+            label_offset=0,
+            channels=1,
+            image_size=digits.SIDE,
+            splits={"train": 1437, "test": 360},
+            source=digits,
+            has_raw_dir=False,
+        ),
+        DatasetInfo(
+            name="mnist",
+            title="MNIST",
+            labels=mnist.LABELS,
+            label_offset=0,
+            channels=1,
+            image_size=mnist.SIDE,
+            splits={"train": 60000, "test": 10000},
+            source=mnist,
+            has_raw_dir=True,
+        ),
+    )
+}
+
+
+def info(name):
+    """Returns the `DatasetInfo` of a data set.
+
+    Args:
+        name: one of `DATASETS`.
+
+    Raises:
+        DataError: there is no such data set.
+
+    Example:
+        >>> info("mnist").num_classes
+        10
+    """
+    if name not in DATASETS:
+        raise DataError(
+            f"`dataset_name` must be one of {', '.join(DATASETS)}. Received: dataset_name={name!r}"
+        )
+    return DATASETS[name]

@@ -1,0 +1,38 @@
+"""Command lines written for the flag parser of TensorFlow 1."""
+
+VALUES = ("true", "false", "t", "f", "1", "0")
+
+
+def rewrite(argv, flag_values):
+    """Joins `--flag True` to `--flag=True` where the flag is a boolean one.
+
+    absl takes the value of a boolean flag only after `=`; older command lines give it as the
+    next argument.
+
+    Args:
+        argv: list of str, the program's name first.
+        flag_values: `absl.flags.FlagValues` that holds the program's flags.
+
+    Returns:
+        A new list; all that follows `--` is left as it is.
+
+    Example:
+        >>> rewrite(["x", "--shard", "True", "--dataset_name", "mnist"], flags.FLAGS)
+        ['x', '--shard=True', '--dataset_name', 'mnist']
+    """
+    rewritten = list(argv[:1])
+    rest = list(argv[1:])
+    while rest:
+        argument = rest.pop(0)
+        if argument == "--":
+            return [*rewritten, argument, *rest]
+        name = argument.lstrip("-")
+        is_boolean = argument.startswith("-") and name in flag_values and flag_values[name].boolean
+        if is_boolean and rest and rest[0].lower() in VALUES:
+            argument = f"{argument}={rest.pop(0)}"
+        elif argument.startswith("-") and name in flag_values and not is_boolean and rest:
+            # The value of another flag is never a flag itself.
+            rewritten.append(argument)
+            argument = rest.pop(0)
+        rewritten.append(argument)
+    return rewritten

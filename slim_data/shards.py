@@ -1,0 +1,236 @@
+"""Shards: the files that a split's records lie in, how they are named, written, found, counted.
+
+A file is a sequence of records in TensorFlow's framing: length (uint64, little endian), masked
+CRC-32C of the length (uint32), data, masked CRC-32C of the data (uint32).
+"""
+
+import contextlib
+import fcntl
+import itertools
+import mmap
+import os
+import re
+import struct
+
+import numpy as np
+
+from slim_data import crc32c, datasets
+from slim_data.errors import DataError
+from slim_data.lazy import tf
+
+_SHARD = re.compile(r"(?P<split>.+)-(?P<index>\d{5,})-of-(?P<count>\d{5,})")
+_HEADER = struct.Struct("<QI")
+_FOOTER_SIZE = 4
+
+
+def names(split, num_shards):
+    """Returns the file names of a sharded split: `train-00000-of-00004` and so on."""
+    return [f"{split}-{i:05d}-of-{num_shards:05d}" for i in range(num_shards)]
+
+
+def single_name(split, name):
+    """Returns the file name of a split in one file: `train-mnist.tfrecord`."""
+    return f"{split}-{name}.tfrecord"
+
+
+def spread(num_examples, num_shards):
+    """Returns how many examples each shard takes: sizes differ by one at most.
+
+    Example:
+        >>> spread(10, 4)
+        [2, 3, 2, 3]
+    """
+    bounds = [num_examples * i // num_shards for i in range(num_shards + 1)]
+    return [stop - start for start, stop in itertools.pairwise(bounds)]
+
+
+def write(records, paths, num_examples, progress=None):
+    """Spreads records evenly over files, in order; each file appears when it is whole.
+
+    Args:
+        records: iterable of bytes.
+        paths: paths of the files, first shard first.
+        num_examples: int, number of `records`; stated beforehand, so that they may be a stream.
+        progress: function of the number of records written so far, called after each file.
+
+    Raises:
+        DataError: there are more or fewer records than stated; the last file is not written then.
+        OSError: a file cannot be written.
+    """
+    records = iter(records)
+    written = 0
+    for path, size in zip(paths, spread(num_examples, len(paths)), strict=True):
+        chunk = itertools.islice(records, size)
+        if path == paths[-1]:
+            chunk = itertools.chain(chunk, _nothing_left(records, num_examples))
+        with replacing(path) as partial:
+            _write_file(partial, chunk, size, num_examples)
+        written += size
+        if progress is not None:
+            progress(written)
+
+
+def _nothing_left(records, num_examples):
+    # A source may find out at its very end only that it is damaged: ask before the last rename.
+    for _ in records:
+        raise DataError(f"The source holds more than the {num_examples} examples it stated")
+    yield from ()
+
+
+def _write_file(path, records, size, num_examples):
+    num_bytes = count = 0
+    try:
+        with tf.io.TFRecordWriter(path) as writer:
+            for record in records:
+                writer.write(record)
+                num_bytes += _HEADER.size + len(record) + _FOOTER_SIZE
+                count += 1
+    except tf.errors.OpError as error:
+        raise OSError(error.message) from error
+    if count < size:
+        raise DataError(f"The source holds fewer than the {num_examples} examples it stated")
+    if os.path.getsize(path) != num_bytes:
+        raise OSError(f"{os.path.getsize(path)} of {num_bytes} bytes were written to {path}")
+
+
+@contextlib.contextmanager
+def replacing(path):
+    """Yields a name beside `path` to write to, and renames it to `path` at the end.
+
+    After an exception the partial file is gone; after a crash it stays, hidden, until the next run
+    writes it again. In neither case is there anything at `path` that was not there before.
+
+    Raises:
+        DataError: another process is writing the same file.
+    """
+    folder, name = os.path.split(os.fspath(path))
+    partial = os.path.join(folder, f".{name}.partial")
+    with open(partial, "ab") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise DataError(f"{path}: another process is writing this file") from None
+        try:
+            yield partial
+            # What the rename makes visible must have reached the disk before.
+            with open(partial, "rb") as written:
+                os.fsync(written.fileno())
+            os.replace(partial, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(partial)
+            raise
+
+
+def candidates(data_dir, split):
+    """Returns the sorted paths of the files that by their names hold a split, whole set or not.
+
+    They are named `<split>-00000-of-00004` or `<split>-<anything>.tfrecord`. Other files, such as
+    `train-images-idx3-ubyte.gz`, are nobody's shards.
+    """
+    try:
+        found = os.listdir(data_dir)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [os.path.join(data_dir, name) for name in sorted(found) if _set_of(name, split)]
+
+
+def _set_of(name, split):
+    """Returns what the files of one conversion have in common, None for other files."""
+    match = _SHARD.fullmatch(name)
+    if match and match["split"] == split:
+        return int(match["count"])
+    return name if name.startswith(f"{split}-") and name.endswith(".tfrecord") else None
+
+
+def find(data_dir, split):
+    """Returns the sorted paths of the files that hold a split; [] where there are none.
+
+    Raises:
+        DataError: a shard is missing, or the files belong to more than one conversion.
+    """
+    paths = candidates(data_dir, split)
+    sets = {_set_of(os.path.basename(path), split): path for path in reversed(paths)}
+    received = f"Received: data_dir={str(data_dir)!r}"
+    if len(sets) > 1:
+        shown = " and ".join(os.path.basename(path) for path in sorted(sets.values())[:2])
+        raise DataError(
+            f"`data_dir` must hold the {split} files of one conversion only. "
+            f"{received} with {shown}"
+        )
+    for count in sets:
+        wanted = names(split, count) if isinstance(count, int) else [count]
+        missing = [name for name in wanted if os.path.join(data_dir, name) not in paths]
+        if missing:
+            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+            raise DataError(
+                f"`data_dir` must hold all {count} {split} files. "
+                f"{received} without {', '.join(missing[:3])}{more}"
+            )
+    return paths
+
+
+def find_files(name, data_dir, split):
+    """Returns the sorted paths of the files that hold a split of a data set.
+
+    Args:
+        name: name of the data set.
+        data_dir: folder that `convert` wrote to.
+        split: one of the data set's splits.
+
+    Raises:
+        DataError: the data set has no such split, or its files are missing, incomplete or empty.
+    """
+    dataset = datasets.info(name)
+    dataset.check_split(split)
+    files = find(data_dir, split)
+    if not files:
+        state = "holds neither" if os.path.isdir(data_dir) else "is no folder with"
+        raise DataError(
+            f"No {split} files of {name}: data_dir={str(data_dir)!r} {state} "
+            f"{split}-?????-of-????? or {split}-*.tfrecord. Write them with: python -m "
+            f"slim_data.download_and_convert_data --dataset_name {name} --dataset_dir {data_dir}"
+        )
+    if not any(os.path.getsize(path) for path in files):
+        raise DataError(f"No {split} examples of {name}: all files in {data_dir} are empty")
+    return files
+
+
+def count_examples(files):
+    """Returns the number of records in files, reading their framing only.
+
+    Args:
+        files: paths of TFRecord files.
+
+    Raises:
+        DataError: a file is truncated, or a record's length does not match its checksum; names
+            the file and the record.
+    """
+    return sum(_count(path) for path in files)
+
+
+def _count(path):
+    size = os.path.getsize(path)
+    if size == 0:
+        return 0
+    headers = bytearray()
+    offset = 0
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        while offset + _HEADER.size <= size:
+            headers += data[offset : offset + _HEADER.size]
+            offset += _HEADER.size + int.from_bytes(headers[-12:-4], "little") + _FOOTER_SIZE
+    table = np.frombuffer(headers, np.dtype([("length", "V8"), ("crc", "<u4")]))
+    lengths = np.frombuffer(table["length"].tobytes(), np.uint8).reshape(-1, 8)
+    # After a wrong length the walk went astray: of all mismatches only the first is real.
+    wrong = np.flatnonzero(crc32c.masked(lengths) != table["crc"])
+    if len(wrong):
+        raise record_error(path, int(wrong[0]), "the length does not match its checksum")
+    if offset != size:
+        whole = len(table) - (1 if offset > size else 0)
+        raise record_error(path, whole, "the file is truncated here")
+    return len(table)
+
+
+def record_error(path, number, reason):
+    """Returns the DataError that names a record, counted from 0."""
+    return DataError(f"{path}: record {number} (counted from 0): {reason}")
