@@ -40,7 +40,7 @@ setup(
     install_requires=[
         # Both ends of the TensorFlow and Keras ranges are tested: scripts/test_tensorflow_range.sh.
         "tensorflow>=2.18,<2.22",
-        "keras>=3.6,<3.16",
+        "keras>=3.12,<3.16",
         # The viewer of the logs, which TensorFlow 2.21 no longer brings along.
         "tensorboard>=2.18,<2.22",
         "numpy>=1.26,<3",

@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 failed=()
-for pair in "2.18 3.6" "2.21 3.15"; do
+for pair in "2.18 3.12" "2.21 3.15"; do
   read -r tensorflow keras <<<"$pair"
   echo "== TensorFlow $tensorflow with Keras $keras"
   TERNGRAD_VENV="$PWD/.venv-tf$tensorflow" \
