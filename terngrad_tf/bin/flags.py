@@ -126,9 +126,7 @@ def define_eval(values, *, subset):
         None,
         "End after the checkpoint of this step. Default: the run's --max_steps.",
     )
-    _integer(
-        values, "eval_interval_secs", 3600, "Seconds between looks for a new checkpoint."
-    )
+    _integer(values, "eval_interval_secs", 3600, "Seconds between looks for a new checkpoint.")
     _bool(values, "run_once", False, "Evaluate the newest checkpoint and end.")
     _bool(values, "restore_avg_var", True, "Evaluate the moving averages of the weights.")
     _string(values, "device", "/gpu:0", "Device; the CPU where it does not exist.")

@@ -1,12 +1,16 @@
 """How each program parses its flags, reports errors and ends."""
 
+import contextlib
 import os
 import sys
+import tempfile
 
 from absl import flags
 
-STATUS_ERROR = 2
+from slim_data import DataError, legacy_flags
+
 STATUS_DIVERGED = 1
+STATUS_ERROR = 2
 STATUS_INTERRUPTED = 130
 
 
@@ -30,40 +34,51 @@ def run(description, define_flags, main, argv):
     define_flags(values)
     flags.DEFINE_bool("help", False, "Show this text.", short_name="h", flag_values=values)
     try:
-        _parse(values, argv)
+        rest = values(legacy_flags.rewrite(argv, values))[1:]
+        if rest:
+            raise flags.Error(f"flags start with --. Received: {rest[0]!r}")
     except flags.Error as error:
-        return _fail(name, error)
+        return _fail(name, error, STATUS_ERROR)
     if values.help:
         print(f"{name}: {description}\n\nFlags:\n{values.get_help()}")
         return 0
-
-    # Set before TensorFlow starts: its notes would hide the one line that matters.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # Imported only now, so that --help and a mistyped flag do not wait for TensorFlow.
-    from slim_data import DataError
-    from terngrad_tf.training.errors import DivergedError, UserError
-
     try:
-        main(values)
-    except (UserError, DataError) as error:
-        return _fail(name, error)
-    except DivergedError as error:
-        return _fail(name, error, STATUS_DIVERGED)
+        # Imported only now, so that --help and a mistyped flag do not wait for TensorFlow.
+        with _stderr_held_back():
+            from terngrad_tf.training.errors import DivergedError, UserError
+        try:
+            main(values)
+        except (UserError, DataError) as error:
+            return _fail(name, error, STATUS_ERROR)
+        except DivergedError as error:
+            return _fail(name, error, STATUS_DIVERGED)
     except KeyboardInterrupt:
-        return _fail(name, "interrupted; run the same command to go on", STATUS_INTERRUPTED)
+        return _fail(name, "interrupted; the same command goes on", STATUS_INTERRUPTED)
     return 0
 
 
-def _parse(values, argv):
-    # Not at the top: importing slim_data costs TensorFlow.
-    from slim_data import legacy_flags
-
-    arguments = legacy_flags.rewrite(argv, values)
-    rest = values(arguments)[1:]
-    if rest:
-        raise flags.Error(f"Flags start with --. Received: {rest[0]!r}")
-
-
-def _fail(name, error, status=STATUS_ERROR):
+def _fail(name, error, status):
     print(f"{name}: error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
     return status
+
+
+@contextlib.contextmanager
+def _stderr_held_back():
+    """Keeps from the terminal what TensorFlow's libraries write while they load.
+
+    No setting silences it in TensorFlow 2.21. It is shown after all if loading fails.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            held.seek(0)
+            os.write(terminal, held.read())
+            raise
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)

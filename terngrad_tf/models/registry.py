@@ -98,6 +98,4 @@ def _find(name):
         return _NETWORKS[name]
     nearest = difflib.get_close_matches(str(name), available(), n=1)
     hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
-    raise ValueError(
-        f"`net` must be one of {', '.join(available())}. Received: net={name!r}{hint}"
-    )
+    raise ValueError(f"`net` must be one of {', '.join(available())}. Received: net={name!r}{hint}")

@@ -1,6 +1,6 @@
 """What every program shares: training, evaluation, run folders, optimizers, schedules."""
 
-from terngrad_tf.training.errors import DivergedError, UserError
+from terngrad_tf.training.errors import DivergedError, UserError, as_user_error
 from terngrad_tf.training.evaluator import EvalResult, evaluate
 from terngrad_tf.training.options import EvalOptions, TrainOptions
 from terngrad_tf.training.trainer import TrainResult, train
@@ -12,6 +12,7 @@ __all__ = [
     "TrainOptions",
     "TrainResult",
     "UserError",
+    "as_user_error",
     "evaluate",
     "train",
 ]

@@ -1,9 +1,6 @@
 """What training and evaluation need to know of a data set."""
 
-import contextlib
 import dataclasses
-
-import tensorflow as tf
 
 import slim_data
 
@@ -40,15 +37,3 @@ def describe(name, data_dir, subset):
     info = slim_data.info(name)
     files = slim_data.find_files(name, data_dir, subset)
     return Subset(info.num_classes, info.channels, slim_data.count_examples(files))
-
-
-@contextlib.contextmanager
-def explained(name, data_dir, subset):
-    """Turns a TensorFlow error that a damaged record causes into one that names the record."""
-    try:
-        yield
-    except tf.errors.OpError as error:
-        explanation = slim_data.explain(error)
-        if explanation is None:
-            raise
-        raise explanation from error

@@ -107,7 +107,10 @@ def evaluate_checkpoint(path, run, options):
         False,
         num_readers=options.num_readers,
     )
-    with tf.device(_device(options.device)), data.explained(name, options.data_dir, options.subset):
+    with (
+        tf.device(_device(options.device)),
+        slim_data.explained(name, options.data_dir, options.subset),
+    ):
         at_1, at_5, seen = _count(model, examples, wanted, options.batch_size)
     if seen == 0:
         raise UserError(

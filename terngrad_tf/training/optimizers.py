@@ -59,8 +59,7 @@ class Momentum(_WarmUpAverage, keras.optimizers.Optimizer):
             return
         super().build(variables)
         self._accumulators = [
-            self.add_variable_from_reference(variable, name="accumulator")
-            for variable in variables
+            self.add_variable_from_reference(variable, name="accumulator") for variable in variables
         ]
 
     def update_step(self, gradient, variable, learning_rate):
@@ -118,8 +117,7 @@ class RMSProp(_WarmUpAverage, keras.optimizers.Optimizer):
             for variable in variables
         ]
         self._accumulators = [
-            self.add_variable_from_reference(variable, name="accumulator")
-            for variable in variables
+            self.add_variable_from_reference(variable, name="accumulator") for variable in variables
         ]
 
     def update_step(self, gradient, variable, learning_rate):

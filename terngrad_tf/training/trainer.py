@@ -144,7 +144,7 @@ def _run(options, strategy, model, learning_rate, folder):
             start_step=first_step,
         )
         writer = tf.summary.create_file_writer(str(folder.path))
-        explained = data.explained(options.dataset_name, options.data_dir, options.subset)
+        explained = slim_data.explained(options.dataset_name, options.data_dir, options.subset)
         with explained, contextlib.closing(writer):
             model.fit(
                 examples,

@@ -1,0 +1,155 @@
+"""Trains LeNet on handwritten digits with ternary and with float gradients, and compares.
+
+Example:
+    python -m terngrad_tf.bin.quickstart --output_dir /tmp/quickstart
+"""
+
+import pathlib
+import sys
+
+from absl import flags
+
+from terngrad_tf.bin import program
+
+DESCRIPTION = (
+    "Trains LeNet on handwritten digits by several virtual workers, once with ternary and once "
+    "with float gradients, and compares test accuracy and bytes sent."
+)
+
+DATASET = "digits"
+TRAIN_SHARDS = 4
+NUM_CHECKPOINTS = 5
+RUNS = {"ternary": 1, "float": 32}
+
+
+def define_flags(values):
+    """Defines the program's flags in `values`, an `absl.flags.FlagValues`."""
+    flags.DEFINE_string(
+        "output_dir",
+        "quickstart_output",
+        "Folder for the data, the runs, the results. What is there is used or resumed; nothing is "
+        "deleted.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer("num_nodes", 4, "Virtual workers.", flag_values=values)
+    flags.DEFINE_integer("max_steps", 400, "Training steps of each run.", flag_values=values)
+    flags.DEFINE_integer(
+        "batch_size", 64, "Images per step over all workers together.", flag_values=values
+    )
+    flags.DEFINE_float("learning_rate", 0.01, "Learning rate at step 0.", flag_values=values)
+    flags.DEFINE_integer("seed", 1, "Fixes weights, data order, rounding.", flag_values=values)
+
+
+def main(argv):
+    """Runs the program; `argv` is its command line. Returns the exit status."""
+    return program.run(DESCRIPTION, define_flags, _main, argv)
+
+
+def _main(values):
+    import slim_data
+    from terngrad_tf import distribute, training
+    from terngrad_tf.training import report
+
+    with training.as_user_error():
+        # Writing the data starts TensorFlow, which takes the workers' devices only before that.
+        distribute.local_devices(values.num_nodes)
+
+    output = pathlib.Path(values.output_dir)
+    data_dir = output / "data"
+    _say(f"writing scikit-learn's digits as TFRecords to {data_dir}")
+    slim_data.convert(DATASET, str(data_dir), shard=True, train_shards=TRAIN_SHARDS, report=print)
+
+    rows, losses, accuracies = [], {}, {}
+    for name, grad_bits in RUNS.items():
+        options = training.TrainOptions(
+            train_dir=str(output / name),
+            data_dir=str(data_dir),
+            dataset_name=DATASET,
+            batch_size=values.batch_size,
+            max_steps=values.max_steps,
+            save_iter=max(1, values.max_steps // NUM_CHECKPOINTS),
+            max_to_keep=NUM_CHECKPOINTS,
+            num_nodes=values.num_nodes,
+            grad_bits=grad_bits,
+            clip_factor=2.5,
+            quantize_logits=True,
+            initial_learning_rate=values.learning_rate,
+            learning_rate_decay_type="polynomial",
+            seed=values.seed,
+        )
+        _say(f"training LeNet by {values.num_nodes} workers with {name} gradients")
+        training.train(options)
+        scalars = report.read_scalars(options.train_dir)
+        losses[name] = scalars["entropy_loss"]
+        _say(f"evaluating the checkpoints of {name} on the test images")
+        accuracies[name] = _evaluate_all(options, str(output / f"{name}_eval"))
+        rows.append(_row(name, options, scalars, accuracies[name]))
+
+    plot = output / "curves.png"
+    report.plot(
+        plot,
+        {
+            "Training": ("cross-entropy", losses),
+            "Test": (
+                "accuracy / %",
+                {
+                    name: {step: 100 * value for step, value in curve.items()}
+                    for name, curve in accuracies.items()
+                },
+            ),
+        },
+    )
+    header = ["gradients", "test accuracy", "received bytes/step/worker", "compression", "time"]
+    print(f"\n{report.table(header, rows)}\n")
+    print(f"Curves: {plot}")
+    print(f"TensorBoard: tensorboard --logdir {output}")
+    print(f"Checkpoints: {output / 'ternary'}, {output / 'float'}")
+
+
+def _evaluate_all(options, eval_dir):
+    """Test accuracy, by step, of every checkpoint kept."""
+    import tensorflow as tf
+
+    from terngrad_tf import training
+    from terngrad_tf.training import evaluator, run_folder
+
+    run = run_folder.read(options.train_dir)
+    eval_options = training.EvalOptions(
+        checkpoint_dir=options.train_dir,
+        eval_dir=eval_dir,
+        data_dir=options.data_dir,
+        batch_size=120,
+        device="/cpu:0",
+    )
+    state = tf.train.get_checkpoint_state(options.train_dir)
+    results = [
+        evaluator.evaluate_checkpoint(path, run, eval_options)
+        for path in state.all_model_checkpoint_paths
+    ]
+    return {result.step: result.precision_at_1 for result in results}
+
+
+def _row(name, options, scalars, accuracy):
+    from terngrad_tf.training import report
+
+    last = max(accuracy)
+    return [
+        name,
+        f"{100 * accuracy[last]:.2f} %",
+        f"{scalars['received_bytes'][last]:,.0f}",
+        f"{scalars['compression_ratio'][last]:.1f}",
+        f"{report.training_seconds(scalars, options.batch_size):.0f} s",
+    ]
+
+
+def _say(text):
+    print(f"== {text}", flush=True)
+
+
+def run():
+    """Entry point of the console command."""
+    sys.exit(main(sys.argv))
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,92 @@
+"""Figures, a table and a plot of finished runs, read from their TensorBoard logs."""
+
+import collections
+import os
+import pathlib
+
+import tensorflow as tf
+
+
+def read_scalars(folder):
+    """Scalars in the TensorBoard logs of a folder.
+
+    Where a run was stopped and resumed, steps done twice count once, as done last.
+
+    Args:
+        folder: path.
+
+    Returns:
+        Dict from a scalar's name to a dict from step to float, steps ascending.
+    """
+    scalars = collections.defaultdict(dict)
+    for path in sorted(pathlib.Path(folder).glob("events.out.tfevents.*")):
+        try:
+            for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+                event = tf.compat.v1.Event.FromString(record)
+                for value in event.summary.value:
+                    scalars[value.tag][event.step] = float(tf.make_ndarray(value.tensor))
+        except tf.errors.DataLossError:
+            pass  # a process that was killed left its last record unfinished
+    return {name: dict(sorted(values.items())) for name, values in scalars.items()}
+
+
+def training_seconds(scalars, batch_size):
+    """Seconds that training took, added up over the log lines.
+
+    Args:
+        scalars: as `read_scalars` gives them.
+        batch_size: images per step over all workers.
+    """
+    seconds, before = 0.0, 0
+    for step, speed in scalars.get("examples_per_second", {}).items():
+        seconds += (step - before) * batch_size / speed
+        before = step
+    return seconds
+
+
+def table(header, rows):
+    """Text of a table, columns as wide as their widest cell, the first flush left.
+
+    Args:
+        header: list of str.
+        rows: list of lists of str.
+
+    Example:
+        >>> print(table(["run", "loss"], [["float", "0.5"]]))
+        run    loss
+        float   0.5
+    """
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if column else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in [header, *rows]
+    )
+
+
+def plot(path, panels):
+    """Draws curves side by side as a PNG.
+
+    Args:
+        path: file to write, replaced once the new one is whole.
+        panels: dict from a panel's title to (label of the y axis, dict from a curve's label to a
+            dict from step to value).
+    """
+    # Not at the top: only reports need Matplotlib.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6 * len(panels), 4), layout="constrained")
+    for axes, (title, (label, curves)) in zip(
+        figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
+    ):
+        for name, curve in curves.items():
+            axes.plot(list(curve), list(curve.values()), marker=".", label=name)
+        axes.set(title=title, xlabel="step", ylabel=label)
+        axes.grid(alpha=0.3)
+        axes.legend()
+    path = pathlib.Path(path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    figure.savefig(beside, format="png", dpi=120)
+    os.replace(beside, path)

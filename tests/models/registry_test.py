@@ -1,0 +1,50 @@
+"""Networks by name."""
+
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from terngrad_tf import models
+
+
+class RegistryTest(tf.test.TestCase):
+    def test_every_network_builds_and_ends_in_linear_logits(self):
+        for name in models.available():
+            model = models.build(name, num_classes=7)
+            size, channels = models.input_shape(name)
+            self.assertEqual(model.input_shape, (None, size, size, channels))
+            self.assertEqual(model.output_shape, (None, 7))
+            self.assertEqual(model.layers[-1].name, "logits")
+            self.assertEqual(model.layers[-1].activation.__name__, "linear")
+
+    def test_the_same_seed_gives_the_same_weights_and_another_seed_others(self):
+        first, second, other = (
+            models.build("lenet", num_classes=10, seed=seed).get_weights() for seed in (3, 3, 4)
+        )
+        self.assertAllEqual(first[0], second[0])
+        for one, two in zip(first, second, strict=True):
+            self.assertAllEqual(one, two)
+        self.assertFalse(np.array_equal(first[0], other[0]))
+
+    def test_an_unknown_network_is_refused_with_the_nearest_name(self):
+        with self.assertRaisesRegex(ValueError, "one of .*lenet.*did you mean 'lenet'"):
+            models.build("lennet", num_classes=10)
+
+    def test_numbers_outside_their_range_are_refused_by_name_and_value(self):
+        for argument, value in (
+            ("num_classes", 0),
+            ("image_size", -1),
+            ("channels", 1.5),
+            ("weight_decay", -0.1),
+            ("weight_decay", float("nan")),
+            ("dropout_keep_prob", 0.0),
+        ):
+            arguments = {"num_classes": 10, argument: value}
+            with self.assertRaisesRegex(ValueError, f"`{argument}` must be .* {argument}={value}"):
+                models.build("lenet", **arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

@@ -1,0 +1,62 @@
+"""Options are checked at the door."""
+
+import dataclasses
+import sys
+
+import pytest
+import tensorflow as tf
+
+from terngrad_tf.training import EvalOptions, TrainOptions, UserError
+
+
+def train_options(**changes):
+    return TrainOptions(**{"train_dir": "t", "data_dir": "d", "dataset_name": "digits", **changes})
+
+
+class OptionsTest(tf.test.TestCase):
+    def test_numbers_outside_their_range_are_refused_by_name_and_value(self):
+        for argument, value in (
+            ("num_nodes", 0),
+            ("num_nodes", -1),
+            ("num_gpus", -1),
+            ("batch_size", 0),
+            ("max_steps", 0),
+            ("save_iter", 0),
+            ("image_size", 0),
+            ("size_to_binarize", 0),
+            ("num_readers", 0),
+        ):
+            with self.assertRaisesRegex(UserError, f"`{argument}` must be .*{argument}={value}"):
+                train_options(**{argument: value})
+        for argument in ("batch_size", "num_examples", "eval_interval_secs"):
+            with self.assertRaisesRegex(UserError, f"`{argument}` must be .*{argument}=-1"):
+                EvalOptions(checkpoint_dir="c", eval_dir="e", data_dir="d", **{argument: -1})
+
+    def test_each_worker_needs_an_equal_share_of_the_batch(self):
+        with self.assertRaisesRegex(UserError, "`num_nodes` .*num_nodes=33, batch_size=32"):
+            train_options(num_nodes=33)
+        with self.assertRaisesRegex(UserError, "`batch_size` .*batch_size=32, num_nodes=5"):
+            train_options(num_nodes=5)
+
+    def test_workers_default_to_the_gpus_asked_for_or_one(self):
+        self.assertEqual(train_options().num_nodes, 1)
+        self.assertEqual(train_options(num_gpus=2).num_nodes, 2)
+        self.assertEqual(train_options(num_gpus=2, num_nodes=4).num_nodes, 4)
+        self.assertEqual(train_options(num_gpus=0).num_nodes, 1)
+
+    def test_identity_holds_what_changes_the_weights_and_nothing_else(self):
+        identity = train_options().identity()
+        for field in dataclasses.fields(TrainOptions):
+            same_run = field.name in (
+                "train_dir data_dir max_steps num_gpus save_iter max_to_keep"
+            ).split(" ")
+            self.assertEqual(field.name not in identity, same_run, msg=field.name)
+
+    def test_max_steps_is_part_of_the_run_where_the_learning_rate_depends_on_it(self):
+        polynomial = {"learning_rate_decay_type": "polynomial", "max_steps": 7}
+        self.assertEqual(train_options(**polynomial).identity()["max_steps"], 7)
+        self.assertNotIn("max_steps", train_options(optimizer="adam", **polynomial).identity())
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
