@@ -42,13 +42,14 @@ def crop_or_pad(image, size):
         image: tensor of shape [height, width, channels].
         size: int.
     """
+    channels = image.shape[2]
     shape = tf.shape(image)[:2]
     before = tf.maximum(shape - size, 0) // 2
     image = image[before[0] : before[0] + size, before[1] : before[1] + size]
     lack = size - tf.shape(image)[:2]
     padding = tf.stack([lack // 2, lack - lack // 2], axis=1)
     image = tf.pad(image, tf.pad(padding, [[0, 1], [0, 0]]))
-    image.set_shape([size, size, image.shape[2]])
+    image.set_shape([size, size, channels])
     return image
 
 

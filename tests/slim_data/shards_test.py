@@ -1,0 +1,149 @@
+"""Naming, writing, finding and counting shards."""
+
+import os
+import sys
+
+import hypothesis
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import strategies as st
+
+import slim_data
+from slim_data import crc32c, shards
+from tests.slim_data import samples
+
+SETTINGS = hypothesis.settings(deadline=None, max_examples=20, derandomize=True)
+
+
+class ShardsTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = samples.new_folder(self)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def touch(self, *names):
+        for name in names:
+            samples.write_records(self.path(name), [b"x"])
+
+    def assert_data_error(self, parts, function, *arguments):
+        with self.assertRaises(slim_data.DataError) as caught:
+            function(*arguments)
+        self.assertNotIn("\n", str(caught.exception))
+        for part in parts:
+            self.assertIn(part, str(caught.exception))
+
+    @SETTINGS
+    @hypothesis.given(st.integers(0, 10**6), st.integers(1, 2000))
+    def test_shards_differ_by_one_example_at_most(self, num_examples, num_shards):
+        sizes = shards.spread(num_examples, num_shards)
+        self.assertLen(sizes, num_shards)
+        self.assertEqual(sum(sizes), num_examples)
+        self.assertLessEqual(max(sizes) - min(sizes), 1)
+
+    @SETTINGS
+    @hypothesis.given(st.lists(st.binary(max_size=300), max_size=20), st.integers(1, 6))
+    def test_written_records_are_read_back_and_counted(self, records, num_shards):
+        paths = [self.path(name) for name in shards.names("train", num_shards)]
+        shards.write(records, paths, len(records))
+        found = [r.numpy() for r in tf.data.TFRecordDataset(paths)]
+        self.assertEqual(found, records)
+        self.assertEqual(slim_data.count_examples(paths), len(records))
+        self.assertEqual(slim_data.verify(paths), len(records))
+
+    def test_names_are_those_other_readers_expect(self):
+        self.assertEqual(shards.names("test", 2), ["test-00000-of-00002", "test-00001-of-00002"])
+        self.assertEqual(shards.single_name("train", "mnist"), "train-mnist.tfrecord")
+
+    def test_a_source_of_another_size_leaves_the_set_incomplete(self):
+        paths = [self.path(name) for name in shards.names("train", 2)]
+        for stated, part in ((5, "fewer"), (3, "more")):
+            self.assert_data_error([part], shards.write, [b"x"] * 4, paths, stated)
+            self.assertEqual(os.listdir(self.folder), ["train-00000-of-00002"])
+
+    def test_an_exception_leaves_what_was_there(self):
+        path = self.path("train-mnist.tfrecord")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("before")
+        with self.assertRaises(KeyboardInterrupt), shards.replacing(path) as partial:
+            with open(partial, "w", encoding="utf-8") as file:
+                file.write("half")
+            raise KeyboardInterrupt
+        self.assertEqual(samples.contents(self.folder), {"train-mnist.tfrecord": b"before"})
+
+    def test_two_writers_of_one_file_are_refused(self):
+        path = self.path("train-mnist.tfrecord")
+        with shards.replacing(path):
+            self.assert_data_error([path, "another process"], shards.replacing(path).__enter__)
+        self.assertEqual(os.listdir(self.folder), ["train-mnist.tfrecord"])
+
+    def test_shards_are_found_in_order(self):
+        names = shards.names("train", 12)
+        self.touch(*reversed(names), "test-mnist.tfrecord", "trainer-00000-of-00001")
+        self.touch("train-images-idx3-ubyte.gz", ".train-00000-of-00012.partial")
+        self.assertEqual(shards.find(self.folder, "train"), [self.path(n) for n in names])
+        found = slim_data.find_files("mnist", self.folder, "test")
+        self.assertEqual(found, [self.path("test-mnist.tfrecord")])
+
+    def test_a_missing_shard_is_named(self):
+        names = shards.names("train", 4)
+        self.touch(*names[:2], names[3])
+        self.assert_data_error(
+            [names[2], "all 4"], slim_data.find_files, "mnist", self.folder, "train"
+        )
+
+    def test_many_missing_shards_are_counted(self):
+        self.touch("train-00000-of-01000")
+        parts = ["train-00001-of-01000", "and 996 more"]
+        self.assert_data_error(parts, shards.find, self.folder, "train")
+
+    def test_two_conversions_in_one_folder_are_refused(self):
+        self.touch(*shards.names("train", 2), "train-mnist.tfrecord")
+        parts = ["one conversion", "train-00000-of-00002 and train-mnist.tfrecord"]
+        self.assert_data_error(parts, shards.find, self.folder, "train")
+        os.remove(self.path("train-mnist.tfrecord"))
+        self.touch(*shards.names("train", 3))
+        self.assert_data_error(["one conversion"], shards.find, self.folder, "train")
+
+    def test_missing_and_empty_folders_say_what_to_do(self):
+        command = "slim_data.download_and_convert_data --dataset_name digits --dataset_dir"
+        for folder in (self.folder, self.path("absent")):
+            parts = [repr(folder), "train-?????-of-?????", "train-*.tfrecord", command]
+            self.assert_data_error(parts, slim_data.find_files, "digits", folder, "train")
+
+    def test_empty_files_are_refused(self):
+        samples.write_records(self.path("test-mnist.tfrecord"), [])
+        parts = ["empty", self.folder]
+        self.assert_data_error(parts, slim_data.find_files, "mnist", self.folder, "test")
+
+    def test_unknown_names_and_splits_list_the_known(self):
+        self.assert_data_error(["digits, mnist", "'minst'"], slim_data.info, "minst")
+        parts = ["`split`", "train, test", "'validation'"]
+        self.assert_data_error(parts, slim_data.find_files, "mnist", self.folder, "validation")
+
+    @SETTINGS
+    @hypothesis.given(st.data())
+    def test_counting_names_the_record_that_is_cut_or_has_a_wrong_length(self, data):
+        sizes = data.draw(st.lists(st.integers(0, 50), min_size=1, max_size=8))
+        path = self.path("x")
+        samples.write_records(path, [b"r" * size for size in sizes])
+        offsets = samples.record_offsets(path)
+        wrong = data.draw(st.integers(0, len(sizes) - 1))
+        if data.draw(st.booleans()):
+            samples.flip_bit(path, offsets[wrong] + data.draw(st.integers(0, 11)))
+        else:
+            os.truncate(path, offsets[wrong] + data.draw(st.integers(1, 15 + sizes[wrong])))
+        self.assert_data_error([f"{path}: record {wrong} "], slim_data.count_examples, [path])
+        self.assert_data_error([f"{path}: record {wrong} "], slim_data.verify, [path])
+
+    def test_checksums_are_castagnolis(self):
+        row = np.frombuffer(b"123456789", np.uint8)
+        crc = 0xE3069283  # check value of CRC-32C
+        masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+        self.assertEqual(crc32c.masked(np.stack([row, row])).tolist(), [masked, masked])
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
