@@ -97,42 +97,34 @@ class Layout:
         """Words of one worker's codes: every tensor starts a new word."""
         return sum(ternary.num_words(size, 3) for size in self.sizes)
 
-    @property
-    def host_words(self):
-        """Words of one host's sums."""
-        if self.num_local == 1:
-            return self.trit_words
-        return ternary.num_words(self.trit_words * ternary.digits_per_word(3), self.local_base)
+    def chunk_words(self, num_chunks):
+        """Words of one worker's codes in each of `num_chunks` equal chunks.
 
-    @property
-    def chunk_words(self):
-        """Words of the chunk that one host adds up."""
-        return -(-self.host_words // self.num_hosts)
+        Where codes are added before they are sent, a multiple of the digits that the sums have in a
+        word, so that chunks of sums have no padding inside.
+        """
+        step = 1 if self.num_local == 1 else ternary.digits_per_word(self.local_base)
+        return -(-self.trit_words // (num_chunks * step)) * step
 
-    @property
-    def chunk_digits(self):
-        return self.chunk_words * ternary.digits_per_word(self.local_base)
-
-    def received_bytes(self, wire):
-        """Bytes that each host receives, without the scales."""
-        peers = self.num_hosts - 1
-        if wire == "allgather":
-            words = peers * self.host_words
-        elif wire == "alltoall":
-            words = peers * (
-                self.chunk_words + ternary.num_words(self.chunk_digits, self.total_base)
-            )
+    def received_words(self, wire):
+        """Words that each host receives, without the scales."""
+        peers, hosts = self.num_hosts - 1, self.num_hosts
+        if wire == "lanes":
+            lanes = sum(ternary.num_words(size, self.total_base) for size in self.sizes)
+            return 2 * peers * lanes / hosts
+        chunk = self.chunk_words(1 if wire == "allgather" else hosts)
+        digits = chunk * ternary.digits_per_word(3)
+        words = ternary.num_words(digits, self.local_base)
+        if wire == "alltoall":
+            words += ternary.num_words(digits, self.total_base)
         elif wire == "both_ways":
-            words = peers * (self.chunk_words + ternary.num_words(self.chunk_digits, 3))
-        else:
-            lane_words = sum(ternary.num_words(size, self.total_base) for size in self.sizes)
-            return ring_bytes(WORD_BYTES * lane_words, self.num_hosts)
-        return WORD_BYTES * words
+            words += chunk
+        return peers * words
 
     def choose(self, wire):
         """`wire`, or for "auto" the lossless one with the fewest bytes."""
         if wire == "auto":
-            return min(LOSSLESS, key=self.received_bytes)
+            return min(LOSSLESS, key=self.received_words)
         return wire
 
     def traffic(self, wire):
@@ -140,6 +132,6 @@ class Layout:
         return Traffic(
             wire=wire,
             num_workers=self.num_hosts,
-            received_bytes=self.received_bytes(wire) + scales,
+            received_bytes=round(WORD_BYTES * self.received_words(wire)) + scales,
             float32_bytes=ring_bytes(4 * sum(self.sizes), self.num_hosts),
         )
