@@ -13,6 +13,8 @@ from slim_data import datasets, decoding, shards
 from slim_data.errors import DataError
 from slim_data.lazy import tf
 
+_LONGEST_REASON = 200
+
 
 def verify(files, name=None):
     """Reads records from first to last and checks them.
@@ -43,23 +45,34 @@ def _verify_file(path, check):
         # Results, errors included, come in the order of the records.
         for _ in records:
             number += 1
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:
         raise shards.record_error(path, number, _reason(error)) from error
     return number
 
 
 def _check(serialized, dataset):
-    return decoding.decode(serialized, dataset)[1]
+    # Returned because TensorFlow leaves out what nobody asks for, damaged image or not.
+    return decoding.decode(serialized, dataset)
+
+
+def _message(error):
+    """Returns the text of an error that iterating over a dataset raised."""
+    if isinstance(error, UnicodeDecodeError):
+        # What TensorFlow's own error becomes when it quotes a record that is no text.
+        return error.object.decode(errors="replace")
+    return str(error)
 
 
 def _reason(error):
-    """Returns TensorFlow's message without the names of ops and devices, on one line."""
+    """Returns what TensorFlow found wrong, on one line, without names of ops and iterators."""
     if isinstance(error, tf.errors.DataLossError):
         return "the data does not match its checksum"
-    message = re.sub(
-        r"\{\{function_node.*?\}\}|\[\[\{\{node.*|\[Op:.*", "", error.message, flags=re.S
-    )
-    return " ".join(message.split())
+    text = " ".join(_message(error).split())
+    text = re.sub(r"\{\{function_node.*?\}\} | ?\[\[\{\{node.*| ?\[Op:.*", "", text)
+    text = re.sub(r"^Error in user-defined function passed to \S+ .*? iterator: \S+: ", "", text)
+    text = re.sub(r"^assertion failed: \[(.*?)\] \[(.*?)\]", r"\1 \2", text)
+    # Some messages quote the whole record.
+    return "".join(c if c.isprintable() else "?" for c in text[:_LONGEST_REASON])
 
 
 def explain(error, files, name=None):
@@ -70,9 +83,11 @@ def explain(error, files, name=None):
         files: paths of the files it was made of.
         name: name of the data set.
     """
-    is_data_loss = isinstance(error, tf.errors.DataLossError)
-    is_record = isinstance(error, tf.errors.InvalidArgumentError) and decoding.SCOPE in str(error)
-    if not (is_data_loss or is_record):
+    is_record = isinstance(error, (tf.errors.InvalidArgumentError, UnicodeDecodeError))
+    if not (
+        isinstance(error, tf.errors.DataLossError)
+        or (is_record and decoding.SCOPE in _message(error))
+    ):
         return None
     try:
         verify(files, name)
@@ -98,7 +113,6 @@ def explained(name, data_dir, split):
         >>> with slim_data.explained("mnist", data_dir, "train"):
         ...     model.fit(slim_data.load("mnist", data_dir, "train", 64, 28, training=True))
     """
-    # Not only tf.errors: the name would load TensorFlow before it is needed.
     try:
         yield
     except Exception as error:
