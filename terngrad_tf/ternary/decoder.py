@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.ternary import codec, compiled
+from terngrad_tf.ternary import codec, compiled, layout, parts
 
 
 def decode(words, scales, shapes, dtypes, *, base: int = 3, total_bias: int) -> list[tf.Tensor]:
@@ -41,7 +41,7 @@ def decode(words, scales, shapes, dtypes, *, base: int = 3, total_bias: int) -> 
     if not shapes:
         return []
     run = _decoder(words.shape[0], shapes, dtypes, base, total_bias)
-    return list(run(words, tf.cast(scales, tf.float32)))
+    return run(words, tf.cast(scales, tf.float32))
 
 
 def decode_sums(
@@ -90,11 +90,11 @@ def decode_sums(
     if not shapes:
         return []
     run = _sums_decoder(words.shape[0], shapes, dtypes, chunk_words, base_in, base_out, total_bias)
-    return list(run(words, tf.cast(scales, tf.float32)))
+    return run(words, tf.cast(scales, tf.float32))
 
 
 def _size(shape) -> int:
-    return int(np.prod(shape, dtype=np.int64))
+    return layout.num_elements(shape)
 
 
 def _static(shapes, dtypes):
@@ -107,55 +107,98 @@ def _static(shapes, dtypes):
     return shapes, dtypes
 
 
-def _scaled(digits, scale, shape, dtype, total_bias):
-    """Flat digits, padding included, to the tensor."""
-    scale = tf.where(tf.math.is_finite(scale), scale, tf.constant(np.nan, tf.float32))
-    codes = tf.cast(digits[: _size(shape)], tf.int32) - total_bias
-    return tf.reshape(tf.cast(scale * tf.cast(codes, tf.float32), dtype), shape)
-
-
 @functools.cache
 def _decoder(senders, shapes, dtypes, base, total_bias):
+    """The function that decodes these tensors: words to parts, parts to values, one loop each."""
+    del senders  # It selects the trace.
+    cut = compiled.compiled(functools.partial(parts.cut, base=base))
+    segments = _Segments(shapes, dtypes, base)
+
+    @compiled.compiled
+    def values(pieces, scales):
+        return [
+            _scaled(parts.sum_digits(piece, base), scale, total_bias)
+            for piece, scale in zip(pieces, scales, strict=True)
+        ]
+
     def run(words, scales):
-        words = tf.bitcast(words, tf.uint32)
-        results, start = [], 0
-        for i, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True)):
-            width = codec.num_words(_size(shape), base)
-            mine = words[:, start : start + width]
-            start += width
-            planes = sum_planes([mine[k] for k in range(senders)], base)
-            results.append(_scaled(tf.concat(planes, 0), scales[i], shape, dtype, total_bias))
-        return results
+        pieces = cut(words)
+        pieces = [pieces[:, :, start:end] for start, end in segments.columns]
+        return segments.tensors(values(pieces, segments.scales(scales)))
 
-    return compiled.compiled(run)
-
-
-def sum_planes(rows, base: int) -> list[tf.Tensor]:
-    """Sums over the rows of each digit, lowest digit first; uint32."""
-    return [
-        tf.add_n([codec.plane(row, digit, base) for row in rows])
-        for digit in range(codec.digits_per_word(base))
-    ]
+    return tf.function(run, autograph=False)
 
 
 @functools.cache
 def _sums_decoder(owners, shapes, dtypes, chunk_words, base_in, base_out, total_bias):
+    cut = compiled.compiled(functools.partial(parts.cut, base=base_out))
     count = codec.digits_per_word(base_in)
+    segments = _Segments(shapes, dtypes, base_in)
+
+    @compiled.compiled
+    def digits(pieces):
+        rows = [parts.digits(pieces[owner], base_out) for owner in range(owners)]
+        return tf.cast(tf.stack(rows), parts.layout(base_out).dtype)
+
+    @compiled.compiled
+    def values(pieces, scales):
+        return [
+            _scaled(tf.cast(piece, tf.int32), scale, total_bias)
+            for piece, scale in zip(pieces, scales, strict=True)
+        ]
 
     def run(words, scales):
-        words = tf.bitcast(words, tf.uint32)
-        planes = [
-            codec.plane(words, digit, base_out) for digit in range(codec.digits_per_word(base_out))
-        ]
-        sums = tf.concat(planes, 1)[:, : count * chunk_words]
+        sums = tf.reshape(digits(cut(words)), [owners, -1])[:, : count * chunk_words]
         sums = tf.transpose(tf.reshape(sums, [owners, count, chunk_words]), [1, 0, 2])
         sums = tf.reshape(sums, [count, owners * chunk_words])
-        results, start = [], 0
-        for i, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True)):
-            width = codec.num_words(_size(shape), base_in)
-            digits = tf.reshape(sums[:, start : start + width], [-1])
-            start += width
-            results.append(_scaled(digits, scales[i], shape, dtype, total_bias))
-        return results
+        pieces = [sums[:, start:end] for start, end in segments.columns]
+        return segments.tensors(values(pieces, segments.scales(scales)))
 
-    return compiled.compiled(run)
+    return tf.function(run, autograph=False)
+
+
+def _scaled(digits, scale, total_bias):
+    """Summed digits (int32) to gradients (float32)."""
+    return scale * tf.cast(digits - total_bias, tf.float32)
+
+
+class _Segments:
+    """Columns of words that are decoded by one loop: a large tensor, or a run of small ones.
+
+    Args:
+        shapes: T static shapes.
+        dtypes: T types of the results.
+        base: base in which the tensors' words are laid out.
+    """
+
+    def __init__(self, shapes, dtypes, base):
+        large, small = layout.split(shapes)
+        self._shapes, self._dtypes = shapes, dtypes
+        self._widths = [codec.num_words(_size(shape), base) for shape in shapes]
+        self._members = sorted([[i] for i in large] + layout.runs(small))
+        starts = np.concatenate([[0], np.cumsum(self._widths)])
+        self.columns = [(int(starts[m[0]]), int(starts[m[-1] + 1])) for m in self._members]
+
+    def scales(self, scales):
+        """The scale of each segment: a scalar, or one value a column."""
+        finite = tf.math.is_finite(scales)
+        scales = tf.where(finite, scales, tf.constant(np.nan, tf.float32))
+        result = []
+        for members in self._members:
+            repeats = [self._widths[i] for i in members]
+            positions = np.repeat(np.array(members, np.int32), repeats)
+            one = len(members) == 1
+            result.append(scales[members[0]] if one else tf.gather(scales, positions))
+        return result
+
+    def tensors(self, values):
+        """Values `[..., columns]` of the segments to the tensors."""
+        result = []
+        for members, segment in zip(self._members, values, strict=True):
+            segment = tf.reshape(segment, [-1, segment.shape[-1]])
+            widths = [self._widths[i] for i in members]
+            for i, planes in zip(members, tf.split(segment, widths, axis=1), strict=True):
+                # For sizes that are multiples of 16 this is a view, not a copy.
+                flat = tf.reshape(planes, [-1])[: _size(self._shapes[i])]
+                result.append(tf.reshape(tf.cast(flat, self._dtypes[i]), self._shapes[i]))
+        return result

@@ -2,9 +2,10 @@
 
 import functools
 
+import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.ternary import codec, compiled, quantizer, random_bits
+from terngrad_tf.ternary import blocks, codec, compiled, layout, quantizer, random_bits
 
 _SUPPORTED = (tf.float16, tf.bfloat16, tf.float32)
 
@@ -83,33 +84,115 @@ def encode(
 
 @functools.cache
 def _encoder(shapes, dtypes, num_workers, rounding, base):
-    del shapes, dtypes  # They select the trace.
+    """The function that encodes tensors of these shapes, in three compiled steps.
 
-    def run(gradients, scales, tensors, seed, step, worker):
+    1. The few numbers that belong to whole tensors, and for the small tensors, to columns.
+    2. One loop over words for each large tensor, one for all small tensors together.
+    3. The words in list order (plain TensorFlow: copying words costs little).
+    """
+    del dtypes  # They select the trace.
+    large, small = layout.split(shapes)
+    widths = [codec.num_words(layout.num_elements(shape), base) for shape in shapes]
+    count = codec.digits_per_word(base)
+    small_widths = [widths[i] for i in small]
+    joined_width = blocks.num_rows(sum(small_widths)) * blocks.ROW
+
+    @compiled.compiled
+    def prepare(scales, tensors, seed, step, worker):
         stream = quantizer.rounding_stream(rounding, worker)
         element_salts, middle_salts = random_bits.salts(seed, step, tensors, stream)
+        units = quantizer.rounding_unit(scales)
         offset = quantizer.worker_offset(rounding, worker, num_workers)
-        scales = quantizer.usable_scale(scales)
-        words = [
-            _encode_one(g, scales[i], element_salts[i], middle_salts[i], offset, base)
-            for i, g in enumerate(gradients)
-        ]
-        return tf.bitcast(tf.concat(words, 0), tf.int32)
+        by_tensor = (element_salts, middle_salts, units)
+        return offset, by_tensor, _by_column(by_tensor, small, small_widths, joined_width)
 
-    return compiled.compiled(run)
+    @compiled.compiled
+    def encode_words(gradients, joined, offset, by_tensor, by_column):
+        words = []
+        for i, gradient in zip(large, gradients, strict=True):
+            width = widths[i]
+            element_salt, middle_salt, unit = (values[i] for values in by_tensor)
+            elements = blocks.columns(width) + element_salt
+            planes = [
+                (blocks.plane(gradient, j, width), elements + tf.constant(j * width, tf.uint32))
+                for j in range(count)
+            ]
+            words.append(_encode_planes(planes, unit, middle_salt, offset, base))
+        if joined is not None:
+            element_salts, middle_salts, units, stride = (
+                tf.reshape(values, [-1, blocks.ROW]) for values in by_column
+            )
+            planes = [
+                (
+                    tf.reshape(joined[j], [-1, blocks.ROW]),
+                    element_salts + stride * tf.constant(j, tf.uint32),
+                )
+                for j in range(count)
+            ]
+            words.append(_encode_planes(planes, units, middle_salts, offset, base))
+        return words
+
+    def run(gradients, scales, tensors, seed, step, worker):
+        flat = [tf.reshape(gradient, [-1]) for gradient in gradients]
+        offset, by_tensor, by_column = prepare(scales, tensors, seed, step, worker)
+        joined = _join([flat[i] for i in small], small_widths, joined_width, count)
+        words = encode_words([flat[i] for i in large], joined, offset, by_tensor, by_column)
+        pieces = dict(zip(large, words[: len(large)], strict=True))
+        start = 0
+        for i in small:
+            pieces[i] = words[-1][start : start + widths[i]]
+            start += widths[i]
+        return tf.concat([pieces[i][: widths[i]] for i in range(len(shapes))], 0)
+
+    return tf.function(run, autograph=False)
 
 
-def _encode_one(gradient, scale, element_salt, middle_salt, offset, base):
-    size = gradient.shape.num_elements()
-    count, width = codec.digits_per_word(base), codec.num_words(size, base)
-    flat = tf.reshape(gradient, [-1])
-    column = tf.range(width)
+def _by_column(by_tensor, small, widths, joined_width):
+    """Salts, units and strides of the joined columns: one value a column."""
+    if not small:
+        return ()
+    tensor_of_column = np.repeat(np.array(small, np.int32), widths)
+    padding = joined_width - tensor_of_column.size
+    tensor_of_column = np.pad(tensor_of_column, (0, padding), mode="edge")
+    first = np.concatenate([np.arange(width, dtype=np.uint32) for width in widths])
+    first = np.pad(first, (0, padding))
+    stride = np.pad(np.repeat(np.array(widths, np.uint32), widths), (0, padding))
+    element_salts, middle_salts, units = (tf.gather(v, tensor_of_column) for v in by_tensor)
+    return element_salts + tf.constant(first), middle_salts, units, tf.constant(stride)
+
+
+def _join(tensors, widths, joined_width, count):
+    """Tensors side by side as float32 planes of shape [count, joined_width]."""
+    if not tensors:
+        return None
     planes = []
-    for digit in range(count):
-        piece = flat[digit * width : (digit + 1) * width]
-        piece = tf.pad(piece, [[0, width - piece.shape[0]]])
-        elements = tf.cast(column + digit * width, tf.uint32)
-        words = random_bits.hash_elements(elements, element_salt, middle_salt) + offset
-        codes = quantizer.round_to_ternary(tf.cast(piece, tf.float32), scale, words)
-        planes.append(tf.cast(codes + 1, tf.uint32))
-    return codec.join_planes(planes, base)
+    for flat, width in zip(tensors, widths, strict=True):
+        padding = count * width - flat.shape[0]
+        flat = tf.pad(flat, [[0, padding]]) if padding else flat
+        planes.append(tf.cast(tf.reshape(flat, [count, width]), tf.float32))
+    planes.append(tf.zeros([count, joined_width - sum(widths)], tf.float32))
+    return tf.concat(planes, 1)
+
+
+def _encode_planes(planes, unit, middle_salt, offset, base):
+    """Words of one column each: Horner's rule over the digits, highest first.
+
+    Args:
+        planes: for every digit a pair of the gradients and the salted element numbers (uint32).
+        unit: `quantizer.rounding_unit`, scalar or one a column.
+        middle_salt: uint32, scalar or one a column.
+        offset: uint32 scalar.
+        base: number of values of a digit.
+
+    Returns:
+        int32 tensor of shape [columns].
+    """
+
+    @functools.partial(tf.function, autograph=False)
+    def digit(gradient, elements, unit, middle_salt, offset):
+        words = random_bits.finalize(elements, middle_salt) + offset
+        codes = quantizer.round_to_ternary(tf.cast(gradient, tf.float32), unit, words)
+        return tf.cast(codes + 1, tf.uint32)
+
+    digits = [digit(*plane, unit, middle_salt, offset) for plane in planes]
+    return tf.bitcast(tf.reshape(codec.join_planes(digits, base), [-1]), tf.int32)

@@ -6,6 +6,9 @@ import tensorflow as tf
 from terngrad_tf.ternary import random_bits
 
 ROUNDINGS = ("correlated", "independent")
+# Below, a 24-bit fraction of the scale is not a normal float32. Gradients this small are rounded
+# to zero.
+SMALLEST_SCALE = 2.0**-102
 
 
 def check_rounding(rounding: str, num_workers: int) -> None:
@@ -18,17 +21,18 @@ def check_rounding(rounding: str, num_workers: int) -> None:
         )
 
 
-def usable_scale(scale: tf.Tensor) -> tf.Tensor:
-    """The scale, or NaN where it is zero, negative or not finite.
+def rounding_unit(scale: tf.Tensor) -> tf.Tensor:
+    """`scale / 2**24`, or NaN where the scale is not positive and finite.
 
     Every comparison with NaN is false, so such a scale gives the code 0 for all elements at no
-    cost per element.
+    cost per element. So do scales below `SMALLEST_SCALE`, whose unit float32 does not hold.
     """
-    usable = tf.logical_and(scale > 0, tf.math.is_finite(scale))
-    return tf.where(usable, scale, tf.constant(np.nan, scale.dtype))
+    usable = tf.logical_and(scale >= SMALLEST_SCALE, tf.math.is_finite(scale))
+    unit = scale * tf.constant(2.0**-24, tf.float32)
+    return tf.where(usable, unit, tf.constant(np.nan, tf.float32))
 
 
-def round_to_ternary(gradient: tf.Tensor, scale: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
+def round_to_ternary(gradient: tf.Tensor, unit: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
     """`floor(clip(gradient / scale, -1, 1) + u)` in {-1, 0, 1}, with `u = (words >> 8) / 2**24`.
 
     Written as two comparisons, `gradient >= scale * (1 - u)` and `gradient < -scale * u`: no
@@ -37,19 +41,16 @@ def round_to_ternary(gradient: tf.Tensor, scale: tf.Tensor, words: tf.Tensor) ->
 
     Args:
         gradient: float32 tensor.
-        scale: float32, broadcasts to `gradient`; the result of `usable_scale`.
+        unit: float32, broadcasts to `gradient`; `rounding_unit(scale)`.
         words: uint32, broadcasts to `gradient`; uniform random words.
 
     Returns:
         int32 tensor of the shape of `gradient`.
     """
-    u24 = tf.cast(tf.bitwise.right_shift(words, tf.constant(8, tf.uint32)), tf.int32)
-    unit = tf.constant(2.0**-24, tf.float32)
-    below = tf.cast(u24, tf.float32) * unit
-    above = tf.cast(tf.constant(1 << 24, tf.int32) - u24, tf.float32) * unit
-    # The second condition matters where scale * above is too small for float32 and became 0.
-    up = tf.logical_and(gradient >= scale * above, gradient > 0)
-    down = gradient < -(scale * below)
+    below = tf.cast(tf.bitwise.right_shift(words, tf.constant(8, tf.uint32)), tf.int32)
+    above = tf.constant(1 << 24, tf.int32) - below
+    up = gradient >= unit * tf.cast(above, tf.float32)
+    down = gradient < -unit * tf.cast(below, tf.float32)
     return tf.cast(up, tf.int32) - tf.cast(down, tf.int32)
 
 
@@ -89,7 +90,8 @@ def ternarize(
 
     Args:
         gradient: float16, bfloat16 or float32 tensor with a static shape.
-        scale: float32 scalar s. Zero and non-finite scales give the code 0 everywhere.
+        scale: float32 scalar s. Zero, non-finite and scales below `SMALLEST_SCALE` (2e-31) give the
+            code 0 everywhere.
         seed: Python integer or scalar integer tensor.
         step: training step, Python integer or scalar int32/int64 tensor.
         tensor: index of the tensor within the model.
@@ -119,7 +121,7 @@ def ternarize(
     words += worker_offset(rounding, worker, num_workers)
     codes = round_to_ternary(
         tf.reshape(tf.cast(gradient, tf.float32), [-1]),
-        usable_scale(tf.cast(scale, tf.float32)),
+        rounding_unit(tf.cast(scale, tf.float32)),
         words,
     )
     return tf.reshape(codes, gradient.shape)

@@ -84,7 +84,7 @@ def hash_elements(
     elements: tf.Tensor, element_salt: tf.Tensor, middle_salt: tf.Tensor
 ) -> tf.Tensor:
     """Random uint32 words of the elements with the given indices, under the salts of `salts`."""
-    return finalize(tf.bitwise.bitwise_xor(elements, element_salt), middle_salt)
+    return finalize(elements + element_salt, middle_salt)
 
 
 def random_words(num_elements: int, seed, step, tensor, stream) -> tf.Tensor:

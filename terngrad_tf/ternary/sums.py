@@ -4,8 +4,7 @@ import functools
 
 import tensorflow as tf
 
-from terngrad_tf.ternary import codec, compiled, quantizer, random_bits
-from terngrad_tf.ternary.decoder import sum_planes
+from terngrad_tf.ternary import blocks, codec, compiled, parts, quantizer, random_bits
 
 # Tensor indices count from 0; the second rounding draws from sequences of its own.
 _SECOND_HOP = -1
@@ -44,14 +43,34 @@ def sum_to_words(words, base_in: int = 3, *, base_out: int) -> tf.Tensor:
 
 @functools.cache
 def _summer(senders, chunk, base_in, base_out):
-    del chunk  # It selects the trace.
+    del senders  # It selects the trace.
+    cut = compiled.compiled(functools.partial(parts.cut, base=base_in))
+
+    @compiled.compiled
+    def add(pieces):
+        return tf.cast(parts.sum_digits(pieces, base_in), parts.layout(base_out).dtype)
+
+    pack = compiled.compiled(functools.partial(_pack, base=base_out))
 
     def run(words):
-        words = tf.bitcast(words, tf.uint32)
-        sums = tf.concat(sum_planes([words[k] for k in range(senders)], base_in), 0)
-        return codec.pack(tf.bitcast(sums, tf.int32), base_out)
+        return pack(_first_digits(add(cut(words)), chunk, base_in))
 
-    return compiled.compiled(run)
+    return tf.function(run, autograph=False)
+
+
+def _first_digits(digits, chunk, base):
+    """Digits `[count, size, chunk]` as a flat tensor without the places no word has."""
+    return tf.reshape(digits, [-1])[: codec.digits_per_word(base) * chunk]
+
+
+def _pack(digits, base):
+    """`codec.pack` with rows that the compiler can vectorize; what it pads with is undefined."""
+    width = codec.num_words(digits.shape[0], base)
+    planes = [
+        tf.cast(blocks.plane(digits, j, width), tf.uint32)
+        for j in range(codec.digits_per_word(base))
+    ]
+    return tf.bitcast(blocks.flatten(codec.join_planes(planes, base), width), tf.int32)
 
 
 def ternarize_sums(
@@ -95,22 +114,24 @@ def ternarize_sums(
 
 @functools.cache
 def _rounder(senders, chunk, base, num_workers, total_bias):
-    def run(words, seed, step, stream):
-        words = tf.bitcast(words, tf.uint32)
-        salts = random_bits.salts(seed, step, _SECOND_HOP, stream)
-        column = tf.range(chunk)
-        planes = []
-        for digit, total in enumerate(sum_planes([words[k] for k in range(senders)], base)):
-            elements = tf.cast(column + digit * chunk, tf.uint32)
-            codes = quantizer.round_to_ternary(
-                tf.cast(tf.bitcast(total, tf.int32) - total_bias, tf.float32),
-                tf.constant(num_workers, tf.float32),
-                random_bits.hash_elements(elements, *salts),
-            )
-            planes.append(codes + 1)
-        if base == 3:
-            planes = [tf.cast(plane, tf.uint32) for plane in planes]
-            return tf.bitcast(codec.join_planes(planes, 3), tf.int32)
-        return codec.pack(tf.concat(planes, 0), 3)
+    del senders  # It selects the trace.
+    cut = compiled.compiled(functools.partial(parts.cut, base=base))
 
-    return compiled.compiled(run)
+    @compiled.compiled
+    def rounded(pieces, seed, step, stream):
+        totals = parts.sum_digits(pieces, base) - total_bias
+        elements = tf.reshape(tf.range(totals.shape.num_elements()), totals.shape)
+        salts = random_bits.salts(seed, step, _SECOND_HOP, stream)
+        codes = quantizer.round_to_ternary(
+            tf.cast(totals, tf.float32),
+            quantizer.rounding_unit(tf.constant(num_workers, tf.float32)),
+            random_bits.hash_elements(tf.cast(elements, tf.uint32), *salts),
+        )
+        return tf.cast(codes + 1, tf.uint16)
+
+    pack = compiled.compiled(functools.partial(_pack, base=3))
+
+    def run(words, seed, step, stream):
+        return pack(_first_digits(rounded(cut(words), seed, step, stream), chunk, base))
+
+    return tf.function(run, autograph=False)
