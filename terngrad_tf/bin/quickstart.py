@@ -89,9 +89,10 @@ def _main(values):
     report.plot(
         plot,
         {
-            "Training": ("cross-entropy", losses),
+            "Training": ("cross-entropy", "log", losses),
             "Test": (
                 "accuracy / %",
+                "linear",
                 {
                     name: {step: 100 * value for step, value in curve.items()}
                     for name, curve in accuracies.items()

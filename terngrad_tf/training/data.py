@@ -3,6 +3,7 @@
 import dataclasses
 
 import slim_data
+from terngrad_tf.training.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +33,14 @@ def describe(name, data_dir, subset):
         A `Subset`.
 
     Raises:
+        UserError: the data set has no such part.
         slim_data.DataError: the data set is unknown or its files are missing or empty.
     """
     info = slim_data.info(name)
+    if subset not in info.splits:
+        raise UserError(
+            f"`subset` must be one of {', '.join(info.splits)} for {name}. "
+            f"Received: subset={subset!r}"
+        )
     files = slim_data.find_files(name, data_dir, subset)
     return Subset(info.num_classes, info.channels, slim_data.count_examples(files))

@@ -1,8 +1,10 @@
 """Evaluates the checkpoints of a run, once or as they appear: `evaluate`."""
 
+import contextlib
 import dataclasses
 import math
 import pathlib
+import tempfile
 import time
 
 import tensorflow as tf
@@ -48,6 +50,7 @@ def evaluate(options):
         UserError: an option does not fit the run, or `run_once` finds no checkpoint.
         slim_data.DataError: the data is missing or damaged.
     """
+    _claim_eval_dir(options.eval_dir)
     result = None
     while True:
         path = tf.train.latest_checkpoint(options.checkpoint_dir)
@@ -92,9 +95,15 @@ def evaluate_checkpoint(path, run, options):
         slim_data.DataError: the data is missing or damaged.
     """
     net, image_size, name = _agreed(run, options)
+    dataset = data.describe(name, options.data_dir, options.subset)
     with as_user_error(), tf.device(_device(options.device)):
-        dataset = data.describe(name, options.data_dir, options.subset)
         model, step = _restore(path, run, options.restore_avg_var)
+    for fact, value in (("num_classes", dataset.num_classes), ("channels", dataset.channels)):
+        if value != run["model"][fact]:
+            raise UserError(
+                f"`dataset_name` must have the {fact} of the run in checkpoint_dir, "
+                f"{run['model'][fact]}. Received: dataset_name={name!r} with {value}"
+            )
     log(f"Successfully loaded model from {path} at step={step}.")
     log(f"starting evaluation on ({options.subset}).")
     wanted = min(options.num_examples or dataset.num_examples, dataset.num_examples)
@@ -200,14 +209,20 @@ def _device(name):
     return f"/{kind}:{index}" if index < there else "/CPU:0"
 
 
-def _write_summary(folder, result):
+def _claim_eval_dir(folder):
     try:
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-        with tf.summary.create_file_writer(str(folder)).as_default():
-            tf.summary.scalar("Accuracy @ 1", result.precision_at_1, step=result.step)
-            tf.summary.scalar("Accuracy @ 5", result.recall_at_5, step=result.step)
-    except (OSError, tf.errors.OpError) as error:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
         raise UserError(
             "`eval_dir` must be a folder that can be written to. "
-            f"Received: eval_dir={str(folder)!r} ({getattr(error, 'strerror', None) or error})"
+            f"Received: eval_dir={str(folder)!r} ({error.strerror})"
         ) from error
+
+
+def _write_summary(folder, result):
+    writer = tf.summary.create_file_writer(str(folder))
+    with contextlib.closing(writer), writer.as_default():
+        tf.summary.scalar("Accuracy @ 1", result.precision_at_1, step=result.step)
+        tf.summary.scalar("Accuracy @ 5", result.recall_at_5, step=result.step)

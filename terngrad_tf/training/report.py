@@ -71,19 +71,19 @@ def plot(path, panels):
 
     Args:
         path: file to write, replaced once the new one is whole.
-        panels: dict from a panel's title to (label of the y axis, dict from a curve's label to a
-            dict from step to value).
+        panels: dict from a panel's title to (label of the y axis, its scale "linear" or "log",
+            dict from a curve's label to a dict from step to value).
     """
     # Not at the top: only reports need Matplotlib.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6 * len(panels), 4), layout="constrained")
-    for axes, (title, (label, curves)) in zip(
+    for axes, (title, (label, scale, curves)) in zip(
         figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
     ):
         for name, curve in curves.items():
             axes.plot(list(curve), list(curve.values()), marker=".", label=name)
-        axes.set(title=title, xlabel="step", ylabel=label)
+        axes.set(title=title, xlabel="step", ylabel=label, yscale=scale)
         axes.grid(alpha=0.3)
         axes.legend()
     path = pathlib.Path(path)

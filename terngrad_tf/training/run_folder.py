@@ -126,7 +126,7 @@ class RunFolder:
 
     def _refuse_other_run(self, held, wanted):
         differences = [
-            f"{key}: {held.get(key)!r} there, {wanted.get(key)!r} asked for"
+            f"{key}: {held.get(key, 'nothing')!r} there, {wanted.get(key, 'nothing')!r} asked for"
             for key in sorted({*held, *wanted})
             if held.get(key) != wanted.get(key)
         ]

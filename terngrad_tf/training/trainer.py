@@ -49,10 +49,8 @@ def train(options):
         DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
     """
     with as_user_error():
-        if options.net in models.available():
-            usual_size, _ = models.input_shape(options.net)
-            if options.image_size is None:
-                options = dataclasses.replace(options, image_size=usual_size)
+        usual_size, _ = models.input_shape(options.net)
+        options = dataclasses.replace(options, image_size=options.image_size or usual_size)
         # Workers are devices, which TensorFlow takes only before anything else uses it.
         strategy = TernGradStrategy(
             options.num_nodes,
@@ -65,9 +63,9 @@ def train(options):
             seed=options.seed,
             num_gpus=options.num_gpus,
         )
-        dataset = data.describe(options.dataset_name, options.data_dir, options.subset)
-        with strategy.scope():
-            model, learning_rate = _build(options, dataset)
+    dataset = data.describe(options.dataset_name, options.data_dir, options.subset)
+    with as_user_error(), strategy.scope():
+        model, learning_rate = _build(options, dataset)
     folder = RunFolder(
         options.train_dir,
         options.identity(),

@@ -1,0 +1,136 @@
+"""Programs parse flags, help, and report what a user did wrong in one line."""
+
+import contextlib
+import io
+import pathlib
+import sys
+
+import pytest
+import tensorflow as tf
+from absl import flags as absl_flags
+
+import slim_data
+from terngrad_tf import training
+from terngrad_tf.bin import flags, mnist_eval, mnist_train, program, quickstart
+
+PROGRAMS = {"mnist_eval": mnist_eval, "mnist_train": mnist_train, "quickstart": quickstart}
+
+
+def call(main, *arguments):
+    """Exit status, standard output and standard error of a program."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(list(arguments))
+    return status, out.getvalue(), err.getvalue()
+
+
+def parse(module, *arguments):
+    """Flags of a program after parsing."""
+    parsed = []
+    status = program.run("", module.define_flags, parsed.append, ["program", *arguments])
+    assert status == 0
+    return parsed[0]
+
+
+class ProgramTest(tf.test.TestCase):
+    def assert_refused(self, outcome, pattern, status=2):
+        code, _, err = outcome
+        self.assertRegex(err, pattern)
+        self.assertEqual(err.count("\n"), 1, msg=err)
+        self.assertEqual(code, status)
+
+    def test_help_tells_every_flag(self):
+        for name, module in PROGRAMS.items():
+            values = absl_flags.FlagValues()
+            module.define_flags(values)
+            status, out, err = call(module.main, name, "--help")
+            self.assertEqual((status, err), (0, ""))
+            for flag in values:
+                self.assertRegex(out, f"--(\\[no\\])?{flag}:")
+
+    def test_an_unknown_flag_is_refused_with_the_nearest_name(self):
+        for name, module in PROGRAMS.items():
+            outcome = call(module.main, f"/usr/bin/{name}.py", "--batch_sise=3")
+            self.assert_refused(outcome, f"^{name}: error: .*'batch_sise'.*mean: batch_size")
+
+    def test_values_of_the_wrong_type_and_stray_words_are_refused(self):
+        self.assert_refused(call(mnist_train.main, "x", "--seed=one"), "--seed=one")
+        self.assert_refused(call(mnist_train.main, "x", "word"), "Received: 'word'")
+
+    def test_boolean_flags_take_a_value_after_a_space_and_a_no_before_the_name(self):
+        self.assertFalse(parse(mnist_train).quantize_logits)
+        for given in (["--quantize_logits", "True"], ["--quantize_logits"]):
+            self.assertTrue(parse(mnist_train, *given, "--seed", "5").quantize_logits)
+        self.assertTrue(parse(mnist_eval).restore_avg_var)
+        for given in (["--norestore_avg_var"], ["--restore_avg_var", "False"]):
+            self.assertFalse(parse(mnist_eval, *given, "--run_once", "True").restore_avg_var)
+
+    def test_errors_end_with_their_status_and_one_line(self):
+        errors = {
+            training.UserError("two\nlines"): (2, "^x: error: two lines$"),
+            slim_data.DataError("no data"): (2, "^x: error: no data$"),
+            training.DivergedError("the loss", 7, "c-6"): (1, "at step 7: .*good checkpoint: c-6"),
+            KeyboardInterrupt(): (130, "interrupted"),
+        }
+        for error, (status, pattern) in errors.items():
+
+            def fail(values, error=error):
+                raise error
+
+            def main(argv, fail=fail):
+                return program.run("", lambda values: None, fail, argv)
+
+            self.assert_refused(call(main, "x"), pattern, status)
+
+    def test_an_error_of_the_program_itself_keeps_its_traceback(self):
+        def fail(values):
+            raise ValueError("a bug")
+
+        with self.assertRaisesRegex(ValueError, "a bug"):
+            program.run("", lambda values: None, fail, ["x"])
+
+    def test_every_flag_of_training_and_evaluation_is_an_option(self):
+        others = {"help", "h", "log_device_placement"}
+        for module, options in (
+            (mnist_train, training.TrainOptions),
+            (mnist_eval, training.EvalOptions),
+        ):
+            names = set(parse(module)) - others
+            self.assertContainsSubset(names, set(options.__dataclass_fields__))
+            flags.options(parse(module), options)
+
+    def test_wrong_arguments_are_told_by_name_rule_and_value(self):
+        folder = pathlib.Path(self.get_temp_dir())
+        data = ["--data_dir", str(folder / "data"), "--dataset_name", "digits"]
+        slim_data.convert("digits", str(folder / "data"))
+        (folder / "file").write_text("x")
+        (folder / "foreign").mkdir()
+        (folder / "foreign" / "thesis.tex").write_text("x")
+        (folder / "empty").mkdir()
+        for arguments, pattern in (
+            (["--num_nodes", "0"], "`num_nodes` must be .*num_nodes=0"),
+            (["--num_nodes=-1"], "`num_nodes` must be .*num_nodes=-1"),
+            (["--num_nodes=64"], "`num_nodes` must be .*num_nodes=64, batch_size=32"),
+            (["--num_nodes=5"], "`batch_size` must be divisible .*num_nodes=5"),
+            (["--net=lennet"], "`net` must be one of .*'lennet'.*mean 'lenet'"),
+            (["--optimizer=momentun"], "`optimizer` must be one of .*mean 'momentum'"),
+            (["--learning_rate_decay_type=linear"], "decay_type` must be one of .*'linear'"),
+            (["--rounding=odd"], "`rounding` must be .*odd"),
+            (["--wire=barbed"], "`wire` must be .*barbed"),
+            (["--grad_bits=2"], "`grad_bits` must be .*2"),
+            (["--clip_factor=-1"], "`clip_factor` must .*-1"),
+            (["--dataset_name=minst"], "`dataset_name` must be one of .*'minst'"),
+            (["--subset=validation"], "`subset` must be one of .*'validation'"),
+            ([f"--data_dir={folder}/none"], "No train files .*none"),
+            ([f"--data_dir={folder}/empty"], "No train files .*empty"),
+            ([f"--train_dir={folder}/file"], "`train_dir` must be .*file"),
+            ([f"--train_dir={folder}/foreign"], "`train_dir` must be .*'thesis.tex'"),
+        ):
+            train_dir = ["--train_dir", str(folder / "run")]
+            outcome = call(mnist_train.main, "mnist_train", *data, *train_dir, *arguments)
+            self.assert_refused(outcome, f"^mnist_train: error: .*{pattern}")
+        self.assertFalse((folder / "run").exists())
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

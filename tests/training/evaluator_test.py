@@ -1,0 +1,142 @@
+"""Evaluation counts each example of the subset once and follows the run's checkpoints."""
+
+import contextlib
+import dataclasses
+import io
+import pathlib
+import sys
+import tempfile
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import slim_data
+from terngrad_tf import models, training
+from terngrad_tf.training import report
+
+
+class EvaluatorTest(tf.test.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.root = pathlib.Path(folder.name)
+        slim_data.convert("digits", str(cls.root / "data"))
+        cls.train_options = training.TrainOptions(
+            train_dir=str(cls.root / "run"),
+            data_dir=str(cls.root / "data"),
+            dataset_name="digits",
+            max_steps=30,
+            save_iter=20,
+            learning_rate_decay_type="fixed",
+        )
+        training.train(cls.train_options)
+        cls.options = training.EvalOptions(
+            checkpoint_dir=str(cls.root / "run"),
+            eval_dir=str(cls.root / "eval"),
+            data_dir=str(cls.root / "data"),
+            batch_size=7,
+            run_once=True,
+        )
+
+    def evaluate(self, **changes):
+        return training.evaluate(dataclasses.replace(self.options, **changes))
+
+    def oracle(self, prefix, num_examples=360):
+        """Precision and recall of saved arrays, computed over one batch in NumPy."""
+        reader = tf.train.load_checkpoint(str(self.root / "run" / "model.ckpt-30"))
+        model = models.build("lenet", num_classes=10)
+        suffix = "/.ATTRIBUTES/VARIABLE_VALUE"
+        model.set_weights([reader.get_tensor(name + suffix) for name in prefix])
+        images, labels = next(
+            iter(slim_data.load("digits", str(self.root / "data"), "test", 360, 28, False))
+        )
+        logits = model(images[:num_examples]).numpy()
+        labels = labels.numpy()[:num_examples]
+        ranks = np.argsort(-logits, axis=1)
+        at_1 = np.mean(ranks[:, 0] == labels)
+        at_5 = np.mean(np.any(ranks[:, :5] == labels[:, None], axis=1))
+        return at_1, at_5
+
+    def test_figures_equal_those_of_one_batch_whatever_the_batch_size(self):
+        raw = [f"optimizer/_trainable_variables/{i}" for i in range(8)]
+        for batch_size in (7, 360, 1000):
+            result = self.evaluate(restore_avg_var=False, batch_size=batch_size)
+            self.assertEqual((result.step, result.num_examples), (30, 360))
+            self.assertAllClose((result.precision_at_1, result.recall_at_5), self.oracle(raw))
+
+    def test_num_examples_are_counted_exactly(self):
+        raw = [f"optimizer/_trainable_variables/{i}" for i in range(8)]
+        result = self.evaluate(restore_avg_var=False, num_examples=100)
+        self.assertEqual(result.num_examples, 100)
+        self.assertAllClose((result.precision_at_1, result.recall_at_5), self.oracle(raw, 100))
+        self.assertEqual(self.evaluate(num_examples=1000).num_examples, 360)
+
+    def test_moving_averages_are_evaluated_by_default(self):
+        # The first optimizer variable is the count of steps, the next eight are the averages.
+        averages = [f"optimizer/_variables/{i}" for i in range(1, 9)]
+        result = self.evaluate()
+        self.assertAllClose((result.precision_at_1, result.recall_at_5), self.oracle(averages))
+        self.assertNotEqual(result, self.evaluate(restore_avg_var=False))
+
+    def test_figures_are_written_for_tensorboard_and_printed(self):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            result = self.evaluate(eval_dir=str(self.root / "written"))
+        scalars = report.read_scalars(self.root / "written")
+        self.assertAllClose(scalars["Accuracy @ 1"], {30: result.precision_at_1})
+        self.assertAllClose(scalars["Accuracy @ 5"], {30: result.recall_at_5})
+        self.assertIn(
+            f": precision @ 1 = {result.precision_at_1:.4f} "
+            f"recall @ 5 = {result.recall_at_5:.4f} [360 examples]\n",
+            printed.getvalue(),
+        )
+        self.assertIn("starting evaluation on (test).\n", printed.getvalue())
+
+    def test_what_differs_from_the_run_is_refused(self):
+        with self.assertRaisesRegex(training.UserError, "`image_size` .* 28. .*image_size=24"):
+            self.evaluate(image_size=24)
+        with self.assertRaisesRegex(training.UserError, "`net` .* 'lenet'. .*net='alexnet'"):
+            self.evaluate(net="alexnet")
+        self.assertEqual(self.evaluate(image_size=28, net="lenet").step, 30)
+
+    def test_a_missing_checkpoint_is_an_error_where_it_is_asked_for_once(self):
+        with self.assertRaisesRegex(training.UserError, "`checkpoint_dir` must hold a run"):
+            self.evaluate(checkpoint_dir=str(self.root / "nothing"))
+
+    def test_an_eval_dir_that_cannot_be_is_refused(self):
+        with self.assertRaisesRegex(training.UserError, "`eval_dir` must be a folder"):
+            self.evaluate(eval_dir=str(self.root / "run" / "run.json"))
+
+    def test_a_device_that_is_not_here_gives_way_to_the_cpu_and_no_device_is_refused(self):
+        self.assertEqual(self.evaluate(device="/gpu:7").step, 30)
+        with self.assertRaisesRegex(training.UserError, "`device` must be .*device='shoe:0:0'"):
+            self.evaluate(device="shoe:0:0")
+
+    def test_the_loop_waits_for_checkpoints_and_ends_with_the_last(self):
+        options = dataclasses.replace(self.train_options, train_dir=str(self.root / "late"))
+        results = []
+
+        def loop():
+            results.append(
+                self.evaluate(
+                    checkpoint_dir=str(self.root / "late"), run_once=False, eval_interval_secs=0
+                )
+            )
+
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            thread = threading.Thread(target=loop)
+            thread.start()
+            training.train(options)
+            thread.join()
+        self.assertEqual(results[0].step, 30)
+        self.assertIn("No checkpoint file found\n", printed.getvalue())
+        self.assertIn("The final step is evaluated. Exit!\n", printed.getvalue())
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

@@ -1,0 +1,168 @@
+"""Training leaves logs and checkpoints, resumes exactly, and stops where it diverges."""
+
+import contextlib
+import dataclasses
+import io
+import pathlib
+import re
+import sys
+import tempfile
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import slim_data
+from terngrad_tf import training
+from terngrad_tf.training import callbacks, optimizers, report, run_folder
+
+LINE = re.compile(
+    r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: step (\d+), entropy_loss = (\d+\.\d\d), "
+    r"reg_loss = (\d+\.\d\d), total_loss = (\d+\.\d\d) "
+    r"\(\d+\.\d examples/sec; \d+\.\d{3} sec/batch\)$",
+    re.MULTILINE,
+)
+
+
+def values(checkpoint):
+    """All saved arrays but the count of saves."""
+    reader = tf.train.load_checkpoint(str(checkpoint))
+    return {
+        name: reader.get_tensor(name)
+        for name in reader.get_variable_to_shape_map()
+        if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and not name.startswith("save_counter")
+    }
+
+
+class TrainerTest(tf.test.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.root = pathlib.Path(folder.name)
+        slim_data.convert("digits", str(cls.root / "data"), shard=True, train_shards=2)
+        cls.options = training.TrainOptions(
+            train_dir=str(cls.root / "whole"),
+            data_dir=str(cls.root / "data"),
+            dataset_name="digits",
+            max_steps=20,
+            save_iter=8,
+            learning_rate_decay_type="fixed",
+        )
+        cls.printed = io.StringIO()
+        with contextlib.redirect_stdout(cls.printed):
+            cls.result = training.train(cls.options)
+
+    def changed(self, name, **changes):
+        return dataclasses.replace(self.options, train_dir=str(self.root / name), **changes)
+
+    def test_checkpoints_stand_at_every_save_iter_and_at_the_end(self):
+        saved = sorted(p.name for p in (self.root / "whole").glob("model.ckpt-*.index"))
+        self.assertEqual(saved, [f"model.ckpt-{step}.index" for step in (16, 20, 8)])
+        self.assertEqual(self.result.step, 20)
+        self.assertEqual(self.result.checkpoint, str(self.root / "whole" / "model.ckpt-20"))
+
+    def test_log_lines_come_every_10_steps_in_the_known_form_and_the_loss_falls(self):
+        lines = [tuple(map(float, match)) for match in LINE.findall(self.printed.getvalue())]
+        self.assertEqual([line[0] for line in lines], [10, 20])
+        for _, entropy, regularization, total in lines:
+            self.assertAllClose(entropy + regularization, total, atol=0.011)
+        self.assertLess(lines[1][1], lines[0][1])
+
+    def test_tensorboard_has_losses_learning_rate_and_speed(self):
+        scalars = report.read_scalars(self.root / "whole")
+        for name in ("entropy_loss", "reg_loss", "total_loss", "examples_per_second"):
+            self.assertEqual(list(scalars[name]), [10, 20])
+        self.assertAllClose(scalars["learning_rate"][20], 0.01)
+
+    def test_the_regularization_loss_is_that_of_the_weights(self):
+        kernels = [
+            array
+            for name, array in values(self.result.checkpoint).items()
+            if "trainable_variables" in name and array.ndim > 1
+        ]
+        self.assertLen(kernels, 4)
+        expected = 0.0005 / 2 * sum(np.sum(np.square(kernel)) for kernel in kernels)
+        logged = report.read_scalars(self.root / "whole")["reg_loss"][20]
+        self.assertAllClose(logged, expected, rtol=0.01)
+
+    def test_a_run_stopped_and_resumed_equals_the_run_that_was_not_stopped(self):
+        for name in ("adam", "momentum"):
+            whole, parts = f"whole-{name}", f"parts-{name}"
+            training.train(self.changed(whole, optimizer=name, max_steps=12))
+            training.train(self.changed(parts, optimizer=name, max_steps=7))
+            training.train(self.changed(parts, optimizer=name, max_steps=12))
+            one = values(self.root / whole / "model.ckpt-12")
+            two = values(self.root / parts / "model.ckpt-12")
+            self.assertEqual(one.keys(), two.keys())
+            for key in one:
+                self.assertAllEqual(one[key], two[key], msg=f"{name}: {key}")
+
+    def test_a_finished_run_is_left_as_it_is(self):
+        before = values(self.result.checkpoint)
+        result = training.train(self.options)
+        self.assertEqual(result.step, 20)
+        for key, array in values(result.checkpoint).items():
+            self.assertAllEqual(array, before[key])
+
+    def test_a_loss_that_is_not_finite_stops_at_its_step_and_keeps_good_weights(self):
+        options = self.changed("diverged", initial_learning_rate=1e4, save_iter=1)
+        with self.assertRaisesRegex(training.DivergedError, r"step \d: the loss is") as caught:
+            training.train(options)
+        error = caught.exception
+        self.assertEqual(error.checkpoint, f"{options.train_dir}/model.ckpt-{error.step - 1}")
+        for name, array in values(error.checkpoint).items():
+            self.assertTrue(np.all(np.isfinite(array)), msg=name)
+
+    def test_weights_that_are_not_finite_are_never_saved(self):
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, name="dense")])
+        model.compile(optimizer=optimizers.build("gd", 0.1), loss="mse")
+        model.get_layer("dense").bias.assign([np.nan])
+        checkpoint = tf.train.Checkpoint(model=model)
+        manager = tf.train.CheckpointManager(checkpoint, self.get_temp_dir(), max_to_keep=2)
+        saver = callbacks.SaveCheckpoints(4, manager, save_iter=5, last_step=9)
+        saver.set_model(model)
+        with self.assertRaisesRegex(training.DivergedError, "step 5: the variable .*dense/bias"):
+            saver.on_train_batch_end(0, {})
+        self.assertIsNone(manager.latest_checkpoint)
+
+    def test_another_run_in_the_folder_is_refused(self):
+        with self.assertRaisesRegex(training.UserError, "seed: 1 there, 2 asked for"):
+            training.train(dataclasses.replace(self.options, seed=2))
+
+    def test_data_that_is_not_there_leaves_no_folder(self):
+        options = self.changed("no-data", data_dir=str(self.root / "nothing"))
+        with self.assertRaisesRegex(slim_data.DataError, "nothing"):
+            training.train(options)
+        with self.assertRaisesRegex(training.UserError, "`subset` .* Received: subset='val'"):
+            training.train(self.changed("no-data", subset="val"))
+        self.assertFalse((self.root / "no-data").exists())
+
+    def test_the_run_describes_itself_for_evaluation(self):
+        description = run_folder.read(self.root / "whole")
+        self.assertEqual(
+            description["model"],
+            {"net": "lenet", "num_classes": 10, "image_size": 28, "channels": 1},
+        )
+        self.assertEqual(description["max_steps"], 20)
+
+
+class ProgressBarTest(tf.test.TestCase):
+    def draw(self, is_terminal):
+        stream = io.StringIO()
+        stream.isatty = lambda: is_terminal
+        bar = callbacks.ProgressBar(first_step=5, last_step=6, stream=stream)
+        bar.on_train_begin()
+        bar.on_train_batch_end(0, {"loss": 0.25})
+        bar.on_train_end()
+        return stream.getvalue()
+
+    def test_it_draws_on_a_terminal_only(self):
+        self.assertIn("6/6  loss 0.250  0:00:00 left", self.draw(True))
+        self.assertEqual(self.draw(False), "")
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
