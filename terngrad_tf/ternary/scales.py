@@ -1,7 +1,18 @@
 """The scale of a gradient tensor, before workers share the largest."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
+
+from terngrad_tf.ternary import compiled, layout
+
+# Below this fraction of max|g| a standard deviation is rounding error of equal elements.
+_NUMERICALLY_ZERO = 1e-6
+# Tensors up to this size are reduced together, padded to a power of four.
+_SMALL = 2**16
+# Squares and their sums are exact enough in float32 between these.
+_SQUARABLE = (1e-15, 1e15)
 
 
 def local_scale(gradient, clip_factor: float) -> tf.Tensor:
@@ -13,7 +24,7 @@ def local_scale(gradient, clip_factor: float) -> tf.Tensor:
     equal.
 
     Args:
-        gradient: float16, bfloat16 or float32 tensor; computed in float32 and wider.
+        gradient: float16, bfloat16 or float32 tensor with a static shape; computed in float32.
         clip_factor: standard deviations at which gradients are clipped, 0 or more. 2.5 suited all
             networks in the paper.
 
@@ -42,21 +53,88 @@ def local_scales(gradients, clip_factor: float) -> tf.Tensor:
         )
     if not gradients:
         return tf.zeros([0], tf.float32)
-    return tf.stack([_scale(tf.convert_to_tensor(g), clip_factor) for g in gradients])
+    gradients = [tf.convert_to_tensor(g) for g in gradients]
+    shapes = tuple(compiled.static_shape(g, "gradients") for g in gradients)
+    run = _scaler(shapes, tuple(g.dtype for g in gradients), float(clip_factor))
+    return run(gradients)
 
 
-def _scale(gradient: tf.Tensor, clip_factor: float) -> tf.Tensor:
-    if gradient.shape.num_elements() == 0:
-        return tf.zeros([], tf.float32)
-    gradient = tf.reshape(tf.cast(gradient, tf.float32), [-1])
-    largest = tf.maximum(tf.reduce_max(gradient), -tf.reduce_min(gradient))
-    # A sum carries every NaN and infinity; should it overflow although all elements are finite,
-    # the scale is infinite as the float32 sum over workers might be.
-    finite = tf.math.is_finite(tf.reduce_sum(gradient * 0.0))
-    scale = largest
-    if clip_factor:
-        safe = tf.where(largest > 0, largest, 1.0)
-        deviation = tf.math.reduce_std(gradient / safe) * largest
-        clipped = tf.cast(clip_factor, tf.float32) * deviation
-        scale = tf.where(clipped > largest * 1e-6, tf.minimum(clipped, largest), largest)
-    return tf.where(finite, scale, tf.constant(np.inf, tf.float32))
+@functools.cache
+def _scaler(shapes, dtypes, clip_factor):
+    """The function for tensors of these shapes: plain TensorFlow, as XLA reduces on one thread."""
+    del dtypes  # They select the trace.
+    sizes = [layout.num_elements(shape) for shape in shapes]
+    groups = {}
+    for i, size in enumerate(sizes):
+        if 0 < size <= _SMALL:
+            groups.setdefault(_padded(size), []).append(i)
+
+    def run(gradients):
+        flat = [tf.reshape(tf.cast(g, tf.float32), [-1]) for g in gradients]
+        scales = [tf.zeros([1], tf.float32)] * len(flat)
+        for i, size in enumerate(sizes):
+            if size > _SMALL:
+                scales[i] = _large_scale(flat[i], clip_factor)[tf.newaxis]
+        for padded, members in groups.items():
+            rows = [tf.pad(flat[i], [[0, padded - sizes[i]]]) for i in members]
+            of_rows = _scales_of_rows(tf.stack(rows), [sizes[i] for i in members], clip_factor)
+            for i, scale in zip(members, tf.split(of_rows, len(members)), strict=True):
+                scales[i] = scale
+        return tf.concat(scales, 0)
+
+    return tf.function(run, autograph=False)
+
+
+def _padded(size: int) -> int:
+    length = 64
+    while length < size:
+        length *= 4
+    return length
+
+
+def _choose(deviation, largest, clip_factor):
+    """The rule of `local_scale` for finite elements."""
+    if not clip_factor:
+        return largest
+    clipped = tf.minimum(tf.constant(clip_factor, tf.float32) * deviation, largest)
+    return tf.where(deviation > _NUMERICALLY_ZERO * largest, clipped, largest)
+
+
+def _scales_of_rows(rows, sizes, clip_factor):
+    """Scales of tensors in the rows of a matrix, each padded with zeros; two passes, exact."""
+    infinite = tf.constant(np.inf, tf.float32)
+    finite = tf.reduce_all(tf.math.is_finite(rows), axis=1)
+    largest = tf.reduce_max(tf.abs(rows), axis=1)
+    if not clip_factor:
+        return tf.where(finite, largest, infinite)
+    counts = tf.constant(sizes, tf.float32)
+    # Divided by the largest, squares neither overflow nor vanish, and equal elements are all 1.
+    divisor = tf.where(largest > 0, largest, tf.ones_like(largest))
+    rows = rows / divisor[:, tf.newaxis]
+    mean = tf.reduce_sum(rows, axis=1) / counts
+    inside = tf.sequence_mask(sizes, rows.shape[1], tf.float32)
+    squares = tf.square((rows - mean[:, tf.newaxis]) * inside)
+    deviation = tf.sqrt(tf.reduce_sum(squares, axis=1) / counts) * largest
+    return tf.where(finite, _choose(deviation, largest, clip_factor), infinite)
+
+
+def _large_scale(flat, clip_factor):
+    """Scale of one large tensor: reductions without temporaries, where float32 allows them."""
+    size = tf.constant(flat.shape[0], tf.float32)
+    largest = tf.maximum(tf.reduce_max(flat), -tf.reduce_min(flat))
+    mean_square = tf.nn.l2_loss(flat) * (2.0 / size)
+    variance = mean_square - tf.square(tf.reduce_mean(flat))
+    # False for NaN too. Where the mean prevails, the difference is mostly rounding error.
+    exact_enough = tf.reduce_all(
+        [
+            tf.math.is_finite(mean_square),
+            largest > _SQUARABLE[0],
+            largest < _SQUARABLE[1],
+            variance > 0.01 * mean_square,
+        ]
+    )
+    return tf.cond(
+        exact_enough,
+        lambda: _choose(tf.sqrt(variance), largest, clip_factor),
+        lambda: _scales_of_rows(flat[tf.newaxis], [flat.shape[0]], clip_factor)[0],
+    )
