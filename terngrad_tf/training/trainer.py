@@ -10,7 +10,7 @@ import slim_data
 from terngrad_tf import models
 from terngrad_tf.distribute import TernGradStrategy
 from terngrad_tf.training import callbacks, data, optimizers, schedules
-from terngrad_tf.training.errors import as_user_error
+from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.run_folder import RunFolder
 
 CHECKPOINT_NAME = "model.ckpt"
@@ -48,6 +48,7 @@ def train(options):
         slim_data.DataError: the data is missing or damaged.
         DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
     """
+    _refuse_cluster()
     with as_user_error():
         usual_size, _ = models.input_shape(options.net)
         options = dataclasses.replace(options, image_size=options.image_size or usual_size)
@@ -81,6 +82,15 @@ def train(options):
         return _run(options, strategy, model, learning_rate, folder)
     finally:
         folder.close()
+
+
+def _refuse_cluster():
+    # Each process would wait for its peers, then write to the same folder.
+    cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec().as_dict()
+    if cluster:
+        raise UserError(
+            f"`TF_CONFIG` must not be set: training here runs on one host. Received: {cluster}"
+        )
 
 
 def _build(options, dataset):

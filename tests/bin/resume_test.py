@@ -5,7 +5,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import tensorflow as tf
@@ -70,28 +69,6 @@ class ResumeTest(tf.test.TestCase):
         self.assertEqual(one.keys(), two.keys())
         for name in one:
             self.assertAllEqual(one[name], two[name], msg=name)
-
-    def test_a_second_process_in_the_folder_of_a_running_one_is_refused(self):
-        with subprocess.Popen(
-            self.train("busy"), stdout=subprocess.PIPE, env=ENVIRONMENT
-        ) as process:
-            deadline = time.monotonic() + TIMEOUT_SECONDS
-            while not (self.root / "busy" / "run.json").exists():
-                self.assertLess(time.monotonic(), deadline)
-                self.assertIsNone(process.poll())
-                time.sleep(0.1)
-            second = subprocess.run(
-                self.train("busy"),
-                stderr=subprocess.PIPE,
-                text=True,
-                timeout=TIMEOUT_SECONDS,
-                env=ENVIRONMENT,
-            )
-            process.kill()
-        self.assertEqual(second.returncode, 2)
-        last_line = second.stderr.splitlines()[-1]
-        self.assertRegex(last_line, "^mnist_train: error: `train_dir` .*another process.*busy")
-        self.assertNotIn("Traceback", second.stderr)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,13 @@
 import contextlib
 import dataclasses
 import io
+import json
+import os
 import pathlib
 import re
 import sys
 import tempfile
+from unittest import mock
 
 import keras
 import numpy as np
@@ -139,6 +142,12 @@ class TrainerTest(tf.test.TestCase):
         with self.assertRaisesRegex(training.UserError, "`subset` .* Received: subset='val'"):
             training.train(self.changed("no-data", subset="val"))
         self.assertFalse((self.root / "no-data").exists())
+
+    def test_a_cluster_is_refused(self):
+        cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
+        with mock.patch.dict(os.environ, {"TF_CONFIG": json.dumps(cluster)}):
+            with self.assertRaisesRegex(training.UserError, "`TF_CONFIG` must not be set"):
+                training.train(self.changed("cluster"))
 
     def test_the_run_describes_itself_for_evaluation(self):
         description = run_folder.read(self.root / "whole")
