@@ -10,8 +10,9 @@ from slim_data.conversion import convert
 from slim_data.datasets import DATASETS, DatasetInfo, info
 from slim_data.errors import DataError
 from slim_data.faults import explain, explained, verify
+from slim_data.framing import count_examples
 from slim_data.pipeline import load
-from slim_data.shards import count_examples, find_files
+from slim_data.shards import find_files
 
 __all__ = [
     "DATASETS",

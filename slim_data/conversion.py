@@ -1,8 +1,9 @@
 """From a data set's source to its folder of shards and labels."""
 
+import numbers
 import os
 
-from slim_data import datasets, shards
+from slim_data import datasets, framing, shards
 from slim_data.errors import DataError
 
 LABELS_FILE = "labels.txt"
@@ -76,7 +77,8 @@ def _paths(dataset, dataset_dir, shard, train_shards):
         raise DataError(
             f"`train_shards` needs shard=True. Received: train_shards={train_shards}, shard={shard}"
         )
-    if train_shards is not None and (not isinstance(train_shards, int) or train_shards < 1):
+    is_count = isinstance(train_shards, numbers.Integral) and train_shards >= 1
+    if train_shards is not None and not is_count:
         raise DataError(
             f"`train_shards` must be a positive integer. Received: train_shards={train_shards!r}"
         )
@@ -103,7 +105,7 @@ def _is_done(dataset, source, split, paths, report):
     if not all(os.path.isfile(path) for path in paths):
         return False
     try:
-        found = shards.count_examples(paths)
+        found = framing.count_examples(paths)
     except DataError as error:
         report(f"{error}. Writing the {split} files again.")
         return False

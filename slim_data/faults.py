@@ -9,7 +9,7 @@ import contextlib
 import functools
 import re
 
-from slim_data import datasets, decoding, shards
+from slim_data import datasets, decoding, framing, shards
 from slim_data.errors import DataError
 from slim_data.lazy import tf
 
@@ -36,7 +36,7 @@ def verify(files, name=None):
 
 def _verify_file(path, check):
     # TensorFlow takes a file that ends inside a record's header for whole: ask the framing first.
-    shards.count_examples([path])
+    framing.count_examples([path])
     records = tf.data.TFRecordDataset(path)
     if check is not None:
         records = records.map(check, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
@@ -46,7 +46,7 @@ def _verify_file(path, check):
         for _ in records:
             number += 1
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:
-        raise shards.record_error(path, number, _reason(error)) from error
+        raise framing.record_error(path, number, _reason(error)) from error
     return number
 
 
@@ -70,9 +70,9 @@ def _reason(error):
     text = " ".join(_message(error).split())
     text = re.sub(r"\{\{function_node.*?\}\} | ?\[\[\{\{node.*| ?\[Op:.*", "", text)
     text = re.sub(r"^Error in user-defined function passed to \S+ .*? iterator: \S+: ", "", text)
+    text = re.sub(r"^(Could not parse example input), value: .*", r"\1", text)
     text = re.sub(r"^assertion failed: \[(.*?)\] \[(.*?)\]", r"\1 \2", text)
-    # Some messages quote the whole record.
-    return "".join(c if c.isprintable() else "?" for c in text[:_LONGEST_REASON])
+    return text[:_LONGEST_REASON]
 
 
 def explain(error, files, name=None):

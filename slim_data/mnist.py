@@ -57,9 +57,18 @@ def num_examples(source, split):
 class _Idx:
     """Reads an idx file from front to end, with errors that name the file."""
 
-    def __init__(self, path, stream):
+    def __init__(self, path):
         self.path = path
-        self._stream = stream
+        try:
+            self._stream = gzip.open(path, "rb")
+        except OSError as error:
+            raise DataError(f"{path}: {error.strerror}") from error
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._stream.close()
 
     def header(self, magic, num_dimensions):
         """Returns the dimensions, the number of items first."""
@@ -87,6 +96,8 @@ class _Idx:
             raise DataError(f"{self.path}: the file is truncated") from None
         except (gzip.BadGzipFile, zlib.error) as error:
             raise DataError(f"{self.path}: the file is not valid gzip ({error})") from None
+        except OSError as error:
+            raise DataError(f"{self.path}: {error.strerror}") from error
 
 
 @contextlib.contextmanager
@@ -100,8 +111,7 @@ def _open(source, split):
             f"Received: raw_dir={str(source)!r} without {', '.join(missing)}"
         )
     paths = [os.path.join(source, name) for name in FILES[split]]
-    with gzip.open(paths[0], "rb") as first, gzip.open(paths[1], "rb") as second:
-        images, labels = _Idx(paths[0], first), _Idx(paths[1], second)
+    with _Idx(paths[0]) as images, _Idx(paths[1]) as labels:
         count, *size = images.header(IMAGES_MAGIC, 3)
         (num_labels,) = labels.header(LABELS_MAGIC, 1)
         if size != [SIDE, SIDE]:

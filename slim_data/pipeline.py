@@ -6,9 +6,9 @@ buffer's draws. So a stream can start at any step: whole epochs are left out by 
 of one by skipping records before they are decoded.
 """
 
-import os
+import numbers
 
-from slim_data import datasets, decoding, shards
+from slim_data import datasets, decoding, framing, shards
 from slim_data.errors import DataError
 from slim_data.lazy import tf
 
@@ -90,6 +90,7 @@ def load(
         num_input_pipelines=num_input_pipelines,
         **({} if num_parallel_calls is None else {"num_parallel_calls": num_parallel_calls}),
     )
+    _check_at_least(-(2**63), seed=seed)
     _check_at_least(0, start_step=start_step, input_pipeline_id=input_pipeline_id)
     if input_pipeline_id >= num_input_pipelines:
         raise DataError(
@@ -98,10 +99,6 @@ def load(
         )
     dataset = datasets.info(name)
     files = shards.find_files(name, data_dir, split)
-    # TensorFlow takes a file that ends inside a record's header (12 bytes) for whole. In large
-    # data sets records are large as well: a cut hardly ever falls there, but looking takes long.
-    if sum(map(os.path.getsize, files)) <= _CHECKED_SIZE:
-        shards.count_examples(files)
     drop_remainder = training if drop_remainder is None else drop_remainder
     repeat = training if repeat is None else repeat
     num_parallel_calls = num_parallel_calls or tf.data.AUTOTUNE
@@ -110,9 +107,14 @@ def load(
     part = (num_input_pipelines, input_pipeline_id)
     if shards_by_file(len(files), num_input_pipelines):
         files, part = files[input_pipeline_id::num_input_pipelines], (1, 0)
-    start = (0, start_step * batch_size)
-    if repeat:
-        start = _start(files, part, start[1])
+    num_examples = None
+    # TensorFlow takes a file that ends inside a record's header (12 bytes) for whole. In large
+    # data sets records are large as well: a cut hardly ever falls there, but looking takes long.
+    if framing.total_size(files) <= _CHECKED_SIZE or (repeat and (start_step or part[0] > 1)):
+        num_examples = _num_examples(files, part, repeat)
+    first_epoch, num_skipped = 0, start_step * batch_size
+    if repeat and start_step:
+        first_epoch, num_skipped = divmod(num_skipped, num_examples)
 
     def epoch(number):
         if not training:
@@ -125,18 +127,22 @@ def load(
         image, label = decoding.decode(serialized, dataset)
         return decoding.crop_or_pad(image, image_size), label
 
-    epochs = tf.data.Dataset.range(start[0], tf.int64.max if repeat else start[0] + 1)
+    epochs = tf.data.Dataset.range(first_epoch, tf.int64.max if repeat else 1)
     examples = epochs.flat_map(epoch)
-    if start[1]:
-        examples = examples.skip(start[1])
+    if num_skipped:
+        examples = examples.skip(num_skipped)
     examples = examples.map(decode, num_parallel_calls=num_parallel_calls)
     examples = examples.batch(batch_size, drop_remainder=drop_remainder)
     examples = examples.map(lambda images, labels: (decoding.normalize(images), labels))
+    # Keras asks for the number of batches; TensorFlow cannot tell it by itself.
     if repeat:
-        # Nothing else tells Keras that it must be given the steps of an epoch.
-        examples = examples.apply(
-            tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-        )
+        num_batches = tf.data.INFINITE_CARDINALITY
+    elif num_examples is None:
+        num_batches = tf.data.UNKNOWN_CARDINALITY
+    else:
+        num_left = max(num_examples - num_skipped, 0)
+        num_batches = (num_left if drop_remainder else num_left + batch_size - 1) // batch_size
+    examples = examples.apply(tf.data.experimental.assert_cardinality(num_batches))
     return examples.prefetch(tf.data.AUTOTUNE).with_options(_options(num_input_pipelines))
 
 
@@ -170,18 +176,17 @@ def _shuffled_records(files, part, num_readers, shuffle_buffer, seed, input_pipe
     return records.shard(*part).shuffle(shuffle_buffer, draws, reshuffle_each_iteration=False)
 
 
-def _start(files, part, num_records):
-    """Returns (epoch, records to skip in it) of the record at position `num_records`."""
+def _num_examples(files, part, repeat):
+    """Returns how many records of `files` this pipeline takes in an epoch."""
     num_pipelines, pipeline = part
-    if num_records == 0 and num_pipelines == 1:
-        return 0, 0
-    num_examples = len(range(pipeline, shards.count_examples(files), num_pipelines))
-    if num_examples == 0:
+    num_examples = len(range(pipeline, framing.count_examples(files), num_pipelines))
+    if num_examples == 0 and repeat:
+        # Repeating nothing would never yield a batch, nor end.
         raise DataError(
             f"`num_input_pipelines` must be at most the number of examples. "
             f"Received: num_input_pipelines={num_pipelines}"
         )
-    return divmod(num_records, num_examples)
+    return num_examples
 
 
 def _options(num_input_pipelines):
@@ -196,6 +201,7 @@ def _options(num_input_pipelines):
 
 def _check_at_least(minimum, **arguments):
     for name, value in arguments.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-            kind = "a positive integer" if minimum == 1 else "an integer of 0 or more"
+        is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        if not is_integer or value < minimum:
+            kind = {1: "a positive integer", 0: "an integer of 0 or more"}.get(minimum, "an int64")
             raise DataError(f"`{name}` must be {kind}. Received: {name}={value!r}")

@@ -1,26 +1,16 @@
-"""Shards: the files that a split's records lie in, how they are named, written, found, counted.
-
-A file is a sequence of records in TensorFlow's framing: length (uint64, little endian), masked
-CRC-32C of the length (uint32), data, masked CRC-32C of the data (uint32).
-"""
+"""Shards: the files that a split's records lie in, how they are named, written and found."""
 
 import contextlib
 import fcntl
 import itertools
-import mmap
 import os
 import re
-import struct
 
-import numpy as np
-
-from slim_data import crc32c, datasets
+from slim_data import datasets, framing
 from slim_data.errors import DataError
 from slim_data.lazy import tf
 
 _SHARD = re.compile(r"(?P<split>.+)-(?P<index>\d{5,})-of-(?P<count>\d{5,})")
-_HEADER = struct.Struct("<QI")
-_FOOTER_SIZE = 4
 
 
 def names(split, num_shards):
@@ -83,7 +73,7 @@ def _write_file(path, records, size, num_examples):
         with tf.io.TFRecordWriter(path) as writer:
             for record in records:
                 writer.write(record)
-                num_bytes += _HEADER.size + len(record) + _FOOTER_SIZE
+                num_bytes += framing.HEADER_SIZE + len(record) + framing.FOOTER_SIZE
                 count += 1
     except tf.errors.OpError as error:
         raise OSError(error.message) from error
@@ -132,6 +122,11 @@ def candidates(data_dir, split):
         found = os.listdir(data_dir)
     except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise DataError(
+            f"`data_dir` must be a folder that can be read. Received: data_dir={str(data_dir)!r} "
+            f"({error.strerror})"
+        ) from error
     return [os.path.join(data_dir, name) for name in sorted(found) if _set_of(name, split)]
 
 
@@ -191,46 +186,6 @@ def find_files(name, data_dir, split):
             f"{split}-?????-of-????? or {split}-*.tfrecord. Write them with: python -m "
             f"slim_data.download_and_convert_data --dataset_name {name} --dataset_dir {data_dir}"
         )
-    if not any(os.path.getsize(path) for path in files):
+    if framing.total_size(files) == 0:
         raise DataError(f"No {split} examples of {name}: all files in {data_dir} are empty")
     return files
-
-
-def count_examples(files):
-    """Returns the number of records in files, reading their framing only.
-
-    Args:
-        files: paths of TFRecord files.
-
-    Raises:
-        DataError: a file is truncated, or a record's length does not match its checksum; names
-            the file and the record.
-    """
-    return sum(_count(path) for path in files)
-
-
-def _count(path):
-    size = os.path.getsize(path)
-    if size == 0:
-        return 0
-    headers = bytearray()
-    offset = 0
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        while offset + _HEADER.size <= size:
-            headers += data[offset : offset + _HEADER.size]
-            offset += _HEADER.size + int.from_bytes(headers[-12:-4], "little") + _FOOTER_SIZE
-    table = np.frombuffer(headers, np.dtype([("length", "V8"), ("crc", "<u4")]))
-    lengths = np.frombuffer(table["length"].tobytes(), np.uint8).reshape(-1, 8)
-    # After a wrong length the walk went astray: of all mismatches only the first is real.
-    wrong = np.flatnonzero(crc32c.masked(lengths) != table["crc"])
-    if len(wrong):
-        raise record_error(path, int(wrong[0]), "the length does not match its checksum")
-    if offset != size:
-        whole = len(table) - (1 if offset > size else 0)
-        raise record_error(path, whole, "the file is truncated here")
-    return len(table)
-
-
-def record_error(path, number, reason):
-    """Returns the DataError that names a record, counted from 0."""
-    return DataError(f"{path}: record {number} (counted from 0): {reason}")

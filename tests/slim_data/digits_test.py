@@ -60,11 +60,12 @@ class DigitsTest(tf.test.TestCase):
         for name, paths in files.items():
             records = samples.read(paths)
             self.assertLen(records, slim_data.info("digits").splits[name])
-            for record, i in zip(records, split[name], strict=True):
-                label = source.target[i]
-                self.assertAllEqual(record["pixels"], digits.enlarge(source.images[i]))
-                self.assertEqual(record["image/class/label"], label)
-                self.assertEqual(record["image/class/text"], NAMES[label].encode())
+            expected = [digits.enlarge(source.images[i]) for i in split[name]]
+            self.assertAllEqual([record["pixels"] for record in records], expected)
+            labels = source.target[split[name]]
+            self.assertAllEqual([record["image/class/label"] for record in records], labels)
+            texts = [record["image/class/text"].decode() for record in records]
+            self.assertEqual(texts, [NAMES[label] for label in labels])
 
 
 if __name__ == "__main__":

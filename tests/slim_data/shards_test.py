@@ -118,6 +118,18 @@ class ShardsTest(tf.test.TestCase):
         parts = ["empty", self.folder]
         self.assert_data_error(parts, slim_data.find_files, "mnist", self.folder, "test")
 
+    def test_links_to_nowhere_are_named(self):
+        path = self.path("test-mnist.tfrecord")
+        os.symlink(self.path("absent"), path)
+        parts = [path, "No such file"]
+        self.assert_data_error(parts, slim_data.find_files, "mnist", self.folder, "test")
+        self.assert_data_error(parts, slim_data.count_examples, [path])
+
+    def test_folders_in_place_of_files_are_named(self):
+        path = self.path("test-mnist.tfrecord")
+        os.mkdir(path)
+        self.assert_data_error([path, "directory"], slim_data.count_examples, [path])
+
     def test_unknown_names_and_splits_list_the_known(self):
         self.assert_data_error(["digits, mnist", "'minst'"], slim_data.info, "minst")
         parts = ["`split`", "train, test", "'validation'"]
