@@ -1,0 +1,241 @@
+"""Tests of TernaryAllReduce against a reduction written out step by step."""
+
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from terngrad_tf import ternary
+from terngrad_tf.distribute import WIRES, TernaryAllReduce, TernGradStrategy
+
+NUM_WORKERS = 4
+SHAPES = ((3, 3, 1, 40), (40,), (1,), (700, 30))
+
+
+class Recorder(keras.optimizers.SGD):
+    """SGD with rate 1 on zero weights: after one step the weights are minus the sum of gradients."""
+
+    def __init__(self, **kwargs):
+        super().__init__(learning_rate=1.0, **kwargs)
+
+
+def gradients_of(worker, dtype=np.float32, seed=0):
+    rng = np.random.default_rng(1000 * seed + worker)
+    return [rng.standard_normal(shape).astype(dtype) for shape in SHAPES]
+
+
+def reduce_once(strategy, gradients, names=None, optimizer=None):
+    """Applies given gradients, one list a worker, and returns what each worker's copy became."""
+    with strategy.scope():
+        names = names or [f"v{i}" for i in range(len(gradients[0]))]
+        variables = [
+            keras.Variable(tf.zeros(g.shape), name=name)
+            for g, name in zip(gradients[0], names, strict=True)
+        ]
+        optimizer = optimizer or Recorder()
+        optimizer.build(variables)
+
+    @tf.function
+    def step():
+        def replica():
+            worker = tf.distribute.get_replica_context().replica_id_in_sync_group
+            mine = [
+                tf.gather(tf.stack([g[i] for g in gradients]), worker)
+                for i in range(len(variables))
+            ]
+            optimizer.apply(mine, variables)
+
+        strategy.run(replica)
+
+    step()
+    copies = [[v.numpy() for v in variable.value.values] for variable in variables]
+    for values in copies:
+        for value in values[1:]:
+            np.testing.assert_array_equal(values[0], value)
+    return [-values[0] for values in copies]
+
+
+def expected_sums(gradients, clip_factor, rounding, seed=0, step=0):
+    """The definition, tensor by tensor and worker by worker."""
+    sums = []
+    for index, per_worker in enumerate(zip(*gradients, strict=True)):
+        scale = max(ternary.local_scale(tf.constant(g), clip_factor).numpy() for g in per_worker)
+        codes = [
+            ternary.ternarize(
+                tf.constant(g),
+                tf.constant(scale),
+                seed=seed,
+                step=step,
+                tensor=index,
+                worker=worker,
+                num_workers=len(per_worker),
+                rounding=rounding,
+            ).numpy()
+            for worker, g in enumerate(per_worker)
+        ]
+        sums.append(np.float32(scale) * np.sum(codes, axis=0).astype(np.float32))
+    return sums
+
+
+class TernaryAllReduceTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.gradients = [gradients_of(worker) for worker in range(NUM_WORKERS)]
+
+    def test_every_lossless_wire_gives_the_sum_of_the_workers_ternary_gradients(self):
+        for rounding in ternary.ROUNDINGS:
+            for clip_factor in (0.0, 2.5):
+                expected = expected_sums(self.gradients, clip_factor, rounding, seed=7)
+                for wire in ("allgather", "lanes", "auto"):
+                    strategy = TernGradStrategy(
+                        NUM_WORKERS, clip_factor=clip_factor, rounding=rounding, wire=wire, seed=7
+                    )
+                    for got, want in zip(
+                        reduce_once(strategy, self.gradients), expected, strict=True
+                    ):
+                        np.testing.assert_array_equal(got, want)
+
+    def test_stock_mirrored_strategy_gives_the_same(self):
+        strategy = tf.distribute.MirroredStrategy(
+            [f"CPU:{i}" for i in range(NUM_WORKERS)], cross_device_ops=TernaryAllReduce(seed=3)
+        )
+        expected = expected_sums(self.gradients, 2.5, "correlated", seed=3)
+        for got, want in zip(reduce_once(strategy, self.gradients), expected, strict=True):
+            np.testing.assert_array_equal(got, want)
+
+    def test_one_worker_rounds_too(self):
+        expected = expected_sums(self.gradients[:1], 2.5, "correlated")
+        got = reduce_once(TernGradStrategy(1), self.gradients[:1])
+        for a, b in zip(got, expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+    def test_both_ways_is_ternary_and_unbiased(self):
+        agreed = [np.full([4000], 0.25, np.float32)]
+        gradients = [agreed] * NUM_WORKERS
+        strategy = TernGradStrategy(NUM_WORKERS, wire="both_ways", clip_factor=0.0)
+        half = [np.concatenate([g[0], [1.0]]).astype(np.float32) for g in gradients]
+        (got,) = reduce_once(strategy, [[h] for h in half])
+        self.assertContainsSubset(set(np.unique(got)), {-4.0, 0.0, 4.0})
+        # Correlated rounding of 1/4 gives a sum of exactly 1; the second hop keeps it in the mean.
+        # A Bernoulli(1/4) of size 4 over 4000 elements: 5 standard errors are 0.14.
+        self.assertNear(got[:-1].mean(), 1.0, 0.14)
+        self.assertEqual(got[-1], 4.0)
+
+    def test_float_mode_is_the_plain_sum(self):
+        strategy = TernGradStrategy(NUM_WORKERS, grad_bits=32)
+        for got, per_worker in zip(
+            reduce_once(strategy, self.gradients), zip(*self.gradients, strict=True), strict=True
+        ):
+            want = ((per_worker[0] + per_worker[1]) + per_worker[2]) + per_worker[3]
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+        self.assertEqual(strategy.traffic.wire, "float32")
+        self.assertEqual(strategy.traffic.compression_ratio, 1.0)
+
+    def test_small_tensors_stay_float(self):
+        strategy = TernGradStrategy(NUM_WORKERS, min_size=360)
+        got = reduce_once(strategy, self.gradients)
+        exact = [np.sum(g, axis=0) for g in zip(*self.gradients, strict=True)]
+        ternary_sums = expected_sums(self.gradients, 2.5, "correlated")
+        for index, size in enumerate(int(np.prod(s)) for s in SHAPES):
+            if size < 360:
+                self.assertAllClose(got[index], exact[index])
+            else:
+                self.assertAllEqual(got[index], ternary_sums[index])
+
+    def test_logits_stay_float_by_their_name(self):
+        strategy = TernGradStrategy(NUM_WORKERS, quantize_logits=False)
+        names = ["kernel", "aux_logits_kernel", "bias", "other"]
+        got = reduce_once(strategy, self.gradients, names)
+        self.assertAllClose(got[1], np.sum([g[1] for g in self.gradients], axis=0))
+        self.assertAllEqual(got[0], expected_sums(self.gradients, 2.5, "correlated")[0])
+
+    def test_no_logits_to_leave_out_is_an_error(self):
+        strategy = TernGradStrategy(NUM_WORKERS, quantize_logits=False)
+        with self.assertRaisesRegex(ValueError, "quantize_logits=False.*name contains 'logits'"):
+            reduce_once(strategy, self.gradients)
+
+    def test_a_nan_on_one_worker_reaches_all(self):
+        for bad in (np.nan, np.inf):
+            self.gradients[2][1][5] = bad
+            got = reduce_once(TernGradStrategy(NUM_WORKERS), self.gradients)
+            self.assertTrue(np.isnan(got[1]).all())
+            self.assertTrue(np.isfinite(got[3]).all())
+
+    def test_steps_and_seeds_change_the_rounding(self):
+        first = reduce_once(TernGradStrategy(NUM_WORKERS), self.gradients)[3]
+        again = reduce_once(TernGradStrategy(NUM_WORKERS), self.gradients)[3]
+        seeded = reduce_once(TernGradStrategy(NUM_WORKERS, seed=1), self.gradients)[3]
+        strategy = TernGradStrategy(NUM_WORKERS)
+        with strategy.scope():
+            optimizer = Recorder()
+            optimizer.iterations.assign(41)
+        later = reduce_once(strategy, self.gradients, optimizer=optimizer)[3]
+        self.assertAllEqual(first, again)
+        self.assertNotAllEqual(first, seeded)
+        self.assertNotAllEqual(first, later)
+        self.assertAllEqual(later, expected_sums(self.gradients, 2.5, "correlated", step=41)[3])
+
+    def test_half_precision_gradients_keep_their_type(self):
+        half = [[g.astype(np.float16) for g in worker] for worker in self.gradients]
+        strategy = TernGradStrategy(NUM_WORKERS)
+        got = reduce_once(strategy, half)
+        expected = expected_sums(half, 2.5, "correlated")
+        for a, b in zip(got, expected, strict=True):
+            self.assertAllClose(a, b.astype(np.float16).astype(np.float32))
+
+    def test_bad_options_name_the_argument_the_rule_and_the_value(self):
+        for options, message in (
+            ({"grad_bits": 2}, "`grad_bits` must be 1 .* Received: grad_bits=2"),
+            ({"clip_factor": -1}, "`clip_factor` must be .* Received: clip_factor=-1"),
+            ({"clip_factor": float("nan")}, "`clip_factor` must be"),
+            ({"min_size": 0}, "`min_size` must be .* Received: min_size=0"),
+            ({"quantize_logits": "yes"}, "`quantize_logits` must be a bool"),
+            ({"rounding": "nearest"}, "`rounding` must be one of .*'nearest'"),
+            ({"wire": "pigeon"}, "`wire` must be one of .*'pigeon'"),
+            ({"seed": 1.5}, "`seed` must be a 32-bit integer. Received: seed=1.5"),
+        ):
+            with self.assertRaisesRegex(ValueError, message):
+                TernaryAllReduce(**options)
+        with self.assertRaises(TypeError):
+            TernaryAllReduce(unknown=1)
+        self.assertIn("both_ways", WIRES)
+
+    def test_compiled_steps_are_refused(self):
+        strategy = TernGradStrategy(2)
+        with strategy.scope():
+            model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+            model.compile("sgd", "mse", jit_compile=True)
+        with self.assertRaisesRegex(ValueError, "`jit_compile=True` must not be combined"):
+            model.fit(np.ones((8, 4)), np.ones((8, 1)), verbose=0)
+
+    def test_sparse_gradients_are_summed_exactly(self):
+        strategy = TernGradStrategy(2, min_size=1)
+        with strategy.scope():
+            table = keras.Variable(tf.zeros([10, 2]), name="table")
+            optimizer = Recorder()
+            optimizer.build([table])
+
+        @tf.function
+        def step():
+            def replica():
+                worker = tf.distribute.get_replica_context().replica_id_in_sync_group
+                slices = tf.IndexedSlices(
+                    tf.fill([1, 2], 0.3 * tf.cast(worker + 1, tf.float32)),
+                    tf.constant([3]),
+                    tf.constant([10, 2]),
+                )
+                optimizer.apply([slices], [table])
+
+            strategy.run(replica)
+
+        step()
+        expected = np.zeros([10, 2])
+        expected[3] = -0.9
+        self.assertAllClose(table.numpy(), expected)
+        self.assertEqual(strategy.traffic.wire, "float32")
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
