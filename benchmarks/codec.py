@@ -1,0 +1,161 @@
+"""Speed of encoding and decoding, against `x * 2` and against ops that are not fused.
+
+    python -m benchmarks.codec --elements=16777216 --rounds=15 --json=codec.json
+
+All candidates run in turn, round after round, so that whatever else the machine does meets all of
+them. A ratio is the median over rounds of the time divided by that of `x * 2` in the same round.
+`x * 2` is the eager TensorFlow op on all cores: it reads and writes every element once and compiles
+to nothing better under XLA. The unfused sequence is the usual way to write TernGrad in single ops
+(draw, compare, select, shift four quarters into bytes), run as one graph.
+"""
+
+import json
+import os
+import pathlib
+import platform
+import statistics
+import time
+
+import tensorflow as tf
+from absl import app, flags
+
+from terngrad_tf import ternary
+
+_ELEMENTS = flags.DEFINE_integer("elements", 2**24, "Elements of the tensor.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 15, "Timed rounds.", lower_bound=1)
+_CLIP_FACTOR = flags.DEFINE_float("clip_factor", 2.5, "Standard deviations to clip at.")
+_BASE = flags.DEFINE_integer("base", 3, "Base of the digits: 3, or 4 for two bits each.")
+_JSON = flags.DEFINE_string("json", None, "File to write the figures to.")
+
+
+@tf.function(autograph=False)
+def unfused_encode(gradient, scale):
+    """Ternarizes and packs four 2-bit codes a byte, one op after the other."""
+    size = gradient.shape[0]
+    threshold = tf.random.uniform([size]) * scale
+    sign = tf.sign(gradient)
+    code = tf.where(threshold < tf.abs(gradient), sign, tf.zeros_like(sign)) + 1.0
+    quarters = tf.cast(tf.pad(code, [[0, -size % 4]], constant_values=1), tf.uint8)
+    first, second, third, fourth = tf.split(quarters, 4)
+    return first + second * 4 + third * 16 + fourth * 64
+
+
+@tf.function(autograph=False)
+def unfused_decode(packed, size, scale):
+    """Inverse of `unfused_encode`."""
+    quarters = [packed // 4**place % 4 for place in range(4)]
+    return (tf.cast(tf.concat(quarters, 0)[:size], tf.float32) - 1.0) * scale
+
+
+def candidates(size, clip_factor, base):
+    """Functions without arguments to time, by name."""
+    gradient = tf.random.stateless_normal([size], [1, 2])
+    scales = ternary.local_scales([gradient], clip_factor)
+    step, worker = tf.constant(7, tf.int64), tf.constant(1)
+
+    def encode():
+        return ternary.encode(
+            [gradient], scales, seed=0, step=step, worker=worker, num_workers=4, base=base
+        )
+
+    words = encode()[tf.newaxis]
+    packed = unfused_encode(gradient, scales[0])
+    return {
+        "x * 2": lambda: gradient * 2,
+        "encode": encode,
+        "decode": lambda: ternary.decode(
+            words, scales, [[size]], [tf.float32], base=base, total_bias=1
+        ),
+        "scale": lambda: ternary.local_scales([gradient], clip_factor),
+        "unfused encode": lambda: unfused_encode(gradient, scales[0]),
+        "unfused decode": lambda: unfused_decode(packed, tf.constant(size), scales[0]),
+    }
+
+
+def time_rounds(functions, rounds):
+    """Seconds of each function in each round, after one round that compiles."""
+    seconds = {name: [] for name in functions}
+    for timed in range(-1, rounds):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            result = function()
+            tf.test.experimental.sync_devices()
+            elapsed = time.perf_counter() - start
+            del result
+            if timed >= 0:
+                seconds[name].append(elapsed)
+    return seconds
+
+
+def summarize(seconds, size):
+    """One row a function: medians, and ratios to `x * 2` and to the unfused sequence."""
+
+    def ratio(name, other):
+        return statistics.median(a / b for a, b in zip(seconds[name], seconds[other], strict=True))
+
+    rows = []
+    for name, times in seconds.items():
+        median = statistics.median(times)
+        row = {
+            "name": name,
+            "milliseconds": 1e3 * median,
+            "million_elements_per_second": size / median / 1e6,
+            "time_against_x2": ratio(name, "x * 2"),
+        }
+        if name in ("encode", "decode"):
+            row["times_faster_than_unfused"] = ratio(f"unfused {name}", name)
+        rows.append(row)
+    return rows
+
+
+def table(rows):
+    """The rows as text."""
+    lines = [f"{'':16}{'ms':>10}{'M elem/s':>12}{'/ x * 2':>10}{'unfused /':>12}"]
+    for row in rows:
+        faster = row.get("times_faster_than_unfused")
+        lines.append(
+            f"{row['name']:16}{row['milliseconds']:10.2f}"
+            f"{row['million_elements_per_second']:12.0f}{row['time_against_x2']:10.2f}"
+            + (f"{faster:12.1f}" if faster else "")
+        )
+    return "\n".join(lines)
+
+
+def write_json(path, figures):
+    """Writes beside the file and renames, so that a broken run leaves no half file."""
+    path = pathlib.Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(figures, indent=2) + "\n")
+    temporary.replace(path)
+
+
+def main(argv):
+    """Runs all candidates and prints their table."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    size = _ELEMENTS.value
+    seconds = time_rounds(candidates(size, _CLIP_FACTOR.value, _BASE.value), _ROUNDS.value)
+    rows = summarize(seconds, size)
+    devices = ", ".join(d.device_type for d in tf.config.list_logical_devices())
+    print(
+        f"{size:,} float32 elements, base {_BASE.value}, median of {_ROUNDS.value} rounds,"
+        f" {os.cpu_count()} cores ({devices}), TensorFlow {tf.__version__}"
+    )
+    print(table(rows))
+    if _JSON.value:
+        write_json(
+            _JSON.value,
+            {
+                "elements": size,
+                "base": _BASE.value,
+                "rounds": _ROUNDS.value,
+                "cores": os.cpu_count(),
+                "machine": platform.platform(),
+                "tensorflow": tf.__version__,
+                "rows": rows,
+            },
+        )
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,287 @@
+"""Tests of the path from a list of gradients to words and back."""
+
+import sys
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from terngrad_tf.ternary import (
+    ROUNDINGS,
+    decode,
+    digits_per_word,
+    encode,
+    local_scales,
+    num_words,
+    ternarize,
+)
+
+FLOATS = (tf.float32, tf.float16, tf.bfloat16)
+# Around the digits of a word (20), a row (512), and an empty tensor.
+SHAPES = ([1], [3, 5], [19], [20], [21], [0], [], [401], [27, 31], [10_239], [10_241])
+
+
+def oracle_words(tensors, scales, base, *, seed, step, worker, num_workers, rounding):
+    """`encode` in NumPy: digits written one place after the other."""
+    count = digits_per_word(base)
+    result = []
+    for index, (tensor, scale) in enumerate(zip(tensors, scales, strict=True)):
+        q = ternarize(
+            tensor,
+            scale,
+            seed=seed,
+            step=step,
+            tensor=index,
+            worker=worker,
+            num_workers=num_workers,
+            rounding=rounding,
+        )
+        q = q.numpy().ravel().astype(object)
+        width = -(-q.size // count)
+        words = [0] * width
+        for place in range(count * width):
+            digit = q[place] + 1 if place < q.size else 1
+            words[place % width] += digit * base ** (place // width)
+        result += words
+    return np.array(result, np.uint64).astype(np.uint32).view(np.int32)
+
+
+def example(shapes, dtypes=None, seed=0):
+    rng = np.random.default_rng(seed)
+    dtypes = dtypes or [tf.float32] * len(shapes)
+    return [
+        tf.constant(rng.normal(size=shape), dtype)
+        for shape, dtype in zip(shapes, dtypes, strict=True)
+    ]
+
+
+def sum_of_workers(workers, scales, **kwargs):
+    """What all workers should agree on, made of `ternarize` alone."""
+    result = []
+    for index, tensors in enumerate(zip(*workers, strict=True)):
+        total = sum(
+            ternarize(
+                tensor,
+                scales[index],
+                tensor=index,
+                worker=worker,
+                num_workers=len(workers),
+                **kwargs,
+            )
+            for worker, tensor in enumerate(tensors)
+        )
+        total = scales[index] * tf.cast(total, tf.float32)
+        result.append(tf.cast(total, tensors[0].dtype))
+    return result
+
+
+class EncodeTest(tf.test.TestCase):
+    def test_words_equal_the_definition(self):
+        dtypes = [FLOATS[i % 3] for i in range(len(SHAPES))]
+        tensors = example(SHAPES, dtypes)
+        scales = local_scales(tensors, 2.5)
+        for rounding in ROUNDINGS:
+            kwargs = dict(seed=5, step=2**35 + 1, worker=2, num_workers=3, rounding=rounding)
+            for base in (3, 4, 7):
+                self.assertAllEqual(
+                    encode(tensors, scales, base=base, **kwargs),
+                    oracle_words(tensors, scales, base, **kwargs),
+                )
+
+    def test_large_tensors_equal_the_definition(self):
+        # Compiled one by one; sizes with and without a remainder, beside small ones.
+        shapes = ([7], [2**20], [33], [2**20 + 3], [64, 2])
+        tensors = example(shapes)
+        scales = local_scales(tensors, 2.5)
+        kwargs = dict(seed=5, step=4, worker=1, num_workers=2)
+        words = encode(tensors, scales, **kwargs)
+        decoded = decode(words[tf.newaxis], scales, shapes, [tf.float32] * 5, total_bias=1)
+        start = 0
+        for index, tensor in enumerate(tensors):
+            q = ternarize(tensor, scales[index], tensor=index, **kwargs)
+            self.assertAllEqual(decoded[index], scales[index] * tf.cast(q, tf.float32))
+            flat, width = tf.reshape(q, [-1]).numpy() + 1, num_words(tensor.shape.num_elements(), 3)
+            digits = np.pad(flat, (0, 20 * width - flat.size), constant_values=1)
+            powers = 3 ** np.arange(20, dtype=np.uint64)[:, np.newaxis]
+            expected = np.sum(digits.reshape([20, width]).astype(np.uint64) * powers, 0)
+            self.assertAllEqual(
+                words[start : start + width], expected.astype(np.uint32).view(np.int32)
+            )
+            start += width
+        self.assertEqual(start, words.shape[0])
+
+    @settings(deadline=None, max_examples=6, derandomize=True)
+    @given(
+        sizes=st.lists(st.integers(0, 900), min_size=1, max_size=4),
+        num_workers=st.integers(1, 5),
+        rounding=st.sampled_from(ROUNDINGS),
+        seed=st.integers(0, 1000),
+    )
+    def test_gathered_and_added_words_both_decode_to_the_sum(
+        self, sizes, num_workers, rounding, seed
+    ):
+        shapes = [[size] for size in sizes]
+        workers = [example(shapes, seed=seed + k) for k in range(num_workers)]
+        scales = tf.reduce_max([local_scales(tensors, 2.5) for tensors in workers], 0)
+        expected = sum_of_workers(workers, scales, seed=seed, step=3, rounding=rounding)
+        for base in (3, 2 * num_workers + 1):
+            words = tf.stack(
+                [
+                    encode(
+                        tensors,
+                        scales,
+                        seed=seed,
+                        step=3,
+                        worker=worker,
+                        num_workers=num_workers,
+                        rounding=rounding,
+                        base=base,
+                    )
+                    for worker, tensors in enumerate(workers)
+                ]
+            )
+            outputs = ([tf.float32] * len(shapes),)
+            gathered = decode(words, scales, shapes, *outputs, base=base, total_bias=num_workers)
+            self.assertAllEqual(tf.concat(gathered, 0), tf.concat(expected, 0))
+        added = tf.reduce_sum(words, 0, keepdims=True)
+        added = decode(added, scales, shapes, *outputs, base=base, total_bias=num_workers)
+        self.assertAllEqual(tf.concat(added, 0), tf.concat(expected, 0))
+
+    def test_lanes_of_4096_workers_do_not_carry(self):
+        size, num_workers = 101, 4096
+        base = 2 * num_workers + 1
+        kwargs = dict(seed=0, step=0, worker=0, num_workers=num_workers, base=base)
+        total = 0
+        for value, count in ((1.0, 4000), (-1.0, 90), (0.0, 6)):
+            total += count * encode([tf.fill([size], value)], [1.0], **kwargs)
+        (decoded,) = decode(
+            total[tf.newaxis], [0.5], [[size]], [tf.float32], base=base, total_bias=num_workers
+        )
+        self.assertAllEqual(decoded, np.full([size], 0.5 * (4000 - 90)))
+
+    def test_results_have_the_types_asked_for(self):
+        shapes = [[33], [2, 7], [5]]
+        tensors = example(shapes, FLOATS)
+        scales = local_scales(tensors, 2.5)
+        words = encode(tensors, scales, seed=0, step=0, worker=0, num_workers=1)
+        decoded = decode(words[tf.newaxis], scales, shapes, FLOATS, total_bias=1)
+        expected = sum_of_workers([tensors], scales, seed=0, step=0)
+        for actual, wanted, dtype in zip(decoded, expected, FLOATS, strict=True):
+            self.assertEqual(actual.dtype, dtype)
+            self.assertAllEqual(actual, wanted)
+
+    def test_a_non_finite_scale_makes_its_tensor_nan_and_no_other(self):
+        tensors = [tf.constant([1.0, np.nan]), tf.constant([2.0]), tf.zeros([3])]
+        scales = local_scales(tensors, 2.5)
+        self.assertAllEqual(scales, [np.inf, 2.0, 0.0])
+        words = encode(tensors, scales, seed=0, step=0, worker=0, num_workers=1)
+        shapes, dtypes = [[2], [1], [3]], [tf.float32, tf.float16, tf.bfloat16]
+        decoded = decode(words[tf.newaxis], scales, shapes, dtypes, total_bias=1)
+        self.assertAllEqual(decoded[0], [np.nan, np.nan])
+        self.assertAllEqual(decoded[1], [2.0])
+        self.assertAllEqual(tf.cast(decoded[2], tf.float32), [0.0, 0.0, 0.0])
+
+    def test_eager_graph_and_xla_give_the_same_words_and_tensors(self):
+        shapes = [[129, 3], [40]]
+        tensors = example(shapes)
+        scales = local_scales(tensors, 2.5)
+
+        def run(tensors, scales, step, worker):
+            words = encode(tensors, scales, seed=7, step=step, worker=worker, num_workers=2)
+            return words, decode(words[tf.newaxis], scales, shapes, [tf.float32] * 2, total_bias=1)
+
+        arguments = (tensors, scales, tf.constant(9, tf.int64), tf.constant(1))
+        words, decoded = run(*arguments)
+        self.assertAllEqual(run(tensors, scales, 9, 1)[0], words)
+        for jit in (False, True):
+            again = tf.function(run, jit_compile=jit)(*arguments)
+            self.assertAllEqual(again[0], words)
+            for actual, expected in zip(again[1], decoded, strict=True):
+                self.assertAllEqual(actual, expected)
+
+    def test_one_trace_serves_all_steps_and_workers(self):
+        tensors, scales = example([[50]]), tf.constant([1.0])
+
+        @tf.function
+        def run(step, worker):
+            return encode(tensors, scales, seed=0, step=step, worker=worker, num_workers=4)
+
+        for step, worker in ((0, 0), (1, 3), (2**40, 2)):
+            self.assertAllEqual(
+                run(tf.constant(step, tf.int64), tf.constant(worker)),
+                encode(tensors, scales, seed=0, step=step, worker=worker, num_workers=4),
+            )
+        self.assertEqual(run.experimental_get_tracing_count(), 1)
+
+    def test_random_sequences_follow_the_numbers_in_tensors(self):
+        tensors, scales = [tf.fill([100], 0.5)] * 2, tf.ones([2])
+        kwargs = dict(seed=0, step=0, worker=0, num_workers=1)
+        words = encode(tensors, scales, tensors=[4, 9], **kwargs)
+        for position, number in enumerate((4, 9)):
+            one = encode(tensors[:1], scales[:1], tensors=[number], **kwargs)
+            self.assertAllEqual(words[5 * position : 5 * position + 5], one)
+        self.assertNotAllEqual(words[:5], words[5:])
+
+    def test_several_threads_may_trace_at_once(self):
+        tensors, scales = example([[77], [600]]), tf.ones([2])
+        kwargs = dict(seed=3, num_workers=5)
+        results = {}
+
+        def work(worker):
+            run = tf.function(lambda: encode(tensors, scales, step=1, worker=worker, **kwargs))
+            results[worker] = run().numpy()
+
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for worker in range(4):
+            expected = encode(tensors, scales, step=1, worker=worker, **kwargs)
+            self.assertAllEqual(results[worker], expected)
+
+    def test_it_runs_on_every_logical_device(self):
+        # tests of other files may have initialised the devices: then one is what there is.
+        tensors, scales = example([[77]]), tf.ones([1])
+        expected = encode(tensors, scales, seed=0, step=0, worker=0, num_workers=1)
+        for device in tf.config.list_logical_devices("CPU"):
+            with tf.device(device.name):
+                words = encode(tensors, scales, seed=0, step=0, worker=0, num_workers=1)
+            self.assertAllEqual(words, expected)
+
+    def test_nothing_encodes_to_nothing(self):
+        words = encode([], tf.zeros([0]), seed=0, step=0, worker=0, num_workers=1)
+        self.assertAllEqual(words, tf.zeros([0], tf.int32))
+        self.assertEqual(decode(words[tf.newaxis], [], [], [], total_bias=1), [])
+
+    def test_bad_arguments_are_refused(self):
+        good = dict(seed=0, step=0, worker=0, num_workers=1)
+        cases = (
+            (ValueError, "`rounding` must be", dict(rounding="up")),
+            (ValueError, "`num_workers` must be", dict(num_workers=0)),
+            (ValueError, "`base` must be at least 3", dict(base=2)),
+            (ValueError, "`tensors` must have one entry", dict(tensors=[1, 2])),
+        )
+        for error, message, change in cases:
+            with self.assertRaisesRegex(error, message):
+                encode([tf.ones([3])], [1.0], **{**good, **change})
+        with self.assertRaisesRegex(TypeError, "`gradients` must be float16.*float64"):
+            encode([tf.ones([3], tf.float64)], [1.0], **good)
+        with self.assertRaisesRegex(ValueError, "`words` must have shape .senders, 1."):
+            decode(tf.zeros([1, 2], tf.int32), [1.0], [[3]], [tf.float32], total_bias=1)
+        with self.assertRaisesRegex(ValueError, "`dtypes` must have one entry"):
+            decode(tf.zeros([1, 1], tf.int32), [1.0], [[3]], [], total_bias=1)
+
+        @tf.function(input_signature=[tf.TensorSpec([None])])
+        def unknown(gradient):
+            return encode([gradient], [1.0], **good)
+
+        with self.assertRaisesRegex(ValueError, "`gradients` must have a static shape"):
+            unknown(tf.ones([3]))
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

@@ -1,0 +1,197 @@
+"""Tests of the exchange in which owners add up chunks."""
+
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from terngrad_tf.ternary import (
+    decode,
+    decode_sums,
+    digits_per_word,
+    encode,
+    local_scales,
+    num_words,
+    pack,
+    sum_to_words,
+    ternarize_sums,
+    unpack,
+)
+
+SHAPES = [[1], [33, 7], [20], [0], [1003]]
+TYPES = [tf.float32] * len(SHAPES)
+
+
+def words_of_workers(num_workers, base=3, seed=0):
+    """Words [N, W] of N workers, their shared scales, and the sum as the plain gather gives it."""
+    rng = np.random.default_rng(seed)
+    workers = [
+        [tf.constant(rng.normal(size=shape), tf.float32) for shape in SHAPES]
+        for _ in range(num_workers)
+    ]
+    scales = tf.reduce_max([local_scales(tensors, 2.5) for tensors in workers], 0)
+    kwargs = dict(seed=seed, step=1, num_workers=num_workers)
+    words = tf.stack(
+        [encode(tensors, scales, worker=k, **kwargs) for k, tensors in enumerate(workers)]
+    )
+    return words, scales, decode(words, scales, SHAPES, TYPES, total_bias=num_workers)
+
+
+def chunks(words, owners):
+    """[K, W] -> list of [K, C]."""
+    chunk = -(-words.shape[1] // owners)
+    words = tf.pad(words, [[0, 0], [0, owners * chunk - words.shape[1]]])
+    return tf.split(words, owners, axis=1)
+
+
+class SumToWordsTest(tf.test.TestCase):
+    def test_sums_equal_addition_of_unpacked_digits(self):
+        rng = np.random.default_rng(0)
+        for senders, chunk, base_in in ((1, 1, 3), (2, 7, 3), (5, 33, 3), (3, 600, 3), (2, 11, 9)):
+            size = digits_per_word(base_in) * chunk
+            digits = rng.integers(0, base_in, [senders, size], np.int32)
+            base_out = senders * (base_in - 1) + 1
+            words = sum_to_words(
+                tf.stack([pack(row, base_in) for row in digits]), base_in, base_out=base_out
+            )
+            self.assertEqual(words.shape, [num_words(size, base_out)])
+            self.assertAllEqual(unpack(words, size, base_out), digits.sum(0))
+
+    def test_sums_of_sums(self):
+        # Hosts add their local workers first; the owner adds hosts.
+        rng = np.random.default_rng(1)
+        digits = rng.integers(0, 3, [2, 2, 20 * 13], np.int32)
+        hosts = [
+            sum_to_words(tf.stack([pack(row, 3) for row in host]), base_out=5) for host in digits
+        ]
+        total = sum_to_words(tf.stack(hosts), 5, base_out=9)
+        self.assertAllEqual(unpack(total, 260, 9), digits.sum((0, 1)))
+
+    def test_a_base_too_small_for_the_sums_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "`base_out` must be at least 9.*=7"):
+            sum_to_words(tf.zeros([4, 3], tf.int32), base_out=7)
+
+    def test_owners_and_gather_agree_bit_for_bit(self):
+        for num_workers in (2, 3):
+            words, scales, expected = words_of_workers(num_workers)
+            for owners in (1, num_workers):
+                pieces = chunks(words, owners)
+                base = 2 * num_workers + 1
+                sums = tf.stack([sum_to_words(piece, base_out=base) for piece in pieces])
+                decoded = decode_sums(
+                    sums,
+                    scales,
+                    SHAPES,
+                    TYPES,
+                    chunk_words=pieces[0].shape[1],
+                    base_out=base,
+                    total_bias=num_workers,
+                )
+                for actual, wanted in zip(decoded, expected, strict=True):
+                    self.assertAllEqual(actual, wanted)
+
+    def test_sums_of_another_shape_are_refused(self):
+        for shape, chunk in (([2, 3], 1), ([1, 20], 1)):
+            with self.assertRaisesRegex(ValueError, "`words` must have shape .owners, 2."):
+                decode_sums(
+                    tf.zeros(shape, tf.int32),
+                    [1.0],
+                    [[60]],
+                    [tf.float32],
+                    chunk_words=chunk,
+                    base_out=5,
+                    total_bias=2,
+                )
+
+
+class TernarizeSumsTest(tf.test.TestCase):
+    def rounded(self, words, num_workers, *, step=0, stream=0, seed=0, **kwargs):
+        words = ternarize_sums(words, num_workers, seed=seed, step=step, stream=stream, **kwargs)
+        return unpack(words, 20 * words.shape[0], 3).numpy() - 1
+
+    def test_rounding_of_the_mean_is_unbiased(self):
+        num_workers, size = 4, 20 * 1500
+        digits = np.random.default_rng(2).integers(0, 3, [num_workers, size], np.int32)
+        mean = (digits - 1).mean(0)
+        words = tf.stack([pack(row, 3) for row in digits])
+        error = [self.rounded(words, num_workers, step=step) - mean for step in range(8)]
+        for value in (-0.75, -0.5, 0.0, 0.25, 0.5):
+            chosen = np.concatenate([e[mean == value] for e in error])
+            # Variance |m| (1 - |m|) of each independent rounding; five standard deviations.
+            bound = 5 * np.sqrt(abs(value) * (1 - abs(value)) / chosen.size)
+            self.assertNear(chosen.mean(), 0.0, bound + 1e-12)
+
+    def test_certain_means_stay_certain(self):
+        for code in (-1, 0, 1):
+            words = tf.stack([pack(np.full([400], code + 1, np.int32), 3)] * 3)
+            self.assertAllEqual(self.rounded(words, 3), np.full([400], code))
+
+    def test_sums_of_local_workers_round_as_their_digits(self):
+        digits = np.random.default_rng(3).integers(0, 3, [4, 20 * 13], np.int32)
+        plain = tf.stack([pack(row, 3) for row in digits])
+        hosts = tf.stack([sum_to_words(plain[k : k + 2], base_out=5) for k in (0, 2)])
+        self.assertAllEqual(self.rounded(plain, 4), self.rounded(hosts, 4, base=5))
+
+    def test_steps_chunks_and_seeds_draw_other_bits(self):
+        words = tf.stack([pack(np.full([400], 2 * k, np.int32), 3) for k in range(2)])
+        words = tf.concat([words, pack(np.full([400], 1, np.int32), 3)[tf.newaxis]], 0)
+        words = tf.concat([words, pack(np.full([400], 2, np.int32), 3)[tf.newaxis]], 0)
+        base = self.rounded(words, 4)
+        for change in (dict(step=1), dict(stream=1), dict(seed=1)):
+            self.assertGreater(np.sum(self.rounded(words, 4, **change) != base), 50)
+
+    def test_both_hops_together_are_unbiased(self):
+        num_workers, size, steps = 2, 2000, 60
+        rng = np.random.default_rng(4)
+        gradients = np.clip(rng.normal(size=[num_workers, size]), -2, 2).astype(np.float32)
+        scale = float(np.abs(gradients).max())
+        total = np.zeros([size])
+        for step in range(steps):
+            words = tf.stack(
+                [
+                    encode([g], [scale], seed=0, step=step, worker=k, num_workers=num_workers)
+                    for k, g in enumerate(gradients)
+                ]
+            )
+            rounded = ternarize_sums(words, num_workers, seed=0, step=step, stream=0)
+            (decoded,) = decode(
+                rounded[tf.newaxis], [num_workers * scale], [[size]], [tf.float32], total_bias=1
+            )
+            total += decoded.numpy()
+        error = total / steps - gradients.sum(0)
+        # One result is within 2 N s, so its variance is at most (N s)**2; five deviations, for the
+        # mean, its first moment, and (with size tests at once, six) each element.
+        deviation = num_workers * scale / np.sqrt(steps)
+        self.assertNear(error.mean(), 0.0, 5 * deviation / np.sqrt(size))
+        self.assertNear((error * np.sign(gradients[0])).mean(), 0.0, 5 * deviation / np.sqrt(size))
+        self.assertAllInRange(error, -6 * deviation, 6 * deviation)
+
+    def test_chunks_of_owners_decode_like_the_words_they_replace(self):
+        words, scales, expected = words_of_workers(1)
+        pieces = chunks(words, 3)
+        # One worker: the mean of its codes is certain, so nothing is lost.
+        rounded = [
+            ternarize_sums(piece, 1, seed=0, step=0, stream=owner)
+            for owner, piece in enumerate(pieces)
+        ]
+        whole = tf.concat(rounded, 0)[tf.newaxis, : words.shape[1]]
+        chunk = pieces[0].shape[1]
+        for decoded in (
+            decode(whole, scales, SHAPES, TYPES, total_bias=1),
+            decode_sums(
+                tf.stack(rounded),
+                scales,
+                SHAPES,
+                TYPES,
+                chunk_words=chunk,
+                base_out=3,
+                total_bias=1,
+            ),
+        ):
+            for actual, wanted in zip(decoded, expected, strict=True):
+                self.assertAllEqual(actual, wanted)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
