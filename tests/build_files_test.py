@@ -75,6 +75,14 @@ class BuildFilesTest(unittest.TestCase):
                 with self.subTest(path):
                     self.assertIn("pytest.main([__file__", ast.unparse(last))
 
+    def test_test_targets_load_what_pytest_loads(self):
+        missing = [
+            target.label
+            for target in self.targets
+            if target.rule == "py_test" and "//tests:conftest" not in target.deps
+        ]
+        self.assertEqual(missing, [])
+
     def test_targets_depend_on_what_they_import(self):
         found = []
         for target in self.targets:
