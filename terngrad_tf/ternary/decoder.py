@@ -117,14 +117,12 @@ def _decoder(senders, shapes, dtypes, base, total_bias):
     @compiled.compiled
     def values(pieces, scales):
         return [
-            _scaled(parts.sum_digits(piece, base), scale, total_bias)
-            for piece, scale in zip(pieces, scales, strict=True)
+            _scaled(parts.sum_digits(pieces[:, :, start:end], base), scale, total_bias)
+            for (start, end), scale in zip(segments.columns, scales, strict=True)
         ]
 
     def run(words, scales):
-        pieces = cut(words)
-        pieces = [pieces[:, :, start:end] for start, end in segments.columns]
-        return segments.tensors(values(pieces, segments.scales(scales)))
+        return segments.tensors(values(cut(words), segments.scales(scales)))
 
     return tf.function(run, autograph=False)
 
@@ -141,18 +139,17 @@ def _sums_decoder(owners, shapes, dtypes, chunk_words, base_in, base_out, total_
         return tf.cast(tf.stack(rows), parts.layout(base_out).dtype)
 
     @compiled.compiled
-    def values(pieces, scales):
+    def values(sums, scales):
         return [
-            _scaled(tf.cast(piece, tf.int32), scale, total_bias)
-            for piece, scale in zip(pieces, scales, strict=True)
+            _scaled(tf.cast(sums[:, start:end], tf.int32), scale, total_bias)
+            for (start, end), scale in zip(segments.columns, scales, strict=True)
         ]
 
     def run(words, scales):
         sums = tf.reshape(digits(cut(words)), [owners, -1])[:, : count * chunk_words]
         sums = tf.transpose(tf.reshape(sums, [owners, count, chunk_words]), [1, 0, 2])
         sums = tf.reshape(sums, [count, owners * chunk_words])
-        pieces = [sums[:, start:end] for start, end in segments.columns]
-        return segments.tensors(values(pieces, segments.scales(scales)))
+        return segments.tensors(values(sums, segments.scales(scales)))
 
     return tf.function(run, autograph=False)
 

@@ -84,11 +84,11 @@ def encode(
 
 @functools.cache
 def _encoder(shapes, dtypes, num_workers, rounding, base):
-    """The function that encodes tensors of these shapes, in three compiled steps.
+    """The function that encodes tensors of these shapes, in compiled loops over words.
 
-    1. The few numbers that belong to whole tensors, and for the small tensors, to columns.
-    2. One loop over words for each large tensor, one for all small tensors together.
-    3. The words in list order (plain TensorFlow: copying words costs little).
+    One loop for each large tensor, one for all small tensors together. What differs from one small
+    tensor to the next becomes one value a column; a function of its own makes these, lest XLA
+    looks them up again for every digit.
     """
     del dtypes  # They select the trace.
     large, small = layout.split(shapes)
@@ -97,51 +97,52 @@ def _encoder(shapes, dtypes, num_workers, rounding, base):
     small_widths = [widths[i] for i in small]
     joined_width = blocks.num_rows(sum(small_widths)) * blocks.ROW
 
-    @compiled.compiled
-    def prepare(scales, tensors, seed, step, worker):
+    def by_tensor(scales, tensors, seed, step, worker):
         stream = quantizer.rounding_stream(rounding, worker)
-        element_salts, middle_salts = random_bits.salts(seed, step, tensors, stream)
-        units = quantizer.rounding_unit(scales)
-        offset = quantizer.worker_offset(rounding, worker, num_workers)
-        by_tensor = (element_salts, middle_salts, units)
-        return offset, by_tensor, _by_column(by_tensor, small, small_widths, joined_width)
+        salts = random_bits.salts(seed, step, tensors, stream)
+        return (*salts, quantizer.rounding_unit(scales))
 
     @compiled.compiled
-    def encode_words(gradients, joined, offset, by_tensor, by_column):
+    def by_column(*numbers):
+        return _by_column(by_tensor(*numbers), small, small_widths, joined_width)
+
+    @compiled.compiled
+    def encode_large(gradients, numbers):
+        offset = quantizer.worker_offset(rounding, numbers[-1], num_workers)
+        element_salts, middle_salts, units = by_tensor(*numbers)
         words = []
         for i, gradient in zip(large, gradients, strict=True):
-            width = widths[i]
-            element_salt, middle_salt, unit = (values[i] for values in by_tensor)
-            elements = blocks.columns(width) + element_salt
-            planes = [
-                (blocks.plane(gradient, j, width), elements + tf.constant(j * width, tf.uint32))
-                for j in range(count)
-            ]
-            words.append(_encode_planes(planes, unit, middle_salt, offset, base))
-        if joined is not None:
-            element_salts, middle_salts, units, stride = (
-                tf.reshape(values, [-1, blocks.ROW]) for values in by_column
-            )
-            planes = [
-                (
-                    tf.reshape(joined[j], [-1, blocks.ROW]),
-                    element_salts + stride * tf.constant(j, tf.uint32),
-                )
-                for j in range(count)
-            ]
-            words.append(_encode_planes(planes, units, middle_salts, offset, base))
+            elements = blocks.columns(widths[i]) + element_salts[i]
+            planes = []
+            for j in range(count):
+                shift = tf.constant(j * widths[i], tf.uint32)
+                planes.append((blocks.plane(gradient, j, widths[i]), elements + shift))
+            words.append(_encode_planes(planes, units[i], middle_salts[i], offset, base))
         return words
 
-    def run(gradients, scales, tensors, seed, step, worker):
+    @compiled.compiled
+    def encode_small(joined, columns, worker):
+        offset = quantizer.worker_offset(rounding, worker, num_workers)
+        element_salts, middle_salts, units, strides = (
+            tf.reshape(values, [-1, blocks.ROW]) for values in columns
+        )
+        planes = []
+        for j in range(count):
+            shift = strides * tf.constant(j, tf.uint32)
+            planes.append((tf.reshape(joined[j], [-1, blocks.ROW]), element_salts + shift))
+        return _encode_planes(planes, units, middle_salts, offset, base)
+
+    def run(gradients, *numbers):
         flat = [tf.reshape(gradient, [-1]) for gradient in gradients]
-        offset, by_tensor, by_column = prepare(scales, tensors, seed, step, worker)
-        joined = _join([flat[i] for i in small], small_widths, joined_width, count)
-        words = encode_words([flat[i] for i in large], joined, offset, by_tensor, by_column)
-        pieces = dict(zip(large, words[: len(large)], strict=True))
-        start = 0
-        for i in small:
-            pieces[i] = words[-1][start : start + widths[i]]
-            start += widths[i]
+        pieces = {}
+        if large:
+            words = encode_large([flat[i] for i in large], numbers)
+            pieces = dict(zip(large, words, strict=True))
+        if small:
+            joined = _join([flat[i] for i in small], small_widths, joined_width, count)
+            words = encode_small(joined, by_column(*numbers), numbers[-1])
+            words = words[: sum(small_widths)]
+            pieces |= dict(zip(small, tf.split(words, small_widths), strict=True))
         return tf.concat([pieces[i][: widths[i]] for i in range(len(shapes))], 0)
 
     return tf.function(run, autograph=False)
@@ -149,22 +150,18 @@ def _encoder(shapes, dtypes, num_workers, rounding, base):
 
 def _by_column(by_tensor, small, widths, joined_width):
     """Salts, units and strides of the joined columns: one value a column."""
-    if not small:
-        return ()
     tensor_of_column = np.repeat(np.array(small, np.int32), widths)
     padding = joined_width - tensor_of_column.size
-    tensor_of_column = np.pad(tensor_of_column, (0, padding), mode="edge")
+    tensor_of_column = np.pad(tensor_of_column, (0, padding), constant_values=small[0])
     first = np.concatenate([np.arange(width, dtype=np.uint32) for width in widths])
     first = np.pad(first, (0, padding))
-    stride = np.pad(np.repeat(np.array(widths, np.uint32), widths), (0, padding))
+    strides = np.pad(np.repeat(np.array(widths, np.uint32), widths), (0, padding))
     element_salts, middle_salts, units = (tf.gather(v, tensor_of_column) for v in by_tensor)
-    return element_salts + tf.constant(first), middle_salts, units, tf.constant(stride)
+    return element_salts + tf.constant(first), middle_salts, units, tf.constant(strides)
 
 
 def _join(tensors, widths, joined_width, count):
     """Tensors side by side as float32 planes of shape [count, joined_width]."""
-    if not tensors:
-        return None
     planes = []
     for flat, width in zip(tensors, widths, strict=True):
         padding = count * width - flat.shape[0]

@@ -79,7 +79,7 @@ def cut(words: tf.Tensor, base: int) -> tf.Tensor:
     for _ in range(cutting.count - 1):
         result.append(rest % radix)
         rest = rest // radix
-    return tf.cast(tf.stack([*result, rest], axis=1), cutting.dtype)
+    return tf.stack([tf.cast(part, cutting.dtype) for part in (*result, rest)], axis=1)
 
 
 def digits(part: tf.Tensor, base: int) -> tf.Tensor:
