@@ -27,7 +27,8 @@ def sum_to_words(words, base_in: int = 3, *, base_out: int) -> tf.Tensor:
 
     Example:
     >>> words = tf.stack([pack(tf.constant([0, 2]), 3), pack(tf.constant([1, 2]), 3)])
-    >>> unpack(sum_to_words(words, base_out=5), 2, 5).numpy().tolist()
+    >>> sums = sum_to_words(words, base_out=5)
+    >>> unpack(sums, digits_per_word(3), base=5).numpy().tolist()[:2]
     [1, 4]
     """
     words = tf.convert_to_tensor(words)
