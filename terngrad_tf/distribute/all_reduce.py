@@ -3,13 +3,14 @@
 import tensorflow as tf
 
 from terngrad_tf import ternary
-from terngrad_tf.distribute import exchange, private, wire as wires
+from terngrad_tf.distribute import exchange, private
+from terngrad_tf.distribute import wire as wires
 
 TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 LOGITS = "logits"
 
 
-class TernaryAllReduce(tf.distribute.CrossDeviceOps):
+class TernaryAllReduce(private.ExactCrossDeviceOps):
     """Sums gradients over workers after rounding each to `{-1, 0, 1}` times a shared scale.
 
     Every worker k rounds its gradient g_k without bias, codes travel in packed words, and all
@@ -69,17 +70,20 @@ class TernaryAllReduce(tf.distribute.CrossDeviceOps):
             "must be a finite number, 0 (no clipping) or more",
             clip_factor,
         )
-        _check(_is_int(min_size) and min_size >= 1, "min_size", "must be a positive integer", min_size)
+        _check(
+            _is_int(min_size) and min_size >= 1, "min_size", "must be a positive integer", min_size
+        )
         _check(
             isinstance(quantize_logits, bool), "quantize_logits", "must be a bool", quantize_logits
         )
         _check(
-            rounding in ternary.ROUNDINGS, "rounding", f"must be one of {ternary.ROUNDINGS}", rounding
+            rounding in ternary.ROUNDINGS,
+            "rounding",
+            f"must be one of {ternary.ROUNDINGS}",
+            rounding,
         )
         _check(wire in wires.WIRES, "wire", f"must be one of {wires.WIRES}", wire)
-        _check(
-            _is_int(seed) and -(2**31) <= seed < 2**31, "seed", "must be a 32-bit integer", seed
-        )
+        _check(_is_int(seed) and -(2**31) <= seed < 2**31, "seed", "must be a 32-bit integer", seed)
         self.grad_bits = grad_bits
         self.clip_factor = float(clip_factor)
         self.min_size = min_size
@@ -163,29 +167,6 @@ class TernaryAllReduce(tf.distribute.CrossDeviceOps):
             and max(_num_elements(gradient), 1) >= self.min_size
             and (self.quantize_logits or not logits[position])
         ]
-
-    # What is no gradient: as the strategy's own op does it.
-
-    def reduce_implementation(self, reduce_op, per_replica_value, destinations, options):
-        return self._exact.reduce_implementation(
-            reduce_op, per_replica_value, destinations, options
-        )
-
-    def batch_reduce_implementation(self, reduce_op, value_destination_pairs, options):
-        return self._exact.batch_reduce_implementation(reduce_op, value_destination_pairs, options)
-
-    def broadcast_implementation(self, tensor, destinations):
-        return self._exact.broadcast_implementation(tensor, destinations)
-
-    def _gather_implementation(self, per_replica_value, destinations, axis, options):
-        return self._exact._gather_implementation(per_replica_value, destinations, axis, options)
-
-    def _all_reduce(self, reduce_op, value, replica_id, options):
-        return self._exact._all_reduce(reduce_op, value, replica_id, options)
-
-    @property
-    def _exact(self):
-        return private.exact_cross_device_ops(tf.distribute.get_strategy())
 
 
 def _check(condition, name, rule, value):

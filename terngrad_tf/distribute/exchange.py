@@ -3,7 +3,8 @@
 import tensorflow as tf
 
 from terngrad_tf import ternary
-from terngrad_tf.distribute import private, wire as wires
+from terngrad_tf.distribute import private
+from terngrad_tf.distribute import wire as wires
 
 # A bucket is sent as soon as its gradients exist, while earlier layers still compute theirs. Large
 # enough that the latency of a collective does not count.
@@ -72,7 +73,7 @@ def reduce_bucket(group, gradients, indices, steps, options):
         num_local=group.num_local if group.hosts else 1,
     )
     wire = layout.choose(options.wire)
-    base = layout.total_base if wire == "lanes" else 3
+    base = layout.total_base if wire == "lanes" else layout.local_base
     by_replica = list(zip(*gradients, strict=True))
     scales = _shared_scales(group, by_replica, options.clip_factor)
     words = []
@@ -92,7 +93,7 @@ def reduce_bucket(group, gradients, indices, steps, options):
                 )
             )
     with tf.device(group.devices[0]):
-        sums = _sum(group, layout, wire, tf.stack(words), scales, gradients, steps[0], options)
+        sums = _sum(group, layout, wire, words, scales, gradients, steps[0], options)
     results = []
     for total in sums:
         copies = []
@@ -114,91 +115,69 @@ def _shared_scales(group, by_replica, clip_factor):
 
 
 def _sum(group, layout, wire, words, scales, gradients, step, options):
-    """Words `[local workers, W]` of this process to the list of T sums over all workers."""
-    tensors = {
-        "shapes": [local[0].shape for local in gradients],
-        "dtypes": [local[0].dtype for local in gradients],
-    }
-    num_workers = layout.num_workers
-    if wire == "lanes":
-        words = tf.reduce_sum(words, axis=0)
-        if group.hosts:
-            words = group.hosts.all_reduce_sum(words)
-        return ternary.decode(
-            words[tf.newaxis], scales, **tensors, base=layout.total_base, total_bias=num_workers
-        )
+    """List of the local workers' words `[W]` to the list of T sums over all workers."""
+    num_workers, base = layout.num_workers, layout.local_base
+    shapes = [local[0].shape for local in gradients]
+    dtypes = [local[0].dtype for local in gradients]
     if wire == "both_ways":
-        chunk = layout.chunk_words(layout.num_hosts)
-        rows = _chunks(words, layout.num_hosts, chunk)
-        words = (_round_on_hosts if group.hosts else _round_here)(
-            group, layout, rows, step, options.seed
+        rounded = _round_again(group, layout, words, step, options.seed)
+        return ternary.decode_sums(
+            rounded,
+            num_workers * scales,
+            shapes,
+            dtypes,
+            chunk_words=layout.chunk_words,
+            base_in=base,
+            base_out=3,
+            total_bias=1,
         )
-        words = tf.reshape(words, [1, -1])[:, : layout.trit_words]
-        return ternary.decode(words, num_workers * scales, **tensors, total_bias=1)
-    if not group.hosts:
-        return ternary.decode(words, scales, **tensors, total_bias=num_workers)
-    if wire == "allgather" and layout.num_local == 1:
-        words = group.hosts.all_gather(words[0])
-        return ternary.decode(words, scales, **tensors, total_bias=num_workers)
-    num_chunks = 1 if wire == "allgather" else layout.num_hosts
-    chunk = layout.chunk_words(num_chunks)
-    sent = _local_sums(layout, _chunks(words, num_chunks, chunk))
-    if wire == "allgather":
-        received = group.hosts.all_gather(sent[0])
+    if wire == "lanes":
+        words, base = tf.add_n(words), layout.total_base
+        words = group.hosts.all_reduce_sum(words) if group.hosts else words
+        words = words[tf.newaxis]
+    elif group.hosts is None:
+        # One process: the words of all virtual workers are here, whatever the wire.
+        words = tf.stack(words)
+    elif wire == "allgather":
+        words = group.hosts.all_gather(tf.add_n(words))
     else:
-        received = group.hosts.all_to_all(sent)
-    sums = ternary.sum_to_words(received, layout.local_base, base_out=layout.total_base)
-    sums = sums[tf.newaxis] if wire == "allgather" else group.hosts.all_gather(sums)
-    return ternary.decode_sums(
-        sums,
-        scales,
-        **tensors,
-        chunk_words=chunk,
-        base_out=layout.total_base,
-        total_bias=num_workers,
-    )
+        received = group.hosts.all_to_all(_chunks(layout, tf.add_n(words)))
+        sums = ternary.sum_to_words(received, base, base_out=layout.total_base)
+        return ternary.decode_sums(
+            group.hosts.all_gather(sums),
+            scales,
+            shapes,
+            dtypes,
+            chunk_words=layout.chunk_words,
+            base_in=base,
+            base_out=layout.total_base,
+            total_bias=num_workers,
+        )
+    return ternary.decode(words, scales, shapes, dtypes, base=base, total_bias=num_workers)
 
 
-def _chunks(words, num_chunks, chunk_words):
-    """`[workers, W]` -> `[num_chunks, workers, chunk_words]`, padded with zeros."""
-    padding = num_chunks * chunk_words - words.shape[1]
-    words = tf.pad(words, [[0, 0], [0, padding]])
-    return tf.transpose(tf.reshape(words, [-1, num_chunks, chunk_words]), [1, 0, 2])
+def _chunks(layout, words):
+    """`[W]` -> `[hosts, chunk_words]`, padded with zeros."""
+    padding = layout.num_hosts * layout.chunk_words - words.shape[0]
+    return tf.reshape(tf.pad(words, [[0, padding]]), [layout.num_hosts, layout.chunk_words])
 
 
-def _local_sums(layout, chunks):
-    """Adds the codes of the local workers: one row of words in `local_base` a chunk."""
-    if layout.num_local == 1:
-        return chunks[:, 0]
-    return tf.stack(
-        [
-            ternary.sum_to_words(chunk, 3, base_out=layout.local_base)
-            for chunk in tf.unstack(chunks)
-        ]
-    )
+def _round_again(group, layout, words, step, seed):
+    """Second hop of "both_ways": the owner of each chunk rounds its sums; one row a chunk."""
 
-
-def _round_on_hosts(group, layout, chunks, step, seed):
-    received = group.hosts.all_to_all(_local_sums(layout, chunks))
-    return group.hosts.all_gather(
-        ternary.ternarize_sums(
+    def ternarize(received, owner):
+        return ternary.ternarize_sums(
             received,
             layout.num_workers,
             seed=seed,
             step=step,
-            stream=group.hosts.rank,
+            stream=owner,
             base=layout.local_base,
         )
-    )
 
-
-def _round_here(group, layout, chunks, step, seed):
-    """What the owners of the chunks would do if every virtual worker were a host."""
-    return tf.stack(
-        [
-            ternary.ternarize_sums(
-                chunk, layout.num_workers, seed=seed, step=step, stream=owner
-            )
-            for owner, chunk in enumerate(tf.unstack(chunks))
-        ]
-    )
+    if group.hosts:
+        received = group.hosts.all_to_all(_chunks(layout, tf.add_n(words)))
+        return group.hosts.all_gather(ternarize(received, group.hosts.rank))
+    # One process: what every owner would do if each virtual worker were a host.
+    chunks = tf.stack([_chunks(layout, w) for w in words], axis=1)
+    return tf.stack([ternarize(chunk, owner) for owner, chunk in enumerate(tf.unstack(chunks))])

@@ -63,11 +63,33 @@ def local_tensors(value):
     return value.values if isinstance(value, values.DistributedValues) else (value,)
 
 
-def exact_cross_device_ops(strategy):
-    """What `strategy` reduces everything but gradients with."""
-    if isinstance(strategy.extended, _EqualReplicas):
-        return strategy.extended._cross_device_ops
-    return strategy.extended._collective_ops
+class ExactCrossDeviceOps(tf.distribute.CrossDeviceOps):
+    """Reduces as the current strategy would by default.
+
+    A stock strategy reduces with the op it is given only, so an op that treats gradients specially
+    must be able to do everything else, and the base class declares half of that privately.
+    """
+
+    def reduce_implementation(self, reduce_op, per_replica_value, destinations, options):
+        return _stock_ops().reduce_implementation(
+            reduce_op, per_replica_value, destinations, options
+        )
+
+    def batch_reduce_implementation(self, reduce_op, value_destination_pairs, options):
+        return _stock_ops().batch_reduce_implementation(reduce_op, value_destination_pairs, options)
+
+    def broadcast_implementation(self, tensor, destinations):
+        return _stock_ops().broadcast_implementation(tensor, destinations)
+
+    def _gather_implementation(self, per_replica_value, destinations, axis, options):
+        return _stock_ops()._gather_implementation(per_replica_value, destinations, axis, options)
+
+    def _all_reduce(self, reduce_op, value, replica_id, options):
+        return _stock_ops()._all_reduce(reduce_op, value, replica_id, options)
+
+
+def _stock_ops():
+    return tf.distribute.get_strategy().extended._collective_ops
 
 
 def gradient_ops(strategy, op_class):
@@ -281,9 +303,7 @@ class TernGradClusterExtended(
         self.gradient_ops = gradient_ops
         self._relative_devices = devices
         self._initialize_equal_replicas()
-        super().__init__(
-            strategy, cluster_resolver=cluster_resolver, communication_options=options
-        )
+        super().__init__(strategy, cluster_resolver=cluster_resolver, communication_options=options)
         for ops_ in (self._cross_device_ops, self._host_cross_device_ops):
             for launcher in ops_._launchers:
                 _with_static_keys(launcher)

@@ -1,8 +1,8 @@
 """How ternary codes travel between workers, and what each way costs in bytes.
 
-N workers on M hosts hold one code in {-1, 0, 1} an element; all need the sum. Codes of the workers
-of one host are added first, so a host sends digits in base 2L+1 for its L = N/M workers (base 3,
-1.6 bits, for one). With W words of such digits, every host receives
+N workers on M hosts hold one code in {-1, 0, 1} an element; all need the sum. The L = N/M workers of
+a host write their codes as digits in base 2L+1 and add the words: a host sends W words, at 1.6 bits
+an element for one worker. Every host receives
 
 | wire      | hops                                                        | words received          |
 |-----------|-------------------------------------------------------------|-------------------------|
@@ -92,34 +92,25 @@ class Layout:
     def total_base(self):
         return 2 * self.num_workers + 1
 
+    def words(self, base):
+        """Words of all tensors in `base`: every tensor starts a new word."""
+        return sum(ternary.num_words(size, base) for size in self.sizes)
+
     @property
-    def trit_words(self):
-        """Words of one worker's codes: every tensor starts a new word."""
-        return sum(ternary.num_words(size, 3) for size in self.sizes)
-
-    def chunk_words(self, num_chunks):
-        """Words of one worker's codes in each of `num_chunks` equal chunks.
-
-        Where codes are added before they are sent, a multiple of the digits that the sums have in a
-        word, so that chunks of sums have no padding inside.
-        """
-        step = 1 if self.num_local == 1 else ternary.digits_per_word(self.local_base)
-        return -(-self.trit_words // (num_chunks * step)) * step
+    def chunk_words(self):
+        """Words of the chunk that one host adds up."""
+        return -(-self.words(self.local_base) // self.num_hosts)
 
     def received_words(self, wire):
         """Words that each host receives, without the scales."""
-        peers, hosts = self.num_hosts - 1, self.num_hosts
+        peers = self.num_hosts - 1
+        if wire == "allgather":
+            return peers * self.words(self.local_base)
         if wire == "lanes":
-            lanes = sum(ternary.num_words(size, self.total_base) for size in self.sizes)
-            return 2 * peers * lanes / hosts
-        chunk = self.chunk_words(1 if wire == "allgather" else hosts)
-        digits = chunk * ternary.digits_per_word(3)
-        words = ternary.num_words(digits, self.local_base)
-        if wire == "alltoall":
-            words += ternary.num_words(digits, self.total_base)
-        elif wire == "both_ways":
-            words += chunk
-        return peers * words
+            return 2 * peers * self.words(self.total_base) / self.num_hosts
+        digits = self.chunk_words * ternary.digits_per_word(self.local_base)
+        second_base = 3 if wire == "both_ways" else self.total_base
+        return peers * (self.chunk_words + ternary.num_words(digits, second_base))
 
     def choose(self, wire):
         """`wire`, or for "auto" the lossless one with the fewest bytes."""

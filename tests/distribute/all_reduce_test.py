@@ -9,52 +9,9 @@ import tensorflow as tf
 
 from terngrad_tf import ternary
 from terngrad_tf.distribute import WIRES, TernaryAllReduce, TernGradStrategy
+from tests.distribute.samples import SHAPES, gradients_of, reduce_once
 
 NUM_WORKERS = 4
-SHAPES = ((3, 3, 1, 40), (40,), (1,), (700, 30))
-
-
-class Recorder(keras.optimizers.SGD):
-    """SGD with rate 1 on zero weights: after one step the weights are minus the sum of gradients."""
-
-    def __init__(self, **kwargs):
-        super().__init__(learning_rate=1.0, **kwargs)
-
-
-def gradients_of(worker, dtype=np.float32, seed=0):
-    rng = np.random.default_rng(1000 * seed + worker)
-    return [rng.standard_normal(shape).astype(dtype) for shape in SHAPES]
-
-
-def reduce_once(strategy, gradients, names=None, optimizer=None):
-    """Applies given gradients, one list a worker, and returns what each worker's copy became."""
-    with strategy.scope():
-        names = names or [f"v{i}" for i in range(len(gradients[0]))]
-        variables = [
-            keras.Variable(tf.zeros(g.shape), name=name)
-            for g, name in zip(gradients[0], names, strict=True)
-        ]
-        optimizer = optimizer or Recorder()
-        optimizer.build(variables)
-
-    @tf.function
-    def step():
-        def replica():
-            worker = tf.distribute.get_replica_context().replica_id_in_sync_group
-            mine = [
-                tf.gather(tf.stack([g[i] for g in gradients]), worker)
-                for i in range(len(variables))
-            ]
-            optimizer.apply(mine, variables)
-
-        strategy.run(replica)
-
-    step()
-    copies = [[v.numpy() for v in variable.value.values] for variable in variables]
-    for values in copies:
-        for value in values[1:]:
-            np.testing.assert_array_equal(values[0], value)
-    return [-values[0] for values in copies]
 
 
 def expected_sums(gradients, clip_factor, rounding, seed=0, step=0):
@@ -169,7 +126,7 @@ class TernaryAllReduceTest(tf.test.TestCase):
         seeded = reduce_once(TernGradStrategy(NUM_WORKERS, seed=1), self.gradients)[3]
         strategy = TernGradStrategy(NUM_WORKERS)
         with strategy.scope():
-            optimizer = Recorder()
+            optimizer = keras.optimizers.SGD(1.0)
             optimizer.iterations.assign(41)
         later = reduce_once(strategy, self.gradients, optimizer=optimizer)[3]
         self.assertAllEqual(first, again)
@@ -214,7 +171,7 @@ class TernaryAllReduceTest(tf.test.TestCase):
         strategy = TernGradStrategy(2, min_size=1)
         with strategy.scope():
             table = keras.Variable(tf.zeros([10, 2]), name="table")
-            optimizer = Recorder()
+            optimizer = keras.optimizers.SGD(1.0)
             optimizer.build([table])
 
         @tf.function

@@ -1,0 +1,136 @@
+"""Tests of the strategy over real processes on loopback."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from terngrad_tf.distribute import WIRES, TernGradStrategy
+from tests.distribute.samples import build, data, gradients_of, reduce_once
+
+WORKER = pathlib.Path(__file__).with_name("cluster_worker.py")
+ROOT = WORKER.parents[2]
+TIMEOUT = 240
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for s in sockets:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def run_cluster(folder, num_hosts, **config):
+    """Runs `cluster_worker.py` in `num_hosts` processes and returns what each left."""
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(num_hosts)]
+    processes = []
+    for index in range(num_hosts):
+        tf_config = {
+            "cluster": {"worker": addresses},
+            "task": {"type": "worker", "index": index},
+        }
+        environment = dict(
+            os.environ,
+            TF_CONFIG=json.dumps(tf_config),
+            TF_CPP_MIN_LOG_LEVEL="2",
+            PYTHONPATH=f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
+        )
+        arguments = [os.path.join(folder, f"{index}.npz"), json.dumps(dict(config, folder=folder))]
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, str(WORKER), *arguments],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+    try:
+        outputs = [process.communicate(timeout=TIMEOUT)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, output in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, output[-3000:]
+    return [
+        dict(np.load(os.path.join(folder, f"{index}.npz"), allow_pickle=False))
+        for index in range(num_hosts)
+    ]
+
+
+class ClusterTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = os.path.join(self.get_temp_dir(), self.id().rpartition(".")[2])
+        os.makedirs(self.folder)
+
+    def check_wires(self, num_hosts, num_local, wires):
+        """Every wire gives on every host what virtual workers of one process give."""
+        results = run_cluster(
+            self.folder, num_hosts, job="reduce", num_local=num_local, wires=wires
+        )
+        num_workers = num_hosts * num_local
+        gradients = [gradients_of(worker) for worker in range(num_workers)]
+        lossless = reduce_once(TernGradStrategy(num_workers, seed=5), gradients)
+        for wire in wires:
+            expected = lossless
+            if wire == "both_ways":
+                if num_local > 1:
+                    # Chunks differ from those of virtual workers; hosts must still agree.
+                    expected = [results[0][f"{wire}/{i}"] for i in range(len(lossless))]
+                else:
+                    strategy = TernGradStrategy(num_workers, seed=5, wire=wire)
+                    expected = reduce_once(strategy, gradients)
+            for index, want in enumerate(expected):
+                for result in results:
+                    np.testing.assert_array_equal(result[f"{wire}/{index}"], want, err_msg=wire)
+        return results
+
+    def test_two_hosts_agree_with_two_virtual_workers_on_every_wire(self):
+        results = self.check_wires(2, 1, list(WIRES))
+        received = {wire: int(results[0][f"{wire}/received_bytes"]) for wire in WIRES}
+        self.assertEqual(received["auto"], min(received[w] for w in WIRES if w != "both_ways"))
+
+    def test_three_hosts_agree_with_three_virtual_workers(self):
+        self.check_wires(3, 1, ["alltoall", "both_ways"])
+
+    def test_two_hosts_with_two_workers_each_agree_with_four_virtual_workers(self):
+        self.check_wires(2, 2, list(WIRES))
+
+    def test_fit_evaluate_predict_and_save_on_the_chief(self):
+        results = run_cluster(self.folder, 2, job="train", num_local=1, steps_per_execution=2)
+        first, second = results
+        self.assertEqual(str(first["digest"]), str(second["digest"]))
+        for key in ("loss", "accuracy", "history_loss", "validation_loss", "predictions"):
+            np.testing.assert_array_equal(first[key], second[key], err_msg=key)
+        # What the chief saved is the model that both evaluated, read without any strategy.
+        model = keras.models.load_model(os.path.join(self.folder, "model.keras"))
+        x, y = data()
+        predictions = model.predict(x, verbose=0)
+        np.testing.assert_allclose(first["predictions"], predictions, rtol=1e-4, atol=1e-5)
+        loss, accuracy = model.evaluate(x, y, verbose=0)
+        self.assertNear(float(first["loss"]), loss, 1e-5)
+        self.assertNear(float(first["accuracy"]), accuracy, 1e-6)
+        restored = build(TernGradStrategy(2))
+        restored.load_weights(os.path.join(self.folder, "model.weights.h5"))
+        for a, b in zip(restored.weights, model.weights, strict=True):
+            np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+    def test_an_overflow_on_one_host_skips_the_step_on_all(self):
+        for result in run_cluster(self.folder, 2, job="overflow", num_local=1):
+            self.assertEqual(int(result["iterations"]), 1)
+            self.assertTrue(bool(result["finite"]))
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

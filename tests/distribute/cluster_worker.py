@@ -1,0 +1,79 @@
+"""One process of a cluster: does what its argument says and leaves the results in a file.
+
+Run by `cluster_test.py` with TF_CONFIG set: `python cluster_worker.py OUTPUT.npz JSON`.
+"""
+
+import hashlib
+import json
+import os
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from terngrad_tf.distribute import TernGradStrategy
+from tests.distribute.samples import build, data, gradients_of, reduce_once
+
+
+def reduce_gradients(config):
+    """The reduced tensors for every wire, each with a strategy of its own."""
+    results = {}
+    for wire in config["wires"]:
+        strategy = TernGradStrategy(config["num_local"], wire=wire, seed=5)
+        num_workers = strategy.num_replicas_in_sync
+        gradients = [gradients_of(worker) for worker in range(num_workers)]
+        for index, value in enumerate(reduce_once(strategy, gradients)):
+            results[f"{wire}/{index}"] = value
+        results[f"{wire}/received_bytes"] = strategy.traffic.received_bytes
+    return results
+
+
+def train(config):
+    """Stock fit, evaluate, predict and save, with batch norm, dropout and uneven batches."""
+    strategy = TernGradStrategy(config["num_local"])
+    model = build(strategy, steps_per_execution=config["steps_per_execution"])
+    x, y = data()
+    history = model.fit(x, y, batch_size=64, epochs=2, verbose=0, validation_data=(x, y))
+    loss, accuracy = model.evaluate(x, y, batch_size=43, verbose=0)
+    predictions = model.predict(x, batch_size=64, verbose=0)
+    weights = [v.numpy() for v in model.variables + model.optimizer.variables]
+    if strategy.is_chief:
+        # Nobody else takes part: saving must not wait for the others.
+        model.save(os.path.join(config["folder"], "model.keras"))
+        model.save_weights(os.path.join(config["folder"], "model.weights.h5"))
+        tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(
+            os.path.join(config["folder"], "checkpoint")
+        )
+    digest = hashlib.sha256(b"".join(w.tobytes() for w in weights)).hexdigest()
+    return {
+        "digest": digest,
+        "loss": loss,
+        "accuracy": accuracy,
+        "history_loss": history.history["loss"],
+        "validation_loss": history.history["val_loss"],
+        "predictions": predictions,
+    }
+
+
+def overflow(config):
+    """Mixed precision with an overflow on the last worker only."""
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    strategy = TernGradStrategy(config["num_local"])
+    model = build(strategy, dropout=0.0)
+    x, y = data(64)
+    model.fit(x, y, batch_size=64, shuffle=False, verbose=0)
+    x[-1] = 1e9
+    model.fit(x, y, batch_size=64, shuffle=False, verbose=0)
+    return {
+        "iterations": model.optimizer.iterations.numpy(),
+        "finite": all(np.isfinite(v.numpy()).all() for v in model.trainable_variables),
+    }
+
+
+if __name__ == "__main__":
+    output, config = sys.argv[1], json.loads(sys.argv[2])
+    results = {"reduce": reduce_gradients, "train": train, "overflow": overflow}[config["job"]](
+        config
+    )
+    np.savez(output, **results)

@@ -1,0 +1,158 @@
+"""Pins every private name that `private.py` uses: a release that moves one fails here, by name."""
+
+import inspect
+import sys
+
+import keras
+import pytest
+import tensorflow as tf
+from keras.src import ops as keras_ops
+from keras.src.backend.tensorflow import core as keras_core
+from keras.src.backend.tensorflow import optimizer as keras_tf_optimizer
+from keras.src.backend.tensorflow import trainer as keras_tf_trainer
+from keras.src.optimizers import base_optimizer as keras_base_optimizer
+from tensorflow.python.distribute import (
+    collective_all_reduce_strategy,
+    collective_util,
+    cross_device_utils,
+    distribute_utils,
+    mirrored_run,
+    mirrored_strategy,
+    values,
+    values_util,
+)
+from tensorflow.python.eager import context
+from tensorflow.python.eager.polymorphic_function import polymorphic_function
+from tensorflow.python.ops import collective_ops, control_flow_util
+
+from terngrad_tf.distribute import TernaryAllReduce, TernGradStrategy, private
+
+
+def parameters(function):
+    return list(inspect.signature(function).parameters)
+
+
+class PrivateTest(tf.test.TestCase):
+    def test_tensorflow_still_has_every_name(self):
+        for owner, names in (
+            (context.Context, ["ensure_initialized"]),
+            (control_flow_util, ["GraphOrParentsInXlaContext"]),
+            (distribute_utils, ["regroup"]),
+            (mirrored_run, ["call_for_each_replica"]),
+            (values, ["Mirrored", "MirroredVariable", "PerReplica", "SyncOnReadVariable"]),
+            (values_util, ["get_current_replica_id_as_int"]),
+            (collective_util, ["CommunicationImplementation", "Options"]),
+            (polymorphic_function.Function, ["_clone", "python_function"]),
+            (
+                mirrored_strategy.MirroredExtended,
+                [
+                    "_call_for_each_replica",
+                    "_create_variable",
+                    "_get_local_replica_id",
+                    "_container_strategy",
+                    "_num_replicas_in_sync",
+                ],
+            ),
+            (
+                collective_all_reduce_strategy.CollectiveAllReduceExtended,
+                ["_initialize_local_devices"],
+            ),
+            (
+                cross_device_utils.CollectiveReplicaLauncher,
+                ["_use_unique_instance_key", "_next_instance_key", "_get_ordering_token"],
+            ),
+            (values.MirroredVariable, ["_update_replica", "_get_on_device_or_primary"]),
+        ):
+            for name in names:
+                self.assertTrue(hasattr(owner, name), f"{owner.__name__}.{name}")
+
+    def test_tensorflow_functions_still_take_the_same_arguments(self):
+        for function, expected in (
+            (mirrored_run.call_for_each_replica, ["strategy", "fn", "args", "kwargs"]),
+            (values.MirroredVariable._update_replica, ["self", "update_fn", "value", "kwargs"]),
+            (
+                collective_all_reduce_strategy.CollectiveAllReduceExtended._initialize_local_devices,
+                ["self", "cluster_resolver", "worker_device"],
+            ),
+            (
+                cross_device_utils.CollectiveReplicaLauncher.__init__,
+                ["self", "group_key", "group_size", "collective_keys", "device", "options"],
+            ),
+        ):
+            self.assertEqual(parameters(function), expected, function.__qualname__)
+        for collective in ("all_reduce_v2", "all_gather_v2", "all_to_all_v2"):
+            arguments = parameters(getattr(collective_ops, collective))
+            self.assertContainsSubset(
+                {"group_size", "group_key", "instance_key", "timeout", "ordering_token"},
+                set(arguments),
+            )
+
+    def test_the_initialized_flag_is_where_it_was(self):
+        tf.config.list_logical_devices()
+        self.assertTrue(private.devices_are_initialized())
+
+    def test_keras_still_has_every_name(self):
+        for owner, name, expected in (
+            (
+                keras_tf_optimizer.TFOptimizer,
+                "_all_reduce_sum_gradients",
+                ["self", "grads_and_vars"],
+            ),
+            (keras_tf_optimizer, "filter_empty_gradients", ["grads_and_vars"]),
+            (
+                keras_base_optimizer.BaseOptimizer,
+                "_backend_apply_gradients",
+                ["self", "grads", "trainable_variables"],
+            ),
+            (keras_base_optimizer.BaseOptimizer, "_get_variable_index", ["self", "variable"]),
+            (keras.optimizers.LossScaleOptimizer, "check_finite", ["self", "grads"]),
+            (keras_core, "cond", ["pred", "true_fn", "false_fn"]),
+            (keras_tf_trainer, "reduce_per_replica", ["values", "strategy", "reduction"]),
+            (keras_tf_trainer, "_multi_worker_concat", ["v", "strategy"]),
+            (
+                keras_tf_trainer.TensorFlowTrainer,
+                "_maybe_symbolic_build",
+                ["self", "iterator", "data_batch"],
+            ),
+        ):
+            self.assertTrue(hasattr(owner, name), f"{owner.__name__}.{name}")
+            self.assertEqual(parameters(getattr(owner, name)), expected, name)
+
+    def test_keras_reaches_what_is_wrapped_through_the_wrapped_names(self):
+        """A hook that Keras does not call would fail silently."""
+        TernaryAllReduce()
+        source = inspect.getsource(keras_ops.core.Cond)
+        self.assertIn("backend.core.cond", source)
+        source = inspect.getsource(keras_tf_optimizer.TFOptimizer._backend_update_step)
+        self.assertIn("self._all_reduce_sum_gradients(", source)
+        source = inspect.getsource(keras.optimizers.LossScaleOptimizer._tf_apply)
+        self.assertIn("self.check_finite", source)
+        source = inspect.getsource(keras_tf_trainer.TensorFlowTrainer)
+        self.assertIn("reduce_per_replica(", source)
+        self.assertIn("self._maybe_symbolic_build(", source)
+        self.assertIn("one_step_on_data", source)
+
+    def test_hooks_leave_other_strategies_alone(self):
+        TernaryAllReduce()
+        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        with strategy.scope():
+            variable = keras.Variable(tf.zeros([3]))
+            optimizer = keras.optimizers.SGD(1.0)
+            optimizer.build([variable])
+
+        @tf.function
+        def step():
+            strategy.run(lambda: optimizer.apply([tf.constant([0.3, 0.7, -0.2])], [variable]))
+
+        step()
+        self.assertAllClose(variable.numpy(), [-0.6, -1.4, 0.4])
+
+    def test_two_strategies_have_collective_keys_of_their_own(self):
+        first, second = TernGradStrategy(1), TernGradStrategy(1)
+        self.assertNotEqual(
+            first.extended._collective_key_base, second.extended._collective_key_base
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

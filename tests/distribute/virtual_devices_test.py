@@ -1,0 +1,49 @@
+"""Tests of logical devices and of errors that name them."""
+
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from terngrad_tf.distribute import TernGradStrategy, exchange, local_devices
+
+
+class VirtualDevicesTest(tf.test.TestCase):
+    def test_workers_are_logical_cpu_devices_without_a_gpu(self):
+        self.assertEqual(local_devices(2), ["/device:CPU:0", "/device:CPU:1"])
+        self.assertEqual(local_devices(), ["/device:CPU:0"])
+        self.assertLen(local_devices(num_gpus=3), 3)
+        strategy = TernGradStrategy(3)
+        self.assertEqual(strategy.num_replicas_in_sync, 3)
+        self.assertTrue(strategy.is_chief)
+        self.assertEqual((strategy.num_hosts, strategy.host_index), (1, 0))
+        self.assertIsNone(strategy.traffic)
+
+    def test_bad_numbers_are_one_clear_error(self):
+        for bad in (0, -1, 1.5, True, "4"):
+            with self.assertRaisesRegex(ValueError, "`num_nodes` must be a positive integer"):
+                TernGradStrategy(bad)
+        with self.assertRaisesRegex(ValueError, "`num_gpus` must not be negative"):
+            TernGradStrategy(num_gpus=-1)
+
+    def test_too_late_is_one_clear_error(self):
+        program = (
+            "import tensorflow as tf; tf.zeros([1]);"
+            "from terngrad_tf.distribute import TernGradStrategy;"
+            "TernGradStrategy(2)"
+        )
+        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        self.assertNotEqual(run.returncode, 0)
+        message = run.stderr.strip().splitlines()[-1]
+        self.assertRegex(message, "RuntimeError: `num_nodes`=2 needs 2 logical devices")
+        self.assertIn("Create the strategy before", message)
+
+    def test_buckets_go_from_the_last_tensor_to_the_first_and_hold_each_once(self):
+        self.assertEqual(exchange.buckets([5, 5, 5], bucket_elements=10), [[2, 1], [0]])
+        self.assertEqual(exchange.buckets([50, 1], bucket_elements=10), [[1, 0]])
+        self.assertEqual(exchange.buckets([], bucket_elements=10), [])
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
