@@ -1,6 +1,9 @@
 """What training and evaluation need to know of a data set."""
 
 import dataclasses
+import os
+
+import tensorflow as tf
 
 import slim_data
 from terngrad_tf.training.errors import UserError
@@ -44,3 +47,36 @@ def describe(name, data_dir, subset):
         )
     files = slim_data.find_files(name, data_dir, subset)
     return Subset(info.num_classes, info.channels, slim_data.count_examples(files))
+
+
+def load(name, data_dir, subset, batch_size, image_size, training, **arguments):
+    """Batches of images and labels, as `slim_data.load` makes them, decoded on all cores.
+
+    TensorFlow's autotuning is off: its thread sleeps between looks, at last for a minute, and
+    whoever is done with the data has to wait until it wakes.
+
+    Args:
+        name: name of the data set.
+        data_dir: folder with its TFRecords.
+        subset: name of the part.
+        batch_size: images a batch.
+        image_size: height and width in pixels.
+        training: whether to shuffle and repeat.
+        **arguments: further arguments of `slim_data.load`.
+
+    Raises:
+        slim_data.DataError: files are missing or an argument is out of range.
+    """
+    examples = slim_data.load(
+        name,
+        data_dir,
+        subset,
+        batch_size,
+        image_size,
+        training,
+        num_parallel_calls=os.cpu_count(),
+        **arguments,
+    )
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return examples.with_options(options)

@@ -107,7 +107,7 @@ def evaluate_checkpoint(path, run, options):
     log(f"Successfully loaded model from {path} at step={step}.")
     log(f"starting evaluation on ({options.subset}).")
     wanted = min(options.num_examples or dataset.num_examples, dataset.num_examples)
-    examples = slim_data.load(
+    examples = data.load(
         name,
         options.data_dir,
         options.subset,
@@ -170,7 +170,7 @@ def _restore(path, run, restore_avg_var):
 def _count(model, examples, wanted, batch_size):
     """Hits at 1 and at 5 and the number of examples, over the first `wanted` examples."""
 
-    @tf.function(reduce_retracing=True)
+    @tf.function
     def hits(images, labels):
         logits = tf.cast(model(images, training=False), tf.float32)
         return [
@@ -178,6 +178,10 @@ def _count(model, examples, wanted, batch_size):
             for k in (1, 5)
         ]
 
+    # Traced once, with the batch size left open: the last batch may be smaller.
+    hits = hits.get_concrete_function(
+        tf.TensorSpec([None, *model.input_shape[1:]], tf.float32), tf.TensorSpec([None], tf.int32)
+    )
     num_batches = math.ceil(wanted / batch_size)
     at_1 = at_5 = seen = 0
     since = time.perf_counter()

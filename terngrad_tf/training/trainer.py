@@ -139,7 +139,7 @@ def _run(options, strategy, model, learning_rate, folder):
         first_step = int(model.optimizer.iterations.numpy())
         callbacks.log(f"resuming from {manager.latest_checkpoint} at step {first_step}")
     if first_step < options.max_steps:
-        examples = slim_data.load(
+        examples = data.load(
             options.dataset_name,
             options.data_dir,
             options.subset,
