@@ -35,7 +35,13 @@ def imported_modules(source, module="", is_package=False, known=()):
       known: dotted names of the project's modules.
     """
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    if is_package and "__getattr__" in functions:
+        # A package that loads names at their first use keeps their origins in tables of strings.
+        texts = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}
+        found.update(name for text in texts for name in (text, f"{module}.{text}") if name in known)
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
