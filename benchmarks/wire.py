@@ -19,7 +19,7 @@ import time
 from absl import app, flags
 
 _HOSTS = flags.DEFINE_list("hosts", ["2", "4", "8"], "Numbers of hosts to measure.")
-_RATES = flags.DEFINE_list("rates", ["1gbit", "100mbit"], "Rates of the links; 'none' for no limit.")
+_RATES = flags.DEFINE_list("rates", ["1gbit", "100mbit"], "Rates of the links, or 'none'.")
 _ELEMENTS = flags.DEFINE_integer("elements", 4 * 2**20, "Elements of the gradient.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 7, "Measured rounds; the median counts.", lower_bound=1)
 _JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
@@ -60,7 +60,9 @@ def _steps(strategy, num_elements):
             counter.assign_add(1)
             with tf.device(strategy.extended.worker_devices[0]):
                 sent = tf.identity(tf.cast(gradient, mode) if bits == 32 else gradient)
-            (total,) = op.reduce_gradients(strategy, [sent], ["gradient"], [0], counter.read_value())
+            (total,) = op.reduce_gradients(
+                strategy, [sent], ["gradient"], [0], counter.read_value()
+            )
             total = strategy.experimental_local_results(total)[0]
             return tf.reduce_sum(tf.cast(total[:8], tf.float32))
 
@@ -153,6 +155,7 @@ def _measure(num_hosts, rate):
 
 
 def main(argv):
+    """Measures every combination of hosts and rates and prints the table."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     if _WORKER.value:
@@ -168,11 +171,10 @@ def main(argv):
             for row in _measure(num_hosts, rate):
                 mode = row["mode"]
                 mode = f"auto ({row['wire']})" if mode == "auto" else mode
-                print(
-                    f"| {num_hosts} | {rate} | {mode} | {row['received_bytes'] / 1e6:.3f} |"
-                    f" {row['fewer_bytes']:.2f} | {row['milliseconds']:.1f} | {row['faster']:.2f} |",
-                    flush=True,
-                )
+                cells = [num_hosts, rate, mode, f"{row['received_bytes'] / 1e6:.3f}"]
+                cells += [f"{row['fewer_bytes']:.2f}", f"{row['milliseconds']:.1f}"]
+                cells += [f"{row['faster']:.2f}"]
+                print(f"| {' | '.join(map(str, cells))} |", flush=True)
                 table.append(row)
     if _JSON.value:
         part = pathlib.Path(f"{_JSON.value}.part")

@@ -1,7 +1,30 @@
-"""TernGrad and dimension-reduction training for TensorFlow 2 and Keras 3."""
+"""TernGrad and dimension-reduction training for TensorFlow 2 and Keras 3.
 
-from terngrad_tf import models
-from terngrad_tf.distribute import TernaryAllReduce, TernGradStrategy, Traffic
+Names are loaded at their first use: a program that only prints its help does not wait for
+TensorFlow.
+"""
+
+import importlib
+
 from terngrad_tf.version import __version__
 
-__all__ = ["TernGradStrategy", "TernaryAllReduce", "Traffic", "__version__", "models"]
+_ORIGINS = {
+    "TernGradStrategy": "terngrad_tf.distribute",
+    "TernaryAllReduce": "terngrad_tf.distribute",
+    "Traffic": "terngrad_tf.distribute",
+}
+_SUBPACKAGES = ("distribute", "models", "ternary", "training")
+
+__all__ = ["TernGradStrategy", "TernaryAllReduce", "Traffic", "__version__", *_SUBPACKAGES]
+
+
+def __getattr__(name):
+    if name in _SUBPACKAGES:
+        return importlib.import_module(f"terngrad_tf.{name}")
+    if name in _ORIGINS:
+        return getattr(importlib.import_module(_ORIGINS[name]), name)
+    raise AttributeError(f"module 'terngrad_tf' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted(__all__)

@@ -10,7 +10,7 @@ What is needed, and why no public way exists:
 * Collectives beyond all-reduce sum (max, all-gather of equal shapes, all-to-all) have no public op.
 * Keras optimizers reduce gradients in a private method; it is the only place where gradients can be
   told from metrics, losses and batch-norm moments, which use the same `all_reduce`.
-* Three gaps of Keras 3 under `tf.distribute`: see `install_keras_hooks`.
+* Gaps of Keras 3 under `tf.distribute`: see `install_keras_hooks`.
 """
 
 import threading
@@ -22,6 +22,7 @@ from keras.src.backend.tensorflow import core as keras_core
 from keras.src.backend.tensorflow import optimizer as keras_tf_optimizer
 from keras.src.backend.tensorflow import trainer as keras_tf_trainer
 from keras.src.optimizers import base_optimizer as keras_base_optimizer
+from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.distribute import (
     collective_all_reduce_strategy,
     collective_util,
@@ -303,6 +304,11 @@ class TernGradClusterExtended(
         self.gradient_ops = gradient_ops
         self._relative_devices = devices
         self._initialize_equal_replicas()
+        if context.context()._collective_ops_server_def is not None:
+            # The stock method would start the process's server anew, under the collectives of an
+            # earlier strategy that peers may still wait for. Its peers are watched already.
+            self._std_server_started = True
+            self._enable_check_health = False
         super().__init__(strategy, cluster_resolver=cluster_resolver, communication_options=options)
         for ops_ in (self._cross_device_ops, self._host_cross_device_ops):
             for launcher in ops_._launchers:
@@ -317,6 +323,25 @@ class TernGradClusterExtended(
         # The stock method knows of one CPU a host only.
         devices = tuple(f"{worker_device}{device}" for device in self._relative_devices)
         return devices, "GPU" if "GPU" in devices[0] else "CPU"
+
+
+def stop_tuning_device_datasets():
+    """Turns tf.data's autotuning off in the buffers that feed each device, once a process.
+
+    There is nothing to tune in a buffer of one element, but its tuning thread sleeps up to a minute
+    between looks, and the end of `fit` and `evaluate` waits for it.
+    """
+    stock = multi_device_iterator_ops._create_device_dataset
+    if getattr(stock, "without_tuning", False):
+        return
+    options = tf.data.Options()
+    options.autotune.enabled = False
+
+    def create_device_dataset(*args, **kwargs):
+        return stock(*args, **kwargs).with_options(options)
+
+    create_device_dataset.without_tuning = True
+    multi_device_iterator_ops._create_device_dataset = create_device_dataset
 
 
 def fill_empty_replicas(args):
@@ -391,8 +416,8 @@ def install_keras_hooks(op_class):
        a reduction under `tf.cond` must be traced by all replicas together.
     4. `reduce_per_replica(..., "concat")`, how `predict` joins outputs: Keras gathers from other
        processes for `MultiWorkerMirroredStrategy` only.
-    5. `Trainer._maybe_symbolic_build`: Keras averages the first batch over all replicas to learn its
-       shape. That fails where shards differ in size, and moves the batch over the network.
+    5. `Trainer._maybe_symbolic_build`: Keras averages the first batch over all replicas to learn
+       its shape. That fails where shards differ in size, and moves the batch over the network.
     """
     global _hooks_installed
     if _hooks_installed:

@@ -63,6 +63,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         **options,
     ):
         gradient_ops = TernaryAllReduce(**options)
+        private.stop_tuning_device_datasets()
         self._collective_key_base = next(_key_ranges) * _KEY_RANGE
         if cluster_resolver is None:
             cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()

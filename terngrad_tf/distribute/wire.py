@@ -1,15 +1,15 @@
 """How ternary codes travel between workers, and what each way costs in bytes.
 
-N workers on M hosts hold one code in {-1, 0, 1} an element; all need the sum. The L = N/M workers of
-a host write their codes as digits in base 2L+1 and add the words: a host sends W words, at 1.6 bits
-an element for one worker. Every host receives
+N workers on M hosts hold one code in {-1, 0, 1} an element; all need the sum. The L = N/M workers
+of a host write their codes as digits in base 2L+1 and add the words: a host sends W words, at 1.6
+bits an element for one worker. Every host receives
 
-| wire      | hops                                                        | words received          |
-|-----------|-------------------------------------------------------------|-------------------------|
-| allgather | all hosts' words to all hosts                               | (M-1) W                 |
-| alltoall  | chunk m to host m, which adds; the sums (base 2N+1) to all  | (M-1) (W + sums) / M    |
-| lanes     | digits in lanes wide enough for the sum, stock all-reduce   | 2 (M-1) lanes / M       |
-| both_ways | as alltoall, but the sums are rounded to ternary once more  | (M-1) 2 W / M           |
+| wire      | hops                                                       | words received         |
+|-----------|------------------------------------------------------------|------------------------|
+| allgather | all hosts' words to all hosts                              | (M-1) W                |
+| alltoall  | chunk m to host m, which adds; the sums (base 2N+1) to all | (M-1) (W + sums) / M   |
+| lanes     | digits in lanes wide enough for the sum, stock all-reduce  | 2 (M-1) lanes / M      |
+| both_ways | as alltoall, but the sums are rounded to ternary once more | (M-1) (W + rounded) / M |
 
 The first three are lossless: the result is the sum of the workers' codes, bit for bit. `both_ways`
 is unbiased. "auto" takes the lossless wire with the fewest bytes.

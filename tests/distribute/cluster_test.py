@@ -17,7 +17,7 @@ from tests.distribute.samples import build, data, gradients_of, reduce_once
 
 WORKER = pathlib.Path(__file__).with_name("cluster_worker.py")
 ROOT = WORKER.parents[2]
-TIMEOUT = 240
+TIMEOUT = 150
 
 
 def free_ports(count):

@@ -11,6 +11,7 @@ from keras.src.backend.tensorflow import core as keras_core
 from keras.src.backend.tensorflow import optimizer as keras_tf_optimizer
 from keras.src.backend.tensorflow import trainer as keras_tf_trainer
 from keras.src.optimizers import base_optimizer as keras_base_optimizer
+from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.distribute import (
     collective_all_reduce_strategy,
     collective_util,
@@ -41,6 +42,7 @@ class PrivateTest(tf.test.TestCase):
             (mirrored_run, ["call_for_each_replica"]),
             (values, ["Mirrored", "MirroredVariable", "PerReplica", "SyncOnReadVariable"]),
             (values_util, ["get_current_replica_id_as_int"]),
+            (multi_device_iterator_ops, ["_create_device_dataset"]),
             (collective_util, ["CommunicationImplementation", "Options"]),
             (polymorphic_function.Function, ["_clone", "python_function"]),
             (
@@ -87,9 +89,15 @@ class PrivateTest(tf.test.TestCase):
                 set(arguments),
             )
 
-    def test_the_initialized_flag_is_where_it_was(self):
+    def test_the_flags_of_the_context_are_where_they_were(self):
         tf.config.list_logical_devices()
         self.assertTrue(private.devices_are_initialized())
+        self.assertIsNone(context.context()._collective_ops_server_def)
+        source = inspect.getsource(
+            collective_all_reduce_strategy.CollectiveAllReduceExtended._initialize_multi_worker
+        )
+        self.assertIn("_std_server_started", source)
+        self.assertIn("_enable_check_health", source)
 
     def test_keras_still_has_every_name(self):
         for owner, name, expected in (
@@ -134,7 +142,9 @@ class PrivateTest(tf.test.TestCase):
 
     def test_hooks_leave_other_strategies_alone(self):
         TernaryAllReduce()
-        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        strategy = tf.distribute.MirroredStrategy(
+            ["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice()
+        )
         with strategy.scope():
             variable = keras.Variable(tf.zeros([3]))
             optimizer = keras.optimizers.SGD(1.0)
