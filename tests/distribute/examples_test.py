@@ -1,0 +1,27 @@
+"""The examples in the docstrings run and give what they say."""
+
+import doctest
+import importlib
+import pkgutil
+import sys
+
+import keras
+import pytest
+import tensorflow as tf
+
+from terngrad_tf import distribute
+
+
+class ExamplesTest(tf.test.TestCase):
+    def test_examples_of_every_module(self):
+        attempted = 0
+        for module in pkgutil.iter_modules(distribute.__path__, "terngrad_tf.distribute."):
+            module = importlib.import_module(module.name)
+            result = doctest.testmod(module, extraglobs={"tf": tf, "keras": keras})
+            self.assertEqual(result.failed, 0, module.__name__)
+            attempted += result.attempted
+        self.assertGreaterEqual(attempted, 3)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
