@@ -99,6 +99,14 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         """`Traffic` of the gradients last traced; None before the first training step."""
         return self._traffic
 
+    def check_context(self):
+        """Raises ValueError where the step that is being traced is compiled with XLA."""
+        if private.in_xla_context():
+            raise ValueError(
+                "`jit_compile=True` must not be combined with TernaryAllReduce: TensorFlow would"
+                " drop the op from a compiled step. Compile the model with `jit_compile=False`."
+            )
+
     def reduce_gradients(self, strategy, gradients, paths, indices, step):
         """Sums the gradients of all replicas. Called in cross-replica context.
 
@@ -113,13 +121,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             List of T values with the sum on each local device, in the gradients' dtypes.
 
         Raises:
-            ValueError: the step is compiled with XLA, or `quantize_logits=False` finds no logits.
+            ValueError: `quantize_logits=False` finds no logits.
         """
-        if private.in_xla_context():
-            raise ValueError(
-                "`jit_compile=True` must not be combined with TernaryAllReduce: TensorFlow would"
-                " drop the op from a compiled step. Compile the model with `jit_compile=False`."
-            )
         group = exchange.Group(strategy)
         ternary_positions = self._ternary_positions(gradients, paths)
         exact_positions = sorted(set(range(len(gradients))) - set(ternary_positions))

@@ -453,6 +453,7 @@ def _hook_gradients(op_class):
         op = _active_op(op_class)
         if op is None:
             return stock(self, grads_and_vars)
+        op.check_context()
         grads_and_vars = list(grads_and_vars)
         kept = keras_tf_optimizer.filter_empty_gradients(grads_and_vars)
         indices = [self._get_variable_index(variable) for _, variable in kept]

@@ -164,8 +164,17 @@ class TernaryAllReduceTest(tf.test.TestCase):
         with strategy.scope():
             model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
             model.compile("sgd", "mse", jit_compile=True)
-        with self.assertRaisesRegex(ValueError, "`jit_compile=True` must not be combined"):
+        message = "`jit_compile=True` must not be combined"
+        with self.assertRaisesRegex(ValueError, message):
             model.fit(np.ones((8, 4)), np.ones((8, 1)), verbose=0)
+        gradients = [tf.ones(v.shape) for v in model.trainable_variables]
+
+        @tf.function(jit_compile=True)
+        def replica():
+            model.optimizer.apply(gradients, model.trainable_variables)
+
+        with self.assertRaisesRegex(ValueError, message):
+            strategy.run(replica)
 
     def test_sparse_gradients_are_summed_exactly(self):
         strategy = TernGradStrategy(2, min_size=1)
