@@ -359,6 +359,10 @@ def fill_empty_replicas(args):
     """
     empty = None
 
+    def one_of_zeros(tensor):
+        zeros = tf.zeros(tf.concat([[1], tf.shape(tensor)[1:]], 0), tensor.dtype)
+        return tf.ensure_shape(zeros, [None, *tensor.shape[1:]])
+
     def fill(value):
         nonlocal empty
         tensors = local_tensors(value)
@@ -367,7 +371,7 @@ def fill_empty_replicas(args):
         empties = [tf.equal(tf.shape(v)[0], 0) for v in tensors]
         empty = empty or empties
         filled = [
-            tf.cond(e, lambda v=v: tf.zeros([1, *v.shape[1:]], v.dtype), lambda v=v: v)
+            tf.cond(e, lambda v=v: one_of_zeros(v), lambda v=v: v)
             for e, v in zip(empties, tensors, strict=True)
         ]
         return values.PerReplica(filled) if isinstance(value, values.PerReplica) else filled[0]

@@ -85,6 +85,27 @@ class FitTest(tf.test.TestCase):
             again = model.predict(x, batch_size=batch_size, verbose=0)
             np.testing.assert_allclose(again, logits, rtol=1e-4, atol=1e-5)
 
+    def test_sequences_of_unknown_length_leave_workers_without_examples_too(self):
+        with TernGradStrategy(NUM_WORKERS).scope():
+            model = keras.Sequential(
+                [
+                    keras.layers.Input((None, 3)),
+                    keras.layers.GlobalAveragePooling1D(),
+                    keras.layers.Dense(1),
+                ]
+            )
+            model.compile("sgd", "mse")
+        batches = tf.data.Dataset.from_generator(
+            lambda: ((np.ones((n, n, 3)), np.ones((n, 1))) for n in (5, 4, 2)),
+            output_signature=(
+                tf.TensorSpec([None, None, 3], tf.float32),
+                tf.TensorSpec([None, 1], tf.float32),
+            ),
+        )
+        model.fit(batches, verbose=0)
+        self.assert_replicas_equal(model)
+        self.assertTrue(np.isfinite(model.evaluate(batches, verbose=0)))
+
     def test_synchronized_batch_norm_is_exact(self):
         """With float logits only, nothing but gradients may differ from the float run's."""
         runs = {}
