@@ -2,10 +2,11 @@
 
 import difflib
 
-from terngrad_tf.models import lenet
+from terngrad_tf.models import cifar10_alexnet, lenet
 
 # Each module holds IMAGE_SIZE, CHANNELS (the network's usual input) and build(...).
 _NETWORKS = {
+    "cifar10_alexnet": cifar10_alexnet,
     "lenet": lenet,
 }
 

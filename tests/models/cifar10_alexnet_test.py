@@ -1,0 +1,63 @@
+"""The small AlexNet of CIFAR-10, layer by layer, and its normalization."""
+
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from terngrad_tf import models
+from terngrad_tf.models import lrn
+
+
+class Cifar10AlexnetTest(tf.test.TestCase):
+    def test_its_layers_have_the_published_order_and_shapes(self):
+        model = models.build("cifar10_alexnet", num_classes=10)
+        self.assertEqual(
+            [(layer.name, tuple(layer.output.shape)[1:]) for layer in model.layers],
+            [
+                ("images", (24, 24, 3)),
+                ("conv1", (24, 24, 64)),
+                ("pool1", (12, 12, 64)),
+                ("lrn1", (12, 12, 64)),
+                ("conv2", (12, 12, 64)),
+                ("lrn2", (12, 12, 64)),
+                ("pool2", (6, 6, 64)),
+                ("flatten", (6 * 6 * 64,)),
+                ("fc3", (384,)),
+                ("fc4", (192,)),
+                ("logits", (10,)),
+            ],
+        )
+        decayed = [layer.name for layer in model.layers if getattr(layer, "losses", None)]
+        self.assertEqual(decayed, ["fc3", "fc4"])
+        biases = {"conv1": 0.0, "conv2": 0.1, "fc3": 0.1, "fc4": 0.1, "logits": 0.0}
+        for name, start in biases.items():
+            _, bias = model.get_layer(name).get_weights()
+            self.assertAllClose(bias, np.full_like(bias, start))
+
+    def test_at_32_pixels_it_has_1756426_weights(self):
+        self.assertEqual(models.build("cifar10_alexnet", 10, 32).count_params(), 1_756_426)
+
+
+class LocalResponseNormalizationTest(tf.test.TestCase):
+    def test_it_follows_its_formula(self):
+        x = np.random.default_rng(1).normal(size=(2, 3, 3, 7)).astype("float32")
+        layer = lrn.LocalResponseNormalization(radius=2, bias=2.0, alpha=0.3, beta=0.75)
+        expected = np.empty_like(x)
+        for c in range(7):
+            strength = np.sum(x[..., max(c - 2, 0) : c + 3] ** 2, axis=-1)
+            expected[..., c] = x[..., c] / (2.0 + 0.3 * strength) ** 0.75
+        self.assertAllClose(layer(x), expected)
+
+    def test_a_saved_model_with_it_loads(self):
+        model = models.build("cifar10_alexnet", num_classes=10, image_size=8)
+        path = f"{self.get_temp_dir()}/model.keras"
+        model.save(path)
+        images = np.random.default_rng(1).normal(size=(2, 8, 8, 3)).astype("float32")
+        self.assertAllClose(keras.models.load_model(path)(images), model(images))
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

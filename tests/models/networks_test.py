@@ -1,0 +1,130 @@
+"""Every network has its published size, starts from its seed alone and can be trained."""
+
+import dataclasses
+import math
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+from terngrad_tf import models
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """What is known of a network.
+
+    Args:
+        num_classes: outputs for which the size is known.
+        num_weights: trainable weights with so many outputs and images of the usual size.
+        num_variables: trainable variables.
+        num_dropouts: layers that drop units.
+        small_image: smallest size of images that it takes.
+        largest_image: largest size that it takes; None: any.
+    """
+
+    num_classes: int
+    num_weights: int
+    num_variables: int
+    num_dropouts: int
+    small_image: int
+    largest_image: int | None = None
+
+
+NETWORKS = {
+    "lenet": Network(10, 1_256_080, 8, 0, 1),
+    "cifar10_alexnet": Network(10, 1_068_298, 10, 0, 1),
+}
+
+
+def count(variables):
+    """Number of elements of all variables."""
+    return sum(math.prod(variable.shape) for variable in variables)
+
+
+class NetworksTest(tf.test.TestCase, parameterized.TestCase):
+    def test_every_network_is_tested(self):
+        self.assertEqual(sorted(NETWORKS), models.available())
+
+    @parameterized.parameters(*NETWORKS)
+    def test_at_its_usual_size_it_has_the_published_number_of_weights(self, name):
+        known = NETWORKS[name]
+        model = models.build(name, known.num_classes)
+        self.assertEqual(count(model.trainable_variables), known.num_weights)
+        self.assertLen(model.trainable_variables, known.num_variables)
+        moving = [v for v in model.non_trainable_variables if "moving" in v.path]
+        shifts = [v for v in model.trainable_variables if v.name == "beta"]
+        self.assertEqual(count(moving), 2 * count(shifts))
+        size, channels = models.input_shape(name)
+        self.assertEqual(model.input_shape, (None, size, size, channels))
+        self.assertEqual(model.output_shape, (None, known.num_classes))
+
+    @parameterized.parameters(*NETWORKS)
+    def test_small_it_starts_from_its_seed_decays_kernels_and_takes_a_step(self, name):
+        known = NETWORKS[name]
+        size = max(known.small_image, 8)
+        model, again = (models.build(name, 7, size, seed=5, weight_decay=0.01) for _ in range(2))
+        for one, two in zip(model.get_weights(), again.get_weights(), strict=True):
+            self.assertAllEqual(one, two)
+        del again
+        self.assert_layers_start_apart(model)
+        self.assert_decay_is_of_kernels(model, 0.01)
+        self.assert_last_layer_is_linear_logits(model)
+        self.assert_a_step_is_finite(model, size)
+        drops = [layer for layer in model.layers if isinstance(layer, keras.layers.Dropout)]
+        self.assertEqual([layer.rate for layer in drops], [0.5] * known.num_dropouts)
+
+    def assert_layers_start_apart(self, model):
+        kernels = {}
+        for variable in model.trainable_variables:
+            if variable.name == "kernel":
+                start = tuple(np.ravel(variable.numpy())[:20] / np.std(variable.numpy()))
+                kernels[start] = variable.path
+        names = [v.path for v in model.trainable_variables if v.name == "kernel"]
+        self.assertLen(kernels, len(names))
+
+    def assert_decay_is_of_kernels(self, model, weight_decay):
+        decayed = [
+            layer.kernel.numpy()
+            for layer in model.layers
+            if getattr(layer, "kernel_regularizer", None) is not None
+        ]
+        expected = weight_decay / 2 * sum(float(np.vdot(kernel, kernel)) for kernel in decayed)
+        self.assertAllClose(sum(float(loss) for loss in model.losses), expected, rtol=1e-4)
+        if model.name != "cifar10_alexnet":
+            kernels = [v for v in model.trainable_variables if v.name == "kernel"]
+            self.assertLen(decayed, len(kernels))
+
+    def assert_last_layer_is_linear_logits(self, model):
+        self.assertEqual(model.layers[-1].name, "logits")
+        self.assertEqual(model.layers[-1].activation.__name__, "linear")
+
+    def assert_a_step_is_finite(self, model, size):
+        images = np.random.default_rng(1).normal(size=(2, *model.input_shape[1:]))
+        with tf.GradientTape() as tape:
+            logits = model(images.astype("float32"), training=True)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits([1, 6], logits)
+            loss = tf.reduce_mean(losses) + tf.add_n(model.losses)
+        self.assertEqual(logits.shape, (2, 7))
+        gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+        self.assertTrue(np.isfinite(loss))
+        for gradient in gradients:
+            self.assertTrue(bool(tf.reduce_all(tf.math.is_finite(gradient))))
+
+    def test_images_that_the_windows_do_not_fit_on_are_refused(self):
+        for name, known in NETWORKS.items():
+            sizes = [known.small_image - 1]
+            if known.largest_image is not None:
+                sizes.append(known.largest_image + 1)
+            for size in filter(None, sizes):
+                with self.assertRaisesRegex(
+                    ValueError, f"`image_size` .* {name}.*image_size={size}"
+                ):
+                    models.build(name, 7, size)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
