@@ -58,6 +58,7 @@ setup(
             "mnist_eval = terngrad_tf.bin.mnist_eval:run",
             "terngrad_quickstart = terngrad_tf.bin.quickstart:run",
             "download_and_convert_data = slim_data.download_and_convert_data:run",
+            "split_dataset = slim_data.split:run",
         ],
     },
     zip_safe=False,

@@ -13,6 +13,7 @@ from slim_data.faults import explain, explained, verify
 from slim_data.framing import count_examples
 from slim_data.pipeline import load
 from slim_data.shards import find_files
+from slim_data.splitting import split_dataset
 
 __all__ = [
     "DATASETS",
@@ -25,5 +26,6 @@ __all__ = [
     "find_files",
     "info",
     "load",
+    "split_dataset",
     "verify",
 ]

@@ -56,7 +56,7 @@ def convert(name, dataset_dir, *, shard=False, train_shards=None, raw_dir=None, 
         for split, size in sizes.items():
             records = dataset.source.generate_examples(source, split)
             shards.write(records, paths[split], size)
-            report(f"Wrote {size} {split} images to {_first_and_last(paths[split])}")
+            report(f"Wrote {size} {split} images to {shards.first_and_last(paths[split])}")
         with (
             shards.replacing(labels_path) as partial,
             open(partial, "w", encoding="utf-8") as file,
@@ -130,8 +130,3 @@ def _size(dataset, source, split, num_shards):
             f"Received: {split}_shards={num_shards}"
         )
     return size
-
-
-def _first_and_last(paths):
-    shown = [os.path.basename(path) for path in paths]
-    return shown[0] if len(shown) == 1 else f"{shown[0]} to {shown[-1]}"

@@ -6,9 +6,8 @@ buffer's draws. So a stream can start at any step: whole epochs are left out by 
 of one by skipping records before they are decoded.
 """
 
-import numbers
-
 from slim_data import datasets, decoding, framing, shards
+from slim_data.arguments import check_at_least
 from slim_data.errors import DataError
 from slim_data.lazy import tf
 
@@ -81,7 +80,7 @@ def load(
         >>> sum(len(labels) for images, labels in test)
         360
     """
-    _check_at_least(
+    check_at_least(
         1,
         batch_size=batch_size,
         image_size=image_size,
@@ -90,8 +89,8 @@ def load(
         num_input_pipelines=num_input_pipelines,
         **({} if num_parallel_calls is None else {"num_parallel_calls": num_parallel_calls}),
     )
-    _check_at_least(-(2**63), seed=seed)
-    _check_at_least(0, start_step=start_step, input_pipeline_id=input_pipeline_id)
+    check_at_least(-(2**63), seed=seed)
+    check_at_least(0, start_step=start_step, input_pipeline_id=input_pipeline_id)
     if input_pipeline_id >= num_input_pipelines:
         raise DataError(
             f"`input_pipeline_id` must be less than num_input_pipelines={num_input_pipelines}. "
@@ -197,11 +196,3 @@ def _options(num_input_pipelines):
         policy.DATA if num_input_pipelines == 1 else policy.OFF
     )
     return options
-
-
-def _check_at_least(minimum, **arguments):
-    for name, value in arguments.items():
-        is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        if not is_integer or value < minimum:
-            kind = {1: "a positive integer", 0: "an integer of 0 or more"}.get(minimum, "an int64")
-            raise DataError(f"`{name}` must be {kind}. Received: {name}={value!r}")

@@ -10,6 +10,7 @@ from slim_data import datasets, framing
 from slim_data.errors import DataError
 from slim_data.lazy import tf
 
+_WORKER = re.compile(r"worker_(?P<id>\d+)_of_(?P<num>\d+)")
 _SHARD = re.compile(r"(?P<split>.+)-(?P<index>\d{5,})-of-(?P<count>\d{5,})")
 
 
@@ -32,6 +33,41 @@ def spread(num_examples, num_shards):
     """
     bounds = [num_examples * i // num_shards for i in range(num_shards + 1)]
     return [stop - start for start, stop in itertools.pairwise(bounds)]
+
+
+def worker_name(num_workers, worker_id):
+    """Returns the name of the folder that holds a worker's part of the files: `worker_0_of_4`."""
+    return f"worker_{worker_id}_of_{num_workers}"
+
+
+def is_worker_folder(data_dir):
+    """Whether a folder holds one worker's part of the training files, by its name."""
+    return _worker_of(data_dir) is not None
+
+
+def _worker_of(data_dir):
+    """Returns (number of workers, worker's id) that a folder's name tells, or None."""
+    match = _WORKER.fullmatch(os.path.basename(os.path.realpath(data_dir)))
+    if match is None or int(match["id"]) >= int(match["num"]):
+        return None
+    return int(match["num"]), int(match["id"])
+
+
+def first_and_last(paths):
+    """Returns the names of a run of files for a message: `train-00000-of-00004 to ...`."""
+    shown = [os.path.basename(path) for path in paths]
+    return shown[0] if len(shown) == 1 else f"{shown[0]} to {shown[-1]}"
+
+
+def worker_part(files, num_workers, worker_id):
+    """Returns the contiguous block of files that a worker takes: sizes differ by one at most.
+
+    Example:
+        >>> worker_part(["a", "b", "c", "d", "e"], 2, 0)
+        ['a', 'b']
+    """
+    start = len(files) * worker_id // num_workers
+    return files[start : len(files) * (worker_id + 1) // num_workers]
 
 
 def write(records, paths, num_examples, progress=None):
@@ -141,8 +177,10 @@ def _set_of(name, split):
 def find(data_dir, split):
     """Returns the sorted paths of the files that hold a split; [] where there are none.
 
+    In a folder named `worker_1_of_4` they may also be just that worker's part of all.
+
     Raises:
-        DataError: a shard is missing, or the files belong to more than one conversion.
+        DataError: a shard is missing, or the files belong to more than one conversion or worker.
     """
     paths = candidates(data_dir, split)
     sets = {_set_of(os.path.basename(path), split): path for path in reversed(paths)}
@@ -155,11 +193,22 @@ def find(data_dir, split):
         )
     for count in sets:
         wanted = names(split, count) if isinstance(count, int) else [count]
+        share = f"all {len(wanted)}"
+        worker = _worker_of(data_dir)
+        if worker is not None and len(paths) < len(wanted):
+            wanted = worker_part(wanted, *worker)
+            share = f"its {len(wanted)} of {count}"
+        foreign = [path for path in paths if os.path.basename(path) not in wanted]
+        if foreign:
+            raise DataError(
+                f"`data_dir` must hold {share} {split} files and no others. "
+                f"{received} with {os.path.basename(foreign[0])}"
+            )
         missing = [name for name in wanted if os.path.join(data_dir, name) not in paths]
         if missing:
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
             raise DataError(
-                f"`data_dir` must hold all {count} {split} files. "
+                f"`data_dir` must hold {share} {split} files. "
                 f"{received} without {', '.join(missing[:3])}{more}"
             )
     return paths

@@ -146,8 +146,18 @@ def converter(*arguments):
 
 def run_converter(*arguments):
     """Runs the converter to its end; returns the completed process, output as text."""
+    return run("slim_data.download_and_convert_data", *arguments)
+
+
+def run(module, *arguments, folder=None):
+    """Runs a program to its end in `folder`; returns the completed process, output as text."""
     return subprocess.run(
-        converter(*arguments), capture_output=True, text=True, env=environment(), check=False
+        [sys.executable, "-m", module, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        cwd=folder,
+        check=False,
     )
 
 

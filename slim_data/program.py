@@ -1,0 +1,52 @@
+"""How the programs that check and divide data parse their arguments, report errors and end."""
+
+import argparse
+import os
+import sys
+
+from slim_data.errors import DataError
+
+STATUS_ERROR = 2
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        # argparse would print several lines of usage first.
+        raise DataError(f"{message} (--help shows the usage)")
+
+
+def run(name, description, add_arguments, main, arguments=None):
+    """Parses the command line and calls a program's main function.
+
+    What is wrong with arguments or data is one line on standard error.
+
+    Args:
+        name: what the program is called in messages.
+        description: text for `--help`.
+        add_arguments: function that adds the program's arguments to an `argparse` parser.
+        main: function of the parsed `argparse.Namespace`.
+        arguments: list of str, those of the process by default.
+
+    Returns:
+        The exit status: 0, or 2 for what the user can mend.
+    """
+    # TensorFlow's notes on start-up would hide the lines that matter.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    parser = _Parser(
+        prog=name,
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_arguments(parser)
+    try:
+        main(parser.parse_args(arguments))
+    except DataError as error:
+        print(f"{name}: error: {error}", file=sys.stderr, flush=True)
+        return STATUS_ERROR
+    return 0
+
+
+def report(line):
+    """Prints a line at once, also where the output is a file or a pipe."""
+    print(line, flush=True)

@@ -1,0 +1,106 @@
+"""Dividing the training files among workers by folders of links, one folder a worker.
+
+Programs that know their place in a cluster need no such folders: see `num_input_pipelines` of
+`load`. Folders serve where each worker is only given the name of one.
+"""
+
+import os
+import tempfile
+
+from slim_data import shards
+from slim_data.arguments import check_at_least
+from slim_data.errors import DataError
+
+SPLIT = "train"
+
+
+def split_dataset(data_dir, num_workers, worker_id, report=None):
+    """Makes `<data_dir>/worker_<worker_id>_of_<num_workers>`, links to a worker's files.
+
+    The worker takes the `worker_id`-th contiguous block of the training files. If they do not
+    divide evenly, some workers take one more than others. All workers together take each file
+    once. `load` reads such a folder by its name, and refuses it if a file of the block is missing
+    or another one is there. The links are relative: they last as long as the folder lies in
+    `data_dir`, wherever that is moved or mounted.
+
+    Args:
+        data_dir: folder that `convert` wrote to.
+        num_workers: number of workers, at most the number of training files.
+        worker_id: number of the worker, from 0.
+        report: function of a line of text, called with what was done.
+
+    Returns:
+        The path of the worker's folder. One that is there already, with the right links, is kept.
+
+    Raises:
+        DataError: an argument is out of range; training files are missing; the worker's folder
+            exists and holds anything else; or it cannot be made.
+
+    Example:
+        >>> slim_data.split_dataset("/data/imagenet", 16, 1)  # 64 links of 1,024 files
+        '/data/imagenet/worker_1_of_16'
+    """
+    check_at_least(1, num_workers=num_workers)
+    check_at_least(0, worker_id=worker_id)
+    if worker_id >= num_workers:
+        raise DataError(
+            f"`worker_id` must be less than num_workers={num_workers}. "
+            f"Received: worker_id={worker_id}"
+        )
+    report = report or (lambda line: None)
+    paths = _all_files(data_dir, num_workers)
+    own = shards.worker_part(paths, num_workers, worker_id)
+    folder = os.path.join(data_dir, shards.worker_name(num_workers, worker_id))
+    if os.path.lexists(folder):
+        _check_links(folder, own)
+        report(f"{folder} exists.")
+        return folder
+    report(f"Splitting to {folder} ...")
+    _link(folder, own)
+    sizes = sorted(set(shards.spread(len(paths), num_workers)))
+    uneven = f" (workers take {sizes[0]} or {sizes[-1]} files)" if len(sizes) > 1 else ""
+    report(f"Linked {len(own)} of {len(paths)} {SPLIT} files, {shards.first_and_last(own)}{uneven}")
+    return folder
+
+
+def _all_files(data_dir, num_workers):
+    received = f"Received: data_dir={str(data_dir)!r}"
+    if shards.is_worker_folder(data_dir):
+        raise DataError(f"`data_dir` must hold the files of all workers. {received}")
+    paths = shards.find(data_dir, SPLIT)
+    if not paths:
+        raise DataError(f"`data_dir` must be a folder with {SPLIT} files. {received}")
+    if num_workers > len(paths):
+        raise DataError(
+            f"`num_workers` must be at most the number of {SPLIT} files, {len(paths)}. "
+            f"Received: num_workers={num_workers}"
+        )
+    return paths
+
+
+def _check_links(folder, own):
+    found = shards.candidates(folder, SPLIT)
+    try:
+        same = len(found) == len(own) and all(map(os.path.samefile, found, own))
+    except OSError:
+        same = False  # a link to nowhere
+    if not same:
+        raise DataError(
+            f"{folder} exists and does not hold the worker's {len(own)} {SPLIT} files, "
+            f"{shards.first_and_last(own)}: remove it and run again"
+        )
+
+
+def _link(folder, own):
+    data_dir, name = os.path.split(folder)
+    try:
+        # Made beside and renamed, so that no folder is ever there with some of its links.
+        with tempfile.TemporaryDirectory(dir=data_dir, prefix=f".{name}.") as hidden:
+            made = os.path.join(hidden, name)
+            os.mkdir(made)
+            for path in own:
+                file = os.path.basename(path)
+                os.symlink(os.path.join(os.pardir, file), os.path.join(made, file))
+            os.rename(made, folder)
+    except OSError as error:
+        raise DataError(f"{folder} cannot be made: {error.strerror}") from error
