@@ -59,6 +59,7 @@ setup(
             "terngrad_quickstart = terngrad_tf.bin.quickstart:run",
             "download_and_convert_data = slim_data.download_and_convert_data:run",
             "split_dataset = slim_data.split:run",
+            "validate_dataset = slim_data.validate:run",
         ],
     },
     zip_safe=False,

@@ -35,6 +35,32 @@ def decode(serialized, dataset):
         return image, label
 
 
+def decode_strictly(serialized, dataset):
+    """Returns what `decode` does, after checks that reading has no need of.
+
+    The record must hold every key that the converters write, each of its type, and the image
+    must have the data set's size and the one that the record states.
+
+    Args:
+        serialized: scalar string tensor, a tf.Example.
+        dataset: `DatasetInfo`.
+
+    Raises:
+        tf.errors.InvalidArgumentError: as `decode`, or one of these rules is broken.
+    """
+    image, label = decode(serialized, dataset)
+    with tf.name_scope(SCOPE):
+        stated = tf.io.parse_single_example(serialized, examples.other_features())
+        size = tf.stack([stated[key] for key in examples.SIZE])
+        shape = tf.shape(image, tf.int64)
+        wanted = [dataset.image_size, dataset.image_size, dataset.channels]
+        rule = "image is not " + " x ".join(map(str, wanted)) + ":"
+        tf.debugging.Assert(tf.reduce_all(shape == wanted), [rule, shape])
+        rule = f"{', '.join(examples.SIZE)} are not those of the image:"
+        tf.debugging.Assert(tf.reduce_all(size == shape), [rule, size])
+        return image, label
+
+
 def crop_or_pad(image, size):
     """Returns the central `size` x `size` pixels of an image, zeros around a smaller one.
 

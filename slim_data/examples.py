@@ -19,6 +19,7 @@ HEIGHT = "image/height"
 WIDTH = "image/width"
 CHANNELS = "image/channels"
 COLORSPACE = "image/colorspace"
+SIZE = (HEIGHT, WIDTH, CHANNELS)
 LABEL = "image/class/label"
 TEXT = "image/class/text"
 BOX = ("image/object/bbox/xmin", "image/object/bbox/xmax") + (
@@ -76,6 +77,15 @@ def features():
     return {
         ENCODED: tf.io.FixedLenFeature([], tf.string),
         LABEL: tf.io.FixedLenFeature([], tf.int64),
+    }
+
+
+def other_features():
+    """Returns what `tf.io.parse_single_example` needs for the keys that `features` leaves out."""
+    return {
+        **{key: tf.io.FixedLenFeature([], tf.string) for key in (FORMAT, COLORSPACE, TEXT)},
+        **{key: tf.io.FixedLenFeature([], tf.int64) for key in SIZE},
+        **{key: tf.io.VarLenFeature(tf.float32) for key in BOX},
     }
 
 

@@ -31,10 +31,20 @@ def verify(files, name=None):
         DataError: names the first file and record (counted from 0) at fault, and the reason.
     """
     check = None if name is None else functools.partial(_check, dataset=datasets.info(name))
-    return sum(_verify_file(path, check) for path in files)
+    return sum(1 for path in files for _ in checked(path, check))
 
 
-def _verify_file(path, check):
+def checked(path, check=None):
+    """Yields what `check` makes of each record of a file, in order; the record itself without.
+
+    Args:
+        path: path of a TFRecord file.
+        check: function of a serialized record, for `tf.data.Dataset.map`. What it does not return
+            TensorFlow may leave out.
+
+    Raises:
+        DataError: names the first record at fault (counted from 0), and the reason.
+    """
     # TensorFlow takes a file that ends inside a record's header for whole: ask the framing first.
     framing.count_examples([path])
     records = tf.data.TFRecordDataset(path)
@@ -43,11 +53,11 @@ def _verify_file(path, check):
     number = 0
     try:
         # Results, errors included, come in the order of the records.
-        for _ in records:
+        for result in records:
+            yield result
             number += 1
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:
         raise framing.record_error(path, number, _reason(error)) from error
-    return number
 
 
 def _check(serialized, dataset):

@@ -1,0 +1,32 @@
+r"""Checks a converted data set, record by record, and counts it by file and by class.
+
+    python -m slim_data.validate --dataset_name mnist --dataset_dir ~/dataset/mnist-data
+
+Compares every checksum, key, label and image with what the data set states. The last line sums up.
+At the first fault a line names file, record and reason, and the exit status is 2.
+"""
+
+import os
+import sys
+
+from slim_data import datasets, program, validation
+
+
+def _add_arguments(parser):
+    names = ", ".join(datasets.DATASETS)
+    parser.add_argument("--dataset_name", required=True, help=f"data set to expect: {names}")
+    parser.add_argument("--dataset_dir", required=True, help="folder that it was converted to")
+
+
+def _main(values):
+    folder = os.path.expanduser(values.dataset_dir)
+    validation.validate(values.dataset_name, folder, program.report)
+
+
+def run():
+    """Entry point of the console command."""
+    sys.exit(program.run("validate_dataset", __doc__, _add_arguments, _main))
+
+
+if __name__ == "__main__":
+    run()

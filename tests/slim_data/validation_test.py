@@ -1,0 +1,148 @@
+"""Validating a converted folder: what is counted, and which faults end it."""
+
+import collections
+import os
+import sys
+
+import pytest
+import tensorflow as tf
+
+import slim_data
+from slim_data import examples, validation
+from tests.slim_data import samples
+
+
+class ValidationTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = samples.new_folder(self)
+        self.content = samples.write_mnist(self.folder)
+        self.files = slim_data.convert("mnist", self.folder, shard=True, train_shards=3)
+
+    def replace(self, record):
+        """Puts `record` in the place of record 4 of the second training file."""
+        records = list(tf.data.TFRecordDataset(self.files["train"][1]).as_numpy_iterator())
+        records[4] = record
+        samples.write_records(self.files["train"][1], records)
+
+    def assert_named(self, reason, number=4):
+        with self.assertRaises(slim_data.DataError) as caught:
+            validation.validate("mnist", self.folder)
+        start = f"{self.files['train'][1]}: record {number} (counted from 0): "
+        self.assertStartsWith(str(caught.exception), start)
+        self.assertIn(reason, str(caught.exception))
+        self.assertNotIn("\n", str(caught.exception))
+
+    def changed(self, key, *, size=28, **value):
+        """Returns a whole record in which one key has another value, or is left out."""
+        example = tf.train.Example.FromString(
+            examples.build(samples.png(size=size), "png", (28, 28, 1), 3, "three")
+        )
+        del example.features.feature[key]
+        if value:
+            example.features.feature[key].CopyFrom(tf.train.Feature(**value))
+        return example.SerializeToString()
+
+    def test_records_are_counted_by_file_and_class(self):
+        found = validation.validate("mnist", self.folder)
+        self.assertEqual({s: list(c) for s, c in found.items()}, self.files)
+        sizes = [sum(c.values()) for c in found["train"].values()]
+        self.assertEqual(sizes, [7, 8, 8])
+        for split, (_, labels) in self.content.items():
+            total = sum(found[split].values(), collections.Counter())
+            self.assertEqual(total, collections.Counter(labels.tolist()))
+
+    def test_the_table_names_files_and_classes(self):
+        lines = []
+        validation.validate("mnist", self.folder, lines.append)
+        rows = [line.split() for line in "\n".join(lines).splitlines()]
+        self.assertIn(["train-00001-of-00003", "8"], rows)
+        self.assertIn(["test-00000-of-00001", "7"], rows)
+        threes = [str((labels == 3).sum()) for _, labels in self.content.values()]
+        self.assertIn(["3", "three", *threes], rows)
+        summary = "30 records in 4 files, whole (train 23 of the published 60000, test 7 of"
+        self.assertIn(summary, lines[-1])
+
+    def test_a_workers_folder_is_read_alone(self):
+        folder = slim_data.split_dataset(self.folder, 3, 2)
+        found = validation.validate("mnist", folder)
+        self.assertEqual(list(found), ["train"])
+        self.assertEqual(sum(sum(c.values()) for c in found["train"].values()), 8)
+
+    def test_a_missing_split_is_named(self):
+        os.remove(self.files["test"][0])
+        with self.assertRaisesRegex(slim_data.DataError, "No test files"):
+            validation.validate("mnist", self.folder)
+
+    def test_damaged_bytes_are_named(self):
+        offsets = samples.record_offsets(self.files["train"][1])
+        samples.flip_bit(self.files["train"][1], offsets[2] + 30)
+        self.assert_named("checksum", number=2)
+        os.truncate(self.files["train"][1], offsets[1] + 5)
+        self.assert_named("truncated", number=1)
+
+    def test_every_key_must_be_there(self):
+        scalars = ("encoded", "format", "height", "width", "channels", "colorspace")
+        for key in (*scalars, "class/label", "class/text"):
+            self.replace(self.changed(f"image/{key}"))
+            self.assert_named(f"image/{key}")
+
+    def test_every_key_must_have_its_type(self):
+        text = {"bytes_list": tf.train.BytesList(value=[b"x"])}
+        for key in ("image/height", "image/class/label", "image/object/bbox/xmin"):
+            self.replace(self.changed(key, **text))
+            self.assert_named(key)
+
+    def test_sizes_and_labels_must_be_right(self):
+        def number(value):
+            return {"int64_list": tf.train.Int64List(value=[value])}
+
+        for key, value, reason in (
+            ("height", 27, "not those of the image: 27 28 1"),
+            ("channels", 3, "not those of the image: 28 28 3"),
+            ("class/label", 10, "label is not 0 to 9: 10"),
+        ):
+            self.replace(self.changed(f"image/{key}", **number(value)))
+            self.assert_named(reason)
+        self.replace(self.changed("image/height", size=20, **number(20)))
+        self.assert_named("image is not 28 x 28 x 1: 20 20 1")
+
+    def test_damaged_images_are_named(self):
+        cut = {"bytes_list": tf.train.BytesList(value=[samples.png()[:-30]])}
+        self.replace(self.changed("image/encoded", **cut))
+        self.assert_named("PNG")
+
+
+class ProgramTest(tf.test.TestCase):
+    def test_a_whole_folder_passes_and_the_first_fault_ends_it(self):
+        folder = samples.new_folder(self)
+        path = slim_data.convert("digits", folder, shard=True, train_shards=2)["train"][1]
+        arguments = ("slim_data.validate", "--dataset_name", "digits", "--dataset_dir", folder)
+        done = samples.run(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        summary = "Digits: 1797 records in 3 files, whole (train 1437, test 360)"
+        self.assertEqual(done.stdout.splitlines()[-1], summary)
+
+        samples.flip_bit(path, samples.record_offsets(path)[9] + 40)
+        done = samples.run(*arguments)
+        self.assertEqual(done.returncode, 2)
+        fault = f"{path}: record 9 (counted from 0): the data does not match its checksum"
+        self.assertEqual(done.stderr.splitlines()[-1], f"validate_dataset: error: {fault}")
+        self.assertNotIn("whole", done.stdout)
+
+    def test_misuse_is_one_line_and_a_status(self):
+        folder = samples.new_folder(self)
+        for arguments, part in (
+            (["--dataset_dir", folder], "--dataset_name"),
+            (["--dataset_name", "mnits", "--dataset_dir", folder], "must be one of digits, mnist"),
+            (["--dataset_name", "mnist", "--dataset_dir", folder], "No train files"),
+            (["--dataset_name", "mnist", "--dataset_dir", folder, "stray"], "stray"),
+        ):
+            done = samples.run("slim_data.validate", *arguments)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertLen(done.stderr.splitlines(), 1)
+            self.assertIn(part, done.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
