@@ -2,6 +2,8 @@
 
 from absl import flags
 
+from terngrad_tf import models
+
 
 def define_train(values, *, dataset_name, net):
     """Defines the flags of a training program.
@@ -21,7 +23,7 @@ def define_train(values, *, dataset_name, net):
         "Folder for checkpoints and TensorBoard logs. A folder that holds the same run is resumed, "
         "another run is refused; nothing is ever deleted.",
     )
-    _string(values, "net", net, "Network.")
+    _string(values, "net", net, f"Network: {', '.join(models.available())}.")
     _integer(values, "image_size", None, "Pixels of a side. Default: the network's usual size.")
     _integer(
         values,
@@ -52,6 +54,12 @@ def define_train(values, *, dataset_name, net):
     _float(values, "num_epochs_per_decay", 20.0, "Epochs between exponential decays.")
     _float(values, "learning_rate_decay_factor", 0.1, "Factor of each exponential decay.")
     _float(values, "weight_decay", 0.0005, "L2 factor d: d / 2 * sum(w^2) joins the loss.")
+    _float(
+        values,
+        "dropout_keep_prob",
+        0.5,
+        "Probability of keeping a unit where the network drops units.",
+    )
 
     _integer(
         values,

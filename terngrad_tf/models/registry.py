@@ -1,14 +1,15 @@
 """Networks by name."""
 
 import difflib
+import importlib
 
-from terngrad_tf.models import cifar10_alexnet, lenet
-
-# Each module holds IMAGE_SIZE, CHANNELS (the network's usual input) and build(...).
-_NETWORKS = {
-    "cifar10_alexnet": cifar10_alexnet,
-    "lenet": lenet,
-}
+# Modules of this package, each with IMAGE_SIZE, CHANNELS (the network's usual input) and
+# build(...). They are imported when asked for: a program's help names them without Keras.
+_NETWORKS = (
+    "alexnet",
+    "cifar10_alexnet",
+    "lenet",
+)
 
 
 def available():
@@ -96,7 +97,7 @@ def build(
 
 def _find(name):
     if name in _NETWORKS:
-        return _NETWORKS[name]
+        return importlib.import_module(f"terngrad_tf.models.{name}")
     nearest = difflib.get_close_matches(str(name), available(), n=1)
     hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
     raise ValueError(f"`net` must be one of {', '.join(available())}. Received: net={name!r}{hint}")

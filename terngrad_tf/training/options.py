@@ -36,6 +36,8 @@ class TrainOptions:
         num_epochs_per_decay: epochs between exponential decays. Default 20.
         momentum: for "momentum" and "rmsprop". Default 0.9.
         weight_decay: L2 factor. Default 0.0005.
+        dropout_keep_prob: probability, in (0, 1], of keeping a unit where the network drops units.
+            Default 0.5.
         seed: integer; fixes weights, data order, rounding. Default 1.
         num_nodes: number of workers. Default: num_gpus, or 1.
         num_gpus: number of GPUs the workers run on, 0 for the CPU. Default: all there are.
@@ -70,6 +72,7 @@ class TrainOptions:
     num_epochs_per_decay: float = 20.0
     momentum: float = 0.9
     weight_decay: float = 0.0005
+    dropout_keep_prob: float = 0.5
     seed: int = 1
     num_nodes: int | None = None
     num_gpus: int | None = None

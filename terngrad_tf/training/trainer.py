@@ -100,6 +100,7 @@ def _build(options, dataset):
         options.image_size,
         dataset.channels,
         weight_decay=options.weight_decay,
+        dropout_keep_prob=options.dropout_keep_prob,
         seed=options.seed,
     )
     learning_rate = schedules.build(
@@ -125,8 +126,17 @@ def _build(options, dataset):
     return model, learning_rate
 
 
+def _random_states(model):
+    # Dropout counts its draws. Keras' own checkpoints leave that out, but a resumed run goes on
+    # with the next draw.
+    weights = {id(weight) for weight in model.weights}
+    return [variable.value for variable in model.variables if id(variable) not in weights]
+
+
 def _run(options, strategy, model, learning_rate, folder):
-    checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+    checkpoint = tf.train.Checkpoint(
+        model=model, optimizer=model.optimizer, random=_random_states(model)
+    )
     manager = tf.train.CheckpointManager(
         checkpoint,
         str(folder.path),

@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import flags as absl_flags
 
 import slim_data
-from terngrad_tf import training
+from terngrad_tf import models, training
 from terngrad_tf.bin import flags, mnist_eval, mnist_train, program, quickstart
 
 PROGRAMS = {"mnist_eval": mnist_eval, "mnist_train": mnist_train, "quickstart": quickstart}
@@ -47,6 +47,10 @@ class ProgramTest(tf.test.TestCase):
             self.assertEqual((status, err), (0, ""))
             for flag in values:
                 self.assertRegex(out, f"--(\\[no\\])?{flag}:")
+
+    def test_help_of_training_names_every_network(self):
+        _, out, _ = call(mnist_train.main, "mnist_train", "--help")
+        self.assertRegex(" ".join(out.split()), f"--net: Network: {', '.join(models.available())}")
 
     def test_an_unknown_flag_is_refused_with_the_nearest_name(self):
         for name, module in PROGRAMS.items():
@@ -113,6 +117,8 @@ class ProgramTest(tf.test.TestCase):
             (["--num_nodes=64"], "`num_nodes` must be .*num_nodes=64, batch_size=32"),
             (["--num_nodes=5"], "`batch_size` must be divisible .*num_nodes=5"),
             (["--net=lennet"], "`net` must be one of .*'lennet'.*mean 'lenet'"),
+            (["--net=alexnet", "--image_size=28"], "`image_size` must be at least 57 .*=28"),
+            (["--dropout_keep_prob=0"], "`dropout_keep_prob` must be in .*=0"),
             (["--optimizer=momentun"], "`optimizer` must be one of .*mean 'momentum'"),
             (["--learning_rate_decay_type=linear"], "decay_type` must be one of .*'linear'"),
             (["--rounding=odd"], "`rounding` must be .*odd"),

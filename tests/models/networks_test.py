@@ -37,6 +37,7 @@ class Network:
 NETWORKS = {
     "lenet": Network(10, 1_256_080, 8, 0, 1),
     "cifar10_alexnet": Network(10, 1_068_298, 10, 0, 1),
+    "alexnet": Network(1001, 60_969_321, 26, 2, 57),
 }
 
 

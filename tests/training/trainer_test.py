@@ -103,6 +103,27 @@ class TrainerTest(tf.test.TestCase):
             for key in one:
                 self.assertAllEqual(one[key], two[key], msg=f"{name}: {key}")
 
+    @pytest.mark.slow
+    def test_dropout_follows_its_option_and_goes_on_where_it_stopped(self):
+        def trained(name, max_steps, **changes):
+            alexnet = {"net": "alexnet", "image_size": 57, "batch_size": 2, "optimizer": "gd"}
+            options = self.changed(name, max_steps=max_steps, **{**alexnet, **changes})
+            return values(training.train(options).checkpoint)
+
+        one, two = trained("dropout", 1), trained("dropout", 2)
+        states = sorted(name for name in one if name.startswith("random/"))
+        self.assertLen(states, 2)  # a seed and the count of draws, for each of two layers
+        for name in states:
+            (seed, count), (seed_later, count_later) = one[name], two[name]
+            self.assertGreater(count, 0)
+            self.assertEqual((seed_later, count_later), (seed, 2 * count))
+        none = trained("no-dropout", 1, dropout_keep_prob=1.0)
+        self.assertEqual(none.keys(), one.keys() - set(states))
+        matrices = [name for name in none if none[name].ndim == 2]
+        self.assertTrue(any(np.any(one[name] != none[name]) for name in matrices))
+        with self.assertRaisesRegex(training.UserError, "dropout_keep_prob: 0.5 there, 0.9 asked"):
+            trained("dropout", 2, dropout_keep_prob=0.9)
+
     def test_a_finished_run_is_left_as_it_is(self):
         before = values(self.result.checkpoint)
         result = training.train(self.options)
