@@ -7,6 +7,7 @@ import importlib
 # build(...). They are imported when asked for: a program's help names them without Keras.
 _NETWORKS = (
     "alexnet",
+    "alexnet_v2",
     "cifar10_alexnet",
     "lenet",
 )

@@ -38,6 +38,7 @@ NETWORKS = {
     "lenet": Network(10, 1_256_080, 8, 0, 1),
     "cifar10_alexnet": Network(10, 1_068_298, 10, 0, 1),
     "alexnet": Network(1001, 60_969_321, 26, 2, 57),
+    "alexnet_v2": Network(1001, 50_308_009, 16, 2, 195, 226),
 }
 
 

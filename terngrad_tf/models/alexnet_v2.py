@@ -1,0 +1,81 @@
+"""AlexNet of one tower, its dense layers spelled as convolutions."""
+
+import keras
+
+from terngrad_tf.models import parts
+
+IMAGE_SIZE = 224
+CHANNELS = 3
+
+# Only for these does the 5x5 window of fc6 leave one pixel.
+_IMAGE_SIZES = (195, 226)
+
+
+def build(num_classes, image_size, channels, weight_decay, dropout_keep_prob, seed):
+    """Five convolutions and three dense layers, without any normalization; logits are linear.
+
+    With 224x224x3 images the model has 50,308,009 weights for 1001 classes and 50,303,912 for 1000,
+    in 16 variables.
+
+    Args:
+        num_classes: width of the logits.
+        image_size: height and width of the input in pixels, from 195 to 226.
+        channels: channels of the input.
+        weight_decay: float d; each layer adds `d / 2 * sum(w**2)` of its kernel to the loss.
+        dropout_keep_prob: probability of keeping a unit of fc6 and fc7.
+        seed: integer; layer k draws its weights with seed + k, dropout draws with those after.
+
+    Returns:
+        A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32
+        `[batch, num_classes]`.
+
+    Raises:
+        ValueError: the image is too small or too large.
+
+    Source:
+        Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014; sizes
+        and initial values as in the TernGrad experiments (Wen et al., NIPS 2017).
+    """
+    parts.check_image_size("alexnet_v2", image_size, *_IMAGE_SIZES)
+
+    def glorot(layer):
+        return parts.kernel(keras.initializers.GlorotUniform(seed=seed + layer), weight_decay)
+
+    def normal(layer):
+        initializer = keras.initializers.TruncatedNormal(stddev=0.005, seed=seed + layer)
+        return parts.kernel(initializer, weight_decay)
+
+    def conv(x, filters, kernel_size, strides=1, padding="same", *, name, **weights):
+        return keras.layers.Conv2D(
+            filters,
+            kernel_size,
+            strides,
+            padding=padding,
+            activation="relu",
+            bias_initializer=keras.initializers.Constant(0.1),
+            name=name,
+            **weights,
+        )(x)
+
+    def pool(x, name):
+        return keras.layers.MaxPooling2D(3, 2, name=name)(x)
+
+    def dropout(x, layer, name):
+        return keras.layers.Dropout(1 - dropout_keep_prob, seed=seed + layer, name=name)(x)
+
+    images = keras.Input((image_size, image_size, channels), name="images")
+    x = conv(images, 64, 11, 4, "valid", name="conv1", **glorot(1))
+    x = pool(x, "pool1")
+    x = conv(x, 192, 5, name="conv2", **glorot(2))
+    x = pool(x, "pool2")
+    x = conv(x, 384, 3, name="conv3", **glorot(3))
+    x = conv(x, 384, 3, name="conv4", **glorot(4))
+    x = conv(x, 256, 3, name="conv5", **glorot(5))
+    x = pool(x, "pool5")
+    x = conv(x, 4096, 5, padding="valid", name="fc6", **normal(6))
+    x = dropout(x, 9, "fc6_dropout")
+    x = conv(x, 4096, 1, name="fc7", **normal(7))
+    x = dropout(x, 10, "fc7_dropout")
+    x = keras.layers.Flatten(name="flatten")(x)
+    logits = keras.layers.Dense(num_classes, name="logits", **normal(8))(x)
+    return keras.Model(images, logits, name="alexnet_v2")
