@@ -10,6 +10,8 @@ _NETWORKS = (
     "alexnet_v2",
     "cifar10_alexnet",
     "lenet",
+    "vgg_16",
+    "vgg_a",
 )
 
 

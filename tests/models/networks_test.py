@@ -39,6 +39,8 @@ NETWORKS = {
     "cifar10_alexnet": Network(10, 1_068_298, 10, 0, 1),
     "alexnet": Network(1001, 60_969_321, 26, 2, 57),
     "alexnet_v2": Network(1001, 50_308_009, 16, 2, 195, 226),
+    "vgg_a": Network(1001, 132_867_433, 22, 2, 32),
+    "vgg_16": Network(1001, 138_361_641, 32, 2, 32),
 }
 
 

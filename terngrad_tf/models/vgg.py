@@ -1,0 +1,70 @@
+"""The VGG networks' common form, with batch normalization."""
+
+import keras
+
+from terngrad_tf.models import parts
+
+IMAGE_SIZE = 224
+CHANNELS = 3
+
+_BATCH_NORM_MOMENTUM = 0.999
+_HIDDEN_UNITS = 4096
+
+
+def build(name, stages, num_classes, image_size, channels, weight_decay, dropout_keep_prob, seed):
+    """Stages of 3x3 convolutions, each stage pooled to half the size, then three dense layers.
+
+    Each convolution is batch-normalized, before its ReLU, and has no bias. Logits are linear.
+
+    Args:
+        name: name of the model.
+        stages: for each stage the output channels of its convolutions.
+        num_classes: width of the logits.
+        image_size: height and width of the input in pixels, at least 2 to the number of stages.
+        channels: channels of the input.
+        weight_decay: float d; each layer adds `d / 2 * sum(w**2)` of its kernel to the loss.
+        dropout_keep_prob: probability of keeping a unit of fc6 and fc7.
+        seed: integer; layer k draws its weights with seed + k, dropout draws with those after.
+
+    Returns:
+        A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32
+        `[batch, num_classes]`.
+
+    Raises:
+        ValueError: the image is too small.
+
+    Source:
+        Simonyan and Zisserman, "Very deep convolutional networks for large-scale image
+        recognition", 2014; normalization and initial values as in the TernGrad experiments (Wen et
+        al., NIPS 2017).
+    """
+    parts.check_image_size(name, image_size, 2 ** len(stages))
+    layer = 0
+
+    def weights():
+        nonlocal layer
+        layer += 1
+        return parts.kernel(keras.initializers.GlorotUniform(seed=seed + layer), weight_decay)
+
+    images = keras.Input((image_size, image_size, channels), name="images")
+    x = images
+    for stage, widths in enumerate(stages, 1):
+        for position, filters in enumerate(widths, 1):
+            x = parts.normalized_conv(
+                x,
+                filters,
+                3,
+                momentum=_BATCH_NORM_MOMENTUM,
+                name=f"conv{stage}_{position}",
+                **weights(),
+            )
+        x = keras.layers.MaxPooling2D(2, name=f"pool{stage}")(x)
+    x = keras.layers.Flatten(name="flatten")(x)
+    num_layers = layer + 3
+    for position, dense in enumerate(("fc6", "fc7"), 1):
+        x = keras.layers.Dense(_HIDDEN_UNITS, activation="relu", name=dense, **weights())(x)
+        x = keras.layers.Dropout(
+            1 - dropout_keep_prob, seed=seed + num_layers + position, name=f"{dense}_dropout"
+        )(x)
+    logits = keras.layers.Dense(num_classes, name="logits", **weights())(x)
+    return keras.Model(images, logits, name=name)
