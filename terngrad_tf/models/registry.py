@@ -9,6 +9,7 @@ _NETWORKS = (
     "alexnet",
     "alexnet_v2",
     "cifar10_alexnet",
+    "googlenet",
     "lenet",
     "vgg_16",
     "vgg_a",
