@@ -2,9 +2,9 @@
 
 import dataclasses
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from slim_data import digits, mnist
+from slim_data import cifar10, decoding, digits, distortions, mnist
 from slim_data.errors import DataError
 
 
@@ -22,6 +22,9 @@ class DatasetInfo:
         splits: {name of a split: its number of examples in the published data set}.
         source: module with `generate_examples(source, split)` and `num_examples(source, split)`.
         has_raw_dir: whether the source is a folder of files, `--raw_dir`.
+        normalize: function of a batch of images that gives what a network takes, float32.
+        distort: function of (uint8 image, size, seed) for training, whose images `normalize`
+            takes too; None where training images are cropped or padded as all others are.
     """
 
     name: str
@@ -33,6 +36,8 @@ class DatasetInfo:
     splits: Mapping[str, int]
     source: types.ModuleType
     has_raw_dir: bool
+    normalize: Callable
+    distort: Callable | None = None
 
     @property
     def num_classes(self):
@@ -61,6 +66,7 @@ DATASETS = {
             splits={"train": 1437, "test": 360},
             source=digits,
             has_raw_dir=False,
+            normalize=decoding.normalize,
         ),
         DatasetInfo(
             name="mnist",
@@ -72,6 +78,20 @@ DATASETS = {
             splits={"train": 60000, "test": 10000},
             source=mnist,
             has_raw_dir=True,
+            normalize=decoding.normalize,
+        ),
+        DatasetInfo(
+            name="cifar10",
+            title="Cifar10",
+            labels=cifar10.LABELS,
+            label_offset=0,
+            channels=cifar10.CHANNELS,
+            image_size=cifar10.SIDE,
+            splits={"train": 50000, "test": 10000},
+            source=cifar10,
+            has_raw_dir=True,
+            normalize=decoding.standardize,
+            distort=distortions.cifar10_image,
         ),
     )
 }

@@ -82,3 +82,15 @@ def crop_or_pad(image, size):
 def normalize(images):
     """Returns `2 (images / 255 - 0.5)`, float32 in [-1, 1], of uint8 images of any shape."""
     return tf.cast(images, tf.float32) * (2 / 255) - 1.0
+
+
+def standardize(images):
+    """Returns `(x - mean(x)) / max(std(x), 1 / sqrt(n))` of each image x of n values.
+
+    Args:
+        images: tensor of shape [batch, height, width, channels]; uint8 ones are divided by 255.
+
+    Returns:
+        float32 tensor of the same shape.
+    """
+    return tf.image.per_image_standardization(tf.image.convert_image_dtype(images, tf.float32))

@@ -7,7 +7,8 @@ writes `train-mnist.tfrecord`, `test-mnist.tfrecord` and `labels.txt`; with `--s
 examples are spread evenly over `train-00000-of-01000` and so on, and `test-00000-of-00001`. If all
 files are there already, nothing is written.
 
-Data sets: `digits` (inside scikit-learn) and `mnist` (from its four official .gz files).
+Data sets: `digits` (inside scikit-learn), `mnist` (from its four official .gz files) and `cifar10`
+(from its official cifar-10-binary.tar.gz).
 """
 
 import os
@@ -29,7 +30,7 @@ flags.DEFINE_integer(
     f"Number of files with --shard (default: {conversion.DEFAULT_TRAIN_SHARDS}).",
 )
 flags.DEFINE_string(
-    "raw_dir", None, "Folder that holds the official files of mnist (default: --dataset_dir)."
+    "raw_dir", None, "Folder that holds the official files (default: --dataset_dir)."
 )
 
 

@@ -55,7 +55,7 @@ def load(
         split: one of the data set's splits.
         batch_size: examples a batch.
         image_size: height and width of the images in pixels; cropped or padded to it.
-        training: whether to shuffle, and the default of `repeat` and `drop_remainder`.
+        training: whether to shuffle and distort, and the default of `repeat` and `drop_remainder`.
         num_readers: files read at once in training; otherwise one is, in order.
         shuffle_buffer: examples (not decoded) to draw from in training.
         seed: int, of the order in training.
@@ -67,8 +67,9 @@ def load(
         num_parallel_calls: threads that decode; TensorFlow chooses by default.
 
     Returns:
-        A dataset of (images, labels): float32 of shape [batch, image_size, image_size, channels]
-        in [-1, 1], and int32 of shape [batch].
+        A dataset of (images, labels): float32 of shape [batch, image_size, image_size, channels],
+        and int32 of shape [batch]. Images of MNIST and digits are in [-1, 1]; those of CIFAR-10
+        have mean 0 and deviation 1 each, and in training are distorted at random.
 
     Raises:
         DataError: an argument is out of range, or files are missing, incomplete, empty or
@@ -126,13 +127,24 @@ def load(
         image, label = decoding.decode(serialized, dataset)
         return decoding.crop_or_pad(image, image_size), label
 
+    def distort(position, serialized):
+        image, label = decoding.decode(serialized, dataset)
+        own_seed = tf.random.experimental.stateless_fold_in(
+            tf.stack([seed, position]), input_pipeline_id, alg="philox"
+        )
+        return dataset.distort(image, image_size, own_seed), label
+
     epochs = tf.data.Dataset.range(first_epoch, tf.int64.max if repeat else 1)
     examples = epochs.flat_map(epoch)
+    distorted = training and dataset.distort is not None
+    if distorted:
+        # By its position in the stream, whatever step that starts at, an image gets its seed.
+        examples = examples.enumerate(first_epoch * num_examples if first_epoch else 0)
     if num_skipped:
         examples = examples.skip(num_skipped)
-    examples = examples.map(decode, num_parallel_calls=num_parallel_calls)
+    examples = examples.map(distort if distorted else decode, num_parallel_calls=num_parallel_calls)
     examples = examples.batch(batch_size, drop_remainder=drop_remainder)
-    examples = examples.map(lambda images, labels: (decoding.normalize(images), labels))
+    examples = examples.map(lambda images, labels: (dataset.normalize(images), labels))
     # Keras asks for the number of batches; TensorFlow cannot tell it by itself.
     if repeat:
         num_batches = tf.data.INFINITE_CARDINALITY

@@ -30,7 +30,7 @@ def validate(name, data_dir, report=None):
     Example:
         >>> counts = validate("digits", "/data/digits")["test"]
         >>> counts["/data/digits/test-00000-of-00001"][3]
-        37
+        36
     """
     dataset = datasets.info(name)
     report = report or (lambda line: None)
