@@ -2,6 +2,7 @@
 
 from absl import flags
 
+import slim_data
 from terngrad_tf import models
 
 
@@ -14,7 +15,8 @@ def define_train(values, *, dataset_name, net):
         net: default of --net.
     """
     _define_shared(values)
-    _string(values, "dataset_name", dataset_name, "Data set: mnist or digits.")
+    names = ", ".join(sorted(slim_data.DATASETS))
+    _string(values, "dataset_name", dataset_name, f"Data set: {names}.")
     _string(values, "subset", "train", "Part of the data set to train on.")
     _string(
         values,
