@@ -1,5 +1,19 @@
 """Networks: `build(name, ...)` makes one, `available()` names them."""
 
-from terngrad_tf.models.registry import available, build, input_shape
+from terngrad_tf.models.registry import (
+    available,
+    build,
+    input_shape,
+    label_smoothing,
+    output_loss_weights,
+    preprocessing,
+)
 
-__all__ = ["available", "build", "input_shape"]
+__all__ = [
+    "available",
+    "build",
+    "input_shape",
+    "label_smoothing",
+    "output_loss_weights",
+    "preprocessing",
+]

@@ -7,6 +7,7 @@ from terngrad_tf.models.lrn import LocalResponseNormalization
 
 IMAGE_SIZE = 224
 CHANNELS = 3
+PREPROCESSING = "alexnet"
 
 _BATCH_NORM_MOMENTUM = 0.9997
 # Below this the last pooling window does not fit.

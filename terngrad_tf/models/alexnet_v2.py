@@ -6,6 +6,7 @@ from terngrad_tf.models import parts
 
 IMAGE_SIZE = 224
 CHANNELS = 3
+PREPROCESSING = "inception"
 
 # Only for these does the 5x5 window of fc6 leave one pixel.
 _IMAGE_SIZES = (195, 226)

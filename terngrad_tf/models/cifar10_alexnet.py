@@ -6,6 +6,7 @@ from terngrad_tf.models.lrn import LocalResponseNormalization
 
 IMAGE_SIZE = 24
 CHANNELS = 3
+PREPROCESSING = "inception"
 
 
 def build(num_classes, image_size, channels, weight_decay, dropout_keep_prob, seed):

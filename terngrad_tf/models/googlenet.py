@@ -8,6 +8,7 @@ from terngrad_tf.models import parts
 
 IMAGE_SIZE = 224
 CHANNELS = 3
+PREPROCESSING = "inception"
 
 _BATCH_NORM_MOMENTUM = 0.9997
 # Only for these does the 7x7 window of the head leave one pixel.

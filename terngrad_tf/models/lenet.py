@@ -4,6 +4,7 @@ import keras
 
 IMAGE_SIZE = 28
 CHANNELS = 1
+PREPROCESSING = "inception"
 
 
 def build(num_classes, image_size, channels, weight_decay, dropout_keep_prob, seed):

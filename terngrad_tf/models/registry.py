@@ -3,8 +3,9 @@
 import difflib
 import importlib
 
-# Modules of this package, each with IMAGE_SIZE, CHANNELS (the network's usual input) and
-# build(...). They are imported when asked for: a program's help names them without Keras.
+# Modules of this package, each with IMAGE_SIZE, CHANNELS (the network's usual input),
+# PREPROCESSING and build(...), some with AUXILIARY_LOSS_WEIGHT and LABEL_SMOOTHING. They are
+# imported when asked for: a program's help names them without Keras.
 _NETWORKS = (
     "alexnet",
     "alexnet_v2",
@@ -29,6 +30,51 @@ def input_shape(name):
     """
     network = _find(name)
     return network.IMAGE_SIZE, network.CHANNELS
+
+
+def output_loss_weights(name):
+    """What each output's loss counts for, by the output's name and in the order of the outputs.
+
+    The first output is the prediction.
+
+    Raises:
+        ValueError: the name is unknown.
+
+    Example:
+        >>> output_loss_weights("lenet")
+        {'logits': 1.0}
+    """
+    network = _find(name)
+    weights = {"logits": 1.0}
+    if hasattr(network, "AUXILIARY_LOSS_WEIGHT"):
+        weights["aux_logits"] = network.AUXILIARY_LOSS_WEIGHT
+    return weights
+
+
+def label_smoothing(name):
+    """The share of each target that the TernGrad experiments spread evenly over all classes.
+
+    Raises:
+        ValueError: the name is unknown.
+
+    Example:
+        >>> label_smoothing("lenet")
+        0.0
+    """
+    return getattr(_find(name), "LABEL_SMOOTHING", 0.0)
+
+
+def preprocessing(name):
+    """How photographs of any size become a network's input: "alexnet", "vgg" or "inception".
+
+    Raises:
+        ValueError: the name is unknown.
+
+    Example:
+        >>> preprocessing("vgg_16")
+        'vgg'
+    """
+    return _find(name).PREPROCESSING
 
 
 def build(
@@ -58,7 +104,8 @@ def build(
 
     Returns:
         A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32
-        `[batch, num_classes]`.
+        `[batch, num_classes]`. A network with several outputs gives a list of such logits, made by
+        layers that have the names of `output_loss_weights(name)`, in that order.
 
     Raises:
         ValueError: an unknown name or a number outside its range.

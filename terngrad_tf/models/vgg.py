@@ -6,6 +6,7 @@ from terngrad_tf.models import parts
 
 IMAGE_SIZE = 224
 CHANNELS = 3
+PREPROCESSING = "vgg"
 
 _BATCH_NORM_MOMENTUM = 0.999
 _HIDDEN_UNITS = 4096

@@ -6,6 +6,7 @@ from terngrad_tf.models import vgg
 
 IMAGE_SIZE = vgg.IMAGE_SIZE
 CHANNELS = vgg.CHANNELS
+PREPROCESSING = vgg.PREPROCESSING
 
 _STAGES = ((64,) * 2, (128,) * 2, (256,) * 3, (512,) * 3, (512,) * 3)
 

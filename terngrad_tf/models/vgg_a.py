@@ -6,6 +6,7 @@ from terngrad_tf.models import vgg
 
 IMAGE_SIZE = vgg.IMAGE_SIZE
 CHANNELS = vgg.CHANNELS
+PREPROCESSING = vgg.PREPROCESSING
 
 _STAGES = ((64,), (128,), (256, 256), (512, 512), (512, 512))
 

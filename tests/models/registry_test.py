@@ -19,9 +19,29 @@ class RegistryTest(tf.test.TestCase):
             self.assertAllEqual(one, two)
         self.assertFalse(np.array_equal(first[0], other[0]))
 
+    def test_most_networks_have_one_output_and_plain_targets(self):
+        for name in ("lenet", "alexnet", "googlenet"):
+            self.assertEqual(models.output_loss_weights(name), {"logits": 1.0})
+            self.assertEqual(models.label_smoothing(name), 0.0)
+
+    def test_each_family_prepares_photographs_in_its_way(self):
+        self.assertEqual(models.preprocessing("alexnet"), "alexnet")
+        for name in ("alexnet_v2", "googlenet"):
+            self.assertEqual(models.preprocessing(name), "inception")
+        for name in ("vgg_a", "vgg_16"):
+            self.assertEqual(models.preprocessing(name), "vgg")
+
     def test_an_unknown_network_is_refused_with_the_nearest_name(self):
         with self.assertRaisesRegex(ValueError, "one of .*lenet.*did you mean 'lenet'"):
             models.build("lennet", num_classes=10)
+        for question in (
+            models.input_shape,
+            models.label_smoothing,
+            models.output_loss_weights,
+            models.preprocessing,
+        ):
+            with self.assertRaisesRegex(ValueError, "`net` must be one of .*lenet"):
+                question("lennet")
 
     def test_numbers_outside_their_range_are_refused_by_name_and_value(self):
         for argument, value in (
