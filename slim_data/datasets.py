@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from slim_data import cifar10, decoding, digits, distortions, mnist
 from slim_data.errors import DataError
 
+FLOWERS = ("daisy", "dandelion", "roses", "sunflowers", "tulips")
+
 
 @dataclasses.dataclass(frozen=True)
 class DatasetInfo:
@@ -15,12 +17,16 @@ class DatasetInfo:
     Args:
         name: what `load` and `convert` call it.
         title: its name in messages.
-        labels: names of the classes, in the order of their numbers.
-        label_offset: number of the first class.
+        labels: names of the classes, in the order of their numbers; empty where the records alone
+            name them.
+        num_labels: number of classes.
+        label_offset: number of the first class; smaller ones are outputs that no image has.
         channels: channels of its images.
-        image_size: height and width of its images, in pixels.
-        splits: {name of a split: its number of examples in the published data set}.
-        source: module with `generate_examples(source, split)` and `num_examples(source, split)`.
+        image_size: height and width of its images, in pixels; None where they differ.
+        splits: {name of a split: its number of examples in the published data set}. A folder may
+            hold another number, as where the validation part was drawn otherwise.
+        source: module with `generate_examples(source, split)` and `num_examples(source, split)`;
+            None where a program of its own converts it.
         has_raw_dir: whether the source is a folder of files, `--raw_dir`.
         normalize: function of a batch of images that gives what a network takes, float32.
         distort: function of (uint8 image, size, seed) for training, whose images `normalize`
@@ -30,11 +36,12 @@ class DatasetInfo:
     name: str
     title: str
     labels: tuple[str, ...]
+    num_labels: int
     label_offset: int
     channels: int
-    image_size: int
+    image_size: int | None
     splits: Mapping[str, int]
-    source: types.ModuleType
+    source: types.ModuleType | None
     has_raw_dir: bool
     normalize: Callable
     distort: Callable | None = None
@@ -42,7 +49,7 @@ class DatasetInfo:
     @property
     def num_classes(self):
         """Number of outputs that a network for the data set has."""
-        return self.label_offset + len(self.labels)
+        return self.label_offset + self.num_labels
 
     def check_split(self, split):
         """Raises DataError unless `split` is one of the data set's."""
@@ -60,6 +67,7 @@ DATASETS = {
             name="digits",
             title="Digits",
             labels=digits.LABELS,
+            num_labels=len(digits.LABELS),
             label_offset=0,
             channels=1,
             image_size=digits.SIDE,
@@ -72,6 +80,7 @@ DATASETS = {
             name="mnist",
             title="MNIST",
             labels=mnist.LABELS,
+            num_labels=len(mnist.LABELS),
             label_offset=0,
             channels=1,
             image_size=mnist.SIDE,
@@ -84,6 +93,7 @@ DATASETS = {
             name="cifar10",
             title="Cifar10",
             labels=cifar10.LABELS,
+            num_labels=len(cifar10.LABELS),
             label_offset=0,
             channels=cifar10.CHANNELS,
             image_size=cifar10.SIDE,
@@ -92,6 +102,32 @@ DATASETS = {
             has_raw_dir=True,
             normalize=decoding.standardize,
             distort=distortions.cifar10_image,
+        ),
+        DatasetInfo(
+            name="imagenet",
+            title="ImageNet",
+            labels=(),
+            num_labels=1000,
+            label_offset=1,
+            channels=3,
+            image_size=None,
+            splits={"train": 1281167, "validation": 50000},
+            source=None,
+            has_raw_dir=False,
+            normalize=decoding.normalize,
+        ),
+        DatasetInfo(
+            name="flowers",
+            title="Flowers",
+            labels=FLOWERS,
+            num_labels=len(FLOWERS),
+            label_offset=1,
+            channels=3,
+            image_size=None,
+            splits={"train": 3320, "validation": 350},
+            source=None,
+            has_raw_dir=False,
+            normalize=decoding.normalize,
         ),
     )
 }

@@ -39,7 +39,7 @@ def decode_strictly(serialized, dataset):
     """Returns what `decode` does, after checks that reading has no need of.
 
     The record must hold every key that the converters write, each of its type, and the image
-    must have the data set's size and the one that the record states.
+    must have the data set's size, if it has one, and the one that the record states.
 
     Args:
         serialized: scalar string tensor, a tf.Example.
@@ -53,9 +53,10 @@ def decode_strictly(serialized, dataset):
         stated = tf.io.parse_single_example(serialized, examples.other_features())
         size = tf.stack([stated[key] for key in examples.SIZE])
         shape = tf.shape(image, tf.int64)
-        wanted = [dataset.image_size, dataset.image_size, dataset.channels]
-        rule = "image is not " + " x ".join(map(str, wanted)) + ":"
-        tf.debugging.Assert(tf.reduce_all(shape == wanted), [rule, shape])
+        if dataset.image_size is not None:
+            wanted = [dataset.image_size, dataset.image_size, dataset.channels]
+            rule = "image is not " + " x ".join(map(str, wanted)) + ":"
+            tf.debugging.Assert(tf.reduce_all(shape == wanted), [rule, shape])
         rule = f"{', '.join(examples.SIZE)} are not those of the image:"
         tf.debugging.Assert(tf.reduce_all(size == shape), [rule, size])
         return image, label

@@ -61,10 +61,11 @@ def _lacking(dataset, split, size):
 
 
 def _report_classes(dataset, found, report):
-    width = max(len("class"), *map(len, dataset.labels)) + 5
+    labels = dataset.labels or [""] * dataset.num_labels
+    width = max(len("class"), *map(len, labels)) + 5
     report(f"\n{'class':{width}}" + "".join(f"  {split:>7}" for split in found))
     totals = [sum(counts.values(), collections.Counter()) for counts in found.values()]
-    for number, label in enumerate(dataset.labels, dataset.label_offset):
+    for number, label in enumerate(labels, dataset.label_offset):
         row = "".join(f"  {total[number]:7}" for total in totals)
         report(f"{f'{number:4} {label}':{width}}{row}")
     report("")
