@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from terngrad_tf import ternary
-from terngrad_tf.distribute import exchange, private
+from terngrad_tf.distribute import exchange, private, statistics
 from terngrad_tf.distribute import wire as wires
 
 TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
@@ -44,6 +44,11 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         wire: "allgather", "alltoall", "lanes", "both_ways" or "auto"; see
             `terngrad_tf.distribute.wire`. Default "auto".
         seed: integer that selects the random bits. Default 0.
+        float_steps: function of the optimizer's step (int64 scalar tensor) that returns a bool
+            scalar tensor; in steps where it is true, gradients are exchanged exactly as with
+            `grad_bits=32`. `traffic` goes on reporting ternary steps. Default None (never).
+        statistics_every: `gradient_statistics` is recorded in steps divisible by this number that
+            exchange ternary gradients; other steps pay nothing for it. Default 0 (never).
 
     Raises:
         ValueError: an argument is out of range.
@@ -61,6 +66,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         rounding="correlated",
         wire="auto",
         seed=0,
+        float_steps=None,
+        statistics_every=0,
     ):
         super().__init__()
         _check(grad_bits in (1, 32), "grad_bits", "must be 1 (ternary) or 32 (float)", grad_bits)
@@ -84,6 +91,18 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         )
         _check(wire in wires.WIRES, "wire", f"must be one of {wires.WIRES}", wire)
         _check(_is_int(seed) and -(2**31) <= seed < 2**31, "seed", "must be a 32-bit integer", seed)
+        _check(
+            float_steps is None or callable(float_steps),
+            "float_steps",
+            "must be a function of the step or None",
+            float_steps,
+        )
+        _check(
+            _is_int(statistics_every) and statistics_every >= 0,
+            "statistics_every",
+            "must be a positive integer or 0 (never)",
+            statistics_every,
+        )
         self.grad_bits = grad_bits
         self.clip_factor = float(clip_factor)
         self.min_size = min_size
@@ -91,6 +110,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         self.rounding = rounding
         self.wire = wire
         self.seed = seed
+        self.float_steps = float_steps
+        self._recorder = statistics.Recorder(statistics_every)
         self._traffic = None
         private.install_keras_hooks(TernaryAllReduce)
 
@@ -98,6 +119,15 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     def traffic(self):
         """`Traffic` of the gradients last traced; None before the first training step."""
         return self._traffic
+
+    @property
+    def gradient_statistics(self):
+        """`{variable path: GradientStatistics}` last recorded; empty before the first record.
+
+        Holds, for each variable whose gradient is ternary, the shared scale and the counts of the
+        codes of this process's first worker.
+        """
+        return self._recorder.latest
 
     def check_context(self):
         """Raises ValueError where the step that is being traced is compiled with XLA."""
@@ -123,34 +153,52 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         Raises:
             ValueError: `quantize_logits=False` finds no logits.
         """
-        group = exchange.Group(strategy)
+        sparse = [i for i, gradient in enumerate(gradients) if not _is_dense(gradient)]
+        dense = [i for i, gradient in enumerate(gradients) if _is_dense(gradient)]
         ternary_positions = self._ternary_positions(gradients, paths)
-        exact_positions = sorted(set(range(len(gradients))) - set(ternary_positions))
-        results = [None] * len(gradients)
-        traffic = wires.float32_traffic(
-            sum(_num_elements(gradients[i]) for i in exact_positions), group.num_members
+        exact = [i for i in dense if i not in set(ternary_positions)]
+        group = exchange.Group(strategy)
+        buckets = [
+            [ternary_positions[i] for i in bucket]
+            for bucket in exchange.buckets([_num_elements(gradients[i]) for i in ternary_positions])
+        ]
+        self._traffic = sum(
+            (
+                exchange.traffic(group, [_num_elements(gradients[i]) for i in bucket], self.wire)
+                for bucket in buckets
+            ),
+            start=wires.float32_traffic(
+                sum(_num_elements(gradients[i]) for i in exact + sparse), group.num_members
+            ),
         )
-        if exact_positions:
-            exact = [gradients[i] for i in exact_positions]
-            reduced = strategy.extended.batch_reduce_to(
-                tf.distribute.ReduceOp.SUM, [(g, g) for g in exact]
+
+        def reduce_ternary():
+            results = _reduce_exactly(strategy, gradients, exact)
+            for bucket in buckets:
+                reduced = exchange.reduce_bucket(
+                    group,
+                    [private.local_tensors(gradients[i]) for i in bucket],
+                    [indices[i] for i in bucket],
+                    private.local_tensors(step),
+                    self,
+                    lambda *what, bucket=bucket: self._recorder.record(
+                        [paths[i] for i in bucket], *what
+                    ),
+                )
+                results |= dict(zip(bucket, reduced, strict=True))
+            return results
+
+        results = _reduce_exactly(strategy, gradients, sparse)
+        if self.float_steps is None or not ternary_positions:
+            results |= reduce_ternary()
+        else:
+            is_float = self.float_steps(tf.cast(private.local_tensors(step)[0], tf.int64))
+            results |= tf.cond(
+                tf.convert_to_tensor(is_float, tf.bool),
+                lambda: _reduce_exactly(strategy, gradients, dense),
+                reduce_ternary,
             )
-            for position, value in zip(exact_positions, reduced, strict=True):
-                results[position] = value
-        for bucket in exchange.buckets([_num_elements(gradients[i]) for i in ternary_positions]):
-            positions = [ternary_positions[i] for i in bucket]
-            reduced, bucket_traffic = exchange.reduce_bucket(
-                group,
-                [private.local_tensors(gradients[i]) for i in positions],
-                [indices[i] for i in positions],
-                private.local_tensors(step),
-                self,
-            )
-            traffic += bucket_traffic
-            for position, value in zip(positions, reduced, strict=True):
-                results[position] = value
-        self._traffic = traffic
-        return results
+        return [private.mirrored(results[i]) for i in range(len(gradients))]
 
     def _ternary_positions(self, gradients, paths):
         if self.grad_bits == 32:
@@ -170,6 +218,15 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             and max(_num_elements(gradient), 1) >= self.min_size
             and (self.quantize_logits or not logits[position])
         ]
+
+
+def _reduce_exactly(strategy, gradients, positions):
+    """Sums as stock TensorFlow does. Returns `{position: list with a tensor a local device}`."""
+    if not positions:
+        return {}
+    pairs = [(gradients[i], gradients[i]) for i in positions]
+    reduced = strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
+    return {i: list(private.local_tensors(r)) for i, r in zip(positions, reduced, strict=True)}
 
 
 def _check(condition, name, rule, value):

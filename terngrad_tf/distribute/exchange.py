@@ -3,7 +3,6 @@
 import tensorflow as tf
 
 from terngrad_tf import ternary
-from terngrad_tf.distribute import private
 from terngrad_tf.distribute import wire as wires
 
 # A bucket is sent as soon as its gradients exist, while earlier layers still compute theirs. Large
@@ -53,7 +52,21 @@ def buckets(sizes, bucket_elements=BUCKET_ELEMENTS):
     return result + [current] if current else result
 
 
-def reduce_bucket(group, gradients, indices, steps, options):
+def traffic(group, sizes, wire):
+    """`Traffic` of one bucket whose tensors have these numbers of elements."""
+    layout = _layout(group, sizes)
+    return layout.traffic(layout.choose(wire))
+
+
+def _layout(group, sizes):
+    return wires.Layout(
+        tuple(sizes),
+        num_hosts=group.num_members,
+        num_local=group.num_local if group.hosts else 1,
+    )
+
+
+def reduce_bucket(group, gradients, indices, steps, options, record):
     """Rounds, exchanges and sums the tensors of one bucket.
 
     Args:
@@ -62,20 +75,18 @@ def reduce_bucket(group, gradients, indices, steps, options):
         indices: T integers that select the random bits of each tensor.
         steps: the step, a scalar integer tensor a local replica.
         options: object with the attributes of `TernaryAllReduce`.
+        record: method `Recorder.record` with the paths given.
 
     Returns:
-        Tuple of a list of T mirrored values and the `Traffic`.
+        List of T lists with the sum on each local device.
     """
-    sizes = tuple(tensors[0].shape.num_elements() for tensors in gradients)
-    layout = wires.Layout(
-        sizes,
-        num_hosts=group.num_members,
-        num_local=group.num_local if group.hosts else 1,
-    )
+    layout = _layout(group, [tensors[0].shape.num_elements() for tensors in gradients])
     wire = layout.choose(options.wire)
     base = layout.total_base if wire == "lanes" else layout.local_base
     by_replica = list(zip(*gradients, strict=True))
     scales = _shared_scales(group, by_replica, options.clip_factor)
+    with tf.device(group.devices[0]):
+        record(by_replica[0], scales, indices, steps[0], group, options)
     words = []
     for replica, (device, tensors) in enumerate(zip(group.encode_devices, by_replica, strict=True)):
         with tf.device(device):
@@ -100,8 +111,8 @@ def reduce_bucket(group, gradients, indices, steps, options):
         for device in group.devices:
             with tf.device(device):
                 copies.append(tf.identity(total))
-        results.append(private.mirrored(copies))
-    return results, layout.traffic(wire)
+        results.append(copies)
+    return results
 
 
 def _shared_scales(group, by_replica, clip_factor):

@@ -43,7 +43,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         communication_timeout: seconds after which a collective that misses a peer fails. Default:
             none; TensorFlow's own detection of dead peers still holds.
         **options: `grad_bits`, `clip_factor`, `min_size`, `quantize_logits`, `rounding`, `wire`,
-            `seed`: see `TernaryAllReduce`.
+            `seed`, `float_steps`, `statistics_every`: see `TernaryAllReduce`.
 
     Raises:
         ValueError: an argument is out of range.
@@ -85,6 +85,11 @@ class TernGradStrategy(tf.distribute.Strategy):
     def traffic(self):
         """Bytes that each worker receives a step, as `Traffic`; None before the first step."""
         return self.extended.gradient_ops.traffic
+
+    @property
+    def gradient_statistics(self):
+        """`{variable path: GradientStatistics}`, see `TernaryAllReduce.gradient_statistics`."""
+        return self.extended.gradient_ops.gradient_statistics
 
     @property
     def is_chief(self):

@@ -107,6 +107,21 @@ class ClusterTest(tf.test.TestCase):
     def test_two_hosts_with_two_workers_each_agree_with_four_virtual_workers(self):
         self.check_wires(2, 2, list(WIRES))
 
+    def test_float_steps_are_float_on_all_hosts_and_the_others_ternary(self):
+        results = run_cluster(self.folder, 2, job="float_steps", num_local=2)
+        gradients = [gradients_of(worker) for worker in range(4)]
+        expected = reduce_once(TernGradStrategy(4, seed=5), gradients)
+        for result in results:
+            for index, want in enumerate(expected):
+                np.testing.assert_array_equal(result[f"mixed/0/{index}"], want)
+                np.testing.assert_array_equal(
+                    result[f"mixed/7/{index}"], result[f"float/7/{index}"]
+                )
+            step, negative, zero, positive = result["statistics"]
+            self.assertEqual(step, 0)
+            self.assertEqual(negative + zero + positive, gradients[0][3].size)
+        self.assertNotAllEqual(results[0]["statistics"], results[1]["statistics"])
+
     def test_fit_evaluate_predict_and_save_on_the_chief(self):
         results = run_cluster(self.folder, 2, job="train", num_local=1, steps_per_execution=2)
         first, second = results

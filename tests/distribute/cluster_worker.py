@@ -29,6 +29,28 @@ def reduce_gradients(config):
     return results
 
 
+def float_steps(config):
+    """Reduced tensors of a ternary and of a float step of one strategy, and float ones."""
+    strategies = {
+        "mixed": TernGradStrategy(
+            config["num_local"], seed=5, float_steps=lambda step: step == 7, statistics_every=4
+        ),
+        "float": TernGradStrategy(config["num_local"], grad_bits=32),
+    }
+    results = {}
+    for name, strategy in strategies.items():
+        gradients = [gradients_of(worker) for worker in range(strategy.num_replicas_in_sync)]
+        for step in (0, 7):
+            with strategy.scope():
+                optimizer = keras.optimizers.SGD(1.0)
+                optimizer.iterations.assign(step)
+            for index, value in enumerate(reduce_once(strategy, gradients, optimizer=optimizer)):
+                results[f"{name}/{step}/{index}"] = value
+    recorded = strategies["mixed"].gradient_statistics["v3"]
+    results["statistics"] = [recorded.step, recorded.negative, recorded.zero, recorded.positive]
+    return results
+
+
 def train(config):
     """Stock fit, evaluate, predict and save, with batch norm, dropout and uneven batches."""
     strategy = TernGradStrategy(config["num_local"])
@@ -73,7 +95,10 @@ def overflow(config):
 
 if __name__ == "__main__":
     output, config = sys.argv[1], json.loads(sys.argv[2])
-    results = {"reduce": reduce_gradients, "train": train, "overflow": overflow}[config["job"]](
-        config
-    )
-    np.savez(output, **results)
+    jobs = {
+        "reduce": reduce_gradients,
+        "float_steps": float_steps,
+        "train": train,
+        "overflow": overflow,
+    }
+    np.savez(output, **jobs[config["job"]](config))
