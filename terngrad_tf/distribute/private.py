@@ -195,8 +195,8 @@ class _EqualReplicas:
         """Whether the current replica has no examples: a boolean tensor, or None for no."""
         if self.without_examples is None:
             return None
-        replica_id = values_util.get_current_replica_id_as_int()
-        return self.without_examples[self._get_local_replica_id(replica_id)]
+        # Counted within this process, unlike `replica_id_in_sync_group`.
+        return self.without_examples[values_util.get_current_replica_id_as_int()]
 
     def _create_variable(self, next_creator, **kwargs):
         # Optimizer slots are created beside their variable and are equal already.
