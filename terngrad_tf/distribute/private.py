@@ -404,6 +404,9 @@ def communication_options(timeout_seconds=None):
 # Keras
 # --------------------------------------------------------------------------------------------------
 
+# A prime far from the distances between seeds that people choose.
+_SEED_STRIDE = 1_000_000_007
+
 _hooks = threading.local()
 _hooks_installed = False
 
@@ -422,6 +425,8 @@ def install_keras_hooks(op_class):
        processes for `MultiWorkerMirroredStrategy` only.
     5. `Trainer._maybe_symbolic_build`: Keras averages the first batch over all replicas to learn
        its shape. That fails where shards differ in size, and moves the batch over the network.
+    6. `SeedGenerator.next`: Keras' random state knows no replica, so dropout would draw the same
+       mask for every worker's examples.
     """
     global _hooks_installed
     if _hooks_installed:
@@ -432,6 +437,7 @@ def install_keras_hooks(op_class):
     _hook_cond(op_class)
     _hook_predict()
     _hook_symbolic_build()
+    _hook_seeds()
 
 
 def _active_op(op_class):
@@ -564,3 +570,21 @@ def _hook_symbolic_build():
         return stock(self, data_batch=data_batch)
 
     keras_tf_trainer.TensorFlowTrainer._maybe_symbolic_build = _maybe_symbolic_build
+
+
+def _hook_seeds():
+    stock = keras.random.SeedGenerator.next
+
+    def next_seed(self, ordered=True):
+        seed = stock(self, ordered)
+        replica_context = tf.distribute.get_replica_context()
+        if replica_context is None or not isinstance(
+            replica_context.strategy.extended, _EqualReplicas
+        ):
+            return seed
+        # The state moves on alike everywhere; only what is drawn from it differs. Worker 0 draws
+        # what a single replica would.
+        worker = tf.cast(replica_context.replica_id_in_sync_group, seed.dtype)
+        return seed + worker * tf.constant([_SEED_STRIDE, 0], seed.dtype)
+
+    keras.random.SeedGenerator.next = next_seed

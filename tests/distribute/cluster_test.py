@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from terngrad_tf.distribute import WIRES, TernGradStrategy
-from tests.distribute.samples import build, data, gradients_of, reduce_once
+from tests.distribute.samples import build, data, draw_masks, gradients_of, reduce_once
 
 WORKER = pathlib.Path(__file__).with_name("cluster_worker.py")
 ROOT = WORKER.parents[2]
@@ -121,6 +121,13 @@ class ClusterTest(tf.test.TestCase):
             self.assertEqual(step, 0)
             self.assertEqual(negative + zero + positive, gradients[0][3].size)
         self.assertNotAllEqual(results[0]["statistics"], results[1]["statistics"])
+
+    def test_dropout_masks_are_those_of_as_many_virtual_workers(self):
+        results = run_cluster(self.folder, 2, job="masks", num_local=2)
+        expected, states = draw_masks(TernGradStrategy(4))
+        for rank, result in enumerate(results):
+            self.assertAllEqual(result["masks"], expected[:, 2 * rank : 2 * rank + 2])
+            self.assertAllEqual(result["states"][0], states[0])
 
     def test_fit_evaluate_predict_and_save_on_the_chief(self):
         results = run_cluster(self.folder, 2, job="train", num_local=1, steps_per_execution=2)

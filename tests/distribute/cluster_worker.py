@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute import TernGradStrategy
-from tests.distribute.samples import build, data, gradients_of, reduce_once
+from tests.distribute.samples import build, data, draw_masks, gradients_of, reduce_once
 
 
 def reduce_gradients(config):
@@ -49,6 +49,13 @@ def float_steps(config):
     recorded = strategies["mixed"].gradient_statistics["v3"]
     results["statistics"] = [recorded.step, recorded.negative, recorded.zero, recorded.positive]
     return results
+
+
+def masks(config):
+    """The dropout mask that each local worker draws in two steps, and the states left behind."""
+    strategy = TernGradStrategy(config["num_local"])
+    drawn, states = draw_masks(strategy)
+    return {"masks": drawn, "states": states}
 
 
 def train(config):
@@ -98,6 +105,7 @@ if __name__ == "__main__":
     jobs = {
         "reduce": reduce_gradients,
         "float_steps": float_steps,
+        "masks": masks,
         "train": train,
         "overflow": overflow,
     }

@@ -11,6 +11,7 @@ from keras.src.backend.tensorflow import core as keras_core
 from keras.src.backend.tensorflow import optimizer as keras_tf_optimizer
 from keras.src.backend.tensorflow import trainer as keras_tf_trainer
 from keras.src.optimizers import base_optimizer as keras_base_optimizer
+from keras.src.random import seed_generator as keras_random
 from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.distribute import (
     collective_all_reduce_strategy,
@@ -115,6 +116,7 @@ class PrivateTest(tf.test.TestCase):
             (keras_base_optimizer.BaseOptimizer, "_get_variable_index", ["self", "variable"]),
             (keras.optimizers.LossScaleOptimizer, "check_finite", ["self", "grads"]),
             (keras_core, "cond", ["pred", "true_fn", "false_fn"]),
+            (keras.random.SeedGenerator, "next", ["self", "ordered"]),
             (keras_tf_trainer, "reduce_per_replica", ["values", "strategy", "reduction"]),
             (keras_tf_trainer, "_multi_worker_concat", ["v", "strategy"]),
             (
@@ -139,6 +141,7 @@ class PrivateTest(tf.test.TestCase):
         self.assertIn("reduce_per_replica(", source)
         self.assertIn("self._maybe_symbolic_build(", source)
         self.assertIn("one_step_on_data", source)
+        self.assertIn("seed.next(", inspect.getsource(keras_random.draw_seed))
 
     def test_hooks_leave_other_strategies_alone(self):
         TernaryAllReduce()

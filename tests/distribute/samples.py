@@ -78,3 +78,17 @@ def build(strategy, *, synchronized=False, dropout=0.2, optimizer=None, **compil
             **compile_options,
         )
     return model
+
+
+def draw_masks(strategy, steps=2):
+    """What a dropout layer makes of ones: `[steps, local workers, 64]`, and the states it left."""
+    with strategy.scope():
+        layer = keras.layers.Dropout(0.5, seed=11)
+
+    @tf.function
+    def step():
+        return strategy.run(lambda: layer(tf.ones([64]), training=True))
+
+    drawn = [np.stack(strategy.experimental_local_results(step())) for _ in range(steps)]
+    state = layer.seed_generator.state.value
+    return np.stack(drawn), np.stack(strategy.experimental_local_results(state))
