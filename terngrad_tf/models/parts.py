@@ -16,28 +16,46 @@ def kernel(initializer, weight_decay):
     }
 
 
-def normalized_conv(x, filters, kernel_size, strides=1, *, momentum, name, **weights):
-    """Convolution without bias, batch normalization without scale, ReLU.
+def normalized_conv(
+    x,
+    filters,
+    kernel_size,
+    strides=1,
+    *,
+    padding="same",
+    momentum,
+    epsilon=0.001,
+    scale=False,
+    relu=True,
+    name,
+    **weights,
+):
+    """Convolution without bias, batch normalization, ReLU.
 
     Args:
         x: tensor `[batch, height, width, channels]`.
         filters: output channels.
-        kernel_size: pixels of a side.
+        kernel_size: pixels of a side, or (height, width).
         strides: pixels between outputs. Default 1.
+        padding: "same" or "valid". Default "same".
         momentum: share of the moving statistics kept at each step.
+        epsilon: what is added to the variance. Default 0.001.
+        scale: whether each channel gets a factor beside its shift. Default False.
+        relu: whether a ReLU follows. Default True.
         name: name of the convolution; the others' names start with it.
         **weights: further arguments of the convolution, as from `kernel`.
 
     Returns:
-        A tensor `[batch, ceil(height / strides), ceil(width / strides), filters]`.
+        A tensor `[batch, ceil(height / strides), ceil(width / strides), filters]` where the padding
+        is "same".
     """
     x = keras.layers.Conv2D(
-        filters, kernel_size, strides, padding="same", use_bias=False, name=name, **weights
+        filters, kernel_size, strides, padding=padding, use_bias=False, name=name, **weights
     )(x)
     x = keras.layers.BatchNormalization(
-        momentum=momentum, epsilon=0.001, scale=False, name=f"{name}_bn"
+        momentum=momentum, epsilon=epsilon, scale=scale, name=f"{name}_bn"
     )(x)
-    return keras.layers.ReLU(name=f"{name}_relu")(x)
+    return keras.layers.ReLU(name=f"{name}_relu")(x) if relu else x
 
 
 def check_image_size(net, image_size, smallest, largest=None):

@@ -11,7 +11,11 @@ _NETWORKS = (
     "alexnet_v2",
     "cifar10_alexnet",
     "googlenet",
+    "inception_v3",
     "lenet",
+    "resnet_20",
+    "resnet_32",
+    "resnet_50",
     "vgg_16",
     "vgg_a",
 )
@@ -65,7 +69,10 @@ def label_smoothing(name):
 
 
 def preprocessing(name):
-    """How photographs of any size become a network's input: "alexnet", "vgg" or "inception".
+    """How photographs of any size become a network's input.
+
+    Returns:
+        "alexnet", "inception", "resnet" or "vgg".
 
     Raises:
         ValueError: the name is unknown.
@@ -87,7 +94,7 @@ def build(
     dropout_keep_prob=0.5,
     seed=1,
 ):
-    """Builds a network whose last layer, named "logits", is linear.
+    """Builds a network whose prediction, made by a layer named "logits", is linear.
 
     Two calls with the same arguments give equal weights, so workers start alike.
 

@@ -42,7 +42,12 @@ NETWORKS = {
     "vgg_a": Network(1001, 132_867_433, 22, 2, 32),
     "vgg_16": Network(1001, 138_361_641, 32, 2, 32),
     "googlenet": Network(1001, 6_618_649, 116, 1, 193, 224),
+    "inception_v3": Network(1001, 27_145_970, 196, 1, 107),
+    "resnet_20": Network(10, 269_722, 59, 0, 1),
+    "resnet_32": Network(10, 464_154, 95, 0, 1),
+    "resnet_50": Network(1001, 25_559_081, 161, 0, 1),
 }
+LARGE = ("alexnet", "alexnet_v2", "inception_v3", "vgg_16", "vgg_a")
 
 
 def count(variables):
@@ -54,8 +59,16 @@ class NetworksTest(tf.test.TestCase, parameterized.TestCase):
     def test_every_network_is_tested(self):
         self.assertEqual(sorted(NETWORKS), models.available())
 
-    @parameterized.parameters(*NETWORKS)
-    def test_at_its_usual_size_it_has_the_published_number_of_weights(self, name):
+    @parameterized.parameters(*(name for name in NETWORKS if name not in LARGE))
+    def test_at_its_usual_size_it_has_the_published_weights_and_takes_a_step(self, name):
+        self.assert_it_has_the_published_weights_and_takes_a_step(name)
+
+    @pytest.mark.slow
+    @parameterized.parameters(*LARGE)
+    def test_large_it_has_the_published_weights_and_takes_a_step(self, name):
+        self.assert_it_has_the_published_weights_and_takes_a_step(name)
+
+    def assert_it_has_the_published_weights_and_takes_a_step(self, name):
         known = NETWORKS[name]
         model = models.build(name, known.num_classes)
         self.assertEqual(count(model.trainable_variables), known.num_weights)
@@ -65,7 +78,9 @@ class NetworksTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(count(moving), 2 * count(shifts))
         size, channels = models.input_shape(name)
         self.assertEqual(model.input_shape, (None, size, size, channels))
-        self.assertEqual(model.output_shape, (None, known.num_classes))
+        for output in model.outputs:
+            self.assertEqual(output.shape, (None, known.num_classes))
+        self.assert_a_step_is_finite(model)
 
     @parameterized.parameters(*NETWORKS)
     def test_small_it_starts_from_its_seed_decays_kernels_and_takes_a_step(self, name):
@@ -77,8 +92,8 @@ class NetworksTest(tf.test.TestCase, parameterized.TestCase):
         del again
         self.assert_layers_start_apart(model)
         self.assert_decay_is_of_kernels(model, 0.01)
-        self.assert_last_layer_is_linear_logits(model)
-        self.assert_a_step_is_finite(model, size)
+        self.assert_outputs_are_linear_logits(model)
+        self.assert_a_step_is_finite(model)
         drops = [layer for layer in model.layers if isinstance(layer, keras.layers.Dropout)]
         self.assertEqual([layer.rate for layer in drops], [0.5] * known.num_dropouts)
 
@@ -103,17 +118,22 @@ class NetworksTest(tf.test.TestCase, parameterized.TestCase):
             kernels = [v for v in model.trainable_variables if v.name == "kernel"]
             self.assertLen(decayed, len(kernels))
 
-    def assert_last_layer_is_linear_logits(self, model):
-        self.assertEqual(model.layers[-1].name, "logits")
-        self.assertEqual(model.layers[-1].activation.__name__, "linear")
+    def assert_outputs_are_linear_logits(self, model):
+        weights = models.output_loss_weights(model.name)
+        self.assertEqual(model.output_names, list(weights))
+        self.assertEqual(next(iter(weights.items())), ("logits", 1.0))
+        for name in weights:
+            self.assertEqual(model.get_layer(name).activation.__name__, "linear")
 
-    def assert_a_step_is_finite(self, model, size):
+    def assert_a_step_is_finite(self, model):
         images = np.random.default_rng(1).normal(size=(2, *model.input_shape[1:]))
+        weights = models.output_loss_weights(model.name)
         with tf.GradientTape() as tape:
-            logits = model(images.astype("float32"), training=True)
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits([1, 6], logits)
-            loss = tf.reduce_mean(losses) + tf.add_n(model.losses)
-        self.assertEqual(logits.shape, (2, 7))
+            outputs = model(images.astype("float32"), training=True)
+            loss = tf.add_n(model.losses)
+            for weight, logits in zip(weights.values(), tf.nest.flatten(outputs), strict=True):
+                losses = tf.nn.sparse_softmax_cross_entropy_with_logits([1, 6], logits)
+                loss += weight * tf.reduce_mean(losses)
         gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
         self.assertTrue(np.isfinite(loss))
         for gradient in gradients:

@@ -24,12 +24,20 @@ class RegistryTest(tf.test.TestCase):
             self.assertEqual(models.output_loss_weights(name), {"logits": 1.0})
             self.assertEqual(models.label_smoothing(name), 0.0)
 
+    def test_inception_v3_has_two_outputs_and_smooth_targets(self):
+        self.assertEqual(
+            models.output_loss_weights("inception_v3"), {"logits": 1.0, "aux_logits": 0.4}
+        )
+        self.assertEqual(models.label_smoothing("inception_v3"), 0.1)
+
     def test_each_family_prepares_photographs_in_its_way(self):
         self.assertEqual(models.preprocessing("alexnet"), "alexnet")
-        for name in ("alexnet_v2", "googlenet"):
+        for name in ("alexnet_v2", "googlenet", "inception_v3"):
             self.assertEqual(models.preprocessing(name), "inception")
         for name in ("vgg_a", "vgg_16"):
             self.assertEqual(models.preprocessing(name), "vgg")
+        for name in ("resnet_20", "resnet_32", "resnet_50"):
+            self.assertEqual(models.preprocessing(name), "resnet")
 
     def test_an_unknown_network_is_refused_with_the_nearest_name(self):
         with self.assertRaisesRegex(ValueError, "one of .*lenet.*did you mean 'lenet'"):

@@ -1,0 +1,77 @@
+"""The residual networks for CIFAR-10's common form."""
+
+import keras
+
+from terngrad_tf.models import parts
+
+IMAGE_SIZE = 32
+CHANNELS = 3
+PREPROCESSING = "resnet"
+
+_BATCH_NORM = {"momentum": 0.9, "epsilon": 1e-5, "scale": True}
+_STAGES = (16, 32, 64)
+
+
+def build(
+    name, num_blocks, num_classes, image_size, channels, weight_decay, dropout_keep_prob, seed
+):
+    """One convolution, three stages of blocks of two convolutions, one dense layer.
+
+    A block adds its input to what its 3x3 convolutions make of it, before the last ReLU. Where the
+    size changes the input is taken at every other pixel and its missing channels are zero, so that
+    shortcuts have no weights. Each convolution is batch-normalized and has no bias. Logits are
+    linear. The number of weights does not depend on the size of the images.
+
+    Args:
+        name: name of the model.
+        num_blocks: blocks a stage.
+        num_classes: width of the logits.
+        image_size: height and width of the input in pixels.
+        channels: channels of the input.
+        weight_decay: float d; each layer adds `d / 2 * sum(w**2)` of its kernel to the loss. The
+            source takes 1e-4.
+        dropout_keep_prob: without effect, this network drops nothing.
+        seed: integer; layer k draws its weights with seed + k.
+
+    Returns:
+        A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32
+        `[batch, num_classes]`.
+
+    Source:
+        He et al., "Deep residual learning for image recognition", CVPR 2016, section 4.2 (identity
+        shortcuts, "option A").
+    """
+    del dropout_keep_prob
+    layer = 0
+
+    def weights():
+        nonlocal layer
+        layer += 1
+        return parts.kernel(keras.initializers.HeNormal(seed=seed + layer), weight_decay)
+
+    def conv(x, filters, strides=1, *, name, relu=True):
+        return parts.normalized_conv(
+            x, filters, 3, strides, relu=relu, name=name, **_BATCH_NORM, **weights()
+        )
+
+    def block(x, filters, strides, name):
+        shortcut = x
+        if strides != 1:
+            shortcut = keras.layers.AveragePooling2D(1, strides, name=f"{name}_every_other")(x)
+        if x.shape[-1] != filters:
+            missing = filters - x.shape[-1]
+            shortcut = keras.ops.pad(shortcut, ((0, 0), (0, 0), (0, 0), (0, missing)))
+        x = conv(x, filters, strides, name=f"{name}_conv1")
+        x = conv(x, filters, name=f"{name}_conv2", relu=False)
+        x = keras.layers.Add(name=f"{name}_add")([x, shortcut])
+        return keras.layers.ReLU(name=name)(x)
+
+    images = keras.Input((image_size, image_size, channels), name="images")
+    x = conv(images, _STAGES[0], name="conv1")
+    for stage, filters in enumerate(_STAGES, 1):
+        for position in range(1, num_blocks + 1):
+            strides = 2 if stage > 1 and position == 1 else 1
+            x = block(x, filters, strides, f"block{stage}_{position}")
+    x = keras.layers.GlobalAveragePooling2D(name="pool_head")(x)
+    logits = keras.layers.Dense(num_classes, name="logits", **weights())(x)
+    return keras.Model(images, logits, name=name)

@@ -1,0 +1,81 @@
+"""ResNet of 50 layers with the stride on the 3x3 convolutions ("version 1.5")."""
+
+import keras
+
+from terngrad_tf.models import parts
+
+IMAGE_SIZE = 224
+CHANNELS = 3
+PREPROCESSING = "resnet"
+
+_BATCH_NORM = {"momentum": 0.9, "epsilon": 1e-4, "scale": True}
+# Blocks of each stage and channels that come out of them.
+_STAGES = ((3, 256), (4, 512), (6, 1024), (3, 2048))
+
+
+def build(num_classes, image_size, channels, weight_decay, dropout_keep_prob, seed):
+    """One convolution, sixteen blocks of three convolutions, one dense layer; logits are linear.
+
+    A block adds its input, or where the size changes a 1x1 convolution of it, to what its 1x1, 3x3
+    and 1x1 convolutions make of it, before the last ReLU. Each convolution is batch-normalized and
+    has no bias. The model has 25,559,081 weights for 1001 classes and 25,557,032 for 1000, in 161
+    variables, whatever the size of the images.
+
+    Args:
+        num_classes: width of the logits.
+        image_size: height and width of the input in pixels.
+        channels: channels of the input.
+        weight_decay: float d; each layer adds `d / 2 * sum(w**2)` of its kernel to the loss. The
+            subspace experiments take 1e-4.
+        dropout_keep_prob: without effect, this network drops nothing.
+        seed: integer; layer k draws its weights with seed + k.
+
+    Returns:
+        A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32
+        `[batch, num_classes]`.
+
+    Source:
+        He et al., "Deep residual learning for image recognition", CVPR 2016; strides, normalization
+        and initial values as in MindSpore's tutorial of dimension-reduction training.
+    """
+    del dropout_keep_prob
+    layer = 0
+
+    def conv(x, filters, kernel_size, strides=1, *, name, relu=True):
+        nonlocal layer
+        layer += 1
+        initializer = keras.initializers.GlorotUniform(seed=seed + layer)
+        return parts.normalized_conv(
+            x,
+            filters,
+            kernel_size,
+            strides,
+            relu=relu,
+            name=name,
+            **_BATCH_NORM,
+            **parts.kernel(initializer, weight_decay),
+        )
+
+    def block(x, filters, strides, name):
+        shortcut = x
+        if x.shape[-1] != filters:
+            shortcut = conv(x, filters, 1, strides, name=f"{name}_shortcut", relu=False)
+        x = conv(x, filters // 4, 1, name=f"{name}_conv1")
+        x = conv(x, filters // 4, 3, strides, name=f"{name}_conv2")
+        x = conv(x, filters, 1, name=f"{name}_conv3", relu=False)
+        x = keras.layers.Add(name=f"{name}_add")([x, shortcut])
+        return keras.layers.ReLU(name=name)(x)
+
+    images = keras.Input((image_size, image_size, channels), name="images")
+    x = conv(images, 64, 7, 2, name="conv1")
+    x = keras.layers.MaxPooling2D(3, 2, padding="same", name="pool1")(x)
+    for stage, (num_blocks, filters) in enumerate(_STAGES, 1):
+        for position in range(1, num_blocks + 1):
+            strides = 2 if stage > 1 and position == 1 else 1
+            x = block(x, filters, strides, f"block{stage}_{position}")
+    x = keras.layers.GlobalAveragePooling2D(name="pool_head")(x)
+    initializer = keras.initializers.TruncatedNormal(stddev=0.01, seed=seed + layer + 1)
+    logits = keras.layers.Dense(
+        num_classes, name="logits", **parts.kernel(initializer, weight_decay)
+    )(x)
+    return keras.Model(images, logits, name="resnet_50")
