@@ -9,13 +9,14 @@ import importlib
 from terngrad_tf.version import __version__
 
 _ORIGINS = {
+    "SnapshotCheckpoint": "terngrad_tf.subspace",
     "TernGradStrategy": "terngrad_tf.distribute",
     "TernaryAllReduce": "terngrad_tf.distribute",
     "Traffic": "terngrad_tf.distribute",
 }
-_SUBPACKAGES = ("distribute", "models", "ternary", "training")
+_SUBPACKAGES = ("distribute", "models", "subspace", "ternary", "training")
 
-__all__ = ["TernGradStrategy", "TernaryAllReduce", "Traffic", "__version__", *_SUBPACKAGES]
+__all__ = [*_ORIGINS, "__version__", *_SUBPACKAGES]
 
 
 def __getattr__(name):

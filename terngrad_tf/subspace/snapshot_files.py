@@ -1,0 +1,225 @@
+"""Files of weight snapshots: one safetensors file each, float32, named by the step.
+
+The order of the weights, which safetensors does not keep, stands in the file's metadata.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import struct
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from terngrad_tf.subspace import variables as weights
+
+_FORMAT = "terngrad_tf.snapshot"
+_NAME = re.compile(r"snapshot-(\d{10,})\.safetensors")
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """What a snapshot file holds, without its weights.
+
+    Args:
+        path: `pathlib.Path` of the file.
+        step: optimizer steps done when it was taken.
+        layout: tuple of pairs (name, shape) in the order of the model's trainable weights.
+        offsets: tuple with the first byte of each tensor in the file.
+    """
+
+    path: pathlib.Path
+    step: int
+    layout: tuple
+    offsets: tuple
+
+    def read_range(self, start, out):
+        """Reads consecutive weights, all tensors joined in order, into an array.
+
+        Args:
+            start: position of the first weight, from 0.
+            out: contiguous float32 array of shape [count], filled in place.
+        """
+        done = first = 0
+        with open(self.path, "rb") as file:
+            for (_, shape), offset in zip(self.layout, self.offsets, strict=True):
+                size = int(np.prod(shape))
+                skip = start + done - first
+                count = min(size - skip, out.size - done)
+                if 0 <= skip < size and count > 0:
+                    file.seek(offset + 4 * skip)
+                    if file.readinto(memoryview(out[done : done + count]).cast("B")) != 4 * count:
+                        raise ValueError(f"{self.path} changed while it was read")
+                    done += count
+                first += size
+
+    def read(self):
+        """All weights: list of float32 arrays in the order of `layout`."""
+        tensors = safetensors.numpy.load_file(self.path)
+        return [tensors[name] for name, _ in self.layout]
+
+
+def file_name(step):
+    """Name of the file of a step: `snapshot-0000000120.safetensors`."""
+    return f"snapshot-{step:010d}.safetensors"
+
+
+def step_of(path):
+    """Step in a snapshot's file name; None where the name is not one of a snapshot."""
+    match = _NAME.fullmatch(os.path.basename(path))
+    return int(match.group(1)) if match else None
+
+
+def find(directory):
+    """Paths of the snapshots in a directory, oldest step first; other files are left out."""
+    directory = pathlib.Path(directory)
+    if not directory.is_dir():
+        return []
+    found = [path for path in directory.iterdir() if step_of(path) is not None]
+    return sorted(found, key=step_of)
+
+
+def write_tensors(path, tensors, metadata):
+    """Writes a safetensors file beside its place and renames it.
+
+    No `fsync`: after a power cut, which alone could leave a file with a missing end, the size no
+    longer agrees with the header, and reading refuses the file.
+
+    Args:
+        path: `pathlib.Path`.
+        tensors: dict of names to contiguous arrays.
+        metadata: dict of strings.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        # The library makes files that only their owner can read; this one asks for the usual mode.
+        beside.touch()
+        mode = beside.stat().st_mode
+        safetensors.numpy.save_file(tensors, beside, metadata)
+        beside.chmod(mode)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def save_snapshot(model, directory, step):
+    """Writes a model's trainable weights as `directory/snapshot-<step>.safetensors`.
+
+    Args:
+        model: `keras.Model` with trainable weights.
+        directory: path of a folder, made where it is missing.
+        step: optimizer steps done, an integer that is not negative. A file of the same step is
+            replaced.
+
+    Returns:
+        `pathlib.Path` of the file.
+
+    Raises:
+        ValueError: a step out of range, or a model whose weights are not known yet.
+
+    Example:
+        >>> save_snapshot(model, directory, 0).name
+        'snapshot-0000000000.safetensors'
+    """
+    if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+        raise ValueError(f"`step` must be an integer, 0 or more. Received: step={step!r}")
+    if not model.trainable_variables:
+        raise ValueError("`model` must be built and hold trainable weights. Received: none")
+    layout = weights.layout_of(model.trainable_variables)
+    directory = pathlib.Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / file_name(step)
+    tensors = {
+        name: np.ascontiguousarray(variable.numpy(), dtype=np.float32)
+        for (name, _), variable in zip(layout, model.trainable_variables, strict=True)
+    }
+    if len(tensors) != len(layout):
+        raise ValueError("`model` must give each of its weights another path. Received: equal ones")
+    names = json.dumps([name for name, _ in layout])
+    write_tensors(path, tensors, {"format": _FORMAT, "step": str(step), "names": names})
+    return path
+
+
+def open_snapshot(path):
+    """Reads a snapshot's header and checks it.
+
+    Args:
+        path: file written by `save_snapshot`.
+
+    Returns:
+        `Snapshot`.
+
+    Raises:
+        ValueError: the file is damaged or no snapshot.
+        FileNotFoundError: there is no such file.
+    """
+    path = pathlib.Path(path)
+    header, metadata = read_header(path)
+    try:
+        if metadata["format"] != _FORMAT:
+            raise ValueError("another format")
+        names, step = json.loads(metadata["names"]), int(metadata["step"])
+        if sorted(names) != sorted(header):
+            raise ValueError("names and tensors differ")
+    except (KeyError, ValueError, TypeError) as error:
+        raise ValueError(f"{path} is not a weight snapshot: {error}") from error
+    entries = [header[name] for name in names]
+    for name, entry in zip(names, entries, strict=True):
+        if entry["dtype"] != "F32":
+            raise ValueError(f"{path} must hold float32 weights. Received: {name} {entry['dtype']}")
+    layout = tuple(zip(names, (tuple(e["shape"]) for e in entries), strict=True))
+    return Snapshot(path, step, layout, tuple(e["offset"] for e in entries))
+
+
+def read_header(path):
+    """Header of a safetensors file, checked by the library that wrote it.
+
+    Returns:
+        Tuple of a dict of names to {"dtype", "shape", "offset": first byte in the file}, and the
+        metadata, a dict of strings.
+
+    Raises:
+        ValueError: the file is damaged.
+        FileNotFoundError: there is no such file.
+    """
+    try:
+        with safetensors.safe_open(path, "numpy") as file:
+            metadata = file.metadata() or {}
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    with open(path, "rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+    for entry in header.values():
+        entry["offset"] = 8 + length + entry.pop("data_offsets")[0]
+    return header, metadata
+
+
+def restore_snapshot(model, path):
+    """Sets a model's trainable weights to those of a snapshot.
+
+    Args:
+        model: built `keras.Model` with the weights of the snapshot.
+        path: file written by `save_snapshot` or `SnapshotCheckpoint`.
+
+    Returns:
+        The snapshot's step.
+
+    Raises:
+        ValueError: the file is damaged, or its names or shapes are not those of the model.
+        FileNotFoundError: there is no such file.
+
+    Example:
+        >>> restore_snapshot(model, save_snapshot(model, directory, 7))
+        7
+    """
+    snapshot = open_snapshot(path)
+    layout = weights.layout_of(model.trainable_variables)
+    weights.check_same_layout(layout, snapshot.layout, "the model", str(snapshot.path))
+    for variable, value in zip(model.trainable_variables, snapshot.read(), strict=True):
+        variable.assign(value)
+    return snapshot.step

@@ -1,0 +1,151 @@
+"""The callback that keeps weight snapshots while a model trains."""
+
+import fractions
+import pathlib
+
+import keras
+
+from terngrad_tf.subspace import snapshot_files, variables
+
+
+class SnapshotCheckpoint(keras.callbacks.Callback):
+    """Writes the trainable weights now and then, as material for a principal component analysis.
+
+    Each snapshot is one safetensors file `snapshot-<step>.safetensors` with the weights in float32
+    under their names. It is written beside its place and renamed, by the chief of a cluster alone.
+    Files are named by the optimizer's step, so a run that goes on after a stop goes on in the same
+    sequence; a step done again replaces its file.
+
+    With `per_epoch` p, and epochs counted from `start_epoch` on, the j-th snapshot is taken at the
+    end of the step that completes j / p epochs.
+
+    Example:
+        >>> model.fit(x, y, epochs=6, verbose=0, callbacks=[
+        ...     SnapshotCheckpoint(directory, start_epoch=2, per_epoch=2)]).epoch[-1]
+        5
+        >>> len(list(pathlib.Path(directory).iterdir()))
+        8
+
+    Args:
+        directory: folder of the files, made where it is missing.
+        start_epoch: epochs, from 0, to leave out at the start. Default 0.
+        per_epoch: snapshots an epoch; 0.5 takes one every two epochs. Default 1.
+        every_steps: steps between snapshots, instead of `per_epoch`. Default: none.
+        keep_max: number of snapshots to keep. After a new one is written, those of the lowest
+            steps beyond that number are removed. Default: all are kept.
+
+    Raises:
+        ValueError: an argument is out of range; the folder holds snapshots of another network, or
+            of another run (a run at step 0 finds snapshots); or `per_epoch` above 1 meets a data
+            set of unknown length.
+
+    Source: Li et al., "Low Dimensional Trajectory Hypothesis is True: DNNs Can Be Trained in Tiny
+    Subspaces", TPAMI 2022.
+    """
+
+    def __init__(
+        self, directory, *, start_epoch=0, per_epoch=None, every_steps=None, keep_max=None
+    ):
+        super().__init__()
+        if per_epoch is not None and every_steps is not None:
+            raise ValueError(
+                "`every_steps` must not be given together with `per_epoch`. "
+                f"Received: per_epoch={per_epoch!r}, every_steps={every_steps!r}"
+            )
+        _check_integer("start_epoch", start_epoch, 0)
+        if every_steps is not None:
+            _check_integer("every_steps", every_steps, 1)
+        if keep_max is not None:
+            _check_integer("keep_max", keep_max, 1)
+        per_epoch = 1 if per_epoch is None else per_epoch
+        number = isinstance(per_epoch, int | float | fractions.Fraction)
+        if isinstance(per_epoch, bool) or not number or not 0 < per_epoch < float("inf"):
+            raise ValueError(
+                f"`per_epoch` must be a positive number. Received: per_epoch={per_epoch!r}"
+            )
+        self._directory = pathlib.Path(directory)
+        self._start_epoch = start_epoch
+        # 1 / 3 given as a float is meant as a third.
+        self._per_epoch = fractions.Fraction(per_epoch).limit_denominator(10**6)
+        self._every_steps = every_steps
+        self._keep_max = keep_max
+        self._epoch = 0
+        self._done = 0
+        self._step = 0
+
+    def on_train_begin(self, logs=None):
+        """Refuses a folder with snapshots of something else."""
+        self._step = self._optimizer_step()
+        found = snapshot_files.find(self._directory)
+        if found and self._step == 0:
+            raise ValueError(
+                "`directory` must be empty or hold the snapshots of the run that goes on. Received:"
+                f" directory={str(self._directory)!r}, which holds {len(found)} snapshots of"
+                " another run, while this one is at step 0"
+            )
+        if found and self.model.built:
+            variables.check_same_layout(
+                variables.layout_of(self.model.trainable_variables),
+                snapshot_files.open_snapshot(found[-1]).layout,
+                "the model",
+                str(found[-1]),
+            )
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Notes where the epoch starts."""
+        self._epoch = epoch
+        self._done = 0
+        self._step = self._optimizer_step()
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Takes the snapshots that are due within an epoch."""
+        before, self._done = self._done, batch + 1
+        if self._epoch < self._start_epoch:
+            return
+        if self._every_steps is not None:
+            last, self._step = self._step, self._optimizer_step()
+            if self._step // self._every_steps > last // self._every_steps:
+                self._save()
+        elif self._steps_per_epoch() and self._due(before) < self._due(self._done):
+            self._save()
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Takes the snapshot of an epoch whose length was not known."""
+        if epoch < self._start_epoch or self._every_steps is not None or self._steps_per_epoch():
+            return
+        epochs = epoch - self._start_epoch
+        if int(epochs * self._per_epoch) < int((epochs + 1) * self._per_epoch):
+            self._save()
+
+    def _steps_per_epoch(self):
+        steps = self.params.get("steps")
+        if steps is None and self._per_epoch > 1:
+            raise ValueError(
+                "`per_epoch` must be at most 1 where the number of steps an epoch is not known; "
+                f"use `every_steps`. Received: per_epoch={float(self._per_epoch):g}"
+            )
+        return steps
+
+    def _due(self, done):
+        """Snapshots due since `start_epoch` when `done` steps of this epoch are done."""
+        epochs = self._epoch - self._start_epoch + fractions.Fraction(done, self.params["steps"])
+        return int(epochs * self._per_epoch)
+
+    def _optimizer_step(self):
+        return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+
+    def _save(self):
+        strategy = self.model.distribute_strategy
+        if not getattr(strategy.extended, "should_checkpoint", True):
+            return
+        snapshot_files.save_snapshot(self.model, self._directory, self._optimizer_step())
+        if self._keep_max is not None:
+            for path in snapshot_files.find(self._directory)[: -self._keep_max]:
+                path.unlink()
+
+
+def _check_integer(name, value, least):
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(
+            f"`{name}` must be an integer, {least} or more. Received: {name}={value!r}"
+        )

@@ -1,0 +1,78 @@
+"""How weights are named and laid out: the order of snapshots, subspaces and gradients."""
+
+import re
+
+import numpy as np
+
+_NUMBERED = re.compile(r"(.+?)(?:_(\d+))?$")
+_MAX_TOLD = 3
+
+
+def layout_of(variables):
+    """Names and shapes of Keras variables, in their order.
+
+    Args:
+        variables: iterable of `keras.Variable`.
+
+    Returns:
+        Tuple of pairs (path, shape), shape a tuple of integers.
+    """
+    return tuple((variable.path, tuple(int(d) for d in variable.shape)) for variable in variables)
+
+
+def num_weights(layout):
+    """Sum of the sizes in a layout, an integer."""
+    return sum(int(np.prod(shape)) for _, shape in layout)
+
+
+def check_same_layout(expected, received, expected_source, received_source):
+    """Refuses weights with other names, shapes or order.
+
+    Keras numbers unnamed layers through the whole process, so the same network built twice is
+    "dense/kernel" once and "dense_1/kernel" then. Names count as equal where such numbers have the
+    same ranks.
+
+    Args:
+        expected: layout.
+        received: layout.
+        expected_source: words for where `expected` is from.
+        received_source: words for where `received` is from; both stand in the error.
+
+    Raises:
+        ValueError: the layouts differ.
+
+    Example:
+        >>> check_same_layout([("dense/bias", (3,))], [("dense_1/bias", (3,))], "a", "b")
+    """
+    if len(expected) != len(received):
+        raise ValueError(
+            f"{received_source} must hold the {len(expected)} tensors of {expected_source}. "
+            f"Received: {len(received)} tensors"
+        )
+    expected_names = _ranked([name for name, _ in expected])
+    received_names = _ranked([name for name, _ in received])
+    differences = [
+        f"{got[0]} {list(got[1])} where {want[0]} {list(want[1])} is expected"
+        for want, got, a, b in zip(expected, received, expected_names, received_names, strict=True)
+        if a != b or tuple(want[1]) != tuple(got[1])
+    ]
+    if differences:
+        more = len(differences) - _MAX_TOLD
+        told = "; ".join(differences[:_MAX_TOLD]) + (f"; and {more} more" if more > 0 else "")
+        raise ValueError(
+            f"{received_source} must hold the names and shapes of {expected_source}, in the same "
+            f"order. Received: {told}"
+        )
+
+
+def _ranked(names):
+    """Names with the rank of each number among those of the same word."""
+    parts = [[_NUMBERED.match(part).groups() for part in name.split("/")] for name in names]
+    numbers = {}
+    for name in parts:
+        for word, number in name:
+            numbers.setdefault(word, set()).add(int(number or 0))
+    ranks = {
+        word: {n: rank for rank, n in enumerate(sorted(found))} for word, found in numbers.items()
+    }
+    return [tuple((word, ranks[word][int(number or 0)]) for word, number in name) for name in parts]

@@ -1,0 +1,62 @@
+"""Small networks and trajectories that several tests share."""
+
+import pathlib
+import tempfile
+
+import keras
+import numpy as np
+
+from terngrad_tf.subspace import snapshot_files
+
+
+def build(seed=0, width=5):
+    """A small dense classifier of 4 inputs and 3 classes, compiled with SGD."""
+    keras.utils.set_random_seed(seed)
+    model = keras.Sequential(
+        [
+            keras.layers.Input((4,)),
+            keras.layers.Dense(width, activation="tanh"),
+            keras.layers.Dense(3, name="logits"),
+        ]
+    )
+    model.compile(
+        keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    return model
+
+
+def data(num_examples=96, seed=0):
+    """Examples whose label can be learned."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((num_examples, 4)).astype(np.float32)
+    return x, (x @ rng.standard_normal((4, 3))).argmax(1).astype(np.int32)
+
+
+def new_folder(test):
+    """Path of an empty folder that goes with the test."""
+    folder = tempfile.TemporaryDirectory()
+    test.addCleanup(folder.cleanup)
+    return pathlib.Path(folder.name)
+
+
+def flat(model):
+    """All trainable weights as one vector."""
+    return np.concatenate([v.numpy().ravel() for v in model.trainable_variables])
+
+
+def assign_flat(model, vector):
+    """Inverse of `flat`."""
+    start = 0
+    for variable in model.trainable_variables:
+        size = int(np.prod(variable.shape))
+        variable.assign(np.reshape(vector[start : start + size], variable.shape))
+        start += size
+
+
+def write_trajectory(directory, model, matrix):
+    """Writes each row of `matrix`, [snapshots, weights], as one snapshot of `model`."""
+    before = flat(model)
+    for step, row in enumerate(matrix):
+        assign_flat(model, row)
+        snapshot_files.save_snapshot(model, directory, step)
+    assign_flat(model, before)
