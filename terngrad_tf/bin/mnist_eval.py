@@ -5,32 +5,10 @@ Example:
         --run_once
 """
 
-import functools
-import sys
+from terngrad_tf.bin import experiments
 
-from terngrad_tf.bin import flags, program
-
-DESCRIPTION = "Evaluates the checkpoints of a run of mnist_train, once or as they appear."
-
-# MNIST has no part named "validation".
-define_flags = functools.partial(flags.define_eval, subset="test")
-
-
-def main(argv):
-    """Runs the program; `argv` is its command line. Returns the exit status."""
-    return program.run(DESCRIPTION, define_flags, _main, argv)
-
-
-def _main(values):
-    from terngrad_tf import training
-
-    training.evaluate(flags.options(values, training.EvalOptions))
-
-
-def run():
-    """Entry point of the console command."""
-    sys.exit(main(sys.argv))
-
+PROGRAM = experiments.evaluation("mnist")
+define_flags, main, run = PROGRAM.define_flags, PROGRAM.main, PROGRAM.run
 
 if __name__ == "__main__":
     run()

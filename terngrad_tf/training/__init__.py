@@ -1,8 +1,9 @@
 """What every program shares: training, evaluation, run folders, optimizers, schedules."""
 
 from terngrad_tf.training.errors import DivergedError, UserError, as_user_error
+from terngrad_tf.training.eval_options import EvalOptions
 from terngrad_tf.training.evaluator import EvalResult, evaluate
-from terngrad_tf.training.options import EvalOptions, TrainOptions
+from terngrad_tf.training.train_options import TrainOptions
 from terngrad_tf.training.trainer import TrainResult, train
 
 __all__ = [

@@ -68,12 +68,14 @@ class TrainingLog(StepCounter):
         traffic: callable that gives None or an object with `received_bytes`, `float32_bytes`
             and `compression_ratio`.
         learning_rate: callable from the number of steps done to the learning rate.
+        entropy_loss: callable from the means of the metrics to the loss without regularization.
     """
 
-    def __init__(self, first_step, batch_size, writer, traffic, learning_rate):
+    def __init__(self, first_step, batch_size, writer, traffic, learning_rate, entropy_loss):
         super().__init__(first_step)
         self._batch_size = batch_size
         self._writer = writer
+        self._entropy_loss = entropy_loss
         self._traffic = traffic
         self._learning_rate = learning_rate
         self._since = None
@@ -89,7 +91,7 @@ class TrainingLog(StepCounter):
         if self.step % LOG_EVERY:
             return
         seconds = (time.perf_counter() - self._since) / self._steps
-        total, entropy = logs["loss"], logs["entropy_loss"]
+        total, entropy = logs["loss"], self._entropy_loss(logs)
         losses = {
             "entropy_loss": entropy,
             "reg_loss": max(0.0, total - entropy),

@@ -24,6 +24,22 @@ class Subset:
     num_examples: int
 
 
+def find(name, subset):
+    """Returns the `slim_data.DatasetInfo` of a data set.
+
+    Raises:
+        UserError: the data set has no such part.
+        slim_data.DataError: the data set is unknown.
+    """
+    info = slim_data.info(name)
+    if subset not in info.splits:
+        raise UserError(
+            f"`subset` must be one of {', '.join(info.splits)} for {name}. "
+            f"Received: subset={subset!r}"
+        )
+    return info
+
+
 def describe(name, data_dir, subset):
     """Finds a data set on disk.
 
@@ -39,18 +55,23 @@ def describe(name, data_dir, subset):
         UserError: the data set has no such part.
         slim_data.DataError: the data set is unknown or its files are missing or empty.
     """
-    info = slim_data.info(name)
-    if subset not in info.splits:
-        raise UserError(
-            f"`subset` must be one of {', '.join(info.splits)} for {name}. "
-            f"Received: subset={subset!r}"
-        )
+    info = find(name, subset)
     files = slim_data.find_files(name, data_dir, subset)
     return Subset(info.num_classes, info.channels, slim_data.count_examples(files))
 
 
-def load(name, data_dir, subset, batch_size, image_size, training, **arguments):
-    """Batches of images and labels, as `slim_data.load` makes them, decoded on all cores.
+def load(
+    name,
+    data_dir,
+    subset,
+    batch_size,
+    image_size,
+    training,
+    *,
+    num_parallel_calls=None,
+    **arguments,
+):
+    """Batches of images and labels, as `slim_data.load` makes them.
 
     TensorFlow's autotuning is off: its thread sleeps between looks, at last for a minute, and
     whoever is done with the data has to wait until it wakes.
@@ -62,6 +83,7 @@ def load(name, data_dir, subset, batch_size, image_size, training, **arguments):
         batch_size: images a batch.
         image_size: height and width in pixels.
         training: whether to shuffle and repeat.
+        num_parallel_calls: images decoded at once. Default: the number of CPU cores.
         **arguments: further arguments of `slim_data.load`.
 
     Raises:
@@ -74,9 +96,14 @@ def load(name, data_dir, subset, batch_size, image_size, training, **arguments):
         batch_size,
         image_size,
         training,
-        num_parallel_calls=os.cpu_count(),
+        num_parallel_calls=num_parallel_calls or os.cpu_count(),
         **arguments,
     )
+    return without_autotuning(examples)
+
+
+def without_autotuning(examples):
+    """Returns a `tf.data.Dataset` whose autotuning is off, see `load`."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return examples.with_options(options)

@@ -11,11 +11,21 @@ import tensorflow as tf
 
 import slim_data
 from terngrad_tf import models
-from terngrad_tf.training import data, optimizers, run_folder, schedules
+from terngrad_tf.training import checks, data, optimizers, run_folder, schedules
 from terngrad_tf.training.callbacks import log
 from terngrad_tf.training.errors import UserError, as_user_error
 
 PROGRESS_EVERY = 100
+
+# They tell which run is meant; evaluation takes them from its description.
+_RUN_OPTIONS = (
+    "net",
+    "image_size",
+    "seed",
+    "weight_decay",
+    "dropout_keep_prob",
+    "size_to_binarize",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +104,7 @@ def evaluate_checkpoint(path, run, options):
         UserError: an option does not fit the run.
         slim_data.DataError: the data is missing or damaged.
     """
-    net, image_size, name = _agreed(run, options)
+    name = _agreed(run, options)
     dataset = data.describe(name, options.data_dir, options.subset)
     with as_user_error(), tf.device(_device(options.device)):
         model, step = _restore(path, run, options.restore_avg_var)
@@ -112,9 +122,10 @@ def evaluate_checkpoint(path, run, options):
         options.data_dir,
         options.subset,
         options.batch_size,
-        image_size,
+        run["model"]["image_size"],
         False,
         num_readers=options.num_readers,
+        num_parallel_calls=options.num_preprocess_threads,
     )
     with (
         tf.device(_device(options.device)),
@@ -136,18 +147,17 @@ def evaluate_checkpoint(path, run, options):
 
 
 def _agreed(run, options):
-    """Net, image size and data set of the run; a given option that differs is refused."""
+    """Name of the data set; refuses options that differ from what the run was trained with."""
     identity = run["identity"]
-    agreed = []
-    for name in ("net", "image_size", "dataset_name"):
+    for name in _RUN_OPTIONS:
         given, trained = getattr(options, name), identity[name]
-        if name != "dataset_name" and given is not None and given != trained:
+        if given is not None and given != trained:
             raise UserError(
                 f"`{name}` must be that of the run in checkpoint_dir, {trained!r}. "
                 f"Received: {name}={given!r}, checkpoint_dir={options.checkpoint_dir!r}"
             )
-        agreed.append(trained if given is None else given)
-    return agreed
+    checks.tower("tower", options.tower, identity["num_nodes"])
+    return options.dataset_name or identity["dataset_name"]
 
 
 def _restore(path, run, restore_avg_var):
@@ -172,7 +182,9 @@ def _count(model, examples, wanted, batch_size):
 
     @tf.function
     def hits(images, labels):
-        logits = tf.cast(model(images, training=False), tf.float32)
+        # A network may have further outputs, for training.
+        first = tf.nest.flatten(model(images, training=False))[0]
+        logits = tf.cast(first, tf.float32)
         return [
             tf.math.count_nonzero(tf.math.in_top_k(labels, logits, k=k), dtype=tf.int64)
             for k in (1, 5)

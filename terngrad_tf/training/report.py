@@ -24,6 +24,8 @@ def read_scalars(folder):
             for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
                 event = tf.compat.v1.Event.FromString(record)
                 for value in event.summary.value:
+                    if value.tensor.tensor_shape.dim:
+                        continue  # a histogram
                     scalars[value.tag][event.step] = float(tf.make_ndarray(value.tensor))
         except tf.errors.DataLossError:
             pass  # a process that was killed left its last record unfinished

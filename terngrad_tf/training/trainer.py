@@ -2,14 +2,23 @@
 
 import contextlib
 import dataclasses
+import functools
 
-import keras
 import tensorflow as tf
 
 import slim_data
 from terngrad_tf import models
 from terngrad_tf.distribute import TernGradStrategy
-from terngrad_tf.training import callbacks, data, optimizers, schedules
+from terngrad_tf.training import (
+    callbacks,
+    data,
+    objective,
+    optimizers,
+    pretrained,
+    schedules,
+    summaries,
+    synthetic,
+)
 from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.run_folder import RunFolder
 
@@ -50,23 +59,19 @@ def train(options):
     """
     _refuse_cluster()
     with as_user_error():
-        usual_size, _ = models.input_shape(options.net)
-        options = dataclasses.replace(options, image_size=options.image_size or usual_size)
-        # Workers are devices, which TensorFlow takes only before anything else uses it.
-        strategy = TernGradStrategy(
-            options.num_nodes,
-            grad_bits=options.grad_bits,
-            clip_factor=options.clip_factor,
-            min_size=options.size_to_binarize,
-            quantize_logits=options.quantize_logits,
-            rounding=options.rounding,
-            wire=options.wire,
-            seed=options.seed,
-            num_gpus=options.num_gpus,
+        options = _resolved(options)
+    dataset = _describe(options)
+    start = None
+    if options.pretrained_model_checkpoint_path:
+        start = pretrained.find(options.pretrained_model_checkpoint_path)
+        pretrained.check(
+            start[1], options, num_classes=dataset.num_classes, channels=dataset.channels
         )
-    dataset = data.describe(options.dataset_name, options.data_dir, options.subset)
-    with as_user_error(), strategy.scope():
-        model, learning_rate = _build(options, dataset)
+    with as_user_error():
+        # Workers are devices, which TensorFlow takes only before anything else uses it.
+        strategy = _strategy(options, dataset.num_examples)
+        with strategy.scope():
+            model, learning_rate = _build(options, dataset)
     folder = RunFolder(
         options.train_dir,
         options.identity(),
@@ -79,9 +84,46 @@ def train(options):
         },
     )
     try:
-        return _run(options, strategy, model, learning_rate, folder)
+        return _run(options, strategy, model, learning_rate, folder, start)
     finally:
         folder.close()
+
+
+def _resolved(options):
+    """The options with the network's own values where nothing was given."""
+    usual_size, _ = models.input_shape(options.net)
+    smoothing = options.label_smoothing
+    return dataclasses.replace(
+        options,
+        image_size=options.image_size or usual_size,
+        label_smoothing=models.label_smoothing(options.net) if smoothing is None else smoothing,
+    )
+
+
+def _describe(options):
+    if options.benchmark_mode:
+        return synthetic.describe(options.dataset_name, options.subset)
+    return data.describe(options.dataset_name, options.data_dir, options.subset)
+
+
+def _strategy(options, num_examples):
+    def has_float_gradients(step):
+        epoch = step * options.batch_size // num_examples
+        return tf.equal(epoch % options.floating_grad_epoch, options.floating_grad_epoch - 1)
+
+    return TernGradStrategy(
+        options.num_nodes,
+        grad_bits=options.grad_bits,
+        clip_factor=options.clip_factor,
+        min_size=options.size_to_binarize,
+        quantize_logits=options.quantize_logits,
+        rounding=options.rounding,
+        wire=options.wire,
+        seed=options.seed,
+        num_gpus=options.num_gpus,
+        float_steps=has_float_gradients if options.floating_grad_epoch else None,
+        statistics_every=options.save_iter,
+    )
 
 
 def _refuse_cluster():
@@ -116,10 +158,7 @@ def _build(options, dataset):
     optimizer.build(model.trainable_variables)
     model.compile(
         optimizer=optimizer,
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=[
-            keras.metrics.SparseCategoricalCrossentropy(name="entropy_loss", from_logits=True)
-        ],
+        **objective.compile_arguments(options.net, options.label_smoothing),
         # XLA leaves out the strategy's reduction where every device is a GPU.
         jit_compile=False,
     )
@@ -133,7 +172,7 @@ def _random_states(model):
     return [variable.value for variable in model.variables if id(variable) not in weights]
 
 
-def _run(options, strategy, model, learning_rate, folder):
+def _run(options, strategy, model, learning_rate, folder, start):
     checkpoint = tf.train.Checkpoint(
         model=model, optimizer=model.optimizer, random=_random_states(model)
     )
@@ -143,29 +182,28 @@ def _run(options, strategy, model, learning_rate, folder):
         max_to_keep=options.max_to_keep,
         checkpoint_name=CHECKPOINT_NAME,
     )
-    first_step = 0
     if manager.latest_checkpoint:
         checkpoint.restore(manager.latest_checkpoint).assert_existing_objects_matched()
-        first_step = int(model.optimizer.iterations.numpy())
-        callbacks.log(f"resuming from {manager.latest_checkpoint} at step {first_step}")
+        resumed_step = int(model.optimizer.iterations.numpy())
+        callbacks.log(f"resuming from {manager.latest_checkpoint} at step {resumed_step}")
+    elif start is not None:
+        path, run = start
+        if options.fine_tune:
+            pretrained.restore_features(path, run, model)
+        else:
+            pretrained.restore_all(path, checkpoint)
+            if int(model.optimizer.iterations.numpy()) >= options.max_steps:
+                raise UserError(
+                    "`max_steps` must be above the step of the checkpoint to start from, "
+                    f"{model.optimizer.iterations.numpy()}. Received: max_steps={options.max_steps}"
+                )
+    first_step = int(model.optimizer.iterations.numpy())
     if first_step < options.max_steps:
-        examples = data.load(
-            options.dataset_name,
-            options.data_dir,
-            options.subset,
-            options.batch_size,
-            options.image_size,
-            True,
-            num_readers=options.num_readers,
-            shuffle_buffer=1024 * options.input_queue_memory_factor,
-            seed=options.seed,
-            start_step=first_step,
-        )
         writer = tf.summary.create_file_writer(str(folder.path))
         explained = slim_data.explained(options.dataset_name, options.data_dir, options.subset)
         with explained, contextlib.closing(writer):
             model.fit(
-                examples,
+                _examples(options, first_step),
                 steps_per_epoch=options.max_steps - first_step,
                 shuffle=False,  # the data set shuffles
                 verbose=0,
@@ -177,6 +215,13 @@ def _run(options, strategy, model, learning_rate, folder):
                         writer,
                         lambda: strategy.traffic,
                         learning_rate,
+                        functools.partial(objective.entropy_loss, options.net),
+                    ),
+                    summaries.Histograms(
+                        first_step,
+                        options.save_iter,
+                        writer,
+                        lambda: strategy.gradient_statistics,
                     ),
                     callbacks.SaveCheckpoints(
                         first_step, manager, options.save_iter, options.max_steps
@@ -187,3 +232,29 @@ def _run(options, strategy, model, learning_rate, folder):
     step = int(model.optimizer.iterations.numpy())
     callbacks.log(f"finished at step {step}, saved as {manager.latest_checkpoint}")
     return TrainResult(step, manager.latest_checkpoint, strategy.traffic)
+
+
+def _examples(options, first_step):
+    if options.benchmark_mode:
+        examples = synthetic.load(
+            options.dataset_name,
+            options.batch_size,
+            options.image_size,
+            seed=options.seed,
+            start_step=first_step,
+        )
+    else:
+        examples = data.load(
+            options.dataset_name,
+            options.data_dir,
+            options.subset,
+            options.batch_size,
+            options.image_size,
+            True,
+            num_readers=options.num_readers,
+            num_parallel_calls=options.num_preprocess_threads,
+            shuffle_buffer=1024 * options.input_queue_memory_factor,
+            seed=options.seed,
+            start_step=first_step,
+        )
+    return examples.map(lambda images, labels: (images, objective.targets(options.net, labels)))

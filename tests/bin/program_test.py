@@ -1,6 +1,7 @@
 """Programs parse flags, help, and report what a user did wrong in one line."""
 
 import contextlib
+import importlib
 import io
 import pathlib
 import sys
@@ -11,9 +12,12 @@ from absl import flags as absl_flags
 
 import slim_data
 from terngrad_tf import models, training
-from terngrad_tf.bin import flags, mnist_eval, mnist_train, program, quickstart
+from terngrad_tf.bin import experiments, flags, mnist_eval, mnist_train, program, quickstart
 
-PROGRAMS = {"mnist_eval": mnist_eval, "mnist_train": mnist_train, "quickstart": quickstart}
+DATASETS = ("mnist", "cifar10", "imagenet", "flowers")
+TRAINING = {f"{name}_train": experiments.training(name) for name in DATASETS}
+EVALUATION = {f"{name}_eval": experiments.evaluation(name) for name in DATASETS}
+PROGRAMS = {**TRAINING, **EVALUATION, "quickstart": quickstart}
 
 
 def call(main, *arguments):
@@ -92,6 +96,20 @@ class ProgramTest(tf.test.TestCase):
 
         with self.assertRaisesRegex(ValueError, "a bug"):
             program.run("", lambda values: None, fail, ["x"])
+
+    def test_each_program_has_the_defaults_of_its_data_set(self):
+        for name, net, subset in (
+            ("mnist", "lenet", "test"),
+            ("cifar10", "cifar10_alexnet", "test"),
+            ("imagenet", "alexnet", "validation"),
+            ("flowers", "alexnet", "validation"),
+        ):
+            train = importlib.import_module(f"terngrad_tf.bin.{name}_train")
+            evaluate = importlib.import_module(f"terngrad_tf.bin.{name}_eval")
+            values = parse(train)
+            self.assertEqual((values.dataset_name, values.net), (name, net))
+            self.assertEqual(parse(evaluate).subset, subset)
+            self.assertIn(subset, slim_data.info(name).splits)
 
     def test_every_flag_of_training_and_evaluation_is_an_option(self):
         others = {"help", "h", "log_device_placement"}

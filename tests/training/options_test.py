@@ -25,12 +25,30 @@ class OptionsTest(tf.test.TestCase):
             ("image_size", 0),
             ("size_to_binarize", 0),
             ("num_readers", 0),
+            ("num_preprocess_threads", 0),
+            ("input_queue_memory_factor", 0),
+            ("floating_grad_epoch", -1),
+            ("save_tower", 1),
+            ("save_tower", -2),
+            ("label_smoothing", 1),
+            ("use_encoding", False),
         ):
             with self.assertRaisesRegex(UserError, f"`{argument}` must be .*{argument}={value}"):
                 train_options(**{argument: value})
-        for argument in ("batch_size", "num_examples", "eval_interval_secs"):
+        for argument in (
+            "batch_size",
+            "num_examples",
+            "eval_interval_secs",
+            "num_preprocess_threads",
+            "input_queue_memory_factor",
+        ):
             with self.assertRaisesRegex(UserError, f"`{argument}` must be .*{argument}=-1"):
                 EvalOptions(checkpoint_dir="c", eval_dir="e", data_dir="d", **{argument: -1})
+
+    def test_fine_tuning_needs_weights_to_start_from(self):
+        with self.assertRaisesRegex(UserError, "`fine_tune` must go with `pretrained_model_ch"):
+            train_options(fine_tune=True)
+        train_options(fine_tune=True, pretrained_model_checkpoint_path="p")
 
     def test_each_worker_needs_an_equal_share_of_the_batch(self):
         with self.assertRaisesRegex(UserError, "`num_nodes` .*num_nodes=33, batch_size=32"):
@@ -48,7 +66,8 @@ class OptionsTest(tf.test.TestCase):
         identity = train_options().identity()
         for field in dataclasses.fields(TrainOptions):
             same_run = field.name in (
-                "train_dir data_dir max_steps num_gpus save_iter max_to_keep"
+                "train_dir data_dir max_steps num_gpus save_iter max_to_keep save_tower "
+                "num_preprocess_threads use_encoding"
             ).split(" ")
             self.assertEqual(field.name not in identity, same_run, msg=field.name)
 

@@ -1,11 +1,12 @@
-"""What a training run and an evaluation are told, checked once at the door."""
+"""What a training run is told, checked once at the door."""
 
 import dataclasses
 
+from terngrad_tf.training import checks
 from terngrad_tf.training.errors import UserError
 
-# Where a run is read and written, how often it is saved and how long it lasts do not change which
-# run it is.
+# Where a run is read and written, how fast, how often it is saved and how long it lasts do not
+# change which run it is.
 _NOT_IDENTITY = (
     "train_dir",
     "data_dir",
@@ -13,6 +14,9 @@ _NOT_IDENTITY = (
     "num_gpus",
     "save_iter",
     "max_to_keep",
+    "save_tower",
+    "num_preprocess_threads",
+    "use_encoding",
 )
 
 
@@ -22,7 +26,7 @@ class TrainOptions:
 
     Args:
         train_dir: folder for checkpoints and TensorBoard logs; holding the same run, it is resumed.
-        data_dir: folder with the TFRecords.
+        data_dir: folder with the TFRecords; not read with benchmark_mode.
         dataset_name: name of the data set.
         subset: its part to train on. Default "train".
         net: name of the network. Default "lenet".
@@ -38,20 +42,35 @@ class TrainOptions:
         weight_decay: L2 factor. Default 0.0005.
         dropout_keep_prob: probability, in (0, 1], of keeping a unit where the network drops units.
             Default 0.5.
+        label_smoothing: share of each target, in [0, 1), that is spread evenly over all classes.
+            Default: the network's.
+        fine_tune: whether the layers that tell the classes start anew when other weights come from
+            pretrained_model_checkpoint_path. Default False.
+        pretrained_model_checkpoint_path: checkpoint, or folder with checkpoints, of a run to start
+            from. Default "": start anew.
         seed: integer; fixes weights, data order, rounding. Default 1.
         num_nodes: number of workers. Default: num_gpus, or 1.
         num_gpus: number of GPUs the workers run on, 0 for the CPU. Default: all there are.
         grad_bits: 1 for ternary gradients, 32 for float. Default 32.
         clip_factor: standard deviations at which gradients are clipped; 0: no clipping.
             Default 0.
+        floating_grad_epoch: of each so many epochs the last has float gradients; 0: none.
+            Default 0.
         size_to_binarize: variables with fewer elements keep float gradients. Default 1.
         quantize_logits: whether the last layer's gradients are ternary too. Default False.
+        use_encoding: ternary gradients always travel encoded; only True is taken. Default True.
         rounding: "correlated" or "independent". Default "correlated".
         wire: wire of the strategy. Default "auto".
-        save_iter: steps between checkpoints. Default 5000.
+        save_iter: steps between checkpoints and between histograms. Default 5000.
+        save_tower: worker whose copy of the variables is saved, -1 for all: all hold the same
+            values, and one copy stands for them. Default -1.
         max_to_keep: newest checkpoints kept. Default 5.
         num_readers: files read in parallel. Default 4.
+        num_preprocess_threads: images decoded and distorted in parallel. Default: the number of
+            CPU cores.
         input_queue_memory_factor: the shuffle buffer holds 1024 times as many records. Default 16.
+        benchmark_mode: train on grey images with random labels instead of the data set's. Default
+            False.
 
     Raises:
         UserError: a number outside its range.
@@ -73,19 +92,27 @@ class TrainOptions:
     momentum: float = 0.9
     weight_decay: float = 0.0005
     dropout_keep_prob: float = 0.5
+    label_smoothing: float | None = None
+    fine_tune: bool = False
+    pretrained_model_checkpoint_path: str = ""
     seed: int = 1
     num_nodes: int | None = None
     num_gpus: int | None = None
     grad_bits: int = 32
     clip_factor: float = 0.0
+    floating_grad_epoch: int = 0
     size_to_binarize: int = 1
     quantize_logits: bool = False
+    use_encoding: bool = True
     rounding: str = "correlated"
     wire: str = "auto"
     save_iter: int = 5000
+    save_tower: int = -1
     max_to_keep: int = 5
     num_readers: int = 4
+    num_preprocess_threads: int | None = None
     input_queue_memory_factor: int = 16
+    benchmark_mode: bool = False
 
     def __post_init__(self):
         for name in (
@@ -97,12 +124,11 @@ class TrainOptions:
             "num_readers",
             "input_queue_memory_factor",
         ):
-            _check_positive(name, getattr(self, name))
-        for name in ("image_size", "num_nodes"):
-            if getattr(self, name) is not None:
-                _check_positive(name, getattr(self, name))
-        if self.num_gpus is not None and self.num_gpus < 0:
-            raise UserError(f"`num_gpus` must be at least 0. Received: num_gpus={self.num_gpus}")
+            checks.positive(name, getattr(self, name))
+        for name in ("image_size", "num_nodes", "num_preprocess_threads"):
+            checks.positive_or_none(name, getattr(self, name))
+        for name in ("num_gpus", "floating_grad_epoch"):
+            checks.at_least_zero(name, getattr(self, name) or 0)
         if self.num_nodes is None:
             object.__setattr__(self, "num_nodes", self.num_gpus or 1)
         if self.num_nodes > self.batch_size:
@@ -115,6 +141,22 @@ class TrainOptions:
                 "`batch_size` must be divisible by `num_nodes`. "
                 f"Received: batch_size={self.batch_size}, num_nodes={self.num_nodes}"
             )
+        checks.tower("save_tower", self.save_tower, self.num_nodes)
+        if self.label_smoothing is not None and not 0 <= self.label_smoothing < 1:
+            raise UserError(
+                "`label_smoothing` must be in the range [0, 1). "
+                f"Received: label_smoothing={self.label_smoothing!r}"
+            )
+        if not self.use_encoding:
+            raise UserError(
+                "`use_encoding` must be True: ternary gradients always travel encoded, without "
+                f"loss. Received: use_encoding={self.use_encoding!r}"
+            )
+        if self.fine_tune and not self.pretrained_model_checkpoint_path:
+            raise UserError(
+                "`fine_tune` must go with `pretrained_model_checkpoint_path`. "
+                "Received: fine_tune=True, pretrained_model_checkpoint_path=''"
+            )
 
     def identity(self):
         """Dict of the options that make this run another one than the next."""
@@ -124,62 +166,3 @@ class TrainOptions:
         if self.learning_rate_decay_type == "polynomial" and self.optimizer != "adam":
             identity["max_steps"] = self.max_steps  # the learning rate depends on it
         return identity
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EvalOptions:
-    """Options of `evaluate`. What is None is taken from the run in `checkpoint_dir`.
-
-    Args:
-        checkpoint_dir: the train_dir of a run.
-        eval_dir: folder for TensorBoard logs.
-        data_dir: folder with the TFRecords.
-        dataset_name: name of the data set. Default None.
-        subset: its part to evaluate on. Default "test".
-        net: name of the network; must be the run's. Default None.
-        image_size: pixels; must be the run's. Default None.
-        batch_size: images per batch. Default 32.
-        num_examples: evaluate at most so many. Default None: the whole subset.
-        max_steps: evaluation ends once the checkpoint of this step is evaluated. Default None.
-        eval_interval_secs: pause in seconds between looks for a new checkpoint. Default 3600.
-        run_once: evaluate the newest checkpoint and end. Default False.
-        restore_avg_var: evaluate the moving averages of the weights. Default True.
-        device: device to run on; the CPU where it does not exist. Default "/gpu:0".
-        num_readers: files read in parallel. Default 4.
-
-    Raises:
-        UserError: a number outside its range.
-    """
-
-    checkpoint_dir: str
-    eval_dir: str
-    data_dir: str
-    dataset_name: str | None = None
-    subset: str = "test"
-    net: str | None = None
-    image_size: int | None = None
-    batch_size: int = 32
-    num_examples: int | None = None
-    max_steps: int | None = None
-    eval_interval_secs: int = 3600
-    run_once: bool = False
-    restore_avg_var: bool = True
-    device: str = "/gpu:0"
-    num_readers: int = 4
-
-    def __post_init__(self):
-        for name in ("batch_size", "num_readers"):
-            _check_positive(name, getattr(self, name))
-        for name in ("image_size", "num_examples", "max_steps"):
-            if getattr(self, name) is not None:
-                _check_positive(name, getattr(self, name))
-        if self.eval_interval_secs < 0:
-            raise UserError(
-                "`eval_interval_secs` must be at least 0. "
-                f"Received: eval_interval_secs={self.eval_interval_secs}"
-            )
-
-
-def _check_positive(name, value):
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UserError(f"`{name}` must be a positive integer. Received: {name}={value!r}")

@@ -1,0 +1,89 @@
+"""The programs that train and evaluate, one pair for each data set, and what differs in them."""
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable
+
+from terngrad_tf.bin import eval_flags, flags, program, train_flags
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """What the programs of a data set have as defaults.
+
+    Args:
+        title: the data set's name in descriptions.
+        net: default of --net for training.
+        eval_subset: default of --subset for evaluation.
+    """
+
+    title: str
+    net: str
+    eval_subset: str
+
+
+EXPERIMENTS = {
+    "mnist": Experiment("MNIST", "lenet", "test"),
+    "cifar10": Experiment("CIFAR-10", "cifar10_alexnet", "test"),
+    "imagenet": Experiment("ImageNet", "alexnet", "validation"),
+    "flowers": Experiment("flower", "alexnet", "validation"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A program of the command line.
+
+    Args:
+        description: what it does, for --help.
+        define_flags: function that defines its flags in an `absl.flags.FlagValues`.
+        body: function of the parsed flags.
+    """
+
+    description: str
+    define_flags: Callable
+    body: Callable
+
+    def main(self, argv):
+        """Runs the program; `argv` is its command line. Returns the exit status."""
+        return program.run(self.description, self.define_flags, self.body, argv)
+
+    def run(self):
+        """Entry point of the console command."""
+        sys.exit(self.main(sys.argv))
+
+
+def training(dataset_name):
+    """Returns the `Program` that trains on a data set, one of `EXPERIMENTS`."""
+    experiment = EXPERIMENTS[dataset_name]
+    return Program(
+        f"Trains a network on {experiment.title} images with ternary or float gradients.",
+        functools.partial(train_flags.define, dataset_name=dataset_name, net=experiment.net),
+        _train,
+    )
+
+
+def evaluation(dataset_name):
+    """Returns the `Program` that evaluates runs on a data set, one of `EXPERIMENTS`."""
+    return Program(
+        f"Evaluates the checkpoints of a run of {dataset_name}_train, once or as they appear.",
+        functools.partial(eval_flags.define, subset=EXPERIMENTS[dataset_name].eval_subset),
+        _evaluate,
+    )
+
+
+def _train(values):
+    import tensorflow as tf
+
+    from terngrad_tf import training
+
+    if values.log_device_placement:
+        tf.debugging.set_log_device_placement(True)
+    training.train(flags.options(values, training.TrainOptions))
+
+
+def _evaluate(values):
+    from terngrad_tf import training
+
+    training.evaluate(flags.options(values, training.EvalOptions))

@@ -1,0 +1,180 @@
+"""Flags of the training programs."""
+
+import slim_data
+from terngrad_tf import models
+from terngrad_tf.bin import flags
+
+
+def define(values, *, dataset_name, net):
+    """Defines the flags of a training program.
+
+    Args:
+        values: `absl.flags.FlagValues` to define them in.
+        dataset_name: default of --dataset_name.
+        net: default of --net.
+    """
+    flags.define_shared(values)
+    _define_run(values, dataset_name, net)
+    _define_input(values)
+    _define_optimization(values)
+    _define_start(values)
+    _define_workers(values)
+
+
+def _define_run(values, dataset_name, net):
+    names = ", ".join(sorted(slim_data.DATASETS))
+    flags.string(values, "dataset_name", dataset_name, f"Data set: {names}.")
+    flags.string(values, "subset", "train", "Part of the data set to train on.")
+    flags.string(
+        values,
+        "train_dir",
+        "/tmp/dataset_train",
+        "Folder for checkpoints and TensorBoard logs. A folder that holds the same run is resumed, "
+        "another run is refused; nothing is ever deleted.",
+    )
+    flags.string(values, "net", net, f"Network: {', '.join(models.available())}.")
+    flags.integer(
+        values, "image_size", None, "Pixels of a side. Default: the network's usual size."
+    )
+    flags.integer(
+        values,
+        "batch_size",
+        32,
+        "Images per step over all workers together; divisible by --num_nodes.",
+    )
+    flags.integer(values, "max_steps", 370000, "Steps of the whole run.")
+    flags.integer(
+        values,
+        "save_iter",
+        5000,
+        "Steps between checkpoints, and between TensorBoard's histograms of weights and gradients.",
+    )
+    flags.integer(
+        values,
+        "save_tower",
+        -1,
+        "Worker whose copy of the variables to save, -1 for all. All workers hold the same "
+        "values, so a checkpoint holds them once either way.",
+    )
+    flags.integer(values, "seed", 1, "Fixes initial weights, order of the data and rounding.")
+    flags.boolean(values, "log_device_placement", False, "Print the device of every operation.")
+
+
+def _define_input(values):
+    flags.integer(
+        values,
+        "input_queue_memory_factor",
+        16,
+        "The shuffle buffer holds 1024 times as many records.",
+    )
+    flags.boolean(
+        values,
+        "benchmark_mode",
+        False,
+        "Train on grey images with random labels, without reading --data_dir.",
+    )
+
+
+def _define_optimization(values):
+    flags.string(values, "optimizer", "momentum", "momentum, adam, gd or rmsprop.")
+    flags.number(values, "momentum", 0.9, "For --optimizer momentum and rmsprop.")
+    flags.number(values, "initial_learning_rate", 0.01, "Learning rate at step 0.")
+    flags.string(
+        values,
+        "learning_rate_decay_type",
+        "exponential",
+        "fixed, exponential (in stairs) or polynomial (square root, to 0 at --max_steps). "
+        "With --optimizer adam the rate is fixed.",
+    )
+    flags.number(values, "num_epochs_per_decay", 20.0, "Epochs between exponential decays.")
+    flags.number(values, "learning_rate_decay_factor", 0.1, "Factor of each exponential decay.")
+    flags.number(values, "weight_decay", 0.0005, "L2 factor d: d / 2 * sum(w^2) joins the loss.")
+    flags.number(
+        values,
+        "dropout_keep_prob",
+        0.5,
+        "Probability of keeping a unit where the network drops units.",
+    )
+    flags.number(
+        values,
+        "label_smoothing",
+        None,
+        "Share of each target that is spread evenly over all classes. Default: the network's, 0.1 "
+        "for inception_v3 and 0 for others.",
+    )
+
+
+def _define_start(values):
+    flags.string(
+        values,
+        "pretrained_model_checkpoint_path",
+        "",
+        "Checkpoint to start from, or folder of a run, whose newest checkpoint is taken. The run "
+        "goes on from its step; see --fine_tune. Once --train_dir holds a checkpoint, that one is "
+        "resumed.",
+    )
+    flags.boolean(
+        values,
+        "fine_tune",
+        False,
+        "Take the weights of --pretrained_model_checkpoint_path but those of the layers that tell "
+        "the classes, which start anew, as do optimizer and step.",
+    )
+
+
+def _define_workers(values):
+    flags.integer(
+        values,
+        "num_gpus",
+        None,
+        "GPUs the workers run on, 0 for the CPU. Default: all there are. Where there is none, "
+        "workers run on the CPU.",
+    )
+    flags.integer(
+        values,
+        "num_nodes",
+        None,
+        "Workers; worker i runs on GPU i modulo --num_gpus. Default: --num_gpus, or 1.",
+    )
+    flags.integer(values, "grad_bits", 32, "1: workers send ternary gradients; 32: float.")
+    flags.number(
+        values,
+        "clip_factor",
+        0.0,
+        "Clip gradients at so many standard deviations before rounding; 0: no clipping.",
+    )
+    flags.integer(
+        values,
+        "floating_grad_epoch",
+        0,
+        "Of each so many epochs the last has float gradients; 0: none has.",
+    )
+    flags.integer(
+        values,
+        "size_to_binarize",
+        1,
+        "Variables with fewer elements keep float gradients; 1: all are ternary.",
+    )
+    flags.boolean(
+        values, "quantize_logits", False, "Whether the last layer's gradients are ternary too."
+    )
+    flags.boolean(
+        values,
+        "use_encoding",
+        True,
+        "Ternary gradients always travel encoded, which loses nothing; False is refused.",
+    )
+    flags.string(
+        values,
+        "rounding",
+        "correlated",
+        "correlated: workers share their random numbers, for less variance; independent: as in "
+        "the paper.",
+    )
+    flags.string(
+        values,
+        "wire",
+        "auto",
+        "How ternary gradients travel between hosts: allgather, alltoall, lanes, both_ways or "
+        "auto, the one with the fewest bytes.",
+    )

@@ -1,0 +1,69 @@
+"""What training minimizes: cross-entropy of each output, weighted, plus regularization."""
+
+import keras
+
+from terngrad_tf import models
+
+_METRIC = "entropy_loss"
+
+
+def compile_arguments(net, label_smoothing):
+    """Losses and metrics of a network as arguments of `keras.Model.compile`.
+
+    The loss is `sum_o w_o * mean(cross_entropy(targets, logits_o))` over the outputs o of the
+    network, with `targets = (1 - s) * onehot(label) + s / num_classes` and label smoothing s. Keras
+    adds the regularization of the weights.
+
+    Args:
+        net: name of the network.
+        label_smoothing: s, in [0, 1).
+
+    Returns:
+        Dict with "loss", "loss_weights" and "metrics"; `entropy_loss` reads the latter.
+    """
+    function = _cross_entropy(label_smoothing)
+    weights = list(models.output_loss_weights(net).values())
+    return {
+        "loss": [function] * len(weights),
+        "loss_weights": weights,
+        "metrics": [[keras.metrics.MeanMetricWrapper(function, name=_METRIC)] for _ in weights],
+    }
+
+
+def targets(net, labels):
+    """Labels in the form that a network's outputs ask for, one tensor an output."""
+    outputs = models.output_loss_weights(net)
+    return labels if len(outputs) == 1 else (labels,) * len(outputs)
+
+
+def entropy_loss(net, logs):
+    """Weighted sum of the outputs' cross-entropies, from the metrics of `compile_arguments`.
+
+    Args:
+        net: name of the network.
+        logs: dict of float, as Keras hands it to callbacks.
+
+    Returns:
+        A float: the loss without regularization.
+    """
+    weights = models.output_loss_weights(net)
+    if len(weights) == 1:
+        return logs[_METRIC]
+    return sum(weight * logs[f"{name}_{_METRIC}"] for name, weight in weights.items())
+
+
+def _cross_entropy(label_smoothing):
+    if label_smoothing == 0:
+
+        def from_labels(labels, logits):
+            return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+
+        return from_labels
+
+    def from_smoothed(labels, logits):
+        onehot = keras.ops.one_hot(keras.ops.reshape(labels, [-1]), logits.shape[-1])
+        return keras.losses.categorical_crossentropy(
+            onehot, logits, from_logits=True, label_smoothing=label_smoothing
+        )
+
+    return from_smoothed

@@ -1,0 +1,111 @@
+"""Weights of another run to start from."""
+
+import os
+
+import tensorflow as tf
+
+from terngrad_tf import models
+from terngrad_tf.training import run_folder
+from terngrad_tf.training.callbacks import log
+from terngrad_tf.training.errors import UserError
+
+_ARGUMENT = "pretrained_model_checkpoint_path"
+
+
+def find(path):
+    """Finds a checkpoint and the description of its run.
+
+    Args:
+        path: a checkpoint, with or without ".index", or a folder, whose newest one is meant.
+
+    Returns:
+        (path of the checkpoint without ".index", dict as `run_folder.read` gives it).
+
+    Raises:
+        UserError: there is no checkpoint, or no run.json beside it.
+    """
+    path = os.path.expanduser(path)
+    if os.path.isdir(path):
+        checkpoint = tf.train.latest_checkpoint(path)
+    else:
+        checkpoint = path.removesuffix(".index")
+        checkpoint = checkpoint if os.path.isfile(f"{checkpoint}.index") else None
+    if checkpoint is None:
+        raise UserError(
+            f"`{_ARGUMENT}` must be a checkpoint or a folder with checkpoints. "
+            f"Received: {_ARGUMENT}={path!r}"
+        )
+    run = run_folder.read(os.path.dirname(checkpoint))
+    if run is None:
+        raise UserError(
+            f"`{_ARGUMENT}` must have its run's {run_folder.RUN_FILE} beside it. "
+            f"Received: {_ARGUMENT}={path!r}"
+        )
+    return checkpoint, run
+
+
+def check(run, options, *, num_classes, channels):
+    """Refuses a run whose weights do not fit the one that is to start.
+
+    Args:
+        run: description of the pretrained run, from `find`.
+        options: `TrainOptions` of the new run, image_size given.
+        num_classes: outputs of the new run's network.
+        channels: channels of its images.
+
+    Raises:
+        UserError: names the first fact that differs.
+    """
+    wanted = {"net": options.net, "image_size": options.image_size, "channels": channels}
+    found = dict(run["model"])
+    if not options.fine_tune:
+        wanted |= {"num_classes": num_classes, "optimizer": options.optimizer}
+        found["optimizer"] = run["identity"]["optimizer"]
+    for fact, value in wanted.items():
+        if found[fact] != value:
+            hint = (
+                " (fine_tune allows it to differ)" if fact in ("num_classes", "optimizer") else ""
+            )
+            raise UserError(
+                f"`{_ARGUMENT}` must be a run with the {fact} of this one, {value!r}{hint}. "
+                f"Received: {_ARGUMENT}={options.pretrained_model_checkpoint_path!r} "
+                f"with {found[fact]!r}"
+            )
+
+
+def restore_features(path, run, model):
+    """Takes the weights of all layers but those that tell the classes, and prints which.
+
+    Args:
+        path: path of the checkpoint, from `find`.
+        run: description of its run, from `find`; `check` passed it.
+        model: network to give the weights to.
+    """
+    facts = run["model"]
+    with tf.device("/cpu:0"):
+        pretrained = models.build(
+            facts["net"], facts["num_classes"], facts["image_size"], facts["channels"]
+        )
+        checkpoint = tf.train.Checkpoint(model=pretrained)
+        checkpoint.restore(path).assert_existing_objects_matched().expect_partial()
+    started_anew = list(models.output_loss_weights(facts["net"]))
+    restored = []
+    for layer in model.layers:
+        if layer.weights and layer.name not in started_anew:
+            layer.set_weights(pretrained.get_layer(layer.name).get_weights())
+            restored.append(layer.name)
+    log(f"Pre-trained model restored from {path}")
+    log(f"restored: {', '.join(restored)}")
+    log(f"not restored: {', '.join(started_anew)}, state of the optimizer, step")
+
+
+def restore_all(path, checkpoint):
+    """Takes everything, and prints what: the run goes on from the checkpoint's step.
+
+    Args:
+        path: path of the checkpoint, from `find`.
+        checkpoint: `tf.train.Checkpoint` of the new run; `check` passed the old one.
+    """
+    checkpoint.restore(path).assert_existing_objects_matched()
+    log(f"Pre-trained model restored from {path}")
+    log("restored: all weights, state of the optimizer, step")

@@ -1,0 +1,55 @@
+"""Histograms of weights and of ternary gradients for TensorBoard."""
+
+import tensorflow as tf
+
+from terngrad_tf.training.callbacks import StepCounter
+
+
+class Histograms(StepCounter):
+    """Writes what each variable and each ternary gradient looks like, now and then.
+
+    After each `every` steps: a histogram of each trainable variable, under its path. At the first
+    step and `every` steps apart from there, where the strategy records them: of each variable with
+    a ternary gradient the fraction of zeros, as `<path>/ternary/sparsity`, and a histogram of the
+    values -scale, 0 and scale, as `<path>/ternary/gradients`, both of the first worker.
+
+    Args:
+        first_step: steps done before `fit`.
+        every: steps from one writing to the next.
+        writer: `tf.summary` writer.
+        statistics: callable that gives the strategy's `gradient_statistics`.
+    """
+
+    def __init__(self, first_step, every, writer, statistics):
+        super().__init__(first_step)
+        self._every = every
+        self._writer = writer
+        self._statistics = statistics
+
+    def on_step_end(self, logs):
+        """Writes what is due."""
+        with self._writer.as_default():
+            if self.step % self._every == 0:
+                for variable in self.model.trainable_variables:
+                    tf.summary.histogram(variable.path, variable.value, step=self.step)
+            # The optimizer counts a step as done after it has exchanged the step's gradients.
+            if (self.step - 1) % self._every == 0:
+                for path, recorded in self._statistics().items():
+                    # Not so in a step with float gradients, which leaves the last record.
+                    if recorded.step == self.step - 1:
+                        _write(path, recorded, self.step)
+
+
+def _write(path, recorded, step):
+    counts = recorded.negative, recorded.zero, recorded.positive
+    tf.summary.scalar(f"{path}/ternary/sparsity", recorded.zero / sum(counts), step=step)
+    # `tf.summary.histogram` would ask for all the elements instead of their counts.
+    scale = recorded.scale
+    values = [-scale, 0.0, scale]
+    metadata = tf.compat.v1.SummaryMetadata(
+        plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="histograms")
+    )
+    rows = [[value, value, count] for value, count in zip(values, counts, strict=True)]
+    tf.summary.write(
+        f"{path}/ternary/gradients", tf.constant(rows, tf.float64), step=step, metadata=metadata
+    )

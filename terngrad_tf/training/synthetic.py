@@ -1,0 +1,55 @@
+"""Input made of nothing, for measuring how fast training is without reading data."""
+
+import tensorflow as tf
+
+import slim_data
+from terngrad_tf.training import data
+
+PIXEL = 0.5
+
+
+def describe(name, subset):
+    """What is known of a data set that need not be on disk.
+
+    Args:
+        name: name of the data set.
+        subset: name of the part; its number of examples is that of the published data set.
+
+    Returns:
+        A `data.Subset`.
+
+    Raises:
+        UserError: the data set has no such part.
+        slim_data.DataError: the data set is unknown.
+    """
+    info = data.find(name, subset)
+    return data.Subset(info.num_classes, info.channels, info.splits[subset])
+
+
+def load(name, batch_size, image_size, *, seed, start_step):
+    """Batches without end of images whose values are all 0.5 and of labels drawn uniformly.
+
+    Args:
+        name: name of the data set whose classes to draw and whose channels to have.
+        batch_size: images a batch.
+        image_size: height and width in pixels.
+        seed: int, selects the labels.
+        start_step: batches to leave out at the beginning, as if they had been consumed.
+
+    Returns:
+        A dataset of (float32 `[batch, image_size, image_size, channels]`, int32 `[batch]`).
+    """
+    info = slim_data.info(name)
+    images = tf.fill([batch_size, image_size, image_size, info.channels], PIXEL)
+
+    def batch(step):
+        labels = tf.random.stateless_uniform(
+            [batch_size], [seed, step], info.label_offset, info.num_classes, tf.int32
+        )
+        return images, labels
+
+    steps = tf.data.Dataset.range(start_step, tf.int64.max)
+    batches = steps.map(batch).apply(
+        tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+    )
+    return data.without_autotuning(batches)
