@@ -1,9 +1,11 @@
 """From a data set's source to its folder of shards and labels."""
 
+import functools
+import itertools
 import numbers
 import os
 
-from slim_data import datasets, framing, shards
+from slim_data import datasets, framing, shards, writing
 from slim_data.errors import DataError
 
 LABELS_FILE = "labels.txt"
@@ -42,7 +44,7 @@ def convert(name, dataset_dir, *, shard=False, train_shards=None, raw_dir=None, 
         raise DataError(f"`raw_dir` has no meaning for {name}. Received: raw_dir={str(raw_dir)!r}")
     paths = _paths(dataset, dataset_dir, shard, train_shards)
     for split, wanted in paths.items():
-        _refuse_other_conversion(dataset_dir, split, wanted)
+        shards.refuse_others(dataset_dir, split, wanted)
     source = dataset_dir if raw_dir is None else raw_dir
     to_write = [s for s in paths if not _is_done(dataset, source, s, paths[s], report)]
     labels_path = os.path.join(dataset_dir, LABELS_FILE)
@@ -54,8 +56,8 @@ def convert(name, dataset_dir, *, shard=False, train_shards=None, raw_dir=None, 
     try:
         os.makedirs(dataset_dir, exist_ok=True)
         for split, size in sizes.items():
-            records = dataset.source.generate_examples(source, split)
-            shards.write(records, paths[split], size)
+            generate = functools.partial(_generate, name, source, split, size)
+            writing.write(generate, paths[split], size, identity={"dataset": name})
             report(f"Wrote {size} {split} images to {shards.first_and_last(paths[split])}")
         with (
             shards.replacing(labels_path) as partial,
@@ -91,14 +93,10 @@ def _paths(dataset, dataset_dir, shard, train_shards):
     return paths
 
 
-def _refuse_other_conversion(dataset_dir, split, wanted):
-    others = [path for path in shards.candidates(dataset_dir, split) if path not in wanted]
-    if others:
-        raise DataError(
-            f"`dataset_dir` already holds {os.path.basename(others[0])} of another conversion: "
-            f"choose another folder or remove its {split} files. "
-            f"Received: dataset_dir={str(dataset_dir)!r}"
-        )
+def _generate(name, source, split, size, start, stop):
+    """Yields the examples start to stop - 1; to the source's end where they are its last."""
+    records = datasets.info(name).source.generate_examples(source, split)
+    yield from itertools.islice(records, start, None if stop == size else stop)
 
 
 def _is_done(dataset, source, split, paths, report):

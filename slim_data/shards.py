@@ -1,4 +1,4 @@
-"""Shards: the files that a split's records lie in, how they are named, written and found."""
+"""Shards: the files that a split's records lie in, how they are named, replaced and found."""
 
 import contextlib
 import fcntl
@@ -8,7 +8,6 @@ import re
 
 from slim_data import datasets, framing
 from slim_data.errors import DataError
-from slim_data.lazy import tf
 
 _WORKER = re.compile(r"worker_(?P<id>\d+)_of_(?P<num>\d+)")
 _SHARD = re.compile(r"(?P<split>.+)-(?P<index>\d{5,})-of-(?P<count>\d{5,})")
@@ -70,55 +69,6 @@ def worker_part(files, num_workers, worker_id):
     return files[start : len(files) * (worker_id + 1) // num_workers]
 
 
-def write(records, paths, num_examples, progress=None):
-    """Spreads records evenly over files, in order; each file appears when it is whole.
-
-    Args:
-        records: iterable of bytes.
-        paths: paths of the files, first shard first.
-        num_examples: int, number of `records`; stated beforehand, so that they may be a stream.
-        progress: function of the number of records written so far, called after each file.
-
-    Raises:
-        DataError: there are more or fewer records than stated; the last file is not written then.
-        OSError: a file cannot be written.
-    """
-    records = iter(records)
-    written = 0
-    for path, size in zip(paths, spread(num_examples, len(paths)), strict=True):
-        chunk = itertools.islice(records, size)
-        if path == paths[-1]:
-            chunk = itertools.chain(chunk, _nothing_left(records, num_examples))
-        with replacing(path) as partial:
-            _write_file(partial, chunk, size, num_examples)
-        written += size
-        if progress is not None:
-            progress(written)
-
-
-def _nothing_left(records, num_examples):
-    # A source may find out at its very end only that it is damaged: ask before the last rename.
-    for _ in records:
-        raise DataError(f"The source holds more than the {num_examples} examples it stated")
-    yield from ()
-
-
-def _write_file(path, records, size, num_examples):
-    num_bytes = count = 0
-    try:
-        with tf.io.TFRecordWriter(path) as writer:
-            for record in records:
-                writer.write(record)
-                num_bytes += framing.HEADER_SIZE + len(record) + framing.FOOTER_SIZE
-                count += 1
-    except tf.errors.OpError as error:
-        raise OSError(error.message) from error
-    if count < size:
-        raise DataError(f"The source holds fewer than the {num_examples} examples it stated")
-    if os.path.getsize(path) != num_bytes:
-        raise OSError(f"{os.path.getsize(path)} of {num_bytes} bytes were written to {path}")
-
-
 @contextlib.contextmanager
 def replacing(path):
     """Yields a name beside `path` to write to, and renames it to `path` at the end.
@@ -172,6 +122,18 @@ def _set_of(name, split):
     if match and match["split"] == split:
         return int(match["count"])
     return name if name.startswith(f"{split}-") and name.endswith(".tfrecord") else None
+
+
+def refuse_others(folder, split, wanted):
+    """Raises DataError where a folder holds files of a split that are not among `wanted`."""
+    known = {os.path.basename(path) for path in wanted}
+    found = [os.path.basename(path) for path in candidates(folder, split)]
+    others = [name for name in found if name not in known]
+    if others:
+        raise DataError(
+            f"{str(folder)!r} already holds {others[0]} of another conversion: "
+            f"choose another folder or remove its {split} files"
+        )
 
 
 def find(data_dir, split):

@@ -38,7 +38,8 @@ class ConversionTest(tf.test.TestCase):
     def test_every_split_and_the_labels_are_written(self):
         files = self.convert(shard=True, train_shards=4)
         names = shards.names("train", 4) + ["test-00000-of-00001"]
-        self.assertCountEqual(os.listdir(self.folder), [*names, "labels.txt"])
+        shown = [name for name in os.listdir(self.folder) if not name.startswith(".")]
+        self.assertCountEqual(shown, [*names, "labels.txt"])
         self.assertEqual([os.path.basename(p) for p in files["train"] + files["test"]], names)
         self.assertEqual(samples.contents(self.folder)["labels.txt"], LABELS)
         sizes = [slim_data.count_examples([path]) for path in files["train"]]
@@ -127,11 +128,16 @@ class ConversionTest(tf.test.TestCase):
             slim_data.load("mnist", self.folder, "train", 64, 28, training=True)
         self.assertFalse(os.path.exists(os.path.join(self.folder, "labels.txt")))
 
+        before = {path: os.stat(path).st_mtime_ns for path in finished}
+        self.convert(shard=True, train_shards=16)
+        self.assertEqual({path: os.stat(path).st_mtime_ns for path in before}, before)
+        self.assertEqual(
+            slim_data.verify(slim_data.find_files("mnist", self.folder, "train")), 30000
+        )
         samples.write_mnist(self.raw_dir, num_train=160)
-        other = samples.new_folder(self)
-        for folder in (self.folder, other):
-            self.convert(folder, shard=True, train_shards=16)
-        self.assertEqual(samples.contents(self.folder), samples.contents(other))
+        parts = ["another conversion", "num_examples: 30000, now 160"]
+        os.remove(finished[0])
+        self.assert_refused(parts, raw_dir=self.raw_dir, shard=True, train_shards=16)
 
 
 class ProgramTest(tf.test.TestCase):
