@@ -1,5 +1,6 @@
 """Sources and records for the tests, made and read without the code under test."""
 
+import contextlib
 import gzip
 import os
 import struct
@@ -21,6 +22,20 @@ def new_folder(test):
     folder = tempfile.TemporaryDirectory()
     test.addCleanup(folder.cleanup)
     return folder.name
+
+
+@contextlib.contextmanager
+def small_disk(test, kibibytes):
+    """Yields a folder on a file system of its own; skips the test where none can be mounted."""
+    folder = new_folder(test)
+    size = f"size={kibibytes}k"
+    command = ["mount", "-t", "tmpfs", "-o", size, "tmpfs", folder]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        test.skipTest("needs the right to mount a file system")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
 
 
 def idx_images(images, magic=2051):

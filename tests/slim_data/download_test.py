@@ -1,0 +1,208 @@
+"""Downloads from a real server: checked, resumed, and whole or not there at all."""
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+import tensorflow as tf
+
+from slim_data import download, flowers, mnist
+from slim_data.errors import DataError
+from tests.slim_data import samples, servers
+
+NAME = "images.gz"
+PARTIAL = f".{NAME}.partial"
+DATA = os.urandom(700_001)
+QUICKLY = (0, 0)
+
+
+def file_of(urls, data=DATA):
+    return download.File(NAME, tuple(urls), len(data), hashlib.sha256(data).hexdigest())
+
+
+SLOW_PROGRAM = """
+import time
+from slim_data import download
+file = download.{!r}
+download.fetch(file, {!r}, progress=lambda done, size: time.sleep(0.05))
+"""
+
+
+class DownloadTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = os.path.join(samples.new_folder(self), "new")
+        self.server = servers.Server({NAME: DATA})
+        self.addCleanup(self.server.close)
+        self.file = file_of([self.server.url(NAME)])
+
+    def fetch(self, file=None, **arguments):
+        return download.fetch(file or self.file, self.folder, pauses=QUICKLY, **arguments)
+
+    def assert_whole(self):
+        self.assertEqual(samples.contents(self.folder), {NAME: DATA})
+
+    def assert_refused(self, *parts, file=None):
+        with self.assertRaises(DataError) as caught:
+            self.fetch(file)
+        self.assertNotIn("\n", str(caught.exception))
+        for part in (NAME, *parts):
+            self.assertIn(part, str(caught.exception))
+        self.assertFalse(os.path.exists(os.path.join(self.folder, NAME)))
+
+    def ranges(self):
+        return [asked for _, asked in self.server.requests]
+
+    def test_a_file_arrives_whole_and_is_then_kept(self):
+        seen = []
+        path = self.fetch(progress=lambda *numbers: seen.append(numbers))
+        self.assertEqual(path, os.path.join(self.folder, NAME))
+        self.assert_whole()
+        self.assertEqual(seen[-1], (len(DATA), len(DATA)))
+        self.assertEqual(seen, sorted(set(seen)))
+        self.assertEqual(self.fetch(), path)
+        self.assertEqual(self.ranges(), [None])
+
+    def test_files_that_are_there_are_left_as_they_are(self):
+        os.mkdir(self.folder)
+        path = os.path.join(self.folder, NAME)
+        with open(path, "wb") as file:
+            file.write(b"the user's own")
+        self.assertEqual(self.fetch(), path)
+        self.assertEqual(samples.contents(self.folder), {NAME: b"the user's own"})
+        self.assertEqual(self.server.requests, [])
+
+    def test_a_broken_download_goes_on_where_it_broke(self):
+        self.server.faults = [servers.breaking_after(300_000), servers.breaking_after(1)]
+        self.fetch()
+        self.assert_whole()
+        self.assertEqual(self.ranges(), [None, "bytes=300000-", "bytes=300001-"])
+
+    def test_the_next_call_goes_on_where_one_gave_up(self):
+        self.server.faults = [servers.breaking_after(1000)] + [servers.hang_up] * 3
+        self.assert_refused("cannot be downloaded", "Run again to go on")
+        self.assertEqual(samples.contents(self.folder), {PARTIAL: DATA[:1000]})
+        self.fetch()
+        self.assert_whole()
+        self.assertEqual(self.ranges()[-1], "bytes=1000-")
+
+    def test_attempts_that_bring_something_are_not_counted(self):
+        self.server.faults = [servers.breaking_after(70_000) for _ in range(9)]
+        self.fetch()
+        self.assert_whole()
+
+    def test_servers_without_ranges_send_it_again(self):
+        self.server.faults = [servers.breaking_after(400_000), servers.without_ranges]
+        self.fetch()
+        self.assert_whole()
+
+    def test_a_wrong_checksum_leaves_nothing(self):
+        self.server.files[NAME] = DATA[:-1] + bytes([DATA[-1] ^ 1])
+        self.assert_refused("SHA-256 must be", hashlib.sha256(DATA).hexdigest())
+        self.assertEqual(os.listdir(self.folder), [])
+        self.assertEqual(self.ranges(), [None])
+
+    def test_a_resumed_file_of_two_halves_that_differ_is_fetched_again(self):
+        os.mkdir(self.folder)
+        for partial in (b"x" * 1000, b"x" * len(DATA), b"x" * (len(DATA) + 1)):
+            with open(os.path.join(self.folder, PARTIAL), "wb") as file:
+                file.write(partial)
+            self.fetch()
+            self.assert_whole()
+            os.remove(os.path.join(self.folder, NAME))
+
+    def test_a_partial_file_that_is_whole_needs_no_server(self):
+        os.mkdir(self.folder)
+        with open(os.path.join(self.folder, PARTIAL), "wb") as file:
+            file.write(DATA)
+        self.fetch()
+        self.assert_whole()
+        self.assertEqual(self.server.requests, [])
+
+    def test_a_file_that_became_shorter_is_refused(self):
+        self.server.faults = [servers.breaking_after(1000)]
+        self.server.files[NAME] = DATA[:900]
+        self.assert_refused()
+
+    def test_files_of_another_length_are_refused(self):
+        self.server.faults = [servers.instead(DATA + b"x")]
+        self.assert_refused("longer than its 700001 bytes")
+        self.server.faults = [servers.endless]
+        self.assert_refused("longer than its 700001 bytes")
+        self.assertEqual(os.listdir(self.folder), [])
+        self.server.files[NAME] = DATA[:-1]
+        self.assert_refused("700000 of 700001 bytes")
+
+    def test_the_next_address_is_taken_where_one_fails(self):
+        missing = self.server.url("nothing")
+        self.fetch(file_of([missing, self.server.url(NAME)]))
+        self.assert_whole()
+        self.assertEqual([name for name, _ in self.server.requests], ["nothing", NAME])
+
+    def test_what_is_not_there_is_asked_for_once(self):
+        self.assert_refused("HTTP status 404", file=file_of([self.server.url("nothing")]))
+        self.assertLen(self.server.requests, 1)
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_busy_servers_are_asked_again(self):
+        self.server.faults = [servers.status(503), servers.status(429)]
+        self.fetch()
+        self.assert_whole()
+
+    def test_a_refused_connection_is_one_line(self):
+        other = servers.Server({})
+        file = file_of([other.url(NAME)])
+        other.close()
+        self.assert_refused("127.0.0.1", "refused", file=file)
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_a_killed_download_is_resumed(self):
+        partial = os.path.join(self.folder, PARTIAL)
+        program = SLOW_PROGRAM.format(self.file, self.folder)
+        command = [sys.executable, "-c", program]
+        with subprocess.Popen(command, env=samples.environment()) as process:
+            while not (os.path.exists(partial) and os.path.getsize(partial)):
+                self.assertIsNone(process.poll())
+                time.sleep(0.005)
+            process.kill()
+        there = os.path.getsize(partial)
+        self.assertFalse(os.path.exists(os.path.join(self.folder, NAME)))
+        self.fetch()
+        self.assert_whole()
+        self.assertEqual(self.ranges(), [None] + [f"bytes={there}-"] * (there < len(DATA)))
+
+    def test_two_downloads_of_one_file_do_not_mix(self):
+        os.mkdir(self.folder)
+        with open(os.path.join(self.folder, PARTIAL), "wb") as other:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            self.assert_refused("another process is downloading")
+
+    def test_a_full_disk_leaves_no_file_taken_for_whole(self):
+        with samples.small_disk(self, 400) as self.folder:
+            self.assert_refused("No space left on device")
+            os.truncate(os.path.join(self.folder, PARTIAL), 0)
+            small = file_of([self.server.url("small")], b"x")
+            self.server.files["small"] = b"x"
+            self.fetch(small)
+
+    def test_folders_that_cannot_be_written_to_are_named(self):
+        with open(self.folder, "w", encoding="utf-8"):
+            pass
+        with self.assertRaisesRegex(DataError, "cannot be written: "):
+            self.fetch()
+
+    def test_missing_files_are_those_that_are_not_there(self):
+        os.mkdir(self.folder)
+        with open(os.path.join(self.folder, mnist.DOWNLOADS[1].name), "wb"):
+            pass
+        others = [file for file in mnist.DOWNLOADS if file != mnist.DOWNLOADS[1]]
+        self.assertEqual(mnist.missing(self.folder), others)
+        self.assertEqual(flowers.missing(self.folder), list(flowers.DOWNLOADS))
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

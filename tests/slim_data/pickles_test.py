@@ -1,0 +1,172 @@
+"""Pickles as data: values come out, and nothing that they ask for happens."""
+
+import os
+import pickle
+import struct
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slim_data import pickles
+from slim_data.errors import DataError
+from tests.slim_data import cifar10_archives, samples
+
+KEYS = st.one_of(st.text(max_size=4), st.binary(min_size=1, max_size=4))
+LEAVES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.text(),
+    st.binary(min_size=1, max_size=300),
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.dictionaries(KEYS, inner, max_size=4),
+        st.lists(inner, max_size=4).map(tuple),
+    ),
+    max_leaves=12,
+)
+
+
+class Attack:
+    """Pickles to a call."""
+
+    def __init__(self, *call):
+        self._call = call
+
+    def __reduce__(self):
+        return self._call
+
+
+class State(dict):
+    """Pickles to an object with a state."""
+
+    def __reduce__(self):
+        return (dict, (), {"x": 1})
+
+
+class PicklesTest(tf.test.TestCase):
+    def assert_refused(self, data, part=""):
+        with self.assertRaises(DataError) as caught:
+            pickles.read(data)
+        self.assertNotIn("\n", str(caught.exception))
+        self.assertIn(part, str(caught.exception))
+
+    @settings(deadline=None, max_examples=150, derandomize=True)
+    @given(VALUES, st.sampled_from([2, 3, 4]))
+    def test_plain_values_come_out_as_they_went_in(self, value, protocol):
+        self.assertEqual(pickles.read(pickle.dumps(value, protocol=protocol)), value)
+
+    def test_arrays_of_both_pythons_come_out_as_they_went_in(self):
+        array = np.arange(600, dtype=np.uint8).reshape(20, 30)
+        old = b"\x80\x02" + cifar10_archives.python2_array(array) + b"."
+        for data in (old, *(pickle.dumps(array, protocol=p) for p in (2, 3, 4))):
+            found = pickles.read(data)
+            self.assertAllEqual(found, array)
+            self.assertEqual(found.dtype, np.uint8)
+
+    def test_strings_of_python_2_are_bytes(self):
+        for data in (b"labels", bytes(range(256)) * 3):
+            self.assertEqual(
+                pickles.read(b"\x80\x02" + cifar10_archives.python2_string(data) + b"."), data
+            )
+
+    def test_code_is_refused_and_does_not_run(self):
+        marker = os.path.join(samples.new_folder(self), "ran")
+        touch = f"touch {marker}"
+        for attack in (
+            Attack(os.system, (touch,)),
+            Attack(eval, (f"open({marker!r}, 'w')",)),
+            Attack(exec, (f"open({marker!r}, 'w')",)),
+            Attack(open, (marker, "w")),
+            Attack(__import__, ("os",)),
+            Attack(np.fromfile, (marker,)),
+            Attack(type, ("X", (), {})),
+            Attack(str, ("x",)),
+        ):
+            for value in (attack, {"data": attack}, [[(attack,)]], np.array([attack], object)):
+                for protocol in (0, 1, 2, 3, 4, 5):
+                    self.assert_refused(pickle.dumps(value, protocol=protocol))
+        self.assertFalse(os.path.exists(marker))
+
+    def test_names_that_are_allowed_are_not_called_either(self):
+        reconstruct = b"cnumpy.core.multiarray\n_reconstruct\n"
+        ndarray = b"cnumpy\nndarray\n"
+        for data, part in (
+            # _reconstruct of a size that no memory holds, completed by a state that is too short
+            (reconstruct + ndarray + b"\x8a\x06\0\0\0\0\0\x01\x85U\x01b\x87R(K\x01tb", "damaged"),
+            (reconstruct + ndarray + b"\x85R}b", "damaged"),
+            (b"c_codecs\nencode\nX\x01\0\0\0xX\x03\0\0\0hex\x86R", "latin-1"),
+            (b"U\x01xU\x01y\x85R", "calls a value"),
+            (ndarray + b"}U\x01aU\x01bsb", "sets the state of a value"),
+            (b"}}b", "sets the state of a value"),
+            (ndarray + b")\x81", "NEWOBJ"),
+            (b"(" + ndarray + b"o", "OBJ"),
+            (b"(inumpy\nndarray\n", "INST"),
+            (b"U\x04evil" + b"Q", "BINPERSID"),
+            (b"\x82\x01", "EXT1"),
+            (b"(c__builtin__\neval\n", "'__builtin__ eval'"),
+        ):
+            self.assert_refused(b"\x80\x02" + data + b".", part)
+        self.assert_refused(pickle.dumps(State(), protocol=2))
+
+    def test_results_of_calls_are_no_values(self):
+        for data in (b"cnumpy\ndtype\n.", b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R."):
+            found = pickles.read(b"\x80\x02" + data)
+            self.assertNotIsInstance(found, (np.dtype, np.ndarray, type))
+
+    def test_arrays_of_other_kinds_are_refused(self):
+        for array in (
+            np.array([{}], object),
+            np.zeros(4, np.int16),
+            np.zeros(4, "V1"),
+            np.zeros(4, bool),
+            np.asfortranarray(np.zeros((4, 4), np.uint8)),
+        ):
+            self.assert_refused(pickle.dumps(array, protocol=2), "no array of contiguous uint8")
+        short = cifar10_archives.python2_array(np.zeros((4, 5), np.uint8))
+        grown = short.replace(struct.pack("<i", 5), struct.pack("<i", 2**30))
+        self.assert_refused(b"\x80\x02" + grown + b".", "damaged")
+
+    def test_declared_sizes_are_not_believed(self):
+        for data in (
+            b"T\xff\xff\xff\x7fx",
+            b"B\xff\xff\xff\xffx",
+            b"\x8e" + b"\xff" * 7 + b"\x7fx",
+            b"\x96" + b"\xff" * 7 + b"\x7fx",
+            b"\x8b\xff\xff\xff\x7fx",
+        ):
+            self.assert_refused(b"\x80\x04" + data + b".")
+        # The memory is a dictionary: its highest number costs nothing.
+        self.assertEqual(pickles.read(b"\x80\x02K\x01r\xff\xff\xff\xff."), 1)
+
+    def test_deep_nesting_is_no_harm(self):
+        depth = 200_000
+        pickles.read(b"\x80\x02" + b")" + b"\x85" * depth + b".")
+        self.assert_refused(
+            b"\x80\x02}" + b")" + b"\x85" * depth + b"K\x01s.", "keys that are no strings"
+        )
+
+    @settings(deadline=None, max_examples=300, derandomize=True)
+    @given(st.data())
+    def test_whatever_is_damaged_is_refused_in_one_line(self, data):
+        images, labels = cifar10_archives.batch(0, 2)
+        whole = bytearray(cifar10_archives.python_batch(images, labels))
+        for _ in range(data.draw(st.integers(1, 3))):
+            # Not inside the pixels, where nothing can be seen.
+            at = data.draw(st.one_of(st.integers(0, 250), st.integers(len(whole) - 60, 10**5)))
+            whole[min(at, len(whole) - 1)] = data.draw(st.integers(0, 255))
+        try:
+            pickles.read(bytes(whole[: data.draw(st.integers(1, len(whole)))]))
+        except DataError as error:
+            self.assertNotIn("\n", str(error))
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

@@ -1,0 +1,109 @@
+"""A server of files on the loopback interface that can be told to misbehave."""
+
+import http.server
+import re
+import threading
+
+
+class Server:
+    """Serves `files`, {name: bytes}, until `close`.
+
+    Attributes:
+        files: what is served; may be changed at any time.
+        faults: list of functions of a request handler and the file's bytes. Each request takes
+            the first one away and is answered by it; without any it is answered rightly.
+        requests: list of (name, value of the Range header or None) so far.
+    """
+
+    def __init__(self, files):
+        self.files = files
+        self.faults = []
+        self.requests = []
+        server = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                name = self.path.lstrip("/")
+                server.requests.append((name, self.headers.get("Range")))
+                if name not in server.files:
+                    self.send_error(404)
+                    return
+                answer = server.faults.pop(0) if server.faults else answer_rightly
+                answer(self, server.files[name])
+
+            def log_message(self, *_):
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def url(self, name):
+        """Returns the address of a file."""
+        return f"http://127.0.0.1:{self._server.server_port}/{name}"
+
+    def close(self):
+        """Stops the server; its address then refuses connections."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+def answer_rightly(handler, data):
+    """Answers as asked, by the whole file or what follows its beginning."""
+    send(handler, data, len(data))
+
+
+def breaking_after(size):
+    """Returns an answer that announces everything and ends the connection after `size` bytes."""
+    return lambda handler, data: send(handler, data, size)
+
+
+def without_ranges(handler, data):
+    """Answers by the whole file whatever was asked."""
+    del handler.headers["Range"]
+    send(handler, data, len(data))
+
+
+def status(code):
+    """Returns an answer of no more than a status."""
+    return lambda handler, data: handler.send_error(code)
+
+
+def instead(other):
+    """Returns an answer by other bytes than the file's."""
+    return lambda handler, data: send(handler, other, len(other))
+
+
+def endless(handler, data):
+    """Answers by a file that never ends, without a length."""
+    handler.send_response(200)
+    handler.end_headers()
+    try:
+        while True:
+            handler.wfile.write(data)
+    except OSError:
+        pass
+
+
+def hang_up(handler, data):
+    """Answers by closing the connection."""
+    del data
+    handler.close_connection = True
+    handler.connection.close()
+
+
+def send(handler, data, size):
+    """Sends the `size` first of the bytes that were asked for, under a header for all of them."""
+    asked = re.fullmatch(r"bytes=(\d+)-", handler.headers.get("Range", ""))
+    start = int(asked[1]) if asked else 0
+    if start and start >= len(data):
+        handler.send_error(416)
+        return
+    handler.send_response(206 if asked else 200)
+    if asked:
+        handler.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+    handler.send_header("Content-Length", str(len(data) - start))
+    handler.end_headers()
+    handler.wfile.write(data[start : start + size])
+    handler.close_connection = True
