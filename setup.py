@@ -48,6 +48,7 @@ setup(
         "safetensors>=0.4,<1",
         "scikit-learn>=1.5,<2",
         "matplotlib>=3.9,<4",
+        "rich>=13,<16",
     ],
     extras_require={
         "tfds": ["tensorflow-datasets>=4.9,<5"],
