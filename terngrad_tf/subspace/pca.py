@@ -1,0 +1,89 @@
+"""Principal components of a few very long vectors, read piece by piece: pure NumPy."""
+
+import numpy as np
+
+# Float64 elements of one piece of all vectors. With its float32 original and its components a piece
+# takes about 100 MB, whatever the vectors' length.
+_PIECE_ELEMENTS = 2**22
+
+# A component's least part of the first one's variance. Below, what is left of a direction is
+# rounding: the components would not be orthonormal to float32's precision.
+_MIN_VARIANCE = 1e-10
+
+
+def principal_components(read, num_vectors, length, num_components, dtype):
+    """Mean and leading principal components of vectors that need not fit into memory.
+
+    With X the centred vectors as rows, `X X^T = V diag(l) V^T` is a small matrix, and the rows of
+    `diag(l)^(-1/2) V^T X` are the principal components, largest variance first. Both passes over
+    the vectors compute in float64. Each component's entry of largest magnitude is positive.
+
+    Args:
+        read: function of a position and a float32 array [num_vectors, count] that it fills with
+            `count` columns of all vectors, from that position on.
+        num_vectors: m, the number of vectors.
+        length: n, the length of each.
+        num_components: k < m.
+        dtype: NumPy dtype of the components.
+
+    Returns:
+        Tuple of the components [k, n] in `dtype`, the mean [n] in float32, and the variance of the
+        data along each component and its part of the total variance, both float64 [k].
+
+    Raises:
+        ValueError: the vectors span fewer than `num_components` directions, or are not finite.
+
+    Source: Sirovich, "Turbulence and the dynamics of coherent structures", 1987 (the method of
+    snapshots).
+    """
+    width = max(1, min(length, _PIECE_ELEMENTS // num_vectors))
+    buffer = np.empty(num_vectors * width, np.float32)
+    mean = np.empty(length, np.float32)
+
+    def centred(start):
+        count = min(width, length - start)
+        piece = buffer[: num_vectors * count].reshape(num_vectors, count)
+        read(start, piece)
+        exact = piece.astype(np.float64)
+        centre = exact.mean(0)
+        exact -= centre
+        mean[start : start + count] = centre
+        return exact
+
+    gram = np.zeros((num_vectors, num_vectors))
+    for start in range(0, length, width):
+        piece = centred(start)
+        gram += piece @ piece.T
+    if not np.isfinite(gram).all():
+        raise ValueError("the snapshots must be finite. Received: NaN or Inf among the weights")
+    variances, vectors = np.linalg.eigh(gram)
+    variances, vectors = variances[::-1], vectors[:, ::-1]
+    rank = int(np.sum(variances > _MIN_VARIANCE * variances[0]))
+    if rank < num_components:
+        raise ValueError(
+            "`num_components` must be at most the number of directions that the snapshots span, "
+            f"{rank}. Received: num_components={num_components}"
+        )
+    weights = (vectors[:, :num_components] / np.sqrt(variances[:num_components])).T
+    components = np.empty((num_components, length), dtype)
+    largest = np.zeros(num_components)
+    for start in range(0, length, width):
+        piece = weights @ centred(start)
+        components[:, start : start + piece.shape[1]] = piece
+        extremes = piece[np.arange(num_components), np.abs(piece).argmax(1)]
+        largest = np.where(np.abs(extremes) > np.abs(largest), extremes, largest)
+    for row in np.flatnonzero(largest < 0):
+        np.negative(components[row], out=components[row])
+    leading = variances[:num_components]
+    return components, mean, leading / (num_vectors - 1), leading / np.trace(gram)
+
+
+def deviation_from_orthonormal(components):
+    """Largest magnitude of `P P^T - I`; NaN where P [k, n] is not finite."""
+    k, length = components.shape
+    gram = np.zeros((k, k))
+    width = max(1, _PIECE_ELEMENTS // k)
+    for start in range(0, length, width):
+        piece = components[:, start : start + width].astype(np.float64)
+        gram += piece @ piece.T
+    return float(np.abs(gram - np.eye(k)).max())

@@ -1,0 +1,282 @@
+"""The subspace that a trajectory of weights spans: `Subspace`."""
+
+import functools
+import hashlib
+import os
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+
+from terngrad_tf.subspace import snapshot_files, subspace_files, variables
+from terngrad_tf.subspace.pca import deviation_from_orthonormal, principal_components
+
+_TOLERANCES = {"float32": 1e-3, "float16": 1e-2, "bfloat16": 2e-2}
+DTYPES = tuple(_TOLERANCES)
+
+
+class Subspace:
+    """An affine subspace of the weights of a network: orthonormal directions and a point in it.
+
+    The directions are the principal components P [k, n] of weight snapshots, largest variance
+    first; n counts the trainable weights, all joined in the order of the model's
+    `trainable_variables`.
+
+    Example:
+        >>> subspace = Subspace.fit("run/pca", num_components=32)
+        >>> subspace.save("run/subspace.safetensors")
+
+    Args:
+        components: array [k, n], float32, float16 or bfloat16, with orthonormal rows.
+        mean: float32 array [n], the mean of the snapshots. Default: not known.
+        explained_variance: float64 array [k]. Default: not known.
+        explained_variance_ratio: float64 array [k], parts of the total variance. Default: not
+            known.
+        layout: names and shapes of the weights, as from `variables.layout_of`. Default: not known.
+        path: file that holds it. Default: none.
+
+    Raises:
+        ValueError: the components are not orthonormal, or do not have the length of the layout.
+
+    Source: Li et al., "Low Dimensional Trajectory Hypothesis is True: DNNs Can Be Trained in Tiny
+    Subspaces", TPAMI 2022.
+    """
+
+    def __init__(
+        self,
+        components,
+        *,
+        mean=None,
+        explained_variance=None,
+        explained_variance_ratio=None,
+        layout=None,
+        path=None,
+    ):
+        source = "`components`" if path is None else str(path)
+        if components.ndim != 2 or not 0 < components.shape[0] < components.shape[1]:
+            raise ValueError(
+                f"{source} must be a matrix with fewer rows (components) than columns (weights). "
+                f"Received: shape={components.shape}"
+            )
+        tolerance = _TOLERANCES.get(components.dtype.name)
+        if tolerance is None:
+            raise ValueError(
+                f"{source} must be in one of {', '.join(DTYPES)}. Received: {components.dtype.name}"
+            )
+        if layout is not None and variables.num_weights(layout) != components.shape[1]:
+            raise ValueError(
+                f"{source} must have a column for each of the {variables.num_weights(layout)} "
+                f"weights named. Received: {components.shape[1]} columns"
+            )
+        deviation = deviation_from_orthonormal(components)
+        if not deviation <= tolerance:
+            raise ValueError(
+                f"{source} must have orthonormal rows: P P^T may differ from the identity by at "
+                f"most {tolerance:g}. Received: a difference of {deviation:.3g}"
+            )
+        self.components = components
+        self.mean = mean
+        self.explained_variance = explained_variance
+        self.explained_variance_ratio = explained_variance_ratio
+        self.layout = layout
+        self.path = None if path is None else os.path.abspath(path)
+
+    @classmethod
+    def fit(cls, snapshots, num_components=32, *, dtype="float32"):
+        """Principal component analysis of weight snapshots.
+
+        Reads the files twice, piece by piece, and computes in float64. Memory beyond the result
+        (k + 1 vectors) stays under 0.3 GB, whatever the size of the network.
+
+        Args:
+            snapshots: folder of `SnapshotCheckpoint`, or list of its files.
+            num_components: k, below the number of snapshots. Default 32.
+            dtype: "float32", "float16" or "bfloat16", in which the components are kept. Default
+                "float32".
+
+        Returns:
+            `Subspace`.
+
+        Raises:
+            ValueError: there are too few snapshots, they differ in names or shapes, span fewer than
+                `num_components` directions, or hold NaN or Inf.
+            FileNotFoundError: the folder or a file does not exist.
+        """
+        integer = isinstance(num_components, int) and not isinstance(num_components, bool)
+        if not integer or num_components < 1:
+            raise ValueError(
+                "`num_components` must be a positive integer. "
+                f"Received: num_components={num_components!r}"
+            )
+        _check_dtype(dtype)
+        opened = [snapshot_files.open_snapshot(path) for path in _paths(snapshots)]
+        missing = num_components + 1 - len(opened)
+        if missing > 0:
+            raise ValueError(
+                f"`num_components`={num_components} needs {num_components + 1} snapshots or more. "
+                f"Received: {len(opened)} snapshots, {missing} are missing"
+            )
+        first = opened[0]
+        for snapshot in opened[1:]:
+            variables.check_same_layout(
+                first.layout, snapshot.layout, str(first.path), str(snapshot.path)
+            )
+
+        def read(start, piece):
+            for snapshot, row in zip(opened, piece, strict=True):
+                snapshot.read_range(start, row)
+
+        components, mean, variance, ratio = principal_components(
+            read,
+            len(opened),
+            variables.num_weights(first.layout),
+            num_components,
+            tf.as_dtype(dtype).as_numpy_dtype,
+        )
+        return cls(
+            components,
+            mean=mean,
+            explained_variance=variance,
+            explained_variance_ratio=ratio,
+            layout=first.layout,
+        )
+
+    @classmethod
+    def load(cls, path):
+        """Reads a subspace; its arrays are mapped from the file, not copied.
+
+        Args:
+            path: `.safetensors` file of `save`, or `.npy` file with a matrix [k, n] alone (float64
+                is cast to float32).
+
+        Returns:
+            `Subspace`. From `.npy` the mean, the variances and the names of the weights are not
+            known, so that only their number can be compared with a model's.
+
+        Raises:
+            ValueError: the file is damaged, of another kind, or its rows are not orthonormal.
+            FileNotFoundError: there is no such file.
+        """
+        return cls(**subspace_files.read(pathlib.Path(path)), path=path)
+
+    def save(self, path):
+        """Writes the subspace beside its place and renames it.
+
+        Args:
+            path: a name that ends in `.safetensors` keeps everything; `.npy` the float32 matrix
+                [k, n] alone. An existing file is replaced.
+
+        Raises:
+            ValueError: another ending, or `.npy` for components that are not float32.
+        """
+        subspace_files.write(pathlib.Path(path), self)
+        self.path = os.path.abspath(path)
+
+    @property
+    def num_components(self):
+        """K, the dimension of the subspace."""
+        return self.components.shape[0]
+
+    @property
+    def num_weights(self):
+        """N, the number of weights of the network."""
+        return self.components.shape[1]
+
+    @functools.cached_property
+    def fingerprint(self):
+        """Integer of 63 bits that differs between bases: a hash of the components."""
+        digest = hashlib.sha256(str(self.components.dtype).encode())
+        for row in self.components:
+            digest.update(np.ascontiguousarray(row).view(np.uint8))
+        return int.from_bytes(digest.digest()[:8], "big") >> 1
+
+    def check_fits(self, trainable_variables):
+        """Refuses a network whose trainable weights are not those of the subspace.
+
+        Args:
+            trainable_variables: list of `keras.Variable`.
+
+        Raises:
+            ValueError: names, shapes or their order differ, or, where no names are known, the
+                number of weights.
+        """
+        layout = variables.layout_of(trainable_variables)
+        source = "the subspace" if self.path is None else self.path
+        if self.layout is not None:
+            variables.check_same_layout(self.layout, layout, source, "the model")
+        elif variables.num_weights(layout) != self.num_weights:
+            raise ValueError(
+                f"the model must have the {self.num_weights} trainable weights of {source}. "
+                f"Received: {variables.num_weights(layout)}"
+            )
+
+    def coordinates(self, weights):
+        """Position of a point's projection on the subspace, measured from the mean.
+
+        Args:
+            weights: list of arrays, as from `model.get_weights` for trainable weights alone or
+                `Snapshot.read`.
+
+        Returns:
+            float64 array [k].
+        """
+        vector = np.concatenate([np.ravel(w) for w in weights]).astype(np.float32) - self._mean()
+        return np.stack([np.dot(row.astype(np.float32), vector) for row in self.components]).astype(
+            np.float64
+        )
+
+    def weights_at(self, coordinates):
+        """Weights of a point of the subspace: `mean + P^T coordinates`.
+
+        Args:
+            coordinates: array [c] with c <= k; the others count as zero. An empty one gives the
+                mean.
+
+        Returns:
+            List of float32 arrays in the shapes of the layout.
+        """
+        vector = np.array(self._mean())
+        for row, coordinate in zip(self.components, coordinates, strict=False):
+            vector += np.float32(coordinate) * row.astype(np.float32)
+        sizes = [int(np.prod(shape)) for _, shape in self.layout]
+        parts = np.split(vector, np.cumsum(sizes)[:-1])
+        return [part.reshape(shape) for part, (_, shape) in zip(parts, self.layout, strict=True)]
+
+    def assign_mean(self, model):
+        """Sets a model's trainable weights to the mean of the snapshots, as a place to start from.
+
+        Batch-norm statistics belong to the weights of the time: see `update_batch_norm`.
+
+        Args:
+            model: `keras.Model` that the subspace fits.
+
+        Raises:
+            ValueError: the model does not fit, or the mean is not known (a `.npy` file).
+        """
+        self._mean()
+        self.check_fits(model.trainable_variables)
+        for variable, value in zip(model.trainable_variables, self.weights_at(()), strict=True):
+            variable.assign(value)
+
+    def _mean(self):
+        if self.mean is None or self.layout is None:
+            raise ValueError(
+                "the mean of the snapshots must be known: load the .safetensors file, or fit again."
+                f" Received: a subspace from {self.path}"
+            )
+        return self.mean
+
+
+def _check_dtype(dtype):
+    if dtype not in DTYPES:
+        raise ValueError(f"`dtype` must be one of {', '.join(DTYPES)}. Received: dtype={dtype!r}")
+
+
+def _paths(snapshots):
+    if not isinstance(snapshots, str | os.PathLike):
+        return list(snapshots)
+    if not os.path.isdir(snapshots):
+        raise FileNotFoundError(
+            f"`snapshots` must be a folder of snapshots or a list of files. Received: {snapshots}"
+        )
+    return snapshot_files.find(snapshots)
