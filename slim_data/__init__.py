@@ -9,7 +9,7 @@ The package needs neither Keras nor `terngrad_tf`; TensorFlow itself is loaded a
 from slim_data.conversion import convert
 from slim_data.datasets import DATASETS, DatasetInfo, info
 from slim_data.errors import DataError
-from slim_data.faults import explain, explained, verify
+from slim_data.faults import CorruptRecord, corrupt_records, explain, explained, verify
 from slim_data.framing import count_examples
 from slim_data.pipeline import load
 from slim_data.shards import find_files
@@ -17,9 +17,11 @@ from slim_data.splitting import split_dataset
 
 __all__ = [
     "DATASETS",
+    "CorruptRecord",
     "DataError",
     "DatasetInfo",
     "convert",
+    "corrupt_records",
     "count_examples",
     "explain",
     "explained",

@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli), masked as TFRecord files store it, for many short strings at once."""
+"""CRC-32C (Castagnoli), masked as TFRecord files store it, for many strings at once."""
 
 import numpy as np
 
@@ -15,17 +15,23 @@ def _table():
 _TABLE = _table()
 
 
-def masked(rows):
+def masked(rows, lengths=None):
     """Returns the masked checksum of each row, `rotate_right(crc, 15) + 0xa282ead8` mod 2^32.
 
     Args:
         rows: uint8 array of shape [n, length].
+        lengths: int array of shape [n], bytes of each row that count; all of them by default.
 
     Returns:
         uint32 array of shape [n].
     """
-    crc = np.full(len(rows), 0xFFFFFFFF, np.uint32)
-    for column in rows.T:
-        crc = _TABLE[(crc ^ column) & 0xFF] ^ (crc >> 8)
-    crc = ~crc
+    lengths = np.full(len(rows), rows.shape[1]) if lengths is None else lengths
+    # Longest first: the rows that have a column are then the first ones.
+    order = np.argsort(-lengths, kind="stable")
+    num_rows = np.searchsorted(-lengths[order], -np.arange(rows.shape[1]), side="left")
+    rows = np.ascontiguousarray(rows[order].T)
+    crc = np.full(len(order), 0xFFFFFFFF, np.uint32)
+    for column, n in zip(rows, num_rows, strict=True):
+        crc[:n] = _TABLE[(crc[:n] ^ column[:n]) & 0xFF] ^ (crc[:n] >> 8)
+    crc[order] = ~crc
     return ((crc >> 15) | (crc << 17)) + np.uint32(0xA282EAD8)

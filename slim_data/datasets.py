@@ -2,12 +2,35 @@
 
 import dataclasses
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from slim_data import cifar10, decoding, digits, distortions, mnist
+from slim_data import (
+    alexnet_preprocessing,
+    cifar10,
+    cifar_resnet_preprocessing,
+    cifarnet_preprocessing,
+    digits,
+    flowers,
+    inception_preprocessing,
+    lenet_preprocessing,
+    mnist,
+    resnet_preprocessing,
+    vgg_preprocessing,
+)
 from slim_data.errors import DataError
+from slim_data.preprocessing import Preprocessing
 
-FLOWERS = ("daisy", "dandelion", "roses", "sunflowers", "tulips")
+_LENET_STYLE = {"lenet": lenet_preprocessing.PREPROCESSING}
+_CIFAR_STYLES = {
+    "cifarnet": cifarnet_preprocessing.PREPROCESSING,
+    "resnet": cifar_resnet_preprocessing.PREPROCESSING,
+}
+_PHOTO_STYLES = {
+    "inception": inception_preprocessing.PREPROCESSING,
+    "alexnet": alexnet_preprocessing.PREPROCESSING,
+    "vgg": vgg_preprocessing.PREPROCESSING,
+    "resnet": resnet_preprocessing.PREPROCESSING,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,12 +48,14 @@ class DatasetInfo:
         image_size: height and width of its images, in pixels; None where they differ.
         splits: {name of a split: its number of examples in the published data set}. A folder may
             hold another number, as where the validation part was drawn otherwise.
-        source: module with `generate_examples(source, split)` and `num_examples(source, split)`;
-            None where a program of its own converts it.
+        source: module with `generate_examples(source, split, start, stop)`,
+            `num_examples(source, split)`, `identity(source)` and, where files are needed,
+            `missing(source)`; None where a program of its own converts it.
         has_raw_dir: whether the source is a folder of files, `--raw_dir`.
-        normalize: function of a batch of images that gives what a network takes, float32.
-        distort: function of (uint8 image, size, seed) for training, whose images `normalize`
-            takes too; None where training images are cropped or padded as all others are.
+        preprocessings: {name of a style: how it makes images ready for a network}; the first is
+            the default.
+        num_shards: {name of a split: number of files where it is spread over several}.
+        is_sharded: whether `convert` spreads it over several files unless told otherwise.
     """
 
     name: str
@@ -43,8 +68,11 @@ class DatasetInfo:
     splits: Mapping[str, int]
     source: types.ModuleType | None
     has_raw_dir: bool
-    normalize: Callable
-    distort: Callable | None = None
+    preprocessings: Mapping[str, Preprocessing]
+    num_shards: Mapping[str, int] = dataclasses.field(
+        default_factory=lambda: {"train": 1000, "test": 1}
+    )
+    is_sharded: bool = False
 
     @property
     def num_classes(self):
@@ -74,7 +102,7 @@ DATASETS = {
             splits={"train": 1437, "test": 360},
             source=digits,
             has_raw_dir=False,
-            normalize=decoding.normalize,
+            preprocessings=_LENET_STYLE,
         ),
         DatasetInfo(
             name="mnist",
@@ -87,7 +115,7 @@ DATASETS = {
             splits={"train": 60000, "test": 10000},
             source=mnist,
             has_raw_dir=True,
-            normalize=decoding.normalize,
+            preprocessings=_LENET_STYLE,
         ),
         DatasetInfo(
             name="cifar10",
@@ -100,8 +128,7 @@ DATASETS = {
             splits={"train": 50000, "test": 10000},
             source=cifar10,
             has_raw_dir=True,
-            normalize=decoding.standardize,
-            distort=distortions.cifar10_image,
+            preprocessings=_CIFAR_STYLES,
         ),
         DatasetInfo(
             name="imagenet",
@@ -114,20 +141,22 @@ DATASETS = {
             splits={"train": 1281167, "validation": 50000},
             source=None,
             has_raw_dir=False,
-            normalize=decoding.normalize,
+            preprocessings=_PHOTO_STYLES,
         ),
         DatasetInfo(
             name="flowers",
             title="Flowers",
-            labels=FLOWERS,
-            num_labels=len(FLOWERS),
-            label_offset=1,
+            labels=flowers.LABELS,
+            num_labels=len(flowers.LABELS),
+            label_offset=flowers.LABEL_OFFSET,
             channels=3,
             image_size=None,
             splits={"train": 3320, "validation": 350},
-            source=None,
-            has_raw_dir=False,
-            normalize=decoding.normalize,
+            source=flowers,
+            has_raw_dir=True,
+            preprocessings=_PHOTO_STYLES,
+            num_shards={"train": 5, "validation": 5},
+            is_sharded=True,
         ),
     )
 }

@@ -6,8 +6,11 @@ buffer's draws. So a stream can start at any step: whole epochs are left out by 
 of one by skipping records before they are decoded.
 """
 
-from slim_data import datasets, decoding, framing, shards
+import logging
+
+from slim_data import datasets, faults, framing, reading, shards
 from slim_data.arguments import check_at_least
+from slim_data.batching import Batching
 from slim_data.errors import DataError
 from slim_data.lazy import tf
 
@@ -15,6 +18,8 @@ from slim_data.lazy import tf
 _CHECKED_SIZE = 2**30
 # With at least so many files for each pipeline, their unequal sizes hardly matter.
 _FILES_FOR_EACH_PIPELINE = 10
+
+_LOG = logging.getLogger(__name__)
 
 
 def load(
@@ -25,6 +30,7 @@ def load(
     image_size,
     training,
     *,
+    preprocessing=None,
     num_readers=4,
     shuffle_buffer=16 * 1024,
     seed=1,
@@ -34,13 +40,14 @@ def load(
     num_input_pipelines=1,
     input_pipeline_id=0,
     num_parallel_calls=None,
+    skip_corrupt_records=False,
 ):
     """Returns batches of images and labels as a `tf.data.Dataset`.
 
     For training, examples are shuffled anew in each epoch and repeated without end; batches run on
-    over the end of an epoch. Otherwise each example comes once, in the order of the files, and
-    the last batch may be smaller. Equal arguments give equal batches, whatever the number of
-    threads and the global random seed.
+    over the end of an epoch. Otherwise each example comes once, in an order that depends on the
+    files and `num_readers` alone, and the last batch may be smaller. Equal arguments give equal
+    batches, whatever the number of threads and the global random seed.
 
     In a cluster each process can take its own part of the examples: give `num_input_pipelines`
     and `input_pipeline_id`, and the batch size of one process. The parts are disjoint and make
@@ -49,14 +56,30 @@ def load(
     `tf.distribute` to shard no further (AutoShardPolicy.OFF). With one pipeline it tells it to
     shard by batches (AutoShardPolicy.DATA), for the batch size of all processes together.
 
+    Styles of preprocessing, the default of a data set first:
+
+    | data sets | style | in training | otherwise | values |
+    |---|---|---|---|---|
+    | mnist, digits | lenet | central part | the same | -1 to 1 |
+    | cifar10 | cifarnet | random part, mirrored, contrast | central part | standardized |
+    | | resnet | shifted by up to 4 pixels, mirrored | central part | normalized |
+    | imagenet, flowers | inception | random part, mirrored, colours | central 87.5 % | -1 to 1 |
+    | | alexnet | random part of 256 x 256, mirrored | its centre | less the mean |
+    | | vgg | random part of a random size, mirrored | centre of size 256 | less the mean |
+    | | resnet | random part resized, mirrored | centre of size 256 | normalized |
+
+    Each has a module, `slim_data/<style>_preprocessing.py` (`cifar_resnet_preprocessing.py` for
+    CIFAR-10), that gives the formulas. Resizing is described in `slim_data/resizing.py`.
+
     Args:
         name: name of the data set, one of `DATASETS`.
         data_dir: folder that `convert` wrote to.
         split: one of the data set's splits.
         batch_size: examples a batch.
-        image_size: height and width of the images in pixels; cropped or padded to it.
+        image_size: height and width of the images in pixels.
         training: whether to shuffle and distort, and the default of `repeat` and `drop_remainder`.
-        num_readers: files read at once in training; otherwise one is, in order.
+        preprocessing: style of preprocessing, see above; the data set's default if None.
+        num_readers: files read at once, in turns; with one, files are read one after the other.
         shuffle_buffer: examples (not decoded) to draw from in training.
         seed: int, of the order in training.
         start_step: batches to leave out at the beginning, as if they had been consumed.
@@ -65,11 +88,13 @@ def load(
         num_input_pipelines: number of processes that divide the examples among them.
         input_pipeline_id: number of this process, from 0.
         num_parallel_calls: threads that decode; TensorFlow chooses by default.
+        skip_corrupt_records: whether to leave out records that cannot be read. All are read once
+            beforehand to find them (see `corrupt_records`), so that order, position and number of
+            examples are as exact as without. Each is logged as a warning, and their number.
 
     Returns:
         A dataset of (images, labels): float32 of shape [batch, image_size, image_size, channels],
-        and int32 of shape [batch]. Images of MNIST and digits are in [-1, 1]; those of CIFAR-10
-        have mean 0 and deviation 1 each, and in training are distorted at random.
+        and int32 of shape [batch].
 
     Raises:
         DataError: an argument is out of range, or files are missing, incomplete, empty or
@@ -98,11 +123,12 @@ def load(
             f"Received: input_pipeline_id={input_pipeline_id}"
         )
     dataset = datasets.info(name)
-    files = shards.find_files(name, data_dir, split)
+    style = _style(dataset, preprocessing, image_size)
     drop_remainder = training if drop_remainder is None else drop_remainder
     repeat = training if repeat is None else repeat
-    num_parallel_calls = num_parallel_calls or tf.data.AUTOTUNE
 
+    files = shards.find_files(name, data_dir, split)
+    corrupt = _skipped(name, data_dir, split) if skip_corrupt_records else None
     # (n, i): of the records read, this pipeline takes every n-th from the i-th on.
     part = (num_input_pipelines, input_pipeline_id)
     if shards_by_file(len(files), num_input_pipelines):
@@ -111,40 +137,40 @@ def load(
     # TensorFlow takes a file that ends inside a record's header (12 bytes) for whole. In large
     # data sets records are large as well: a cut hardly ever falls there, but looking takes long.
     if framing.total_size(files) <= _CHECKED_SIZE or (repeat and (start_step or part[0] > 1)):
-        num_examples = _num_examples(files, part, repeat)
+        num_examples = _num_examples(files, corrupt, part, repeat)
     first_epoch, num_skipped = 0, start_step * batch_size
     if repeat and start_step:
         first_epoch, num_skipped = divmod(num_skipped, num_examples)
 
+    read = reading.reader(files, corrupt or [])
+
     def epoch(number):
         if not training:
-            return tf.data.TFRecordDataset(files).shard(*part)
-        return _shuffled_records(
-            files, part, num_readers, shuffle_buffer, tf.stack([seed, number]), input_pipeline_id
-        )
-
-    def decode(serialized):
-        image, label = decoding.decode(serialized, dataset)
-        return decoding.crop_or_pad(image, image_size), label
-
-    def distort(position, serialized):
-        image, label = decoding.decode(serialized, dataset)
+            return reading.in_order(files, read, num_readers).shard(*part)
+        # Every pipeline must agree on the order of files for their parts to be disjoint.
+        common_seed = tf.stack([seed, number])
+        records = reading.in_random_order(files, read, num_readers, common_seed)
         own_seed = tf.random.experimental.stateless_fold_in(
-            tf.stack([seed, position]), input_pipeline_id, alg="philox"
+            common_seed, input_pipeline_id, alg="philox"
         )
-        return dataset.distort(image, image_size, own_seed), label
+        return reading.shuffled(records.shard(*part), shuffle_buffer, own_seed)
 
     epochs = tf.data.Dataset.range(first_epoch, tf.int64.max if repeat else 1)
-    examples = epochs.flat_map(epoch)
-    distorted = training and dataset.distort is not None
-    if distorted:
-        # By its position in the stream, whatever step that starts at, an image gets its seed.
-        examples = examples.enumerate(first_epoch * num_examples if first_epoch else 0)
+    records = epochs.flat_map(epoch)
     if num_skipped:
-        examples = examples.skip(num_skipped)
-    examples = examples.map(distort if distorted else decode, num_parallel_calls=num_parallel_calls)
-    examples = examples.batch(batch_size, drop_remainder=drop_remainder)
-    examples = examples.map(lambda images, labels: (dataset.normalize(images), labels))
+        records = records.skip(num_skipped)
+    batching = Batching(
+        dataset=dataset,
+        style=style,
+        image_size=image_size,
+        distorted=training and style.distort is not None,
+        batch_size=batch_size,
+        drop_remainder=drop_remainder,
+        num_parallel_calls=num_parallel_calls or tf.data.AUTOTUNE,
+    )
+    own_seed = tf.constant([seed, input_pipeline_id], tf.int64)
+    own_seed = tf.random.stateless_uniform([], own_seed, None, None, tf.int64, alg="philox")
+    batches = batching.batches(records, own_seed, start_step)
     # Keras asks for the number of batches; TensorFlow cannot tell it by itself.
     if repeat:
         num_batches = tf.data.INFINITE_CARDINALITY
@@ -153,8 +179,8 @@ def load(
     else:
         num_left = max(num_examples - num_skipped, 0)
         num_batches = (num_left if drop_remainder else num_left + batch_size - 1) // batch_size
-    examples = examples.apply(tf.data.experimental.assert_cardinality(num_batches))
-    return examples.prefetch(tf.data.AUTOTUNE).with_options(_options(num_input_pipelines))
+    batches = batches.apply(tf.data.experimental.assert_cardinality(num_batches))
+    return batches.prefetch(tf.data.AUTOTUNE).with_options(_options(num_input_pipelines))
 
 
 def shards_by_file(num_files, num_input_pipelines):
@@ -169,28 +195,38 @@ def shards_by_file(num_files, num_input_pipelines):
     )
 
 
-def _shuffled_records(files, part, num_readers, shuffle_buffer, seed, input_pipeline_id):
-    """Returns the serialized examples of the epoch that `seed`, int64 [2], stands for."""
-    # tf.data mixes the global seed, as it finds it here, into the shuffle buffer's: pinned in
-    # this function's graph, so that the order depends on the arguments alone.
-    tf.compat.v1.set_random_seed(1)
-    # Every pipeline must agree on the order of files for their parts to be disjoint.
-    order = tf.random.experimental.stateless_shuffle(files, seed, alg="philox")
-    records = tf.data.Dataset.from_tensor_slices(order).interleave(
-        tf.data.TFRecordDataset,
-        cycle_length=num_readers,
-        num_parallel_calls=num_readers,
-        deterministic=True,
-    )
-    own_seed = tf.random.experimental.stateless_fold_in(seed, input_pipeline_id, alg="philox")
-    draws = tf.random.stateless_uniform([], own_seed, None, None, tf.int64, alg="philox")
-    return records.shard(*part).shuffle(shuffle_buffer, draws, reshuffle_each_iteration=False)
+def _style(dataset, name, image_size):
+    """Returns the `Preprocessing` of a data set that has a name, the default's for None."""
+    styles = dataset.preprocessings
+    name = next(iter(styles)) if name is None else name
+    if name not in styles:
+        raise DataError(
+            f"`preprocessing` must be one of {', '.join(styles)} for {dataset.name}. "
+            f"Received: preprocessing={name!r}"
+        )
+    largest = styles[name].largest_size
+    if largest is not None and image_size > largest:
+        raise DataError(
+            f"`image_size` must be at most {largest} with preprocessing={name!r}. "
+            f"Received: image_size={image_size}"
+        )
+    return styles[name]
 
 
-def _num_examples(files, part, repeat):
+def _skipped(name, data_dir, split):
+    """Returns the `CorruptRecord`s of a split, after reporting them."""
+    found = faults.corrupt_records(name, data_dir, split)
+    for record in found:
+        rest = " and all that follows in this file" if record.ends_file else ""
+        _LOG.warning("skipped%s: %s", rest, record.error())
+    _LOG.warning("%d corrupt %s records of %s skipped", len(found), split, name)
+    return found
+
+
+def _num_examples(files, corrupt, part, repeat):
     """Returns how many records of `files` this pipeline takes in an epoch."""
     num_pipelines, pipeline = part
-    num_examples = len(range(pipeline, framing.count_examples(files), num_pipelines))
+    num_examples = len(range(pipeline, reading.count(files, corrupt), num_pipelines))
     if num_examples == 0 and repeat:
         # Repeating nothing would never yield a batch, nor end.
         raise DataError(

@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import itertools
 import os
 
 from slim_data import datasets, decoding, faults, shards
@@ -43,16 +44,26 @@ def validate(name, data_dir, report=None):
     found = {}
     for split, paths in files.items():
         found[split] = {}
-        for path in paths:
-            labels = (int(label) for _, label in faults.checked(path, check))
-            found[split][path] = collections.Counter(labels)
-            report(f"{os.path.basename(path):{width}}  {found[split][path].total():7}")
+        for path, counts in _counts_by_file(paths, faults.checked(paths, check)):
+            found[split][path] = counts
+            report(f"{os.path.basename(path):{width}}  {counts.total():7}")
     _report_classes(dataset, found, report)
     sizes = {s: sum(c.total() for c in counts.values()) for s, counts in found.items()}
     shown = ", ".join(f"{s} {size}{_lacking(dataset, s, size)}" for s, size in sizes.items())
     num_files = sum(map(len, files.values()))
     report(f"{dataset.title}: {sum(sizes.values())} records in {num_files} files, whole ({shown})")
     return found
+
+
+def _counts_by_file(paths, results):
+    """Yields (path, {class: number of records}) of each file, in order, as soon as it is read."""
+    waiting = iter(paths)
+    for path, group in itertools.groupby(results, key=lambda result: result[0]):
+        for empty in itertools.takewhile(lambda other, path=path: other != path, waiting):
+            yield empty, collections.Counter()
+        yield path, collections.Counter(int(label) for _, (_, label) in group)
+    for empty in waiting:
+        yield empty, collections.Counter()
 
 
 def _lacking(dataset, split, size):

@@ -92,13 +92,37 @@ class PipelineTest(tf.test.TestCase):
             self.assertAllClose(resized, expected, atol=1e-6)
 
     def test_evaluation_is_in_order_and_exact(self):
-        dataset = self.load("test", batch_size=4, training=False, num_readers=3)
+        one_file_after_the_other = dict(batch_size=4, training=False, num_readers=1)
+        dataset = self.load("test", **one_file_after_the_other)
         self.assertEqual(numbers(dataset), [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]])
-        dataset = self.load("test", batch_size=4, training=False, drop_remainder=True)
+        dataset = self.load("test", **one_file_after_the_other, drop_remainder=True)
         self.assertEqual(numbers(dataset), [[0, 1, 2, 3], [4, 5, 6, 7]])
 
+    def test_evaluation_takes_files_in_turns(self):
+        expected = [0, 7, 1, 8, 2, 9, 3, 10, 4, 5, 6]
+        for num_parallel_calls in (1, 4):
+            dataset = self.load("test", training=False, num_parallel_calls=num_parallel_calls)
+            self.assertEqual(sum(numbers(dataset), []), expected)
+
+    @hypothesis.settings(deadline=None, max_examples=8, derandomize=True)
+    @hypothesis.given(st.integers(1, 60), st.integers(1, 7), st.integers(1, 3))
+    def test_evaluation_counts_every_example_once(self, batch_size, num_readers, num_pipelines):
+        flat = []
+        for i in range(num_pipelines):
+            dataset = self.load(
+                batch_size=batch_size,
+                training=False,
+                num_readers=num_readers,
+                num_input_pipelines=num_pipelines,
+                input_pipeline_id=i,
+            )
+            found = numbers(dataset)
+            self.assertLen(found, dataset.cardinality())
+            flat += sum(found, [])
+        self.assertCountEqual(flat, range(NUM_EXAMPLES))
+
     def test_evaluation_repeats_on_request(self):
-        dataset = self.load("test", batch_size=4, training=False, repeat=True)
+        dataset = self.load("test", batch_size=4, training=False, repeat=True, num_readers=1)
         flat = sum(numbers(dataset, 5), [])
         self.assertEqual(flat, [*range(11), *range(9)])
 
@@ -153,7 +177,7 @@ class PipelineTest(tf.test.TestCase):
         self.assertEqual(self.order(num_batches=5, start_step=start, **options), whole[start:])
 
     def test_a_start_leaves_out_batches_of_a_single_epoch(self):
-        dataset = self.load("test", batch_size=4, training=False, start_step=2)
+        dataset = self.load("test", batch_size=4, training=False, start_step=2, num_readers=1)
         self.assertEqual(numbers(dataset), [[8, 9, 10]])
         self.assertEqual(numbers(self.load("test", training=False, start_step=3)), [])
 
@@ -231,7 +255,7 @@ class PipelineTest(tf.test.TestCase):
     def test_a_strategy_divides_batches_and_loses_none(self):
         strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
         dataset = strategy.experimental_distribute_dataset(
-            self.load("test", batch_size=4, training=False)
+            self.load("test", batch_size=4, training=False, num_readers=1)
         )
         found = [samples.brightness(images) for images, _ in dataset]
         self.assertEqual(found, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]])

@@ -1,0 +1,72 @@
+"""An encoded image of any size: its shape, and its pixels or a part of them."""
+
+from slim_data.lazy import tf
+
+CHANNELS = 3
+RAW = "RAW"
+
+
+class Photo:
+    """Decodes an image, or just a part of it, when asked to.
+
+    JPEG, PNG, GIF and BMP are told by their content, whatever the record says: some JPEG files of
+    ImageNet are PNG. Of a JPEG only the part asked for is decoded. Images of the format "RAW" are
+    bytes of red, green and blue, row by row, and are not decoded at all.
+
+    Args:
+        encoded: scalar string tensor, the image file.
+        image_format: scalar string tensor.
+        height, width: int64 scalars, used for "RAW" only.
+        boxes: float32 tensor of shape [n, 4]: ymin, xmin, ymax, xmax of objects, as fractions of
+            height and width.
+    """
+
+    def __init__(self, encoded, image_format, height, width, boxes):
+        self.boxes = boxes
+        self._encoded = encoded
+        self._is_jpeg = tf.io.is_jpeg(encoded)
+
+        def raw():
+            return tf.reshape(tf.io.decode_raw(encoded, tf.uint8), [height, width, CHANNELS])
+
+        def decoded():
+            return tf.io.decode_image(encoded, CHANNELS, expand_animations=False)
+
+        def other():
+            return tf.cond(image_format == RAW, raw, decoded)
+
+        # Pixels may begin with the bytes that a JPEG file begins with.
+        self._is_jpeg = tf.logical_and(self._is_jpeg, image_format != RAW)
+        self._pixels = tf.cond(self._is_jpeg, lambda: tf.zeros([0, 0, CHANNELS], tf.uint8), other)
+
+    def shape(self):
+        """Returns height, width and channels, int32 [3]."""
+        return tf.cond(
+            self._is_jpeg,
+            lambda: tf.image.extract_jpeg_shape(self._encoded),
+            lambda: tf.shape(self._pixels),
+        )
+
+    def pixels(self):
+        """Returns all of the image, uint8 [height, width, 3]."""
+        return self._jpeg_or_pixels(
+            lambda: tf.io.decode_jpeg(self._encoded, CHANNELS), lambda: self._pixels
+        )
+
+    def window(self, top, left, height, width):
+        """Returns a part of the image, uint8 [height, width, 3].
+
+        Args:
+            top, left, height, width: int32 scalars.
+        """
+        return self._jpeg_or_pixels(
+            lambda: tf.image.decode_and_crop_jpeg(
+                self._encoded, tf.stack([top, left, height, width]), CHANNELS
+            ),
+            lambda: self._pixels[top : top + height, left : left + width],
+        )
+
+    def _jpeg_or_pixels(self, jpeg, pixels):
+        image = tf.cond(self._is_jpeg, jpeg, pixels)
+        image.set_shape([None, None, CHANNELS])
+        return image
