@@ -16,17 +16,25 @@ SOURCE_MAXIMUM = 16  # brightest value in the source
 TEST_EVERY = 5
 
 
-def generate_examples(source, split):
+def generate_examples(source, split, start=0, stop=None):
     """Yields the serialized tf.Examples of a split, in the order of the source.
 
     Args:
         source: not used: the images lie inside scikit-learn.
         split: "train" (1,437 images) or "test" (360).
+        start: number of the first example to yield, counted from 0.
+        stop: number of the example to end before; by default there is none.
     """
     del source
     images, labels = read()
-    for i in split_indices(labels)[split]:
+    for i in split_indices(labels)[split][start:stop]:
         yield examples.build_png(enlarge(images[i]), labels[i], LABELS[labels[i]])
+
+
+def identity(source):
+    """Returns what the examples' content depends on: nothing that ever changes."""
+    del source
+    return {"source": "scikit-learn"}
 
 
 def num_examples(source, split):

@@ -48,7 +48,7 @@ def fetch(file, folder, *, progress=None, pauses=PAUSES_SECONDS):
     Args:
         file: the `File`.
         folder: path of the folder; made if absent.
-        progress: function of (bytes that are there, all bytes), called after each piece.
+        progress: function of the number of bytes that are there, called after each piece.
         pauses: seconds to wait after each failed attempt; the attempt after the last one is the
             last. An attempt that brought new bytes starts the list again. Addresses take turns.
 
@@ -69,7 +69,7 @@ def fetch(file, folder, *, progress=None, pauses=PAUSES_SECONDS):
         os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, f".{file.name}.partial"), "ab+") as partial:
             _lock(partial, path)
-            _complete(partial, file, progress or (lambda done, size: None), pauses)
+            _complete(partial, file, progress or (lambda done: None), pauses)
             os.fsync(partial.fileno())
             os.replace(partial.name, path)
     except OSError as error:
@@ -166,7 +166,7 @@ def _copy(response, partial, file, size, progress):
             break
         partial.write(piece)
         size += len(piece)
-        progress(size, file.size)
+        progress(size)
     partial.flush()
     if size < file.size:
         raise _Failed(f"the connection broke after {size} of {file.size} bytes")

@@ -1,14 +1,20 @@
 r"""Writes a data set as TFRecords.
 
     python -m slim_data.download_and_convert_data \
-        --dataset_name mnist --raw_dir ~/Downloads --dataset_dir ~/dataset/mnist-data
+        --dataset_name mnist --dataset_dir ~/dataset/mnist-data
 
-writes `train-mnist.tfrecord`, `test-mnist.tfrecord` and `labels.txt`; with `--shard True` the
-examples are spread evenly over `train-00000-of-01000` and so on, and `test-00000-of-00001`. If all
-files are there already, nothing is written.
+downloads what is needed and writes `train-mnist.tfrecord`, `test-mnist.tfrecord` and `labels.txt`;
+with `--shard True` the examples are spread evenly over `train-00000-of-01000` and so on, and
+`test-00000-of-00001`. If all files are there already, nothing is written; a run that was
+interrupted goes on where it was when the same command is given again.
 
-Data sets: `digits` (inside scikit-learn), `mnist` (from its four official .gz files) and `cifar10`
-(from its official cifar-10-binary.tar.gz).
+Data sets, and the official files that `--raw_dir` may hold already:
+`digits`: none, they are inside scikit-learn;
+`mnist`: train-images-idx3-ubyte.gz and its three companions;
+`cifar10`: cifar-10-python.tar.gz or cifar-10-binary.tar.gz;
+`flowers`: flower_photos.tgz, written as `train-00000-of-00005` and so on, labels from 1.
+
+ImageNet has a program of its own, build_imagenet_data.
 """
 
 import os
@@ -21,16 +27,34 @@ from slim_data.errors import DataError
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("dataset_name", None, f"Data set to convert: {', '.join(datasets.DATASETS)}.")
-flags.DEFINE_string("dataset_dir", None, "Folder to write to; made if absent.")
-flags.DEFINE_boolean("shard", False, "Spread the training examples over several files.")
-flags.DEFINE_integer(
-    "train_shards",
+flags.DEFINE_string(
+    "dataset_name",
     None,
-    f"Number of files with --shard (default: {conversion.DEFAULT_TRAIN_SHARDS}).",
+    f"Data set to convert: {', '.join(n for n, d in datasets.DATASETS.items() if d.source)}.",
+)
+flags.DEFINE_string("dataset_dir", None, "Folder to write to; made if absent.")
+flags.DEFINE_boolean(
+    "shard",
+    None,
+    "Spread each split over several files, one for testing (default: only for flowers).",
+)
+flags.DEFINE_integer(
+    "train_shards", None, "Number of files for training with --shard (default: 1000; flowers: 5)."
 )
 flags.DEFINE_string(
-    "raw_dir", None, "Folder that holds the official files (default: --dataset_dir)."
+    "source",
+    None,
+    "download (default): official files in --raw_dir, and what it lacks is downloaded to it. "
+    "files: official files in --raw_dir only. tfds: tensorflow-datasets downloads and prepares.",
+)
+flags.DEFINE_string("raw_dir", None, "Folder of the official files (default: --dataset_dir).")
+flags.DEFINE_string(
+    "tfds_dir",
+    None,
+    "Folder of tensorflow-datasets with --source tfds (default: ~/tensorflow_datasets).",
+)
+flags.DEFINE_integer(
+    "num_processes", None, "How many processes may work at once (default: one a core)."
 )
 
 
@@ -46,7 +70,10 @@ def main(argv):
             os.path.expanduser(FLAGS.dataset_dir),
             shard=FLAGS.shard,
             train_shards=FLAGS.train_shards,
+            source=FLAGS.source,
             raw_dir=FLAGS.raw_dir and os.path.expanduser(FLAGS.raw_dir),
+            tfds_dir=FLAGS.tfds_dir and os.path.expanduser(FLAGS.tfds_dir),
+            num_processes=FLAGS.num_processes,
             report=lambda line: print(line, flush=True),
         )
     except DataError as error:

@@ -83,9 +83,8 @@ def _claim(paths, identity):
     split = name.partition("-")[0]
     shards.refuse_others(folder, split, paths)
     identity = json.loads(json.dumps(identity))
-    record = os.path.join(folder, f".{split}.conversion.json")
     if any(os.path.lexists(path) for path in paths):
-        known = _read_identity(record)
+        known = known_identity(paths)
         if known != identity:
             raise DataError(
                 f"{folder} already holds {split} files of another conversion "
@@ -93,11 +92,25 @@ def _claim(paths, identity):
                 "files"
             )
     else:
-        with shards.replacing(record) as partial, open(partial, "w", encoding="utf-8") as file:
+        with (
+            shards.replacing(_record(paths)) as partial,
+            open(partial, "w", encoding="utf-8") as file,
+        ):
             json.dump(identity, file, indent=1, sort_keys=True)
 
 
-def _read_identity(path):
+def _record(paths):
+    folder, name = os.path.split(os.path.abspath(paths[0]))
+    return os.path.join(folder, f".{name.partition('-')[0]}.conversion.json")
+
+
+def known_identity(paths):
+    """Returns the identity that `write` was given with these paths; {} where it is not known.
+
+    Raises:
+        DataError: the file that holds it cannot be read.
+    """
+    path = _record(paths)
     try:
         with open(path, encoding="utf-8") as file:
             known = json.load(file)

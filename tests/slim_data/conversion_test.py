@@ -1,16 +1,19 @@
 """Converting a data set, as a function and as a program."""
 
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data import shards
-from tests.slim_data import samples
+from slim_data import cifar10, download, flowers, mnist, shards, validation
+from tests.slim_data import cifar10_archives, flower_photos, samples, servers
 
 LABELS = "".join(
     f"{i}:{name}\n"
@@ -89,12 +92,41 @@ class ConversionTest(tf.test.TestCase):
 
     def test_another_data_set_in_the_folder_is_refused(self):
         self.convert(shard=True, train_shards=3)
-        parts = ["already holds 23 train examples", "1437 of digits"]
+        parts = ["already holds train files of another conversion (dataset: 'mnist', now 'digits')"]
         self.assert_refused(parts, name="digits", shard=True, train_shards=3)
+        samples.write_mnist(self.raw_dir, seed=1)
+        parts = ["already holds train files of another conversion (train-images-idx3-ubyte.gz: "]
+        self.assert_refused(parts, raw_dir=self.raw_dir, shard=True, train_shards=3)
 
     def test_options_without_effect_are_refused(self):
         self.assert_refused(["`raw_dir`", "digits"], name="digits", raw_dir=self.raw_dir)
         self.assert_refused(["`train_shards` needs shard=True"], train_shards=3)
+        self.assert_refused(["`source`", "digits"], name="digits", source="download")
+        self.assert_refused(["`tfds_dir`", "without source='tfds'"], tfds_dir=self.folder)
+        self.assert_refused(["`raw_dir`", "with source='tfds'"], source="tfds", raw_dir=".")
+        self.assert_refused(["`tfds_dir`", "digits"], name="digits", tfds_dir=".")
+
+    def test_values_out_of_range_are_refused(self):
+        self.assert_refused(
+            ["`source` must be one of download, files, tfds", "'web'"], source="web"
+        )
+        for number in (0, -1, 1.5):
+            parts = ["`num_processes` must be a positive integer"]
+            self.assert_refused(parts, raw_dir=self.raw_dir, num_processes=number)
+
+    def test_imagenet_is_left_to_its_own_program(self):
+        self.assert_refused(["python -m slim_data.build_imagenet_data"], name="imagenet")
+
+    def test_a_full_disk_leaves_no_file_taken_for_whole(self):
+        samples.write_mnist(self.raw_dir, num_train=900)
+        with samples.small_disk(self, 300) as folder:
+            with self.assertRaisesRegex(slim_data.DataError, "No space left on device"):
+                self.convert(folder, shard=True, train_shards=9)
+            there = shards.candidates(folder, "train")
+            self.assertBetween(len(there), 1, 8)
+            self.assertEqual(slim_data.count_examples(there), 100 * len(there))
+            with self.assertRaisesRegex(slim_data.DataError, "must hold all 9 train files"):
+                slim_data.find_files("mnist", folder, "train")
 
     def test_shard_numbers_out_of_range_are_refused(self):
         for number in (0, -1, 24, 2.5):
@@ -109,8 +141,8 @@ class ConversionTest(tf.test.TestCase):
         with self.assertRaisesRegex(slim_data.DataError, "`dataset_dir` must be a folder"):
             self.convert(file)
 
-    def test_a_killed_run_leaves_nothing_that_looks_whole(self):
-        samples.write_mnist(self.raw_dir, num_train=30000)
+    def test_a_killed_run_leaves_nothing_that_looks_whole_and_is_taken_up(self):
+        samples.write_mnist(self.raw_dir, num_train=4000)
         arguments = ["--dataset_name=mnist", "--shard", "True", "--train_shards", "16"]
         arguments += ["--raw_dir", self.raw_dir, "--dataset_dir", self.folder]
         with subprocess.Popen(
@@ -123,7 +155,7 @@ class ConversionTest(tf.test.TestCase):
         finished = shards.candidates(self.folder, "train")
         self.assertBetween(len(finished), 1, 15)
         for path in finished:
-            self.assertEqual(slim_data.verify([path], "mnist"), 1875)
+            self.assertEqual(slim_data.verify([path], "mnist"), 250)
         with self.assertRaisesRegex(slim_data.DataError, "must hold all 16 train files"):
             slim_data.load("mnist", self.folder, "train", 64, 28, training=True)
         self.assertFalse(os.path.exists(os.path.join(self.folder, "labels.txt")))
@@ -131,13 +163,107 @@ class ConversionTest(tf.test.TestCase):
         before = {path: os.stat(path).st_mtime_ns for path in finished}
         self.convert(shard=True, train_shards=16)
         self.assertEqual({path: os.stat(path).st_mtime_ns for path in before}, before)
-        self.assertEqual(
-            slim_data.verify(slim_data.find_files("mnist", self.folder, "train")), 30000
-        )
+        # Neither that nor the number of processes shows.
+        other = samples.new_folder(self)
+        self.convert(other, shard=True, train_shards=16, num_processes=1)
+        self.assertEqual(samples.contents(self.folder), samples.contents(other))
         samples.write_mnist(self.raw_dir, num_train=160)
-        parts = ["another conversion", "num_examples: 30000, now 160"]
         os.remove(finished[0])
+        parts = ["another conversion"]
         self.assert_refused(parts, raw_dir=self.raw_dir, shard=True, train_shards=16)
+
+
+class DownloadTest(tf.test.TestCase):
+    """Converting what a server of the loopback interface holds instead of the official one."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = samples.new_folder(self)
+        self.raw_dir = samples.new_folder(self)
+        self.server = servers.Server({})
+        self.addCleanup(self.server.close)
+
+    def serve(self, source, folder):
+        """Lets the files of a folder stand for the official ones of a source."""
+        self.server.files = samples.contents(folder)
+        official = tuple(
+            download.File(
+                name, (self.server.url(name),), len(data), hashlib.sha256(data).hexdigest()
+            )
+            for name, data in self.server.files.items()
+        )
+        patched = mock.patch.object(source, "DOWNLOADS", official)
+        patched.start()
+        self.addCleanup(patched.stop)
+
+    def test_missing_files_are_downloaded_and_stay(self):
+        made = samples.new_folder(self)
+        content = samples.write_mnist(made)
+        self.serve(mnist, made)
+        mine = samples.MNIST_FILES["train"][0]
+        shutil.copy(os.path.join(made, mine), self.raw_dir)
+        self.server.faults = [servers.breaking_after(20)]
+        lines = []
+        files = slim_data.convert("mnist", self.folder, raw_dir=self.raw_dir, report=lines.append)
+        self.assertEqual(samples.contents(self.raw_dir), samples.contents(made))
+        for split, (images, labels) in content.items():
+            records = samples.read(files[split])
+            self.assertAllEqual([record["pixels"] for record in records], images[..., None])
+            self.assertAllEqual([record["image/class/label"] for record in records], labels)
+        asked = [name for name, _ in self.server.requests]
+        self.assertNotIn(mine, asked)
+        self.assertLen(set(asked), 3)
+        self.assertLen([line for line in lines if "Downloading" in line], 3)
+
+    def test_the_folder_of_the_shards_is_the_default(self):
+        made = samples.new_folder(self)
+        flower_photos.write(os.path.join(made, "flower_photos.tgz"), flower_photos.photos(60))
+        self.serve(flowers, made)
+        slim_data.convert("flowers", self.folder)
+        self.assertIn("flower_photos.tgz", os.listdir(self.folder))
+        found = validation.validate("flowers", self.folder)
+        self.assertEqual(
+            {split: len(found[split]) for split in found}, {"train": 5, "validation": 5}
+        )
+        # A second time nothing is downloaded, nor written.
+        slim_data.convert("flowers", self.folder)
+        self.assertLen(self.server.requests, 1)
+
+    def test_either_archive_of_cifar10_spares_the_download(self):
+        made = samples.new_folder(self)
+        for version in ("python", "binary"):
+            encode = getattr(cifar10_archives, f"{version}_batch")
+            cifar10_archives.write_archive(
+                os.path.join(made, f"cifar-10-{version}.tar.gz"),
+                [
+                    cifar10_archives.entry(name, encode(*cifar10_archives.batch(i)))
+                    for i, name in enumerate(cifar10_archives.names(version))
+                ],
+            )
+        binary = os.path.join(made, "cifar-10-binary.tar.gz")
+        shutil.move(binary, self.raw_dir)
+        self.serve(cifar10, made)
+        slim_data.convert("cifar10", self.folder, raw_dir=self.raw_dir)
+        self.assertEqual(self.server.requests, [])
+        other = samples.new_folder(self)
+        slim_data.convert("cifar10", other)
+        self.assertLen(self.server.requests, 1)
+        for split in ("train", "test"):
+            name = f"{split}-cifar10.tfrecord"
+            self.assertEqual(samples.contents(other)[name], samples.contents(self.folder)[name])
+
+    def test_a_wrong_checksum_leaves_nothing(self):
+        made = samples.new_folder(self)
+        samples.write_mnist(made)
+        self.serve(mnist, made)
+        self.server.files = {name: b"x" * len(data) for name, data in self.server.files.items()}
+        with self.assertRaisesRegex(slim_data.DataError, "cannot be downloaded.*SHA-256 must be"):
+            slim_data.convert("mnist", self.folder, raw_dir=self.raw_dir)
+        self.assertEqual(os.listdir(self.raw_dir) + os.listdir(self.folder), [])
+
+    def test_without_downloads_what_is_missing_is_named(self):
+        with self.assertRaisesRegex(slim_data.DataError, "without train-images-idx3-ubyte.gz"):
+            slim_data.convert("mnist", self.folder, source="files")
 
 
 class ProgramTest(tf.test.TestCase):
@@ -155,7 +281,11 @@ class ProgramTest(tf.test.TestCase):
         folder = samples.new_folder(self)
         for arguments, part in (
             (["--dataset_name", "mnits", "--dataset_dir", folder], "must be one of digits, mnist"),
-            (["--dataset_name", "mnist", "--dataset_dir", folder], "train-images-idx3-ubyte.gz"),
+            (
+                ["--dataset_name", "mnist", "--dataset_dir", folder, "--source", "files"],
+                "train-images-idx3-ubyte.gz",
+            ),
+            (["--dataset_name", "imagenet", "--dataset_dir", folder], "build_imagenet_data"),
             (["--dataset_name", "digits"], "`dataset_dir`"),
             (["--dataset_dir", folder], "`dataset_name`"),
             (["--dataset_name", "digits", "--dataset_dir", folder, "stray"], "'stray'"),
@@ -169,7 +299,10 @@ class ProgramTest(tf.test.TestCase):
 
     def test_help_explains_every_flag(self):
         text = samples.run_converter("--help").stdout
-        for flag in ("dataset_name", "dataset_dir", "shard", "train_shards", "raw_dir"):
+        for flag in (
+            *("dataset_name", "dataset_dir", "shard", "train_shards"),
+            *("source", "raw_dir", "tfds_dir", "num_processes"),
+        ):
             self.assertIn(f"--{flag}" if flag != "shard" else "--[no]shard", text)
 
 

@@ -28,7 +28,7 @@ SLOW_PROGRAM = """
 import time
 from slim_data import download
 file = download.{!r}
-download.fetch(file, {!r}, progress=lambda done, size: time.sleep(0.05))
+download.fetch(file, {!r}, progress=lambda done: time.sleep(0.05))
 """
 
 
@@ -59,10 +59,10 @@ class DownloadTest(tf.test.TestCase):
 
     def test_a_file_arrives_whole_and_is_then_kept(self):
         seen = []
-        path = self.fetch(progress=lambda *numbers: seen.append(numbers))
+        path = self.fetch(progress=seen.append)
         self.assertEqual(path, os.path.join(self.folder, NAME))
         self.assert_whole()
-        self.assertEqual(seen[-1], (len(DATA), len(DATA)))
+        self.assertEqual(seen[-1], len(DATA))
         self.assertEqual(seen, sorted(set(seen)))
         self.assertEqual(self.fetch(), path)
         self.assertEqual(self.ranges(), [None])

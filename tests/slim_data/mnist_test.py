@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import struct
 import sys
 
 import numpy as np
@@ -29,7 +30,7 @@ class MnistTest(tf.test.TestCase):
         """Converting fails with one line that holds all `parts`, and no file looks whole."""
         folder = samples.new_folder(self)
         with self.assertRaises(slim_data.DataError) as caught:
-            slim_data.convert("mnist", folder, raw_dir=self.raw_dir)
+            slim_data.convert("mnist", folder, raw_dir=self.raw_dir, source="files")
         message = str(caught.exception)
         self.assertNotIn("\n", message)
         for part in parts:
@@ -53,6 +54,13 @@ class MnistTest(tf.test.TestCase):
                 self.assertEqual(size, [28, 28, 1])
                 for corner in ("xmin", "xmax", "ymin", "ymax"):
                     self.assertEqual(record[f"image/object/bbox/{corner}"].size, 0)
+
+    def test_any_part_of_a_split_can_be_read(self):
+        whole = list(mnist.generate_examples(self.raw_dir, "train"))
+        self.assertLen(whole, mnist.num_examples(self.raw_dir, "train"))
+        for start, stop in ((0, 23), (3, 5), (20, 23), (23, 23)):
+            part = list(mnist.generate_examples(self.raw_dir, "train", start, stop))
+            self.assertEqual(part, whole[start:stop])
 
     def test_absent_files_are_all_named(self):
         os.remove(os.path.join(self.raw_dir, LABELS))
@@ -82,6 +90,12 @@ class MnistTest(tf.test.TestCase):
         self.write(IMAGES, samples.idx_images(np.zeros((0, 28, 28), np.uint8)))
         self.write(LABELS, samples.idx_labels(np.zeros(0, np.uint8)))
         self.assert_refused(IMAGES, "no images")
+
+    def test_headers_that_declare_too_much_are_refused(self):
+        for name, magic in ((IMAGES, 2051), (LABELS, 2049)):
+            size = struct.pack(">2I", 28, 28) if name == IMAGES else b""
+            self.write(name, struct.pack(">2I", magic, 2**32 - 1) + size)
+        self.assert_refused(IMAGES, "more than", str(2**32 - 1))
 
     def test_short_content_is_refused(self):
         self.write(IMAGES, samples.idx_images(self.content["train"][0])[:-1])

@@ -1,0 +1,136 @@
+"""Archives from anywhere: read without extracting, and without believing what they declare."""
+
+import gzip
+import io
+import os
+import sys
+import tarfile
+
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slim_data import archives
+from slim_data.errors import DataError
+from tests.slim_data import samples
+from tests.slim_data.cifar10_archives import entry, write_archive
+
+
+class ArchivesTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = samples.new_folder(self)
+        self.path = os.path.join(self.folder, "a.tar.gz")
+
+    def write_raw(self, data):
+        with gzip.open(self.path, "wb", compresslevel=1) as file:
+            file.write(data)
+
+    def read(self, max_size=100):
+        """Returns {name: bytes} of every regular file."""
+        archives.check_whole(self.path)
+        with archives.opened(self.path) as archive:
+            return {
+                name: archives.read(archive, member, max_size)
+                for name, member in archives.files(archive).items()
+                if member.isreg()
+            }
+
+    def assert_refused(self, *parts, max_size=100):
+        with self.assertRaises(DataError) as caught:
+            self.read(max_size)
+        self.assertNotIn("\n", str(caught.exception))
+        for part in (self.path, *parts):
+            self.assertIn(part, str(caught.exception))
+
+    def test_files_are_read_and_nothing_is_extracted(self):
+        outside = os.path.join(self.folder, "absolute")
+        names = ["plain", "../above", outside, "a/b/../../../x", "long" * 60, "\u00fc"]
+        links = [
+            entry("symlink", kind=tarfile.SYMTYPE, target="/etc/passwd"),
+            entry("hardlink", kind=tarfile.LNKTYPE, target="/etc/passwd"),
+            entry("device", kind=tarfile.CHRTYPE),
+            entry("block", kind=tarfile.BLKTYPE),
+            entry("fifo", kind=tarfile.FIFOTYPE),
+            entry("folder", kind=tarfile.DIRTYPE),
+        ]
+        data = {name: f"content of {name}".encode()[:50] for name in names}
+        write_archive(self.path, [*links, *(entry(*item) for item in data.items())])
+        self.assertEqual(self.read(), data)
+        self.assertEqual(os.listdir(self.folder), ["a.tar.gz"])
+        for name, header in ((info.name, info) for info, _ in links):
+            with archives.opened(self.path) as archive, self.assertRaises(DataError) as caught:
+                archives.read(archive, archives.files(archive)[header.name], 100)
+            self.assertIn(f"{name} is no regular file", str(caught.exception))
+
+    def test_files_larger_than_they_may_be_are_refused(self):
+        write_archive(self.path, [entry("x", b"1234567890")])
+        self.assertEqual(self.read(10), {"x": b"1234567890"})
+        self.assert_refused("the size of x must be 1 to 9 bytes. Received: 10", max_size=9)
+
+    def test_declared_sizes_are_refused_before_anything_is_read(self):
+        info = tarfile.TarInfo("bomb")
+        info.size = 2**40
+        self.write_raw(info.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+        self.assert_refused(f"holds more than {archives.MAX_SIZE} bytes")
+
+    def test_headers_that_declare_too_much_are_refused(self):
+        for kind in (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME):
+            for size in (2**40, 2**27):
+                info = tarfile.TarInfo("header")
+                info.type, info.size = kind, size
+                self.write_raw(info.tobuf(tarfile.GNU_FORMAT) + bytes(2048))
+                self.assert_refused("a header of the archive declares")
+
+    def test_sparse_files_are_refused(self):
+        info = tarfile.TarInfo("sparse")
+        info.type, info.size = tarfile.GNUTYPE_SPARSE, 512
+        header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+        header[386:398] = b"%011o\0" % 0
+        header[398:410] = b"%011o\0" % 0
+        header[483:495] = b"%011o\0" % 100
+        header[148:156] = b" " * 8
+        header[148:156] = b"%06o\0 " % sum(header)
+        self.write_raw(bytes(header) + bytes(2048))
+        self.assert_refused("sparse is no regular file")
+
+    def test_archives_that_unpack_to_too_much_are_refused(self):
+        # A header of a size that the limits allow is followed by more zeros than they do.
+        with gzip.open(self.path, "wb", compresslevel=1) as file:
+            write = file.write
+            piece = bytes(2**24)
+            for _ in range(archives.MAX_SIZE // len(piece) + 1):
+                write(piece)
+        self.assert_refused(f"the archive holds more than {archives.MAX_SIZE} bytes")
+
+    def test_headers_that_point_backwards_are_refused(self):
+        info = tarfile.TarInfo("circle")
+        header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+        header[124:136] = (-1024).to_bytes(12, "big", signed=True)
+        header[148:156] = b" " * 8
+        header[148:156] = b"%06o\0 " % sum(header)
+        self.write_raw(bytes(header) + bytes(2048))
+        self.assert_refused()
+
+    @settings(deadline=None, max_examples=100, derandomize=True)
+    @given(st.data())
+    def test_whatever_is_damaged_is_refused_in_one_line(self, data):
+        stream = io.BytesIO()
+        kind = data.draw(st.sampled_from([tarfile.PAX_FORMAT, tarfile.GNU_FORMAT]))
+        with tarfile.open(fileobj=stream, mode="w", format=kind) as archive:
+            for name in ("a", "long" * 60, "\u00fc"):
+                info, content = entry(name, b"x" * 30)
+                archive.addfile(info, io.BytesIO(content))
+        whole = bytearray(stream.getvalue())
+        for _ in range(data.draw(st.integers(1, 3))):
+            whole[data.draw(st.integers(0, 4000))] = data.draw(st.integers(0, 255))
+        self.write_raw(bytes(whole[: data.draw(st.integers(1, len(whole)))]))
+        try:
+            self.read()
+        except DataError as error:
+            self.assertNotIn("\n", str(error))
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
