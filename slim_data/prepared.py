@@ -1,0 +1,138 @@
+"""Data sets that tensorflow-datasets downloads and prepares, as an alternative source.
+
+Source: https://www.tensorflow.org/datasets. Its records hold the images as PNG or JPEG files,
+whose bytes are kept; classes are matched by their names.
+"""
+
+import importlib
+import os
+import sys
+from typing import NamedTuple
+
+from slim_data import datasets, examples
+from slim_data.errors import DataError
+from slim_data.flowers import num_validation
+from slim_data.lazy import tf
+
+# What tensorflow-datasets calls them.
+NAMES = {"mnist": "mnist", "cifar10": "cifar10", "flowers": "tf_flowers"}
+_FORMATS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpg"}
+
+
+class Source(NamedTuple):
+    """A prepared data set: its name, one of `NAMES`, and tensorflow-datasets' `data_dir`."""
+
+    name: str
+    tfds_dir: str | None = None
+
+
+def prepare(source):
+    """Lets tensorflow-datasets download and prepare a data set unless that is done already.
+
+    Raises:
+        DataError: tensorflow-datasets is not installed, does not know the data set or fails.
+    """
+    if not sys.stderr.isatty():
+        _tfds().disable_progress_bar()
+    builder = _builder(source)
+    try:
+        builder.download_and_prepare()
+    # What may go wrong inside is of many kinds, of networks, disks and archives.
+    except Exception as error:
+        lines = str(error).split("\n")
+        raise DataError(
+            f"tensorflow-datasets cannot prepare {builder.name} in {builder.data_dir}: "
+            f"{type(error).__name__}: {lines[0]}"
+        ) from error
+
+
+def identity(source):
+    """Returns what the examples' content depends on."""
+    builder = _builder(source)
+    return {builder.info.full_name: int(builder.info.dataset_size)}
+
+
+def generate_examples(source, split, start=0, stop=None):
+    """Yields the serialized tf.Examples of a split, in the order of tensorflow-datasets' files.
+
+    Args:
+        source: a `Source` that is prepared.
+        split: one of the data set's splits. Of the one split of the flowers, which comes
+            shuffled, the first photos are for validation.
+        start: number of the first example to yield, counted from 0.
+        stop: number of the example to end before; by default there is none.
+
+    Raises:
+        DataError: tensorflow-datasets is not installed, or a record is not as expected.
+    """
+    tfds = _tfds()
+    builder = _builder(source)
+    first, last = _range(builder, source, split)
+    begin, end = first + start, last if stop is None else min(first + stop, last)
+    if begin >= end:
+        return
+    whole = _whole(source, split)
+    records = builder.as_dataset(
+        split=tfds.core.ReadInstruction(whole, from_=begin, to=end, unit="abs"),
+        decoders={"image": tfds.decode.SkipDecoding()},
+        # One file after the other, so that parts of a split join to the whole.
+        read_config=tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False),
+        shuffle_files=False,
+    )
+    dataset = datasets.info(source.name)
+    names = builder.info.features["label"].names
+    for i, record in enumerate(records.as_numpy_iterator(), begin):
+        try:
+            yield _example(record, names, dataset)
+        except (DataError, tf.errors.InvalidArgumentError) as error:
+            raise DataError(
+                f"{builder.data_dir}: example {i} (counted from 0) of {whole}: {error}"
+            ) from None
+
+
+def num_examples(source, split):
+    """Returns how many examples `generate_examples` yields."""
+    first, last = _range(_builder(source), source, split)
+    return last - first
+
+
+def _tfds():
+    try:
+        return importlib.import_module("tensorflow_datasets")
+    except ImportError:
+        raise DataError(
+            "`source` tfds needs tensorflow-datasets, which is not installed: "
+            "pip install 'terngrad_tf[tfds]'"
+        ) from None
+
+
+def _builder(source):
+    data_dir = source.tfds_dir and os.path.abspath(source.tfds_dir)
+    return _tfds().builder(NAMES[source.name], data_dir=data_dir)
+
+
+def _whole(source, split):
+    """Returns the name of the split of tensorflow-datasets that holds a split."""
+    return "train" if source.name == "flowers" else split
+
+
+def _range(builder, source, split):
+    """Returns the numbers of a split's first example and of the one after its last."""
+    number = builder.info.splits[_whole(source, split)].num_examples
+    if source.name != "flowers":
+        return 0, number
+    border = num_validation(number)
+    return (0, border) if split == "validation" else (border, number)
+
+
+def _example(record, names, dataset):
+    encoded = record["image"]
+    found = [kind for start, kind in _FORMATS.items() if encoded.startswith(start)]
+    if not found:
+        raise DataError("the image is neither PNG nor JPEG")
+    shape = tf.io.decode_image(encoded, dataset.channels, expand_animations=False).shape
+    name = names[record["label"]]
+    # Digits go by their numbers there.
+    index = dataset.labels.index(name) if name in dataset.labels else int(name)
+    text = dataset.labels[index]
+    return examples.build(encoded, found[0], shape, index + dataset.label_offset, text)
