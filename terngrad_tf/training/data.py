@@ -68,6 +68,7 @@ def load(
     image_size,
     training,
     *,
+    preprocessing=None,
     num_parallel_calls=None,
     **arguments,
 ):
@@ -83,12 +84,15 @@ def load(
         batch_size: images a batch.
         image_size: height and width in pixels.
         training: whether to shuffle and repeat.
+        preprocessing: style that the network was made for, as `models.preprocessing` gives it.
+            Data sets that do not have it take their own.
         num_parallel_calls: images decoded at once. Default: the number of CPU cores.
         **arguments: further arguments of `slim_data.load`.
 
     Raises:
         slim_data.DataError: files are missing or an argument is out of range.
     """
+    has_style = preprocessing in slim_data.info(name).preprocessings
     examples = slim_data.load(
         name,
         data_dir,
@@ -96,6 +100,7 @@ def load(
         batch_size,
         image_size,
         training,
+        preprocessing=preprocessing if has_style else None,
         num_parallel_calls=num_parallel_calls or os.cpu_count(),
         **arguments,
     )
