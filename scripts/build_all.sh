@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# Builds the programs with Bazel; `bazel-bin/terngrad_tf/bin/mnist_train --help` then runs one.
+#   bash scripts/build_all.sh
+set -euo pipefail
+exec bash "$(dirname "${BASH_SOURCE[0]}")/bazel.sh" build //terngrad_tf/bin:all //slim_data:all
