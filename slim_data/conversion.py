@@ -21,7 +21,7 @@ def convert(
     source=None,
     raw_dir=None,
     tfds_dir=None,
-    num_processes=None,
+    num_processes=1,
     report=None,
 ):
     """Writes a data set as TFRecords: every split of it, and `labels.txt`.
@@ -42,8 +42,8 @@ def convert(
             "tfds": tensorflow-datasets, which downloads and prepares on its own.
         raw_dir: folder of the official files, `dataset_dir` by default.
         tfds_dir: tensorflow-datasets' `data_dir`, only with source "tfds".
-        num_processes: how many processes may work at once, by default one a core. A program that
-            calls this function must guard its main part by `if __name__ == "__main__":`.
+        num_processes: how many processes may work at once, None for one a core. A program that asks
+            for more than one must guard its main part by `if __name__ == "__main__":`.
         report: function of a line of text, called with what was done. With it, a terminal also
             shows progress bars.
 
