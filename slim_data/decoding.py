@@ -53,18 +53,21 @@ def open_photo(serialized, dataset):
         (`Photo`, int32 scalar).
 
     Raises:
-        tf.errors.InvalidArgumentError: a key is missing or the label is not one of the data set's
-            classes.
+        tf.errors.InvalidArgumentError: a key is missing, a box lies outside of the image or the
+            label is not one of the data set's classes.
     """
     with tf.name_scope(SCOPE):
         parsed = tf.io.parse_single_example(serialized, _photo_features())
         corners = [parsed[key] for key in (_YMIN, _XMIN, _YMAX, _XMAX)]
+        boxes = tf.stack(corners, axis=1)
+        is_inside = tf.reduce_all(tf.logical_and(boxes >= 0.0, boxes <= 1.0))
+        tf.debugging.Assert(is_inside, ["image/object/bbox is not within 0 to 1:", boxes])
         photo = Photo(
             parsed[examples.ENCODED],
             parsed[examples.FORMAT],
             parsed[examples.HEIGHT],
             parsed[examples.WIDTH],
-            tf.stack(corners, axis=1),
+            boxes,
         )
         return photo, _labels(parsed, dataset)
 
@@ -81,12 +84,11 @@ def decode(serialized, dataset):
 
     Raises:
         tf.errors.InvalidArgumentError: a key is missing, the image is damaged or not of the data
-            set's size, a box is not part of it or the label is not one of the data set's classes.
+            set's size, a box lies outside of it or the label is not one of the data set's classes.
     """
     with tf.name_scope(SCOPE):
         if dataset.image_size is None:
             photo, label = open_photo(serialized, dataset)
-            _check_boxes(photo.boxes)
             return photo.pixels(), label
         features = tf.io.parse_single_example(serialized, examples.features())
         image = tf.io.decode_image(
@@ -145,11 +147,3 @@ def _labels(features, dataset):
     in_range = tf.reduce_all(tf.logical_and(labels >= first, labels <= last))
     tf.debugging.Assert(in_range, [f"label is not {first} to {last}:", labels])
     return labels
-
-
-def _check_boxes(boxes):
-    begin, end = boxes[:, :2], boxes[:, 2:]
-    inside = tf.logical_and(begin >= 0.0, end <= 1.0)
-    rule = "image/object/bbox is not ymin < ymax, xmin < xmax from 0 to 1:"
-    are_whole = tf.reduce_all(tf.logical_and(inside, begin < end))
-    tf.debugging.Assert(are_whole, [rule, boxes], summarize=8)

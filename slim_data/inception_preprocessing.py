@@ -36,7 +36,7 @@ def distort(photo, size, seed):
     Returns:
         float32 tensor of shape [size, size, 3], in [-1, 1].
     """
-    image = photo.window(*tf.unstack(random_window(photo.shape(), photo.boxes, seed)))
+    image = photo.window(*tf.unstack(random_window(photo.size(), photo.boxes, seed)))
     # Numbers of their own: the window was drawn from the same seed by another operation.
     draws = tf.random.stateless_uniform([7], seed, alg="philox")
     image = tf.cast(resizing.mirrored_if(draws[0] < 0.5, image), tf.float32)
@@ -48,7 +48,7 @@ def distort(photo, size, seed):
     return distort_colors(image, draws[2:]) * (2 / 255) - 1.0
 
 
-def random_window(shape, boxes, seed):
+def random_window(size, boxes, seed):
     """Returns top, left, height and width of a random part of an image, int32 [4].
 
     It holds at least 10 % of one of the objects' boxes (of the image, where there are none); its
@@ -56,12 +56,12 @@ def random_window(shape, boxes, seed):
     the whole image.
 
     Args:
-        shape: int32 tensor of shape [3], the image's.
+        size: int32 tensor of shape [2], the image's height and width.
         boxes: float32 tensor of shape [n, 4], as `Photo` has them.
         seed: int64 tensor of shape [2].
     """
     begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
-        shape,
+        tf.concat([size, [3]], axis=0),
         boxes[tf.newaxis],
         seed,
         min_object_covered=MIN_OBJECT_COVERED,
@@ -112,10 +112,10 @@ def evaluate(photo, size):
     Returns:
         float32 tensor of shape [size, size, 3], in [-1, 1].
     """
-    shape = photo.shape()[:2]
+    whole = photo.size()
     # As `tf.image.central_crop` does.
-    begin = tf.cast(tf.cast(shape, tf.float32) * (1 - EVALUATED) / 2, tf.int32)
-    extent = shape - 2 * begin
+    begin = tf.cast(tf.cast(whole, tf.float32) * (1 - EVALUATED) / 2, tf.int32)
+    extent = whole - 2 * begin
     image = photo.window(begin[0], begin[1], extent[0], extent[1])
     return resizing.bilinear(image, size, size) * (2 / 255) - 1.0
 

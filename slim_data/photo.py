@@ -1,9 +1,11 @@
-"""An encoded image of any size: its shape, and its pixels or a part of them."""
+"""An encoded image of any size: its size, and its pixels or a part of them."""
 
 from slim_data.lazy import tf
 
 CHANNELS = 3
 RAW = "RAW"
+
+_NEIGHBOURS = 2
 
 
 class Photo:
@@ -39,12 +41,12 @@ class Photo:
         self._is_jpeg = tf.logical_and(self._is_jpeg, image_format != RAW)
         self._pixels = tf.cond(self._is_jpeg, lambda: tf.zeros([0, 0, CHANNELS], tf.uint8), other)
 
-    def shape(self):
-        """Returns height, width and channels, int32 [3]."""
+    def size(self):
+        """Returns height and width, int32 [2]."""
         return tf.cond(
             self._is_jpeg,
-            lambda: tf.image.extract_jpeg_shape(self._encoded),
-            lambda: tf.shape(self._pixels),
+            lambda: tf.image.extract_jpeg_shape(self._encoded)[:2],
+            lambda: tf.shape(self._pixels)[:2],
         )
 
     def pixels(self):
@@ -60,11 +62,19 @@ class Photo:
             top, left, height, width: int32 scalars.
         """
         return self._jpeg_or_pixels(
-            lambda: tf.image.decode_and_crop_jpeg(
-                self._encoded, tf.stack([top, left, height, width]), CHANNELS
-            ),
+            lambda: self._jpeg_window(top, left, height, width),
             lambda: self._pixels[top : top + height, left : left + width],
         )
+
+    def _jpeg_window(self, top, left, height, width):
+        # Colours, of which a JPEG has fewer, are interpolated from their neighbours: without these
+        # the outermost columns would come out otherwise than in the whole image.
+        begin = tf.maximum(left - _NEIGHBOURS, 0)
+        end = tf.minimum(left + width + _NEIGHBOURS, self.size()[1])
+        wider = tf.image.decode_and_crop_jpeg(
+            self._encoded, tf.stack([top, begin, height, end - begin]), CHANNELS
+        )
+        return wider[:, left - begin : left - begin + width]
 
     def _jpeg_or_pixels(self, jpeg, pixels):
         image = tf.cond(self._is_jpeg, jpeg, pixels)

@@ -31,13 +31,13 @@ def distort(photo, size, seed):
         float32 tensor of shape [size, size, 3]: `(x / 255 - mean) / deviation` by channel.
     """
     draws = tf.random.stateless_uniform([1 + 4 * MAX_ATTEMPTS], seed, alg="philox")
-    window = random_window(photo.shape(), tf.reshape(draws[1:], [MAX_ATTEMPTS, 4]))
+    window = random_window(photo.size(), tf.reshape(draws[1:], [MAX_ATTEMPTS, 4]))
     image = photo.window(*tf.unstack(window))
     image = resizing.mirrored_if(draws[0] < 0.5, image)
     return _normalize(resizing.bilinear(image, size, size))
 
 
-def random_window(shape, draws):
+def random_window(size, draws):
     """Returns top, left, height and width of a random part of an image, int32 [4].
 
     With u, v uniform the area is `0.08 + 0.92 u` of the image's, width / height is
@@ -45,10 +45,10 @@ def random_window(shape, draws):
     counts; if none does, it is the largest central part whose proportions are allowed.
 
     Args:
-        shape: int32 tensor of shape [3], the image's.
+        size: int32 tensor of shape [2], the image's height and width.
         draws: float32 tensor of shape [10, 4], uniform in [0, 1).
     """
-    outer = tf.cast(shape[:2], tf.float32)
+    outer = tf.cast(size, tf.float32)
     narrowest, widest = ASPECT_RATIO
     area = outer[0] * outer[1] * (AREA[0] + (AREA[1] - AREA[0]) * draws[:, 0])
     ratio = narrowest * tf.exp(math.log(widest / narrowest) * draws[:, 1])
@@ -56,7 +56,7 @@ def random_window(shape, draws):
     fits = tf.reduce_all(tf.logical_and(inner >= 1, inner <= outer), axis=1)
     number = tf.argmax(fits)
     inner = tf.cast(inner[number], tf.int32)
-    place = resizing.random_place(shape[:2], inner, draws[number, 2:])
+    place = resizing.random_place(size, inner, draws[number, 2:])
 
     proportion = outer[1] / outer[0]
     most = tf.stack(
@@ -69,7 +69,7 @@ def random_window(shape, draws):
     return tf.where(
         tf.reduce_any(fits),
         tf.concat([place, inner], axis=0),
-        tf.concat([(shape[:2] - most) // 2, most], axis=0),
+        tf.concat([(size - most) // 2, most], axis=0),
     )
 
 
