@@ -146,9 +146,7 @@ class LayersTest(unittest.TestCase):
         modules = source_tree.modules()
         for name in commands():
             self.assertIn(name, modules)
-            tree = ast.parse((source_tree.ROOT / modules[name]).read_text(encoding="utf-8"))
-            functions = [n.name for n in tree.body if isinstance(n, ast.FunctionDef)]
-            self.assertIn("run", functions, name)
+            self.assertTrue(callable(getattr(importlib.import_module(name), "run", None)), name)
 
     def test_slim_data_imports_no_keras(self):
         names = [n for n in source_tree.modules() if within(n, "slim_data")]

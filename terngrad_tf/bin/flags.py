@@ -17,6 +17,12 @@ def define_shared(values):
         None,
         "Images decoded and distorted in parallel. Default: as many as the CPU has cores.",
     )
+    boolean(
+        values,
+        "skip_corrupt_records",
+        False,
+        "Leave out records that cannot be read, after telling which. Default: they are an error.",
+    )
 
 
 def options(values, options_class):

@@ -40,24 +40,31 @@ def find(name, subset):
     return info
 
 
-def describe(name, data_dir, subset):
+def describe(name, data_dir, subset, skip_corrupt_records=False):
     """Finds a data set on disk.
 
     Args:
         name: name of the data set.
         data_dir: folder with its TFRecords.
         subset: name of the part.
+        skip_corrupt_records: whether files may be damaged; records are counted up to the first
+            one that hides where the next begins. Default False.
 
     Returns:
         A `Subset`.
 
     Raises:
         UserError: the data set has no such part.
-        slim_data.DataError: the data set is unknown or its files are missing or empty.
+        slim_data.DataError: the data set is unknown or its files are missing, empty or, unless
+            they may be, damaged.
     """
     info = find(name, subset)
     files = slim_data.find_files(name, data_dir, subset)
-    return Subset(info.num_classes, info.channels, slim_data.count_examples(files))
+    if skip_corrupt_records:
+        num_examples = sum(framing.num_records for framing in slim_data.framing.scan(files))
+    else:
+        num_examples = slim_data.count_examples(files)
+    return Subset(info.num_classes, info.channels, num_examples)
 
 
 def load(

@@ -34,6 +34,8 @@ class EvalOptions:
         num_preprocess_threads: images decoded in parallel. Default: the number of CPU cores.
         input_queue_memory_factor: as for training; evaluation reads in order and keeps no queue.
             Default 16.
+        skip_corrupt_records: whether to leave out records that cannot be read, after telling which.
+            Default False: they are an error.
 
     Raises:
         UserError: a number outside its range.
@@ -61,6 +63,7 @@ class EvalOptions:
     num_readers: int = 4
     num_preprocess_threads: int | None = None
     input_queue_memory_factor: int = 16
+    skip_corrupt_records: bool = False
 
     def __post_init__(self):
         for name in ("batch_size", "num_readers", "input_queue_memory_factor"):

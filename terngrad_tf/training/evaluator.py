@@ -105,7 +105,7 @@ def evaluate_checkpoint(path, run, options):
         slim_data.DataError: the data is missing or damaged.
     """
     name = _agreed(run, options)
-    dataset = data.describe(name, options.data_dir, options.subset)
+    dataset = data.describe(name, options.data_dir, options.subset, options.skip_corrupt_records)
     with as_user_error(), tf.device(_device(options.device)):
         model, step = _restore(path, run, options.restore_avg_var)
     for fact, value in (("num_classes", dataset.num_classes), ("channels", dataset.channels)):
@@ -124,6 +124,8 @@ def evaluate_checkpoint(path, run, options):
         options.batch_size,
         run["model"]["image_size"],
         False,
+        preprocessing=models.preprocessing(run["model"]["net"]),
+        skip_corrupt_records=options.skip_corrupt_records,
         num_readers=options.num_readers,
         num_parallel_calls=options.num_preprocess_threads,
     )

@@ -30,10 +30,20 @@ def compile_arguments(net, label_smoothing):
     }
 
 
-def targets(net, labels):
-    """Labels in the form that a network's outputs ask for, one tensor an output."""
-    outputs = models.output_loss_weights(net)
-    return labels if len(outputs) == 1 else (labels,) * len(outputs)
+def with_targets(net, examples):
+    """Gives each output of a network its labels.
+
+    Args:
+        net: name of the network.
+        examples: `tf.data.Dataset` of (images, labels).
+
+    Returns:
+        A dataset of (images, labels) or, for a network with n outputs, (images, n times labels).
+    """
+    num_outputs = len(models.output_loss_weights(net))
+    if num_outputs == 1:
+        return examples
+    return examples.map(lambda images, labels: (images, (labels,) * num_outputs))
 
 
 def entropy_loss(net, logs):

@@ -16,6 +16,7 @@ _NOT_IDENTITY = (
     "max_to_keep",
     "save_tower",
     "num_preprocess_threads",
+    "skip_corrupt_records",
     "use_encoding",
 )
 
@@ -69,6 +70,8 @@ class TrainOptions:
         num_preprocess_threads: images decoded and distorted in parallel. Default: the number of
             CPU cores.
         input_queue_memory_factor: the shuffle buffer holds 1024 times as many records. Default 16.
+        skip_corrupt_records: whether to leave out records that cannot be read, after telling which.
+            Default False: they are an error.
         benchmark_mode: train on grey images with random labels instead of the data set's. Default
             False.
 
@@ -112,6 +115,7 @@ class TrainOptions:
     num_readers: int = 4
     num_preprocess_threads: int | None = None
     input_queue_memory_factor: int = 16
+    skip_corrupt_records: bool = False
     benchmark_mode: bool = False
 
     def __post_init__(self):

@@ -103,7 +103,9 @@ def _resolved(options):
 def _describe(options):
     if options.benchmark_mode:
         return synthetic.describe(options.dataset_name, options.subset)
-    return data.describe(options.dataset_name, options.data_dir, options.subset)
+    return data.describe(
+        options.dataset_name, options.data_dir, options.subset, options.skip_corrupt_records
+    )
 
 
 def _strategy(options, num_examples):
@@ -251,10 +253,12 @@ def _examples(options, first_step):
             options.batch_size,
             options.image_size,
             True,
+            preprocessing=models.preprocessing(options.net),
+            skip_corrupt_records=options.skip_corrupt_records,
             num_readers=options.num_readers,
             num_parallel_calls=options.num_preprocess_threads,
             shuffle_buffer=1024 * options.input_queue_memory_factor,
             seed=options.seed,
             start_step=first_step,
         )
-    return examples.map(lambda images, labels: (images, objective.targets(options.net, labels)))
+    return objective.with_targets(options.net, examples)

@@ -67,7 +67,7 @@ class OptionsTest(tf.test.TestCase):
         for field in dataclasses.fields(TrainOptions):
             same_run = field.name in (
                 "train_dir data_dir max_steps num_gpus save_iter max_to_keep save_tower "
-                "num_preprocess_threads use_encoding"
+                "num_preprocess_threads skip_corrupt_records use_encoding"
             ).split(" ")
             self.assertEqual(field.name not in identity, same_run, msg=field.name)
 
