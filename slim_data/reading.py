@@ -14,9 +14,10 @@ def reader(files, corrupt):
         corrupt: `CorruptRecord`s to leave out. Files that hold any are read into memory whole:
             TensorFlow's own reading ends at a wrong checksum.
     """
-    columns = [_extents(path, corrupt) for path in files if any(r.path == path for r in corrupt)]
-    if not columns:
+    damaged = sorted({record.path for record in corrupt}.intersection(files))
+    if not damaged:
         return tf.data.TFRecordDataset
+    columns = [_extents(path, corrupt) for path in damaged]
     paths, offsets, lengths = (np.concatenate(column) for column in zip(*columns, strict=True))
 
     def read_in_memory(path):
@@ -26,9 +27,9 @@ def reader(files, corrupt):
         )
 
     def read(path):
-        has_corrupt = tf.reduce_any(tf.constant(paths) == path)
-        whole = tf.data.TFRecordDataset(tf.boolean_mask([path], [tf.logical_not(has_corrupt)]))
-        others = tf.data.Dataset.from_tensor_slices(tf.boolean_mask([path], [has_corrupt]))
+        is_damaged = tf.reduce_any(tf.constant(damaged) == path)
+        whole = tf.data.TFRecordDataset(tf.boolean_mask([path], [tf.logical_not(is_damaged)]))
+        others = tf.data.Dataset.from_tensor_slices(tf.boolean_mask([path], [is_damaged]))
         return whole.concatenate(others.flat_map(read_in_memory))
 
     return read
@@ -54,8 +55,8 @@ def count(files, corrupt):
     """
     if corrupt is None:
         return framing.count_examples(files)
-    found = sum(found.num_records for found in framing.scan(files))
-    return found - sum(record.path in files and not record.ends_file for record in corrupt)
+    whole = sum(scanned.num_records for scanned in framing.scan(files))
+    return whole - sum(record.path in files and not record.ends_file for record in corrupt)
 
 
 def in_order(files, read, num_readers):
