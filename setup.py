@@ -51,7 +51,8 @@ setup(
         "rich>=13,<16",
     ],
     extras_require={
-        "tfds": ["tensorflow-datasets>=4.9,<5"],
+        # tensorflow-datasets imports importlib_resources and does not say so.
+        "tfds": ["tensorflow-datasets>=4.9,<5", "importlib_resources>=6,<8"],
         "dev": ["pytest>=8.3,<10", "hypothesis>=6.110,<7", "ruff>=0.17,<0.18"],
     },
     entry_points={
@@ -66,6 +67,8 @@ setup(
             "flowers_eval = terngrad_tf.bin.flowers_eval:run",
             "terngrad_quickstart = terngrad_tf.bin.quickstart:run",
             "download_and_convert_data = slim_data.download_and_convert_data:run",
+            "build_image_data = slim_data.build_image_data:run",
+            "build_imagenet_data = slim_data.build_imagenet_data:run",
             "split_dataset = slim_data.split:run",
             "validate_dataset = slim_data.validate:run",
         ],

@@ -8,8 +8,13 @@
 | image/colorspace | bytes | always `RGB`, as other readers of these files expect |
 | image/class/label | int64 | the class, from the data set's first label |
 | image/class/text | bytes | the class's name |
-| image/object/bbox/{xmin,xmax,ymin,ymax} | float list | empty: no boxes |
+| image/class/synset | bytes | ImageNet only: the class's WordNet id |
+| image/filename | bytes | only of images that lay in files: the file's name |
+| image/object/bbox/{xmin,xmax,ymin,ymax} | float list | one value a box, 0 to 1; none: no boxes |
+| image/object/bbox/label | int64 list | ImageNet only: the class, once a box |
 """
+
+import os
 
 from slim_data.lazy import tf
 
@@ -22,13 +27,16 @@ COLORSPACE = "image/colorspace"
 SIZE = (HEIGHT, WIDTH, CHANNELS)
 LABEL = "image/class/label"
 TEXT = "image/class/text"
+SYNSET = "image/class/synset"
+FILENAME = "image/filename"
 BOX = ("image/object/bbox/xmin", "image/object/bbox/xmax") + (
     "image/object/bbox/ymin",
     "image/object/bbox/ymax",
 )
+BOX_LABEL = "image/object/bbox/label"
 
 
-def build(encoded, image_format, size, label, text):
+def build(encoded, image_format, size, label, text, *, synset=None, filename=None, boxes=()):
     """Returns a serialized tf.Example.
 
     Args:
@@ -37,6 +45,10 @@ def build(encoded, image_format, size, label, text):
         size: (height, width, channels) of the image.
         label: int, the class.
         text: str, the class's name.
+        synset: str, the class's WordNet id, which also makes room for the classes of boxes; None
+            leaves both out.
+        filename: str; None leaves it out.
+        boxes: (xmin, ymin, xmax, ymax) of each box, relative to the image's size.
 
     Returns:
         bytes; equal arguments give equal bytes.
@@ -51,8 +63,14 @@ def build(encoded, image_format, size, label, text):
         COLORSPACE: _bytes(b"RGB"),
         LABEL: _int64(label),
         TEXT: _bytes(text.encode()),
-        **{key: tf.train.Feature(float_list=tf.train.FloatList()) for key in BOX},
     }
+    for key, i in zip(BOX, (0, 2, 1, 3), strict=True):
+        feature[key] = _floats([box[i] for box in boxes])
+    if synset is not None:
+        feature[SYNSET] = _bytes(synset.encode())
+        feature[BOX_LABEL] = _int64(*[label] * len(boxes))
+    if filename is not None:
+        feature[FILENAME] = _bytes(os.fsencode(filename))
     example = tf.train.Example(features=tf.train.Features(feature=feature))
     # Without this, the order of the keys may differ from one process to the next.
     return example.SerializeToString(deterministic=True)
@@ -93,5 +111,9 @@ def _bytes(value):
     return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
 
 
-def _int64(value):
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=[int(value)]))
+def _int64(*values):
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=map(int, values)))
+
+
+def _floats(values):
+    return tf.train.Feature(float_list=tf.train.FloatList(value=values))

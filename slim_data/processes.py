@@ -83,7 +83,7 @@ def _ending(exit_code):
 
 def _end_with_parent():
     multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
-    os._exit(1)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _work(sender, function, arguments):

@@ -1,12 +1,14 @@
-"""How the programs that check and divide data parse their arguments, report errors and end."""
+"""How the programs for data parse their arguments, report errors and end."""
 
 import argparse
 import os
 import sys
 
+from slim_data import legacy_flags
 from slim_data.errors import DataError
 
 STATUS_ERROR = 2
+STATUS_INTERRUPTED = 130  # as shells call it
 
 
 class _Parser(argparse.ArgumentParser):
@@ -28,7 +30,7 @@ def run(name, description, add_arguments, main, arguments=None):
         arguments: list of str, those of the process by default.
 
     Returns:
-        The exit status: 0, or 2 for what the user can mend.
+        The exit status: 0, 2 for what the user can mend, or 130 after Ctrl-C.
     """
     # TensorFlow's notes on start-up would hide the lines that matter.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -44,7 +46,24 @@ def run(name, description, add_arguments, main, arguments=None):
     except DataError as error:
         print(f"{name}: error: {error}", file=sys.stderr, flush=True)
         return STATUS_ERROR
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr, flush=True)
+        return STATUS_INTERRUPTED
     return 0
+
+
+def add_boolean(parser, name, text):
+    """Adds a flag that is off by default and takes `--x`, `--x True`, `--x=False` and `--nox`."""
+    parser.add_argument(
+        f"--{name}", nargs="?", const=True, default=False, type=_boolean, metavar="True", help=text
+    )
+    parser.add_argument(f"--no{name}", dest=name, action="store_false", help=argparse.SUPPRESS)
+
+
+def _boolean(text):
+    if text.lower() not in legacy_flags.VALUES:
+        raise argparse.ArgumentTypeError(f"must be True or False. Received: {text!r}")
+    return text.lower() in ("true", "t", "1")
 
 
 def report(line):

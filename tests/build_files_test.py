@@ -10,7 +10,12 @@ import pytest
 from tests import build_files, source_tree
 
 # Import name -> Bazel name, where they differ.
-PACKAGE_NAMES = {"absl": "absl_py", "sklearn": "scikit_learn", "google": "protobuf"}
+PACKAGE_NAMES = {
+    "absl": "absl_py",
+    "sklearn": "scikit_learn",
+    "google": "protobuf",
+    "PIL": "pillow",
+}
 
 
 def python_files():

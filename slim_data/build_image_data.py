@@ -1,0 +1,53 @@
+r"""Writes folders of images as TFRecords, one folder a class.
+
+    python -m slim_data.build_image_data --train_directory flowers/train \
+        --validation_directory flowers/validation --labels_file flowers/labels.txt \
+        --output_directory ~/dataset/flowers-data
+
+reads <directory>/<label>/*, JPEG or PNG told by content, and writes validation-00000-of-00002,
+train-00000-of-00002 and so on, in an order that is shuffled but always the same. Classes are
+numbered from 1 in the order of the labels file. JPEG files are kept byte for byte; PNG and CMYK
+become RGB JPEG of quality 100. The same command again goes on where it was interrupted.
+"""
+
+import functools
+import os
+import sys
+
+from slim_data import checksums, examples, folder_arguments, image_files, image_folders, program
+
+
+def _add_arguments(parser):
+    folder_arguments.add(parser, train_shards=2, validation_shards=2, num_threads=2)
+    parser.add_argument(
+        "--labels_file", required=True, help="text file with one label, a folder's name, a line"
+    )
+
+
+def _main(values):
+    labels_file = os.path.expanduser(values.labels_file)
+    labels = image_folders.read_labels(labels_file)
+    build = functools.partial(_builder, {label: i for i, label in enumerate(labels, 1)})
+    options = {"labels": checksums.sha256(labels_file)}
+    folder_arguments.convert(values, labels, "*", build, options)
+
+
+def _builder(numbers, files):
+    """Returns the function that makes an example of an image."""
+    del files
+
+    def build(file, data):
+        label, name = os.path.split(file)
+        encoded, size = image_files.as_jpeg(data)
+        return examples.build(encoded, "JPEG", size, numbers[label], label, filename=name)
+
+    return build
+
+
+def run():
+    """Entry point of the console command."""
+    sys.exit(program.run("build_image_data", __doc__, _add_arguments, _main))
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,91 @@
+r"""Writes ImageNet (ILSVRC 2012) as TFRecords.
+
+    python -m slim_data.build_imagenet_data --train_directory raw-data/train \
+        --validation_directory raw-data/validation \
+        --labels_file raw-data/imagenet_lsvrc_2015_synsets.txt \
+        --imagenet_metadata_file raw-data/imagenet_metadata.txt \
+        --bounding_box_file raw-data/imagenet_2012_bounding_boxes.csv \
+        --output_directory ~/dataset/imagenet-data
+
+reads <directory>/<synset>/*.JPEG and writes validation-00000-of-00128, train-00000-of-01024 and so
+on, in an order that is shuffled but always the same. Classes are numbered from 1 in the order of
+the labels file. JPEG files are kept byte for byte; what is PNG or CMYK inside becomes RGB JPEG of
+quality 100. The same command again goes on where it was interrupted.
+
+scripts/download_and_preprocess_imagenet.sh makes all of these files from the official archives.
+"""
+
+import functools
+import os
+import sys
+
+from slim_data import (
+    arguments,
+    bounding_boxes,
+    checksums,
+    folder_arguments,
+    image_folders,
+    imagenet,
+    program,
+)
+from slim_data.errors import DataError
+
+
+def _add_arguments(parser):
+    folder_arguments.add(parser, train_shards=1024, validation_shards=128, num_threads=8)
+    for flag, default, text in (
+        ("labels_file", "imagenet_lsvrc_2015_synsets.txt", "text file with one synset a line"),
+        ("imagenet_metadata_file", "imagenet_metadata.txt", "lines of synset, tab and names"),
+        (
+            "bounding_box_file",
+            "./imagenet_2012_bounding_boxes.csv",
+            "lines of file name, xmin, ymin, xmax, ymax, relative to the image's size",
+        ),
+    ):
+        parser.add_argument(f"--{flag}", default=default, help=f"{text} (default: %(default)s)")
+    program.add_boolean(parser, "raw_pixel", "store pixels in place of JPEG files")
+    parser.add_argument(
+        "--resize_dimen",
+        type=int,
+        default=0,
+        help="with --raw_pixel: squeeze images to squares of so many pixels; 0 (default): do not",
+    )
+
+
+def _main(values):
+    arguments.check_at_least(0, resize_dimen=values.resize_dimen)
+    if values.resize_dimen and not values.raw_pixel:
+        raise DataError(
+            f"`resize_dimen` needs --raw_pixel True. Received: resize_dimen={values.resize_dimen}"
+        )
+    labels_file, metadata_file, box_file = (
+        os.path.expanduser(path)
+        for path in (values.labels_file, values.imagenet_metadata_file, values.bounding_box_file)
+    )
+    synsets = image_folders.read_labels(labels_file)
+    names = imagenet.read_names(metadata_file, synsets)
+    boxes = bounding_boxes.read(box_file)
+    program.report(f"Read {sum(map(len, boxes.values()))} bounding boxes of {len(boxes)} images")
+    raw_side = values.resize_dimen if values.raw_pixel else None
+    folder_arguments.convert(
+        values,
+        synsets,
+        imagenet.PATTERN,
+        functools.partial(imagenet.builder, names, box_file, raw_side),
+        {
+            "synsets": checksums.sha256(labels_file),
+            "metadata": checksums.sha256(metadata_file),
+            "bounding boxes": checksums.sha256(box_file),
+            "raw_pixel": values.raw_pixel,
+            "resize_dimen": values.resize_dimen,
+        },
+    )
+
+
+def run():
+    """Entry point of the console command."""
+    sys.exit(program.run("build_imagenet_data", __doc__, _add_arguments, _main))
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,159 @@
+"""Folders of images, one a class, written as shards in a shuffled but fixed order."""
+
+import datetime
+import fnmatch
+import functools
+import hashlib
+import os
+import random
+
+from slim_data import image_files, progress, shards, writing
+from slim_data.arguments import check_at_least
+from slim_data.errors import DataError
+
+SEED = 12345
+
+
+def read_labels(path):
+    """Returns the lines of a labels file: the first names class 1, as 0 is the background.
+
+    Args:
+        path: text file with the name of a class, which is a folder's name too, on each line.
+
+    Raises:
+        DataError: it cannot be read, is empty, names a class twice, or what is no folder's name.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            labels = [line.strip() for line in file if line.strip()]
+    except OSError as error:
+        raise DataError(f"`labels_file` {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"`labels_file` {path} must be a text file: {error.reason}") from None
+    if not labels:
+        raise DataError(f"`labels_file` must name the classes. Received: {path} without any")
+    for line, label in enumerate(labels, 1):
+        if "/" in label or label in (".", "..") or label in labels[: line - 1]:
+            raise DataError(
+                f"`labels_file` must name folders, each once. Received: {path}, class {line}: "
+                f"{label!r}"
+            )
+    return labels
+
+
+def find(directory, labels, pattern="*"):
+    """Returns the images of a folder of folders as `<label>/<name>`, shuffled with a fixed seed.
+
+    Args:
+        directory: folder that holds one folder a label. Files beside these do not count.
+        labels: names of the classes.
+        pattern: shell pattern of the images' names. Hidden files do not count.
+
+    Raises:
+        DataError: the folders are not those of the labels, or hold no images.
+    """
+    try:
+        found = sorted(entry.name for entry in os.scandir(directory) if entry.is_dir())
+    except OSError as error:
+        raise DataError(f"{directory}: {error.strerror}") from error
+    folders = [name for name in found if not name.startswith(".")]
+    for name in sorted(set(folders) ^ set(labels)):
+        state = "holds a folder that is not in" if name in folders else "lacks a folder of"
+        raise DataError(f"{directory} {state} the labels file: {name}")
+    files = []
+    for label in labels:
+        names = sorted(os.listdir(os.path.join(directory, label)))
+        chosen = [name for name in fnmatch.filter(names, pattern) if not name.startswith(".")]
+        files += [f"{label}/{name}" for name in chosen]
+    if not files:
+        raise DataError(f"{directory} holds no images <label>/{pattern}")
+    # Only `random()` is promised to give the same numbers with every release of Python.
+    place = random.Random(SEED)
+    files.sort(key=lambda file: place.random())
+    return files
+
+
+def check_num_shards(split, num_shards, files):
+    """Raises DataError unless `num_shards` files can hold at least one image each."""
+    check_at_least(1, **{f"{split}_shards": num_shards})
+    if num_shards > len(files):
+        raise DataError(
+            f"`{split}_shards` must be at most the number of images, {len(files)}. "
+            f"Received: {split}_shards={num_shards}"
+        )
+
+
+def convert(
+    split,
+    directory,
+    files,
+    output_directory,
+    num_shards,
+    build,
+    options,
+    *,
+    num_processes=None,
+    report=None,
+):
+    """Writes the images of a split to `<split>-00000-of-00002` and so on.
+
+    Args:
+        split: name of the split, "train" or "validation".
+        directory: folder that `files` lie in.
+        files: what `find` returned.
+        output_directory: folder to write to; made if absent.
+        num_shards: number of files to write, which `check_num_shards` has checked.
+        build: function of the names of some files, all at once, whose result is a function of
+            (name, bytes) of one of them, which returns a serialized example. Picklable.
+        options: dictionary of what else the examples depend on.
+        num_processes: as for `writing.write`.
+        report: function of a line of text, called with what was done.
+
+    Raises:
+        DataError: an image cannot be read, which is named, or the files cannot be written.
+    """
+    paths = [os.path.join(output_directory, name) for name in shards.names(split, num_shards)]
+    generate = functools.partial(_generate, directory, files, build)
+    identity = {**options, "images": _digest(directory, files), "seed": SEED}
+    try:
+        os.makedirs(output_directory, exist_ok=True)
+        with progress.bar(f"Writing {split}", len(files)) as advance:
+            writing.write(
+                generate,
+                paths,
+                len(files),
+                identity=identity,
+                num_processes=num_processes,
+                progress=advance,
+            )
+    except OSError as error:
+        raise DataError(
+            f"`output_directory` must be a folder that can be written to. "
+            f"Received: output_directory={str(output_directory)!r} ({error})"
+        ) from error
+    report = report or (lambda line: None)
+    report(f"Wrote {len(files)} {split} images to {shards.first_and_last(paths)}")
+    report(f"{datetime.datetime.now()}: Finished writing all {len(files)} images in data set.")
+
+
+def _generate(directory, files, build, start, stop):
+    example = build(files[start:stop])
+    for file in files[start:stop]:
+        path = os.path.join(directory, file)
+        data = image_files.read(path)
+        try:
+            yield example(file, data)
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from None
+
+
+def _digest(directory, files):
+    """Returns what changes when a file is added, renamed, removed or of another size."""
+    digest = hashlib.sha256()
+    for file in files:
+        try:
+            size = os.stat(os.path.join(directory, file)).st_size
+        except OSError as error:
+            raise DataError(f"{error.filename}: {error.strerror}") from error
+        digest.update(f"{file}\0{size}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()

@@ -1,0 +1,78 @@
+"""Records of ImageNet (ILSVRC 2012) from its images, classes, their names and bounding boxes.
+
+Source: O. Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, IJCV 2015.
+"""
+
+import os
+
+from slim_data import bounding_boxes, examples, image_files
+from slim_data.errors import DataError
+
+PATTERN = "*.JPEG"
+
+
+def read_names(path, synsets):
+    """Returns {WordNet id: names} of the classes from a metadata file.
+
+    Args:
+        path: text file with a WordNet id, a tab and names on each line.
+        synsets: the ids that are wanted.
+
+    Raises:
+        DataError: the file cannot be read or lacks one of them.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            pairs = (line.rstrip("\n").split("\t", 1) for line in file if line.strip())
+            names = {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
+    except OSError as error:
+        raise DataError(f"`imagenet_metadata_file` {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"`imagenet_metadata_file` {path} must be a text file: {error.reason}"
+        ) from None
+    for synset in synsets:
+        if synset not in names:
+            raise DataError(f"`imagenet_metadata_file` {path} lacks the names of {synset}")
+    return {synset: names[synset] for synset in synsets}
+
+
+def builder(names, box_file, raw_side, files):
+    """Returns the function that makes an example of an image, see `image_folders.convert`.
+
+    Args:
+        names: {WordNet id: names} of the classes, in their order; the first one is class 1.
+        box_file: path of the CSV file with bounding boxes.
+        raw_side: None keeps the images as JPEG; otherwise they become raw pixels, squeezed to
+            squares of so many pixels, or of their own size with 0.
+        files: the images that will be asked for, as `<WordNet id>/<name>`.
+    """
+    boxes = bounding_boxes.read(box_file, {os.path.basename(file) for file in files})
+    labels = {synset: i for i, synset in enumerate(names, 1)}
+
+    def build(file, data):
+        synset, name = os.path.split(file)
+        encoded, image_format, size = _image(data, raw_side)
+        return examples.build(
+            encoded,
+            image_format,
+            size,
+            labels[synset],
+            names[synset],
+            synset=synset,
+            filename=name,
+            boxes=boxes.get(name, ()),
+        )
+
+    return build
+
+
+def _image(data, raw_side):
+    """Returns (bytes, format, (height, width, 3)) as a record holds them."""
+    if raw_side is None:
+        encoded, size = image_files.as_jpeg(data)
+        return encoded, "JPEG", size
+    pixels = image_files.decode(data)
+    if raw_side:
+        pixels = image_files.resize(pixels, raw_side)
+    return pixels.tobytes(), "RAW", pixels.shape
