@@ -1,6 +1,13 @@
 """TernGrad under `tf.distribute`: the cross-device op and the strategy."""
 
 from terngrad_tf.distribute.all_reduce import TernaryAllReduce
+from terngrad_tf.distribute.cluster import (
+    cluster_from_hosts,
+    cluster_from_rank_table,
+    parse_hosts,
+)
+from terngrad_tf.distribute.handshake import compare_hosts
+from terngrad_tf.distribute.peers import PeerError, peer_errors
 from terngrad_tf.distribute.statistics import GradientStatistics
 from terngrad_tf.distribute.strategy import TernGradStrategy
 from terngrad_tf.distribute.virtual_devices import local_devices
@@ -9,8 +16,14 @@ from terngrad_tf.distribute.wire import WIRES, Traffic
 __all__ = [
     "WIRES",
     "GradientStatistics",
+    "PeerError",
     "TernGradStrategy",
     "TernaryAllReduce",
     "Traffic",
+    "cluster_from_hosts",
+    "cluster_from_rank_table",
+    "compare_hosts",
     "local_devices",
+    "parse_hosts",
+    "peer_errors",
 ]

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from terngrad_tf import ternary
-from terngrad_tf.distribute import exchange, private, statistics
+from terngrad_tf.distribute import exchange, handshake, private, statistics
 from terngrad_tf.distribute import wire as wires
 
 TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
@@ -156,6 +156,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         sparse = [i for i, gradient in enumerate(gradients) if not _is_dense(gradient)]
         dense = [i for i, gradient in enumerate(gradients) if _is_dense(gradient)]
         ternary_positions = self._ternary_positions(gradients, paths)
+        local = [private.local_tensors(gradient)[0] for gradient in gradients]
+        handshake.compare_models(strategy, local, ternary_positions)
         exact = [i for i in dense if i not in set(ternary_positions)]
         group = exchange.Group(strategy)
         buckets = [

@@ -13,6 +13,7 @@ What is needed, and why no public way exists:
 * Gaps of Keras 3 under `tf.distribute`: see `install_keras_hooks`.
 """
 
+import contextlib
 import threading
 import weakref
 
@@ -158,6 +159,47 @@ class HostGroup:
             )
 
 
+def publish(key, value):
+    """Gives a str to all processes of the cluster, kept by the first; a key takes one value."""
+    context.context().set_config_key_value(key, value)
+
+
+def published(key, timeout_seconds):
+    """The str that a process of the cluster published; None where none did within the timeout."""
+    try:
+        return context.context().get_config_key_value(key, max(1, round(1e3 * timeout_seconds)))
+    except tf.errors.DeadlineExceededError:
+        return None
+
+
+def report_error(message):
+    """Lets the exchanges of all processes of the cluster fail with this message."""
+    # Nobody can be told before the cluster stands, or after it fell.
+    with contextlib.suppress(tf.errors.OpError, ValueError):
+        context.context().report_error_to_cluster(tf.errors.UNAVAILABLE, message)
+
+
+@contextlib.contextmanager
+def _start_timeout(seconds):
+    """Bounds how long the processes that start within wait for each other.
+
+    Left alone, a process waits an hour for peers, and goes on without those that are late to name
+    their devices.
+    """
+    current = context.context()
+    stock = current.configure_coordination_service
+
+    def configure(*args, **kwargs):
+        stock(*args, **kwargs, cluster_register_timeout_in_ms=round(1e3 * seconds))
+        current.coordination_service.cluster_register_with_barrier = True
+
+    current.configure_coordination_service = configure
+    try:
+        yield
+    finally:
+        del current.configure_coordination_service
+
+
 def _with_static_keys(launcher):
     """Gives collectives their key when they are traced, not when they are called.
 
@@ -300,7 +342,7 @@ class TernGradClusterExtended(
     places that fail under Keras 3, so ours is not one.
     """
 
-    def __init__(self, strategy, cluster_resolver, devices, options, gradient_ops):
+    def __init__(self, strategy, cluster_resolver, devices, options, gradient_ops, start_timeout):
         self.gradient_ops = gradient_ops
         self._relative_devices = devices
         self._initialize_equal_replicas()
@@ -309,7 +351,10 @@ class TernGradClusterExtended(
             # earlier strategy that peers may still wait for. Its peers are watched already.
             self._std_server_started = True
             self._enable_check_health = False
-        super().__init__(strategy, cluster_resolver=cluster_resolver, communication_options=options)
+        with _start_timeout(start_timeout):
+            super().__init__(
+                strategy, cluster_resolver=cluster_resolver, communication_options=options
+            )
         for ops_ in (self._cross_device_ops, self._host_cross_device_ops):
             for launcher in ops_._launchers:
                 _with_static_keys(launcher)
@@ -454,6 +499,21 @@ def _active_op(op_class):
 def _without_examples():
     extended = tf.distribute.get_strategy().extended
     return extended.is_empty() if isinstance(extended, _EqualReplicas) else None
+
+
+def replica_is_empty():
+    """Whether the current replica computes on filled-up data: a boolean tensor, or None for no."""
+    return _without_examples()
+
+
+def sum_gradients(optimizer, gradients, variables):
+    """Sums gradients over replicas as Keras optimizers do it; in replica context.
+
+    Keras offers this as a part of `apply` only, which also updates the variables.
+    """
+    return [
+        g for g, _ in optimizer._all_reduce_sum_gradients(zip(gradients, variables, strict=True))
+    ]
 
 
 def _hook_gradients(op_class):

@@ -4,7 +4,7 @@ import itertools
 
 import tensorflow as tf
 
-from terngrad_tf.distribute import private, virtual_devices
+from terngrad_tf.distribute import handshake, peers, private, virtual_devices
 from terngrad_tf.distribute.all_reduce import TernaryAllReduce
 
 # Collectives of two strategies in one process must not meet under one key.
@@ -42,12 +42,15 @@ class TernGradStrategy(tf.distribute.Strategy):
             if it is set, else a single host.
         communication_timeout: seconds after which a collective that misses a peer fails. Default:
             none; TensorFlow's own detection of dead peers still holds.
+        start_timeout: seconds that the processes of a cluster wait for each other, at the start and
+            before the first step, where they compare what they run. Default 600.
         **options: `grad_bits`, `clip_factor`, `min_size`, `quantize_logits`, `rounding`, `wire`,
             `seed`, `float_steps`, `statistics_every`: see `TernaryAllReduce`.
 
     Raises:
         ValueError: an argument is out of range.
         RuntimeError: TensorFlow has already started with too few logical devices.
+        PeerError: another process of the cluster is missing or was started differently.
 
     Source: Wen et al., TernGrad, NIPS 2017 (arXiv 1705.07878).
     """
@@ -60,8 +63,13 @@ class TernGradStrategy(tf.distribute.Strategy):
         memory_limit=None,
         cluster_resolver=None,
         communication_timeout=None,
+        start_timeout=600,
         **options,
     ):
+        if not start_timeout > 0:
+            raise ValueError(
+                f"`start_timeout` must be positive seconds. Received: start_timeout={start_timeout}"
+            )
         gradient_ops = TernaryAllReduce(**options)
         private.stop_tuning_device_datasets()
         self._collective_key_base = next(_key_ranges) * _KEY_RANGE
@@ -69,17 +77,23 @@ class TernGradStrategy(tf.distribute.Strategy):
             cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         in_cluster = bool(cluster_resolver.cluster_spec().as_dict())
         devices = virtual_devices.local_devices(num_nodes, num_gpus, memory_limit)
+        self.hosts = peers.hosts_of(cluster_resolver) if in_cluster else None
+        self.start_timeout = start_timeout
         if in_cluster:
-            extended = private.TernGradClusterExtended(
-                self,
-                cluster_resolver,
-                devices,
-                private.communication_options(communication_timeout),
-                gradient_ops,
-            )
+            with peers.peer_errors(self.hosts):
+                extended = private.TernGradClusterExtended(
+                    self,
+                    cluster_resolver,
+                    devices,
+                    private.communication_options(communication_timeout),
+                    gradient_ops,
+                    start_timeout,
+                )
         else:
             extended = private.TernGradLocalExtended(self, devices, gradient_ops)
         super().__init__(extended)
+        facts = handshake.strategy_facts(gradient_ops, len(devices), self.num_hosts)
+        handshake.compare_hosts(self, "strategies", facts)
 
     @property
     def traffic(self):

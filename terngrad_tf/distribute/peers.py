@@ -1,0 +1,148 @@
+"""Errors of a cluster in one line that names the host at fault."""
+
+import contextlib
+import dataclasses
+import re
+import socket
+
+import tensorflow as tf
+
+from terngrad_tf.distribute import private
+
+_TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
+# The op that failed, on the host that reports it.
+_OWN_OP = re.compile(r"\{\{.*?\}\}")
+_FROM_PEERS = re.compile(
+    r"Collective ops is aborted|Collective has timed out|CoordinationService|WorkerService"
+    r"|coordination service|Barrier timed out|Could not start gRPC server"
+)
+# What TensorFlow says where hosts run different programs.
+_DIFFERENT = re.compile(
+    r"[^\n]*(?:Shape mismatch in the collective|is joining a group with|expected (?:type|data_type)"
+    r"|inconsistent with)[^\n]*"
+)
+# Around what a host reports to the others.
+_MARK = "=~="
+_REPORTED = re.compile(f"{_MARK}(.*?){_MARK}", re.DOTALL)
+_LEADER = re.compile(r"CoordinationService|coordination service")
+_PROBE_SECONDS = 2.0
+
+
+class PeerError(RuntimeError):
+    """A host of the cluster is gone, out of reach, or runs something else."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Hosts:
+    """The processes of a cluster that take part in training, chief first.
+
+    Attributes:
+        names: name of each, such as "worker 1".
+        addresses: host:port of each.
+        index: this process's place in both.
+    """
+
+    names: tuple[str, ...]
+    addresses: tuple[str, ...]
+    index: int
+
+    def describe(self, index, why=""):
+        """Such as "worker 1 (10.0.0.2:2222: connection refused)"."""
+        return f"{self.names[index]} ({self.addresses[index]}{': ' + why if why else ''})"
+
+
+def hosts_of(cluster_resolver):
+    """`Hosts` of a `tf.distribute.cluster_resolver.ClusterResolver`."""
+    jobs = cluster_resolver.cluster_spec().as_dict()
+    tasks = [(job, i, a) for job in ("chief", "worker") for i, a in enumerate(jobs.get(job, ()))]
+    own = (cluster_resolver.task_type, cluster_resolver.task_id)
+    index = [task[:2] for task in tasks].index(own) if own in [t[:2] for t in tasks] else 0
+    return Hosts(tuple(f"{job} {i}" for job, i, _ in tasks), tuple(a for *_, a in tasks), index)
+
+
+@contextlib.contextmanager
+def peer_errors(hosts):
+    """Turns TensorFlow's errors about other hosts into `PeerError`, one line that names them.
+
+    TensorFlow finds a killed process at its next exchange or, like a cut link, by missing
+    heartbeats, within about 15 s. Other errors pass unchanged.
+
+    Example:
+    >>> with peer_errors(None):  # strategy.hosts
+    ...     pass  # model.fit(...)
+
+    Args:
+        hosts: `TernGradStrategy.hosts`; None (no cluster) leaves all errors as they are.
+
+    Raises:
+        PeerError: where TensorFlow raised an error that comes from another host.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if hosts is None or not _FROM_PEERS.search(error.message):
+            raise
+        line = explain(error.message, hosts, unreachable(hosts))
+        private.report_error(f"{_MARK}{line} (found by {hosts.names[hosts.index]}){_MARK}")
+        raise PeerError(line) from error
+
+
+def explain(message, hosts, unreachable_now=None):
+    """One line on what happened to which host.
+
+    Args:
+        message: TensorFlow's error.
+        hosts: `Hosts`.
+        unreachable_now: `{index: reason}` of the hosts that do not answer now. Default: none.
+    """
+    if reported := _REPORTED.search(message):
+        return reported.group(1)
+    if "Could not start gRPC server" in message:
+        return (
+            f"{hosts.describe(hosts.index)} cannot listen on its port: is it in use, perhaps by an"
+            " earlier run that still ends?"
+        )
+    if different := _DIFFERENT.search(message):
+        sentence = _OWN_OP.sub("", different.group()).strip()
+        return f"the hosts run different programs. TensorFlow says: {sentence}"
+    lost = dict(unreachable_now or {})
+    for index in _named(message, hosts):
+        lost.setdefault(index, "")
+    what = ", ".join(hosts.describe(index, why) for index, why in sorted(lost.items()))
+    if "Barrier timed out" in message or "RegisterTask" in message:
+        return f"not all hosts started in time; missing: {what or 'not known'}"
+    if "Collective has timed out" in message:
+        return f"waited for the other hosts too long; out of reach: {what or 'none'}"
+    return f"lost {what or 'another host, which one is not known'}"
+
+
+def unreachable(hosts):
+    """`{index: reason}` of the other hosts whose port does not answer."""
+    found = {}
+    for index, address in enumerate(hosts.addresses):
+        if index != hosts.index and (reason := connection_failure(address)):
+            found[index] = reason
+    return found
+
+
+def connection_failure(address):
+    """Why no TCP connection to "host:port" comes about within 2 s; None where one does."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS).close()
+    except OSError as error:
+        return (error.strerror or str(error) or type(error).__name__).lower()
+    return None
+
+
+def _named(message, hosts):
+    """Indices of the hosts other than this one that the message names."""
+    tasks = [f"{job} {task}" for job, task in _TASK.findall(_OWN_OP.sub("", message))]
+    # The coordination service runs in the first host.
+    if not set(tasks) - {hosts.names[hosts.index]} and _LEADER.search(message):
+        tasks.append(hosts.names[0])
+    return {
+        hosts.names.index(task)
+        for task in tasks
+        if task in hosts.names and task != hosts.names[hosts.index]
+    }
