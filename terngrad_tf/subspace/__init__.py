@@ -3,5 +3,15 @@
 from terngrad_tf.subspace.snapshot_files import restore_snapshot, save_snapshot
 from terngrad_tf.subspace.snapshots import SnapshotCheckpoint
 from terngrad_tf.subspace.subspace import Subspace
+from terngrad_tf.subspace.subspace_bfgs import SubspaceBFGS
+from terngrad_tf.subspace.trainer import SubspaceModel, SubspaceTraining
 
-__all__ = ["SnapshotCheckpoint", "Subspace", "restore_snapshot", "save_snapshot"]
+__all__ = [
+    "SnapshotCheckpoint",
+    "Subspace",
+    "SubspaceBFGS",
+    "SubspaceModel",
+    "SubspaceTraining",
+    "restore_snapshot",
+    "save_snapshot",
+]

@@ -5,6 +5,7 @@ import tempfile
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from terngrad_tf.subspace import snapshot_files
 
@@ -60,3 +61,22 @@ def write_trajectory(directory, model, matrix):
         assign_flat(model, row)
         snapshot_files.save_snapshot(model, directory, step)
     assign_flat(model, before)
+
+
+def directions(num_weights, k, seed=0):
+    """A float32 basis [k, num_weights] with orthonormal rows."""
+    rng = np.random.default_rng(seed)
+    return np.linalg.qr(rng.standard_normal((num_weights, k)))[0].T.astype(np.float32)
+
+
+def loss_and_gradient(model, x, y):
+    """Functions of the weights as a vector, through a model of `build` without any strategy."""
+
+    def evaluate(vector):
+        assign_flat(model, vector)
+        with tf.GradientTape() as tape:
+            loss = model.compute_loss(x, y, model(x, training=True))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        return float(loss), np.concatenate([np.ravel(g) for g in gradients]).astype(np.float64)
+
+    return (lambda vector: evaluate(vector)[0]), (lambda vector: evaluate(vector)[1])

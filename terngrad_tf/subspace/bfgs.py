@@ -1,0 +1,63 @@
+"""The quasi-Newton direction in a few dimensions: pure functions."""
+
+import tensorflow as tf
+
+# Least cosine of the angle between a step and the change of the gradient along it. Between two
+# mini-batches it comes near zero by chance, and the update, which divides by it, explodes. On a
+# quadratic bowl it is at least 2 / sqrt(condition), so bowls up to a condition of 4 million pass.
+MIN_COSINE = 1e-3
+
+
+def update_inverse_hessian(inverse_hessian, step, gradient_change):
+    """BFGS update of an approximate inverse Hessian.
+
+        B' = (I - r s y^T) B (I - r y s^T) + r s s^T,   r = 1 / (y^T s)
+
+    B is kept where `y^T s` is not clearly positive (a cosine below `MIN_COSINE`, a step of zero, or
+    values that are not finite); B' then stays positive definite.
+
+    Args:
+        inverse_hessian: B, symmetric and positive definite, float tensor [k, k].
+        step: s [k], the difference of the last two points.
+        gradient_change: y [k], the difference of their gradients.
+
+    Returns:
+        B', tensor [k, k].
+
+    Source: Nocedal and Wright, "Numerical Optimization", 2nd edition, equation (6.17).
+    """
+    curvature = tf.tensordot(step, gradient_change, 1)
+    least = MIN_COSINE * tf.norm(step) * tf.norm(gradient_change)
+    usable = tf.logical_and(curvature > least, tf.math.is_finite(least))
+    rate = 1.0 / tf.where(usable, curvature, 1.0)
+    product = tf.linalg.matvec(inverse_hessian, gradient_change)
+    cross = step[:, tf.newaxis] * product[tf.newaxis, :]
+    quadratic = rate * (1.0 + rate * tf.tensordot(gradient_change, product, 1))
+    updated = (
+        inverse_hessian
+        - rate * (cross + tf.transpose(cross))
+        + quadratic * step[:, tf.newaxis] * step[tf.newaxis, :]
+    )
+    usable = tf.logical_and(usable, tf.reduce_all(tf.math.is_finite(updated)))
+    return tf.where(usable, updated, inverse_hessian)
+
+
+def descent_direction(inverse_hessian, gradient):
+    """Quasi-Newton direction `-B g`, or `-g` with B = I where that does not descend.
+
+    Args:
+        inverse_hessian: B, tensor [k, k].
+        gradient: g [k].
+
+    Returns:
+        Tuple of the direction [k], its slope (direction times gradient, not positive) and B, the
+        identity where it had to be given up.
+    """
+    direction = -tf.linalg.matvec(inverse_hessian, gradient)
+    slope = tf.tensordot(direction, gradient, 1)
+    descends = slope < 0.0
+    return (
+        tf.where(descends, direction, -gradient),
+        tf.where(descends, slope, -tf.tensordot(gradient, gradient, 1)),
+        tf.where(descends, inverse_hessian, tf.eye(gradient.shape[0], dtype=gradient.dtype)),
+    )

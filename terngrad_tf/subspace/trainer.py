@@ -1,0 +1,80 @@
+"""The model that lets an optimizer evaluate its loss at other weights: `SubspaceModel`."""
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf.subspace.subspace_bfgs import SubspaceBFGS
+
+
+class SubspaceTraining:
+    """A `train_step` that hands `SubspaceBFGS` the loss as a function of the weights.
+
+    Mix it into a model written as a class: `class Net(SubspaceTraining, keras.Model)`. With any
+    other optimizer the model trains as it would without.
+
+    Trials run the forward pass with `training=True` on the same batch, with batch-norm statistics
+    and random seeds as they were before the step, and change no variable.
+    """
+
+    def make_train_function(self, force=False):
+        """Creates the optimizer's state first: inside the function each replica would do so."""
+        optimizer = self.optimizer
+        if isinstance(optimizer, SubspaceBFGS) and not optimizer.built:
+            with self.distribute_strategy.scope():
+                optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)
+
+    def train_step(self, data):
+        """One step on a batch; returns the metrics."""
+        optimizer = self.optimizer
+        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) and isinstance(
+            optimizer.inner_optimizer, SubspaceBFGS
+        ):
+            raise ValueError(
+                "`SubspaceBFGS` scales no loss: compile with `auto_scale_loss=False` (float16 "
+                "gradients may underflow), or train in float32 or mixed_bfloat16. Received: "
+                f"{keras.config.dtype_policy().name}"
+            )
+        if not isinstance(optimizer, SubspaceBFGS):
+            return super().train_step(data)
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        state = [(v, tf.identity(v.value)) for v in self.non_trainable_variables]
+        weights = self.trainable_variables
+        with tf.GradientTape() as tape:
+            predictions = self(x, training=True)
+            loss = self.compute_loss(x, y, predictions, sample_weight, training=True)
+        gradients = tape.gradient(loss, weights)
+
+        def loss_at(values):
+            mapping = state + list(zip(weights, values, strict=True))
+            with keras.StatelessScope(mapping, collect_losses=True):
+                return self.compute_loss(x, y, self(x, training=True), sample_weight, training=True)
+
+        optimizer.step(loss, gradients, loss_at)
+        for metric in self.metrics:
+            if metric.name == "loss":
+                # Keras divides losses by the number of replicas, for sums over replicas; the metric
+                # is a mean over examples.
+                num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
+                num_examples = tf.shape(tf.nest.flatten(x)[0])[0]
+                metric.update_state(loss * num_replicas, sample_weight=num_examples)
+        return self.compute_metrics(x, y, predictions, sample_weight=sample_weight)
+
+
+@keras.saving.register_keras_serializable(package="terngrad_tf")
+class SubspaceModel(SubspaceTraining, keras.Model):
+    """A functional model that trains with `SubspaceBFGS`; layers and weights are those given.
+
+    Stock `fit`, callbacks, metrics, validation, saving and distribution work as for `keras.Model`,
+    and with another optimizer it is one.
+
+    Example:
+        >>> model = SubspaceModel(network.input, network.output)
+        >>> model.compile(SubspaceBFGS(subspace), "mse")
+        >>> history = model.fit(x, y, batch_size=512, verbose=0)
+
+    Args:
+        inputs: input of a functional or sequential model, or a structure of them.
+        outputs: its output, or a structure of them.
+        name: name of the model.
+    """
