@@ -516,21 +516,6 @@ def sum_gradients(optimizer, gradients, variables):
     ]
 
 
-def replica_is_empty():
-    """Whether the current replica computes on filled-up data: a boolean tensor, or None for no."""
-    return _without_examples()
-
-
-def sum_gradients(optimizer, gradients, variables):
-    """Sums gradients over replicas as Keras optimizers do it; in replica context.
-
-    Keras offers this as a part of `apply` only, which also updates the variables.
-    """
-    return [
-        g for g, _ in optimizer._all_reduce_sum_gradients(zip(gradients, variables, strict=True))
-    ]
-
-
 def _hook_gradients(op_class):
     stock = keras_tf_optimizer.TFOptimizer._all_reduce_sum_gradients
 
