@@ -20,77 +20,59 @@ ImageNet has a program of its own, build_imagenet_data.
 import os
 import sys
 
-from absl import app, flags
-
-from slim_data import conversion, datasets, legacy_flags
-from slim_data.errors import DataError
-
-FLAGS = flags.FLAGS
-
-flags.DEFINE_string(
-    "dataset_name",
-    None,
-    f"Data set to convert: {', '.join(n for n, d in datasets.DATASETS.items() if d.source)}.",
-)
-flags.DEFINE_string("dataset_dir", None, "Folder to write to; made if absent.")
-flags.DEFINE_boolean(
-    "shard",
-    None,
-    "Spread each split over several files, one for testing (default: only for flowers).",
-)
-flags.DEFINE_integer(
-    "train_shards", None, "Number of files for training with --shard (default: 1000; flowers: 5)."
-)
-flags.DEFINE_string(
-    "source",
-    None,
-    "download (default): official files in --raw_dir, and what it lacks is downloaded to it. "
-    "files: official files in --raw_dir only. tfds: tensorflow-datasets downloads and prepares.",
-)
-flags.DEFINE_string("raw_dir", None, "Folder of the official files (default: --dataset_dir).")
-flags.DEFINE_string(
-    "tfds_dir",
-    None,
-    "Folder of tensorflow-datasets with --source tfds (default: ~/tensorflow_datasets).",
-)
-flags.DEFINE_integer(
-    "num_processes", None, "How many processes may work at once (default: one a core)."
-)
+from slim_data import conversion, datasets, program
 
 
-def main(argv):
-    """Converts as the flags say; returns the exit status."""
-    try:
-        if argv[1:]:
-            raise DataError(f"Flags start with --. Received: {argv[1]!r}")
-        if not FLAGS.dataset_dir:
-            raise DataError("`dataset_dir` must name a folder. Give it with --dataset_dir")
-        conversion.convert(
-            FLAGS.dataset_name,
-            os.path.expanduser(FLAGS.dataset_dir),
-            shard=FLAGS.shard,
-            train_shards=FLAGS.train_shards,
-            source=FLAGS.source,
-            raw_dir=FLAGS.raw_dir and os.path.expanduser(FLAGS.raw_dir),
-            tfds_dir=FLAGS.tfds_dir and os.path.expanduser(FLAGS.tfds_dir),
-            num_processes=FLAGS.num_processes,
-            report=lambda line: print(line, flush=True),
-        )
-    except DataError as error:
-        print(f"{os.path.basename(argv[0])}: error: {error}", file=sys.stderr)
-        return 2
-    return 0
+def _add_arguments(parser):
+    names = ", ".join(name for name, dataset in datasets.DATASETS.items() if dataset.source)
+    parser.add_argument("--dataset_name", required=True, help=f"data set to convert: {names}")
+    parser.add_argument("--dataset_dir", required=True, help="folder to write to; made if absent")
+    program.add_boolean(
+        parser,
+        "shard",
+        "spread each split over several files, one for testing (default: only for flowers)",
+        default=None,
+    )
+    parser.add_argument(
+        "--train_shards",
+        type=int,
+        help="number of files for training with --shard (default: 1000; flowers: 5)",
+    )
+    parser.add_argument(
+        "--source",
+        help="download (default): official files in --raw_dir, and what it lacks is downloaded to "
+        "it; files: official files in --raw_dir only; tfds: tensorflow-datasets downloads and "
+        "prepares",
+    )
+    parser.add_argument("--raw_dir", help="folder of the official files (default: --dataset_dir)")
+    parser.add_argument(
+        "--tfds_dir",
+        help="folder of tensorflow-datasets with --source tfds (default: ~/tensorflow_datasets)",
+    )
+    parser.add_argument(
+        "--num_processes",
+        type=int,
+        help="how many processes may work at once (default: one a core)",
+    )
+
+
+def _main(values):
+    conversion.convert(
+        values.dataset_name,
+        os.path.expanduser(values.dataset_dir),
+        shard=values.shard,
+        train_shards=values.train_shards,
+        source=values.source,
+        raw_dir=values.raw_dir and os.path.expanduser(values.raw_dir),
+        tfds_dir=values.tfds_dir and os.path.expanduser(values.tfds_dir),
+        num_processes=values.num_processes,
+        report=program.report,
+    )
 
 
 def run():
     """Entry point of the console command."""
-    # TensorFlow's notes on start-up would hide the lines that matter.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    app.run(main, flags_parser=_parse)
-
-
-def _parse(argv):
-    return app.parse_flags_with_usage(legacy_flags.rewrite(argv, FLAGS))
+    sys.exit(program.run("download_and_convert_data", __doc__, _add_arguments, _main))
 
 
 if __name__ == "__main__":

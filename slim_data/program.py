@@ -52,12 +52,13 @@ def run(name, description, add_arguments, main, arguments=None):
     return 0
 
 
-def add_boolean(parser, name, text):
-    """Adds a flag that is off by default and takes `--x`, `--x True`, `--x=False` and `--nox`."""
+def add_boolean(parser, name, text, default=False):
+    """Adds a flag that takes `--x`, `--x True`, `--x=False` and `--nox`."""
+    kind = {"nargs": "?", "const": True, "type": _boolean, "metavar": "True"}
+    parser.add_argument(f"--{name}", **kind, default=default, help=text)
     parser.add_argument(
-        f"--{name}", nargs="?", const=True, default=False, type=_boolean, metavar="True", help=text
+        f"--no{name}", dest=name, action="store_false", default=default, help=argparse.SUPPRESS
     )
-    parser.add_argument(f"--no{name}", dest=name, action="store_false", help=argparse.SUPPRESS)
 
 
 def _boolean(text):

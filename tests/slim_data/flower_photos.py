@@ -22,7 +22,7 @@ def photo(generator):
 def photos(number, seed=0):
     """Returns {kind/name: JPEG file} of as many photos."""
     generator = np.random.default_rng(seed)
-    names = [f"{KINDS[i * i % 5]}/{10**6 + 7919 * i}_{i:010x}_n.jpg" for i in range(number)]
+    names = [f"{KINDS[i % 5]}/{10**6 + 7919 * i}_{i:010x}_n.jpg" for i in range(number)]
     return {name: photo(generator) for name in names}
 
 
