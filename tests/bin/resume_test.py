@@ -1,71 +1,73 @@
-"""A run that is killed and started again ends as the run that was not."""
+"""A run that is killed, at whatever moment, and started again ends as the run that was not."""
 
-import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import tensorflow as tf
 
 import slim_data
+from tests.bin import samples
 
 TIMEOUT_SECONDS = 300
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+STEPS = 40
+KILLS = 2
 
 
-def command(module, *arguments):
-    return [sys.executable, "-m", f"terngrad_tf.bin.{module}", *map(str, arguments)]
+def command(root, name):
+    """Command line of a run whose data are distorted and whose gradients are rounded at random."""
+    return samples.command(
+        "cifar10_train",
+        *("--data_dir", root / "data", "--train_dir", root / name),
+        *("--max_steps", STEPS, "--save_iter", 5, "--batch_size", 20, "--num_nodes", 2),
+        *("--grad_bits", 1, "--clip_factor", 2.5, "--quantize_logits", "True"),
+        *("--learning_rate_decay_type", "polynomial", "--input_queue_memory_factor", 1),
+    )
 
 
-def values(checkpoint):
-    reader = tf.train.load_checkpoint(str(checkpoint))
-    return {
-        name: reader.get_tensor(name)
-        for name in reader.get_variable_to_shape_map()
-        if name != "_CHECKPOINTABLE_OBJECT_GRAPH"
-    }
+def kill_and_resume(arguments, kills, seed):
+    """Kills a program so many times at random moments while it trains, then lets it end.
+
+    Returns:
+        Standard output of the last process.
+    """
+    generator = random.Random(seed)
+    for _ in range(kills):
+        with subprocess.Popen(
+            arguments, stdout=subprocess.PIPE, text=True, env=samples.ENVIRONMENT
+        ) as process:
+            for line in process.stdout:
+                if ": step " in line:
+                    time.sleep(generator.uniform(0, 0.5))
+                    break
+            process.send_signal(signal.SIGKILL)
+    return subprocess.run(
+        arguments,
+        check=True,
+        timeout=TIMEOUT_SECONDS,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=samples.ENVIRONMENT,
+    ).stdout
 
 
 class ResumeTest(tf.test.TestCase):
-    def setUp(self):
-        super().setUp()
-        self.root = pathlib.Path(self.get_temp_dir())
-        slim_data.convert("digits", str(self.root / "data"), shard=True, train_shards=2)
-
-    def train(self, name):
-        return command(
-            "mnist_train",
-            *("--dataset_name", "digits", "--data_dir", self.root / "data"),
-            *("--train_dir", self.root / name, "--max_steps", 60, "--save_iter", 20),
-            *("--num_nodes", 2, "--grad_bits", 1, "--clip_factor", 2.5),
-            *("--learning_rate_decay_type", "polynomial", "--quantize_logits", "True"),
+    def test_killed_and_resumed_training_equals_uninterrupted_to_the_bit(self):
+        root = pathlib.Path(self.get_temp_dir())
+        samples.write_cifar10(root / "raw", 40)
+        slim_data.convert("cifar10", str(root / "data"), raw_dir=str(root / "raw"))
+        subprocess.run(
+            command(root, "whole"), check=True, timeout=TIMEOUT_SECONDS, env=samples.ENVIRONMENT
         )
-
-    def test_killed_and_resumed_ternary_training_equals_uninterrupted_to_the_bit(self):
-        subprocess.run(self.train("whole"), check=True, timeout=TIMEOUT_SECONDS, env=ENVIRONMENT)
-
-        with subprocess.Popen(
-            self.train("killed"), stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
-        ) as process:
-            for line in process.stdout:
-                if ": step 30," in line:
-                    process.send_signal(signal.SIGKILL)
-        self.assertEqual(process.returncode, -signal.SIGKILL)
-        self.assertFalse((self.root / "killed" / "model.ckpt-60.index").exists())
-
-        resumed = subprocess.run(
-            self.train("killed"),
-            check=True,
-            timeout=TIMEOUT_SECONDS,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=ENVIRONMENT,
+        printed = kill_and_resume(command(root, "killed"), KILLS, seed=0)
+        self.assertRegex(printed, r"resuming from .*model.ckpt-(\d+) at step \1\n")
+        one, two = (
+            samples.saved(root / name / f"model.ckpt-{STEPS}") for name in ("whole", "killed")
         )
-        self.assertRegex(resumed.stdout, r"resuming from .*model.ckpt-[24]0 at step [24]0\n")
-        one = values(self.root / "whole" / "model.ckpt-60")
-        two = values(self.root / "killed" / "model.ckpt-60")
         self.assertEqual(one.keys(), two.keys())
         for name in one:
             self.assertAllEqual(one[name], two[name], msg=name)
