@@ -17,6 +17,9 @@ PACKAGE_NAMES = {
     "PIL": "pillow",
 }
 
+# Extras of setup.py: the code that uses them says so where they are not installed.
+OPTIONAL = {"tensorflow_datasets"}
+
 
 def python_files():
     """Returns the paths of all Python files, relative to the checkout."""
@@ -47,7 +50,7 @@ def needed_dependencies(path, source, owner_of):
             while name not in path_of and "." in name:
                 name = name.rpartition(".")[0]
             needed.add(owner_of.get(path_of.get(name), f"no target holds {name}"))
-        elif top not in sys.stdlib_module_names:
+        elif top not in sys.stdlib_module_names and top not in OPTIONAL:
             needed.add(f"@pypi//{PACKAGE_NAMES.get(top, top)}")
     return needed - {owner_of.get(path)}
 
