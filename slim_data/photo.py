@@ -26,7 +26,9 @@ class Photo:
     def __init__(self, encoded, image_format, height, width, boxes):
         self.boxes = boxes
         self._encoded = encoded
-        self._is_jpeg = tf.io.is_jpeg(encoded)
+        is_raw = image_format == RAW
+        # Pixels may begin with the bytes that a JPEG file begins with.
+        self._is_jpeg = tf.logical_and(tf.io.is_jpeg(encoded), tf.logical_not(is_raw))
 
         def raw():
             return tf.reshape(tf.io.decode_raw(encoded, tf.uint8), [height, width, CHANNELS])
@@ -34,20 +36,18 @@ class Photo:
         def decoded():
             return tf.io.decode_image(encoded, CHANNELS, expand_animations=False)
 
-        def other():
-            return tf.cond(image_format == RAW, raw, decoded)
+        def jpeg_size():
+            return tf.image.extract_jpeg_shape(encoded)[:2], tf.zeros([0, 0, CHANNELS], tf.uint8)
 
-        # Pixels may begin with the bytes that a JPEG file begins with.
-        self._is_jpeg = tf.logical_and(self._is_jpeg, image_format != RAW)
-        self._pixels = tf.cond(self._is_jpeg, lambda: tf.zeros([0, 0, CHANNELS], tf.uint8), other)
+        def other_size():
+            pixels = tf.cond(is_raw, raw, decoded)
+            return tf.shape(pixels)[:2], pixels
+
+        self._size, self._pixels = tf.cond(self._is_jpeg, jpeg_size, other_size)
 
     def size(self):
         """Returns height and width, int32 [2]."""
-        return tf.cond(
-            self._is_jpeg,
-            lambda: tf.image.extract_jpeg_shape(self._encoded)[:2],
-            lambda: tf.shape(self._pixels)[:2],
-        )
+        return self._size
 
     def pixels(self):
         """Returns all of the image, uint8 [height, width, 3]."""
