@@ -1,4 +1,4 @@
-"""Reading .tar.gz archives that may come from anywhere: nothing is extracted.
+"""Reading .tar and .tar.gz archives that may come from anywhere: nothing is extracted.
 
 Only what is asked for is read, so that links, devices and names such as `../x` have no effect.
 Sizes that a header declares are not believed: no single read and no archive exceeds a limit.
@@ -16,28 +16,60 @@ MAX_READ = 2**26
 
 
 @contextlib.contextmanager
-def opened(path):
+def opened(path, max_size=MAX_SIZE):
     """Yields a `tarfile.TarFile` to read from; what goes wrong meanwhile becomes one line.
 
     Args:
-        path: a .tar.gz file, of at most 1 GiB when unpacked.
+        path: a .tar.gz file.
+        max_size: largest size in bytes that it may have when unpacked.
 
     Raises:
         DataError: the file cannot be read, is damaged or is too large.
     """
     with _errors_named(path), gzip.open(path, "rb") as stream:
-        with tarfile.open(path, "r:", fileobj=_Bounded(path, stream)) as archive:
+        with tarfile.open(path, "r:", fileobj=_Bounded(path, stream, max_size)) as archive:
             yield archive
 
 
-def check_whole(path):
+@contextlib.contextmanager
+def opened_plain(path):
+    """Yields a `tarfile.TarFile` of a .tar file, of any size, as `opened` does."""
+    with _errors_named(path), open(path, "rb") as stream:
+        bounded = _Bounded(path, stream, 2**62)
+        with tarfile.open(path, "r:", fileobj=bounded) as archive:
+            yield archive
+
+
+@contextlib.contextmanager
+def nested(archive, member):
+    """Yields a `tarfile.TarFile` of a .tar file that lies in another archive.
+
+    Args:
+        archive: what `opened_plain` yields.
+        member: `tarfile.TarInfo` of the file.
+
+    Raises:
+        DataError: it is no regular file, or damaged.
+    """
+    _check_regular(archive, member)
+    name = f"{archive.name}: {member.name}"
+    with _errors_named(name), archive.extractfile(member) as stream:
+        with tarfile.open(name, "r:", fileobj=stream) as inner:
+            yield inner
+
+
+def check_whole(path, max_size=MAX_SIZE):
     """Reads an archive to its end, which makes gzip compare its checksum.
+
+    Args:
+        path: a .tar.gz file.
+        max_size: largest size in bytes that it may have when unpacked.
 
     Raises:
         DataError: the file cannot be read, is damaged or is too large.
     """
     with _errors_named(path), gzip.open(path, "rb") as stream:
-        bounded = _Bounded(path, stream)
+        bounded = _Bounded(path, stream, max_size)
         while bounded.read(2**20):
             pass
 
@@ -51,15 +83,19 @@ def files(archive):
     Raises:
         DataError: the headers do not follow each other.
     """
-    found = {}
+    return {member.name: member for member in members(archive)}
+
+
+def members(archive):
+    """Yields the entries that `files` returns one by one, holding none of them."""
     end = -1
-    for member in archive:
+    while (member := archive.next()) is not None:
+        archive.members.clear()  # half a million of them would be kept
         # Python before its fix of CVE-2025-8194 would go round in circles.
         if member.offset <= end or member.size < 0:
             raise DataError(f"{archive.name}: the headers of the archive do not follow each other")
         end = member.offset
-        found[member.name] = member
-    return found
+        yield member
 
 
 def read(archive, member, max_size):
@@ -73,8 +109,7 @@ def read(archive, member, max_size):
     Raises:
         DataError: it is no regular file, is empty, larger than `max_size` or not whole.
     """
-    if not member.isreg() or member.issparse():
-        raise DataError(f"{archive.name}: {member.name} is no regular file")
+    _check_regular(archive, member)
     if not 0 < member.size <= max_size:
         raise DataError(
             f"{archive.name}: the size of {member.name} must be 1 to {max_size} bytes. "
@@ -86,24 +121,33 @@ def read(archive, member, max_size):
     return data
 
 
+def _check_regular(archive, member):
+    if not member.isreg() or member.issparse():
+        raise DataError(f"{archive.name}: {member.name} is no regular file")
+
+
 class _Bounded:
     """The part of a stream that lies within the limits, as a file that can be read and sought."""
 
-    def __init__(self, path, stream):
+    def __init__(self, path, stream, max_size):
         self._path = path
         self._stream = stream
+        self._max_size = max_size
 
     def read(self, size):
         if not 0 <= size <= MAX_READ:
             raise DataError(f"{self._path}: a header of the archive declares {size} bytes")
-        if self._stream.tell() + size > MAX_SIZE:
-            raise DataError(f"{self._path}: the archive holds more than {MAX_SIZE} bytes")
+        if self._stream.tell() + size > self._max_size:
+            raise DataError(f"{self._path}: the archive holds more than {self._max_size} bytes")
         return self._stream.read(size)
 
     def seek(self, position):
-        if position > MAX_SIZE:
-            raise DataError(f"{self._path}: the archive holds more than {MAX_SIZE} bytes")
+        if position > self._max_size:
+            raise DataError(f"{self._path}: the archive holds more than {self._max_size} bytes")
         return self._stream.seek(position)
+
+    def seekable(self):
+        return True
 
     def tell(self):
         return self._stream.tell()
@@ -118,6 +162,6 @@ def _errors_named(path):
     except EOFError:
         raise DataError(f"{path}: the file is truncated") from None
     except (tarfile.TarError, gzip.BadGzipFile, zlib.error, ValueError, OverflowError) as error:
-        raise DataError(f"{path}: the file is no valid .tar.gz ({error})") from None
+        raise DataError(f"{path}: the file is no valid archive ({error})") from None
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}") from error

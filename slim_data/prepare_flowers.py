@@ -1,0 +1,29 @@
+"""Makes what build_image_data reads from the archive of the flower photos.
+
+    python -m slim_data.prepare_flowers DATA_DIR
+
+downloads flower_photos.tgz to DATA_DIR unless it is there, and writes 500 photos for validation,
+3,170 for training and the names of the classes to DATA_DIR/raw-data.
+"""
+
+import os
+import sys
+
+from slim_data import flowers_preparation, program
+
+
+def _add_arguments(parser):
+    parser.add_argument("data_dir", metavar="DATA_DIR", help="folder to work in; made if absent")
+
+
+def _main(values):
+    flowers_preparation.prepare(os.path.expanduser(values.data_dir), program.report)
+
+
+def run():
+    """Entry point of the console command."""
+    sys.exit(program.run("prepare_flowers", __doc__, _add_arguments, _main))
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,31 @@
+"""Makes what build_imagenet_data reads from the official archives of ImageNet (ILSVRC 2012).
+
+    python -m slim_data.prepare_imagenet DATA_DIR
+
+DATA_DIR holds ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar, ILSVRC2012_bbox_train_v2.tar.gz and
+ILSVRC2012_devkit_t12.tar.gz, which https://image-net.org gives to registered users. Images, lists
+and bounding boxes are written to DATA_DIR/raw-data; the archives stay. What is there already is
+kept, so the same command goes on where it was interrupted.
+"""
+
+import os
+import sys
+
+from slim_data import imagenet_preparation, program
+
+
+def _add_arguments(parser):
+    parser.add_argument("data_dir", metavar="DATA_DIR", help="folder with the archives")
+
+
+def _main(values):
+    imagenet_preparation.prepare(os.path.expanduser(values.data_dir), program.report)
+
+
+def run():
+    """Entry point of the console command."""
+    sys.exit(program.run("prepare_imagenet", __doc__, _add_arguments, _main))
+
+
+if __name__ == "__main__":
+    run()
