@@ -145,6 +145,7 @@ class ConversionTest(tf.test.TestCase):
         samples.write_mnist(self.raw_dir, num_train=4000)
         arguments = ["--dataset_name=mnist", "--shard", "True", "--train_shards", "16"]
         arguments += ["--raw_dir", self.raw_dir, "--dataset_dir", self.folder]
+        arguments += ["--num_processes", "2"]
         with subprocess.Popen(
             samples.converter(*arguments), stderr=subprocess.DEVNULL, env=samples.environment()
         ) as process:
@@ -161,7 +162,7 @@ class ConversionTest(tf.test.TestCase):
         self.assertFalse(os.path.exists(os.path.join(self.folder, "labels.txt")))
 
         before = {path: os.stat(path).st_mtime_ns for path in finished}
-        self.convert(shard=True, train_shards=16, num_processes=2)
+        self.convert(shard=True, train_shards=16)
         self.assertEqual({path: os.stat(path).st_mtime_ns for path in before}, before)
         # Neither that nor the number of processes shows.
         other = samples.new_folder(self)
