@@ -31,8 +31,8 @@ class Replica:
         self.loss = self._own(tf.cast(loss, tf.float32))
         self.loss_at = loss_at and (lambda values: self._own(tf.cast(loss_at(values), tf.float32)))
         self.summed = summed
-        devices = tf.distribute.get_replica_context().devices
-        self.device = devices[0] if devices else ""
+        # Strategies nest the one device of a replica in lists.
+        self.device = tf.nest.flatten(tf.distribute.get_replica_context().devices)[0]
         self.sent = None
 
     def _own(self, loss):

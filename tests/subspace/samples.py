@@ -7,7 +7,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.subspace import snapshot_files
+from terngrad_tf.subspace import Subspace, SubspaceBFGS, SubspaceModel, snapshot_files
+
+NUM_COMPONENTS = 6
 
 
 def build(seed=0, width=5):
@@ -80,3 +82,30 @@ def loss_and_gradient(model, x, y):
         return float(loss), np.concatenate([np.ravel(g) for g in gradients]).astype(np.float64)
 
     return (lambda vector: evaluate(vector)[0]), (lambda vector: evaluate(vector)[1])
+
+
+def subspace_optimizer(**options):
+    """Function of the number of weights to a `SubspaceBFGS` in a random subspace."""
+    return lambda n: SubspaceBFGS(Subspace(directions(n, NUM_COMPONENTS)), **options)
+
+
+def build_under(strategy, optimizer, *, dropout=0.0, batch_norm=False, **compile_options):
+    """A small network with a regularizer, compiled under a strategy.
+
+    `optimizer` is a function of the number of weights.
+    """
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        inputs = keras.Input((4,))
+        x = keras.layers.Dense(5, kernel_regularizer=keras.regularizers.L2(0.01))(inputs)
+        x = keras.layers.BatchNormalization()(x) if batch_norm else x
+        x = keras.layers.Activation("tanh")(x)
+        x = keras.layers.Dropout(dropout, seed=4)(x) if dropout else x
+        model = SubspaceModel(inputs, keras.layers.Dense(3, name="logits")(x))
+        model.compile(
+            optimizer(flat(model).size),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+            **compile_options,
+        )
+    return model

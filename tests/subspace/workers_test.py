@@ -1,0 +1,107 @@
+"""Tests of P-BFGS on several workers of one process."""
+
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from terngrad_tf.distribute import TernaryAllReduce, TernGradStrategy
+from tests.subspace.samples import (
+    NUM_COMPONENTS,
+    build_under,
+    data,
+    directions,
+    flat,
+    subspace_optimizer,
+)
+
+NUM_WORKERS = 4
+DEVICES = [f"/device:CPU:{i}" for i in range(NUM_WORKERS)]
+
+
+def strategies():
+    """Each kind of strategy with float gradients, by name."""
+    return {
+        "TernGradStrategy": lambda: TernGradStrategy(NUM_WORKERS, grad_bits=32),
+        "MirroredStrategy": lambda: tf.distribute.MirroredStrategy(DEVICES[:2]),
+        "MirroredStrategy with TernaryAllReduce": lambda: tf.distribute.MirroredStrategy(
+            DEVICES[:2], cross_device_ops=TernaryAllReduce(grad_bits=32)
+        ),
+    }
+
+
+class WorkersTest(tf.test.TestCase):
+    def fit(self, strategy, optimizer, *, epochs=1, batch_size=96, num_examples=96, **options):
+        """Trains; all replicas must be equal. Returns the model and the history."""
+        model = build_under(strategy, optimizer, **options)
+        x, y = data(num_examples)
+        history = model.fit(
+            x, y, batch_size=batch_size, epochs=epochs, shuffle=False, verbose=0
+        ).history
+        self.assertTrue(np.isfinite(flat(model)).all())
+        for variable in model.trainable_variables + model.optimizer.variables:
+            copies = strategy.experimental_local_results(variable.value)
+            for copy in copies[1:]:
+                np.testing.assert_array_equal(copy, copies[0], err_msg=variable.path)
+        return model, history
+
+    def test_steps_are_those_of_one_replica_with_and_without_momentum_outside(self):
+        for alpha in (0.0, 0.05):
+            options = {"optimizer": subspace_optimizer(sigma=0.9, alpha=alpha), "epochs": 2}
+            expected, history = self.fit(tf.distribute.get_strategy(), **options)
+            self.assertGreater(int(expected.optimizer.num_trials.numpy()), 2)
+            for name, make in list(strategies().items())[: None if alpha else 2]:
+                model, own = self.fit(make(), **options)
+                np.testing.assert_allclose(flat(model), flat(expected), atol=1e-4, err_msg=name)
+                for key in history:
+                    np.testing.assert_allclose(own[key], history[key], atol=1e-4, err_msg=name)
+                np.testing.assert_array_equal(
+                    model.optimizer.num_trials.numpy(), expected.optimizer.num_trials.numpy()
+                )
+
+    def test_replicas_stay_equal_with_batch_norm_dropout_and_uneven_batches(self):
+        # The last batch has two examples for four workers.
+        options = {"batch_size": 32, "num_examples": 98, "dropout": 0.3, "batch_norm": True}
+        first, history = self.fit(TernGradStrategy(NUM_WORKERS), subspace_optimizer(), **options)
+        self.assertEqual(int(first.optimizer.iterations.numpy()), 4)
+        again, _ = self.fit(TernGradStrategy(NUM_WORKERS), subspace_optimizer(), **options)
+        np.testing.assert_array_equal(flat(first), flat(again))
+
+    def test_several_steps_an_execution_give_the_same(self):
+        results = [
+            flat(
+                self.fit(
+                    TernGradStrategy(NUM_WORKERS), subspace_optimizer(), batch_size=24, **options
+                )[0]
+            )
+            for options in ({}, {"steps_per_execution": 2})
+        ]
+        np.testing.assert_allclose(*results, atol=1e-4)
+
+    def test_replicas_without_examples_count_nothing(self):
+        """Two examples on four workers against one replica."""
+        gradients = [
+            self.fit(strategy, subspace_optimizer(), num_examples=2)[
+                0
+            ].optimizer._last_gradient.numpy()
+            for strategy in (TernGradStrategy(NUM_WORKERS), tf.distribute.get_strategy())
+        ]
+        # Each worker's loss is divided by four; two have an example.
+        np.testing.assert_allclose(gradients[0], gradients[1] / 2, rtol=1e-4, atol=1e-6)
+
+    def test_ternary_gradients_outside_leave_the_subspace_exact(self):
+        """The weights' coordinates move by the float step, whatever the rounding outside."""
+        moves = {}
+        for bits in (1, 32):
+            strategy = TernGradStrategy(NUM_WORKERS, grad_bits=bits)
+            start = flat(build_under(strategy, subspace_optimizer()))
+            model, _ = self.fit(strategy, subspace_optimizer(alpha=0.05))
+            moves[bits] = flat(model) - start
+        basis = directions(len(start), NUM_COMPONENTS)
+        np.testing.assert_allclose(basis @ moves[1], basis @ moves[32], atol=1e-5)
+        self.assertNotAllClose(moves[1], moves[32])
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
