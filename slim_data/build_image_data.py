@@ -29,7 +29,7 @@ def _main(values):
     labels = image_folders.read_labels(labels_file)
     build = functools.partial(_builder, {label: i for i, label in enumerate(labels, 1)})
     options = {"labels": checksums.sha256(labels_file)}
-    folder_arguments.convert(values, labels, "*", build, options)
+    folder_arguments.write(values, folder_arguments.sources(values, labels, "*", build, options))
 
 
 def _builder(numbers, files):

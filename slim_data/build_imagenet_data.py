@@ -13,6 +13,7 @@ the labels file. JPEG files are kept byte for byte; what is PNG or CMYK inside b
 quality 100. The same command again goes on where it was interrupted.
 
 scripts/download_and_preprocess_imagenet.sh makes all of these files from the official archives.
+With --tfds_dir, the images come from tensorflow-datasets' imagenet2012, without bounding boxes.
 """
 
 import functools
@@ -26,6 +27,7 @@ from slim_data import (
     folder_arguments,
     image_folders,
     imagenet,
+    imagenet_prepared,
     program,
 )
 from slim_data.errors import DataError
@@ -43,6 +45,11 @@ def _add_arguments(parser):
         ),
     ):
         parser.add_argument(f"--{flag}", default=default, help=f"{text} (default: %(default)s)")
+    parser.add_argument(
+        "--tfds_dir",
+        help="in place of the two folders and the bounding boxes: tensorflow-datasets' data_dir "
+        "with imagenet2012, which is prepared if its downloads/manual holds the archives",
+    )
     program.add_boolean(parser, "raw_pixel", "store pixels in place of JPEG files")
     parser.add_argument(
         "--resize_dimen",
@@ -58,28 +65,32 @@ def _main(values):
         raise DataError(
             f"`resize_dimen` needs --raw_pixel True. Received: resize_dimen={values.resize_dimen}"
         )
-    labels_file, metadata_file, box_file = (
-        os.path.expanduser(path)
-        for path in (values.labels_file, values.imagenet_metadata_file, values.bounding_box_file)
-    )
+    labels_file = os.path.expanduser(values.labels_file)
+    metadata_file = os.path.expanduser(values.imagenet_metadata_file)
     synsets = image_folders.read_labels(labels_file)
     names = imagenet.read_names(metadata_file, synsets)
-    boxes = bounding_boxes.read(box_file)
-    program.report(f"Read {sum(map(len, boxes.values()))} bounding boxes of {len(boxes)} images")
     raw_side = values.resize_dimen if values.raw_pixel else None
-    folder_arguments.convert(
-        values,
-        synsets,
-        imagenet.PATTERN,
-        functools.partial(imagenet.builder, names, box_file, raw_side),
-        {
-            "synsets": checksums.sha256(labels_file),
-            "metadata": checksums.sha256(metadata_file),
-            "bounding boxes": checksums.sha256(box_file),
-            "raw_pixel": values.raw_pixel,
-            "resize_dimen": values.resize_dimen,
-        },
-    )
+    options = {
+        "synsets": checksums.sha256(labels_file),
+        "metadata": checksums.sha256(metadata_file),
+        "raw_pixel": values.raw_pixel,
+        "resize_dimen": values.resize_dimen,
+    }
+    if values.tfds_dir:
+        for split in folder_arguments.SPLITS:
+            if getattr(values, f"{split}_directory"):
+                raise DataError(f"`tfds_dir` takes the place of --{split}_directory: give one")
+        tfds_dir = os.path.expanduser(values.tfds_dir)
+        found = imagenet_prepared.sources(tfds_dir, names, raw_side, options)
+    else:
+        box_file = os.path.expanduser(values.bounding_box_file)
+        boxes = bounding_boxes.read(box_file)
+        number = sum(map(len, boxes.values()))
+        program.report(f"Read {number} bounding boxes of {len(boxes)} images")
+        build = functools.partial(imagenet.builder, names, box_file, raw_side)
+        options["bounding boxes"] = checksums.sha256(box_file)
+        found = folder_arguments.sources(values, synsets, imagenet.PATTERN, build, options)
+    folder_arguments.write(values, found)
 
 
 def run():

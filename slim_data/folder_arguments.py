@@ -2,16 +2,17 @@
 
 import os
 
-from slim_data import image_folders, program
+from slim_data import image_folders, program, shard_sets
 from slim_data.arguments import check_at_least
+from slim_data.errors import DataError
+
+SPLITS = ("validation", "train")
 
 
 def add(parser, *, train_shards, validation_shards, num_threads):
     """Adds the common arguments to an `argparse` parser, with these defaults for the numbers."""
     for split in ("train", "validation"):
-        parser.add_argument(
-            f"--{split}_directory", required=True, help=f"folder with {split} images, <label>/*"
-        )
+        parser.add_argument(f"--{split}_directory", help=f"folder with {split} images, <label>/*")
     parser.add_argument(
         "--output_directory", required=True, help="folder to write to; made if absent"
     )
@@ -30,34 +31,34 @@ def add(parser, *, train_shards, validation_shards, num_threads):
         )
 
 
-def convert(values, labels, pattern, build, options):
-    """Converts the validation images and then the training images as the arguments say.
+def sources(values, labels, pattern, build, options):
+    """Returns {split: `shard_sets.Source`} of the folders of images that the arguments name.
 
     Args:
         values: `argparse.Namespace` of the arguments that `add` added.
         labels, pattern: as for `image_folders.find`.
-        build, options: as for `image_folders.convert`.
+        build, options: as for `image_folders.source`.
     """
+    found = {}
+    for split in SPLITS:
+        folder = getattr(values, f"{split}_directory")
+        if not folder:
+            raise DataError(
+                f"`{split}_directory` must name a folder. Give it with --{split}_directory"
+            )
+        folder = os.path.expanduser(folder)
+        files = image_folders.find(folder, labels, pattern)
+        found[split] = image_folders.source(folder, files, build, options)
+    return found
+
+
+def write(values, found):
+    """Writes {split: `shard_sets.Source`} as the arguments say."""
     check_at_least(1, num_threads=values.num_threads)
-    folders = {
-        split: os.path.expanduser(getattr(values, f"{split}_directory"))
-        for split in ("validation", "train")
-    }
-    # Both first: nobody wants to wait for one to hear that the other one is wrong.
-    files = {
-        split: image_folders.find(folder, labels, pattern) for split, folder in folders.items()
-    }
-    for split, found in files.items():
-        image_folders.check_num_shards(split, getattr(values, f"{split}_shards"), found)
-    for split, folder in folders.items():
-        image_folders.convert(
-            split,
-            folder,
-            files[split],
-            os.path.expanduser(values.output_directory),
-            getattr(values, f"{split}_shards"),
-            build,
-            options,
-            num_processes=values.num_threads,
-            report=program.report,
-        )
+    shard_sets.write(
+        found,
+        {split: getattr(values, f"{split}_shards") for split in found},
+        os.path.expanduser(values.output_directory),
+        num_processes=values.num_threads,
+        report=program.report,
+    )

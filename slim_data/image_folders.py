@@ -1,14 +1,12 @@
-"""Folders of images, one a class, written as shards in a shuffled but fixed order."""
+"""Folders of images, one a class, in a shuffled but fixed order."""
 
-import datetime
 import fnmatch
 import functools
 import hashlib
 import os
 import random
 
-from slim_data import image_files, progress, shards, writing
-from slim_data.arguments import check_at_least
+from slim_data import image_files, shard_sets
 from slim_data.errors import DataError
 
 SEED = 12345
@@ -73,67 +71,19 @@ def find(directory, labels, pattern="*"):
     return files
 
 
-def check_num_shards(split, num_shards, files):
-    """Raises DataError unless `num_shards` files can hold at least one image each."""
-    check_at_least(1, **{f"{split}_shards": num_shards})
-    if num_shards > len(files):
-        raise DataError(
-            f"`{split}_shards` must be at most the number of images, {len(files)}. "
-            f"Received: {split}_shards={num_shards}"
-        )
-
-
-def convert(
-    split,
-    directory,
-    files,
-    output_directory,
-    num_shards,
-    build,
-    options,
-    *,
-    num_processes=None,
-    report=None,
-):
-    """Writes the images of a split to `<split>-00000-of-00002` and so on.
+def source(directory, files, build, options):
+    """Returns the `shard_sets.Source` of a split's images.
 
     Args:
-        split: name of the split, "train" or "validation".
         directory: folder that `files` lie in.
         files: what `find` returned.
-        output_directory: folder to write to; made if absent.
-        num_shards: number of files to write, which `check_num_shards` has checked.
         build: function of the names of some files, all at once, whose result is a function of
             (name, bytes) of one of them, which returns a serialized example. Picklable.
         options: dictionary of what else the examples depend on.
-        num_processes: as for `writing.write`.
-        report: function of a line of text, called with what was done.
-
-    Raises:
-        DataError: an image cannot be read, which is named, or the files cannot be written.
     """
-    paths = [os.path.join(output_directory, name) for name in shards.names(split, num_shards)]
     generate = functools.partial(_generate, directory, files, build)
     identity = {**options, "images": _digest(directory, files), "seed": SEED}
-    try:
-        os.makedirs(output_directory, exist_ok=True)
-        with progress.bar(f"Writing {split}", len(files)) as advance:
-            writing.write(
-                generate,
-                paths,
-                len(files),
-                identity=identity,
-                num_processes=num_processes,
-                progress=advance,
-            )
-    except OSError as error:
-        raise DataError(
-            f"`output_directory` must be a folder that can be written to. "
-            f"Received: output_directory={str(output_directory)!r} ({error})"
-        ) from error
-    report = report or (lambda line: None)
-    report(f"Wrote {len(files)} {split} images to {shards.first_and_last(paths)}")
-    report(f"{datetime.datetime.now()}: Finished writing all {len(files)} images in data set.")
+    return shard_sets.Source(generate, len(files), identity)
 
 
 def _generate(directory, files, build, start, stop):

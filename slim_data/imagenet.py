@@ -38,33 +38,46 @@ def read_names(path, synsets):
 
 
 def builder(names, box_file, raw_side, files):
-    """Returns the function that makes an example of an image, see `image_folders.convert`.
+    """Returns the function that makes an example of an image, see `image_folders.source`.
 
     Args:
         names: {WordNet id: names} of the classes, in their order; the first one is class 1.
         box_file: path of the CSV file with bounding boxes.
-        raw_side: None keeps the images as JPEG; otherwise they become raw pixels, squeezed to
-            squares of so many pixels, or of their own size with 0.
+        raw_side: as for `example`.
         files: the images that will be asked for, as `<WordNet id>/<name>`.
     """
     boxes = bounding_boxes.read(box_file, {os.path.basename(file) for file in files})
-    labels = {synset: i for i, synset in enumerate(names, 1)}
+    labels = number(names)
 
     def build(file, data):
         synset, name = os.path.split(file)
-        encoded, image_format, size = _image(data, raw_side)
-        return examples.build(
-            encoded,
-            image_format,
-            size,
-            labels[synset],
-            names[synset],
-            synset=synset,
-            filename=name,
-            boxes=boxes.get(name, ()),
-        )
+        found = boxes.get(name, ())
+        return example(data, name, synset, labels[synset], names[synset], found, raw_side)
 
     return build
+
+
+def number(names):
+    """Returns {WordNet id: number} of the classes in their order, the first one being 1."""
+    return {synset: i for i, synset in enumerate(names, 1)}
+
+
+def example(data, filename, synset, label, text, boxes, raw_side):
+    """Returns the serialized tf.Example of an image.
+
+    Args:
+        data: bytes of the image file, JPEG or PNG.
+        filename, synset, label, text, boxes: as for `examples.build`.
+        raw_side: None keeps the image as JPEG; otherwise it becomes raw pixels, squeezed to a
+            square of so many pixels, or of its own size with 0.
+
+    Raises:
+        DataError: the image is damaged.
+    """
+    encoded, image_format, size = _image(data, raw_side)
+    return examples.build(
+        encoded, image_format, size, label, text, synset=synset, filename=filename, boxes=boxes
+    )
 
 
 def _image(data, raw_side):

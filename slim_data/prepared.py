@@ -32,9 +32,13 @@ def prepare(source):
     Raises:
         DataError: tensorflow-datasets is not installed, does not know the data set or fails.
     """
+    prepare_builder(_builder(source))
+
+
+def prepare_builder(builder):
+    """Does what `prepare` does for any of tensorflow-datasets' builders."""
     if not sys.stderr.isatty():
         _tfds().disable_progress_bar()
-    builder = _builder(source)
     try:
         builder.download_and_prepare()
     # What may go wrong inside is of many kinds, of networks, disks and archives.
@@ -65,28 +69,44 @@ def generate_examples(source, split, start=0, stop=None):
     Raises:
         DataError: tensorflow-datasets is not installed, or a record is not as expected.
     """
-    tfds = _tfds()
     builder = _builder(source)
     first, last = _range(builder, source, split)
     begin, end = first + start, last if stop is None else min(first + stop, last)
     if begin >= end:
         return
     whole = _whole(source, split)
+    dataset = datasets.info(source.name)
+    names = builder.info.features["label"].names
+    yield from read(builder, whole, begin, end, lambda r: _example(r, names, dataset))
+
+
+def read(builder, split, start, stop, build):
+    """Yields what a function makes of the records start to stop - 1, in the files' order.
+
+    Args:
+        builder: tensorflow-datasets' builder of a data set that is prepared, of images with the
+            feature `image`, which stay encoded.
+        split: one of its splits.
+        start, stop: numbers of the first record and of the one after the last, from 0.
+        build: function of a record, a dictionary of NumPy values.
+
+    Raises:
+        DataError: names the record of which it could not be made.
+    """
+    tfds = _tfds()
     records = builder.as_dataset(
-        split=tfds.core.ReadInstruction(whole, from_=begin, to=end, unit="abs"),
+        split=tfds.core.ReadInstruction(split, from_=start, to=stop, unit="abs"),
         decoders={"image": tfds.decode.SkipDecoding()},
         # One file after the other, so that parts of a split join to the whole.
         read_config=tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False),
         shuffle_files=False,
     )
-    dataset = datasets.info(source.name)
-    names = builder.info.features["label"].names
-    for i, record in enumerate(records.as_numpy_iterator(), begin):
+    for i, record in enumerate(records.as_numpy_iterator(), start):
         try:
-            yield _example(record, names, dataset)
+            yield build(record)
         except (DataError, tf.errors.InvalidArgumentError) as error:
             raise DataError(
-                f"{builder.data_dir}: example {i} (counted from 0) of {whole}: {error}"
+                f"{builder.data_dir}: example {i} (counted from 0) of {split}: {error}"
             ) from None
 
 
@@ -107,8 +127,16 @@ def _tfds():
 
 
 def _builder(source):
-    data_dir = source.tfds_dir and os.path.abspath(source.tfds_dir)
-    return _tfds().builder(NAMES[source.name], data_dir=data_dir)
+    return builder_of(NAMES[source.name], source.tfds_dir)
+
+
+def builder_of(name, tfds_dir):
+    """Returns tensorflow-datasets' builder of a data set in its `data_dir`.
+
+    Raises:
+        DataError: tensorflow-datasets is not installed.
+    """
+    return _tfds().builder(name, data_dir=tfds_dir and os.path.abspath(tfds_dir))
 
 
 def _whole(source, split):

@@ -8,31 +8,9 @@ import pytest
 import tensorflow as tf
 
 from slim_data import shards
-from tests.slim_data import pictures, programs, samples
+from tests.slim_data import ilsvrc, pictures, programs, samples
 
 SYNSETS = list(pictures.SYNSETS)
-
-
-def parse(record):
-    corners = ("xmin", "xmax", "ymin", "ymax")
-    parsed = tf.io.parse_single_example(
-        record,
-        {
-            "image/encoded": tf.io.FixedLenFeature([], tf.string),
-            "image/format": tf.io.FixedLenFeature([], tf.string),
-            "image/filename": tf.io.FixedLenFeature([], tf.string),
-            "image/class/label": tf.io.FixedLenFeature([], tf.int64),
-            "image/class/synset": tf.io.FixedLenFeature([], tf.string),
-            "image/class/text": tf.io.FixedLenFeature([], tf.string),
-            "image/height": tf.io.FixedLenFeature([], tf.int64),
-            "image/width": tf.io.FixedLenFeature([], tf.int64),
-            "image/channels": tf.io.FixedLenFeature([], tf.int64),
-            "image/colorspace": tf.io.FixedLenFeature([], tf.string),
-            "image/object/bbox/label": tf.io.VarLenFeature(tf.int64),
-            **{f"image/object/bbox/{c}": tf.io.VarLenFeature(tf.float32) for c in corners},
-        },
-    )
-    return {k: v.values if isinstance(v, tf.SparseTensor) else v for k, v in parsed.items()}
 
 
 class BuildImagenetDataTest(tf.test.TestCase):
@@ -76,7 +54,7 @@ class BuildImagenetDataTest(tf.test.TestCase):
 
     def records(self, output, split="train"):
         paths = shards.find(self.path(output), split)
-        return list(tf.data.TFRecordDataset(paths).map(parse).as_numpy_iterator())
+        return list(tf.data.TFRecordDataset(paths).map(ilsvrc.parse).as_numpy_iterator())
 
     def assert_refused(self, *parts, **flags):
         done = self.build("refused", **flags)
@@ -152,7 +130,7 @@ class BuildImagenetDataTest(tf.test.TestCase):
     def test_missing_files_and_names_are_told(self):
         pictures.write(self.path("less.txt"), f"{SYNSETS[0]}\ttench\n{SYNSETS[2]}\tcab\n")
         self.assert_refused(
-            "less.txt lacks the names of n02084071", imagenet_metadata_file=self.path("less.txt")
+            "less.txt lacks the names of n02099601", imagenet_metadata_file=self.path("less.txt")
         )
         for flag in ("labels_file", "imagenet_metadata_file", "bounding_box_file"):
             self.assert_refused(f"`{flag}` /no", "No such file", **{flag: "/no"})
@@ -165,7 +143,7 @@ class BuildImagenetDataTest(tf.test.TestCase):
         self.assert_refused("must be True or False", "'perhaps'", raw_pixel="perhaps")
 
     def test_unreadable_images_are_named(self):
-        path = self.path("train", SYNSETS[1], "n02084071_train0.JPEG")
+        path = self.path("train", SYNSETS[1], "n02099601_train0.JPEG")
         os.truncate(path, 100)
         done = self.build("out")
         self.assertEqual((done.status, len(done.stderr.splitlines())), (2, 1), done)

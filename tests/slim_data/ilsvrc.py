@@ -1,9 +1,10 @@
-"""A tiny ImageNet in the layout of the official archives."""
+"""A tiny ImageNet in the layout of the official archives, and its records."""
 
 import io
 import os
 
 import numpy as np
+import tensorflow as tf
 from scipy import io as scipy_io
 
 from tests.slim_data import pictures
@@ -107,3 +108,26 @@ def tree(folder):
             with open(path, "rb") as file:
                 found[os.path.relpath(path, folder)] = file.read()
     return found
+
+
+def parse(record):
+    """Returns what a record of ImageNet holds, by key."""
+    corners = ("xmin", "xmax", "ymin", "ymax")
+    parsed = tf.io.parse_single_example(
+        record,
+        {
+            "image/encoded": tf.io.FixedLenFeature([], tf.string),
+            "image/format": tf.io.FixedLenFeature([], tf.string),
+            "image/filename": tf.io.FixedLenFeature([], tf.string),
+            "image/class/label": tf.io.FixedLenFeature([], tf.int64),
+            "image/class/synset": tf.io.FixedLenFeature([], tf.string),
+            "image/class/text": tf.io.FixedLenFeature([], tf.string),
+            "image/height": tf.io.FixedLenFeature([], tf.int64),
+            "image/width": tf.io.FixedLenFeature([], tf.int64),
+            "image/channels": tf.io.FixedLenFeature([], tf.int64),
+            "image/colorspace": tf.io.FixedLenFeature([], tf.string),
+            "image/object/bbox/label": tf.io.VarLenFeature(tf.int64),
+            **{f"image/object/bbox/{c}": tf.io.VarLenFeature(tf.float32) for c in corners},
+        },
+    )
+    return {k: v.values if isinstance(v, tf.SparseTensor) else v for k, v in parsed.items()}
