@@ -1,0 +1,283 @@
+"""Test accuracy of ternary against float gradients, for numbers of workers that share one batch.
+
+    python -m benchmarks.accuracy --json=accuracy.json
+
+Trains LeNet and ResNet-20 on scikit-learn's 1,797 handwritten digits (1,437 for training, 360 for
+testing: one of these is 0.28 %) by 2, 4, 8 and 16 virtual workers that divide batches of 64 images,
+with float gradients and with ternary ones: workers' random bits correlated or independent, clipped
+at 2.5 standard deviations or not at all. Each combination runs once a seed. The seed fixes initial
+weights and the order of the images; accuracy is that of the weights at the end.
+
+The digits are 8x8 pixels. LeNet takes them enlarged to its own 28x28, ResNet-20 as they are.
+
+Finished runs stand in the JSON file. The same command goes on where it was stopped, and flags that
+choose part of the runs add to the file; the table shows all that it holds.
+"""
+
+import collections
+import dataclasses
+import itertools
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import time
+
+from absl import app, flags
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How a network is trained.
+
+    Args:
+        image_size: height and width of the images in pixels.
+        epochs: passes through the training images.
+        learning_rate: rate of the first step; it falls along half a cosine, to 0 at the end.
+        weight_decay: L2 factor of the kernels.
+        momentum: share of the last step that the next one keeps.
+        batch_size: images a step, over all workers together.
+    """
+
+    image_size: int
+    epochs: int
+    learning_rate: float
+    weight_decay: float
+    momentum: float = 0.9
+    batch_size: int = 64
+
+
+NETS = {
+    "lenet": Settings(image_size=28, epochs=15, learning_rate=0.02, weight_decay=5e-4),
+    "resnet_20": Settings(image_size=8, epochs=15, learning_rate=0.1, weight_decay=1e-4),
+}
+# Kinds of gradients: options of the strategy.
+GRADIENTS = {
+    "float": {"grad_bits": 32},
+    "correlated, clip 2.5": {"rounding": "correlated", "clip_factor": 2.5},
+    "correlated, clip 0": {"rounding": "correlated", "clip_factor": 0.0},
+    "independent, clip 2.5": {"rounding": "independent", "clip_factor": 2.5},
+    "independent, clip 0": {"rounding": "independent", "clip_factor": 0.0},
+}
+
+_NETS = flags.DEFINE_list("nets", list(NETS), f"Networks, of {', '.join(NETS)}.")
+_WORKERS = flags.DEFINE_list("workers", ["2", "4", "8", "16"], "Numbers of virtual workers.")
+_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, one run each.")
+_JSON = flags.DEFINE_string("json", "accuracy.json", "File with the finished runs.")
+_RUNS = flags.DEFINE_string("runs", None, "Used for the processes of the runs.")
+
+
+def load_digits(image_size):
+    """Returns {"train": (images, labels), "test": ...}, images in [-1, 1] with one channel."""
+    import numpy as np
+
+    from slim_data import digits
+
+    images, labels = digits.read()
+    if image_size == digits.SOURCE_SIDE:
+        images = images[..., np.newaxis] / digits.SOURCE_MAXIMUM
+    elif image_size == digits.SIDE:
+        images = np.stack([digits.enlarge(image) for image in images]) / 255
+    else:
+        raise ValueError(f"Digits have 8 or 28 pixels. Received: image_size={image_size}")
+    images = (2 * images - 1).astype("float32")
+    labels = labels.astype("int32")
+    return {
+        split: (images[indices], labels[indices])
+        for split, indices in digits.split_indices(labels).items()
+    }
+
+
+class Trainer:
+    """One model under one strategy, trained from the start for each seed.
+
+    Compiling takes longer than some runs, so the seeds of a kind of gradients share it.
+    """
+
+    def __init__(self, net, num_workers, gradients):
+        import keras
+
+        import terngrad_tf
+
+        self._net, self._settings = net, NETS[net]
+        self._data = load_digits(self._settings.image_size)
+        examples = len(self._data["train"][0])
+        self._steps_per_epoch = examples // self._settings.batch_size
+        strategy = terngrad_tf.TernGradStrategy(num_workers, **GRADIENTS[gradients])
+        rate = keras.optimizers.schedules.CosineDecay(
+            self._settings.learning_rate, self._settings.epochs * self._steps_per_epoch
+        )
+        with strategy.scope():
+            self._model = self._build(seed=0)
+            self._model.compile(
+                keras.optimizers.SGD(rate, momentum=self._settings.momentum),
+                keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+                jit_compile=False,
+                steps_per_execution=self._steps_per_epoch,
+            )
+            self._model.optimizer.build(self._model.trainable_variables)
+
+    def run(self, seed):
+        """Trains and tests; returns test accuracy and the training loss of the last epoch."""
+        import numpy as np
+        import tensorflow as tf
+
+        alone = self._build(seed)
+        self._model.set_weights(alone.get_weights())
+        for variable in self._model.optimizer.variables:
+            variable.assign(tf.zeros(variable.shape, variable.dtype))
+        batches = (
+            tf.data.Dataset.from_tensor_slices(self._data["train"])
+            .shuffle(len(self._data["train"][0]), seed=seed)
+            .batch(self._settings.batch_size, drop_remainder=True)
+        )
+        history = self._model.fit(batches, epochs=self._settings.epochs, shuffle=False, verbose=0)
+        alone.set_weights(self._model.get_weights())
+        images, labels = self._data["test"]
+        predicted = np.argmax(alone(images, training=False), axis=-1)
+        return float(np.mean(predicted == labels)), history.history["loss"][-1]
+
+    def _build(self, seed):
+        from terngrad_tf import models
+
+        return models.build(
+            self._net,
+            10,
+            self._settings.image_size,
+            channels=1,
+            weight_decay=self._settings.weight_decay,
+            seed=1000 * seed,  # layers count up from it
+        )
+
+
+def run_all(runs):
+    """Does runs of one network and number of workers; prints a JSON line for each.
+
+    TensorFlow fixes the workers' devices once a process, so each number has a process of its own.
+    """
+    for (net, workers, gradients), group in itertools.groupby(runs, key=lambda run: run[:3]):
+        start = time.perf_counter()
+        trainer = Trainer(net, workers, gradients)
+        for *_, seed in group:
+            accuracy, loss = trainer.run(seed)
+            result = {"net": net, "workers": workers, "gradients": gradients, "seed": seed}
+            result |= {"accuracy": accuracy, "loss": loss}
+            seconds = time.perf_counter() - start
+            print(json.dumps(result | {"seconds": round(seconds, 1)}), flush=True)
+            start = time.perf_counter()
+
+
+def results_of(runs):
+    """Yields the results of runs, done in a process of their own."""
+    command = [sys.executable, "-m", "benchmarks.accuracy", "--verbosity=-1"]
+    process = subprocess.Popen(
+        [*command, f"--runs={json.dumps(runs)}"],
+        env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="2"),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        for line in process.stdout:
+            yield json.loads(line)
+        if process.wait():
+            raise SystemExit(f"A process failed with status {process.returncode}.")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def key(result):
+    """What tells runs apart: (net, workers, gradients, seed)."""
+    return tuple(result[name] for name in ("net", "workers", "gradients", "seed"))
+
+
+def read(path):
+    """Finished runs in a file, if it is there.
+
+    Raises:
+        SystemExit: the file's runs had other settings, so that no table can hold both.
+    """
+    if not path.exists():
+        return []
+    content = json.loads(path.read_text())
+    if content["settings"] != settings():
+        raise SystemExit(f"{path} holds runs with other settings: use another file")
+    return content["runs"]
+
+
+def write(path, runs):
+    """Writes beside the file and renames."""
+    content = {
+        "settings": settings(),
+        "cores": os.cpu_count(),
+        "machine": platform.platform(),
+        "runs": runs,
+    }
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_text(json.dumps(content, indent=1) + "\n")
+    part.replace(path)
+
+
+def settings():
+    """Everything that the runs of a file share."""
+    return {
+        "nets": {net: dataclasses.asdict(settings) for net, settings in NETS.items()},
+        "gradients": GRADIENTS,
+    }
+
+
+def table(runs):
+    """Mean, least and greatest accuracy over seeds, in percent: a column a number of workers."""
+    cells = collections.defaultdict(list)
+    for run in runs:
+        cells[key(run)[:3]].append(100 * run["accuracy"])
+    counts = sorted({run["workers"] for run in runs})
+    lines = [
+        f"| network | gradients | {' | '.join(f'{count} workers' for count in counts)} |",
+        "|---|---|" + "---|" * len(counts),
+    ]
+    for net, gradients in itertools.product(NETS, GRADIENTS):
+        row = [cells.get((net, count, gradients), []) for count in counts]
+        if any(row):
+            texts = [
+                f"{statistics.mean(cell):.2f} ({min(cell):.2f} to {max(cell):.2f})" if cell else ""
+                for cell in row
+            ]
+            lines.append(f"| {net} | {gradients} | {' | '.join(texts)} |")
+    return "\n".join(lines)
+
+
+def main(argv):
+    """Does the runs that are missing and prints the table."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    if _RUNS.value:
+        return run_all(json.loads(_RUNS.value))
+    if unknown := set(_NETS.value) - set(NETS):
+        raise app.UsageError(f"--nets must be of {', '.join(NETS)}. Received: {sorted(unknown)}")
+    path = pathlib.Path(_JSON.value)
+    runs = read(path)
+    done = {key(run) for run in runs}
+    workers, seeds = map(int, _WORKERS.value), map(int, _SEEDS.value)
+    chosen = itertools.product(_NETS.value, workers, GRADIENTS, seeds)
+    missing = [run for run in chosen if run not in done]
+    print(f"{len(done)} runs are done, {len(missing)} are to do", flush=True)
+    for _, group in itertools.groupby(missing, key=lambda run: run[:2]):
+        for result in results_of(list(group)):
+            runs.append(result)
+            write(path, runs)
+            print(
+                f"{result['net']}, {result['workers']} workers, {result['gradients']}, "
+                f"seed {result['seed']}: {100 * result['accuracy']:.2f} % "
+                f"({result['seconds']:.0f} s)",
+                flush=True,
+            )
+    print(f"\nTest accuracy in %, mean (least to greatest) over seeds:\n\n{table(runs)}")
+    return 0
+
+
+if __name__ == "__main__":
+    app.run(main)
