@@ -61,7 +61,12 @@ def _steps(strategy, num_elements):
             with tf.device(strategy.extended.worker_devices[0]):
                 sent = tf.identity(tf.cast(gradient, mode) if bits == 32 else gradient)
             (total,) = op.reduce_gradients(
-                strategy, [sent], ["gradient"], [0], counter.read_value()
+                strategy,
+                [sent],
+                op.local_scales([sent], ["gradient"]),
+                ["gradient"],
+                [0],
+                counter.read_value(),
             )
             total = strategy.experimental_local_results(total)[0]
             return tf.reduce_sum(tf.cast(total[:8], tf.float32))

@@ -137,12 +137,29 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
                 " drop the op from a compiled step. Compile the model with `jit_compile=False`."
             )
 
-    def reduce_gradients(self, strategy, gradients, paths, indices, step):
+    def local_scales(self, gradients, paths):
+        """Scales of one replica's gradients, to be given to `reduce_gradients`.
+
+        Args:
+            gradients: list of T tensors or `tf.IndexedSlices`.
+            paths: T variable paths, as in `keras.Variable.path`.
+
+        Returns:
+            float32 tensor with an element for each gradient that is to be ternary.
+
+        Raises:
+            ValueError: `quantize_logits=False` finds no logits.
+        """
+        positions = self._ternary_positions(gradients, paths)
+        return ternary.local_scales([gradients[i] for i in positions], self.clip_factor)
+
+    def reduce_gradients(self, strategy, gradients, local_scales, paths, indices, step):
         """Sums the gradients of all replicas. Called in cross-replica context.
 
         Args:
             strategy: the strategy whose replicas computed the gradients.
             gradients: list of T values, each with one gradient a local replica.
+            local_scales: value with the result of `local_scales` a local replica.
             paths: T variable paths, as in `keras.Variable.path`.
             indices: T positions among the optimizer's variables; they select the random bits.
             step: value with one scalar integer tensor a local replica, the optimizer's step.
@@ -153,41 +170,45 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         Raises:
             ValueError: `quantize_logits=False` finds no logits.
         """
-        sparse = [i for i, gradient in enumerate(gradients) if not _is_dense(gradient)]
-        dense = [i for i, gradient in enumerate(gradients) if _is_dense(gradient)]
-        ternary_positions = self._ternary_positions(gradients, paths)
-        local = [private.local_tensors(gradient)[0] for gradient in gradients]
-        handshake.compare_models(strategy, local, ternary_positions)
+        first = [private.local_tensors(gradient)[0] for gradient in gradients]
+        sparse = [i for i, gradient in enumerate(first) if not _is_dense(gradient)]
+        dense = [i for i, gradient in enumerate(first) if _is_dense(gradient)]
+        ternary_positions = self._ternary_positions(first, paths)
+        handshake.compare_models(strategy, first, ternary_positions)
         exact = [i for i in dense if i not in set(ternary_positions)]
         group = exchange.Group(strategy)
-        buckets = [
-            [ternary_positions[i] for i in bucket]
-            for bucket in exchange.buckets([_num_elements(gradients[i]) for i in ternary_positions])
-        ]
+        buckets = exchange.buckets([_num_elements(first[i]) for i in ternary_positions])
         self._traffic = sum(
             (
-                exchange.traffic(group, [_num_elements(gradients[i]) for i in bucket], self.wire)
+                exchange.traffic(
+                    group, [_num_elements(first[ternary_positions[i]]) for i in bucket], self.wire
+                )
                 for bucket in buckets
             ),
             start=wires.float32_traffic(
-                sum(_num_elements(gradients[i]) for i in exact + sparse), group.num_members
+                sum(_num_elements(first[i]) for i in exact + sparse), group.num_members
             ),
         )
 
         def reduce_ternary():
             results = _reduce_exactly(strategy, gradients, exact)
             for bucket in buckets:
+                positions = [ternary_positions[i] for i in bucket]
                 reduced = exchange.reduce_bucket(
                     group,
-                    [private.local_tensors(gradients[i]) for i in bucket],
-                    [indices[i] for i in bucket],
-                    private.local_tensors(step),
+                    [private.local_tensors(gradients[i], group.num_local) for i in positions],
+                    [
+                        tf.gather(scales, bucket)
+                        for scales in private.local_tensors(local_scales, group.num_local)
+                    ],
+                    [indices[i] for i in positions],
+                    private.local_tensors(step)[0],
                     self,
-                    lambda *what, bucket=bucket: self._recorder.record(
-                        [paths[i] for i in bucket], *what
+                    lambda *what, positions=positions: self._recorder.record(
+                        [paths[i] for i in positions], *what
                     ),
                 )
-                results |= dict(zip(bucket, reduced, strict=True))
+                results |= dict(zip(positions, reduced, strict=True))
             return results
 
         results = _reduce_exactly(strategy, gradients, sparse)
@@ -215,8 +236,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             position
             for position, gradient in enumerate(gradients)
             if _is_dense(gradient)
-            and private.local_tensors(gradient)[0].dtype in TERNARY_DTYPES
-            and private.local_tensors(gradient)[0].shape.is_fully_defined()
+            and gradient.dtype in TERNARY_DTYPES
+            and gradient.shape.is_fully_defined()
             and max(_num_elements(gradient), 1) >= self.min_size
             and (self.quantize_logits or not logits[position])
         ]
@@ -228,7 +249,11 @@ def _reduce_exactly(strategy, gradients, positions):
         return {}
     pairs = [(gradients[i], gradients[i]) for i in positions]
     reduced = strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
-    return {i: list(private.local_tensors(r)) for i, r in zip(positions, reduced, strict=True)}
+    count = len(strategy.extended.worker_devices)
+    return {
+        i: list(private.local_tensors(value, count))
+        for i, value in zip(positions, reduced, strict=True)
+    }
 
 
 def _check(condition, name, rule, value):
@@ -244,12 +269,11 @@ def _is_logits(path):
     return any(LOGITS in component for component in path.split("/"))
 
 
-def _is_dense(value):
-    return not isinstance(private.local_tensors(value)[0], tf.IndexedSlices)
+def _is_dense(tensor):
+    return not isinstance(tensor, tf.IndexedSlices)
 
 
-def _num_elements(value):
-    tensor = private.local_tensors(value)[0]
+def _num_elements(tensor):
     shape = tensor.dense_shape if isinstance(tensor, tf.IndexedSlices) else tensor.shape
     if isinstance(shape, tf.Tensor):
         shape = tf.get_static_value(shape)

@@ -66,14 +66,15 @@ def _layout(group, sizes):
     )
 
 
-def reduce_bucket(group, gradients, indices, steps, options, record):
+def reduce_bucket(group, gradients, local_scales, indices, step, options, record):
     """Rounds, exchanges and sums the tensors of one bucket.
 
     Args:
         group: `Group`.
-        gradients: list of T tuples with the tensor of each local replica.
+        gradients: list of T tuples with the tensor of each local worker.
+        local_scales: `ternary.local_scales` of the T tensors, one vector a local worker.
         indices: T integers that select the random bits of each tensor.
-        steps: the step, a scalar integer tensor a local replica.
+        step: the step, a scalar integer tensor.
         options: object with the attributes of `TernaryAllReduce`.
         record: method `Recorder.record` with the paths given.
 
@@ -82,54 +83,81 @@ def reduce_bucket(group, gradients, indices, steps, options, record):
     """
     layout = _layout(group, [tensors[0].shape.num_elements() for tensors in gradients])
     wire = layout.choose(options.wire)
-    base = layout.total_base if wire == "lanes" else layout.local_base
-    by_replica = list(zip(*gradients, strict=True))
-    scales = _shared_scales(group, by_replica, options.clip_factor)
+    by_worker = list(zip(*gradients, strict=True))
     with tf.device(group.devices[0]):
-        record(by_replica[0], scales, indices, steps[0], group, options)
+        scales = tf.reduce_max(tf.stack(local_scales), axis=0)
+        scales = group.hosts.all_reduce_max(scales) if group.hosts else scales
+        record(by_worker[0], scales, indices, step, group, options)
+    reduce = _add_words
+    if group.hosts is None and wire != "both_ways":
+        # Nothing travels, and all lossless wires give this.
+        reduce = _add_codes
+    sums = reduce(group, layout, wire, by_worker, scales, indices, step, options)
+    results = []
+    for total in sums:
+        copies = {}
+        for device in dict.fromkeys(group.devices):
+            with tf.device(device):
+                copies[device] = tf.identity(total)
+        results.append([copies[device] for device in group.devices])
+    return results
+
+
+def _add_codes(group, layout, wire, by_worker, scales, indices, step, options):
+    """The sums where all workers are in this process, without packed words."""
+    del layout, wire
+    of_devices = []
+    for device in dict.fromkeys(group.encode_devices):
+        mine = [k for k, d in enumerate(group.encode_devices) if d == device]
+        with tf.device(device):
+            of_devices.append(
+                ternary.sum_codes(
+                    [by_worker[k] for k in mine],
+                    scales,
+                    seed=options.seed,
+                    step=step,
+                    workers=mine,
+                    num_workers=group.num_workers,
+                    rounding=options.rounding,
+                    tensors=indices,
+                )
+            )
+    finite = tf.math.is_finite(scales)
+    scales = tf.unstack(tf.where(finite, scales, tf.constant(float("nan"), tf.float32)))
+    with tf.device(group.devices[0]):
+        return [
+            tf.cast(scale * tf.cast(tf.add_n(sums), tf.float32), gradient.dtype)
+            for *sums, scale, gradient in zip(*of_devices, scales, by_worker[0], strict=True)
+        ]
+
+
+def _add_words(group, layout, wire, by_worker, scales, indices, step, options):
+    """The sums of packed words, exchanged between hosts."""
     words = []
-    for replica, (device, tensors) in enumerate(zip(group.encode_devices, by_replica, strict=True)):
+    for worker, (device, tensors) in enumerate(zip(group.encode_devices, by_worker, strict=True)):
         with tf.device(device):
             words.append(
                 ternary.encode(
                     list(tensors),
                     scales,
                     seed=options.seed,
-                    step=steps[replica],
-                    worker=group.first_worker + replica,
+                    step=step,
+                    worker=group.first_worker + worker,
                     num_workers=group.num_workers,
                     rounding=options.rounding,
-                    base=base,
+                    base=layout.total_base if wire == "lanes" else layout.local_base,
                     tensors=indices,
                 )
             )
     with tf.device(group.devices[0]):
-        sums = _sum(group, layout, wire, words, scales, gradients, steps[0], options)
-    results = []
-    for total in sums:
-        copies = []
-        for device in group.devices:
-            with tf.device(device):
-                copies.append(tf.identity(total))
-        results.append(copies)
-    return results
-
-
-def _shared_scales(group, by_replica, clip_factor):
-    local = []
-    for device, tensors in zip(group.encode_devices, by_replica, strict=True):
-        with tf.device(device):
-            local.append(ternary.local_scales(list(tensors), clip_factor))
-    with tf.device(group.devices[0]):
-        scales = tf.reduce_max(tf.stack(local), axis=0)
-        return group.hosts.all_reduce_max(scales) if group.hosts else scales
+        return _sum(group, layout, wire, words, scales, by_worker[0], step, options)
 
 
 def _sum(group, layout, wire, words, scales, gradients, step, options):
     """List of the local workers' words `[W]` to the list of T sums over all workers."""
     num_workers, base = layout.num_workers, layout.local_base
-    shapes = [local[0].shape for local in gradients]
-    dtypes = [local[0].dtype for local in gradients]
+    shapes = [gradient.shape for gradient in gradients]
+    dtypes = [gradient.dtype for gradient in gradients]
     if wire == "both_ways":
         rounded = _round_again(group, layout, words, step, options.seed)
         return ternary.decode_sums(
@@ -143,12 +171,8 @@ def _sum(group, layout, wire, words, scales, gradients, step, options):
             total_bias=1,
         )
     if wire == "lanes":
-        words, base = tf.add_n(words), layout.total_base
-        words = group.hosts.all_reduce_sum(words) if group.hosts else words
+        words, base = group.hosts.all_reduce_sum(tf.add_n(words)), layout.total_base
         words = words[tf.newaxis]
-    elif group.hosts is None:
-        # One process: the words of all virtual workers are here, whatever the wire.
-        words = tf.stack(words)
     elif wire == "allgather":
         words = group.hosts.all_gather(tf.add_n(words))
     else:

@@ -19,8 +19,9 @@ _KERAS_STEPS = ("train_step", "test_step", _KERAS_PREDICT_STEP)
 class TernGradStrategy(tf.distribute.Strategy):
     """Trains replicas on several devices or hosts and exchanges ternary gradients.
 
-    On one host, `num_nodes` virtual workers run on the local devices (worker i on GPU i modulo the
-    number of GPUs; logical CPU devices where there is no GPU). In a cluster, described by
+    On one host, `num_nodes` virtual workers run on the local devices: worker i on GPU i modulo the
+    number of GPUs, or all on the CPU. Those of one device share one copy of the weights, and their
+    function is traced once. In a cluster, described by
     `TF_CONFIG` or a cluster resolver, every process makes the same strategy and runs the same
     program; each holds `num_nodes` workers, and packed words travel between the processes.
 
@@ -36,8 +37,6 @@ class TernGradStrategy(tf.distribute.Strategy):
     Args:
         num_nodes: workers of this process. Default: one a GPU, or one on the CPU.
         num_gpus: GPUs to use. Default: all.
-        memory_limit: MiB of GPU memory a worker, where workers share a GPU. Default: an equal
-            part of 90 % of the card.
         cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`. Default: `TF_CONFIG`
             if it is set, else a single host.
         communication_timeout: seconds after which a collective that misses a peer fails. Default:
@@ -49,7 +48,6 @@ class TernGradStrategy(tf.distribute.Strategy):
 
     Raises:
         ValueError: an argument is out of range.
-        RuntimeError: TensorFlow has already started with too few logical devices.
         PeerError: another process of the cluster is missing or was started differently.
 
     Source: Wen et al., TernGrad, NIPS 2017 (arXiv 1705.07878).
@@ -60,7 +58,6 @@ class TernGradStrategy(tf.distribute.Strategy):
         num_nodes=None,
         *,
         num_gpus=None,
-        memory_limit=None,
         cluster_resolver=None,
         communication_timeout=None,
         start_timeout=600,
@@ -76,7 +73,8 @@ class TernGradStrategy(tf.distribute.Strategy):
         if cluster_resolver is None:
             cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         in_cluster = bool(cluster_resolver.cluster_spec().as_dict())
-        devices = virtual_devices.local_devices(num_nodes, num_gpus, memory_limit)
+        devices = virtual_devices.local_devices(num_nodes, num_gpus)
+        physical = list(dict.fromkeys(devices))
         self.hosts = peers.hosts_of(cluster_resolver) if in_cluster else None
         self.start_timeout = start_timeout
         if in_cluster:
@@ -84,13 +82,14 @@ class TernGradStrategy(tf.distribute.Strategy):
                 extended = private.TernGradClusterExtended(
                     self,
                     cluster_resolver,
-                    devices,
+                    physical,
+                    len(devices),
                     private.communication_options(communication_timeout),
                     gradient_ops,
                     start_timeout,
                 )
         else:
-            extended = private.TernGradLocalExtended(self, devices, gradient_ops)
+            extended = private.TernGradLocalExtended(self, physical, len(devices), gradient_ops)
         super().__init__(extended)
         facts = handshake.strategy_facts(gradient_ops, len(devices), self.num_hosts)
         handshake.compare_hosts(self, "strategies", facts)
@@ -131,12 +130,5 @@ class TernGradStrategy(tf.distribute.Strategy):
         name = getattr(fn, "__name__", "")
         if name not in _KERAS_STEPS:
             return super().run(fn, args=args, kwargs=kwargs, options=options)
-        args, empty = private.fill_empty_replicas(args)
-        self.extended.without_examples = empty
-        try:
-            results = super().run(fn, args=args, kwargs=kwargs, options=options)
-        finally:
-            self.extended.without_examples = None
-        if empty is not None and name == _KERAS_PREDICT_STEP:
-            results = private.drop_filled(results, empty)
-        return results
+        on_examples = self.extended.on_examples(fn, returns_rows=name == _KERAS_PREDICT_STEP)
+        return super().run(on_examples, args=args, kwargs=kwargs, options=options)

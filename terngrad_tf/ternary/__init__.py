@@ -1,5 +1,6 @@
 """Ternary gradients as pure tensor maths: scales, random bits, rounding, packed words."""
 
+from terngrad_tf.ternary.code_sums import sum_codes
 from terngrad_tf.ternary.codec import digits_per_word, num_words, pack, unpack
 from terngrad_tf.ternary.decoder import decode, decode_sums
 from terngrad_tf.ternary.encoder import encode
@@ -19,6 +20,7 @@ __all__ = [
     "num_words",
     "pack",
     "random_words",
+    "sum_codes",
     "sum_to_words",
     "ternarize",
     "ternarize_sums",

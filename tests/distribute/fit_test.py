@@ -127,7 +127,7 @@ class FitTest(tf.test.TestCase):
         stock = tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
         wrapped = tf.distribute.MirroredStrategy(devices, TernaryAllReduce(grad_bits=32))
         runs = [
-            self.fit(strategy, examples)
+            self.fit(strategy, examples, dropout=0.0)
             for strategy in (stock, wrapped, TernGradStrategy(NUM_WORKERS, grad_bits=32))
         ]
         trainable = [[v.numpy() for v in model.trainable_variables] for model in runs]

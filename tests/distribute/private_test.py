@@ -12,20 +12,36 @@ from keras.src.backend.tensorflow import optimizer as keras_tf_optimizer
 from keras.src.backend.tensorflow import trainer as keras_tf_trainer
 from keras.src.optimizers import base_optimizer as keras_base_optimizer
 from keras.src.random import seed_generator as keras_random
+from tensorflow.core.framework import attr_value_pb2
+from tensorflow.python.autograph.core import ag_ctx
+from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.distribute import (
     collective_all_reduce_strategy,
     collective_util,
     cross_device_utils,
+    distribute_lib,
     distribute_utils,
+    input_lib,
+    input_util,
     mirrored_run,
     mirrored_strategy,
     values,
-    values_util,
 )
-from tensorflow.python.eager import context
-from tensorflow.python.eager.polymorphic_function import polymorphic_function
-from tensorflow.python.ops import collective_ops, control_flow_util
+from tensorflow.python.eager import context, record
+from tensorflow.python.eager.polymorphic_function import atomic_function, polymorphic_function
+from tensorflow.python.framework import (
+    auto_control_deps,
+    auto_control_deps_utils,
+    func_graph,
+    ops,
+)
+from tensorflow.python.ops import (
+    collective_ops,
+    control_flow_util,
+    handle_data_util,
+    resource_variable_ops,
+)
 
 from terngrad_tf.distribute import TernaryAllReduce, TernGradStrategy, private
 
@@ -39,10 +55,40 @@ class PrivateTest(tf.test.TestCase):
         for owner, names in (
             (context.Context, ["ensure_initialized"]),
             (control_flow_util, ["GraphOrParentsInXlaContext"]),
-            (distribute_utils, ["regroup"]),
+            (distribute_utils, ["is_mirrored", "regroup", "select_replica", "update_regroup"]),
+            (distribute_lib, ["ReplicaContext", "UpdateContext"]),
+            (distribute_lib.ReplicaContext, ["_merge_call", "replica_id_in_sync_group"]),
+            (input_lib, ["InputWorkers"]),
+            (input_util, ["get_distributed_dataset"]),
+            (
+                cross_device_utils,
+                [
+                    "aggregate_tensors_or_indexed_slices",
+                    "divide_by_n_tensors_or_indexed_slices",
+                ],
+            ),
+            (ag_ctx, ["control_status_ctx"]),
+            (autograph, ["tf_convert"]),
+            (record, ["stop_recording"]),
+            (atomic_function, ["from_func_graph"]),
+            (auto_control_deps.AutomaticControlDependencies, ["__enter__", "__exit__"]),
+            (
+                auto_control_deps_utils,
+                [
+                    "READ_ONLY_RESOURCE_INPUTS_ATTR",
+                    "RESOURCE_READ_OPS",
+                    "get_read_only_resource_input_indices_graph",
+                ],
+            ),
+            (func_graph.FuncGraph, ["captures", "output_types"]),
+            (ops, ["EagerTensor", "get_default_graph", "set_int_list_attr", "uid"]),
+            (ops.Graph, ["_add_function_recursive", "as_default", "create_op"]),
+            (ops.Operation, ["_add_outputs", "_is_stateful", "_set_type_list_attr"]),
+            (attr_value_pb2, ["AttrValue", "NameAttrList"]),
+            (handle_data_util, ["copy_handle_data"]),
+            (resource_variable_ops, ["_UnreadVariable"]),
             (mirrored_run, ["call_for_each_replica"]),
-            (values, ["Mirrored", "MirroredVariable", "PerReplica", "SyncOnReadVariable"]),
-            (values_util, ["get_current_replica_id_as_int"]),
+            (values, ["DistributedVariable", "Mirrored", "PerReplica", "PerReplicaSpec"]),
             (multi_device_iterator_ops, ["_create_device_dataset"]),
             (collective_util, ["CommunicationImplementation", "Options"]),
             (polymorphic_function.Function, ["_clone", "python_function"]),
@@ -50,15 +96,22 @@ class PrivateTest(tf.test.TestCase):
                 mirrored_strategy.MirroredExtended,
                 [
                     "_call_for_each_replica",
-                    "_create_variable",
-                    "_get_local_replica_id",
+                    "_batch_reduce_to",
+                    "_broadcast_to",
                     "_container_strategy",
+                    "_create_variable",
+                    "_experimental_distribute_dataset",
+                    "_gather_to_implementation",
+                    "_get_replica_id_in_sync_group",
+                    "_input_workers",
                     "_num_replicas_in_sync",
+                    "_reduce_to",
+                    "_update",
                 ],
             ),
             (
                 collective_all_reduce_strategy.CollectiveAllReduceExtended,
-                ["_initialize_local_devices"],
+                ["_get_cross_device_ops", "_initialize_local_devices", "_make_input_context"],
             ),
             (
                 cross_device_utils.CollectiveReplicaLauncher,

@@ -1,0 +1,291 @@
+"""Many workers on one device: their function is traced once and called once for each.
+
+`tf.distribute` traces a replica's function once for every replica, each on a device of its own with
+a copy of every variable. Here all workers of a process share one trace and, on one device, one copy
+of the weights:
+
+* The function runs in Python once, as worker 0, and is cut into segments where workers meet
+  (`merge_call`: reductions, updates). What lies between two meetings becomes one TensorFlow
+  function.
+* Each segment is called once for every worker, with that worker's examples, number and own
+  variables (metrics, batch-norm statistics, random states) in place of worker 0's.
+* At a meeting, what the calls returned is grouped by worker and given to the merge function, as
+  `tf.distribute` would.
+
+A later segment may use any tensor of an earlier one (the backward pass of synchronized batch norm
+does), which is then added to the outputs of the earlier calls. So functions are only defined when
+the last segment is known.
+
+Python code that asks for the number of its worker gets a tensor. What it does beyond tensors
+(printing, appending to a list) happens once, not once a worker.
+"""
+
+import contextlib
+
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
+from tensorflow.python.distribute import distribute_lib, distribute_utils, values
+from tensorflow.python.eager import record
+from tensorflow.python.eager.polymorphic_function import atomic_function
+from tensorflow.python.framework import (
+    auto_control_deps,
+    auto_control_deps_utils,
+    func_graph,
+    ops,
+)
+from tensorflow.python.ops import handle_data_util, resource_variable_ops
+
+# The step's own function is optimized as a whole; its parts need not be once more.
+_CONFIG = tf.compat.v1.ConfigProto()
+_CONFIG.graph_options.rewrite_options.disable_meta_optimizer = True
+
+# Graphs of segments whose function is not defined yet, by id.
+_open_segments = {}
+
+
+def call_for_each_worker(strategy, function, args, kwargs):
+    """Adds `function` to the graph under construction, once for every local worker.
+
+    Args:
+        strategy: the strategy; its `extended.worker_devices` has one entry a local worker.
+        function: Python function to run in replica context.
+        args: its arguments; per-replica values stand for one value a worker.
+        kwargs: its keyword arguments.
+
+    Returns:
+        What the function returned, per-replica where it differs between workers.
+    """
+    return _Run(strategy).call(function, args, kwargs)
+
+
+class _Run:
+    """One call of a function on all local workers."""
+
+    def __init__(self, strategy):
+        self.strategy = strategy
+        self.devices = strategy.extended.worker_devices
+        self.outer = ops.get_default_graph()
+        self._per_worker = {}
+        self._segments = []
+        self._contexts = None
+
+    def call(self, function, args, kwargs):
+        extended = self.strategy.extended
+        first = extended._get_replica_id_in_sync_group(0)
+        self.worker_ids = [tf.constant(first + w) for w in range(len(self.devices))]
+        self.worker_id = self._key(self.worker_ids)
+        try:
+            with contextlib.ExitStack() as self._contexts:
+                args, kwargs = self._for_first_worker((args, kwargs))
+                self._begin_segment()
+                self._contexts.enter_context(_ReplicaContext(self, first))
+                result = function(*args, **kwargs)
+                result = tf.nest.map_structure(_as_tensor, result)
+                self._segments[-1].close()
+            result = self._for_all_workers(result)
+            for segment in self._segments:
+                segment.define()
+            return result
+        finally:
+            for segment in self._segments:
+                del _open_segments[id(segment.graph)]
+
+    def merge(self, function, args, kwargs):
+        """Ends a segment, runs `function` for all workers together, begins the next segment."""
+        if ops.get_default_graph() is not self._segments[-1].graph:
+            raise RuntimeError(
+                "`merge_call` (a reduction, or an optimizer's update) must not be called inside a"
+                " nested `tf.function`, `tf.cond` or `tf.while_loop`."
+            )
+        args, kwargs = tf.nest.map_structure(_as_tensor, (args, kwargs))
+        self._segments[-1].close()
+        # Not `self.outer.as_default()`, which would hand on the state of the segment's graph.
+        with ops.Graph.as_default(self.outer), record.stop_recording():
+            args, kwargs = self._for_all_workers((args, kwargs))
+            merged = function(self.strategy, *args, **kwargs)
+            merged = self._for_first_worker(merged)
+        self._begin_segment()
+        return merged
+
+    def tensor_of(self, tensor, worker):
+        """What stands for a tensor of worker 0, from outside or from a segment, on a worker."""
+        if id(tensor) in self._per_worker:
+            return self._per_worker[id(tensor)][worker]
+        if isinstance(tensor, ops.EagerTensor):
+            container = getattr(tensor, "_distributed_container", lambda: None)()
+            return tensor if container is None else container.values[worker].handle
+        segment = _open_segments.get(id(tensor.graph))
+        return tensor if segment is None else segment.output(tensor, worker)
+
+    def _begin_segment(self):
+        with ops.Graph.as_default(self.outer):
+            segment = _Segment(self)
+        self._segments.append(segment)
+        self._contexts.enter_context(segment.graph.as_default())
+        segment.dependencies.__enter__()
+
+    def _key(self, tensors):
+        """Remembers a worker's own tensors; the result stands for them in a segment."""
+        first = tensors[0]
+        shape = tf.TensorShape(None)
+        if all(t.shape.rank == first.shape.rank for t in tensors):
+            shape = first.shape
+            for tensor in tensors[1:]:
+                shape = shape.most_specific_compatible_shape(tensor.shape)
+        if shape.rank != first.shape.rank or shape.as_list() != first.shape.as_list():
+            first = tf.compat.v1.placeholder_with_default(first, shape)
+        elif id(first) in self._per_worker or isinstance(first, ops.EagerTensor):
+            first = tf.identity(first)
+        self._per_worker[id(first)] = [first, *tensors[1:]]
+        return first
+
+    def _for_first_worker(self, structure):
+        """Replaces per-replica values by those of worker 0."""
+
+        def of_first(value):
+            if isinstance(value, values.DistributedVariable) or not isinstance(
+                value, values.DistributedValues
+            ):
+                return value
+            if not all(_is_tensor(v) for v in value.values):
+                return value.values[0]
+            flat = [tf.nest.flatten(v, expand_composites=True) for v in value.values]
+            keys = [self._key(list(tensors)) for tensors in zip(*flat, strict=True)]
+            return tf.nest.pack_sequence_as(value.values[0], keys, expand_composites=True)
+
+        return tf.nest.map_structure(of_first, structure)
+
+    def _for_all_workers(self, structure):
+        """Groups what worker 0 has with what the others have."""
+
+        def of(value, worker):
+            if isinstance(value, tf.Operation):
+                segment = _open_segments.get(id(value.graph))
+                return segment.calls()[worker] if segment else value
+            if not _is_tensor(value):
+                return value
+            return tf.nest.map_structure(
+                lambda t: self.tensor_of(t, worker), value, expand_composites=True
+            )
+
+        return distribute_utils.regroup(
+            tuple(
+                tf.nest.map_structure(lambda v, worker=worker: of(v, worker), structure)
+                for worker in range(len(self.devices))
+            )
+        )
+
+
+class _Segment:
+    """What a worker computes between two meetings: one function, one call a worker."""
+
+    def __init__(self, run):
+        self._run = run
+        self._name = f"__segment_{ops.uid()}"
+        self.graph = func_graph.FuncGraph(self._name)
+        self.dependencies = auto_control_deps.AutomaticControlDependencies()
+        self._calls = None
+        self._positions = {}
+        _open_segments[id(self.graph)] = self
+
+    def close(self):
+        """Ends the trace. Calls with side effects take their place in the outer graph now."""
+        self.dependencies.__exit__(None, None, None)
+        self.graph.control_outputs.extend(self.dependencies.ops_which_must_run)
+        if self.graph.control_outputs:
+            self.calls()
+
+    def calls(self):
+        """The operations that call the function, one a worker."""
+        if self._calls is None:
+            run = self._run
+            # Without side effects, a call that nobody uses need not run.
+            stateful = any(_has_side_effect(op) for op in self.graph.get_operations())
+            attributes = {
+                "f": attr_value_pb2.AttrValue(func=attr_value_pb2.NameAttrList(name=self._name)),
+                "Tin": _types(t for t, _ in self.graph.captures),
+                "Tout": _types([]),
+                "config_proto": attr_value_pb2.AttrValue(s=_CONFIG.SerializeToString()),
+            }
+            self._calls = []
+            with ops.Graph.as_default(run.outer), tf.control_dependencies(None):
+                for worker, device in enumerate(run.devices):
+                    inputs = [run.tensor_of(t, worker) for t, _ in self.graph.captures]
+                    with tf.device(device):
+                        self._calls.append(
+                            run.outer.create_op(
+                                "StatefulPartitionedCall" if stateful else "PartitionedCall",
+                                inputs,
+                                [],
+                                attrs=attributes,
+                            )
+                        )
+        return self._calls
+
+    def output(self, tensor, worker):
+        """A tensor of the segment's graph as its call on a worker returns it."""
+        for external, internal in self.graph.captures:
+            if internal is tensor:
+                return self._run.tensor_of(external, worker)
+        if id(tensor) not in self._positions:
+            self._positions[id(tensor)] = len(self.graph.outputs)
+            self.graph.outputs.append(tensor)
+            for call in self.calls():
+                call._set_type_list_attr("Tout", self.graph.output_types)
+                call._add_outputs([tensor.dtype.as_datatype_enum], [tensor.shape])
+                handle_data_util.copy_handle_data(tensor, call.outputs[-1])
+        return self.calls()[worker].outputs[self._positions[id(tensor)]]
+
+    def define(self):
+        """Defines the function, now that its outputs are known."""
+        if self._calls is None:
+            return
+        attributes = {"_noinline": attr_value_pb2.AttrValue(b=True)}
+        function = atomic_function.from_func_graph(self._name, self.graph, attributes)
+        self._run.outer._add_function_recursive(function)
+        # So that workers may read one variable at the same time.
+        read_only = auto_control_deps_utils.get_read_only_resource_input_indices_graph(self.graph)
+        for call in self._calls:
+            ops.set_int_list_attr(
+                call, auto_control_deps_utils.READ_ONLY_RESOURCE_INPUTS_ATTR, read_only
+            )
+
+
+class _ReplicaContext(distribute_lib.ReplicaContext):
+    def __init__(self, run, first_worker):
+        super().__init__(run.strategy, first_worker)
+        self._run = run
+
+    def _merge_call(self, fn, args, kwargs):
+        return self._run.merge(fn, args, kwargs)
+
+    @property
+    def replica_id_in_sync_group(self):
+        return self._run.worker_id
+
+    @property
+    def devices(self):
+        return [self._run.devices[0]]
+
+
+def _types(tensors):
+    types = [tensor.dtype.as_datatype_enum for tensor in tensors]
+    return attr_value_pb2.AttrValue(list=attr_value_pb2.AttrValue.ListValue(type=types))
+
+
+def _has_side_effect(op):
+    return op._is_stateful and op.type not in auto_control_deps_utils.RESOURCE_READ_OPS
+
+
+def _is_tensor(value):
+    """Whether a value consists of tensors (variables do not count)."""
+    if isinstance(value, tf.Variable | values.DistributedValues):
+        return False
+    return isinstance(value, tf.Tensor | tf.__internal__.CompositeTensor)
+
+
+def _as_tensor(value):
+    """Reads what an assignment returned, while its graph is the current one."""
+    if isinstance(value, resource_variable_ops._UnreadVariable):
+        return value.read_value()
+    return value

@@ -1,0 +1,182 @@
+"""Tests of many workers on one device: one trace, one copy of the weights."""
+
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from terngrad_tf.distribute import TernGradStrategy
+from tests.distribute.samples import build, data
+
+NUM_WORKERS = 16
+
+
+def local(strategy, value):
+    return [np.asarray(v) for v in strategy.experimental_local_results(value)]
+
+
+class ReplicasTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.strategy = TernGradStrategy(NUM_WORKERS)
+
+    def worker_values(self):
+        return self.strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant(float(context.replica_id_in_sync_group) + 1)
+        )
+
+    def run_in_graph(self, replica, *args):
+        return tf.function(lambda *args: self.strategy.run(replica, args=args))(*args)
+
+    def test_the_function_is_traced_once_and_runs_with_every_workers_values(self):
+        calls = []
+
+        def replica(x):
+            calls.append(x)
+            worker = tf.distribute.get_replica_context().replica_id_in_sync_group
+            return {"number": worker, "square": x * x, "same": 7, "none": None}
+
+        result = self.run_in_graph(replica, self.worker_values())
+        self.assertLen(calls, 1)
+        self.assertAllEqual(local(self.strategy, result["number"]), range(NUM_WORKERS))
+        self.assertAllEqual(
+            local(self.strategy, result["square"]), np.arange(1.0, NUM_WORKERS + 1) ** 2
+        )
+        self.assertEqual(int(result["same"]), 7)
+        self.assertIsNone(result["none"])
+
+    def test_tensors_live_on_across_reductions_in_graphs_and_eagerly(self):
+        def replica(x):
+            double = 2 * x
+            context = tf.distribute.get_replica_context()
+            total = context.all_reduce("SUM", x)
+            mean = context.all_reduce("MEAN", [double, x * x])
+            return double + total + mean[0] - mean[1]
+
+        x = np.arange(1.0, NUM_WORKERS + 1)
+        expected = 2 * x + x.sum() + (2 * x).mean() - (x * x).mean()
+        values = self.worker_values()
+        self.assertAllClose(local(self.strategy, self.run_in_graph(replica, values)), expected)
+        eager = self.strategy.run(replica, args=(values,))
+        self.assertAllClose(local(self.strategy, eager), expected)
+
+    def test_gradients_flow_through_a_reduction(self):
+        def replica(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                total = tf.distribute.get_replica_context().all_reduce("SUM", x * x)
+                loss = total * x
+            return tape.gradient(loss, x)
+
+        x = np.arange(1.0, NUM_WORKERS + 1)
+        # The loss of worker k is x_k * sum_j x_j^2; the gradient of all losses in x_k.
+        expected = (x * x).sum() + 2 * x * x.sum()
+        self.assertAllClose(
+            local(self.strategy, self.run_in_graph(replica, self.worker_values())), expected
+        )
+
+    def test_a_loop_and_a_condition_inside_differ_between_workers(self):
+        def replica(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                power = tf.while_loop(
+                    lambda i, _: i < tf.cast(x, tf.int32),
+                    lambda i, p: (i + 1, p * x),
+                    [0, tf.constant(1.0)],
+                )[1]
+                power = tf.cond(x > 3.0, lambda: tf.constant(0.0) * x, lambda: power)
+            tf.distribute.get_replica_context().all_reduce("SUM", x)
+            return tape.gradient(power, x)
+
+        expected = [1.0, 4.0, 27.0] + [0.0] * (NUM_WORKERS - 3)
+        self.assertAllClose(
+            local(self.strategy, self.run_in_graph(replica, self.worker_values())), expected
+        )
+
+    def test_a_reduction_inside_a_condition_is_one_clear_error(self):
+        def replica(x):
+            context = tf.distribute.get_replica_context()
+            return tf.cond(x > 3.0, lambda: context.all_reduce("SUM", x), lambda: x)
+
+        with self.assertRaisesRegex(RuntimeError, "must not be called inside a nested"):
+            self.run_in_graph(replica, self.worker_values())
+
+    def test_weights_and_optimizer_have_one_copy_and_metrics_one_a_worker(self):
+        model = build(self.strategy)
+        model.fit(*data(), batch_size=64, verbose=0)
+        optimizer = model.optimizer.variables
+        for variable in model.trainable_variables + optimizer:
+            self.assertLen({id(v) for v in variable.value.values}, 1, variable.path)
+        with self.strategy.scope():
+            metric = keras.metrics.Sum()
+        self.run_in_graph(lambda x: metric.update_state(x), self.worker_values())
+        self.assertLen({id(v) for v in metric.total.value.values}, NUM_WORKERS)
+        self.assertEqual(float(metric.result()), sum(range(NUM_WORKERS + 1)))
+
+    def test_what_replicas_write_to_a_shared_variable_is_written_once(self):
+        with self.strategy.scope():
+            variable = tf.Variable(0.0)
+
+        def replica(x):
+            variable.assign_add(x)
+            return variable.read_value()
+
+        for replica_run in (self.run_in_graph, lambda f, x: self.strategy.run(f, args=(x,))):
+            variable.assign(0.0)
+            result = replica_run(replica, self.worker_values())
+            self.assertAllEqual(local(self.strategy, result), [1.0] * NUM_WORKERS)
+
+    def test_constraints_of_weights_hold(self):
+        strategy = TernGradStrategy(4)
+        with strategy.scope():
+            model = keras.Sequential(
+                [keras.layers.Input((3,)), keras.layers.Dense(2, kernel_constraint="non_neg")]
+            )
+            model.compile(keras.optimizers.Adam(0.5), "mse")
+        x = np.random.default_rng(0).random((32, 3))
+        model.fit(x, -np.ones((32, 2)), batch_size=8, verbose=0)
+        self.assertAllEqual(model.trainable_variables[0].numpy(), np.zeros([3, 2]))
+
+    def test_batches_are_split_as_evenly_as_can_be(self):
+        strategy = TernGradStrategy(4)
+        dataset = tf.data.Dataset.range(13).batch(10)
+        seen = []
+        for batch in strategy.experimental_distribute_dataset(dataset):
+            rows = tf.function(lambda b, s=strategy: s.run(lambda x: x, args=(b,)))(batch)
+            seen.append([r.tolist() for r in local(strategy, rows)])
+        self.assertEqual(seen, [[[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]], [[10], [11], [12], []]])
+
+    def test_ragged_and_sparse_batches_are_split_too(self):
+        strategy = TernGradStrategy(2)
+        ragged = tf.ragged.constant([[1], [2, 3], [], [4, 5, 6], [7]])
+        dataset = tf.data.Dataset.from_tensors((ragged, ragged.to_sparse()))
+
+        def replica(ragged, sparse):
+            return ragged.to_tensor(shape=[None, 3]), tf.sparse.to_dense(sparse)
+
+        (batch,) = strategy.experimental_distribute_dataset(dataset)
+        results = tf.function(lambda *b: strategy.run(replica, args=b))(*batch)
+        for result in results:
+            parts = local(strategy, result)
+            self.assertEqual([len(part) for part in parts], [3, 2])
+            np.testing.assert_array_equal(np.concatenate(parts), ragged.to_tensor())
+
+    def test_a_dataset_function_gives_each_worker_batches_of_its_own(self):
+        strategy = TernGradStrategy(3)
+        batches = strategy.distribute_datasets_from_function(
+            lambda context: tf.data.Dataset.range(12).batch(2)
+        )
+        first = local(strategy, next(iter(batches)))
+        self.assertAllEqual(first, [[0, 1], [2, 3], [4, 5]])
+
+    def test_sixty_four_workers_train(self):
+        model = build(TernGradStrategy(64), dropout=0.2)
+        x, y = data(256)
+        history = model.fit(x, y, batch_size=128, epochs=8, verbose=0).history["loss"]
+        self.assertLess(history[-1], history[0])
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

@@ -1,0 +1,84 @@
+"""Tests of sums of codes against rounding one tensor of one worker after the other."""
+
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from terngrad_tf import ternary
+
+
+def check(shapes, workers, num_workers, rounding, dtype=tf.float32):
+    rng = np.random.default_rng(1)
+    gradients = [[tf.cast(rng.standard_normal(shape), dtype) for shape in shapes] for _ in workers]
+    scales = [0.0, 0.7, 2.0, np.inf][: len(shapes)] + [1.0] * (len(shapes) - 4)
+    tensors = [3 + 2 * i for i in range(len(shapes))]
+    sums = ternary.sum_codes(
+        gradients,
+        scales,
+        seed=5,
+        step=2**33 + 1,
+        workers=workers,
+        num_workers=num_workers,
+        rounding=rounding,
+        tensors=tensors,
+    )
+    for i, got in enumerate(sums):
+        codes = [
+            ternary.ternarize(
+                gradients[k][i],
+                scales[i],
+                seed=5,
+                step=2**33 + 1,
+                tensor=tensors[i],
+                worker=worker,
+                num_workers=num_workers,
+                rounding=rounding,
+            ).numpy()
+            for k, worker in enumerate(workers)
+        ]
+        np.testing.assert_array_equal(got.numpy(), np.sum(codes, axis=0).reshape(shapes[i]))
+
+
+class CodeSumsTest(tf.test.TestCase):
+    @settings(max_examples=12, deadline=None, derandomize=True)
+    @given(
+        shapes=st.lists(
+            st.lists(st.integers(0, 30), max_size=2).map(tuple), min_size=1, max_size=5
+        ),
+        num_workers=st.sampled_from([1, 3, 8, 11]),
+        rounding=st.sampled_from(ternary.ROUNDINGS),
+    )
+    def test_sums_are_those_of_the_workers_codes(self, shapes, num_workers, rounding):
+        check(shapes, range(num_workers), num_workers, rounding)
+
+    def test_large_tensors_with_and_without_a_last_row_that_is_not_whole(self):
+        for rounding in ternary.ROUNDINGS:
+            check([(2**20 + 700,), (5,), (1024, 1024), (3, 3)], range(3), 3, rounding)
+
+    def test_large_tensors_alone_need_no_rest(self):
+        check([(2048, 512)], range(2), 2, "correlated")
+
+    def test_some_of_many_workers_draw_what_they_would_among_all(self):
+        for rounding in ternary.ROUNDINGS:
+            check([(600,), (7,)], [1, 3, 9], 10, rounding)
+
+    def test_half_precision(self):
+        for dtype in (tf.float16, tf.bfloat16):
+            check([(2**20 + 1,), (100,)], range(2), 2, "correlated", dtype)
+
+    def test_no_tensors_give_no_sums(self):
+        self.assertEqual(
+            ternary.sum_codes([[]], [], seed=0, step=0, workers=[0], num_workers=1), []
+        )
+
+    def test_an_unknown_rounding_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "`rounding` must be one of"):
+            check([(3,)], [0], 1, "nearest")
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
