@@ -5,8 +5,6 @@ import dataclasses
 import re
 import socket
 
-import tensorflow as tf
-
 from terngrad_tf.distribute import private
 
 _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
@@ -79,10 +77,13 @@ def peer_errors(hosts):
     """
     try:
         yield
-    except tf.errors.OpError as error:
-        if hosts is None or not _FROM_PEERS.search(error.message):
+    except PeerError:
+        raise
+    except Exception as error:  # Keras wraps TensorFlow's errors where it builds a model.
+        message = str(error)
+        if hosts is None or not _FROM_PEERS.search(message):
             raise
-        line = explain(error.message, hosts, unreachable(hosts))
+        line = explain(message, hosts, unreachable(hosts))
         private.report_error(f"{_MARK}{line} (found by {hosts.names[hosts.index]}){_MARK}")
         raise PeerError(line) from error
 

@@ -707,8 +707,10 @@ def install_keras_hooks(op_class):
        disagree would wait for each other for ever. All replicas decide together here.
     3. `keras.ops.cond` inside an optimizer's update (gradient accumulation, EMA overwriting):
        a reduction under `tf.cond` must be traced by all replicas together.
-    4. `reduce_per_replica(..., "concat")`, how `predict` joins outputs: Keras gathers from other
-       processes for `MultiWorkerMirroredStrategy` only.
+    4. `reduce_per_replica`: Keras gathers `predict`'s outputs from other processes for
+       `MultiWorkerMirroredStrategy` only, and shows callbacks the metrics of the process's own
+       replicas. A callback that stops training on one process (`TerminateOnNaN`) would leave the
+       others waiting for it.
     5. `Trainer._maybe_symbolic_build`: Keras averages the first batch over all replicas to learn
        its shape. That fails where shards differ in size, and moves the batch over the network.
     6. `SeedGenerator.next`: Keras' random state knows no replica, so dropout would draw the same
@@ -852,13 +854,27 @@ def _hook_predict():
     stock = keras_tf_trainer.reduce_per_replica
 
     def reduce_per_replica(values, strategy, reduction):
-        if reduction == "concat" and getattr(strategy.extended, "host_group", None) is not None:
+        group = getattr(strategy.extended, "host_group", None)
+        if group is None:
+            return stock(values, strategy, reduction)
+        if reduction == "concat":
             return tf.nest.map_structure(
                 lambda value: keras_tf_trainer._multi_worker_concat(value, strategy), values
             )
-        return stock(values, strategy, reduction)
+        return _mean_over_hosts(stock(values, strategy, reduction), group)
 
     keras_tf_trainer.reduce_per_replica = reduce_per_replica
+
+
+def _mean_over_hosts(values, group):
+    flat = [tf.convert_to_tensor(value) for value in tf.nest.flatten(values)]
+    if not flat:
+        return values
+    parts = [tf.reshape(tf.cast(value, tf.float32), [-1]) for value in flat]
+    means = group.all_reduce_sum(tf.concat(parts, 0)) / group.size
+    means = tf.split(means, [value.shape.num_elements() for value in flat])
+    means = [tf.cast(tf.reshape(m, v.shape), v.dtype) for m, v in zip(means, flat, strict=True)]
+    return tf.nest.pack_sequence_as(values, means)
 
 
 def _hook_symbolic_build():

@@ -1,0 +1,71 @@
+"""One process of a cluster in which something goes wrong; prints a line for everything it sees.
+
+Run by `failures_test.py` and `links_test.py` with TF_CONFIG set: `python failing_worker.py JSON`.
+"""
+
+import json
+import os
+import signal
+import sys
+
+import keras
+import numpy as np
+
+from terngrad_tf.distribute import PeerError, TernGradStrategy, compare_hosts, peer_errors
+
+BATCH = 6
+
+
+class Steps(keras.callbacks.Callback):
+    """Prints each step and ends this process, as `kill -9` does, at `die_at`."""
+
+    def __init__(self, die_at):
+        super().__init__()
+        self.die_at = die_at
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == self.die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def on_train_batch_end(self, batch, logs=None):
+        print(f"step {batch}", flush=True)
+
+
+def train(strategy, *, units=5, num_steps=40, nan_at=None, die_at=None):
+    """Stock fit. This worker's part of batch `nan_at` is NaN, wherever it lies in the batch."""
+    x = np.ones((BATCH * num_steps, 4), np.float32)
+    if nan_at is not None:
+        x[BATCH * nan_at : BATCH * (nan_at + 1)] = np.nan
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Dense(units), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.001), "mse")
+    callbacks = [Steps(die_at), keras.callbacks.TerminateOnNaN()]
+    model.fit(x, np.ones(len(x)), batch_size=BATCH, shuffle=False, verbose=0, callbacks=callbacks)
+
+
+def main(config):
+    """Compares, then trains, as `config` says. Returns the exit status."""
+    for options in config.get("strategies", []):
+        try:
+            TernGradStrategy(start_timeout=config["start_timeout"], **options)
+        except PeerError as error:
+            print(f"refused: {error}", flush=True)
+    try:
+        strategy = TernGradStrategy(start_timeout=config["start_timeout"])
+        if "facts" in config:
+            try:
+                compare_hosts(strategy, "flags", config["facts"])
+            except PeerError as error:
+                print(f"refused: {error}", flush=True)
+        with peer_errors(strategy.hosts):
+            for options in config.get("train", []):
+                train(strategy, **options)
+                print("trained", flush=True)
+    except PeerError as error:
+        print(f"error: {error}", flush=True)
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))

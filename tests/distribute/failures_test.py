@@ -1,0 +1,98 @@
+"""Tests of clusters of real processes in which a process dies or was started differently."""
+
+import json
+import pathlib
+import re
+import signal
+import sys
+
+import pytest
+import tensorflow as tf
+
+from tests.distribute import processes
+
+WORKER = pathlib.Path(__file__).with_name("failing_worker.py")
+TIMEOUT = 150
+DEFAULTS = {"start_timeout": 100}
+
+
+class FailuresTest(tf.test.TestCase):
+    def run_cluster(self, *configs, num_hosts=None):
+        """One process a config; returns addresses, exit statuses and what each printed."""
+        addresses = [f"127.0.0.1:{p}" for p in processes.free_ports(num_hosts or len(configs))]
+        started = [
+            processes.start(WORKER, addresses, index, [json.dumps(DEFAULTS | config)])
+            for index, config in enumerate(configs)
+        ]
+        outputs = processes.outputs(started, TIMEOUT)
+        return addresses, [process.returncode for process in started], outputs
+
+    def said(self, output, what):
+        """The lines that begin with `what: `; each is a single line by its nature."""
+        return re.findall(f"^{what}: (.*)$", output, re.MULTILINE)
+
+    def test_hosts_started_differently_learn_it_and_a_killed_host_is_named(self):
+        same = {"seed": 1, "clip_factor": 2.5, "batch_size": 64}
+        nan = [{"nan_at": 3}, {"nan_at": None}, {"nan_at": None}]
+        addresses, statuses, outputs = self.run_cluster(
+            *(
+                {
+                    "strategies": [{"seed": 7 if index == 1 else 0}],
+                    "facts": same | ({} if index else {"dataset": "digits"}),
+                    "train": [nan[index], {"die_at": 5 if index == 2 else None}],
+                }
+                for index in range(3)
+            )
+        )
+        self.assertEqual(statuses, [3, 3, -signal.SIGKILL], outputs)
+        for output in outputs:
+            strategies, flags = self.said(output, "refused")
+            self.assertEqual(
+                strategies,
+                "the hosts' strategies differ: seed is 0 on worker 0, worker 2 but 7 on worker 1",
+            )
+            self.assertEqual(
+                flags,
+                "the hosts' flags differ: dataset is missing on worker 1, worker 2"
+                ' but "digits" on worker 0',
+            )
+            # One host's NaN ends the first training on all at the same step.
+            first, _, second = output.partition("trained")
+            self.assertEqual(re.findall("step (.*)", first), ["0", "1", "2", "3"])
+            self.assertEqual(re.findall("step (.*)", second), ["0", "1", "2", "3", "4"])
+        for output in outputs[:2]:
+            (error,) = self.said(output, "error")
+            self.assertRegex(error, rf"^lost worker 2 \({addresses[2]}\b.*\)")
+
+    def test_survivors_of_the_chief_name_it(self):
+        addresses, statuses, outputs = self.run_cluster(
+            *({"train": [{"die_at": 5 if index == 0 else None}]} for index in range(3))
+        )
+        self.assertEqual(statuses, [-signal.SIGKILL, 3, 3], outputs)
+        for output in outputs[1:]:
+            (error,) = self.said(output, "error")
+            self.assertRegex(error, rf"^lost worker 0 \({addresses[0]}\b.*\)")
+
+    def test_hosts_with_different_models_end(self):
+        _, statuses, outputs = self.run_cluster(
+            {"train": [{"units": 5}]}, {"train": [{"units": 6}]}
+        )
+        self.assertEqual(statuses, [3, 3], outputs)
+        for output in outputs:
+            (error,) = self.said(output, "error")
+            self.assertRegex(error, r"the hosts run different programs.*\[4,6\].*\[4,5\]|\[4,5\].*")
+
+    def test_a_host_that_never_starts_is_named(self):
+        addresses, statuses, outputs = self.run_cluster({"start_timeout": 2}, num_hosts=2)
+        self.assertEqual(statuses, [3], outputs)
+        self.assertEqual(
+            self.said(outputs[0], "error"),
+            [
+                "not all hosts started in time; missing: worker 1"
+                f" ({addresses[1]}: connection refused)"
+            ],
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
