@@ -4,7 +4,7 @@ Source: Krizhevsky et al., *ImageNet Classification with Deep Convolutional Neur
 2012, without its change of colours, as TernGrad's pipeline has it.
 """
 
-from slim_data import resizing
+from slim_data import channels, resizing
 from slim_data.lazy import tf
 from slim_data.preprocessing import Preprocessing
 
@@ -27,7 +27,7 @@ def distort(photo, size, seed):
     draws = tf.random.stateless_uniform([3], seed, alg="philox")
     image = resizing.mirrored_if(draws[2] < 0.5, photo.pixels())
     image = resizing.bilinear(image, SIDE, SIDE)
-    return resizing.random_part(image, size, draws[:2]) - tf.constant(MEAN)
+    return subtract_mean(resizing.random_part(image, size, draws[:2]))
 
 
 def evaluate(photo, size):
@@ -41,7 +41,12 @@ def evaluate(photo, size):
         float32 tensor of shape [size, size, 3]: values of 0 to 255 less `MEAN`.
     """
     image = resizing.bilinear(photo.pixels(), SIDE, SIDE)
-    return resizing.centre(image, size) - tf.constant(MEAN)
+    return subtract_mean(resizing.centre(image, size))
+
+
+def subtract_mean(image):
+    """Returns an image [height, width, 3] less `MEAN`."""
+    return channels.scale_and_shift(image, [1] * 3, [-value for value in MEAN])
 
 
 PREPROCESSING = Preprocessing(evaluate, distort, largest_size=SIDE)

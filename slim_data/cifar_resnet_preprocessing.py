@@ -3,6 +3,9 @@
 Source: He et al., *Deep Residual Learning for Image Recognition*, CVPR 2016, section 4.2.
 """
 
+import numpy as np
+
+from slim_data import channels
 from slim_data.cropping import random_crop_and_mirror
 from slim_data.lazy import tf
 from slim_data.preprocessing import Preprocessing
@@ -45,8 +48,9 @@ def evaluate(images, size):
 
 
 def _normalize(images):
-    scale = 255 * tf.constant(DEVIATION)
-    return (tf.cast(images, tf.float32) - 255 * tf.constant(MEAN)) / scale
+    mean, deviation = np.array(MEAN), np.array(DEVIATION)
+    images = tf.cast(images, tf.float32)
+    return channels.scale_and_shift(images, 1 / (255 * deviation), -mean / deviation)
 
 
 PREPROCESSING = Preprocessing(evaluate, distort, num_draws=3)

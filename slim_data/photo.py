@@ -1,5 +1,7 @@
 """An encoded image of any size: its size, and its pixels or a part of them."""
 
+import functools
+
 from slim_data.lazy import tf
 
 CHANNELS = 3
@@ -26,34 +28,43 @@ class Photo:
     def __init__(self, encoded, image_format, height, width, boxes):
         self.boxes = boxes
         self._encoded = encoded
-        is_raw = image_format == RAW
-        # Pixels may begin with the bytes that a JPEG file begins with.
-        self._is_jpeg = tf.logical_and(tf.io.is_jpeg(encoded), tf.logical_not(is_raw))
-
-        def raw():
-            return tf.reshape(tf.io.decode_raw(encoded, tf.uint8), [height, width, CHANNELS])
-
-        def decoded():
-            return tf.io.decode_image(encoded, CHANNELS, expand_animations=False)
-
-        def jpeg_size():
-            return tf.image.extract_jpeg_shape(encoded)[:2], tf.zeros([0, 0, CHANNELS], tf.uint8)
-
-        def other_size():
-            pixels = tf.cond(is_raw, raw, decoded)
-            return tf.shape(pixels)[:2], pixels
-
-        self._size, self._pixels = tf.cond(self._is_jpeg, jpeg_size, other_size)
+        self._is_raw = image_format == RAW
+        self._stated_size = height, width
 
     def size(self):
         """Returns height and width, int32 [2]."""
-        return self._size
+        return self._opened[0]
 
     def pixels(self):
         """Returns all of the image, uint8 [height, width, 3]."""
-        return self._jpeg_or_pixels(
-            lambda: tf.io.decode_jpeg(self._encoded, CHANNELS), lambda: self._pixels
-        )
+
+        def raw():
+            shape = [*self._stated_size, CHANNELS]
+            return tf.reshape(tf.io.decode_raw(self._encoded, tf.uint8), shape)
+
+        def decoded():
+            return tf.io.decode_image(self._encoded, CHANNELS, expand_animations=False)
+
+        return _photo(tf.cond(self._is_raw, raw, decoded))
+
+    @functools.cached_property
+    def _opened(self):
+        """(size, pixels): no pixels of a JPEG, and those of others are decoded once for both."""
+
+        def jpeg():
+            size = tf.image.extract_jpeg_shape(self._encoded)[:2]
+            return size, tf.zeros([0, 0, CHANNELS], tf.uint8)
+
+        def other():
+            pixels = self.pixels()
+            return tf.shape(pixels)[:2], pixels
+
+        return tf.cond(self._is_jpeg, jpeg, other)
+
+    @functools.cached_property
+    def _is_jpeg(self):
+        # Pixels may begin with the bytes that a JPEG file begins with.
+        return tf.logical_and(tf.io.is_jpeg(self._encoded), tf.logical_not(self._is_raw))
 
     def window(self, top, left, height, width):
         """Returns a part of the image, uint8 [height, width, 3].
@@ -61,22 +72,26 @@ class Photo:
         Args:
             top, left, height, width: int32 scalars.
         """
-        return self._jpeg_or_pixels(
-            lambda: self._jpeg_window(top, left, height, width),
-            lambda: self._pixels[top : top + height, left : left + width],
+        size, pixels = self._opened
+        return _photo(
+            tf.cond(
+                self._is_jpeg,
+                lambda: self._jpeg_window(top, left, height, width, size[1]),
+                lambda: pixels[top : top + height, left : left + width],
+            )
         )
 
-    def _jpeg_window(self, top, left, height, width):
+    def _jpeg_window(self, top, left, height, width, whole_width):
         # Colours, of which a JPEG has fewer, are interpolated from their neighbours: without these
         # the outermost columns would come out otherwise than in the whole image.
         begin = tf.maximum(left - _NEIGHBOURS, 0)
-        end = tf.minimum(left + width + _NEIGHBOURS, self.size()[1])
+        end = tf.minimum(left + width + _NEIGHBOURS, whole_width)
         wider = tf.image.decode_and_crop_jpeg(
             self._encoded, tf.stack([top, begin, height, end - begin]), CHANNELS
         )
         return wider[:, left - begin : left - begin + width]
 
-    def _jpeg_or_pixels(self, jpeg, pixels):
-        image = tf.cond(self._is_jpeg, jpeg, pixels)
-        image.set_shape([None, None, CHANNELS])
-        return image
+
+def _photo(image):
+    image.set_shape([None, None, CHANNELS])
+    return image

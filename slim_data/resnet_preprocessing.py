@@ -6,7 +6,9 @@ Szegedy et al., CVPR 2015, as the tutorials of MindSpore and PyTorch have it.
 
 import math
 
-from slim_data import resizing
+import numpy as np
+
+from slim_data import channels, resizing
 from slim_data.lazy import tf
 from slim_data.preprocessing import Preprocessing
 
@@ -87,8 +89,8 @@ def evaluate(photo, size):
 
 
 def _normalize(image):
-    scale = 1 / (255 * tf.constant(DEVIATION))
-    return image * scale - tf.constant(MEAN) / tf.constant(DEVIATION)
+    mean, deviation = np.array(MEAN), np.array(DEVIATION)
+    return channels.scale_and_shift(image, 1 / (255 * deviation), -mean / deviation)
 
 
 PREPROCESSING = Preprocessing(evaluate, distort, largest_size=SIDE)

@@ -5,7 +5,7 @@ Recognition*, ICLR 2015, section 3.1.
 """
 
 from slim_data import resizing
-from slim_data.alexnet_preprocessing import MEAN
+from slim_data.alexnet_preprocessing import subtract_mean
 from slim_data.lazy import tf
 from slim_data.preprocessing import Preprocessing
 
@@ -30,7 +30,7 @@ def distort(photo, size, seed):
     side = smallest + tf.cast(draws[3] * (largest - smallest + 1), tf.int32)
     image = resizing.mirrored_if(draws[2] < 0.5, photo.pixels())
     image = resizing.random_part(resizing.short_side(image, side), size, draws[:2])
-    return image - tf.constant(MEAN)
+    return subtract_mean(image)
 
 
 def evaluate(photo, size):
@@ -44,7 +44,7 @@ def evaluate(photo, size):
         float32 tensor of shape [size, size, 3]: values of 0 to 255 less the mean colour.
     """
     image = resizing.short_side(photo.pixels(), SIDES[0])
-    return resizing.centre(image, size) - tf.constant(MEAN)
+    return subtract_mean(resizing.centre(image, size))
 
 
 PREPROCESSING = Preprocessing(evaluate, distort, largest_size=SIDES[0])

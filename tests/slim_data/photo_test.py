@@ -71,7 +71,7 @@ class PhotoTest(tf.test.TestCase):
     def test_pixels_of_another_size_than_stated_are_refused(self):
         image = photos.pixels()
         record = photos.example(image.tobytes()[:-1], image_format="RAW", size=image.shape[:2])
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, decoding.SCOPE):
+        with self.assertRaises(tf.errors.InvalidArgumentError):
             read(record, tf.constant([0, 0, 1, 1]))
 
 
