@@ -9,7 +9,10 @@ import keras
 import pytest
 import tensorflow as tf
 
+import terngrad_tf
 from terngrad_tf import distribute
+
+GLOBALS = {"tf": tf, "keras": keras, "terngrad_tf": terngrad_tf}
 
 
 class ExamplesTest(tf.test.TestCase):
@@ -17,7 +20,7 @@ class ExamplesTest(tf.test.TestCase):
         attempted = 0
         for module in pkgutil.iter_modules(distribute.__path__, "terngrad_tf.distribute."):
             module = importlib.import_module(module.name)
-            result = doctest.testmod(module, extraglobs={"tf": tf, "keras": keras})
+            result = doctest.testmod(module, extraglobs=GLOBALS)
             self.assertEqual(result.failed, 0, module.__name__)
             attempted += result.attempted
         self.assertGreaterEqual(attempted, 3)

@@ -1,0 +1,144 @@
+"""What virtual workers cost: step time, start-up and memory for several numbers of workers.
+
+    python -m benchmarks.emulation --workers=1,4,16,64 --batch_sizes=512,64 --json=emulation.json
+
+LeNet on images of 28 x 28, ternary gradients, stock `model.fit`, the same total batch for every
+number of workers. Each cell runs in a process of its own, and rounds over all cells follow each
+other, so that whatever else the machine does meets all of them. A step is the median over the
+steps after the first two; start-up is from the creation of the strategy to the end of the first
+step, imports left out; memory is the largest resident set of the process.
+"""
+
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+from absl import app, flags
+
+_WORKERS = flags.DEFINE_list("workers", ["1", "4", "16", "64"], "Numbers of virtual workers.")
+_BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["512", "64"], "Images a step, all workers.")
+_STEPS = flags.DEFINE_integer("steps", 20, "Timed steps of a process.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "Processes of each cell.", lower_bound=1)
+_GRAD_BITS = flags.DEFINE_enum("grad_bits", "1", ["1", "32"], "1 for ternary, 32 for float.")
+_JSON = flags.DEFINE_string("json", None, "File to write the figures to.")
+_CELL = flags.DEFINE_string("cell", None, "Internal: WORKERS,BATCH_SIZE measured by this process.")
+
+_WARM_UP_STEPS = 2
+
+
+def _measure(num_workers, batch_size):
+    """One cell, in this process: prints a JSON line."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    import terngrad_tf
+
+    class Clock(keras.callbacks.Callback):
+        """Notes when each step ends."""
+
+        def __init__(self):
+            super().__init__()
+            self.times = []
+
+        def on_train_batch_end(self, batch, logs=None):
+            """Called by `fit`."""
+            self.times.append(time.perf_counter())
+
+    start = time.perf_counter()
+    keras.utils.set_random_seed(0)
+    strategy = terngrad_tf.TernGradStrategy(num_workers, grad_bits=int(_GRAD_BITS.value))
+    with strategy.scope():
+        model = terngrad_tf.models.build("lenet", num_classes=10)
+        model.compile(
+            keras.optimizers.SGD(0.01, momentum=0.9),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+            jit_compile=False,
+        )
+    rng = np.random.default_rng(0)
+    batch = (
+        rng.random((batch_size, 28, 28, 1), np.float32),
+        rng.integers(0, 10, batch_size),
+    )
+    clock = Clock()
+    model.fit(
+        tf.data.Dataset.from_tensors(batch).repeat(),
+        steps_per_epoch=_WARM_UP_STEPS + _STEPS.value,
+        shuffle=False,
+        verbose=0,
+        callbacks=[clock],
+    )
+    steps = [b - a for a, b in zip(clock.times, clock.times[1:], strict=False)]
+    figures = {
+        "milliseconds": 1e3 * statistics.median(steps[_WARM_UP_STEPS - 1 :]),
+        "start_seconds": clock.times[0] - start,
+        "memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    print(json.dumps(figures))
+
+
+def _run_cell(num_workers, batch_size):
+    command = [sys.executable, "-m", "benchmarks.emulation", f"--cell={num_workers},{batch_size}"]
+    command += [f"--steps={_STEPS.value}", f"--grad_bits={_GRAD_BITS.value}"]
+    environment = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3")
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if result.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{result.stderr[-3000:]}")
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def _table(cells):
+    """Medians as a markdown table; ratios are to the first number of workers of the same batch."""
+    lines = [
+        "| batch | workers | step, ms | / one replica | start-up, s | memory, MiB |",
+        "|---|---|---|---|---|---|",
+    ]
+    first = {}
+    for (batch_size, num_workers), rounds in cells.items():
+        median = {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
+        base = first.setdefault(batch_size, rounds)
+        ratio = statistics.median(
+            r["milliseconds"] / b["milliseconds"] for r, b in zip(rounds, base, strict=True)
+        )
+        lines.append(
+            f"| {batch_size} | {num_workers} | {median['milliseconds']:.0f} | {ratio:.2f} |"
+            f" {median['start_seconds']:.1f} | {median['memory_mib']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def main(argv):
+    """Runs all cells and prints their table."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    if _CELL.value:
+        _measure(*map(int, _CELL.value.split(",")))
+        return
+    cells = {(int(b), int(n)): [] for b in _BATCH_SIZES.value for n in _WORKERS.value}
+    for _ in range(_ROUNDS.value):
+        for (batch_size, num_workers), rounds in cells.items():
+            rounds.append(_run_cell(num_workers, batch_size))
+    print(
+        f"LeNet, {_GRAD_BITS.value} bit gradients, median of {_ROUNDS.value} processes of"
+        f" {_STEPS.value} steps, {os.cpu_count()} cores"
+    )
+    print(_table(cells))
+    if _JSON.value:
+        temporary = f"{_JSON.value}.{os.getpid()}"
+        with open(temporary, "w", encoding="utf-8") as file:
+            figures = [
+                {"batch_size": b, "num_workers": n, "rounds": rounds}
+                for (b, n), rounds in cells.items()
+            ]
+            json.dump({"machine": platform.platform(), "cells": figures}, file, indent=2)
+        os.replace(temporary, _JSON.value)
+
+
+if __name__ == "__main__":
+    app.run(main)
