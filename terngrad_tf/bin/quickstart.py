@@ -51,7 +51,7 @@ def _main(values):
     from terngrad_tf.training import report
 
     with training.as_user_error():
-        # Writing the data starts TensorFlow, which takes the workers' devices only before that.
+        # A wrong number is told before any data is written.
         distribute.local_devices(values.num_nodes)
 
     output = pathlib.Path(values.output_dir)

@@ -68,7 +68,6 @@ def train(options):
             start[1], options, num_classes=dataset.num_classes, channels=dataset.channels
         )
     with as_user_error():
-        # Workers are devices, which TensorFlow takes only before anything else uses it.
         strategy = _strategy(options, dataset.num_examples)
         with strategy.scope():
             model, learning_rate = _build(options, dataset)
