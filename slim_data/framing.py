@@ -5,12 +5,13 @@ A file is a sequence of records: length (uint64, little endian), masked CRC-32C 
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import os
 
 import numpy as np
 
-from slim_data import crc32c, remembered
+from slim_data import crc32c, progress, remembered
 from slim_data.errors import DataError
 
 HEADER_SIZE = 12
@@ -48,8 +49,15 @@ def scan(files):
     """
 
     def compute(paths):
-        with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as threads:
-            return list(threads.map(_scan, paths))
+        found = []
+        shown = contextlib.nullcontext(lambda done: None)
+        if total_size(paths) > remembered.SMALLEST_SIZE:
+            shown = progress.bar("counting records", len(paths), "files")
+        with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as threads, shown as report:
+            for framing in threads.map(_scan, paths):
+                found.append(framing)
+                report(len(found))
+        return found
 
     found = remembered.values("framing", files, compute)
     return [Framing(*value) for value in found]

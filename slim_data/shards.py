@@ -192,10 +192,14 @@ def find_files(name, data_dir, split):
     files = find(data_dir, split)
     if not files:
         state = "holds neither" if os.path.isdir(data_dir) else "is no folder with"
+        program = f"slim_data.download_and_convert_data --dataset_name {name} --dataset_dir"
+        if dataset.source is None:
+            program = "slim_data.build_imagenet_data --help, or with: bash scripts/"
+            program += "download_and_preprocess_imagenet.sh"
         raise DataError(
             f"No {split} files of {name}: data_dir={str(data_dir)!r} {state} "
             f"{split}-?????-of-????? or {split}-*.tfrecord. Write them with: python -m "
-            f"slim_data.download_and_convert_data --dataset_name {name} --dataset_dir {data_dir}"
+            f"{program} {data_dir}"
         )
     if framing.total_size(files) == 0:
         raise DataError(f"No {split} examples of {name}: all files in {data_dir} are empty")

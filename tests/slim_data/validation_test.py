@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import slim_data
 from slim_data import examples, validation
-from tests.slim_data import samples
+from tests.slim_data import photos, samples
 
 
 class ValidationTest(tf.test.TestCase):
@@ -106,6 +106,30 @@ class ValidationTest(tf.test.TestCase):
             self.assert_named(reason)
         self.replace(self.changed("image/height", size=20, **number(20)))
         self.assert_named("image is not 28 x 28 x 1: 20 20 1")
+
+    def test_photos_may_have_any_size_that_is_the_stated_one(self):
+        folder = samples.new_folder(self)
+
+        def write(stated):
+            for split in ("train", "validation"):
+                records = [
+                    examples.build(
+                        photos.jpeg(photos.pixels(*size)), "JPEG", (*seen, 3), 5, "tulips"
+                    )
+                    for size, seen in (((20, 30), (20, 30)), ((31, 12), stated))
+                ]
+                path = os.path.join(folder, f"{split}-00000-of-00001")
+                samples.write_records(path, records)
+
+        write((31, 12))
+        found = validation.validate("flowers", folder)
+        for counts in found.values():
+            self.assertEqual(list(counts.values()), [{5: 2}])
+        write((12, 31))
+        with self.assertRaisesRegex(
+            slim_data.DataError, "record 1 .* not those of the image: 12 31"
+        ):
+            validation.validate("flowers", folder)
 
     def test_damaged_images_are_named(self):
         cut = {"bytes_list": tf.train.BytesList(value=[samples.png()[:-30]])}
