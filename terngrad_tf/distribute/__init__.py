@@ -4,7 +4,6 @@ from terngrad_tf.distribute.all_reduce import TernaryAllReduce
 from terngrad_tf.distribute.cluster import (
     cluster_from_hosts,
     cluster_from_rank_table,
-    parse_hosts,
 )
 from terngrad_tf.distribute.handshake import compare_hosts
 from terngrad_tf.distribute.peers import PeerError, peer_errors
@@ -24,6 +23,5 @@ __all__ = [
     "cluster_from_rank_table",
     "compare_hosts",
     "local_devices",
-    "parse_hosts",
     "peer_errors",
 ]

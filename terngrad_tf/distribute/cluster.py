@@ -11,40 +11,15 @@ import re
 
 import tensorflow as tf
 
+from terngrad_tf.hosts import parse_hosts
+
 _JOBS = ("worker", "ps")
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
 _DEFAULT_PORT = 2222
 
 # Keys of a rank table: those that must be there, and those that may.
 _TABLE_KEYS = ({"version", "server_list", "status"}, {"server_count"})
 _SERVER_KEYS = ({"server_id", "device"}, {"host_nic_ip"})
 _DEVICE_KEYS = ({"device_id", "device_ip", "rank_id"}, set())
-
-
-def parse_hosts(name, value):
-    """Splits "host:port,host:port" and checks each address.
-
-    Args:
-        name: the argument's name, for errors.
-        value: comma-separated str; blanks around commas do not count.
-
-    Returns:
-        List of str, empty for "". IPv6 addresses stand in brackets: "[fe80::1]:2222".
-
-    Raises:
-        ValueError: an address is not host:port, or stands there twice.
-    """
-    hosts = [part.strip() for part in value.split(",")] if value.strip() else []
-    for address in hosts:
-        host, _, port = address.rpartition(":")
-        # ASCII digits only: int() would take more.
-        valid_port = re.fullmatch(r"[0-9]{1,5}", port) and 0 < int(port) < 2**16
-        if not _HOST.fullmatch(host) or not valid_port:
-            raise ValueError(f"`{name}` must hold host:port, ... Received: {address!r}")
-    twice = [host for host, count in collections.Counter(hosts).items() if count > 1]
-    if twice:
-        raise ValueError(f"`{name}` must name each address once. Received twice: {twice[0]}")
-    return hosts
 
 
 def cluster_from_hosts(*, worker_hosts, job_name="worker", task_id=0, ps_hosts=""):

@@ -11,7 +11,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terngrad_tf.distribute import cluster_from_hosts, cluster_from_rank_table, parse_hosts
+from terngrad_tf.distribute import cluster_from_hosts, cluster_from_rank_table
+from terngrad_tf.hosts import parse_hosts
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HOSTS = st.lists(

@@ -1,0 +1,23 @@
+# Sourced by run_dist.sh and stop_dist.sh: the hosts of a cluster and what runs on them. Edit a copy
+# and name it in DIST_CONFIG, or edit this file. docs/ssh.md explains it.
+
+# The checkout, at the same path on every host.
+WORKSPACE="$ROOT"
+
+# Scripts within the checkout that start one worker and one parameter server on their host. They get
+#   PS_HOSTS WORKER_HOSTS worker TASK_ID DEVICE DATA_DIR EXPERIMENT_ID
+#   PS_HOSTS WORKER_HOSTS ps TASK_ID EXPERIMENT_ID
+# and start a program with `start_job` of start_single.sh.
+WORKER_SCRIPT=""
+PS_SCRIPT=""
+
+# host:port, as every host can reach it. Synchronous training needs no parameter server.
+PS_HOSTS=()
+WORKER_HOSTS=(localhost:2224 localhost:2226)
+# GPUs of each worker as in CUDA_VISIBLE_DEVICES, such as 0 or 0,1; - for the CPU.
+WORKER_DEVICES=(0 1)
+# Folder of each worker's training files, on its host; split_dataset.sh makes them.
+DATA_DIR=(~/dataset/cifar10-data-shard-0-499 ~/dataset/cifar10-data-shard-500-999)
+
+# Configuration file for ssh where users, ports or keys are not ssh's defaults.
+SSH_CONFIG=""
