@@ -11,6 +11,9 @@ from terngrad_tf.version import __version__
 _ORIGINS = {
     "SnapshotCheckpoint": "terngrad_tf.subspace",
     "Subspace": "terngrad_tf.subspace",
+    "SubspaceBFGS": "terngrad_tf.subspace",
+    "SubspaceModel": "terngrad_tf.subspace",
+    "SubspaceSGD": "terngrad_tf.subspace",
     "TernGradStrategy": "terngrad_tf.distribute",
     "TernaryAllReduce": "terngrad_tf.distribute",
     "Traffic": "terngrad_tf.distribute",

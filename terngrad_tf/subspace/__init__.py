@@ -1,9 +1,11 @@
 """Dimension-reduction training: weight snapshots, their principal components, training in them."""
 
+from terngrad_tf.subspace.batch_norm import update_batch_norm
 from terngrad_tf.subspace.snapshot_files import restore_snapshot, save_snapshot
 from terngrad_tf.subspace.snapshots import SnapshotCheckpoint
 from terngrad_tf.subspace.subspace import Subspace
 from terngrad_tf.subspace.subspace_bfgs import SubspaceBFGS
+from terngrad_tf.subspace.subspace_sgd import SubspaceSGD
 from terngrad_tf.subspace.trainer import SubspaceModel, SubspaceTraining
 
 __all__ = [
@@ -11,7 +13,9 @@ __all__ = [
     "Subspace",
     "SubspaceBFGS",
     "SubspaceModel",
+    "SubspaceSGD",
     "SubspaceTraining",
     "restore_snapshot",
     "save_snapshot",
+    "update_batch_norm",
 ]

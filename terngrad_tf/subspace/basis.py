@@ -23,8 +23,7 @@ class DeviceBasis:
         self._blocks = {}
         for device in dict.fromkeys(v.device for v in local):
             with tf.init_scope(), tf.device(device):
-                copies = [tf.cast(tf.constant(block), dtype) for block in blocks]
-            self._blocks[device_key(device)] = copies
+                self._blocks[device] = [tf.cast(tf.constant(block), dtype) for block in blocks]
 
     def on(self, device):
         """The components on a device: list of tensors [k, size of the weight].
@@ -32,8 +31,13 @@ class DeviceBasis:
         Args:
             device: device string; one that holds no copy gets that of the first device.
         """
-        blocks = self._blocks.get(device_key(device))
-        return next(iter(self._blocks.values())) if blocks is None else blocks
+        return on_device(self._blocks, device)
+
+
+def on_device(values, device):
+    """The entry of a dict by device strings for a device, whichever way its string is spelt."""
+    found = [v for name, v in values.items() if device_key(name) == device_key(device)]
+    return found[0] if found else next(iter(values.values()))
 
 
 def device_key(device):

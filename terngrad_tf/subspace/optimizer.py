@@ -6,38 +6,9 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf.distribute import private
-from terngrad_tf.subspace.basis import DeviceBasis, back_project, device_key, project
+from terngrad_tf.subspace import replicas
+from terngrad_tf.subspace.basis import DeviceBasis, back_project, project
 from terngrad_tf.subspace.subspace import DTYPES, Subspace
-
-
-class Replica:
-    """What one replica brings to a step, for use in cross-replica context.
-
-    Args:
-        gradients: list of gradients in the order of the weights, None for unused ones.
-        loss: scalar tensor, this replica's part of the global loss. Default 0.
-        loss_at: function of a list of weights, as tensors, to that loss there, without any effect
-            on variables. Default: none.
-        summed: list of gradients summed over all replicas. Default: none.
-    """
-
-    def __init__(self, gradients, loss=0.0, loss_at=None, summed=None):
-        empty = private.replica_is_empty()
-        self.gradients = [
-            g if g is None or empty is None else tf.where(empty, tf.zeros_like(g), g)
-            for g in (g if g is None else tf.convert_to_tensor(g) for g in gradients)
-        ]
-        self._empty = empty
-        self.loss = self._own(tf.cast(loss, tf.float32))
-        self.loss_at = loss_at and (lambda values: self._own(tf.cast(loss_at(values), tf.float32)))
-        self.summed = summed
-        # Strategies nest the one device of a replica in lists.
-        self.device = tf.nest.flatten(tf.distribute.get_replica_context().devices)[0]
-        self.sent = None
-
-    def _own(self, loss):
-        # A replica without examples computes on filled-up data, which counts nothing.
-        return loss if self._empty is None else tf.where(self._empty, 0.0, loss)
 
 
 class SubspaceOptimizer(keras.optimizers.Optimizer):
@@ -105,6 +76,25 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
             name="basis_fingerprint",
         )
 
+    def check_weights(self, trainable_variables):
+        """Refuses to step on a part of the weights, or on others.
+
+        Args:
+            trainable_variables: list of variables, or None for those of `build`.
+
+        Raises:
+            ValueError: they are not those that the optimizer was built with.
+        """
+        if trainable_variables is None:
+            return
+        received = list(trainable_variables)
+        same = len(received) == len(self._weights)
+        if not same or any(a is not b for a, b in zip(received, self._weights, strict=True)):
+            raise ValueError(
+                "the weights must be all those that the optimizer was built with, in their order. "
+                f"Received: {len(received)} weights"
+            )
+
     def add_state(self, shape, name, dtype="float32", initializer="zeros"):
         """A variable that all replicas share."""
         return self.add_variable(
@@ -145,50 +135,48 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
 
     # What follows runs in cross-replica context.
 
-    def exchange(self, strategy, replicas, local):
-        """Sums coordinates and losses over all replicas.
+    def exchange(self, strategy, gradients, losses=None):
+        """Sums coordinates, and losses, over all replicas.
 
         Args:
             strategy: `tf.distribute.Strategy`.
-            replicas: per-replica value of `Replica`.
-            local: list of this process's `Replica`.
+            gradients: list of per-replica gradients, None for weights that are not used.
+            losses: per-replica parts of the loss, float32 scalars. Default: none.
 
         Returns:
-            Tuple of the coordinates of the gradient [k] and the loss, float32.
+            Tuple of the coordinates of the gradient [k] and the loss (0 without losses), float32.
         """
-        for members in _by_device(local):
-            with tf.device(members[0].device):
-                gradients = [
-                    _total(parts) for parts in zip(*(m.gradients for m in members), strict=True)
-                ]
-                coordinates = project(self._basis.on(members[0].device), gradients)
-                loss = tf.add_n([m.loss for m in members])
-                members[0].sent = tf.concat([coordinates, [loss]], 0)
-            for member in members[1:]:
-                with tf.device(member.device):
-                    member.sent = tf.zeros_like(members[0].sent)
-        received = reduce_sum(strategy, lambda replica: replica.sent, replicas)
+        parts = [replicas.by_device(strategy, g) for g in gradients]
+        sent = []
+        for device in parts[0]:
+            with tf.device(device):
+                totals = [None if p[device][0] is None else tf.add_n(p[device]) for p in parts]
+                sent.append(project(self._basis.on(device), totals))
+        coordinates = tf.add_n(sent)
+        if losses is not None:
+            coordinates = tf.concat([coordinates, [tf.add_n(replicas.local(strategy, losses))]], 0)
+        received = replicas.sum_over_hosts(strategy, coordinates)
         matches = tf.debugging.assert_equal(
             tf.convert_to_tensor(self._fingerprint),
             tf.constant(self._expected_fingerprint, tf.int64),
             "The optimizer's state belongs to another basis (fingerprint of the subspace)",
         )
         with tf.control_dependencies([] if matches is None else [matches]):
-            return received[:-1], tf.identity(received[-1])
+            received = tf.identity(received)
+        k = self.num_components
+        return received[:k], tf.reduce_sum(received[k:])
 
-    def directions(self, local, coordinates):
+    def directions(self, strategy, coordinates):
         """`P^T c` for each row of the coordinates [rows, k], on every device of this process.
 
         Returns:
-            Dict of device keys to a list, one a row, of lists of tensors in the weights' shapes.
+            Dict of device strings to a list, one a row, of lists of tensors in the weights' shapes.
         """
         shapes = [tuple(v.shape) for v in self._weights]
         found = {}
-        for members in _by_device(local):
-            with tf.device(members[0].device):
-                found[device_key(members[0].device)] = back_project(
-                    self._basis.on(members[0].device), coordinates, shapes
-                )
+        for device in dict.fromkeys(replicas.devices_of(strategy)):
+            with tf.device(device):
+                found[device] = back_project(self._basis.on(device), coordinates, shapes)
         return found
 
     def update_weights(self, strategy, update, slots=None):
@@ -217,24 +205,20 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
             self.iterations.assign_add(1)
 
 
-def reduce_sum(strategy, function, replicas, *args):
-    """Sum over all replicas of `function(replica, *args)`; in cross-replica context."""
-    values = strategy.extended.call_for_each_replica(function, args=(replicas, *args))
-    return strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None)
+def without_fill(gradients, loss=None):
+    """Sets to zero what a replica computed on filled-up data; in replica context.
 
+    Args:
+        gradients: list of gradients, None for weights that are not used.
+        loss: scalar tensor. Default: none.
 
-def on_device(values, device):
-    """The entry of a dict by device keys for a device string; the first where there is none."""
-    return values.get(device_key(device), next(iter(values.values())))
-
-
-def _by_device(local):
-    groups = {}
-    for replica in local:
-        groups.setdefault(device_key(replica.device), []).append(replica)
-    return list(groups.values())
-
-
-def _total(parts):
-    given = [part for part in parts if part is not None]
-    return tf.add_n(given) if given else None
+    Returns:
+        Tuple of the gradients, dense, and the loss in float32.
+    """
+    gradients = [g if g is None else tf.convert_to_tensor(g) for g in gradients]
+    loss = None if loss is None else tf.cast(loss, tf.float32)
+    empty = private.replica_is_empty()
+    if empty is None:
+        return gradients, loss
+    gradients = [g if g is None else tf.where(empty, tf.zeros_like(g), g) for g in gradients]
+    return gradients, None if loss is None else tf.where(empty, 0.0, loss)

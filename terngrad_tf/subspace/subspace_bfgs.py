@@ -4,9 +4,9 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf.distribute import private
-from terngrad_tf.subspace import bfgs, line_search
-from terngrad_tf.subspace.basis import device_key, project
-from terngrad_tf.subspace.optimizer import Replica, SubspaceOptimizer, on_device, reduce_sum
+from terngrad_tf.subspace import bfgs, line_search, replicas
+from terngrad_tf.subspace.basis import on_device, project
+from terngrad_tf.subspace.optimizer import SubspaceOptimizer, without_fill
 
 ON_FAILURE = ("reset", "reference")
 
@@ -120,15 +120,17 @@ class SubspaceBFGS(SubspaceOptimizer):
             " Received: gradients alone"
         )
 
-    def step(self, loss, gradients, loss_at):
+    def step(self, loss, gradients, loss_at, data):
         """Takes one step; called by every replica, in replica context.
 
         Args:
             loss: this replica's part of the global loss, scalar tensor: the parts' sum over all
                 replicas counts.
             gradients: list of gradients of `loss`, one a weight that the optimizer was built with.
-            loss_at: function of a list of weights, as tensors, to the same part of the loss at
-                those weights. It may change no variable.
+            loss_at: function of a list of weights, as tensors, and of `data` to the same part of
+                the loss at those weights. It may change no variable and use no other tensors: it
+                is called for other replicas too.
+            data: structure of tensors, this replica's batch.
         """
         summed = None
         if self.alpha:
@@ -137,8 +139,23 @@ class SubspaceBFGS(SubspaceOptimizer):
                 for g, v in zip(gradients, self._weights, strict=True)
             ]
             summed = private.sum_gradients(self, given, self._weights)
-        replica = Replica(gradients, loss, loss_at, summed)
-        tf.distribute.get_replica_context().merge_call(self._step_together, args=(replica,))
+        gradients, loss = without_fill(gradients, loss)
+
+        def trial(values, data, empty):
+            loss = tf.cast(loss_at(values, data), tf.float32)
+            return loss if empty is None else tf.where(empty, 0.0, loss)
+
+        def together(strategy, gradients, loss, summed, data, empty):
+            def loss_with(values):
+                parts = strategy.extended.call_for_each_replica(trial, args=(values, data, empty))
+                total = tf.add_n(replicas.local(strategy, parts))
+                return replicas.sum_over_hosts(strategy, total)
+
+            self._step_together(strategy, gradients, loss, summed, loss_with)
+
+        tf.distribute.get_replica_context().merge_call(
+            together, args=(gradients, loss, summed, data, private.replica_is_empty())
+        )
 
     def get_config(self):
         """Arguments that make an equal optimizer."""
@@ -152,34 +169,37 @@ class SubspaceBFGS(SubspaceOptimizer):
             "gamma": self.gamma,
         }
 
-    def _step_together(self, strategy, replicas):
-        local = strategy.experimental_local_results(replicas)
-        gradient, loss = self.exchange(strategy, replicas, local)
+    def _step_together(self, strategy, gradients, loss, summed, loss_with):
+        gradient, loss = self.exchange(strategy, gradients, loss)
         inverse_hessian, direction, slope = self._direction(gradient)
         rows = [direction]
         if self.alpha:
-            rows.append(project(self._basis.on(local[0].device), local[0].summed))
-        directions = self.directions(local, tf.stack(rows))
+            device = replicas.devices_of(strategy)[0]
+            first = [replicas.local(strategy, g)[0] for g in summed]
+            rows.append(project(self._basis.on(device), first))
+        directions = self.directions(strategy, tf.stack(rows))
 
         def loss_at(factor):
-            def trial(replica):
-                direction = on_device(directions, replica.device)[0]
-                values = [
-                    w + tf.cast(factor * d, w.dtype)
-                    for w, d in zip(
-                        map(tf.convert_to_tensor, self._weights), direction, strict=True
-                    )
-                ]
-                return replica.loss_at(values)
-
-            return reduce_sum(strategy, trial, replicas)
+            return loss_with(self._weights_at(strategy, directions, factor))
 
         factor, accepted, tried = line_search.backtrack(
             loss_at, loss, slope, rho=self.rho, sigma=self.sigma, max_trials=self.max_trials
         )
         self._remember(gradient, inverse_hessian, direction, factor, accepted, tried)
-        self._move(strategy, local, directions, factor, accepted)
+        self._move(strategy, summed, directions, factor, accepted)
         self.count_step(tried)
+
+    def _weights_at(self, strategy, directions, factor):
+        """Weights `w + factor * P^T d`, each as one value with a component a replica."""
+        trial = []
+        for position, variable in enumerate(self._weights):
+            moved = {}
+            for device, copies in replicas.by_device(strategy, variable.value).items():
+                with tf.device(device):
+                    step = factor * directions[device][0][position]
+                    moved[device] = copies[0] + tf.cast(step, copies[0].dtype)
+            trial.append(replicas.spread(strategy, moved))
+        return trial
 
     def _direction(self, gradient):
         last_step = tf.convert_to_tensor(self._last_step)
@@ -204,7 +224,7 @@ class SubspaceBFGS(SubspaceOptimizer):
         self._num_trials.assign_add(tf.cast(tried, tf.int64))
         self._num_failures.assign_add(tf.cast(tf.logical_not(accepted), tf.int64))
 
-    def _move(self, strategy, local, directions, factor, accepted):
+    def _move(self, strategy, summed, directions, factor, accepted):
         taken = tf.logical_or(accepted, self.on_failure == "reference")
 
         def step_of(copy, position):
@@ -216,7 +236,7 @@ class SubspaceBFGS(SubspaceOptimizer):
             copy.assign_add(tf.cast(step_of(copy, position), copy.dtype))
 
         def move_anywhere(copy, position, momentum):
-            gradient = on_device(summed, copy.device)[position]
+            gradient = on_device(gradients[position], copy.device)[0]
             inside = on_device(directions, copy.device)[1][position]
             outside = tf.cast(gradient, tf.float32) - inside
             new = self.gamma * tf.cast(momentum, tf.float32) + outside
@@ -224,7 +244,7 @@ class SubspaceBFGS(SubspaceOptimizer):
             copy.assign_add(tf.cast(step_of(copy, position) - self.alpha * new, copy.dtype))
 
         if self.alpha:
-            summed = {device_key(replica.device): replica.summed for replica in reversed(local)}
+            gradients = [replicas.by_device(strategy, g) for g in summed]
             self.update_weights(strategy, move_anywhere, self._momentum)
         else:
             self.update_weights(strategy, move_inside)

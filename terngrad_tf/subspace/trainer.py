@@ -38,19 +38,13 @@ class SubspaceTraining:
         if not isinstance(optimizer, SubspaceBFGS):
             return super().train_step(data)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        state = [(v, tf.identity(v.value)) for v in self.non_trainable_variables]
-        weights = self.trainable_variables
+        # Trials get what the variables hold before the step: dropout draws the same masks again.
+        state = [tf.identity(v.value) for v in self.non_trainable_variables]
         with tf.GradientTape() as tape:
             predictions = self(x, training=True)
             loss = self.compute_loss(x, y, predictions, sample_weight, training=True)
-        gradients = tape.gradient(loss, weights)
-
-        def loss_at(values):
-            mapping = state + list(zip(weights, values, strict=True))
-            with keras.StatelessScope(mapping, collect_losses=True):
-                return self.compute_loss(x, y, self(x, training=True), sample_weight, training=True)
-
-        optimizer.step(loss, gradients, loss_at)
+        gradients = tape.gradient(loss, self.trainable_variables)
+        optimizer.step(loss, gradients, self._loss_at, (x, y, sample_weight, state))
         for metric in self.metrics:
             if metric.name == "loss":
                 # Keras divides losses by the number of replicas, for sums over replicas; the metric
@@ -59,6 +53,13 @@ class SubspaceTraining:
                 num_examples = tf.shape(tf.nest.flatten(x)[0])[0]
                 metric.update_state(loss * num_replicas, sample_weight=num_examples)
         return self.compute_metrics(x, y, predictions, sample_weight=sample_weight)
+
+    def _loss_at(self, values, data):
+        x, y, sample_weight, state = data
+        weights = [*self.trainable_variables, *self.non_trainable_variables]
+        mapping = list(zip(weights, [*values, *state], strict=True))
+        with keras.StatelessScope(mapping, collect_losses=True):
+            return self.compute_loss(x, y, self(x, training=True), sample_weight, training=True)
 
 
 @keras.saving.register_keras_serializable(package="terngrad_tf")

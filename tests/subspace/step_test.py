@@ -181,10 +181,10 @@ class TrialsTest(tf.test.TestCase):
         model = self.compile(self.build())
         losses = []
 
-        def step(loss, gradients, loss_at):
+        def step(loss, gradients, loss_at, data):
             weights = [tf.identity(v.value) for v in model.trainable_variables]
-            losses.extend([loss, loss_at(weights), loss_at(weights)])
-            losses.append(loss_at([w + 0.1 for w in weights]))
+            losses.extend([loss, loss_at(weights, data), loss_at(weights, data)])
+            losses.append(loss_at([w + 0.1 for w in weights], data))
 
         model.optimizer.step = step
         model.run_eagerly = True

@@ -1,0 +1,89 @@
+"""Batch-norm statistics for weights that moved without them."""
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf.distribute import private
+
+
+def update_batch_norm(model, dataset, steps=None):
+    """Sets the moving statistics of batch norm to those of a data set at the present weights.
+
+    Training in a subspace takes few and large steps, and a start from a snapshot or from the mean
+    of several moves all weights at once: the moving statistics, which follow slowly, then belong to
+    other weights. Here they become, for each layer, the mean of all examples' activations and their
+    variance (the mean of the batches' variances plus the variance of the batches' means), from
+    forward passes with `training=True`, dropout included. Nothing else changes.
+
+    Under a strategy the passes run on all replicas, each on its part of the batch.
+
+    Args:
+        model: built `keras.Model`. Layers with `trainable=False` stay as they are; a model without
+            batch norm is left as it is.
+        dataset: `tf.data.Dataset` of batches as for `fit`; labels are not used.
+        steps: batches to use. Default: all.
+
+    Raises:
+        ValueError: the data set is empty.
+
+    Example:
+        >>> update_batch_norm(model, tf.data.Dataset.from_tensors((x, y)))
+    """
+    layers = [layer for layer in _batch_norms(model) if layer.trainable]
+    if not layers:
+        return
+    strategy = model.distribute_strategy
+    moments = [v for layer in layers for v in (layer.moving_mean, layer.moving_variance)]
+    others = [v for v in model.non_trainable_variables if all(v is not m for m in moments)]
+
+    # `TernGradStrategy` fills up replicas without examples in Keras' own steps, known by name.
+    def test_step(data):
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        count = tf.cast(tf.shape(tf.nest.flatten(x)[0])[0], tf.float32)
+        state = [(v, tf.identity(v.value)) for v in [*moments, *others]]
+        with keras.StatelessScope(state) as scope:
+            model(x, training=True)
+        means = [tf.cast(scope.get_current_value(v), tf.float32) for v in moments[::2]]
+        variances = [tf.cast(scope.get_current_value(v), tf.float32) for v in moments[1::2]]
+        sums = [count] + [count * m for m in means]
+        sums += [count * (v + m**2) for m, v in zip(means, variances, strict=True)]
+        empty = private.replica_is_empty()
+        counts = count > 0.0 if empty is None else tf.logical_not(empty)
+        # Of no examples the moments are not numbers.
+        return [tf.where(counts, s, tf.zeros_like(s)) for s in sums]
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def batch_sums(data):
+        per_replica = strategy.run(test_step, args=(data,))
+        return [strategy.reduce(tf.distribute.ReduceOp.SUM, s, axis=None) for s in per_replica]
+
+    totals = None
+    momenta = [layer.momentum for layer in layers]
+    try:
+        for layer in layers:
+            # The "moving" statistics after a pass are then those of the batch alone.
+            layer.momentum = 0.0
+        batches = strategy.experimental_distribute_dataset(
+            dataset if steps is None else dataset.take(steps)
+        )
+        for data in batches:
+            sums = batch_sums(data)
+            totals = sums if totals is None else [a + b for a, b in zip(totals, sums, strict=True)]
+    finally:
+        for layer, momentum in zip(layers, momenta, strict=True):
+            layer.momentum = momentum
+    if totals is None:
+        raise ValueError("`dataset` must hold at least one batch. Received: an empty data set")
+    count, means = totals[0], [s / totals[0] for s in totals[1 : 1 + len(layers)]]
+    squares = [s / count for s in totals[1 + len(layers) :]]
+    with strategy.scope():
+        for layer, mean, square in zip(layers, means, squares, strict=True):
+            layer.moving_mean.assign(mean)
+            layer.moving_variance.assign(tf.maximum(square - mean**2, 0.0))
+
+
+def _batch_norms(layer):
+    """All batch-norm layers inside a layer, those of nested models included."""
+    if isinstance(layer, keras.layers.BatchNormalization):
+        return [layer]
+    return [found for inner in getattr(layer, "layers", []) for found in _batch_norms(inner)]

@@ -1,0 +1,105 @@
+"""P-SGD: gradient descent with momentum inside a subspace."""
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf.subspace.basis import on_device
+from terngrad_tf.subspace.optimizer import SubspaceOptimizer, without_fill
+
+
+@keras.saving.register_keras_serializable(package="terngrad_tf")
+class SubspaceSGD(SubspaceOptimizer):
+    """Gradient descent with momentum along the directions of a `Subspace` (P-SGD).
+
+    With P [k, n] the basis and g the mean gradient of the batch:
+
+        v = momentum * v + P g
+        w = w - learning_rate * P^T v
+
+    The learning rate stands outside of the momentum. Replicas exchange k + 1 numbers a step. Trains
+    any model, with stock `fit`; losses by regularizers count, the optimizer itself decays no
+    weights.
+
+    Example:
+        >>> rate = keras.optimizers.schedules.PiecewiseConstantDecay([30, 50], [1.0, 0.1, 0.01])
+        >>> model.compile(SubspaceSGD(subspace, rate), loss="mse")
+
+    Args:
+        subspace: `Subspace`, or path of its file.
+        learning_rate: float or `keras.optimizers.schedules.LearningRateSchedule`. Default 1.0.
+        momentum: float in [0, 1). Default 0.9.
+        dtype: dtype in which devices keep the basis. Default: as the subspace.
+        name: name of the optimizer.
+
+    Raises:
+        ValueError: an argument is out of range, or the subspace does not fit the weights.
+
+    Source: Li et al., "Low Dimensional Trajectory Hypothesis is True: DNNs Can Be Trained in Tiny
+    Subspaces", TPAMI 2022.
+    """
+
+    def __init__(
+        self, subspace, learning_rate=1.0, *, momentum=0.9, dtype=None, name="subspace_sgd"
+    ):
+        super().__init__(subspace, dtype=dtype, name=name, learning_rate=learning_rate)
+        if not 0 <= momentum < 1:
+            raise ValueError(
+                f"`momentum` must be in the range [0, 1). Received: momentum={momentum!r}"
+            )
+        self.momentum = momentum
+
+    def build(self, variables):
+        """Creates the velocity v, zero at first."""
+        if self.built:
+            return
+        super().build(variables)
+        self._velocity = self.add_state((self.num_components,), "velocity")
+
+    def apply(self, grads, trainable_variables=None):
+        """Takes one step; called by every replica, in replica context.
+
+        Args:
+            grads: list of gradients, one a weight, None for unused ones.
+            trainable_variables: the weights. Default: those that the optimizer was built with.
+
+        Raises:
+            ValueError: other weights than those that the optimizer was built with.
+        """
+        if not self.built:
+            self.build(list(trainable_variables))
+        self.check_weights(trainable_variables)
+        gradients, _ = without_fill(grads)
+        tf.distribute.get_replica_context().merge_call(self._step_together, args=(gradients,))
+
+    def get_config(self):
+        """Arguments that make an equal optimizer."""
+        rate = self._learning_rate
+        if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+            rate = keras.optimizers.schedules.serialize(rate)
+        else:
+            rate = float(keras.ops.convert_to_numpy(self.learning_rate))
+        return {**super().get_config(), "learning_rate": rate, "momentum": self.momentum}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """Makes the optimizer of a configuration."""
+        config = dict(config)
+        if isinstance(config["learning_rate"], dict):
+            config["learning_rate"] = keras.optimizers.schedules.deserialize(
+                config["learning_rate"], custom_objects=custom_objects
+            )
+        return cls(**config)
+
+    def _step_together(self, strategy, gradients):
+        gradient, _ = self.exchange(strategy, gradients)
+        velocity = self.momentum * tf.convert_to_tensor(self._velocity) + gradient
+        rate = tf.cast(tf.convert_to_tensor(self.learning_rate), tf.float32)
+        directions = self.directions(strategy, -rate * velocity[tf.newaxis])
+        self._velocity.assign(velocity)
+        self.update_weights(
+            strategy,
+            lambda copy, position: copy.assign_add(
+                tf.cast(on_device(directions, copy.device)[0][position], copy.dtype)
+            ),
+        )
+        self.count_step(velocity)

@@ -1,0 +1,84 @@
+"""Tests of batch-norm statistics computed anew, against NumPy."""
+
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from terngrad_tf.distribute import TernGradStrategy
+from terngrad_tf.subspace import update_batch_norm
+
+
+def build(strategy, seed=0):
+    keras.utils.set_random_seed(seed)
+    with strategy.scope():
+        inner_inputs = keras.Input((5,))
+        inner = keras.Model(inner_inputs, keras.layers.BatchNormalization()(inner_inputs))
+        inputs = keras.Input((4,))
+        x = keras.layers.BatchNormalization(name="first")(inputs)
+        x = keras.layers.Dense(5)(x)
+        x = keras.layers.BatchNormalization(name="frozen", trainable=False)(x)
+        x = keras.layers.Dropout(0.5, seed=1)(x)
+        model = keras.Model(inputs, inner(x))
+        model.compile("sgd", "mse")
+    return model, inner
+
+
+class UpdateBatchNormTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.x = np.random.default_rng(0).normal(3, 2, (50, 4)).astype(np.float32)
+        self.dataset = tf.data.Dataset.from_tensor_slices((self.x, np.zeros((50, 5)))).batch(12)
+
+    def test_statistics_become_those_of_all_examples_whatever_the_workers(self):
+        # The last batch has two examples, for four workers.
+        for strategy in (tf.distribute.get_strategy(), TernGradStrategy(4)):
+            model, inner = build(strategy)
+            before = [v.numpy() for v in model.variables]
+            update_batch_norm(model, self.dataset)
+            first = model.get_layer("first")
+            np.testing.assert_allclose(first.moving_mean.numpy(), self.x.mean(0), rtol=1e-4)
+            np.testing.assert_allclose(first.moving_variance.numpy(), self.x.var(0), rtol=1e-3)
+            changed = [
+                v.path
+                for v, old in zip(model.variables, before, strict=True)
+                if not np.array_equal(v.numpy(), old)
+            ]
+            nested = inner.layers[-1]
+            self.assertCountEqual(
+                changed,
+                [
+                    v.path
+                    for layer in (first, nested)
+                    for v in (layer.moving_mean, layer.moving_variance)
+                ],
+            )
+            self.assertEqual(first.momentum, 0.99)
+
+    def test_steps_limit_the_batches(self):
+        model, _ = build(tf.distribute.get_strategy())
+        update_batch_norm(model, self.dataset, steps=2)
+        mean = model.get_layer("first").moving_mean.numpy()
+        np.testing.assert_allclose(mean, self.x[:24].mean(0), rtol=1e-4)
+
+    def test_evaluation_after_a_move_of_the_weights_is_that_of_training_again(self):
+        model, _ = build(tf.distribute.get_strategy())
+        network = keras.Sequential([keras.layers.Dense(4), keras.layers.BatchNormalization()])
+        training = network(self.x, training=True)
+        network.layers[0].kernel.assign(10 * network.layers[0].kernel)
+        self.assertNotAllClose(network(self.x), training, atol=1)
+        update_batch_norm(network, tf.data.Dataset.from_tensors(self.x))
+        self.assertAllClose(network(self.x), network(self.x, training=True), atol=1e-3)
+
+    def test_nothing_to_do_and_nothing_to_read(self):
+        plain = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+        update_batch_norm(plain, self.dataset)
+        model, _ = build(tf.distribute.get_strategy())
+        with self.assertRaisesRegex(ValueError, "`dataset` must hold at least one batch"):
+            update_batch_norm(model, self.dataset.take(0))
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

@@ -1,0 +1,56 @@
+"""One process of a cluster: trains in a subspace and leaves the results in a file.
+
+Run by `cluster_test.py` with TF_CONFIG set: `python cluster_worker.py OUTPUT.npz JSON`.
+"""
+
+import json
+import os
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from terngrad_tf.distribute import TernGradStrategy
+from terngrad_tf.subspace import SnapshotCheckpoint
+from tests.subspace.samples import build_under, data, flat, subspace_optimizer
+
+
+def first_phase(config):
+    """Ordinary training; only the chief may write snapshots."""
+    strategy = TernGradStrategy(1)
+    model = build_under(strategy, lambda n: keras.optimizers.SGD(0.1))
+    x, y = data()
+    folder = os.path.join(config["folder"], f"pca{strategy.host_index}")
+    model.fit(x, y, batch_size=32, epochs=2, verbose=0, callbacks=[SnapshotCheckpoint(folder)])
+    return {"wrote": os.path.isdir(folder), "weights": flat(model)}
+
+
+def second_phase(config):
+    """Training in a subspace, stopped after one epoch and resumed by both hosts."""
+    strategy = TernGradStrategy(config["num_local"], grad_bits=32)
+    x, y = data()
+    options = {"batch_size": 48, "shuffle": False, "verbose": 0}
+    model = build_under(strategy, subspace_optimizer(sigma=0.9, alpha=config["alpha"]))
+    history = model.fit(x, y, epochs=2, **options).history
+    results = {"weights": flat(model), "loss": history["loss"]}
+    results["num_trials"] = model.optimizer.num_trials.numpy()
+    for index, variable in enumerate(model.optimizer.variables):
+        results[f"state{index}"] = variable.numpy()
+    stopped = build_under(strategy, subspace_optimizer(sigma=0.9, alpha=config["alpha"]))
+    stopped.fit(x, y, epochs=1, **options)
+    checkpoint = tf.train.Checkpoint(model=stopped, optimizer=stopped.optimizer)
+    path = checkpoint.write(os.path.join(config["folder"], f"checkpoint{strategy.host_index}"))
+    resumed = build_under(strategy, subspace_optimizer(sigma=0.9, alpha=config["alpha"]))
+    with strategy.scope():
+        resumed.optimizer.build(resumed.trainable_variables)
+        tf.train.Checkpoint(model=resumed, optimizer=resumed.optimizer).restore(path)
+    resumed.fit(x, y, epochs=1, **options)
+    results["resumed"] = flat(resumed)
+    return results
+
+
+if __name__ == "__main__":
+    output, config = sys.argv[1], json.loads(sys.argv[2])
+    jobs = {"first_phase": first_phase, "second_phase": second_phase}
+    np.savez(output, **jobs[config["job"]](config))
