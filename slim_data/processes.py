@@ -11,6 +11,7 @@ import time
 import traceback
 
 from slim_data.errors import DataError
+from slim_data.lazy import tf
 
 _REPORT_SECONDS = 0.1
 _STOP_SECONDS = 30
@@ -88,6 +89,7 @@ def _end_with_parent():
 
 def _work(sender, function, arguments):
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    tf.load_quietly()
     pending, reported = 0, time.monotonic()
 
     def advance(count):

@@ -1,11 +1,11 @@
 """How the programs for data parse their arguments, report errors and end."""
 
 import argparse
-import os
 import sys
 
 from slim_data import legacy_flags
 from slim_data.errors import DataError
+from slim_data.lazy import tf
 
 STATUS_ERROR = 2
 STATUS_INTERRUPTED = 130  # as shells call it
@@ -33,7 +33,7 @@ def run(name, description, add_arguments, main, arguments=None):
         The exit status: 0, 2 for what the user can mend, or 130 after Ctrl-C.
     """
     # TensorFlow's notes on start-up would hide the lines that matter.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    tf.load_quietly()
     parser = _Parser(
         prog=name,
         description=description,

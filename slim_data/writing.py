@@ -11,8 +11,8 @@ from slim_data.arguments import check_at_least
 from slim_data.errors import DataError
 from slim_data.lazy import tf
 
-# Starting a process takes seconds, in which one alone writes about so many images.
-EXAMPLES_PER_PROCESS = 1000
+# Starting a process takes seconds, in which one that runs writes about so many photos.
+EXAMPLES_PER_PROCESS = 2000
 
 
 @dataclasses.dataclass(frozen=True)

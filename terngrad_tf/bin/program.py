@@ -1,14 +1,11 @@
 """How each program parses its flags, reports errors and ends."""
 
-import contextlib
-import glob
 import os
 import sys
-import tempfile
 
 from absl import flags
 
-from slim_data import DataError, legacy_flags
+from slim_data import DataError, legacy_flags, quiet
 
 STATUS_DIVERGED = 1
 STATUS_ERROR = 2
@@ -45,7 +42,7 @@ def run(description, define_flags, main, argv):
         return 0
     try:
         # Imported only now, so that --help and a mistyped flag do not wait for TensorFlow.
-        with _stderr_held_back():
+        with quiet.stderr_held_back():
             from terngrad_tf.training.errors import DivergedError, UserError
         try:
             main(values)
@@ -61,27 +58,3 @@ def run(description, define_flags, main, argv):
 def _fail(name, error, status):
     print(f"{name}: error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
     return status
-
-
-@contextlib.contextmanager
-def _stderr_held_back():
-    """Keeps from the terminal what TensorFlow's libraries write while they load.
-
-    No setting silences it in TensorFlow 2.21. It is shown after all if loading fails.
-    """
-    # Without a driver, "failed call to cuInit" would look like an error.
-    has_driver = glob.glob("/dev/nvidia*") or os.path.exists("/dev/dxg")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if has_driver else "3")
-    sys.stderr.flush()
-    terminal = os.dup(2)
-    with tempfile.TemporaryFile() as held:
-        os.dup2(held.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            held.seek(0)
-            os.write(terminal, held.read())
-            raise
-        finally:
-            os.dup2(terminal, 2)
-            os.close(terminal)

@@ -3,13 +3,14 @@
 import os
 import random
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data import image_folders, shards
+from slim_data import image_folders, shards, writing
 from tests.slim_data import pictures, programs, samples
 
 LABELS = ("roses", "daisy", "tulips")
@@ -147,13 +148,12 @@ class BuildImageDataTest(tf.test.TestCase):
         self.assertEqual(sizes, [3, 3, 4, 3, 4, 3, 4])
 
     def test_two_processes_write_the_same_bytes(self):
-        small = pictures.encode(pictures.pixels(8, 8))
-        for i in range(2000):
-            self.add("train", f"daisy/{i}.jpg", small)
-        self.assertEqual(self.build(train_shards=5, num_threads=1).status, 0)
+        numbers = {"train_shards": 5, "validation_shards": 1}
+        self.assertEqual(self.build(num_threads=1, **numbers).status, 0)
         before = samples.contents(self.output)
         self.output = self.path("other")
-        done = self.build(train_shards=5, num_threads=2)
+        with mock.patch.object(writing, "EXAMPLES_PER_PROCESS", 10):
+            done = self.build(num_threads=2, **numbers)
         self.assertEqual(done.status, 0, done.stderr)
         self.assertEqual(samples.contents(self.output), before)
 

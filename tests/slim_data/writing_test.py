@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import hypothesis
 import pytest
@@ -25,6 +26,7 @@ from slim_data import shards, writing
 from tests.slim_data import generators
 
 if __name__ == "__main__":
+    writing.EXAMPLES_PER_PROCESS = 1000
     paths = [f"{sys.argv[1]}/{name}" for name in shards.names("train", 10)]
     generate = functools.partial(generators.slow, 0.002)
     writing.write(generate, paths, 3100, identity={"source": "numbers"}, num_processes=2)
@@ -35,6 +37,10 @@ class WritingTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
         self.folder = samples.new_folder(self)
+        # So that few examples are enough to try several processes.
+        patch = mock.patch.object(writing, "EXAMPLES_PER_PROCESS", 1000)
+        patch.start()
+        self.addCleanup(patch.stop)
 
     def paths(self, num_shards, folder=None):
         return [os.path.join(folder or self.folder, n) for n in shards.names("train", num_shards)]
@@ -75,21 +81,21 @@ class WritingTest(tf.test.TestCase):
 
     def test_one_and_three_processes_write_the_same_bytes(self):
         other = samples.new_folder(self)
-        self.write(num_shards=7, num_processes=1)
-        self.write(num_shards=7, num_processes=3, folder=other)
+        for num_processes, folder in ((1, self.folder), (3, other)):
+            counts = []
+            self.write(
+                num_shards=7, num_processes=num_processes, folder=folder, progress=counts.append
+            )
+            self.assertEqual(counts, sorted(counts))
+            self.assertEqual((counts[0], counts[-1]), (0, SIZE))
         self.assert_whole(num_shards=7)
         self.assertEqual(samples.contents(other), samples.contents(self.folder))
 
-    def test_progress_counts_to_the_end(self):
-        for num_processes in (1, 2):
-            counts = []
-            folder = samples.new_folder(self)
-            self.write(num_processes=num_processes, folder=folder, progress=counts.append)
-            self.assertEqual(counts, sorted(counts))
-            self.assertEqual((counts[0], counts[-1]), (0, SIZE))
+    def test_progress_begins_with_what_is_there(self):
+        self.write()
         counts = []
-        os.remove(self.paths(10, folder)[3])
-        self.write(folder=folder, progress=counts.append)
+        os.remove(self.paths(10)[3])
+        self.write(progress=counts.append)
         self.assertEqual((counts[0], counts[-1]), (SIZE - 310, SIZE))
 
     def test_what_is_missing_is_written_and_the_rest_kept(self):

@@ -1,0 +1,31 @@
+"""What TensorFlow writes while it loads, kept from the terminal."""
+
+import contextlib
+import glob
+import os
+import sys
+import tempfile
+
+
+@contextlib.contextmanager
+def stderr_held_back():
+    """Keeps from the terminal what TensorFlow's libraries write while they load.
+
+    No setting silences it in TensorFlow 2.21. It is shown after all if loading fails.
+    """
+    # Without a driver, "failed call to cuInit" would look like an error.
+    has_driver = glob.glob("/dev/nvidia*") or os.path.exists("/dev/dxg")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if has_driver else "3")
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            held.seek(0)
+            os.write(terminal, held.read())
+            raise
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
