@@ -1,4 +1,4 @@
-"""Pins every private name that `private.py` uses: a release that moves one fails here, by name."""
+"""Pins every private name that `private/` uses: a release that moves one fails here, by name."""
 
 import inspect
 import sys

@@ -1,0 +1,43 @@
+"""What a cross-device op needs of the strategy that it works for."""
+
+import tensorflow as tf
+
+from terngrad_tf.distribute.private.strategies import EqualReplicas
+
+
+class ExactCrossDeviceOps(tf.distribute.CrossDeviceOps):
+    """Reduces as the current strategy would by default.
+
+    A stock strategy reduces with the op it is given only, so an op that treats gradients specially
+    must be able to do everything else, and the base class declares half of that privately.
+    """
+
+    def reduce_implementation(self, reduce_op, per_replica_value, destinations, options):
+        return _stock_ops().reduce_implementation(
+            reduce_op, per_replica_value, destinations, options
+        )
+
+    def batch_reduce_implementation(self, reduce_op, value_destination_pairs, options):
+        return _stock_ops().batch_reduce_implementation(reduce_op, value_destination_pairs, options)
+
+    def broadcast_implementation(self, tensor, destinations):
+        return _stock_ops().broadcast_implementation(tensor, destinations)
+
+    def _gather_implementation(self, per_replica_value, destinations, axis, options):
+        return _stock_ops()._gather_implementation(per_replica_value, destinations, axis, options)
+
+    def _all_reduce(self, reduce_op, value, replica_id, options):
+        return _stock_ops()._all_reduce(reduce_op, value, replica_id, options)
+
+
+def _stock_ops():
+    return tf.distribute.get_strategy().extended._collective_ops
+
+
+def gradient_ops(strategy, op_class):
+    """The `op_class` instance that `strategy` reduces gradients with, or None."""
+    extended = strategy.extended
+    if isinstance(extended, EqualReplicas):
+        return extended.gradient_ops
+    op = getattr(extended, "_cross_device_ops", None)
+    return op if isinstance(op, op_class) else None

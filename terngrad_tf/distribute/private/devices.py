@@ -1,0 +1,48 @@
+"""Devices, the values that lie on them, and their input."""
+
+import tensorflow as tf
+from tensorflow.python.data.ops import multi_device_iterator_ops
+from tensorflow.python.distribute import distribute_utils, values
+from tensorflow.python.eager import context
+from tensorflow.python.framework import ops
+from tensorflow.python.ops import control_flow_util
+
+
+def devices_are_initialized():
+    """Whether TensorFlow has fixed its devices (after which none can be added)."""
+    # The public API only tells by raising from a call that would change the configuration.
+    return context.context()._initialized
+
+
+def in_xla_context():
+    """Whether the graph being traced is compiled by XLA (`jit_compile=True`)."""
+    return control_flow_util.GraphOrParentsInXlaContext(ops.get_default_graph())
+
+
+def mirrored(tensors):
+    """Groups one tensor a local device into a value that `select_replica` takes apart again."""
+    return distribute_utils.regroup(tuple(tensors), wrap_class=values.Mirrored)
+
+
+def local_tensors(value, count=1):
+    """The component of each of `count` local replicas, in replica order."""
+    return value.values if isinstance(value, values.DistributedValues) else (value,) * count
+
+
+def stop_tuning_device_datasets():
+    """Turns tf.data's autotuning off in the buffers that feed each device, once a process.
+
+    There is nothing to tune in a buffer of one element, but its tuning thread sleeps up to a minute
+    between looks, and the end of `fit` and `evaluate` waits for it.
+    """
+    stock = multi_device_iterator_ops._create_device_dataset
+    if getattr(stock, "without_tuning", False):
+        return
+    options = tf.data.Options()
+    options.autotune.enabled = False
+
+    def create_device_dataset(*args, **kwargs):
+        return stock(*args, **kwargs).with_options(options)
+
+    create_device_dataset.without_tuning = True
+    multi_device_iterator_ops._create_device_dataset = create_device_dataset

@@ -1,0 +1,118 @@
+"""Collectives and messages between the hosts of a cluster."""
+
+import contextlib
+
+import tensorflow as tf
+from tensorflow.python.distribute import collective_util, cross_device_utils
+from tensorflow.python.eager import context
+from tensorflow.python.ops import collective_ops
+
+
+class HostGroup:
+    """Collectives with one member a host: the first local device of each.
+
+    All tensors must have the same static shape and dtype on every host.
+    """
+
+    def __init__(self, extended):
+        self.size = extended._num_workers
+        self.rank = extended._id_in_cluster
+        self.device = extended.worker_devices[0]
+        keys = extended._collective_keys
+        self._group_key = keys.get_group_key([self.device])
+        self._options = extended._communication_options
+        self._launcher = with_static_keys(
+            cross_device_utils.CollectiveReplicaLauncher(
+                self._group_key, self.size, keys, self.device, self._options
+            )
+        )
+
+    def all_reduce_sum(self, tensor):
+        return self._launch(collective_ops.all_reduce_v2, tensor, merge_op="Add")
+
+    def all_reduce_max(self, tensor):
+        return self._launch(collective_ops.all_reduce_v2, tensor, merge_op="Max")
+
+    def all_gather(self, tensor):
+        """int32 or float32 `[n]` on each host -> `[size, n]` on all."""
+        gathered = self._launch(collective_ops.all_gather_v2, tensor)
+        return tf.reshape(gathered, [self.size, *tensor.shape])
+
+    def all_to_all(self, tensor):
+        """`[size, n]` -> `[size, n]`: row i goes to host i, row i of the result is from host i."""
+        return self._launch(collective_ops.all_to_all_v2, tensor)
+
+    def _launch(self, collective, tensor, **kwargs):
+        with tf.device(self.device):
+            # Collectives on GPUs must start in the same order everywhere; on CPUs an order would
+            # only keep a late bucket from being sent while an early one is on its way.
+            token = self._launcher._get_ordering_token() if "GPU" in self.device else None
+            return collective(
+                tensor,
+                group_size=self.size,
+                group_key=self._group_key,
+                instance_key=self._launcher._next_instance_key(),
+                communication_hint=self._options.implementation.value,
+                timeout=self._options.timeout_seconds or 0,
+                ordering_token=token,
+                **kwargs,
+            )
+
+
+def publish(key, value):
+    """Gives a str to all processes of the cluster, kept by the first; a key takes one value."""
+    context.context().set_config_key_value(key, value)
+
+
+def published(key, timeout_seconds):
+    """The str that a process of the cluster published; None where none did within the timeout."""
+    try:
+        return context.context().get_config_key_value(key, max(1, round(1e3 * timeout_seconds)))
+    except tf.errors.DeadlineExceededError:
+        return None
+
+
+def report_error(message):
+    """Lets the exchanges of all processes of the cluster fail with this message."""
+    # Nobody can be told before the cluster stands, or after it fell.
+    with contextlib.suppress(tf.errors.OpError, ValueError):
+        context.context().report_error_to_cluster(tf.errors.UNAVAILABLE, message)
+
+
+@contextlib.contextmanager
+def bounded_start(seconds):
+    """Bounds how long the processes that start within wait for each other.
+
+    Left alone, a process waits an hour for peers, and goes on without those that are late to name
+    their devices.
+    """
+    current = context.context()
+    stock = current.configure_coordination_service
+
+    def configure(*args, **kwargs):
+        stock(*args, **kwargs, cluster_register_timeout_in_ms=round(1e3 * seconds))
+        current.coordination_service.cluster_register_with_barrier = True
+
+    current.configure_coordination_service = configure
+    try:
+        yield
+    finally:
+        del current.configure_coordination_service
+
+
+def with_static_keys(launcher):
+    """Gives collectives their key when they are traced, not when they are called.
+
+    A key that is fed at call time does not reach a function called inside `tf.while_loop`, which is
+    what Keras builds for `steps_per_execution > 1`. All processes trace the same program.
+    """
+    launcher._use_unique_instance_key = lambda: False
+    return launcher
+
+
+def communication_options(timeout_seconds=None):
+    """Rings over gRPC for CPUs, NCCL for GPUs."""
+    implementation = collective_util.CommunicationImplementation.RING
+    if tf.config.list_physical_devices("GPU"):
+        implementation = collective_util.CommunicationImplementation.NCCL
+    return collective_util.Options(implementation=implementation, timeout_seconds=timeout_seconds)
