@@ -13,6 +13,9 @@ VERSION = re.search(
     re.MULTILINE,
 ).group(1)
 
+# tensorflow-datasets imports importlib_resources and does not say so.
+TFDS = ["tensorflow-datasets>=4.9,<5", "importlib_resources>=6,<8"]
+
 setup(
     name="terngrad_tf",
     version=VERSION,
@@ -52,9 +55,8 @@ setup(
         "rich>=13,<16",
     ],
     extras_require={
-        # tensorflow-datasets imports importlib_resources and does not say so.
-        "tfds": ["tensorflow-datasets>=4.9,<5", "importlib_resources>=6,<8"],
-        "dev": ["pytest>=8.3,<10", "hypothesis>=6.110,<7", "ruff>=0.17,<0.18"],
+        "tfds": TFDS,
+        "dev": ["pytest>=8.3,<10", "hypothesis>=6.110,<7", "ruff>=0.17,<0.18", *TFDS],
     },
     entry_points={
         "console_scripts": [
