@@ -1,6 +1,7 @@
 """The callback that keeps weight snapshots while a model trains."""
 
 import fractions
+import math
 import pathlib
 
 import keras
@@ -33,6 +34,10 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
         every_steps: steps between snapshots, instead of `per_epoch`. Default: none.
         keep_max: number of snapshots to keep. After a new one is written, those of the lowest
             steps beyond that number are removed. Default: all are kept.
+        steps_per_epoch: steps of an epoch, not always a whole number, where those of `fit` are not
+            meant: epochs are then counted by the optimizer's steps. Default: as `fit` counts.
+        starts_over: whether snapshots that a run at step 0 finds are its own, of a start that was
+            stopped. Default False: they are refused.
 
     Raises:
         ValueError: an argument is out of range; the folder holds snapshots of another network, or
@@ -44,7 +49,15 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
     """
 
     def __init__(
-        self, directory, *, start_epoch=0, per_epoch=None, every_steps=None, keep_max=None
+        self,
+        directory,
+        *,
+        start_epoch=0,
+        per_epoch=None,
+        every_steps=None,
+        keep_max=None,
+        steps_per_epoch=None,
+        starts_over=False,
     ):
         super().__init__()
         if per_epoch is not None and every_steps is not None:
@@ -57,6 +70,11 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
             _check_integer("every_steps", every_steps, 1)
         if keep_max is not None:
             _check_integer("keep_max", keep_max, 1)
+        if steps_per_epoch is not None and not 0 < steps_per_epoch < float("inf"):
+            raise ValueError(
+                "`steps_per_epoch` must be a positive number. "
+                f"Received: steps_per_epoch={steps_per_epoch!r}"
+            )
         per_epoch = 1 if per_epoch is None else per_epoch
         number = isinstance(per_epoch, int | float | fractions.Fraction)
         if isinstance(per_epoch, bool) or not number or not 0 < per_epoch < float("inf"):
@@ -69,6 +87,8 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
         self._per_epoch = fractions.Fraction(per_epoch).limit_denominator(10**6)
         self._every_steps = every_steps
         self._keep_max = keep_max
+        self._epoch_steps = None if steps_per_epoch is None else fractions.Fraction(steps_per_epoch)
+        self._starts_over = starts_over
         self._epoch = 0
         self._done = 0
         self._step = 0
@@ -77,7 +97,7 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
         """Refuses a folder with snapshots of something else."""
         self._step = self._optimizer_step()
         found = snapshot_files.find(self._directory)
-        if found and self._step == 0:
+        if found and self._step == 0 and not self._starts_over:
             raise ValueError(
                 "`directory` must be empty or hold the snapshots of the run that goes on. Received:"
                 f" directory={str(self._directory)!r}, which holds {len(found)} snapshots of"
@@ -100,18 +120,25 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         """Takes the snapshots that are due within an epoch."""
         before, self._done = self._done, batch + 1
-        if self._epoch < self._start_epoch:
+        last, self._step = self._step, self._optimizer_step()
+        if self._epoch_steps is not None:
+            if self._step <= self._start_epoch * self._epoch_steps:
+                return
+            due = self._due_by_step(last) < self._due_by_step(self._step)
+        elif self._epoch < self._start_epoch:
             return
-        if self._every_steps is not None:
-            last, self._step = self._step, self._optimizer_step()
-            if self._step // self._every_steps > last // self._every_steps:
-                self._save()
-        elif self._steps_per_epoch() and self._due(before) < self._due(self._done):
+        elif self._every_steps is not None:
+            due = self._step // self._every_steps > last // self._every_steps
+        else:
+            due = self._steps_per_epoch() and self._due(before) < self._due(self._done)
+        if due:
             self._save()
 
     def on_epoch_end(self, epoch, logs=None):
         """Takes the snapshot of an epoch whose length was not known."""
-        if epoch < self._start_epoch or self._every_steps is not None or self._steps_per_epoch():
+        if epoch < self._start_epoch or self._every_steps is not None:
+            return
+        if self._epoch_steps is not None or self._steps_per_epoch():
             return
         epochs = epoch - self._start_epoch
         if int(epochs * self._per_epoch) < int((epochs + 1) * self._per_epoch):
@@ -130,6 +157,12 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
         """Snapshots due since `start_epoch` when `done` steps of this epoch are done."""
         epochs = self._epoch - self._start_epoch + fractions.Fraction(done, self.params["steps"])
         return int(epochs * self._per_epoch)
+
+    def _due_by_step(self, step):
+        if self._every_steps is not None:
+            return step // self._every_steps
+        epochs = fractions.Fraction(step) / self._epoch_steps - self._start_epoch
+        return math.floor(epochs * self._per_epoch)
 
     def _optimizer_step(self):
         return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))

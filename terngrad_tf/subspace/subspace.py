@@ -23,8 +23,10 @@ class Subspace:
     `trainable_variables`.
 
     Example:
-        >>> subspace = Subspace.fit("run/pca", num_components=32)
-        >>> subspace.save("run/subspace.safetensors")
+        >>> subspace = Subspace.fit(snapshots, num_components=4)
+        >>> subspace.save(os.path.join(directory, "subspace.safetensors"))
+        >>> Subspace.load(os.path.join(directory, "subspace.safetensors")).num_components
+        4
 
     Args:
         components: array [k, n], float32, float16 or bfloat16, with orthonormal rows.

@@ -34,7 +34,7 @@ class SubspaceBFGS(SubspaceOptimizer):
     ones is mostly noise.
 
     Example:
-        >>> model = SubspaceModel(network.input, network.output)
+        >>> model = SubspaceModel(network.inputs, network.outputs)
         >>> model.compile(SubspaceBFGS(subspace), loss="mse")
 
     Args:

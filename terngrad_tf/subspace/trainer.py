@@ -70,7 +70,7 @@ class SubspaceModel(SubspaceTraining, keras.Model):
     and with another optimizer it is one.
 
     Example:
-        >>> model = SubspaceModel(network.input, network.output)
+        >>> model = SubspaceModel(network.inputs, network.outputs)
         >>> model.compile(SubspaceBFGS(subspace), "mse")
         >>> history = model.fit(x, y, batch_size=512, verbose=0)
 

@@ -56,6 +56,15 @@ def assign_flat(model, vector):
         start += size
 
 
+def trajectory(num_snapshots, length, seed=0, decay=0.7):
+    """A random walk with variances that fall by `decay` from direction to direction."""
+    rng = np.random.default_rng(seed)
+    directions = rng.standard_normal((num_snapshots, length))
+    scales = decay ** np.arange(num_snapshots)
+    walk = rng.standard_normal((num_snapshots, num_snapshots)) * scales
+    return (walk @ directions + rng.standard_normal(length)).astype(np.float32)
+
+
 def write_trajectory(directory, model, matrix):
     """Writes each row of `matrix`, [snapshots, weights], as one snapshot of `model`."""
     before = flat(model)

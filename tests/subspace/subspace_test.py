@@ -11,16 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from terngrad_tf.subspace import Subspace, pca, save_snapshot, snapshot_files
-from tests.subspace.samples import assign_flat, build, flat, new_folder, write_trajectory
-
-
-def trajectory(num_snapshots, length, seed=0, decay=0.7):
-    """A random walk with variances that fall by `decay` from direction to direction."""
-    rng = np.random.default_rng(seed)
-    directions = rng.standard_normal((num_snapshots, length))
-    scales = decay ** np.arange(num_snapshots)
-    walk = rng.standard_normal((num_snapshots, num_snapshots)) * scales
-    return (walk @ directions + rng.standard_normal(length)).astype(np.float32)
+from tests.subspace.samples import (
+    assign_flat,
+    build,
+    flat,
+    new_folder,
+    trajectory,
+    write_trajectory,
+)
 
 
 class PrincipalComponentsTest(tf.test.TestCase):
