@@ -18,6 +18,7 @@ def define(values, *, dataset_name, net):
     _define_input(values)
     _define_optimization(values)
     _define_start(values)
+    _define_snapshots(values)
     _define_workers(values)
 
 
@@ -83,11 +84,30 @@ def _define_optimization(values):
         values,
         "learning_rate_decay_type",
         "exponential",
-        "fixed, exponential (in stairs) or polynomial (square root, to 0 at --max_steps). "
+        "fixed, exponential (in stairs), linear (after --warmup_epochs, to 0 at --decay_epochs) or "
+        "polynomial (square root, to 0 at --max_steps). "
         "With --optimizer adam the rate is fixed.",
     )
     flags.number(values, "num_epochs_per_decay", 20.0, "Epochs between exponential decays.")
     flags.number(values, "learning_rate_decay_factor", 0.1, "Factor of each exponential decay.")
+    flags.number(
+        values,
+        "warmup_epochs",
+        0.0,
+        "Epochs over which --learning_rate_decay_type linear rises from 0 to the full rate.",
+    )
+    flags.number(
+        values,
+        "decay_epochs",
+        None,
+        "Epoch at which --learning_rate_decay_type linear reaches 0. Default: that of --max_steps.",
+    )
+    flags.boolean(
+        values,
+        "mixed_precision",
+        False,
+        "Compute in float16 and scale the loss; weights stay float32. For GPUs.",
+    )
     flags.number(values, "weight_decay", 0.0005, "L2 factor d: d / 2 * sum(w^2) joins the loss.")
     flags.number(
         values,
@@ -119,6 +139,29 @@ def _define_start(values):
         False,
         "Take the weights of --pretrained_model_checkpoint_path but those of the layers that tell "
         "the classes, which start anew, as do optimizer and step.",
+    )
+
+
+def _define_snapshots(values):
+    flags.number(
+        values,
+        "snapshot_per_epoch",
+        None,
+        "Weight snapshots an epoch, for training in their subspace later; 0.5 takes one every two "
+        "epochs. They lie in checkpoint_pca in --train_dir. Default: none are taken.",
+    )
+    flags.integer(
+        values,
+        "snapshot_every_steps",
+        None,
+        "Steps between snapshots, instead of --snapshot_per_epoch.",
+    )
+    flags.integer(values, "snapshot_start_epoch", 0, "Epochs at the start without snapshots.")
+    flags.integer(
+        values,
+        "snapshot_keep_max",
+        None,
+        "Newest snapshots kept; older ones are removed. Default: all are kept.",
     )
 
 

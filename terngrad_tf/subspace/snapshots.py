@@ -162,7 +162,7 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
         if self._every_steps is not None:
             return step // self._every_steps
         epochs = fractions.Fraction(step) / self._epoch_steps - self._start_epoch
-        return math.floor(epochs * self._per_epoch)
+        return max(0, math.floor(epochs * self._per_epoch))
 
     def _optimizer_step(self):
         return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))

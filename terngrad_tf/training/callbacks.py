@@ -67,15 +67,27 @@ class TrainingLog(StepCounter):
         writer: `tf.summary` writer.
         traffic: callable that gives None or an object with `received_bytes`, `float32_bytes`
             and `compression_ratio`.
-        learning_rate: callable from the number of steps done to the learning rate.
+        learning_rate: callable from the number of steps done to the learning rate; None where
+            there is none.
         entropy_loss: callable from the means of the metrics to the loss without regularization.
+        every: steps from one line to the next. Default 10.
     """
 
-    def __init__(self, first_step, batch_size, writer, traffic, learning_rate, entropy_loss):
+    def __init__(
+        self,
+        first_step,
+        batch_size,
+        writer,
+        traffic,
+        learning_rate,
+        entropy_loss,
+        every=LOG_EVERY,
+    ):
         super().__init__(first_step)
         self._batch_size = batch_size
         self._writer = writer
         self._entropy_loss = entropy_loss
+        self._every = every
         self._traffic = traffic
         self._learning_rate = learning_rate
         self._since = None
@@ -86,9 +98,9 @@ class TrainingLog(StepCounter):
         self._since = time.perf_counter()
 
     def on_step_end(self, logs):
-        """Reports at multiples of 10 and starts new means."""
+        """Reports where it is due and starts new means."""
         self._steps += 1
-        if self.step % LOG_EVERY:
+        if self.step % self._every:
             return
         seconds = (time.perf_counter() - self._since) / self._steps
         total, entropy = logs["loss"], self._entropy_loss(logs)
@@ -104,9 +116,10 @@ class TrainingLog(StepCounter):
         )
         scalars = {
             **losses,
-            "learning_rate": float(self._learning_rate(self.step - 1)),
             "examples_per_second": speed,
         }
+        if self._learning_rate is not None:
+            scalars["learning_rate"] = float(self._learning_rate(self.step - 1))
         traffic = self._traffic()
         if traffic is not None:
             scalars["received_bytes"] = traffic.received_bytes

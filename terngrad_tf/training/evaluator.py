@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import slim_data
 from terngrad_tf import models
-from terngrad_tf.training import checks, data, optimizers, run_folder, schedules
+from terngrad_tf.training import checks, data, optimizers, run_folder, schedules, session
 from terngrad_tf.training.callbacks import log
 from terngrad_tf.training.errors import UserError, as_user_error
 
@@ -170,13 +170,19 @@ def _restore(path, run, restore_avg_var):
         run["model"]["channels"],
     )
     identity = run["identity"]
+    if identity["optimizer"] not in optimizers.available():
+        # Training in a subspace keeps no moving averages.
+        tf.train.Checkpoint(model=model).restore(
+            path
+        ).assert_existing_objects_matched().expect_partial()
+        return model, session.step_of(path)
     optimizer = optimizers.build(identity["optimizer"], schedules.Constant(0.0))
     optimizer.build(model.trainable_variables)
     checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer)
     checkpoint.restore(path).assert_existing_objects_matched().expect_partial()
     if restore_avg_var:
         optimizer.finalize_variable_values(model.trainable_variables)
-    return model, int(optimizer.iterations.numpy())
+    return model, session.step_of(path)
 
 
 def _count(model, examples, wanted, batch_size):

@@ -28,9 +28,44 @@ class Constant(keras.optimizers.schedules.LearningRateSchedule):
         return {"learning_rate": self.learning_rate}
 
 
+@keras.saving.register_keras_serializable(package="terngrad_tf")
+class Linear(keras.optimizers.schedules.LearningRateSchedule):
+    """A rate that rises from 0 to `peak` in a line, then falls to 0 in another and stays there.
+
+    `peak * t / w` at step t below w, else `peak * max(0, 1 - (t - w) / (d - w))`.
+
+    Args:
+        peak: float.
+        warmup_steps: w, number of at least 0.
+        decay_steps: d, number above w.
+    """
+
+    def __init__(self, peak, warmup_steps, decay_steps):
+        super().__init__()
+        self.peak = peak
+        self.warmup_steps = warmup_steps
+        self.decay_steps = decay_steps
+
+    def __call__(self, step):
+        step = keras.ops.cast(step, "float32")
+        warmup, span = self.warmup_steps, self.decay_steps - self.warmup_steps
+        falling = keras.ops.maximum(1.0 - (step - warmup) / span, 0.0)
+        if not warmup:
+            return self.peak * falling
+        return self.peak * keras.ops.where(step < warmup, step / warmup, falling)
+
+    def get_config(self):
+        """Arguments that make an equal schedule."""
+        return {
+            "peak": self.peak,
+            "warmup_steps": self.warmup_steps,
+            "decay_steps": self.decay_steps,
+        }
+
+
 def available():
     """Names of decay types that `build` knows, sorted."""
-    return ["exponential", "fixed", "polynomial"]
+    return ["exponential", "fixed", "linear", "polynomial"]
 
 
 def build(
@@ -41,6 +76,8 @@ def build(
     steps_per_epoch,
     num_epochs_per_decay=20.0,
     decay_factor=0.1,
+    warmup_epochs=0.0,
+    decay_epochs=None,
     optimizer=None,
 ):
     """Makes the learning rate of step t, counted from 0.
@@ -48,6 +85,8 @@ def build(
     - "fixed": `initial_learning_rate`.
     - "exponential": `initial_learning_rate * decay_factor ** floor(t / d)` with
       `d = floor(steps_per_epoch * num_epochs_per_decay)`.
+    - "linear": from 0 up to `initial_learning_rate` over `warmup_epochs`, then down to 0 at
+      `decay_epochs`, see `Linear`.
     - "polynomial": `initial_learning_rate * sqrt(1 - t / max_steps)`.
 
     Adam scales its steps itself: with `optimizer="adam"` the rate is fixed, whatever the decay
@@ -60,6 +99,8 @@ def build(
         steps_per_epoch: float, number of training examples divided by the total batch.
         num_epochs_per_decay: float above 0. Default 20.
         decay_factor: float above 0. Default 0.1.
+        warmup_epochs: float of at least 0, for "linear". Default 0.
+        decay_epochs: float above `warmup_epochs`, for "linear". Default: `max_steps`.
         optimizer: name of the optimizer. Default None.
 
     Returns:
@@ -87,6 +128,16 @@ def build(
         )
     if decay_type == "fixed" or optimizer == "adam":
         return Constant(initial_learning_rate)
+    if decay_type == "linear":
+        decay_steps = max_steps if decay_epochs is None else decay_epochs * steps_per_epoch
+        warmup_steps = warmup_epochs * steps_per_epoch
+        if not 0 <= warmup_steps < decay_steps < float("inf"):
+            raise ValueError(
+                "`warmup_epochs` must be at least 0 and end before the decay does, "
+                f"{decay_steps / steps_per_epoch:g} epochs. "
+                f"Received: warmup_epochs={warmup_epochs!r}"
+            )
+        return Linear(initial_learning_rate, warmup_steps, decay_steps)
     if decay_type == "polynomial":
         return keras.optimizers.schedules.PolynomialDecay(
             initial_learning_rate, decay_steps=max_steps, end_learning_rate=0.0, power=0.5

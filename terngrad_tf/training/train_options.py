@@ -18,6 +18,10 @@ _NOT_IDENTITY = (
     "num_preprocess_threads",
     "skip_corrupt_records",
     "use_encoding",
+    "snapshot_start_epoch",
+    "snapshot_per_epoch",
+    "snapshot_every_steps",
+    "snapshot_keep_max",
 )
 
 
@@ -36,9 +40,12 @@ class TrainOptions:
         max_steps: number of steps of the whole run. Default 370000.
         optimizer: "momentum", "adam", "gd" or "rmsprop". Default "momentum".
         initial_learning_rate: Default 0.01.
-        learning_rate_decay_type: "fixed", "exponential" or "polynomial". Default "exponential".
+        learning_rate_decay_type: "fixed", "exponential", "linear" or "polynomial". Default
+            "exponential".
         learning_rate_decay_factor: factor of each exponential decay. Default 0.1.
         num_epochs_per_decay: epochs between exponential decays. Default 20.
+        warmup_epochs: epochs over which the rate rises, for "linear". Default 0.
+        decay_epochs: epoch at which the rate is 0, for "linear". Default: that of max_steps.
         momentum: for "momentum" and "rmsprop". Default 0.9.
         weight_decay: L2 factor. Default 0.0005.
         dropout_keep_prob: probability, in (0, 1], of keeping a unit where the network drops units.
@@ -66,6 +73,11 @@ class TrainOptions:
         save_tower: worker whose copy of the variables is saved, -1 for all: all hold the same
             values, and one copy stands for them. Default -1.
         max_to_keep: newest checkpoints kept. Default 5.
+        mixed_precision: whether to compute in float16 with loss scaling. Default False.
+        snapshot_per_epoch: weight snapshots an epoch, as for `SnapshotCheckpoint`. Default: none.
+        snapshot_every_steps: steps between snapshots, instead of snapshot_per_epoch. Default: none.
+        snapshot_start_epoch: epochs at the start without snapshots. Default 0.
+        snapshot_keep_max: newest snapshots kept. Default: all.
         num_readers: files read in parallel. Default 4.
         num_preprocess_threads: images decoded and distorted in parallel. Default: the number of
             CPU cores.
@@ -92,6 +104,8 @@ class TrainOptions:
     learning_rate_decay_type: str = "exponential"
     learning_rate_decay_factor: float = 0.1
     num_epochs_per_decay: float = 20.0
+    warmup_epochs: float = 0.0
+    decay_epochs: float | None = None
     momentum: float = 0.9
     weight_decay: float = 0.0005
     dropout_keep_prob: float = 0.5
@@ -112,6 +126,11 @@ class TrainOptions:
     save_iter: int = 5000
     save_tower: int = -1
     max_to_keep: int = 5
+    mixed_precision: bool = False
+    snapshot_per_epoch: float | None = None
+    snapshot_every_steps: int | None = None
+    snapshot_start_epoch: int = 0
+    snapshot_keep_max: int | None = None
     num_readers: int = 4
     num_preprocess_threads: int | None = None
     input_queue_memory_factor: int = 16
@@ -167,6 +186,9 @@ class TrainOptions:
         identity = dataclasses.asdict(self)
         for name in _NOT_IDENTITY:
             identity.pop(name)
-        if self.learning_rate_decay_type == "polynomial" and self.optimizer != "adam":
+        decays_to_the_end = self.learning_rate_decay_type == "polynomial" or (
+            self.learning_rate_decay_type == "linear" and self.decay_epochs is None
+        )
+        if decays_to_the_end and self.optimizer != "adam":
             identity["max_steps"] = self.max_steps  # the learning rate depends on it
         return identity

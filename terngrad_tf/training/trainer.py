@@ -1,28 +1,18 @@
 """Trains a network on a data set: `train`."""
 
-import contextlib
 import dataclasses
-import functools
+import os
 
+import keras
 import tensorflow as tf
 
-import slim_data
 from terngrad_tf import models
-from terngrad_tf.distribute import TernGradStrategy
-from terngrad_tf.training import (
-    callbacks,
-    data,
-    objective,
-    optimizers,
-    pretrained,
-    schedules,
-    summaries,
-    synthetic,
-)
+from terngrad_tf.subspace import SnapshotCheckpoint
+from terngrad_tf.training import callbacks, objective, optimizers, pretrained, schedules, session
 from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.run_folder import RunFolder
 
-CHECKPOINT_NAME = "model.ckpt"
+SNAPSHOT_FOLDER = "checkpoint_pca"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,10 +47,10 @@ def train(options):
         slim_data.DataError: the data is missing or damaged.
         DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
     """
-    _refuse_cluster()
+    session.refuse_cluster()
     with as_user_error():
         options = _resolved(options)
-    dataset = _describe(options)
+    dataset = session.describe(options)
     start = None
     if options.pretrained_model_checkpoint_path:
         start = pretrained.find(options.pretrained_model_checkpoint_path)
@@ -68,7 +58,8 @@ def train(options):
             start[1], options, num_classes=dataset.num_classes, channels=dataset.channels
         )
     with as_user_error():
-        strategy = _strategy(options, dataset.num_examples)
+        snapshots = _snapshots(options, dataset.num_examples)
+        strategy = session.make_strategy(options, dataset.num_examples)
         with strategy.scope():
             model, learning_rate = _build(options, dataset)
     folder = RunFolder(
@@ -83,7 +74,7 @@ def train(options):
         },
     )
     try:
-        return _run(options, strategy, model, learning_rate, folder, start)
+        return _run(options, strategy, model, learning_rate, folder, start, snapshots)
     finally:
         folder.close()
 
@@ -99,53 +90,27 @@ def _resolved(options):
     )
 
 
-def _describe(options):
-    if options.benchmark_mode:
-        return synthetic.describe(options.dataset_name, options.subset)
-    return data.describe(
-        options.dataset_name, options.data_dir, options.subset, options.skip_corrupt_records
-    )
-
-
-def _strategy(options, num_examples):
-    def has_float_gradients(step):
-        epoch = step * options.batch_size // num_examples
-        return tf.equal(epoch % options.floating_grad_epoch, options.floating_grad_epoch - 1)
-
-    return TernGradStrategy(
-        options.num_nodes,
-        grad_bits=options.grad_bits,
-        clip_factor=options.clip_factor,
-        min_size=options.size_to_binarize,
-        quantize_logits=options.quantize_logits,
-        rounding=options.rounding,
-        wire=options.wire,
-        seed=options.seed,
-        num_gpus=options.num_gpus,
-        float_steps=has_float_gradients if options.floating_grad_epoch else None,
-        statistics_every=options.save_iter,
-    )
-
-
-def _refuse_cluster():
-    # Each process would wait for its peers, then write to the same folder.
-    cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec().as_dict()
-    if cluster:
-        raise UserError(
-            f"`TF_CONFIG` must not be set: training here runs on one host. Received: {cluster}"
+def _snapshots(options, num_examples):
+    """Callbacks, one or none, that keep weight snapshots."""
+    if options.snapshot_per_epoch is None and options.snapshot_every_steps is None:
+        return []
+    return [
+        SnapshotCheckpoint(
+            os.path.join(options.train_dir, SNAPSHOT_FOLDER),
+            start_epoch=options.snapshot_start_epoch,
+            per_epoch=options.snapshot_per_epoch,
+            every_steps=options.snapshot_every_steps,
+            keep_max=options.snapshot_keep_max,
+            # `fit` sees the whole run as one epoch.
+            steps_per_epoch=num_examples / options.batch_size,
+            # The folder is this run's, which may have been stopped before its first checkpoint.
+            starts_over=True,
         )
+    ]
 
 
 def _build(options, dataset):
-    model = models.build(
-        options.net,
-        dataset.num_classes,
-        options.image_size,
-        dataset.channels,
-        weight_decay=options.weight_decay,
-        dropout_keep_prob=options.dropout_keep_prob,
-        seed=options.seed,
-    )
+    model = session.build_network(options, dataset)
     learning_rate = schedules.build(
         options.learning_rate_decay_type,
         options.initial_learning_rate,
@@ -153,9 +118,13 @@ def _build(options, dataset):
         steps_per_epoch=dataset.num_examples / options.batch_size,
         num_epochs_per_decay=options.num_epochs_per_decay,
         decay_factor=options.learning_rate_decay_factor,
+        warmup_epochs=options.warmup_epochs,
+        decay_epochs=options.decay_epochs,
         optimizer=options.optimizer,
     )
     optimizer = optimizers.build(options.optimizer, learning_rate, options.momentum)
+    if options.mixed_precision:
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     optimizer.build(model.trainable_variables)
     model.compile(
         optimizer=optimizer,
@@ -166,98 +135,49 @@ def _build(options, dataset):
     return model, learning_rate
 
 
-def _random_states(model):
-    # Dropout counts its draws. Keras' own checkpoints leave that out, but a resumed run goes on
-    # with the next draw.
-    weights = {id(weight) for weight in model.weights}
-    return [variable.value for variable in model.variables if id(variable) not in weights]
+def _optimizer_state(optimizer):
+    """Arguments of `tf.train.Checkpoint`: as without loss scaling, whose variables come beside."""
+    if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return {"optimizer": optimizer}
+    inner = optimizer.inner_optimizer
+    num_own = len(optimizer.variables) - len(inner.variables)
+    own = [variable.value for variable in optimizer.variables[:num_own]]
+    return {"optimizer": inner, "loss_scaling": own}
 
 
-def _run(options, strategy, model, learning_rate, folder, start):
+def _run(options, strategy, model, learning_rate, folder, start, snapshots):
     checkpoint = tf.train.Checkpoint(
-        model=model, optimizer=model.optimizer, random=_random_states(model)
+        model=model, random=session.random_states(model), **_optimizer_state(model.optimizer)
     )
-    manager = tf.train.CheckpointManager(
-        checkpoint,
-        str(folder.path),
-        max_to_keep=options.max_to_keep,
-        checkpoint_name=CHECKPOINT_NAME,
-    )
-    if manager.latest_checkpoint:
-        checkpoint.restore(manager.latest_checkpoint).assert_existing_objects_matched()
-        resumed_step = int(model.optimizer.iterations.numpy())
-        callbacks.log(f"resuming from {manager.latest_checkpoint} at step {resumed_step}")
-    elif start is not None:
-        path, run = start
-        if options.fine_tune:
-            pretrained.restore_features(path, run, model)
-        else:
-            pretrained.restore_all(path, checkpoint)
-            if int(model.optimizer.iterations.numpy()) >= options.max_steps:
-                raise UserError(
-                    "`max_steps` must be above the step of the checkpoint to start from, "
-                    f"{model.optimizer.iterations.numpy()}. Received: max_steps={options.max_steps}"
-                )
-    first_step = int(model.optimizer.iterations.numpy())
+    manager = session.make_manager(checkpoint, options, folder)
+    first_step = session.resume(manager)
+    if first_step is None:
+        first_step = 0 if start is None else _start_from(options, model, checkpoint, *start)
     if first_step < options.max_steps:
-        writer = tf.summary.create_file_writer(str(folder.path))
-        explained = slim_data.explained(options.dataset_name, options.data_dir, options.subset)
-        with explained, contextlib.closing(writer):
-            model.fit(
-                _examples(options, first_step),
-                steps_per_epoch=options.max_steps - first_step,
-                shuffle=False,  # the data set shuffles
-                verbose=0,
-                callbacks=[
-                    callbacks.StopOnDivergence(first_step, manager),
-                    callbacks.TrainingLog(
-                        first_step,
-                        options.batch_size,
-                        writer,
-                        lambda: strategy.traffic,
-                        learning_rate,
-                        functools.partial(objective.entropy_loss, options.net),
-                    ),
-                    summaries.Histograms(
-                        first_step,
-                        options.save_iter,
-                        writer,
-                        lambda: strategy.gradient_statistics,
-                    ),
-                    callbacks.SaveCheckpoints(
-                        first_step, manager, options.save_iter, options.max_steps
-                    ),
-                    callbacks.ProgressBar(first_step, options.max_steps),
-                ],
-            )
-    step = int(model.optimizer.iterations.numpy())
+        session.fit(
+            options,
+            strategy,
+            model,
+            manager,
+            first_step,
+            learning_rate=learning_rate,
+            more=lambda writer: snapshots,
+        )
+    step = session.step_of(manager.latest_checkpoint)
     callbacks.log(f"finished at step {step}, saved as {manager.latest_checkpoint}")
     return TrainResult(step, manager.latest_checkpoint, strategy.traffic)
 
 
-def _examples(options, first_step):
-    if options.benchmark_mode:
-        examples = synthetic.load(
-            options.dataset_name,
-            options.batch_size,
-            options.image_size,
-            seed=options.seed,
-            start_step=first_step,
+def _start_from(options, model, checkpoint, path, run):
+    """Takes the weights of another run and returns the step to go on from."""
+    if options.fine_tune:
+        pretrained.restore_features(path, run, model)
+        return 0
+    pretrained.restore_all(path, checkpoint)
+    step = session.step_of(path)
+    if step >= options.max_steps:
+        raise UserError(
+            "`max_steps` must be above the step of the checkpoint to start from, "
+            f"{step}. Received: max_steps={options.max_steps}"
         )
-    else:
-        examples = data.load(
-            options.dataset_name,
-            options.data_dir,
-            options.subset,
-            options.batch_size,
-            options.image_size,
-            True,
-            preprocessing=models.preprocessing(options.net),
-            skip_corrupt_records=options.skip_corrupt_records,
-            num_readers=options.num_readers,
-            num_parallel_calls=options.num_preprocess_threads,
-            shuffle_buffer=1024 * options.input_queue_memory_factor,
-            seed=options.seed,
-            start_step=first_step,
-        )
-    return objective.with_targets(options.net, examples)
+    return step

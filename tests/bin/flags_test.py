@@ -15,7 +15,7 @@ from absl import flags as absl_flags
 import slim_data
 from terngrad_tf import training
 from terngrad_tf.bin import flags, mnist_eval, mnist_train
-from terngrad_tf.training import trainer
+from terngrad_tf.training import session
 from tests.bin import samples
 
 TERNARY = ("--grad_bits", 1, "--clip_factor", 2.5)
@@ -70,6 +70,8 @@ TRAINING = {
     "max_steps": Case("files", ("--max_steps", 1)),
     "momentum": weights("--momentum", 0.5),
     "net": weights("--net", "cifar10_alexnet"),
+    "decay_epochs": weights(*("--decay_epochs", 2), base=("--learning_rate_decay_type", "linear")),
+    "mixed_precision": weights("--mixed_precision"),
     "num_epochs_per_decay": weights("--num_epochs_per_decay", 0.006),
     "num_gpus": weights("--num_gpus", 2, base=TERNARY),
     "num_nodes": weights("--num_nodes", 2, base=TERNARY),
@@ -86,9 +88,20 @@ TRAINING = {
     "seed": weights("--seed", 2),
     "size_to_binarize": weights("--size_to_binarize", 100000, base=TERNARY),
     "skip_corrupt_records": Case("status", ("--skip_corrupt_records",), DAMAGED),
+    "snapshot_every_steps": Case("snapshots", ("--snapshot_every_steps", 1)),
+    "snapshot_keep_max": Case(
+        "snapshots", ("--snapshot_keep_max", 1), ("--snapshot_every_steps", 1)
+    ),
+    "snapshot_per_epoch": Case("snapshots", ("--snapshot_per_epoch", 180)),
+    "snapshot_start_epoch": Case(
+        "snapshots", ("--snapshot_start_epoch", 1), ("--snapshot_per_epoch", 180)
+    ),
     "subset": weights("--subset", "test"),
     "train_dir": Case("files", ("--train_dir", "{root}/elsewhere")),
     "use_encoding": refused("--use_encoding", "False"),
+    "warmup_epochs": weights(
+        *("--warmup_epochs", 0.01), base=("--learning_rate_decay_type", "linear")
+    ),
     "weight_decay": weights("--weight_decay", 0.1),
     "wire": weights("--wire", "both_ways", base=TWO_WORKERS),
 }
@@ -221,6 +234,9 @@ class FlagsTest(tf.test.TestCase):
     def files(self, call, arguments):
         return sorted(path.name.split("tfevents")[0] for path in call(*arguments)[2].glob("*"))
 
+    def snapshots(self, call, arguments):
+        return sorted(path.name for path in call(*arguments)[2].glob("checkpoint_pca/*"))
+
     def pause(self, call, arguments):
         with mock.patch("time.sleep", side_effect=Paused) as sleep:
             try:
@@ -243,7 +259,7 @@ class FlagsTest(tf.test.TestCase):
         )
         values.train_dir = "unused"
         options = dataclasses.replace(flags.options(values, training.TrainOptions), image_size=28)
-        examples = trainer._examples(options, 0)
+        examples = session.examples(options, 0)
         graph = tf.raw_ops.DatasetToGraphV2(input_dataset=tf.data.experimental.to_variant(examples))
         nodes = tf.compat.v1.GraphDef.FromString(graph.numpy()).node
         return sorted(

@@ -138,7 +138,7 @@ class ProgramTest(tf.test.TestCase):
             (["--net=alexnet", "--image_size=28"], "`image_size` must be at least 57 .*=28"),
             (["--dropout_keep_prob=0"], "`dropout_keep_prob` must be in .*=0"),
             (["--optimizer=momentun"], "`optimizer` must be one of .*mean 'momentum'"),
-            (["--learning_rate_decay_type=linear"], "decay_type` must be one of .*'linear'"),
+            (["--learning_rate_decay_type=liner"], "decay_type` must be one of .*'linear'"),
             (["--rounding=odd"], "`rounding` must be .*odd"),
             (["--wire=barbed"], "`wire` must be .*barbed"),
             (["--grad_bits=2"], "`grad_bits` must be .*2"),

@@ -145,6 +145,20 @@ class SnapshotCheckpointTest(SnapshotTestCase):
         _, steps = self.fit(3, every_steps=4, start_epoch=1)
         self.assertEqual(steps, [8, 12, 16])
 
+    def test_epochs_given_in_steps_count_from_the_start_of_the_run_whatever_fit_calls_one(self):
+        # Epochs of 2.4 steps end within steps 3, 5, 8, 10 and 12; fit has epochs of one step.
+        model, steps = self.fit(9, batch_size=96, steps_per_epoch=2.4, start_epoch=1)
+        self.assertEqual(steps, [5, 8])
+        _, steps = self.fit(
+            12, batch_size=96, model=model, initial_epoch=9, steps_per_epoch=2.4, start_epoch=1
+        )
+        self.assertEqual(steps, [5, 8, 10, 12])
+
+    def test_a_start_that_was_stopped_may_be_told_from_another_run(self):
+        self.fit(2)
+        _, steps = self.fit(1, starts_over=True)
+        self.assertEqual(steps, [6, 12])
+
     def test_data_of_unknown_length_gives_whole_epochs(self):
         x, y = data(32)
         generator = tf.data.Dataset.from_tensor_slices((x, y)).batch(16).filter(lambda x, y: True)

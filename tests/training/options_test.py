@@ -67,9 +67,15 @@ class OptionsTest(tf.test.TestCase):
         for field in dataclasses.fields(TrainOptions):
             same_run = field.name in (
                 "train_dir data_dir max_steps num_gpus save_iter max_to_keep save_tower "
-                "num_preprocess_threads skip_corrupt_records use_encoding"
+                "num_preprocess_threads skip_corrupt_records use_encoding snapshot_per_epoch "
+                "snapshot_every_steps snapshot_start_epoch snapshot_keep_max"
             ).split(" ")
             self.assertEqual(field.name not in identity, same_run, msg=field.name)
+
+    def test_a_line_to_the_end_of_the_run_makes_its_length_part_of_it(self):
+        linear = {"learning_rate_decay_type": "linear", "max_steps": 7}
+        self.assertEqual(train_options(**linear).identity()["max_steps"], 7)
+        self.assertNotIn("max_steps", train_options(decay_epochs=3.0, **linear).identity())
 
     def test_max_steps_is_part_of_the_run_where_the_learning_rate_depends_on_it(self):
         polynomial = {"learning_rate_decay_type": "polynomial", "max_steps": 7}

@@ -17,6 +17,8 @@ def build(decay_type, **changes):
         "steps_per_epoch": 12.5,
         "num_epochs_per_decay": 2.1,
         "decay_factor": 0.5,
+        "warmup_epochs": 4.0,
+        "decay_epochs": 70.0,
         **changes,
     }
     return schedules.build(decay_type, 0.01, **arguments)
@@ -29,12 +31,17 @@ class SchedulesTest(tf.test.TestCase):
         formulas = {
             "fixed": 0.01,
             "exponential": 0.01 * 0.5 ** (step // 26),
+            "linear": 0.01 * min(step / 50, (875 - step) / 825) if step < 875 else 0.0,
             "polynomial": 0.01 * (1 - step / 1000) ** 0.5,
         }
         self.assertEqual(sorted(formulas), schedules.available())
         for decay_type, expected in formulas.items():
             rate = build(decay_type)(tf.constant(step, tf.int64))
             self.assertAllClose(float(rate), expected, rtol=1e-4, atol=1e-9, msg=decay_type)
+
+    def test_without_warm_up_a_line_starts_at_the_full_rate_and_ends_with_the_run(self):
+        rate = build("linear", warmup_epochs=0.0, decay_epochs=None)
+        self.assertAllClose([float(rate(step)) for step in (0, 500, 1000)], [0.01, 0.005, 0.0])
 
     def test_adam_keeps_the_initial_rate(self):
         for decay_type in schedules.available():
@@ -53,6 +60,8 @@ class SchedulesTest(tf.test.TestCase):
             build("polynomal")
         with self.assertRaisesRegex(ValueError, "`learning_rate_decay_factor` .*factor=0"):
             build("exponential", decay_factor=0.0)
+        with self.assertRaisesRegex(ValueError, "`warmup_epochs` .* 70 epochs.*epochs=70"):
+            build("linear", warmup_epochs=70)
         with self.assertRaisesRegex(ValueError, "`num_epochs_per_decay` .*decay=0.01"):
             build("exponential", num_epochs_per_decay=0.01)
         with self.assertRaisesRegex(ValueError, "`initial_learning_rate` .*rate=nan"):
