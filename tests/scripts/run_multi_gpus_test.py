@@ -43,7 +43,7 @@ class RunMultiGpusTest(tf.test.TestCase):
             "PYTHONPATH": str(REPOSITORY),
             **{name: str(value) for name, value in values.items()},
         }
-        return subprocess.Popen(
+        process = subprocess.Popen(
             ["bash", str(self.scripts / script), *arguments],
             env=environment,
             stdout=subprocess.PIPE,
@@ -52,6 +52,13 @@ class RunMultiGpusTest(tf.test.TestCase):
             # Out of this test's process group, as a terminal would start it.
             start_new_session=True,
         )
+        self.addCleanup(self._stop, process)
+        return process
+
+    def _stop(self, process):
+        if process.poll() is None:
+            process.terminate()
+        process.communicate()
 
     def _run(self, script, arguments=(), **values):
         process = self._start(script, arguments, **values)
@@ -99,10 +106,10 @@ class RunMultiGpusTest(tf.test.TestCase):
         slim_data.convert("digits", self.folder / "data", shard=True, train_shards=4)
         process = self._start("run_digits.sh", MAX_STEPS=100000, EXPERIMENT="stopped")
         log = self.root / "digits_info" / "training_stopped_info.txt"
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while not (log.is_file() and "step 10," in log.read_text()):
             self.assertIsNone(process.poll())
-            self.assertLess(time.monotonic(), deadline)
+            self.assertLess(time.monotonic(), deadline, "the training did not start in time")
             time.sleep(0.2)
         self.assertLen(self._programs(), 2)
         os.killpg(process.pid, signal.SIGINT)
