@@ -18,7 +18,7 @@ PACKAGE_NAMES = {
 }
 
 # Extras of setup.py: the code that uses them says so where they are not installed.
-OPTIONAL = {"tensorflow_datasets"}
+OPTIONAL = {"tensorflow_datasets", "torch"}
 
 
 def python_files():

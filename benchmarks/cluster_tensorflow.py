@@ -1,0 +1,108 @@
+"""A worker of the cluster benchmark under TensorFlow: one process a host, TF_CONFIG set.
+
+Run by `benchmarks/cluster.py`: FRAMEWORK MODEL INTERFACE THREADS BATCH_SIZE.
+"""
+
+import sys
+
+from benchmarks import cluster_models, cluster_worker
+
+
+def _network():
+    import keras
+
+    return keras.Sequential(
+        [
+            keras.layers.Input((cluster_models.IMAGE, cluster_models.IMAGE, 1)),
+            keras.layers.Conv2D(cluster_models.FILTERS, 3, padding="same", use_bias=True),
+            keras.layers.BatchNormalization(),
+            keras.layers.ReLU(),
+            keras.layers.Flatten(),
+            keras.layers.Dense(cluster_models.HIDDEN, "relu"),
+            keras.layers.Dense(cluster_models.CLASSES),
+        ]
+    )
+
+
+def _digits_step(strategy, batch_size):
+    import keras
+    import tensorflow as tf
+
+    with strategy.scope():
+        model = _network()
+        optimizer = keras.optimizers.SGD(0.01)
+        optimizer.build(model.trainable_variables)
+    images = tf.random.stateless_uniform([batch_size, *model.input_shape[1:]], [0, 0])
+    labels = tf.range(batch_size) % cluster_models.CLASSES
+    loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def replica():
+        with tf.GradientTape() as tape:
+            loss = loss_of(labels, model(images, training=True)) / strategy.num_replicas_in_sync
+        variables = model.trainable_variables
+        optimizer.apply(tape.gradient(loss, variables), variables)
+
+    return _compiled(strategy, replica, optimizer)
+
+
+def _alexnet_step(strategy, _):
+    import keras
+    import tensorflow as tf
+
+    with strategy.scope():
+        variables = [keras.Variable(tf.zeros(s)) for s in cluster_models.ALEXNET_SHAPES]
+        optimizer = keras.optimizers.SGD(0.01)
+        optimizer.build(variables)
+    factors = [
+        tf.random.stateless_normal(shape, [0, i])
+        for i, shape in enumerate(cluster_models.ALEXNET_SHAPES)
+    ]
+
+    def replica():
+        with tf.GradientTape() as tape:
+            loss = tf.add_n(
+                [tf.reduce_sum(v.value * f) for v, f in zip(variables, factors, strict=True)]
+            )
+        gradients = tape.gradient(loss, [v.value for v in variables])
+        optimizer.apply(gradients, variables)
+
+    return _compiled(strategy, replica, optimizer)
+
+
+def _compiled(strategy, replica, optimizer):
+    import tensorflow as tf
+
+    @tf.function
+    def step():
+        strategy.run(replica)
+
+    def run():
+        step()
+        # The step counter is assigned last, on the host.
+        optimizer.iterations.numpy()
+
+    return run
+
+
+def main(argv):
+    """Runs the worker; `argv` is its command line."""
+    import tensorflow as tf
+
+    from terngrad_tf.distribute import TernGradStrategy
+
+    framework, model, interface, threads, batch_size = argv[1:]
+    tf.config.threading.set_intra_op_parallelism_threads(int(threads))
+    if framework == "tensorflow":
+        strategies = {"tensorflow": tf.distribute.MultiWorkerMirroredStrategy()}
+    else:
+        strategies = {"ternary": TernGradStrategy(), "float32": TernGradStrategy(grad_bits=32)}
+    make = {"digits": _digits_step, "alexnet": _alexnet_step}[model]
+    steps = {mode: make(strategy, int(batch_size)) for mode, strategy in strategies.items()}
+    if framework != "tensorflow" and model == "digits":
+        # What the same step takes where nothing is exchanged.
+        steps["no_exchange"] = make(tf.distribute.OneDeviceStrategy("/cpu:0"), int(batch_size))
+    cluster_worker.serve(interface, steps)
+
+
+if __name__ == "__main__":
+    main(sys.argv)
