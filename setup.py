@@ -56,6 +56,8 @@ setup(
     ],
     extras_require={
         "tfds": TFDS,
+        # For benchmarks/cluster.py, in an environment of its own.
+        "benchmarks": ["torch>=2.6,<3"],
         "dev": ["pytest>=8.3,<10", "hypothesis>=6.110,<7", "ruff>=0.17,<0.18", *TFDS],
     },
     entry_points={
@@ -68,6 +70,8 @@ setup(
             "imagenet_eval = terngrad_tf.bin.imagenet_eval:run",
             "flowers_train = terngrad_tf.bin.flowers_train:run",
             "flowers_eval = terngrad_tf.bin.flowers_eval:run",
+            "resnet50_imagenet_stage_1 = terngrad_tf.bin.resnet50_imagenet_stage_1:run",
+            "subspace_train = terngrad_tf.bin.subspace_train:run",
             "terngrad_quickstart = terngrad_tf.bin.quickstart:run",
             "download_and_convert_data = slim_data.download_and_convert_data:run",
             "build_image_data = slim_data.build_image_data:run",

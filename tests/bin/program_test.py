@@ -12,12 +12,25 @@ from absl import flags as absl_flags
 
 import slim_data
 from terngrad_tf import models, training
-from terngrad_tf.bin import experiments, flags, mnist_eval, mnist_train, program, quickstart
+from terngrad_tf.bin import (
+    experiments,
+    flags,
+    mnist_eval,
+    mnist_train,
+    program,
+    quickstart,
+    resnet50_imagenet_stage_1,
+    subspace_train,
+)
 
 DATASETS = ("mnist", "cifar10", "imagenet", "flowers")
 TRAINING = {f"{name}_train": experiments.training(name) for name in DATASETS}
 EVALUATION = {f"{name}_eval": experiments.evaluation(name) for name in DATASETS}
-PROGRAMS = {**TRAINING, **EVALUATION, "quickstart": quickstart}
+PHASES = {
+    "resnet50_imagenet_stage_1": resnet50_imagenet_stage_1,
+    "subspace_train": subspace_train,
+}
+PROGRAMS = {**TRAINING, **EVALUATION, **PHASES, "quickstart": quickstart}
 
 
 def call(main, *arguments):

@@ -1,0 +1,129 @@
+"""Flags of training in a subspace."""
+
+import slim_data
+from terngrad_tf.bin import flags
+
+
+def define(values):
+    """Defines the flags in `values`, an `absl.flags.FlagValues`."""
+    flags.define_shared(values)
+    _define_run(values)
+    _define_subspace(values)
+    _define_optimizer(values)
+    _define_workers(values)
+
+
+def _define_run(values):
+    flags.string(
+        values,
+        "pretrained_weight_path",
+        "",
+        "What to start from: the --train_dir of a run (its newest checkpoint), one of its "
+        "checkpoints, or one of its weight snapshots.",
+    )
+    flags.string(
+        values,
+        "train_dir",
+        "/tmp/subspace_train",
+        "Folder for checkpoints, TensorBoard logs and the picture. A folder that holds the same "
+        "run is resumed, another run is refused; nothing is ever deleted.",
+    )
+    names = ", ".join(sorted(slim_data.DATASETS))
+    flags.string(values, "dataset_name", None, f"Data set: {names}. Default: the run's.")
+    flags.string(values, "subset", "train", "Part of the data set to train on.")
+    flags.string(
+        values,
+        "eval_subset",
+        None,
+        "Part of the data set to evaluate on at the end. Default: test or validation.",
+    )
+    flags.integer(values, "epochs", 2, "Passes through the data.")
+    flags.integer(
+        values,
+        "batch_size",
+        512,
+        "Images per step over all workers together; divisible by --num_nodes. Large ones help.",
+    )
+    flags.integer(values, "seed", 1, "Fixes order of the data and rounding.")
+
+
+def _define_subspace(values):
+    flags.string(
+        values,
+        "pca_mat_path",
+        "",
+        "File of the subspace, .safetensors or .npy. Where it is missing it is computed from "
+        "--weight_load_dir and written; without that, waited for. Default: subspace.safetensors in "
+        "--train_dir.",
+    )
+    flags.string(
+        values,
+        "weight_load_dir",
+        "",
+        "Folder with the weight snapshots. Default: checkpoint_pca of the run to start from, "
+        "unless --pca_mat_path is given.",
+    )
+    flags.number(values, "timeout", 1800.0, "Seconds to wait for --pca_mat_path.")
+    flags.integer(
+        values,
+        "n_components",
+        None,
+        "Dimension of the subspace, below the number of snapshots. Default: that of the file, or "
+        "32 where it is computed.",
+    )
+    flags.boolean(
+        values, "start_at_mean", False, "Start from the mean of the snapshots, their average."
+    )
+
+
+def _define_optimizer(values):
+    flags.string(
+        values,
+        "optimizer",
+        "bfgs",
+        "bfgs (quasi-Newton with a line search) or sgd (gradient descent with momentum), both "
+        "inside of the subspace.",
+    )
+    flags.number(values, "rho", 0.55, "For bfgs: factor between the lengths tried.")
+    flags.number(
+        values, "sigma", 0.4, "For bfgs: part of the linear decrease that a step must reach."
+    )
+    flags.number(values, "alpha", 0.0, "For bfgs: step length outside of the subspace; 0: none.")
+    flags.number(values, "gamma", 0.9, "For bfgs: momentum outside of the subspace.")
+    flags.number(values, "learning_rate", 1.0, "For sgd: rate at step 0; it falls in a line to 0.")
+    flags.number(values, "momentum", 0.9, "For sgd: momentum.")
+    flags.string(
+        values,
+        "boost_config",
+        "",
+        "JSON file with MindSpore's boost_config_dict; flags on the command line come before it.",
+    )
+
+
+def _define_workers(values):
+    flags.integer(
+        values,
+        "num_gpus",
+        None,
+        "GPUs the workers run on, 0 for the CPU. Default: all there are. Where there is none, "
+        "workers run on the CPU.",
+    )
+    flags.integer(
+        values,
+        "num_nodes",
+        None,
+        "Workers; worker i runs on GPU i modulo --num_gpus. Default: --num_gpus, or 1.",
+    )
+    flags.integer(
+        values,
+        "grad_bits",
+        32,
+        "With --alpha above 0, 1: workers send ternary gradients outside of the subspace; 32: "
+        "float. Inside they send a number a component either way.",
+    )
+    flags.number(
+        values,
+        "clip_factor",
+        0.0,
+        "With --grad_bits 1: clip gradients at so many standard deviations; 0: no clipping.",
+    )

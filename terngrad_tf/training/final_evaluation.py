@@ -1,0 +1,65 @@
+"""Evaluation of a checkpoint at the end of a run."""
+
+import os
+
+import slim_data
+from terngrad_tf.training import data, evaluator, run_folder
+from terngrad_tf.training.eval_options import EvalOptions
+
+_BATCH_SIZE = 100
+
+
+def subset_of(dataset_name, subset=None):
+    """Name of the part to evaluate on.
+
+    Args:
+        dataset_name: name of the data set.
+        subset: name of the part. Default: the first one that is not for training.
+
+    Raises:
+        UserError: the data set has no such part.
+    """
+    if subset is None:
+        return next(name for name in slim_data.info(dataset_name).splits if name != "train")
+    data.find(dataset_name, subset)
+    return subset
+
+
+def evaluate_weights(checkpoint, train_dir, data_dir, subset=None, eval_dir=None):
+    """Evaluates the weights of a checkpoint, not their moving averages.
+
+    Args:
+        checkpoint: path without ".index".
+        train_dir: folder of its run.
+        data_dir: folder with the TFRecords.
+        subset: part of the data set. Default: test or validation.
+        eval_dir: folder for TensorBoard logs. Default: "eval" in train_dir.
+
+    Returns:
+        An `EvalResult`.
+
+    Raises:
+        slim_data.DataError: the data is missing or damaged.
+    """
+    run = run_folder.read(train_dir)
+    options = EvalOptions(
+        checkpoint_dir=train_dir,
+        eval_dir=eval_dir or os.path.join(train_dir, "eval"),
+        data_dir=data_dir,
+        subset=subset_of(run["identity"]["dataset_name"], subset),
+        batch_size=_BATCH_SIZE,
+        restore_avg_var=False,
+    )
+    return evaluator.evaluate_checkpoint(checkpoint, run, options)
+
+
+def evaluate(checkpoint, train_dir, data_dir, subset=None):
+    """As `evaluate_weights`, and prints the accuracies between bars.
+
+    Returns:
+        Dict with "top_1_accuracy" and "top_5_accuracy".
+    """
+    result = evaluate_weights(checkpoint, train_dir, data_dir, subset)
+    accuracy = {"top_1_accuracy": result.precision_at_1, "top_5_accuracy": result.recall_at_5}
+    print(f"============== Accuracy: {accuracy} ==============", flush=True)
+    return accuracy

@@ -1,0 +1,99 @@
+"""What training in a subspace is told, checked once at the door."""
+
+import dataclasses
+
+from terngrad_tf.training import checks
+from terngrad_tf.training.errors import UserError
+
+OPTIMIZERS = ("bfgs", "sgd")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SubspaceOptions:
+    """Options of `train_in_subspace`.
+
+    Args:
+        train_dir: folder for checkpoints and TensorBoard logs; holding the same run, it is resumed.
+        data_dir: folder with the TFRecords.
+        pretrained_weight_path: what to start from: a run's folder (its newest checkpoint), a
+            checkpoint of it, or one of its weight snapshots.
+        pca_mat_path: file of the subspace, `.safetensors` or `.npy`. Where it is missing, it is
+            computed from weight_load_dir and written, or else waited for. Default "": the subspace
+            is computed and kept in train_dir.
+        weight_load_dir: folder of the weight snapshots. Default "": that of the run to start from,
+            unless pca_mat_path is given.
+        timeout: seconds to wait for pca_mat_path. Default 1800.
+        n_components: dimension of the subspace. Default: that of the file, or 32.
+        start_at_mean: whether to start from the mean of the snapshots. Default False.
+        optimizer: "bfgs" (`SubspaceBFGS`) or "sgd" (`SubspaceSGD`). Default "bfgs".
+        rho: factor between trial steps, for "bfgs". Default 0.55.
+        sigma: part of the linear decrease a step must reach, for "bfgs". Default 0.4.
+        alpha: step length outside of the subspace, for "bfgs". Default 0.
+        gamma: momentum outside of the subspace, for "bfgs". Default 0.9.
+        learning_rate: rate at step 0, for "sgd"; it falls in a line to 0. Default 1.
+        momentum: for "sgd". Default 0.9.
+        epochs: passes through the data. Default 2.
+        batch_size: images per step over all workers together, divisible by num_nodes. Default 512.
+        dataset_name: name of the data set. Default None: that of the run to start from.
+        subset: its part to train on. Default "train".
+        seed: fixes the order of the data and rounding. Default 1.
+        num_nodes: number of workers. Default: num_gpus, or 1.
+        num_gpus: number of GPUs the workers run on, 0 for the CPU. Default: all there are.
+        grad_bits: 1 for ternary gradients outside of the subspace (alpha above 0), 32 for float.
+            Default 32.
+        clip_factor: standard deviations at which these are clipped; 0: no clipping. Default 0.
+        num_readers: files read in parallel. Default 4.
+        num_preprocess_threads: images decoded at once. Default: the number of CPU cores.
+        skip_corrupt_records: whether to leave out records that cannot be read. Default False.
+
+    Raises:
+        UserError: a number outside its range.
+    """
+
+    train_dir: str
+    data_dir: str
+    pretrained_weight_path: str
+    pca_mat_path: str = ""
+    weight_load_dir: str = ""
+    timeout: float = 1800.0
+    n_components: int | None = None
+    start_at_mean: bool = False
+    optimizer: str = "bfgs"
+    rho: float = 0.55
+    sigma: float = 0.4
+    alpha: float = 0.0
+    gamma: float = 0.9
+    learning_rate: float = 1.0
+    momentum: float = 0.9
+    epochs: int = 2
+    batch_size: int = 512
+    dataset_name: str | None = None
+    subset: str = "train"
+    seed: int = 1
+    num_nodes: int | None = None
+    num_gpus: int | None = None
+    grad_bits: int = 32
+    clip_factor: float = 0.0
+    num_readers: int = 4
+    num_preprocess_threads: int | None = None
+    skip_corrupt_records: bool = False
+
+    def __post_init__(self):
+        if not self.pretrained_weight_path:
+            raise UserError(
+                "`pretrained_weight_path` must be a run's folder, a checkpoint or a weight "
+                "snapshot. Received: pretrained_weight_path=''"
+            )
+        checks.positive("epochs", self.epochs)
+        checks.positive_or_none("n_components", self.n_components)
+        checks.at_least_zero("timeout", self.timeout)
+        if self.optimizer not in OPTIMIZERS:
+            raise UserError(
+                f"`optimizer` must be one of {', '.join(OPTIMIZERS)}. "
+                f"Received: optimizer={self.optimizer!r}"
+            )
+        if not 0 <= self.learning_rate < float("inf"):
+            raise UserError(
+                "`learning_rate` must be a finite number of at least 0. "
+                f"Received: learning_rate={self.learning_rate!r}"
+            )

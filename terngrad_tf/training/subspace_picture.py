@@ -1,0 +1,198 @@
+"""A picture of training in a subspace and of the phase before it."""
+
+import dataclasses
+import os
+import pathlib
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from terngrad_tf.subspace import snapshot_files
+from terngrad_tf.training import final_evaluation, report, session, subspace_source
+
+FILE = "subspace.png"
+_GRID = 13
+_NUM_EXAMPLES = 256
+_MARGIN = 0.15
+_TRAIN_LOSS = "entropy_loss"
+
+
+def draw(options, result, eval_subset=None):
+    """Draws what the subspace explains, the way through it, losses and accuracies of both phases.
+
+    The loss surface is the mean cross-entropy of 256 training images in the plane of the first two
+    components through the last weights.
+
+    Args:
+        options: `SubspaceOptions` of the run.
+        result: `SubspaceResult` of the run.
+        eval_subset: part of the data set for the accuracies. Default: test or validation.
+
+    Returns:
+        `pathlib.Path` of the PNG, subspace.png in the run's folder, replaced if it is there.
+    """
+    # Not at the top: only pictures need Matplotlib.
+    from matplotlib.figure import Figure
+
+    scalars = report.read_scalars(options.train_dir)
+    figure = Figure(figsize=(12, 8), layout="constrained")
+    axes = figure.subplots(2, 2)
+    _draw_variance(axes[0, 0], result.subspace)
+    _draw_surface(axes[0, 1], options, result, scalars)
+    phases = _Phases(result)
+    before = report.read_scalars(result.start.folder)
+    _draw_curves(
+        axes[1, 0],
+        ("training cross-entropy", "log"),
+        {
+            "phase 1": phases.before(before.get(_TRAIN_LOSS, {})),
+            "phase 2": phases.after(scalars.get(_TRAIN_LOSS, {})),
+        },
+    )
+    _draw_curves(axes[1, 1], ("accuracy / %", "linear"), _accuracies(options, phases, eval_subset))
+    path = pathlib.Path(options.train_dir, FILE)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    figure.savefig(beside, format="png", dpi=120)
+    os.replace(beside, path)
+    return path
+
+
+class _Phases:
+    """Epochs of both phases on one axis."""
+
+    def __init__(self, result):
+        plan, start = result.train_options, result.start
+        num_examples = session.describe(plan).num_examples
+        step = snapshot_files.step_of(start.path)
+        self.result = result
+        self.start_step = session.step_of(start.path) if step is None else step
+        self._epochs_a_step_before = start.run["identity"]["batch_size"] / num_examples
+        self._epochs_a_step_after = plan.batch_size / num_examples
+
+    def before(self, curve):
+        """A curve of the first phase, up to where the second starts, over epochs."""
+        return {
+            step * self._epochs_a_step_before: value
+            for step, value in curve.items()
+            if step <= self.start_step
+        }
+
+    def after(self, curve):
+        """A curve of the second phase over epochs."""
+        begin = self.start_step * self._epochs_a_step_before
+        return {begin + step * self._epochs_a_step_after: value for step, value in curve.items()}
+
+
+def _accuracies(options, phases, subset):
+    """Accuracies in percent of all checkpoints that both phases kept."""
+    found = {}
+    folders = {"phase 1": phases.result.start.folder, "phase 2": options.train_dir}
+    for (name, folder), place in zip(folders.items(), (phases.before, phases.after), strict=True):
+        state = tf.train.get_checkpoint_state(str(folder))
+        paths = [] if state is None else state.all_model_checkpoint_paths
+        eval_dir = os.path.join(options.train_dir, f"eval_{name.replace(' ', '_')}")
+        curve = {}
+        for path in paths:
+            if os.path.exists(f"{path}.index"):
+                evaluated = final_evaluation.evaluate_weights(
+                    path, str(folder), options.data_dir, subset, eval_dir
+                )
+                curve[evaluated.step] = 100 * evaluated.precision_at_1
+        found[name] = place(curve)
+    return found
+
+
+def _draw_variance(axes, subspace):
+    axes.set(title="Variance of the snapshots", xlabel="component", ylabel="part explained")
+    ratio = subspace.explained_variance_ratio
+    if ratio is None:
+        axes.text(0.5, 0.5, "not known from a .npy file", ha="center", transform=axes.transAxes)
+        return
+    numbers = np.arange(1, len(ratio) + 1)
+    axes.bar(numbers, ratio, label="each")
+    axes.plot(numbers, np.cumsum(ratio), color="C1", marker=".", label="together")
+    axes.set_ylim(0, 1.05)
+    axes.grid(alpha=0.3)
+    axes.legend()
+
+
+def _draw_curves(axes, labels, curves):
+    label, scale = labels
+    for name, curve in curves.items():
+        if curve:
+            axes.plot(list(curve), list(curve.values()), marker=".", label=name)
+    axes.set(xlabel="epochs", ylabel=label, yscale=scale)
+    axes.grid(alpha=0.3)
+    axes.legend()
+
+
+def _draw_surface(axes, options, result, scalars):
+    axes.set(title="Loss and the way", xlabel="component 1", ylabel="component 2")
+    if result.subspace.num_components < 2:
+        axes.text(0.5, 0.5, "one component alone", ha="center", transform=axes.transAxes)
+        return
+    rows = np.asarray(result.subspace.components[:2], np.float32)
+    ways = {
+        "snapshots of phase 1": _snapshots_in(options, result, rows),
+        "phase 2": np.stack(
+            [list(scalars[f"subspace/component_{number}"].values()) for number in (1, 2)], axis=1
+        ),
+    }
+    points = np.concatenate(list(ways.values()))
+    low, high = points.min(0), points.max(0)
+    margin = np.maximum(_MARGIN * (high - low), 1e-3)
+    grid = [np.linspace(a, b, _GRID) for a, b in zip(low - margin, high + margin, strict=True)]
+    losses = _surface(result, rows, *grid)
+    levels = axes.contourf(*grid, np.log10(np.maximum(losses, 1e-8)), 20, cmap="viridis")
+    axes.figure.colorbar(levels, ax=axes, label="log10 of the cross-entropy")
+    for (name, way), color in zip(ways.items(), ("white", "red"), strict=True):
+        if len(way):
+            axes.plot(*way.T, marker=".", color=color, label=name)
+    axes.plot(*ways["phase 2"][-1], marker="*", markersize=12, color="red")
+    axes.legend()
+
+
+def _snapshots_in(options, result, rows):
+    """Places [snapshots, 2] of the first phase's snapshots; none where their folder is not here."""
+    folder = subspace_source.find_snapshots(options, result.start)
+    places = []
+    for path in snapshot_files.find(folder) if folder else []:
+        weights = snapshot_files.open_snapshot(path).read()
+        places.append(rows @ np.concatenate([np.ravel(w) for w in weights]))
+    return np.array(places).reshape(-1, 2)
+
+
+def _surface(result, rows, first, second):
+    """Losses [places in second, places in first] in the plane through the last weights."""
+    # Batch norm works with the statistics of the batch, and nothing is dropped.
+    plan = dataclasses.replace(
+        result.train_options, batch_size=_NUM_EXAMPLES, num_nodes=1, dropout_keep_prob=1.0
+    )
+    network = session.build_network(plan, session.describe(plan))
+    restored = tf.train.Checkpoint(model=network).restore(result.checkpoint)
+    restored.assert_existing_objects_matched().expect_partial()
+    images, labels = next(iter(session.examples(plan, 0)))
+    labels = tf.nest.flatten(labels)[0]
+    variables = network.trainable_variables
+    shapes = [tuple(variable.shape) for variable in variables]
+    sizes = [int(np.prod(shape)) for shape in shapes]
+    last = np.concatenate([variable.numpy().ravel() for variable in variables])
+    place = rows @ last
+
+    @tf.function
+    def loss_at(vector):
+        parts = tf.split(vector, sizes)
+        values = [tf.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]
+        with keras.StatelessScope(list(zip(variables, values, strict=True))):
+            logits = tf.nest.flatten(network(images, training=True))[0]
+        return tf.reduce_mean(
+            keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+        )
+
+    return np.array(
+        [
+            [float(loss_at(last + (np.array([a, b], np.float32) - place) @ rows)) for a in first]
+            for b in second
+        ]
+    )

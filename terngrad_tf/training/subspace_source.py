@@ -1,0 +1,166 @@
+"""Where training in a subspace comes from: the weights to start at, and the subspace."""
+
+import dataclasses
+import os
+import pathlib
+import time
+
+import tensorflow as tf
+
+from terngrad_tf.subspace import Subspace, restore_snapshot, snapshot_files
+from terngrad_tf.training import run_folder
+from terngrad_tf.training.callbacks import log
+from terngrad_tf.training.errors import UserError, as_user_error
+from terngrad_tf.training.trainer import SNAPSHOT_FOLDER
+
+DEFAULT_COMPONENTS = 32
+SUBSPACE_FILE = "subspace.safetensors"
+_POLL_SECONDS = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Weights of a run.
+
+    Args:
+        path: checkpoint without ".index", or weight snapshot.
+        folder: `pathlib.Path`, the run's folder.
+        run: description of the run, as `run_folder.read` gives it.
+    """
+
+    path: str
+    folder: pathlib.Path
+    run: dict
+
+    @property
+    def is_snapshot(self):
+        """Whether it is a weight snapshot, which has no batch-norm statistics."""
+        return snapshot_files.step_of(self.path) is not None
+
+    def restore(self, model):
+        """Gives a network the weights.
+
+        Args:
+            model: `keras.Model`.
+
+        Raises:
+            ValueError: they are not those of the network.
+        """
+        if self.is_snapshot:
+            restore_snapshot(model, self.path)
+        else:
+            checkpoint = tf.train.Checkpoint(model=model)
+            checkpoint.restore(self.path).assert_existing_objects_matched().expect_partial()
+        log(f"starting from the weights of {self.path}")
+
+
+def find_start(path):
+    """Finds weights and the run that they are of.
+
+    Args:
+        path: folder of a run, whose newest checkpoint is meant, a checkpoint with or without
+            ".index", or a snapshot in a run's folder of snapshots.
+
+    Returns:
+        A `Start`.
+
+    Raises:
+        UserError: there is nothing of that kind, or no run.json with it.
+    """
+    given = path
+    path = os.path.abspath(os.path.expanduser(path))
+    found, folder = None, pathlib.Path(path).parent
+    if os.path.isdir(path):
+        found, folder = tf.train.latest_checkpoint(path), pathlib.Path(path)
+    elif snapshot_files.step_of(path) is not None and os.path.isfile(path):
+        found, folder = path, folder.parent
+    elif os.path.isfile(f"{path.removesuffix('.index')}.index"):
+        found = path.removesuffix(".index")
+    run = run_folder.read(folder)
+    if found is None or run is None:
+        what = "a run's folder, a checkpoint or a weight snapshot"
+        if found is not None:
+            what = f"in the folder of its run, with its {run_folder.RUN_FILE}"
+        raise UserError(
+            f"`pretrained_weight_path` must be {what}. Received: pretrained_weight_path={given!r}"
+        )
+    return Start(found, folder, run)
+
+
+def find_snapshots(options, start):
+    """Folder of the weight snapshots; None where the subspace is to come from a file alone."""
+    if options.weight_load_dir:
+        return os.path.expanduser(options.weight_load_dir)
+    folder = start.folder / SNAPSHOT_FOLDER
+    return str(folder) if folder.is_dir() or not options.pca_mat_path else None
+
+
+def subspace_path(options):
+    """Path of the file that the subspace is read from or written to; `SubspaceOptions`."""
+    given = os.path.expanduser(options.pca_mat_path)
+    return given or os.path.join(options.train_dir, SUBSPACE_FILE)
+
+
+def find_subspace(options, start):
+    """Reads the subspace, computes it, or waits until another process has written it.
+
+    A file that is there is read. Else, where `weight_load_dir` is given or `pca_mat_path` is not,
+    it is computed from the snapshots, and has no file yet. Else it is waited for.
+
+    Args:
+        options: `SubspaceOptions`.
+        start: `Start`.
+
+    Returns:
+        A `Subspace`.
+
+    Raises:
+        UserError: snapshots are missing or do not fit, the file is damaged or has another number of
+            components, or it did not appear in time.
+    """
+    path = subspace_path(options)
+    with as_user_error():
+        if not os.path.exists(path):
+            if not options.pca_mat_path or options.weight_load_dir:
+                return _compute(options, find_snapshots(options, start))
+            _wait_for(path, options.timeout)
+        subspace = Subspace.load(path)
+    wanted = options.n_components
+    if wanted is not None and subspace.num_components != wanted:
+        raise UserError(
+            f"`n_components` must be that of {path}, {subspace.num_components}. "
+            f"Received: n_components={wanted}"
+        )
+    return subspace
+
+
+def _compute(options, folder):
+    since = time.perf_counter()
+    try:
+        subspace = Subspace.fit(folder, options.n_components or DEFAULT_COMPONENTS)
+    except FileNotFoundError as error:
+        raise UserError(
+            "`weight_load_dir` must be a folder with weight snapshots. "
+            f"Received: weight_load_dir={folder!r}"
+        ) from error
+    explained = subspace.explained_variance_ratio.sum()
+    log(
+        f"{subspace.num_components} principal components of the snapshots in {folder} explain "
+        f"{100 * explained:.2f} % of their variance ({time.perf_counter() - since:.1f} sec)"
+    )
+    return subspace
+
+
+def _wait_for(path, timeout):
+    # It appears whole, for it is written beside and renamed.
+    deadline = time.monotonic() + timeout
+    log(f"waiting up to {timeout:g} sec for {path}")
+    while not os.path.exists(path):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise UserError(
+                "`pca_mat_path` must appear within `timeout` seconds, or `weight_load_dir` name "
+                "the snapshots to compute it from. "
+                f"Received: pca_mat_path={path!r}, timeout={timeout:g}"
+            )
+        time.sleep(min(_POLL_SECONDS, left))
