@@ -63,7 +63,7 @@ def peer_errors(hosts):
     """Turns TensorFlow's errors about other hosts into `PeerError`, one line that names them.
 
     TensorFlow finds a killed process at its next exchange or, like a cut link, by missing
-    heartbeats, within about 15 s. Other errors pass unchanged.
+    heartbeats for 25 s. Other errors pass unchanged.
 
     Example:
     >>> with peer_errors(None):  # strategy.hosts

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 import keras
 import numpy as np
@@ -17,11 +18,12 @@ BATCH = 6
 
 
 class Steps(keras.callbacks.Callback):
-    """Prints each step and ends this process, as `kill -9` does, at `die_at`."""
+    """Prints each step, pauses after it, and ends this process as `kill -9` does at `die_at`."""
 
-    def __init__(self, die_at):
+    def __init__(self, die_at, pause):
         super().__init__()
         self.die_at = die_at
+        self.pause = pause
 
     def on_train_batch_begin(self, batch, logs=None):
         if batch == self.die_at:
@@ -29,9 +31,10 @@ class Steps(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         print(f"step {batch}", flush=True)
+        time.sleep(self.pause)
 
 
-def train(strategy, *, units=5, num_steps=40, nan_at=None, die_at=None):
+def train(strategy, *, units=5, num_steps=40, nan_at=None, die_at=None, pause=0.0):
     """Stock fit. This worker's part of batch `nan_at` is NaN, wherever it lies in the batch."""
     x = np.ones((BATCH * num_steps, 4), np.float32)
     if nan_at is not None:
@@ -39,7 +42,7 @@ def train(strategy, *, units=5, num_steps=40, nan_at=None, die_at=None):
     with strategy.scope():
         model = keras.Sequential([keras.layers.Dense(units), keras.layers.Dense(1)])
         model.compile(keras.optimizers.SGD(0.001), "mse")
-    callbacks = [Steps(die_at), keras.callbacks.TerminateOnNaN()]
+    callbacks = [Steps(die_at, pause), keras.callbacks.TerminateOnNaN()]
     model.fit(x, np.ones(len(x)), batch_size=BATCH, shuffle=False, verbose=0, callbacks=callbacks)
 
 

@@ -79,9 +79,14 @@ def report_error(message):
         context.context().report_error_to_cluster(tf.errors.UNAVAILABLE, message)
 
 
+# TCP, whose pauses between attempts double, may need 13 s to go on after a link was cut for 5 s:
+# longer than TensorFlow's default of 10 s.
+_HEARTBEAT_TIMEOUT_SECONDS = 25.0
+
+
 @contextlib.contextmanager
 def bounded_start(seconds):
-    """Bounds how long the processes that start within wait for each other.
+    """Bounds how long the processes that start within wait for each other, then and later.
 
     Left alone, a process waits an hour for peers, and goes on without those that are late to name
     their devices.
@@ -90,7 +95,12 @@ def bounded_start(seconds):
     stock = current.configure_coordination_service
 
     def configure(*args, **kwargs):
-        stock(*args, **kwargs, cluster_register_timeout_in_ms=round(1e3 * seconds))
+        stock(
+            *args,
+            **kwargs,
+            cluster_register_timeout_in_ms=round(1e3 * seconds),
+            heartbeat_timeout_in_ms=round(1e3 * _HEARTBEAT_TIMEOUT_SECONDS),
+        )
         current.coordination_service.cluster_register_with_barrier = True
 
     current.configure_coordination_service = configure
