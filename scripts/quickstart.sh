@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Trains LeNet on handwritten digits with ternary and with float gradients and compares them:
+# Trains LeNet on handwritten digits with ternary and with float gradients, then in a subspace, and
+# compares them:
 #   bash scripts/quickstart.sh [--output_dir DIR] [flags of terngrad_tf.bin.quickstart]
 # Results go to ./quickstart_output; run again, it goes on from what is there.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
-echo "== quickstart: LeNet on scikit-learn's digits, 4 virtual workers, ternary against float gradients"
+echo "== quickstart: LeNet on scikit-learn's digits, 4 virtual workers, ternary against float gradients, subspace"
 exec "$PYTHON" -m terngrad_tf.bin.quickstart "$@"

@@ -1,4 +1,4 @@
-"""Trains LeNet on handwritten digits with ternary and with float gradients, and compares.
+"""Trains LeNet on digits with ternary and with float gradients, then in a subspace; compares.
 
 Example:
     python -m terngrad_tf.bin.quickstart --output_dir /tmp/quickstart
@@ -13,13 +13,17 @@ from terngrad_tf.bin import program
 
 DESCRIPTION = (
     "Trains LeNet on handwritten digits by several virtual workers, once with ternary and once "
-    "with float gradients, and compares test accuracy and bytes sent."
+    "with float gradients, then goes on in the subspace of the ternary run's weight snapshots, and "
+    "compares test accuracy and bytes sent."
 )
 
 DATASET = "digits"
 TRAIN_SHARDS = 4
 NUM_CHECKPOINTS = 5
 RUNS = {"ternary": 1, "float": 32}
+NUM_SNAPSHOTS = 40
+MAX_COMPONENTS = 32
+SUBSPACE_BATCH_SIZE = 512
 
 
 def define_flags(values):
@@ -76,6 +80,9 @@ def _main(values):
             initial_learning_rate=values.learning_rate,
             learning_rate_decay_type="polynomial",
             seed=values.seed,
+            snapshot_every_steps=(
+                max(1, values.max_steps // NUM_SNAPSHOTS) if name == "ternary" else None
+            ),
         )
         _say(f"training LeNet by {values.num_nodes} workers with {name} gradients")
         training.train(options)
@@ -83,8 +90,9 @@ def _main(values):
         losses[name] = scalars["entropy_loss"]
         _say(f"evaluating the checkpoints of {name} on the test images")
         accuracies[name] = _evaluate_all(options, str(output / f"{name}_eval"))
-        rows.append(_row(name, options, scalars, accuracies[name]))
+        rows.append(_row(name, options.batch_size, scalars, accuracies[name]))
 
+    picture = _train_in_subspace(values, output, rows, losses, accuracies)
     plot = output / "curves.png"
     report.plot(
         plot,
@@ -103,8 +111,37 @@ def _main(values):
     header = ["gradients", "test accuracy", "received bytes/step/worker", "compression", "time"]
     print(f"\n{report.table(header, rows)}\n")
     print(f"Curves: {plot}")
+    print(f"Subspace: {picture}")
     print(f"TensorBoard: tensorboard --logdir {output}")
-    print(f"Checkpoints: {output / 'ternary'}, {output / 'float'}")
+    print(f"Checkpoints: {output / 'ternary'}, {output / 'float'}, {output / 'subspace'}")
+
+
+def _train_in_subspace(values, output, rows, losses, accuracies):
+    """Second phase of the ternary run; adds to the results and returns the picture's path."""
+    from terngrad_tf import training
+    from terngrad_tf.training import report, subspace_picture
+
+    name = "ternary, then in subspace"
+    num_snapshots = len(list((output / "ternary" / "checkpoint_pca").iterdir()))
+    options = training.SubspaceOptions(
+        train_dir=str(output / "subspace"),
+        data_dir=str(output / "data"),
+        pretrained_weight_path=str(output / "ternary"),
+        n_components=min(MAX_COMPONENTS, num_snapshots - 1),
+        batch_size=SUBSPACE_BATCH_SIZE // values.num_nodes * values.num_nodes,
+        num_nodes=values.num_nodes,
+        seed=values.seed,
+    )
+    _say(f"training the ternary run further in the {options.n_components} main directions it took")
+    result = training.train_in_subspace(options)
+    scalars = report.read_scalars(options.train_dir)
+    _say("evaluating the checkpoints of the second phase on the test images")
+    accuracy = _evaluate_all(options, str(output / "subspace_eval"))
+    rows.append(_row(name, options.batch_size, scalars, accuracy))
+    for curves, curve in ((losses, scalars["entropy_loss"]), (accuracies, accuracy)):
+        curves[name] = {values.max_steps + step: value for step, value in curve.items()}
+    _say("drawing the way through the subspace")
+    return subspace_picture.draw(options, result)
 
 
 def _evaluate_all(options, eval_dir):
@@ -130,7 +167,7 @@ def _evaluate_all(options, eval_dir):
     return {result.step: result.precision_at_1 for result in results}
 
 
-def _row(name, options, scalars, accuracy):
+def _row(name, batch_size, scalars, accuracy):
     from terngrad_tf.training import report
 
     last = max(accuracy)
@@ -139,7 +176,7 @@ def _row(name, options, scalars, accuracy):
         f"{100 * accuracy[last]:.2f} %",
         f"{scalars['received_bytes'][last]:,.0f}",
         f"{scalars['compression_ratio'][last]:.1f}",
-        f"{report.training_seconds(scalars, options.batch_size):.0f} s",
+        f"{report.training_seconds(scalars, batch_size):.0f} s",
     ]
 
 

@@ -26,13 +26,17 @@ class QuickstartTest(tf.test.TestCase):
         table = first[first.index("gradients ") :].splitlines()
         self.assertRegex(table[1], r"^ternary +\d+\.\d\d % +[\d,]+ +\d+\.\d +\d+ s$")
         self.assertRegex(table[2], r"^float +\d+\.\d\d % +[\d,]+ +1\.0 +\d+ s$")
-        self.assertEqual((folder / "curves.png").read_bytes()[:4], b"\x89PNG")
-        for name in ("ternary", "float"):
-            self.assertTrue((folder / name / "model.ckpt-20.index").exists())
+        self.assertRegex(
+            table[3], r"^ternary, then in subspace +\d+\.\d\d % +\d+ +[\d,]+\.\d +\d+ s$"
+        )
+        for picture in ("curves.png", "subspace/subspace.png"):
+            self.assertEqual((folder / picture).read_bytes()[:4], b"\x89PNG")
+        for name, step in (("ternary", 20), ("float", 20), ("subspace", 6)):
+            self.assertTrue((folder / name / f"model.ckpt-{step}.index").exists())
             self.assertLen(list((folder / name).glob("events.*")), 1)
 
         again = self.run_quickstart(folder)
-        self.assertEqual(again[again.index("gradients ") :].splitlines()[:3], table[:3])
+        self.assertEqual(again[again.index("gradients ") :].splitlines()[:4], table[:4])
 
 
 if __name__ == "__main__":

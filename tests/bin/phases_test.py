@@ -1,0 +1,75 @@
+"""The programs of both phases: flags, their defaults, and the file that sets some of them."""
+
+import json
+import pathlib
+import sys
+
+import pytest
+import tensorflow as tf
+from absl import flags as absl_flags
+
+from terngrad_tf import training
+from terngrad_tf.bin import flags, resnet50_imagenet_stage_1, subspace_train
+from tests.bin import samples
+
+
+def parse(module, *arguments):
+    """Flags of a program after parsing."""
+    values = absl_flags.FlagValues()
+    module.define_flags(values)
+    values(["program", *arguments])
+    return values
+
+
+class StageOneTest(tf.test.TestCase):
+    def test_it_is_the_setting_of_the_tutorial(self):
+        options = flags.options(parse(resnet50_imagenet_stage_1), training.TrainOptions)
+        expected = {"net": "resnet_50", "dataset_name": "imagenet", "batch_size": 2048}
+        expected |= {"initial_learning_rate": 0.8, "learning_rate_decay_type": "linear"}
+        expected |= {"warmup_epochs": 5, "decay_epochs": 90, "momentum": 0.9, "weight_decay": 1e-4}
+        expected |= {"label_smoothing": 0.1, "mixed_precision": True, "optimizer": "momentum"}
+        expected |= {"snapshot_per_epoch": 1, "snapshot_keep_max": 40, "snapshot_start_epoch": 0}
+        for name, value in expected.items():
+            self.assertEqual(getattr(options, name), value, name)
+        self.assertEqual(parse(resnet50_imagenet_stage_1).epochs, 70)
+
+    def test_epochs_must_be_positive(self):
+        for name in ("epochs", "save_epochs"):
+            status, _, err = samples.call(
+                resnet50_imagenet_stage_1.main, "stage_1", f"--{name}", 0, "--data_dir", "/nowhere"
+            )
+            self.assertEqual(status, 2)
+            self.assertIn(f"`{name}` must be a positive number. Received: {name}=0.0", err)
+
+
+class SubspaceTrainTest(tf.test.TestCase):
+    def call(self, *arguments):
+        status, _, err = samples.call(subspace_train.main, "subspace_train", *arguments)
+        self.assertEqual((status, err.count("\n")), (2, 1), err)
+        return err
+
+    def test_every_flag_is_an_option_with_the_same_default(self):
+        values = parse(subspace_train)
+        others = {"boost_config", "eval_subset"}
+        fields = training.SubspaceOptions.__dataclass_fields__
+        self.assertEqual(set(values) - others, set(fields))
+        for name, field in fields.items():
+            if name not in ("train_dir", "data_dir", "pretrained_weight_path"):
+                self.assertEqual(values[name].value, field.default, name)
+
+    def test_the_file_sets_options_and_the_command_line_comes_before_it(self):
+        path = pathlib.Path(self.get_temp_dir()) / "boost.json"
+        config = {"boost": {"dim_reduce": True}, "dim_reduce": {"timeout": -1}}
+        path.write_text(json.dumps(config))
+        arguments = ("--boost_config", path, "--pretrained_weight_path", "/nowhere")
+        self.assertIn("`timeout` must be at least 0. Received: timeout=-1", self.call(*arguments))
+        self.assertIn("Received: pretrained_weight_path", self.call(*arguments, "--timeout", 5))
+
+    def test_wrong_options_are_told_in_one_line(self):
+        self.assertIn("`pretrained_weight_path` must be", self.call())
+        wrong = ("--pretrained_weight_path", "x", "--optimizer", "bgfs")
+        self.assertIn("`optimizer` must be one of bfgs, sgd. Received", self.call(*wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
