@@ -4,14 +4,13 @@ import dataclasses
 import math
 import pathlib
 
-import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.distribute import wire
 from terngrad_tf.subspace import SubspaceBFGS, SubspaceModel, SubspaceSGD, update_batch_norm
 from terngrad_tf.training import callbacks, objective, schedules, session, subspace_source
 from terngrad_tf.training.errors import as_user_error
 from terngrad_tf.training.run_folder import RunFolder
+from terngrad_tf.training.subspace_log import Moves
 from terngrad_tf.training.train_options import TrainOptions
 
 # Options that say how the weights move, next to those of `TrainOptions`.
@@ -74,7 +73,7 @@ def train_in_subspace(options):
     # Claimed once all options are found to be good, and before anything is written.
     folder = RunFolder(
         options.train_dir,
-        _identity(options, plan, start),
+        _identity(options, plan, start, subspace),
         max_steps=plan.max_steps,
         model=start.run["model"],
     )
@@ -110,7 +109,7 @@ def _plan(options, start, **steps):
     )
 
 
-def _identity(options, plan, start):
+def _identity(options, plan, start, subspace):
     names = (
         *("dataset_name", "subset", "net", "image_size", "batch_size", "weight_decay"),
         *("dropout_keep_prob", "label_smoothing", "seed", "num_nodes", "grad_bits", "clip_factor"),
@@ -120,7 +119,10 @@ def _identity(options, plan, start):
     used = ("start_at_mean", "epochs", "n_components", *_OPTIMIZER_OPTIONS[options.optimizer])
     identity |= {name: getattr(options, name) for name in used}
     identity["optimizer"] = f"subspace_{options.optimizer}"
-    return identity | {"pretrained_weights": pathlib.Path(start.path).name}
+    return identity | {
+        "pretrained_weights": pathlib.Path(start.path).name,
+        "subspace_fingerprint": subspace.fingerprint,
+    }
 
 
 def _optimizer(options, subspace, max_steps):
@@ -171,7 +173,7 @@ def _run(options, plan, dataset, start, subspace, folder, strategy, network, mod
         if start.is_snapshot or options.start_at_mean:
             _update_batch_norm(model, plan, dataset)
     if first_step < plan.max_steps:
-        moves = _Moves(subspace, optimizer, plan.num_nodes, lambda: strategy.traffic, first_step)
+        moves = Moves(subspace, optimizer, plan.num_nodes, lambda: strategy.traffic, first_step)
         session.fit(
             plan,
             strategy,
@@ -195,76 +197,3 @@ def _run(options, plan, dataset, start, subspace, folder, strategy, network, mod
 def _update_batch_norm(model, plan, dataset):
     steps = math.ceil(dataset.num_examples / plan.batch_size)
     update_batch_norm(model, session.examples(plan, 0), steps)
-
-
-class _Moves(callbacks.StepCounter):
-    """Writes where the weights are, trials and failed searches, and counts what is exchanged.
-
-    Args:
-        subspace: `Subspace`.
-        optimizer: `SubspaceBFGS` or `SubspaceSGD`.
-        num_workers: workers that exchange.
-        gradient_traffic: function that gives the `Traffic` of whole gradients, None where none are
-            exchanged.
-        first_step: steps done before `fit`.
-    """
-
-    def __init__(self, subspace, optimizer, num_workers, gradient_traffic, first_step):
-        super().__init__(first_step)
-        self._subspace = subspace
-        self._optimizer = optimizer
-        self._num_workers = num_workers
-        self._gradient_traffic = gradient_traffic
-        self._writer = None
-        self._trials = self._failures = self._last_trials = 0
-
-    def with_writer(self, writer):
-        """Sets the TensorBoard writer; returns the callbacks to add."""
-        self._writer = writer
-        return [self]
-
-    def on_train_begin(self, logs=None):
-        """Writes where the run starts."""
-        self._count()
-        if self.step == 0:
-            self._write_place()
-
-    def on_step_end(self, logs):
-        """Writes what the step did."""
-        failures = self._failures
-        self._count()
-        self._write_place()
-        if isinstance(self._optimizer, SubspaceBFGS):
-            with self._writer.as_default():
-                tf.summary.scalar("subspace/trials", self._last_trials, step=self.step)
-                tf.summary.scalar("subspace/failed", self._failures - failures, step=self.step)
-
-    def traffic(self):
-        """`Traffic` of the last step: coordinates, losses, and gradients where they travel too."""
-        n = self._subspace.num_weights
-        numbers = self._subspace.num_components + 1 + self._last_trials
-        own = wire.Traffic(
-            "float32",
-            self._num_workers,
-            wire.ring_bytes(4 * numbers, self._num_workers),
-            wire.ring_bytes(4 * n, self._num_workers),
-        )
-        gradients = self._gradient_traffic()
-        if gradients is None:
-            return own
-        return dataclasses.replace(
-            own, received_bytes=own.received_bytes + gradients.received_bytes
-        )
-
-    def _count(self):
-        if isinstance(self._optimizer, SubspaceBFGS):
-            trials = int(self._optimizer.num_trials.numpy())
-            self._last_trials, self._trials = trials - self._trials, trials
-            self._failures = int(self._optimizer.num_failures.numpy())
-
-    def _write_place(self):
-        vector = np.concatenate([v.numpy().ravel() for v in self.model.trainable_variables])
-        with self._writer.as_default():
-            for number, row in enumerate(self._subspace.components[:2], start=1):
-                place = float(np.dot(row.astype(np.float32), vector))
-                tf.summary.scalar(f"subspace/component_{number}", place, step=self.step)

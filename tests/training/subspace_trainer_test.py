@@ -145,6 +145,13 @@ class SubspaceTrainerTest(tf.test.TestCase):
         writer.join()
         np.testing.assert_array_equal(found.components, fitted.components)
 
+    def another_basis(self):
+        """Path of a subspace of the same size as that of the first run."""
+        path = self.root / "another.safetensors"
+        snapshots = sorted((self.stage_1 / "checkpoint_pca").iterdir())
+        Subspace.fit(snapshots[3:], 5).save(path)
+        return path
+
     def test_what_does_not_fit_is_refused_in_one_line(self):
         (self.root / "lone").mkdir()
         for changes, pattern in (
@@ -162,6 +169,8 @@ class SubspaceTrainerTest(tf.test.TestCase):
                 self.train("refused", **changes)
         with self.assertRaisesRegex(training.UserError, "rho: 0.55 there, 0.5 asked for"):
             self.train("whole", rho=0.5)
+        with self.assertRaisesRegex(training.UserError, "differs in subspace_fingerprint: "):
+            self.train("whole", pca_mat_path=str(self.another_basis()))
         self.assertFalse((self.root / "refused").exists())
 
     def test_the_picture_is_drawn_from_the_logs_of_both_phases(self):

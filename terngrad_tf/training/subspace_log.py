@@ -1,0 +1,83 @@
+"""What training in a subspace tells TensorBoard."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from terngrad_tf.distribute import wire
+from terngrad_tf.subspace import SubspaceBFGS
+from terngrad_tf.training.callbacks import StepCounter
+
+
+class Moves(StepCounter):
+    """Writes where the weights are, trials and failed searches, and counts what is exchanged.
+
+    Args:
+        subspace: `Subspace`.
+        optimizer: `SubspaceBFGS` or `SubspaceSGD`.
+        num_workers: workers that exchange.
+        gradient_traffic: function that gives the `Traffic` of whole gradients, None where none are
+            exchanged.
+        first_step: steps done before `fit`.
+    """
+
+    def __init__(self, subspace, optimizer, num_workers, gradient_traffic, first_step):
+        super().__init__(first_step)
+        self._subspace = subspace
+        self._optimizer = optimizer
+        self._num_workers = num_workers
+        self._gradient_traffic = gradient_traffic
+        self._writer = None
+        self._trials = self._failures = self._last_trials = 0
+
+    def with_writer(self, writer):
+        """Sets the TensorBoard writer; returns the callbacks to add."""
+        self._writer = writer
+        return [self]
+
+    def on_train_begin(self, logs=None):
+        """Writes where the run starts."""
+        self._count()
+        if self.step == 0:
+            self._write_place()
+
+    def on_step_end(self, logs):
+        """Writes what the step did."""
+        failures = self._failures
+        self._count()
+        self._write_place()
+        if isinstance(self._optimizer, SubspaceBFGS):
+            with self._writer.as_default():
+                tf.summary.scalar("subspace/trials", self._last_trials, step=self.step)
+                tf.summary.scalar("subspace/failed", self._failures - failures, step=self.step)
+
+    def traffic(self):
+        """`Traffic` of the last step: coordinates, losses, and gradients where they travel too."""
+        n = self._subspace.num_weights
+        numbers = self._subspace.num_components + 1 + self._last_trials
+        own = wire.Traffic(
+            "float32",
+            self._num_workers,
+            wire.ring_bytes(4 * numbers, self._num_workers),
+            wire.ring_bytes(4 * n, self._num_workers),
+        )
+        gradients = self._gradient_traffic()
+        if gradients is None:
+            return own
+        return dataclasses.replace(
+            own, received_bytes=own.received_bytes + gradients.received_bytes
+        )
+
+    def _count(self):
+        if isinstance(self._optimizer, SubspaceBFGS):
+            trials = int(self._optimizer.num_trials.numpy())
+            self._last_trials, self._trials = trials - self._trials, trials
+            self._failures = int(self._optimizer.num_failures.numpy())
+
+    def _write_place(self):
+        vector = np.concatenate([v.numpy().ravel() for v in self.model.trainable_variables])
+        with self._writer.as_default():
+            for number, row in enumerate(self._subspace.components[:2], start=1):
+                place = float(np.dot(row.astype(np.float32), vector))
+                tf.summary.scalar(f"subspace/component_{number}", place, step=self.step)
