@@ -130,10 +130,15 @@ train_and_eval() {
 
 # Ends what train_and_eval started and waits for it.
 stop_programs() {
-  local pid
-  for pid in "$TRAIN_PID" "$EVAL_PID"; do
-    kill -s "$1" "$pid" 2>/dev/null || true
+  local second
+  kill -s "$1" "$TRAIN_PID" 2>/dev/null || true
+  kill -s "$1" "$EVAL_PID" 2>/dev/null || true
+  # A library may swallow the exception that Ctrl-C raises in Python: after a while, insist.
+  for ((second = 0; second < 15; second++)); do
+    kill -0 "$TRAIN_PID" 2>/dev/null || kill -0 "$EVAL_PID" 2>/dev/null || break
+    sleep 1
   done
+  kill -s TERM "$TRAIN_PID" "$EVAL_PID" 2>/dev/null || true
   wait "$TRAIN_PID" "$EVAL_PID" 2>/dev/null || true
   kill "$TAIL_PID" 2>/dev/null || true
   wait "$TAIL_PID" 2>/dev/null || true

@@ -18,7 +18,7 @@ SETTINGS = hypothesis.settings(deadline=None, max_examples=20, derandomize=True)
 
 def read(folder):
     """Returns the numbers of the images that `load` reads from a folder's training files."""
-    batches = slim_data.load("mnist", folder, "train", 4, 28, training=False)
+    batches = slim_data.load("mnist", folder, "train", 4, 28, training=False, num_readers=1)
     return [n for images, _ in batches for n in samples.brightness(images)]
 
 

@@ -24,9 +24,12 @@ def strategies():
     """Each kind of strategy with float gradients, by name."""
     return {
         "TernGradStrategy": lambda: TernGradStrategy(NUM_WORKERS, grad_bits=32),
-        "MirroredStrategy": lambda: tf.distribute.MirroredStrategy(DEVICES[:2]),
+        "MirroredStrategy": lambda: tf.distribute.MirroredStrategy(
+            DEVICES[:2], cross_device_ops=tf.distribute.ReductionToOneDevice()
+        ),
+        # Collectives of strategies on other sets of devices would meet these under one key.
         "MirroredStrategy with TernaryAllReduce": lambda: tf.distribute.MirroredStrategy(
-            DEVICES[:2], cross_device_ops=TernaryAllReduce(grad_bits=32)
+            DEVICES, cross_device_ops=TernaryAllReduce(grad_bits=32)
         ),
     }
 
