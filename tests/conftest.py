@@ -1,6 +1,12 @@
 """What holds for every test."""
 
+import signal
+
 import tensorflow as tf
+
+# A shell that runs the tests in the background makes them, and the programs that they start, ignore
+# Ctrl-C; what Ctrl-C does is tested too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # TensorFlow fixes its devices at the first use; tests of strategies need several.
 tf.config.set_logical_device_configuration(
