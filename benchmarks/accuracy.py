@@ -20,13 +20,14 @@ import itertools
 import json
 import os
 import pathlib
-import platform
 import statistics
 import subprocess
 import sys
 import time
 
 from absl import app, flags
+
+from benchmarks import figures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,19 +210,6 @@ def read(path):
     return content["runs"]
 
 
-def write(path, runs):
-    """Writes beside the file and renames."""
-    content = {
-        "settings": settings(),
-        "cores": os.cpu_count(),
-        "machine": platform.platform(),
-        "runs": runs,
-    }
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_text(json.dumps(content, indent=1) + "\n")
-    part.replace(path)
-
-
 def settings():
     """Everything that the runs of a file share."""
     return {
@@ -269,7 +257,7 @@ def main(argv):
     for _, group in itertools.groupby(missing, key=lambda run: run[:2]):
         for result in results_of(list(group)):
             runs.append(result)
-            write(path, runs)
+            figures.write_json(path, {"settings": settings(), "runs": runs})
             print(
                 f"{result['net']}, {result['workers']} workers, {result['gradients']}, "
                 f"seed {result['seed']}: {100 * result['accuracy']:.2f} % "

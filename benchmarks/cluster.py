@@ -22,7 +22,7 @@ import tempfile
 
 from absl import app, flags
 
-from benchmarks import cluster_models
+from benchmarks import cluster_models, figures
 
 _HOSTS = flags.DEFINE_list("hosts", ["2", "4"], "Numbers of hosts to measure.")
 _RATES = flags.DEFINE_list("rates", ["100mbit", "1gbit", "none"], "Rates of the links; none: any.")
@@ -158,9 +158,7 @@ def main(argv):
                     print(f"| {' | '.join(map(str, cells))} |", flush=True)
                     table.append(row)
     if _JSON.value:
-        part = pathlib.Path(f"{_JSON.value}.part")
-        part.write_text(json.dumps({"rows": table}, indent=1))
-        part.replace(_JSON.value)
+        figures.write_json(_JSON.value, {"rows": table})
     return 0
 
 

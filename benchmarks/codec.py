@@ -9,16 +9,14 @@ to nothing better under XLA. The unfused sequence is the usual way to write Tern
 (draw, compare, select, add four quarters into bytes; divide, join, cut), run as one graph.
 """
 
-import json
 import os
-import pathlib
-import platform
 import statistics
 import time
 
 import tensorflow as tf
 from absl import app, flags
 
+from benchmarks import figures
 from terngrad_tf import ternary
 
 _ELEMENTS = flags.DEFINE_integer("elements", 2**24, "Elements of the tensor.", lower_bound=1)
@@ -123,14 +121,6 @@ def table(rows):
     return "\n".join(lines)
 
 
-def write_json(path, figures):
-    """Writes beside the file and renames, so that a broken run leaves no half file."""
-    path = pathlib.Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(figures, indent=2) + "\n")
-    temporary.replace(path)
-
-
 def main(argv):
     """Runs all candidates and prints their table."""
     if len(argv) > 1:
@@ -145,14 +135,12 @@ def main(argv):
     )
     print(table(rows))
     if _JSON.value:
-        write_json(
+        figures.write_json(
             _JSON.value,
             {
                 "elements": size,
                 "base": _BASE.value,
                 "rounds": _ROUNDS.value,
-                "cores": os.cpu_count(),
-                "machine": platform.platform(),
                 "tensorflow": tf.__version__,
                 "rows": rows,
             },

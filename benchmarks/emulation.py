@@ -11,7 +11,6 @@ step, imports left out; memory is the largest resident set of the process.
 
 import json
 import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -19,6 +18,8 @@ import sys
 import time
 
 from absl import app, flags
+
+from benchmarks import figures
 
 _WORKERS = flags.DEFINE_list("workers", ["1", "4", "16", "64"], "Numbers of virtual workers.")
 _BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["512", "64"], "Images a step, all workers.")
@@ -75,12 +76,12 @@ def _measure(num_workers, batch_size):
         callbacks=[clock],
     )
     steps = [b - a for a, b in zip(clock.times, clock.times[1:], strict=False)]
-    figures = {
+    measured = {
         "milliseconds": 1e3 * statistics.median(steps[_WARM_UP_STEPS - 1 :]),
         "start_seconds": clock.times[0] - start,
         "memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
-    print(json.dumps(figures))
+    print(json.dumps(measured))
 
 
 def _run_cell(num_workers, batch_size):
@@ -130,14 +131,11 @@ def main(argv):
     )
     print(_table(cells))
     if _JSON.value:
-        temporary = f"{_JSON.value}.{os.getpid()}"
-        with open(temporary, "w", encoding="utf-8") as file:
-            figures = [
-                {"batch_size": b, "num_workers": n, "rounds": rounds}
-                for (b, n), rounds in cells.items()
-            ]
-            json.dump({"machine": platform.platform(), "cells": figures}, file, indent=2)
-        os.replace(temporary, _JSON.value)
+        measured = [
+            {"batch_size": b, "num_workers": n, "rounds": rounds}
+            for (b, n), rounds in cells.items()
+        ]
+        figures.write_json(_JSON.value, {"cells": measured})
 
 
 if __name__ == "__main__":

@@ -19,10 +19,7 @@ tensorflow-datasets decodes on its own; the same preprocessing follows.
 import contextlib
 import importlib
 import io
-import json
 import os
-import pathlib
-import platform
 import statistics
 import tempfile
 import time
@@ -33,6 +30,7 @@ import tensorflow as tf
 from absl import app, flags
 
 import slim_data
+from benchmarks import figures
 from slim_data import digits, examples, photo
 from terngrad_tf import models
 
@@ -334,11 +332,7 @@ def main(argv):
     print(f"median of {_ROUNDS.value} rounds, {CORES} cores, TensorFlow {tf.__version__}")
     print(table(rows))
     if _JSON.value:
-        path = pathlib.Path(_JSON.value)
-        part = path.with_name(f".{path.name}.{os.getpid()}")
-        figures = {"cores": CORES, "machine": platform.platform(), "tensorflow": tf.__version__}
-        part.write_text(json.dumps({**figures, "rows": rows}, indent=2) + "\n")
-        part.replace(path)
+        figures.write_json(_JSON.value, {"tensorflow": tf.__version__, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -15,8 +15,6 @@ scikit-learn's full SVD needs 20 GB for 25 million weights: choose --methods by 
 
 import json
 import os
-import pathlib
-import platform
 import resource
 import subprocess
 import sys
@@ -29,6 +27,7 @@ import scipy.linalg
 import sklearn.decomposition
 from absl import app, flags
 
+from benchmarks import figures
 from terngrad_tf.subspace import Subspace, save_snapshot, snapshot_files
 
 _METHODS = (
@@ -195,11 +194,7 @@ def main(argv):
     )
     print(table(rows))
     if _JSON.value:
-        path = pathlib.Path(_JSON.value)
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        figures = {"machine": platform.platform(), "cores": os.cpu_count(), "rows": rows}
-        beside.write_text(json.dumps(figures, indent=2) + "\n")
-        beside.replace(path)
+        figures.write_json(_JSON.value, {"rows": rows})
 
 
 if __name__ == "__main__":

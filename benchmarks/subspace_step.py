@@ -8,10 +8,7 @@ what a worker sends a step: the k coordinates, the loss, and one loss a trial, a
 weight.
 """
 
-import json
 import os
-import pathlib
-import platform
 import statistics
 import time
 
@@ -19,6 +16,7 @@ import keras
 import numpy as np
 from absl import app, flags
 
+from benchmarks import figures
 from terngrad_tf import models
 from terngrad_tf.subspace import Subspace, SubspaceBFGS, SubspaceModel
 
@@ -115,11 +113,7 @@ def main(argv):
     print(f"{_COMPONENTS.value} components, medians, {os.cpu_count()} cores")
     print(table(rows))
     if _JSON.value:
-        path = pathlib.Path(_JSON.value)
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        figures = {"machine": platform.platform(), "cores": os.cpu_count(), "rows": rows}
-        beside.write_text(json.dumps(figures, indent=2) + "\n")
-        beside.replace(path)
+        figures.write_json(_JSON.value, {"rows": rows})
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ import time
 
 from absl import app, flags
 
+from benchmarks import figures
+
 _HOSTS = flags.DEFINE_list("hosts", ["2", "4", "8"], "Numbers of hosts to measure.")
 _RATES = flags.DEFINE_list("rates", ["1gbit", "100mbit"], "Rates of the links, or 'none'.")
 _ELEMENTS = flags.DEFINE_integer("elements", 4 * 2**20, "Elements of the gradient.", lower_bound=1)
@@ -184,9 +186,7 @@ def main(argv):
                 print(f"| {' | '.join(map(str, cells))} |", flush=True)
                 table.append(row)
     if _JSON.value:
-        part = pathlib.Path(f"{_JSON.value}.part")
-        part.write_text(json.dumps({"elements": _ELEMENTS.value, "rows": table}, indent=1))
-        part.replace(_JSON.value)
+        figures.write_json(_JSON.value, {"elements": _ELEMENTS.value, "rows": table})
     return 0
 
 
