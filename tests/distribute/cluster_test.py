@@ -1,10 +1,7 @@
 """Tests of the strategy over real processes on loopback."""
 
-import json
 import os
 import pathlib
-import socket
-import subprocess
 import sys
 
 import keras
@@ -13,59 +10,10 @@ import pytest
 import tensorflow as tf
 
 from terngrad_tf.distribute import WIRES, TernGradStrategy
+from tests.distribute import processes
 from tests.distribute.samples import build, data, draw_masks, gradients_of, reduce_once
 
 WORKER = pathlib.Path(__file__).with_name("cluster_worker.py")
-ROOT = WORKER.parents[2]
-TIMEOUT = 150
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
-
-
-def run_cluster(folder, num_hosts, **config):
-    """Runs `cluster_worker.py` in `num_hosts` processes and returns what each left."""
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(num_hosts)]
-    processes = []
-    for index in range(num_hosts):
-        tf_config = {
-            "cluster": {"worker": addresses},
-            "task": {"type": "worker", "index": index},
-        }
-        environment = dict(
-            os.environ,
-            TF_CONFIG=json.dumps(tf_config),
-            TF_CPP_MIN_LOG_LEVEL="2",
-            PYTHONPATH=f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
-        )
-        arguments = [os.path.join(folder, f"{index}.npz"), json.dumps(dict(config, folder=folder))]
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, str(WORKER), *arguments],
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-        )
-    try:
-        outputs = [process.communicate(timeout=TIMEOUT)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    for process, output in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, output[-3000:]
-    return [
-        dict(np.load(os.path.join(folder, f"{index}.npz"), allow_pickle=False))
-        for index in range(num_hosts)
-    ]
 
 
 class ClusterTest(tf.test.TestCase):
@@ -76,8 +24,8 @@ class ClusterTest(tf.test.TestCase):
 
     def check_wires(self, num_hosts, num_local, wires):
         """Every wire gives on every host what virtual workers of one process give."""
-        results = run_cluster(
-            self.folder, num_hosts, job="reduce", num_local=num_local, wires=wires
+        results = processes.run(
+            WORKER, num_hosts, self.folder, job="reduce", num_local=num_local, wires=wires
         )
         num_workers = num_hosts * num_local
         gradients = [gradients_of(worker) for worker in range(num_workers)]
@@ -108,7 +56,7 @@ class ClusterTest(tf.test.TestCase):
         self.check_wires(2, 2, list(WIRES))
 
     def test_float_steps_are_float_on_all_hosts_and_the_others_ternary(self):
-        results = run_cluster(self.folder, 2, job="float_steps", num_local=2)
+        results = processes.run(WORKER, 2, self.folder, job="float_steps", num_local=2)
         gradients = [gradients_of(worker) for worker in range(4)]
         expected = reduce_once(TernGradStrategy(4, seed=5), gradients)
         for result in results:
@@ -123,14 +71,16 @@ class ClusterTest(tf.test.TestCase):
         self.assertNotAllEqual(results[0]["statistics"], results[1]["statistics"])
 
     def test_dropout_masks_are_those_of_as_many_virtual_workers(self):
-        results = run_cluster(self.folder, 2, job="masks", num_local=2)
+        results = processes.run(WORKER, 2, self.folder, job="masks", num_local=2)
         expected, states = draw_masks(TernGradStrategy(4))
         for rank, result in enumerate(results):
             self.assertAllEqual(result["masks"], expected[:, 2 * rank : 2 * rank + 2])
             self.assertAllEqual(result["states"][0], states[0])
 
     def test_fit_evaluate_predict_and_save_on_the_chief(self):
-        results = run_cluster(self.folder, 2, job="train", num_local=1, steps_per_execution=2)
+        results = processes.run(
+            WORKER, 2, self.folder, job="train", num_local=1, steps_per_execution=2
+        )
         first, second = results
         self.assertEqual(str(first["digest"]), str(second["digest"]))
         for key in ("loss", "accuracy", "history_loss", "validation_loss", "predictions"):
@@ -149,7 +99,7 @@ class ClusterTest(tf.test.TestCase):
             np.testing.assert_array_equal(a.numpy(), b.numpy())
 
     def test_an_overflow_on_one_host_skips_the_step_on_all(self):
-        for result in run_cluster(self.folder, 2, job="overflow", num_local=1):
+        for result in processes.run(WORKER, 2, self.folder, job="overflow", num_local=1):
             self.assertEqual(int(result["iterations"]), 1)
             self.assertTrue(bool(result["finite"]))
 

@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 
+import numpy as np
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -57,3 +59,25 @@ def outputs(processes, timeout):
     finally:
         for process in processes:
             process.kill()
+
+
+def run(script, num_hosts, folder, timeout=150, **config):
+    """Runs a script on every host of a cluster and returns what each left.
+
+    Args:
+        script: a Python file that takes the path of an .npz file to write, and JSON.
+        num_hosts: number of processes.
+        folder: folder for the files; `config` names it too.
+        timeout: seconds that they may take.
+        **config: JSON values for the script.
+    """
+    folder = pathlib.Path(folder)
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(num_hosts)]
+    files = [folder / f"{index}.npz" for index in range(num_hosts)]
+    config = json.dumps({**config, "folder": str(folder)})
+    processes = [
+        start(script, addresses, index, [str(file), config]) for index, file in enumerate(files)
+    ]
+    for process, output in zip(processes, outputs(processes, timeout), strict=True):
+        assert process.returncode == 0, output[-3000:]
+    return [dict(np.load(file, allow_pickle=False)) for file in files]
