@@ -1,15 +1,14 @@
 """Each program learns from small data in the official formats, with any workers and gradients."""
 
-import pathlib
 import re
 import sys
-import tempfile
 
 import pytest
 import tensorflow as tf
 
 import slim_data
 from terngrad_tf.bin import experiments
+from tests import runs
 from tests.bin import samples
 
 # Small images for a small network: the photos' distortions are the same.
@@ -22,9 +21,7 @@ class ExperimentsTest(tf.test.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.root = pathlib.Path(folder.name)
+        cls.root = runs.class_folder(cls)
         samples.write_mnist(cls.root / "mnist-raw", {"train": 200, "test": 53})
         samples.write_cifar10(cls.root / "cifar10-raw", 40)
         for name in ("mnist", "cifar10"):

@@ -1,11 +1,9 @@
 """Every flag of training and evaluation changes something: a flag without a case here fails."""
 
 import dataclasses
-import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 from unittest import mock
 
 import pytest
@@ -16,6 +14,7 @@ import slim_data
 from terngrad_tf import training
 from terngrad_tf.bin import flags, mnist_eval, mnist_train
 from terngrad_tf.training import session
+from tests import runs
 from tests.bin import samples
 
 TERNARY = ("--grad_bits", 1, "--clip_factor", 2.5)
@@ -156,9 +155,7 @@ class FlagsTest(tf.test.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.root = pathlib.Path(folder.name)
+        cls.root = runs.class_folder(cls)
         cls.seen = {}
         cls.num_runs = 0
         slim_data.convert("digits", str(cls.root / "data"), shard=True, train_shards=5)
@@ -213,7 +210,7 @@ class FlagsTest(tf.test.TestCase):
     def weights(self, call, arguments):
         status, _, train_dir, _ = call(*arguments)
         self.assertEqual(status, 0)
-        arrays = samples.saved(tf.train.latest_checkpoint(train_dir))
+        arrays = runs.saved(tf.train.latest_checkpoint(train_dir))
         return {name: array.tobytes() for name, array in arrays.items()}
 
     def status(self, call, arguments):

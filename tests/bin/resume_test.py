@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import slim_data
+from tests import runs
 from tests.bin import samples
 
 TIMEOUT_SECONDS = 300
@@ -65,9 +66,7 @@ class ResumeTest(tf.test.TestCase):
         )
         printed = kill_and_resume(command(root, "killed"), KILLS, seed=0)
         self.assertRegex(printed, r"resuming from .*model.ckpt-(\d+) at step \1\n")
-        one, two = (
-            samples.saved(root / name / f"model.ckpt-{STEPS}") for name in ("whole", "killed")
-        )
+        one, two = (runs.saved(root / name / f"model.ckpt-{STEPS}") for name in ("whole", "killed"))
         self.assertEqual(one.keys(), two.keys())
         for name in one:
             self.assertAllEqual(one[name], two[name], msg=name)

@@ -38,16 +38,6 @@ def call(main, *arguments):
     return status, out.getvalue(), err.getvalue()
 
 
-def saved(checkpoint):
-    """All arrays of a checkpoint but the count of saves."""
-    reader = tf.train.load_checkpoint(str(checkpoint))
-    return {
-        name: reader.get_tensor(name)
-        for name in reader.get_variable_to_shape_map()
-        if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and not name.startswith("save_counter")
-    }
-
-
 def images(labels, height, width, num_classes):
     """uint8 images [n, height, width, 3] of a color for each class, with noise."""
     colors = 255 * np.array(

@@ -3,9 +3,7 @@
 import contextlib
 import dataclasses
 import io
-import pathlib
 import sys
-import tempfile
 import threading
 
 import numpy as np
@@ -15,15 +13,14 @@ import tensorflow as tf
 import slim_data
 from terngrad_tf import models, training
 from terngrad_tf.training import report
+from tests import runs
 
 
 class EvaluatorTest(tf.test.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.root = pathlib.Path(folder.name)
+        cls.root = runs.class_folder(cls)
         slim_data.convert("digits", str(cls.root / "data"))
         cls.train_options = training.TrainOptions(
             train_dir=str(cls.root / "run"),

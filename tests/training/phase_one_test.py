@@ -2,9 +2,7 @@
 
 import contextlib
 import io
-import pathlib
 import sys
-import tempfile
 
 import numpy as np
 import pytest
@@ -14,15 +12,14 @@ import tensorflow as tf
 import slim_data
 from terngrad_tf import training
 from terngrad_tf.training import evaluator, run_folder
+from tests import runs
 
 
 class PhaseOneTest(tf.test.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.root = pathlib.Path(folder.name)
+        cls.root = runs.class_folder(cls)
         slim_data.convert("digits", str(cls.root / "data"), shard=True, train_shards=2)
 
     def train(self, name, max_steps, **changes):

@@ -6,7 +6,6 @@ import io
 import pathlib
 import shutil
 import sys
-import tempfile
 
 import numpy as np
 import pytest
@@ -14,23 +13,14 @@ import tensorflow as tf
 
 from terngrad_tf import models, training
 from terngrad_tf.training import pretrained
+from tests import runs
 
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
-def saved(checkpoint):
-    """All saved arrays but the count of saves."""
-    reader = tf.train.load_checkpoint(str(checkpoint))
-    return {
-        name: reader.get_tensor(name)
-        for name in reader.get_variable_to_shape_map()
-        if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and not name.startswith("save_counter")
-    }
-
-
 def weights(checkpoint, num_weights):
     """The network's weights, in their order."""
-    arrays = saved(checkpoint)
+    arrays = runs.saved(checkpoint)
     return [arrays[f"optimizer/_trainable_variables/{i}{SUFFIX}"] for i in range(num_weights)]
 
 
@@ -38,9 +28,7 @@ class PretrainedTest(tf.test.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.root = pathlib.Path(folder.name)
+        cls.root = runs.class_folder(cls)
         cls.options = training.TrainOptions(
             train_dir=str(cls.root / "source"),
             data_dir="nowhere",
@@ -85,7 +73,7 @@ class PretrainedTest(tf.test.TestCase):
         checkpoint, printed = self.train("continued", max_steps=4)
         self.assertRegex(printed, "restored: all weights, state of the optimizer, step\n")
         whole, _ = self.train("whole", pretrained_model_checkpoint_path="", max_steps=4)
-        one, two = saved(whole), saved(checkpoint)
+        one, two = runs.saved(whole), runs.saved(checkpoint)
         self.assertEqual(one.keys(), two.keys())
         for name in one:
             self.assertAllEqual(one[name], two[name], msg=name)

@@ -2,15 +2,14 @@
 
 import contextlib
 import io
-import pathlib
 import sys
-import tempfile
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from terngrad_tf import training
+from tests import runs
 
 
 def write_photos(folder, num_examples):
@@ -26,23 +25,11 @@ def write_photos(folder, num_examples):
             writer.write(tf.train.Example(features={"feature": feature}).SerializeToString())
 
 
-def saved(checkpoint):
-    """All saved arrays but the count of saves."""
-    reader = tf.train.load_checkpoint(str(checkpoint))
-    return {
-        name: reader.get_tensor(name)
-        for name in reader.get_variable_to_shape_map()
-        if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and not name.startswith("save_counter")
-    }
-
-
 class ResumeTest(tf.test.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.root = pathlib.Path(folder.name)
+        cls.root = runs.class_folder(cls)
         write_photos(cls.root / "data", num_examples=20)
 
     def train(self, name, max_steps, **changes):
@@ -59,7 +46,7 @@ class ResumeTest(tf.test.TestCase):
             **changes,
         )
         with contextlib.redirect_stdout(io.StringIO()):
-            return saved(training.train(options).checkpoint)
+            return runs.saved(training.train(options).checkpoint)
 
     def assert_resumes_exactly(self, **changes):
         net = changes["net"]

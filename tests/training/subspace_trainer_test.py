@@ -5,7 +5,6 @@ import dataclasses
 import io
 import pathlib
 import sys
-import tempfile
 import threading
 
 import numpy as np
@@ -16,16 +15,7 @@ import slim_data
 from terngrad_tf import training
 from terngrad_tf.subspace import Subspace
 from terngrad_tf.training import final_evaluation, report, subspace_picture, subspace_source
-
-
-def saved(checkpoint):
-    """All saved arrays but the count of saves."""
-    reader = tf.train.load_checkpoint(str(checkpoint))
-    return {
-        name: reader.get_tensor(name)
-        for name in reader.get_variable_to_shape_map()
-        if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and not name.startswith("save_counter")
-    }
+from tests import runs
 
 
 class SubspaceTrainerTest(tf.test.TestCase):
@@ -34,9 +24,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.root = pathlib.Path(folder.name)
+        cls.root = runs.class_folder(cls)
         slim_data.convert("digits", str(cls.root / "data"), shard=True, train_shards=2)
         cls.stage_1 = cls.root / "stage_1"
         with contextlib.redirect_stdout(io.StringIO()):
@@ -105,8 +93,11 @@ class SubspaceTrainerTest(tf.test.TestCase):
         )
         for path in folder.glob("model.ckpt-6*"):
             path.unlink()
-        self.assertFalse(saved(first)["batch_norm_updated/.ATTRIBUTES/VARIABLE_VALUE"])
-        one, two = saved(self.result.checkpoint), saved(self.train("parts", epochs=2).checkpoint)
+        self.assertFalse(runs.saved(first)["batch_norm_updated/.ATTRIBUTES/VARIABLE_VALUE"])
+        one, two = (
+            runs.saved(self.result.checkpoint),
+            runs.saved(self.train("parts", epochs=2).checkpoint),
+        )
         self.assertTrue(two["batch_norm_updated/.ATTRIBUTES/VARIABLE_VALUE"])
         self.assertEqual(one.keys(), two.keys())
         for name in one:

@@ -5,10 +5,8 @@ import dataclasses
 import io
 import json
 import os
-import pathlib
 import re
 import sys
-import tempfile
 from unittest import mock
 
 import keras
@@ -19,6 +17,7 @@ import tensorflow as tf
 import slim_data
 from terngrad_tf import training
 from terngrad_tf.training import callbacks, optimizers, report, run_folder
+from tests import runs
 
 LINE = re.compile(
     r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: step (\d+), entropy_loss = (\d+\.\d\d), "
@@ -28,23 +27,11 @@ LINE = re.compile(
 )
 
 
-def values(checkpoint):
-    """All saved arrays but the count of saves."""
-    reader = tf.train.load_checkpoint(str(checkpoint))
-    return {
-        name: reader.get_tensor(name)
-        for name in reader.get_variable_to_shape_map()
-        if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and not name.startswith("save_counter")
-    }
-
-
 class TrainerTest(tf.test.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.root = pathlib.Path(folder.name)
+        cls.root = runs.class_folder(cls)
         slim_data.convert("digits", str(cls.root / "data"), shard=True, train_shards=2)
         cls.options = training.TrainOptions(
             train_dir=str(cls.root / "whole"),
@@ -83,7 +70,7 @@ class TrainerTest(tf.test.TestCase):
     def test_the_regularization_loss_is_that_of_the_weights(self):
         kernels = [
             array
-            for name, array in values(self.result.checkpoint).items()
+            for name, array in runs.saved(self.result.checkpoint).items()
             if "trainable_variables" in name and array.ndim > 1
         ]
         self.assertLen(kernels, 4)
@@ -97,8 +84,8 @@ class TrainerTest(tf.test.TestCase):
             training.train(self.changed(whole, optimizer=name, max_steps=12))
             training.train(self.changed(parts, optimizer=name, max_steps=7))
             training.train(self.changed(parts, optimizer=name, max_steps=12))
-            one = values(self.root / whole / "model.ckpt-12")
-            two = values(self.root / parts / "model.ckpt-12")
+            one = runs.saved(self.root / whole / "model.ckpt-12")
+            two = runs.saved(self.root / parts / "model.ckpt-12")
             self.assertEqual(one.keys(), two.keys())
             for key in one:
                 self.assertAllEqual(one[key], two[key], msg=f"{name}: {key}")
@@ -108,7 +95,7 @@ class TrainerTest(tf.test.TestCase):
         def trained(name, max_steps, **changes):
             alexnet = {"net": "alexnet", "image_size": 57, "batch_size": 2, "optimizer": "gd"}
             options = self.changed(name, max_steps=max_steps, **{**alexnet, **changes})
-            return values(training.train(options).checkpoint)
+            return runs.saved(training.train(options).checkpoint)
 
         one, two = trained("dropout", 1), trained("dropout", 2)
         states = sorted(name for name in one if name.startswith("random/"))
@@ -125,10 +112,10 @@ class TrainerTest(tf.test.TestCase):
             trained("dropout", 2, dropout_keep_prob=0.9)
 
     def test_a_finished_run_is_left_as_it_is(self):
-        before = values(self.result.checkpoint)
+        before = runs.saved(self.result.checkpoint)
         result = training.train(self.options)
         self.assertEqual(result.step, 20)
-        for key, array in values(result.checkpoint).items():
+        for key, array in runs.saved(result.checkpoint).items():
             self.assertAllEqual(array, before[key])
 
     def test_a_loss_that_is_not_finite_stops_at_its_step_and_keeps_good_weights(self):
@@ -137,7 +124,7 @@ class TrainerTest(tf.test.TestCase):
             training.train(options)
         error = caught.exception
         self.assertEqual(error.checkpoint, f"{options.train_dir}/model.ckpt-{error.step - 1}")
-        for name, array in values(error.checkpoint).items():
+        for name, array in runs.saved(error.checkpoint).items():
             self.assertTrue(np.all(np.isfinite(array)), msg=name)
 
     def test_weights_that_are_not_finite_are_never_saved(self):

@@ -1,0 +1,23 @@
+"""What tests of training runs share."""
+
+import pathlib
+import tempfile
+
+import tensorflow as tf
+
+
+def class_folder(test_class):
+    """Path of an empty folder that lives as long as the tests of a class run."""
+    folder = tempfile.TemporaryDirectory()
+    test_class.addClassCleanup(folder.cleanup)
+    return pathlib.Path(folder.name)
+
+
+def saved(checkpoint):
+    """All saved arrays of a checkpoint, by name, but the count of saves."""
+    reader = tf.train.load_checkpoint(str(checkpoint))
+    return {
+        name: reader.get_tensor(name)
+        for name in reader.get_variable_to_shape_map()
+        if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and not name.startswith("save_counter")
+    }
