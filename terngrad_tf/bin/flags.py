@@ -25,6 +25,27 @@ def define_shared(values):
     )
 
 
+def define_workers(values):
+    """Defines the flags of the programs that train: how many workers, and where they run.
+
+    Args:
+        values: `absl.flags.FlagValues` to define them in.
+    """
+    integer(
+        values,
+        "num_gpus",
+        None,
+        "GPUs the workers run on, 0 for the CPU. Default: all there are. Where there is none, "
+        "workers run on the CPU.",
+    )
+    integer(
+        values,
+        "num_nodes",
+        -1,
+        "Workers; worker i runs on GPU i modulo --num_gpus. -1: --num_gpus, or 1.",
+    )
+
+
 def options(values, options_class):
     """Makes an options object of the flags that are its fields.
 

@@ -101,19 +101,7 @@ def _define_optimizer(values):
 
 
 def _define_workers(values):
-    flags.integer(
-        values,
-        "num_gpus",
-        None,
-        "GPUs the workers run on, 0 for the CPU. Default: all there are. Where there is none, "
-        "workers run on the CPU.",
-    )
-    flags.integer(
-        values,
-        "num_nodes",
-        None,
-        "Workers; worker i runs on GPU i modulo --num_gpus. Default: --num_gpus, or 1.",
-    )
+    flags.define_workers(values)
     flags.integer(
         values,
         "grad_bits",

@@ -166,19 +166,7 @@ def _define_snapshots(values):
 
 
 def _define_workers(values):
-    flags.integer(
-        values,
-        "num_gpus",
-        None,
-        "GPUs the workers run on, 0 for the CPU. Default: all there are. Where there is none, "
-        "workers run on the CPU.",
-    )
-    flags.integer(
-        values,
-        "num_nodes",
-        None,
-        "Workers; worker i runs on GPU i modulo --num_gpus. Default: --num_gpus, or 1.",
-    )
+    flags.define_workers(values)
     flags.integer(values, "grad_bits", 32, "1: workers send ternary gradients; 32: float.")
     flags.number(
         values,

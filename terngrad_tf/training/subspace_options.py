@@ -37,7 +37,7 @@ class SubspaceOptions:
         dataset_name: name of the data set. Default None: that of the run to start from.
         subset: its part to train on. Default "train".
         seed: fixes the order of the data and rounding. Default 1.
-        num_nodes: number of workers. Default: num_gpus, or 1.
+        num_nodes: number of workers. Default -1: num_gpus, or 1.
         num_gpus: number of GPUs the workers run on, 0 for the CPU. Default: all there are.
         grad_bits: 1 for ternary gradients outside of the subspace (alpha above 0), 32 for float.
             Default 32.
@@ -70,7 +70,7 @@ class SubspaceOptions:
     dataset_name: str | None = None
     subset: str = "train"
     seed: int = 1
-    num_nodes: int | None = None
+    num_nodes: int = -1
     num_gpus: int | None = None
     grad_bits: int = 32
     clip_factor: float = 0.0

@@ -57,7 +57,7 @@ class TrainOptions:
         pretrained_model_checkpoint_path: checkpoint, or folder with checkpoints, of a run to start
             from. Default "": start anew.
         seed: integer; fixes weights, data order, rounding. Default 1.
-        num_nodes: number of workers. Default: num_gpus, or 1.
+        num_nodes: number of workers. Default -1: num_gpus, or 1.
         num_gpus: number of GPUs the workers run on, 0 for the CPU. Default: all there are.
         grad_bits: 1 for ternary gradients, 32 for float. Default 32.
         clip_factor: standard deviations at which gradients are clipped; 0: no clipping.
@@ -113,7 +113,7 @@ class TrainOptions:
     fine_tune: bool = False
     pretrained_model_checkpoint_path: str = ""
     seed: int = 1
-    num_nodes: int | None = None
+    num_nodes: int = -1
     num_gpus: int | None = None
     grad_bits: int = 32
     clip_factor: float = 0.0
@@ -148,12 +148,13 @@ class TrainOptions:
             "input_queue_memory_factor",
         ):
             checks.positive(name, getattr(self, name))
-        for name in ("image_size", "num_nodes", "num_preprocess_threads"):
+        for name in ("image_size", "num_preprocess_threads"):
             checks.positive_or_none(name, getattr(self, name))
         for name in ("num_gpus", "floating_grad_epoch"):
             checks.at_least_zero(name, getattr(self, name) or 0)
-        if self.num_nodes is None:
+        if self.num_nodes == -1:
             object.__setattr__(self, "num_nodes", self.num_gpus or 1)
+        checks.positive("num_nodes", self.num_nodes)
         if self.num_nodes > self.batch_size:
             raise UserError(
                 "`num_nodes` must be at most the batch size, so that each worker has an image. "

@@ -17,7 +17,7 @@ class OptionsTest(tf.test.TestCase):
     def test_numbers_outside_their_range_are_refused_by_name_and_value(self):
         for argument, value in (
             ("num_nodes", 0),
-            ("num_nodes", -1),
+            ("num_nodes", -2),
             ("num_gpus", -1),
             ("batch_size", 0),
             ("max_steps", 0),
@@ -59,6 +59,7 @@ class OptionsTest(tf.test.TestCase):
     def test_workers_default_to_the_gpus_asked_for_or_one(self):
         self.assertEqual(train_options().num_nodes, 1)
         self.assertEqual(train_options(num_gpus=2).num_nodes, 2)
+        self.assertEqual(train_options(num_gpus=2, num_nodes=-1).num_nodes, 2)
         self.assertEqual(train_options(num_gpus=2, num_nodes=4).num_nodes, 4)
         self.assertEqual(train_options(num_gpus=0).num_nodes, 1)
 
