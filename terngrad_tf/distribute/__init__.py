@@ -10,6 +10,7 @@ from terngrad_tf.distribute.peers import PeerError, peer_errors
 from terngrad_tf.distribute.statistics import GradientStatistics
 from terngrad_tf.distribute.strategy import TernGradStrategy
 from terngrad_tf.distribute.virtual_devices import local_devices
+from terngrad_tf.distribute.waiting import WaitReport
 from terngrad_tf.distribute.wire import WIRES, Traffic
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "TernGradStrategy",
     "TernaryAllReduce",
     "Traffic",
+    "WaitReport",
     "cluster_from_hosts",
     "cluster_from_rank_table",
     "compare_hosts",

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from terngrad_tf import ternary
-from terngrad_tf.distribute import exchange, handshake, private, statistics
+from terngrad_tf.distribute import exchange, handshake, private, statistics, waiting
 from terngrad_tf.distribute import wire as wires
 
 TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
@@ -153,6 +153,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         positions = self._ternary_positions(gradients, paths)
         return ternary.local_scales([gradients[i] for i in positions], self.clip_factor)
 
+    @waiting.timed
     def reduce_gradients(self, strategy, gradients, local_scales, paths, indices, step):
         """Sums the gradients of all replicas. Called in cross-replica context.
 

@@ -1,10 +1,11 @@
 """Data-parallel training with ternary gradients, on one host or many, with stock `model.fit`."""
 
+import functools
 import itertools
 
 import tensorflow as tf
 
-from terngrad_tf.distribute import handshake, peers, private, virtual_devices
+from terngrad_tf.distribute import handshake, peers, private, virtual_devices, waiting
 from terngrad_tf.distribute.all_reduce import TernaryAllReduce
 
 # Collectives of two strategies in one process must not meet under one key.
@@ -91,6 +92,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         else:
             extended = private.TernGradLocalExtended(self, physical, len(devices), gradient_ops)
         super().__init__(extended)
+        self.meeting_timer = waiting.timer_of(self)
         facts = handshake.strategy_facts(gradient_ops, len(devices), self.num_hosts)
         handshake.compare_hosts(self, "strategies", facts)
 
@@ -120,6 +122,14 @@ class TernGradStrategy(tf.distribute.Strategy):
         """This process's place among them, from 0."""
         group = self.extended.host_group
         return group.rank if group else 0
+
+    def reduce(self, reduce_op, value, axis):
+        """As `tf.distribute.Strategy.reduce`; the time that hosts wait for each other is noted."""
+        reduce = functools.partial(super().reduce, reduce_op, value, axis)
+        # TensorFlow reduces such a value before every step: how many hosts have examples left.
+        if self.meeting_timer is None or not isinstance(value, tf.Tensor):
+            return reduce()
+        return self.meeting_timer.meet([value], reduce, steps=0)
 
     def run(self, fn, args=(), kwargs=None, options=None):
         """As `tf.distribute.Strategy.run`; a Keras step also runs on replicas without examples.

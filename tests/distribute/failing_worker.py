@@ -12,9 +12,16 @@ import time
 import keras
 import numpy as np
 
-from terngrad_tf.distribute import PeerError, TernGradStrategy, compare_hosts, peer_errors
+from terngrad_tf.distribute import (
+    PeerError,
+    TernGradStrategy,
+    WaitReport,
+    compare_hosts,
+    peer_errors,
+)
 
 BATCH = 6
+REPORT_EVERY = 8
 
 
 class Steps(keras.callbacks.Callback):
@@ -42,7 +49,11 @@ def train(strategy, *, units=5, num_steps=40, nan_at=None, die_at=None, pause=0.
     with strategy.scope():
         model = keras.Sequential([keras.layers.Dense(units), keras.layers.Dense(1)])
         model.compile(keras.optimizers.SGD(0.001), "mse")
-    callbacks = [Steps(die_at, pause), keras.callbacks.TerminateOnNaN()]
+    callbacks = [
+        Steps(die_at, pause),
+        keras.callbacks.TerminateOnNaN(),
+        WaitReport(REPORT_EVERY, lambda line: print(f"waits: {line}", flush=True)),
+    ]
     model.fit(x, np.ones(len(x)), batch_size=BATCH, shuffle=False, verbose=0, callbacks=callbacks)
 
 

@@ -64,11 +64,31 @@ class FailuresTest(tf.test.TestCase):
             (error,) = self.said(output, "error")
             self.assertRegex(error, rf"^lost worker 2 \({addresses[2]}\b.*\)")
 
-    def test_survivors_of_the_chief_name_it(self):
+    def test_a_slow_host_is_told_on_all_and_survivors_of_the_chief_name_it(self):
         addresses, statuses, outputs = self.run_cluster(
-            *({"train": [{"die_at": 5 if index == 0 else None}]} for index in range(3))
+            *(
+                {
+                    "train": [
+                        {"pause": 0.2 if index == 1 else 0.0, "num_steps": 10},
+                        {"pause": 0.2, "num_steps": 10},
+                        {"die_at": 5 if index == 0 else None},
+                    ]
+                }
+                for index in range(3)
+            )
         )
         self.assertEqual(statuses, [-signal.SIGKILL, 3, 3], outputs)
+        for output in outputs:
+            # Equally slow hosts do not wait for each other.
+            self.assertLen(self.said(output, "waits"), 1)
+            (line,) = self.said(output.partition("trained")[0], "waits")
+            found = re.fullmatch(
+                r"the others wait for worker 1: worker 0 (\d+) ms, worker 2 (\d+) ms"
+                r" of the (\d+) ms of a step",
+                line,
+            )
+            self.assertTrue(found, line)
+            self.assertAllGreater(list(map(int, found.groups())), 100)
         for output in outputs[1:]:
             (error,) = self.said(output, "error")
             self.assertRegex(error, rf"^lost worker 0 \({addresses[0]}\b.*\)")

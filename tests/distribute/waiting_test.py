@@ -1,0 +1,86 @@
+"""Tests of how hosts find out who waits for whom. `failures_test.py` has it between processes."""
+
+import sys
+import time
+
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from terngrad_tf.distribute import WaitReport, waiting
+
+
+def names_of(count):
+    return [f"worker {i}" for i in range(count)]
+
+
+class DescribeTest(tf.test.TestCase):
+    @settings(deadline=None, max_examples=100, derandomize=True)
+    @given(
+        st.lists(st.floats(0.0, 0.02), min_size=2, max_size=6),
+        st.floats(0.3, 5.0),
+        st.data(),
+    )
+    def test_one_slow_host_is_named_with_the_waits_of_all_others(self, jitter, wait, draw):
+        slow = draw.draw(st.integers(0, len(jitter) - 1))
+        meetings = [t + (0.0 if i == slow else wait) for i, t in enumerate(jitter)]
+        line = waiting.describe(names_of(len(jitter)), meetings, 1.0)
+        who, _, waits = line.partition(": ")
+        self.assertEqual(who, f"the others wait for worker {slow}")
+        for index, meeting in enumerate(meetings):
+            expected = f"worker {index} {1e3 * (meeting - meetings[slow]):.0f} ms"
+            (self.assertIn if index != slow else self.assertNotIn)(f"worker {index} ", waits)
+            if index != slow and meetings[slow] == min(meetings):
+                self.assertIn(expected, waits)
+
+    @settings(deadline=None, max_examples=50, derandomize=True)
+    @given(st.floats(0.0, 100.0), st.lists(st.floats(0.0, 0.19), min_size=1, max_size=6))
+    def test_balanced_waits_are_not_told_however_long_an_exchange_takes(self, exchange, jitter):
+        meetings = [exchange + t for t in jitter]
+        self.assertIsNone(waiting.describe(names_of(len(jitter)), meetings, 1.0))
+
+    def test_several_slow_hosts_are_told_together(self):
+        self.assertEqual(
+            waiting.describe(names_of(4), [0.5, 0.1, 0.52, 0.11], 0.9),
+            "the others wait for worker 1, worker 3: worker 0 400 ms, worker 2 420 ms"
+            " of the 900 ms of a step",
+        )
+
+
+class MeetingTimerTest(tf.test.TestCase):
+    def test_meetings_are_timed_from_what_is_brought_to_what_comes_out(self):
+        timer = waiting.MeetingTimer("CPU:0")
+
+        def late(value, seconds):
+            def wait(value):
+                time.sleep(seconds)
+                return value
+
+            return tf.ensure_shape(tf.py_function(wait, [value], tf.float32), [])
+
+        @tf.function
+        def step():
+            before = late(tf.constant(1.0), 0.3)
+            inside = timer.meet([before], lambda: late(before, 0.1), steps=1)
+            return late(inside, 0.3)
+
+        began = time.perf_counter()
+        for _ in range(2):
+            step()
+        elapsed = time.perf_counter() - began
+        seconds, steps = timer.take()
+        self.assertEqual(steps, 2)
+        self.assertBetween(seconds, 0.2, elapsed - 2 * 0.6 + 0.001)
+        self.assertEqual(timer.take(), (0.0, 0))
+
+
+class WaitReportTest(tf.test.TestCase):
+    def test_wrong_interval_is_refused(self):
+        for every in (0, -1, 1.5, True):
+            with self.assertRaisesRegex(ValueError, "`every` must be a positive integer. Rec"):
+                WaitReport(every)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
