@@ -145,13 +145,16 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             paths: T variable paths, as in `keras.Variable.path`.
 
         Returns:
-            float32 tensor with an element for each gradient that is to be ternary.
+            List of float32 tensors, one for each bucket of gradients that travel together, with an
+            element for each of them.
 
         Raises:
             ValueError: `quantize_logits=False` finds no logits.
         """
-        positions = self._ternary_positions(gradients, paths)
-        return ternary.local_scales([gradients[i] for i in positions], self.clip_factor)
+        return [
+            ternary.local_scales([gradients[i] for i in bucket], self.clip_factor)
+            for bucket in self._buckets(gradients, paths)
+        ]
 
     @waiting.timed
     def reduce_gradients(self, strategy, gradients, local_scales, paths, indices, step):
@@ -160,7 +163,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         Args:
             strategy: the strategy whose replicas computed the gradients.
             gradients: list of T values, each with one gradient a local replica.
-            local_scales: value with the result of `local_scales` a local replica.
+            local_scales: the result of `local_scales`, values with one tensor a local replica.
             paths: T variable paths, as in `keras.Variable.path`.
             indices: T positions among the optimizer's variables; they select the random bits.
             step: value with one scalar integer tensor a local replica, the optimizer's step.
@@ -174,16 +177,14 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         first = [private.local_tensors(gradient)[0] for gradient in gradients]
         sparse = [i for i, gradient in enumerate(first) if not _is_dense(gradient)]
         dense = [i for i, gradient in enumerate(first) if _is_dense(gradient)]
-        ternary_positions = self._ternary_positions(first, paths)
+        buckets = self._buckets(first, paths)
+        ternary_positions = sorted(sum(buckets, []))
         handshake.compare_models(strategy, first, ternary_positions)
         exact = [i for i in dense if i not in set(ternary_positions)]
         group = exchange.Group(strategy)
-        buckets = exchange.buckets([_num_elements(first[i]) for i in ternary_positions])
         self._traffic = sum(
             (
-                exchange.traffic(
-                    group, [_num_elements(first[ternary_positions[i]]) for i in bucket], self.wire
-                )
+                exchange.traffic(group, [_num_elements(first[i]) for i in bucket], self.wire)
                 for bucket in buckets
             ),
             start=wires.float32_traffic(
@@ -193,27 +194,23 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
         def reduce_ternary():
             results = _reduce_exactly(strategy, gradients, exact)
-            for bucket in buckets:
-                positions = [ternary_positions[i] for i in bucket]
+            for bucket, scales in zip(buckets, local_scales, strict=True):
                 reduced = exchange.reduce_bucket(
                     group,
-                    [private.local_tensors(gradients[i], group.num_local) for i in positions],
-                    [
-                        tf.gather(scales, bucket)
-                        for scales in private.local_tensors(local_scales, group.num_local)
-                    ],
-                    [indices[i] for i in positions],
+                    [private.local_tensors(gradients[i], group.num_local) for i in bucket],
+                    private.local_tensors(scales, group.num_local),
+                    [indices[i] for i in bucket],
                     private.local_tensors(step)[0],
                     self,
-                    lambda *what, positions=positions: self._recorder.record(
-                        [paths[i] for i in positions], *what
+                    lambda *what, bucket=bucket: self._recorder.record(
+                        [paths[i] for i in bucket], *what
                     ),
                 )
-                results |= dict(zip(positions, reduced, strict=True))
+                results |= dict(zip(bucket, reduced, strict=True))
             return results
 
         results = _reduce_exactly(strategy, gradients, sparse)
-        if self.float_steps is None or not ternary_positions:
+        if self.float_steps is None or not buckets:
             results |= reduce_ternary()
         else:
             is_float = self.float_steps(tf.cast(private.local_tensors(step)[0], tf.int64))
@@ -223,6 +220,12 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
                 reduce_ternary,
             )
         return [private.mirrored(results[i]) for i in range(len(gradients))]
+
+    def _buckets(self, gradients, paths):
+        """Positions of the gradients that are to be ternary, bucket by bucket."""
+        positions = self._ternary_positions(gradients, paths)
+        sizes = [_num_elements(gradients[i]) for i in positions]
+        return [[positions[i] for i in bucket] for bucket in exchange.buckets(sizes)]
 
     def _ternary_positions(self, gradients, paths):
         if self.grad_bits == 32:

@@ -5,6 +5,7 @@ import contextlib
 import tensorflow as tf
 from tensorflow.python.distribute import collective_util, cross_device_utils
 from tensorflow.python.eager import context
+from tensorflow.python.framework import ops
 from tensorflow.python.ops import collective_ops
 
 
@@ -46,17 +47,22 @@ class HostGroup:
         with tf.device(self.device):
             # Collectives on GPUs must start in the same order everywhere; on CPUs an order would
             # only keep a late bucket from being sent while an early one is on its way.
-            token = self._launcher._get_ordering_token() if "GPU" in self.device else None
-            return collective(
+            ordered = "GPU" in self.device
+            result = collective(
                 tensor,
                 group_size=self.size,
                 group_key=self._group_key,
                 instance_key=self._launcher._next_instance_key(),
                 communication_hint=self._options.implementation.value,
                 timeout=self._options.timeout_seconds or 0,
-                ordering_token=token,
+                ordering_token=self._launcher._get_ordering_token() if ordered else None,
                 **kwargs,
             )
+        dependencies = None if ordered else ops.get_default_graph().experimental_acd_manager
+        if dependencies is not None:
+            # Functions run operations with side effects one after another, as they were traced.
+            dependencies.run_independently(result.op)
+        return result
 
 
 def publish(key, value):

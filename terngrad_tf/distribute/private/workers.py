@@ -230,6 +230,9 @@ class _Segment:
         if id(tensor) not in self._positions:
             self._positions[id(tensor)] = len(self.graph.outputs)
             self.graph.outputs.append(tensor)
+            if tensor.op.type in auto_control_deps_utils.RESOURCE_READ_OPS:
+                # Where the call becomes part of the step, a later write waits for this alone.
+                self.graph.control_outputs.append(tensor.op)
             for call in self.calls():
                 call._set_type_list_attr("Tout", self.graph.output_types)
                 call._add_outputs([tensor.dtype.as_datatype_enum], [tensor.shape])
@@ -240,7 +243,11 @@ class _Segment:
         """Defines the function, now that its outputs are known."""
         if self._calls is None:
             return
-        attributes = {"_noinline": attr_value_pb2.AttrValue(b=True)}
+        # The outputs of a call exist when all of it is done. A single one is made part of the step,
+        # so that gradients leave while earlier layers compute theirs; several would make a graph
+        # that grows with their number.
+        several = len(self._calls) > 1
+        attributes = {"_noinline": attr_value_pb2.AttrValue(b=several)}
         function = atomic_function.from_func_graph(self._name, self.graph, attributes)
         self._run.outer._add_function_recursive(function)
         # So that workers may read one variable at the same time.
