@@ -55,6 +55,11 @@ class ClusterTest(tf.test.TestCase):
     def test_two_hosts_with_two_workers_each_agree_with_four_virtual_workers(self):
         self.check_wires(2, 2, list(WIRES))
 
+    def test_a_layer_is_exchanged_while_an_earlier_one_computes_its_gradient(self):
+        for result in processes.run(WORKER, 2, self.folder, job="overlap"):
+            # NaN where the last layer was waited for in vain.
+            self.assertAllEqual(result["first"], np.full([2048], 1.0 - 2 * 2 * 2048))
+
     def test_float_steps_are_float_on_all_hosts_and_the_others_ternary(self):
         results = processes.run(WORKER, 2, self.folder, job="float_steps", num_local=2)
         gradients = [gradients_of(worker) for worker in range(4)]

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import sys
+import time
 
 import keras
 import numpy as np
@@ -100,6 +101,45 @@ def overflow(config):
     }
 
 
+def overlap(config):
+    """Whether the last layer's scale is shared between hosts before the first has a gradient."""
+    del config
+    # One thread may wait in the first layer's gradient.
+    tf.config.threading.set_inter_op_parallelism_threads(4)
+    strategy = TernGradStrategy(1, statistics_every=1)
+
+    def wait(gradient):
+        deadline = time.monotonic() + 60
+        while "last" not in strategy.gradient_statistics and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return gradient if "last" in strategy.gradient_statistics else np.nan * gradient
+
+    @tf.custom_gradient
+    def waiting(x):
+        return tf.identity(x), lambda g: tf.ensure_shape(
+            tf.numpy_function(wait, [g], g.dtype, stateful=False), g.shape
+        )
+
+    with strategy.scope():
+        first = keras.Variable(tf.ones([2048]), name="first")
+        last = keras.Variable(tf.ones([2048, 2048]), name="last")
+        optimizer = keras.optimizers.SGD(1.0)
+        optimizer.build([first, last])
+
+    @tf.function
+    def step():
+        def replica():
+            with tf.GradientTape() as tape:
+                hidden = waiting(first.value[tf.newaxis] * 2.0)
+                loss = tf.reduce_sum(hidden @ last.value)
+            optimizer.apply(tape.gradient(loss, [first, last]), [first, last])
+
+        strategy.run(replica)
+
+    step()
+    return {"first": first.numpy()}
+
+
 if __name__ == "__main__":
     output, config = sys.argv[1], json.loads(sys.argv[2])
     jobs = {
@@ -108,5 +148,6 @@ if __name__ == "__main__":
         "masks": masks,
         "train": train,
         "overflow": overflow,
+        "overlap": overlap,
     }
     np.savez(output, **jobs[config["job"]](config))
