@@ -9,6 +9,7 @@ from slim_data import DataError, legacy_flags, quiet
 
 STATUS_DIVERGED = 1
 STATUS_ERROR = 2
+STATUS_PEER = 3
 STATUS_INTERRUPTED = 130
 
 
@@ -24,8 +25,8 @@ def run(description, define_flags, main, argv):
         argv: list of str, the program's name first.
 
     Returns:
-        The exit status: 0, 2 for what the user can mend, 1 where training diverged, 130 after
-        Ctrl-C.
+        The exit status: 0, 2 for what the user can mend, 1 where training diverged, 3 where another
+        host of the cluster failed or is gone, 130 after Ctrl-C.
     """
     name = os.path.splitext(os.path.basename(argv[0]))[0]
     values = flags.FlagValues()
@@ -43,6 +44,7 @@ def run(description, define_flags, main, argv):
     try:
         # Imported only now, so that --help and a mistyped flag do not wait for TensorFlow.
         with quiet.stderr_held_back():
+            from terngrad_tf.distribute import PeerError
             from terngrad_tf.training.errors import DivergedError, UserError
         try:
             main(values)
@@ -50,6 +52,8 @@ def run(description, define_flags, main, argv):
             return _fail(name, error, STATUS_ERROR)
         except DivergedError as error:
             return _fail(name, error, STATUS_DIVERGED)
+        except PeerError as error:
+            return _fail(name, error, STATUS_PEER)
     except KeyboardInterrupt:
         return _fail(name, "interrupted; the same command goes on", STATUS_INTERRUPTED)
     return 0

@@ -6,25 +6,17 @@ wrong result. Each host publishes what it was started with and reads what all ot
 
 import functools
 import hashlib
-import itertools
 import json
 import pathlib
-import time
 import weakref
 
 import keras
 import tensorflow as tf
 
-from terngrad_tf.distribute import private
-from terngrad_tf.distribute.peers import PeerError, connection_failure
+from terngrad_tf.distribute.agreement import share
+from terngrad_tf.distribute.peers import PeerError
 from terngrad_tf.version import __version__
 
-_POLL_SECONDS = 1.0
-# The first host keeps the published values; where hosts differ, it waits so long for the others to
-# read them before it ends.
-_LEADER_WAIT_SECONDS = 10.0
-
-_comparisons = itertools.count()
 _compared_models = weakref.WeakKeyDictionary()
 
 
@@ -47,21 +39,12 @@ def compare_hosts(strategy, topic, facts):
         PeerError: facts differ, or a host did not come to this point within the strategy's
             `start_timeout`.
     """
-    hosts = strategy.hosts
-    if hosts is None or len(hosts.names) == 1:
-        return
-    key = f"terngrad_tf/comparison/{next(_comparisons)}"
-    private.publish(f"{key}/{hosts.index}", json.dumps(dict(facts, topic=topic)))
-    deadline = time.monotonic() + strategy.start_timeout
-    texts = [_read(hosts, i, f"{key}/{i}", topic, deadline) for i in range(len(hosts.names))]
-    different = differences([json.loads(text) for text in texts], hosts.names)
-    if not different:
-        return
-    private.publish(f"{key}/{hosts.index}/read", "")
-    if hosts.index == 0:
-        for index in range(1, len(hosts.names)):
-            private.published(f"{key}/{index}/read", _LEADER_WAIT_SECONDS)
-    raise PeerError(f"the hosts' {topic} differ: {'; '.join(different)}")
+    names = strategy.hosts.names if strategy.hosts else ("worker 0",)
+    # The topic stands among the facts, so that hosts at different points learn it.
+    own = dict(facts, topic=topic)
+    shared = share(strategy, topic, own, is_last=lambda all_: bool(differences(all_, names)))
+    if different := differences(shared, names):
+        raise PeerError(f"the hosts' {topic} differ: {'; '.join(different)}")
 
 
 def differences(facts, names):
@@ -138,18 +121,3 @@ def code_digest():
     for path in sorted(root.rglob("*.py")):
         digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
-
-
-def _read(hosts, index, key, topic, deadline):
-    while True:
-        text = private.published(key, _POLL_SECONDS)
-        if text is not None:
-            return text
-        failure = connection_failure(hosts.addresses[index]) if index != hosts.index else None
-        if failure == "connection refused":
-            raise PeerError(f"lost {hosts.describe(index, failure)} before training began")
-        if time.monotonic() > deadline:
-            raise PeerError(
-                f"{hosts.describe(index, failure or '')} did not come to the comparison of the"
-                f" hosts' {topic} in time"
-            )

@@ -10,12 +10,39 @@ import tensorflow as tf
 
 from terngrad_tf.training.errors import DivergedError
 
-LOG_EVERY = 10
+_LOG_EVERY = 10
+_WORKER_LOG_EVERY = 30
 
 
 def log(text):
     """Prints a line at once, with the time in front."""
     print(f"{datetime.datetime.now()}: {text}", flush=True)
+
+
+def log_interval(hosts):
+    """Steps from one log line to the next: 10, in a cluster 30.
+
+    Args:
+        hosts: `TernGradStrategy.hosts`.
+    """
+    return _LOG_EVERY if hosts is None else _WORKER_LOG_EVERY
+
+
+def log_worker(worker, step, loss, examples_per_second, seconds):
+    """Prints how far a worker of a cluster is.
+
+    Args:
+        worker: its number.
+        step: steps done.
+        loss: the loss.
+        examples_per_second: its own speed.
+        seconds: time of a step.
+    """
+    print(
+        f"Worker {worker}: {datetime.datetime.now()}: step {step}, loss = {loss:.2f}"
+        f"({examples_per_second:.1f} examples/sec; {seconds:.3f}  sec/batch)",
+        flush=True,
+    )
 
 
 class StepCounter(keras.callbacks.Callback):
@@ -43,7 +70,8 @@ class StopOnDivergence(StepCounter):
 
     Args:
         first_step: steps done before `fit`.
-        manager: `tf.train.CheckpointManager`, asked for the last good checkpoint.
+        manager: `tf.train.CheckpointManager`, asked for the last good checkpoint; None on hosts
+            other than the chief.
     """
 
     def __init__(self, first_step, manager):
@@ -53,24 +81,31 @@ class StopOnDivergence(StepCounter):
     def on_step_end(self, logs):
         """Checks the running mean, which stays non-finite once one loss was."""
         if not math.isfinite(logs["loss"]):
-            raise DivergedError("the loss", self.step, self._manager.latest_checkpoint)
+            raise DivergedError("the loss", self.step, _last_good(self._manager))
+
+
+def _last_good(manager):
+    return "that of worker 0" if manager is None else manager.latest_checkpoint
 
 
 class TrainingLog(StepCounter):
-    """Prints the losses and the speed, and writes them for TensorBoard, every 10 steps.
+    """Prints the losses and the speed now and then, and writes them for TensorBoard.
 
-    The losses are means over workers and over the steps since the last line.
+    The losses are means over workers and over the steps since the last line. In a cluster each host
+    prints a line with its number and its own speed.
 
     Args:
         first_step: steps done before `fit`.
         batch_size: images per step over all workers.
-        writer: `tf.summary` writer.
+        writer: `tf.summary` writer; None on hosts other than the chief.
         traffic: callable that gives None or an object with `received_bytes`, `float32_bytes`
             and `compression_ratio`.
         learning_rate: callable from the number of steps done to the learning rate; None where
             there is none.
         entropy_loss: callable from the means of the metrics to the loss without regularization.
-        every: steps from one line to the next. Default 10.
+        every: steps from one line to the next.
+        summary_due: rule of `times`, asked at each line: whether to write for TensorBoard too.
+        hosts: `TernGradStrategy.hosts`.
     """
 
     def __init__(
@@ -81,13 +116,17 @@ class TrainingLog(StepCounter):
         traffic,
         learning_rate,
         entropy_loss,
-        every=LOG_EVERY,
+        every,
+        summary_due,
+        hosts,
     ):
         super().__init__(first_step)
         self._batch_size = batch_size
         self._writer = writer
         self._entropy_loss = entropy_loss
         self._every = every
+        self._summary_due = summary_due
+        self._hosts = hosts
         self._traffic = traffic
         self._learning_rate = learning_rate
         self._since = None
@@ -109,15 +148,19 @@ class TrainingLog(StepCounter):
             "reg_loss": max(0.0, total - entropy),
             "total_loss": total,
         }
-        told = ", ".join(f"{name} = {value:.2f}" for name, value in losses.items())
         speed = self._batch_size / seconds
-        log(
-            f"step {self.step}, {told} ({speed:.1f} examples/sec; {seconds:.3f} sec/batch)",
-        )
-        scalars = {
-            **losses,
-            "examples_per_second": speed,
-        }
+        if self._hosts is None:
+            told = ", ".join(f"{name} = {value:.2f}" for name, value in losses.items())
+            log(f"step {self.step}, {told} ({speed:.1f} examples/sec; {seconds:.3f} sec/batch)")
+        else:
+            own_speed = speed / len(self._hosts.names)
+            log_worker(self._hosts.index, self.step, total, own_speed, seconds)
+        if self._writer is not None and self._summary_due(self.step):
+            self._write({**losses, "examples_per_second": speed})
+        self.model.reset_metrics()
+        self._since, self._steps = time.perf_counter(), 0
+
+    def _write(self, scalars):
         if self._learning_rate is not None:
             scalars["learning_rate"] = float(self._learning_rate(self.step - 1))
         traffic = self._traffic()
@@ -127,44 +170,56 @@ class TrainingLog(StepCounter):
         with self._writer.as_default():
             for name, value in scalars.items():
                 tf.summary.scalar(name, value, step=self.step)
-        self.model.reset_metrics()
-        self._since, self._steps = time.perf_counter(), 0
 
     def on_train_end(self, logs=None):
         """Hands what is written to the file system."""
-        self._writer.flush()
+        if self._writer is not None:
+            self._writer.flush()
 
 
 class SaveCheckpoints(StepCounter):
-    """Saves every `save_iter` steps and at the last step, never weights that are not finite.
+    """Saves now and then and at the last step, never weights that are not finite.
 
     Saving stands at the end of a step, because `fit` overwrites the weights with their moving
     averages before it ends.
 
     Args:
         first_step: steps done before `fit`.
-        manager: `tf.train.CheckpointManager`.
-        save_iter: steps between checkpoints.
-        last_step: step after which to save in any case.
+        manager: `tf.train.CheckpointManager`; None on hosts other than the chief, which look at
+            the weights (they are those of the chief) so that all end at the same step.
+        due: rule of `times`.
+        last_step: step after which to save in any case, and at which all hosts look.
+        is_due_on_all: whether it is due at the same steps on all hosts. Default True. Otherwise
+            weights that are not finite are left unsaved: the next loss ends the run on all.
     """
 
-    def __init__(self, first_step, manager, save_iter, last_step):
+    def __init__(self, first_step, manager, due, last_step, is_due_on_all=True):
         super().__init__(first_step)
         self._manager = manager
-        self._save_iter = save_iter
+        self._due = due
         self._last_step = last_step
+        self._is_due_on_all = is_due_on_all
 
     def on_step_end(self, logs):
         """Saves where it is due."""
-        if self.step % self._save_iter and self.step != self._last_step:
+        is_last = self.step == self._last_step
+        if not is_last and not self._due(self.step):
             return
+        path = self._not_finite()
+        if path is not None and (is_last or self._is_due_on_all):
+            raise DivergedError(f"the variable {path}", self.step, _last_good(self._manager))
+        if path is not None:
+            log(f"not saved at step {self.step}: the variable {path} is not finite")
+        elif self._manager is not None:
+            self._manager.save(checkpoint_number=self.step)
+
+    def _not_finite(self):
+        """Path of the first variable that is not finite; None where all are."""
         for variable in self.model.weights + self.model.optimizer.variables:
             value = tf.convert_to_tensor(variable)
             if value.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value)):
-                raise DivergedError(
-                    f"the variable {variable.path}", self.step, self._manager.latest_checkpoint
-                )
-        self._manager.save(checkpoint_number=self.step)
+                return variable.path
+        return None
 
 
 class ProgressBar(StepCounter):

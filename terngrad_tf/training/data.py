@@ -1,6 +1,7 @@
 """What training and evaluation need to know of a data set."""
 
 import dataclasses
+import hashlib
 import os
 
 import tensorflow as tf
@@ -8,20 +9,30 @@ import tensorflow as tf
 import slim_data
 from terngrad_tf.training.errors import UserError
 
+# A TFRecord file ends in the checksum of its last record.
+_CHECKSUM_BYTES = 4
+
 
 @dataclasses.dataclass(frozen=True)
 class Subset:
-    """One part of a data set on disk.
+    """One part of a data set on disk, and what this process reads of it.
 
     Args:
         num_classes: outputs a network for it has.
         channels: channels of its images.
-        num_examples: records in its files.
+        num_examples: records in its files; where hosts have files of their own, in those of all.
+        num_shares: processes that divide the files among them. Default 1.
+        share: number of this process among those. Default 0.
+        seed_offset: added to the seed, so that processes with files of their own differ in what
+            they draw. Default 0.
     """
 
     num_classes: int
     channels: int
     num_examples: int
+    num_shares: int = 1
+    share: int = 0
+    seed_offset: int = 0
 
 
 def find(name, subset):
@@ -65,6 +76,61 @@ def describe(name, data_dir, subset, skip_corrupt_records=False):
     else:
         num_examples = slim_data.count_examples(files)
     return Subset(info.num_classes, info.channels, num_examples)
+
+
+def fingerprint(name, data_dir, subset):
+    """Tells files from others: a digest of their names, sizes and last records' checksums.
+
+    Args:
+        name: name of the data set.
+        data_dir: folder with its TFRecords.
+        subset: name of the part.
+
+    Returns:
+        A str.
+
+    Raises:
+        slim_data.DataError: the data set is unknown or its files are missing or empty.
+    """
+    digest = hashlib.sha256()
+    for path in slim_data.find_files(name, data_dir, subset):
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _CHECKSUM_BYTES))
+            checksum = file.read()
+        digest.update(f"{os.path.basename(path)} {size} {checksum.hex()}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def among_hosts(own, fingerprints, num_examples, index):
+    """What a host of a cluster reads: its share of files that all have, or all files of its own.
+
+    Args:
+        own: `Subset` of this host.
+        fingerprints: list of str, `fingerprint` of each host's files.
+        num_examples: list of int, records in each host's files.
+        index: this host's place in both.
+
+    Returns:
+        A `Subset`.
+
+    Raises:
+        UserError: some hosts have the same files and others do not.
+    """
+    different = len(set(fingerprints))
+    if different == 1:
+        return dataclasses.replace(own, num_shares=len(fingerprints), share=index)
+    if different == len(fingerprints):
+        total = sum(num_examples)
+        return dataclasses.replace(own, num_examples=total, seed_offset=index)
+    groups = {}
+    for host, found in enumerate(fingerprints):
+        groups.setdefault(found, []).append(f"worker {host}")
+    told = "; others on ".join(", ".join(group) for group in groups.values())
+    raise UserError(
+        "`data_dir` must hold the same files on all workers or, on each, files that no other has. "
+        f"Received: the same on {told}"
+    )
 
 
 def load(

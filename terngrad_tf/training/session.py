@@ -1,6 +1,7 @@
 """What a run is made of, whichever way it trains: data, strategy, checkpoints, callbacks."""
 
 import contextlib
+import dataclasses
 import functools
 
 import keras
@@ -8,8 +9,9 @@ import tensorflow as tf
 
 import slim_data
 from terngrad_tf import models
-from terngrad_tf.distribute import TernGradStrategy
-from terngrad_tf.training import callbacks, data, objective, summaries, synthetic
+from terngrad_tf.distribute import TernGradStrategy, peer_errors
+from terngrad_tf.distribute.agreement import on_each_host
+from terngrad_tf.training import callbacks, data, objective, summaries, synthetic, times
 from terngrad_tf.training.errors import UserError
 
 CHECKPOINT_NAME = "model.ckpt"
@@ -25,28 +27,21 @@ def refuse_cluster():
         )
 
 
-def describe(options):
-    """The `data.Subset` that a run trains on; `options` are `TrainOptions`."""
-    if options.benchmark_mode:
-        return synthetic.describe(options.dataset_name, options.subset)
-    return data.describe(
-        options.dataset_name, options.data_dir, options.subset, options.skip_corrupt_records
-    )
-
-
-def make_strategy(options, num_examples):
-    """The `TernGradStrategy` of a run.
+def make_strategy(options, num_examples, **cluster):
+    """The `TernGradStrategy` of a run; in a cluster it waits for the other processes.
 
     Args:
         options: `TrainOptions`.
-        num_examples: examples an epoch.
+        num_examples: function that gives the examples an epoch; called when a step is traced.
+        **cluster: `cluster_resolver` and `start_timeout`, as for `TernGradStrategy`.
 
     Raises:
         ValueError: an option is out of range.
+        PeerError: another process is missing or was started differently.
     """
 
     def has_float_gradients(step):
-        epoch = step * options.batch_size // num_examples
+        epoch = step * options.batch_size // num_examples()
         return tf.equal(epoch % options.floating_grad_epoch, options.floating_grad_epoch - 1)
 
     return TernGradStrategy(
@@ -60,8 +55,45 @@ def make_strategy(options, num_examples):
         seed=options.seed,
         num_gpus=options.num_gpus,
         float_steps=has_float_gradients if options.floating_grad_epoch else None,
-        statistics_every=options.save_iter,
+        statistics_every=options.statistics_every,
+        **cluster,
     )
+
+
+def describe(options, strategy=None):
+    """The `data.Subset` that a run trains on.
+
+    Args:
+        options: `TrainOptions`.
+        strategy: the strategy, whose hosts all call it. Default: this process looks alone.
+
+    Raises:
+        UserError: the data set has no such part, or the hosts' files do not fit together.
+        slim_data.DataError: the data set is unknown or its files are missing or damaged.
+        PeerError: another host failed.
+    """
+    index = 0 if strategy is None else strategy.host_index
+    if options.benchmark_mode:
+        subset = synthetic.describe(options.dataset_name, options.subset)
+        return dataclasses.replace(subset, seed_offset=index)
+    place = options.dataset_name, options.data_dir, options.subset
+    if strategy is None or strategy.num_hosts == 1:
+        return data.describe(*place, options.skip_corrupt_records)
+    own = None
+
+    def look():
+        nonlocal own
+        own = data.describe(*place, options.skip_corrupt_records)
+        return [data.fingerprint(*place), own.num_examples]
+
+    fingerprints, counts = zip(*on_each_host(strategy, "data set", look), strict=True)
+    found = data.among_hosts(own, fingerprints, counts, index)
+    if strategy.is_chief:
+        how = f"share {own.num_examples} examples"
+        if found.num_shares == 1:
+            how = f"have examples of their own: {', '.join(map(str, counts))}"
+        callbacks.log(f"{len(counts)} workers {how}")
+    return found
 
 
 def build_network(options, dataset):
@@ -135,42 +167,55 @@ def fit(
     options,
     strategy,
     model,
+    dataset,
     manager,
     first_step,
     *,
     learning_rate=None,
     traffic=None,
-    log_every=callbacks.LOG_EVERY,
+    log_every=None,
     more=lambda writer: [],
 ):
     """Trains up to `options.max_steps`, with log lines, TensorBoard, checkpoints, progress.
+
+    In a cluster all hosts call it and print log lines; all else is the chief's.
 
     Args:
         options: `TrainOptions`.
         strategy: the strategy.
         model: compiled `keras.Model`.
-        manager: from `make_manager`; its folder also takes the TensorBoard logs.
+        dataset: `data.Subset`.
+        manager: `tf.train.CheckpointManager`, whose folder also takes the TensorBoard logs; None on
+            hosts other than the chief.
         first_step: steps done.
         learning_rate: function of the number of steps done. Default: there is none to tell.
         traffic: function that gives the `Traffic` of a step. Default: as the strategy counts it.
-        log_every: steps from one log line to the next. Default 10.
-        more: function of the TensorBoard writer to a list of callbacks, called first. Default:
-            none.
+        log_every: steps from one log line to the next. Default 10, in a cluster 30.
+        more: function of the TensorBoard writer to a list of the chief's callbacks, called first.
+            Default: none.
 
     Raises:
         DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
     """
-    writer = tf.summary.create_file_writer(str(manager.directory))
-    explained = slim_data.explained(options.dataset_name, options.data_dir, options.subset)
-    with explained, contextlib.closing(writer):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(
+            slim_data.explained(options.dataset_name, options.data_dir, options.subset)
+        )
+        # Inside, so that a lost host is not looked for in the data.
+        stack.enter_context(peer_errors(strategy.hosts))
+        writer = None
+        if manager is not None:
+            writer = tf.summary.create_file_writer(str(manager.directory))
+            stack.enter_context(contextlib.closing(writer))
+        log_every = log_every or callbacks.log_interval(strategy.hosts)
         model.fit(
-            examples(options, first_step),
+            examples(options, first_step, dataset, strategy),
             steps_per_epoch=options.max_steps - first_step,
             shuffle=False,  # the data set shuffles
             verbose=0,
             callbacks=[
                 callbacks.StopOnDivergence(first_step, manager),
-                *more(writer),
+                *(more(writer) if manager else []),
                 callbacks.TrainingLog(
                     first_step,
                     options.batch_size,
@@ -179,37 +224,85 @@ def fit(
                     learning_rate,
                     functools.partial(objective.entropy_loss, options.net),
                     log_every,
+                    _summary_rule(options, log_every),
+                    strategy.hosts,
                 ),
-                summaries.Histograms(
-                    first_step,
-                    options.save_iter,
-                    writer,
-                    lambda: strategy.gradient_statistics,
-                ),
-                callbacks.SaveCheckpoints(
-                    first_step, manager, options.save_iter, options.max_steps
-                ),
-                callbacks.ProgressBar(first_step, options.max_steps),
+                *(_histograms(options, strategy, first_step, writer) if manager else []),
+                _saving(options, strategy, first_step, manager),
+                *([callbacks.ProgressBar(first_step, options.max_steps)] if manager else []),
             ],
         )
 
 
-def examples(options, first_step):
-    """Batches without end, from that of step `first_step` on."""
+def _summary_rule(options, steps):
+    if options.save_summaries_secs is None:
+        return times.every_steps(steps)
+    return times.every_seconds(options.save_summaries_secs, steps, at_once=True)
+
+
+def _histograms(options, strategy, first_step, writer):
+    every = options.statistics_every
+    return [
+        summaries.Histograms(
+            first_step,
+            _summary_rule(options, every),
+            _summary_rule(options, every),
+            writer,
+            lambda: strategy.gradient_statistics,
+        )
+    ]
+
+
+def _saving(options, strategy, first_step, manager):
+    by_time = options.save_interval_secs is not None
+    due = times.every_steps(options.save_iter)
+    if by_time:
+        # The clock is the chief's.
+        due = times.every_seconds(options.save_interval_secs) if manager else lambda step: False
+    is_due_on_all = not by_time or strategy.num_hosts == 1
+    return callbacks.SaveCheckpoints(first_step, manager, due, options.max_steps, is_due_on_all)
+
+
+def examples(options, first_step, dataset=None, strategy=None):
+    """Batches without end, from that of step `first_step` on, for `model.fit` under a strategy.
+
+    Args:
+        options: `TrainOptions`; its batch_size is that of all workers together.
+        first_step: steps done.
+        dataset: `data.Subset`. Default: this process reads all files.
+        strategy: the strategy. Default: there is none.
+
+    Returns:
+        A `tf.data.Dataset` or, in a cluster, a `tf.distribute.DistributedDataset` of this process's
+        part of the batches.
+    """
+    if strategy is None or strategy.hosts is None:
+        return _batches(options, dataset, options.batch_size, first_step)
+    num_local = strategy.num_replicas_in_sync // strategy.num_hosts
+    batch_size = options.batch_size // strategy.num_replicas_in_sync
+    # Each worker of this process takes a batch in turn.
+    return strategy.distribute_datasets_from_function(
+        lambda context: _batches(options, dataset, batch_size, first_step * num_local)
+    )
+
+
+def _batches(options, dataset, batch_size, start_step):
+    dataset = dataset or data.Subset(0, 0, 0)
+    seed = options.seed + dataset.seed_offset
     if options.benchmark_mode:
         found = synthetic.load(
             options.dataset_name,
-            options.batch_size,
+            batch_size,
             options.image_size,
-            seed=options.seed,
-            start_step=first_step,
+            seed=seed,
+            start_step=start_step,
         )
     else:
         found = data.load(
             options.dataset_name,
             options.data_dir,
             options.subset,
-            options.batch_size,
+            batch_size,
             options.image_size,
             True,
             preprocessing=models.preprocessing(options.net),
@@ -217,7 +310,9 @@ def examples(options, first_step):
             num_readers=options.num_readers,
             num_parallel_calls=options.num_preprocess_threads,
             shuffle_buffer=1024 * options.input_queue_memory_factor,
-            seed=options.seed,
-            start_step=first_step,
+            seed=seed,
+            start_step=start_step,
+            num_input_pipelines=dataset.num_shares,
+            input_pipeline_id=dataset.share,
         )
     return objective.with_targets(options.net, found)

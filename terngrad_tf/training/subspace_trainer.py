@@ -67,7 +67,7 @@ def train_in_subspace(options):
     )
     subspace = subspace_source.find_subspace(options, start)
     with as_user_error():
-        strategy = session.make_strategy(plan, dataset.num_examples)
+        strategy = session.make_strategy(plan, lambda: dataset.num_examples)
         with strategy.scope():
             built = _build(options, plan, dataset, subspace)
     # Claimed once all options are found to be good, and before anything is written.
@@ -178,6 +178,7 @@ def _run(options, plan, dataset, start, subspace, folder, strategy, network, mod
             plan,
             strategy,
             model,
+            dataset,
             manager,
             first_step,
             learning_rate=learning_rate,

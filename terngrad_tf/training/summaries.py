@@ -8,32 +8,34 @@ from terngrad_tf.training.callbacks import StepCounter
 class Histograms(StepCounter):
     """Writes what each variable and each ternary gradient looks like, now and then.
 
-    After each `every` steps: a histogram of each trainable variable, under its path. At the first
-    step and `every` steps apart from there, where the strategy records them: of each variable with
-    a ternary gradient the fraction of zeros, as `<path>/ternary/sparsity`, and a histogram of the
-    values -scale, 0 and scale, as `<path>/ternary/gradients`, both of the first worker.
+    A histogram of each trainable variable, under its path; and, where the strategy recorded them in
+    the last step, of each variable with a ternary gradient the fraction of zeros, as
+    `<path>/ternary/sparsity`, and a histogram of the values -scale, 0 and scale, as
+    `<path>/ternary/gradients`, both of the first worker.
 
     Args:
         first_step: steps done before `fit`.
-        every: steps from one writing to the next.
+        variables_due: rule of `times` for variables, of the number of steps done.
+        gradients_due: rule for gradients, of the number of steps done before the last one.
         writer: `tf.summary` writer.
         statistics: callable that gives the strategy's `gradient_statistics`.
     """
 
-    def __init__(self, first_step, every, writer, statistics):
+    def __init__(self, first_step, variables_due, gradients_due, writer, statistics):
         super().__init__(first_step)
-        self._every = every
+        self._variables_due = variables_due
+        self._gradients_due = gradients_due
         self._writer = writer
         self._statistics = statistics
 
     def on_step_end(self, logs):
         """Writes what is due."""
         with self._writer.as_default():
-            if self.step % self._every == 0:
+            if self._variables_due(self.step):
                 for variable in self.model.trainable_variables:
                     tf.summary.histogram(variable.path, variable.value, step=self.step)
             # The optimizer counts a step as done after it has exchanged the step's gradients.
-            if (self.step - 1) % self._every == 0:
+            if self._gradients_due(self.step - 1):
                 for path, recorded in self._statistics().items():
                     # Not so in a step with float gradients, which leaves the last record.
                     if recorded.step == self.step - 1:

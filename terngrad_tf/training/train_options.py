@@ -13,6 +13,8 @@ _NOT_IDENTITY = (
     "max_steps",
     "num_gpus",
     "save_iter",
+    "save_interval_secs",
+    "save_summaries_secs",
     "max_to_keep",
     "save_tower",
     "num_preprocess_threads",
@@ -23,6 +25,9 @@ _NOT_IDENTITY = (
     "snapshot_every_steps",
     "snapshot_keep_max",
 )
+
+# Where time says when to write for TensorBoard, a record must be at hand.
+_STEPS_BETWEEN_RECORDS = 30
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,6 +75,10 @@ class TrainOptions:
         rounding: "correlated" or "independent". Default "correlated".
         wire: wire of the strategy. Default "auto".
         save_iter: steps between checkpoints and between histograms. Default 5000.
+        save_interval_secs: seconds between checkpoints, instead of save_iter. Default: as save_iter
+            says.
+        save_summaries_secs: seconds between what is written for TensorBoard. Default: as save_iter
+            and the log lines say.
         save_tower: worker whose copy of the variables is saved, -1 for all: all hold the same
             values, and one copy stands for them. Default -1.
         max_to_keep: newest checkpoints kept. Default 5.
@@ -124,6 +133,8 @@ class TrainOptions:
     rounding: str = "correlated"
     wire: str = "auto"
     save_iter: int = 5000
+    save_interval_secs: float | None = None
+    save_summaries_secs: float | None = None
     save_tower: int = -1
     max_to_keep: int = 5
     mixed_precision: bool = False
@@ -150,7 +161,10 @@ class TrainOptions:
             checks.positive(name, getattr(self, name))
         for name in ("image_size", "num_preprocess_threads"):
             checks.positive_or_none(name, getattr(self, name))
-        for name in ("num_gpus", "floating_grad_epoch"):
+        for name in (
+            *("num_gpus", "floating_grad_epoch"),
+            *("save_interval_secs", "save_summaries_secs"),
+        ):
             checks.at_least_zero(name, getattr(self, name) or 0)
         if self.num_nodes == -1:
             object.__setattr__(self, "num_nodes", self.num_gpus or 1)
@@ -181,6 +195,16 @@ class TrainOptions:
                 "`fine_tune` must go with `pretrained_model_checkpoint_path`. "
                 "Received: fine_tune=True, pretrained_model_checkpoint_path=''"
             )
+
+    @property
+    def statistics_every(self):
+        """Steps from one record of the gradients' values to the next."""
+        return self.save_iter if self.save_summaries_secs is None else _STEPS_BETWEEN_RECORDS
+
+    def facts(self):
+        """Dict of the options that all processes of a cluster must share."""
+        own = ("train_dir", "data_dir", "num_gpus", "num_preprocess_threads")
+        return {k: v for k, v in dataclasses.asdict(self).items() if k not in own}
 
     def identity(self):
         """Dict of the options that make this run another one than the next."""

@@ -7,10 +7,17 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf import models
+from terngrad_tf.distribute.agreement import on_chief
 from terngrad_tf.subspace import SnapshotCheckpoint
-from terngrad_tf.training import callbacks, objective, optimizers, pretrained, schedules, session
+from terngrad_tf.training import (
+    cluster,
+    objective,
+    optimizers,
+    pretrained,
+    schedules,
+    session,
+)
 from terngrad_tf.training.errors import UserError, as_user_error
-from terngrad_tf.training.run_folder import RunFolder
 
 SNAPSHOT_FOLDER = "checkpoint_pca"
 
@@ -30,14 +37,20 @@ class TrainResult:
     traffic: object
 
 
-def train(options):
+def train(options, **hosts):
     """Trains until `options.max_steps`, going on where a run in `train_dir` stopped.
 
     A run that is stopped, by whatever means, and resumed has the weights, bit for bit, of the run
     that was not stopped.
 
+    In a cluster every process calls it with the same options. The chief alone uses `train_dir`.
+    `data_dir` either holds the same files everywhere, of which each process reads a share, or files
+    of its own on each, which it reads whole. `batch_size` is that of all workers cluster.
+
     Args:
         options: `TrainOptions`.
+        **hosts: `cluster_resolver` (default: `TF_CONFIG` if it is set, else a single host) and
+            `start_timeout` (default 600), as for `TernGradStrategy`.
 
     Returns:
         A `TrainResult`.
@@ -46,37 +59,22 @@ def train(options):
         UserError: an option, the data or the folder does not fit.
         slim_data.DataError: the data is missing or damaged.
         DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
+        PeerError: another process of the cluster failed, is gone, or was started differently.
     """
-    session.refuse_cluster()
     with as_user_error():
         options = _resolved(options)
-    dataset = session.describe(options)
-    start = None
-    if options.pretrained_model_checkpoint_path:
-        start = pretrained.find(options.pretrained_model_checkpoint_path)
-        pretrained.check(
-            start[1], options, num_classes=dataset.num_classes, channels=dataset.channels
+        strategy = session.make_strategy(options, lambda: dataset.num_examples, **hosts)
+    with cluster.failing_together(strategy):
+        cluster.check_options(options, strategy)
+        dataset = session.describe(options, strategy)
+        pretrained_run = on_chief(
+            strategy, "weights to start from", lambda: _find_pretrained(options, dataset)
         )
-    with as_user_error():
-        snapshots = _snapshots(options, dataset.num_examples)
-        strategy = session.make_strategy(options, dataset.num_examples)
-        with strategy.scope():
-            model, learning_rate = _build(options, dataset)
-    folder = RunFolder(
-        options.train_dir,
-        options.identity(),
-        max_steps=options.max_steps,
-        model={
-            "net": options.net,
-            "num_classes": dataset.num_classes,
-            "image_size": options.image_size,
-            "channels": dataset.channels,
-        },
-    )
-    try:
-        return _run(options, strategy, model, learning_rate, folder, start, snapshots)
-    finally:
-        folder.close()
+        with as_user_error():
+            snapshots = _snapshots(options, dataset.num_examples)
+            with strategy.scope():
+                model, learning_rate = _build(options, dataset)
+        return _run(options, strategy, dataset, model, learning_rate, snapshots, pretrained_run)
 
 
 def _resolved(options):
@@ -88,6 +86,15 @@ def _resolved(options):
         image_size=options.image_size or usual_size,
         label_smoothing=models.label_smoothing(options.net) if smoothing is None else smoothing,
     )
+
+
+def _find_pretrained(options, dataset):
+    """(checkpoint, description of its run) to start from, found to fit; or None."""
+    if not options.pretrained_model_checkpoint_path:
+        return None
+    path, run = pretrained.find(options.pretrained_model_checkpoint_path)
+    pretrained.check(run, options, num_classes=dataset.num_classes, channels=dataset.channels)
+    return path, run
 
 
 def _snapshots(options, num_examples):
@@ -145,31 +152,46 @@ def _optimizer_state(optimizer):
     return {"optimizer": inner, "loss_scaling": own}
 
 
-def _run(options, strategy, model, learning_rate, folder, start, snapshots):
+def _run(options, strategy, dataset, model, learning_rate, snapshots, pretrained_run):
     checkpoint = tf.train.Checkpoint(
         model=model, random=session.random_states(model), **_optimizer_state(model.optimizer)
     )
-    manager = session.make_manager(checkpoint, options, folder)
-    first_step = session.resume(manager)
-    if first_step is None:
-        first_step = 0 if start is None else _start_from(options, model, checkpoint, *start)
-    if first_step < options.max_steps:
-        session.fit(
-            options,
-            strategy,
-            model,
-            manager,
-            first_step,
-            learning_rate=learning_rate,
-            more=lambda writer: snapshots,
-        )
-    step = session.step_of(manager.latest_checkpoint)
-    callbacks.log(f"finished at step {step}, saved as {manager.latest_checkpoint}")
-    return TrainResult(step, manager.latest_checkpoint, strategy.traffic)
+    facts = {
+        "net": options.net,
+        "num_classes": dataset.num_classes,
+        "image_size": options.image_size,
+        "channels": dataset.channels,
+    }
+    with cluster.opened(
+        options,
+        strategy,
+        checkpoint,
+        [variable.value for variable in model.variables + model.optimizer.variables],
+        lambda: _start(options, model, checkpoint, pretrained_run),
+        options.identity() | cluster.identity(strategy, dataset),
+        max_steps=options.max_steps,
+        model=facts,
+    ) as (first_step, manager):
+        if first_step < options.max_steps:
+            session.fit(
+                options,
+                strategy,
+                model,
+                dataset,
+                manager,
+                first_step,
+                learning_rate=learning_rate,
+                more=lambda writer: snapshots,
+            )
+        newest = cluster.finish(strategy, manager)
+        return TrainResult(session.step_of(newest), newest, strategy.traffic)
 
 
-def _start_from(options, model, checkpoint, path, run):
-    """Takes the weights of another run and returns the step to go on from."""
+def _start(options, model, checkpoint, pretrained_run):
+    """Takes the weights of another run, if any, and returns the step to go on from."""
+    if pretrained_run is None:
+        return 0
+    path, run = pretrained_run
     if options.fine_tune:
         pretrained.restore_features(path, run, model)
         return 0

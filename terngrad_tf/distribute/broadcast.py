@@ -1,0 +1,74 @@
+"""The chief's variables for all hosts of a cluster, bit for bit."""
+
+import hashlib
+import json
+
+import numpy as np
+import tensorflow as tf
+
+from terngrad_tf.distribute.handshake import compare_hosts
+
+# What travels at once: 16 MiB.
+_MAX_WORDS = 1 << 22
+
+
+def broadcast_variables(strategy, variables):
+    """Gives the variables of all hosts the values that they have on the chief.
+
+    Every host of the cluster must call it, outside of replicas, with the same variables in the same
+    order. Does nothing without a cluster.
+
+    Example:
+    >>> broadcast_variables(terngrad_tf.TernGradStrategy(num_nodes=1), [tf.Variable(1.0)])
+
+    Args:
+        strategy: a `TernGradStrategy`.
+        variables: list of `tf.Variable`, made in the strategy's scope or not, of any shapes and of
+            dtypes with a fixed size. All copies on a host's workers take the chief's first one.
+
+    Raises:
+        PeerError: variables differ between the hosts in number, shape or dtype.
+    """
+    group = strategy.extended.host_group
+    if group is None:
+        return
+    copies = [strategy.experimental_local_results(variable) for variable in variables]
+    layout = json.dumps([[v[0].dtype.name, v[0].shape.as_list()] for v in copies])
+    facts = {"number": len(copies), "layout": hashlib.sha256(layout.encode()).hexdigest()[:12]}
+    compare_hosts(strategy, "variables", facts)
+    for chunk in _chunks(copies):
+        values = [local[0].numpy() for local in chunk]
+        content = b"".join(value.tobytes() for value in values)
+        words = np.frombuffer(content + bytes(-len(content) % 4), np.int32)
+        if not strategy.is_chief:
+            # A sum in which only the chief's terms are not zero.
+            words = np.zeros_like(words)
+        content = group.all_reduce_sum(tf.constant(words)).numpy().tobytes()
+        offset = 0
+        for local, value in zip(chunk, values, strict=True):
+            own = content[offset : offset + value.nbytes]
+            offset += value.nbytes
+            _assign(local, np.frombuffer(own, value.dtype).reshape(value.shape))
+
+
+def _chunks(copies):
+    """Lists of variables that make up about `_MAX_WORDS` words, or one that is larger."""
+    chunk, size = [], 0
+    for local in copies:
+        words = local[0].shape.num_elements() * local[0].dtype.size // 4
+        if chunk and size + words > _MAX_WORDS:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(local)
+        size += words
+    if chunk:
+        yield chunk
+
+
+def _assign(local, value):
+    assigned = set()
+    for component in local:
+        # Workers of one device may share a copy.
+        if id(component) not in assigned:
+            component.assign(value)
+            assigned.add(id(component))

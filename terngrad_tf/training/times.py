@@ -1,0 +1,43 @@
+"""When something is due: rules, each a function of the number of steps done to a bool."""
+
+import time
+
+
+def every_steps(steps):
+    """After each so many steps.
+
+    Args:
+        steps: positive integer.
+
+    Example:
+        >>> due = every_steps(5)
+        >>> due(4), due(5)
+        (False, True)
+    """
+    return lambda step: step % steps == 0
+
+
+def every_seconds(seconds, steps=1, at_once=False):
+    """When so many seconds have passed since the last time.
+
+    Args:
+        seconds: number of at least 0.
+        steps: looks at the clock after each so many steps only. Default 1.
+        at_once: whether the first look finds it due. Default False: the clock starts now.
+
+    Example:
+        >>> due = every_seconds(1000.0, at_once=True)
+        >>> due(1), due(2)
+        (True, False)
+    """
+    last = None if at_once else time.monotonic()
+
+    def due(step):
+        nonlocal last
+        now = time.monotonic()
+        if step % steps or (last is not None and now - last < seconds):
+            return False
+        last = now
+        return True
+
+    return due
