@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from terngrad_tf import ternary
+from terngrad_tf.arguments import check, is_integer
 from terngrad_tf.distribute import exchange, handshake, private, statistics, waiting
 from terngrad_tf.distribute import wire as wires
 
@@ -70,35 +71,40 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         statistics_every=0,
     ):
         super().__init__()
-        _check(grad_bits in (1, 32), "grad_bits", "must be 1 (ternary) or 32 (float)", grad_bits)
-        _check(
+        check(grad_bits in (1, 32), "grad_bits", "must be 1 (ternary) or 32 (float)", grad_bits)
+        check(
             isinstance(clip_factor, int | float) and 0 <= clip_factor < float("inf"),
             "clip_factor",
             "must be a finite number, 0 (no clipping) or more",
             clip_factor,
         )
-        _check(
-            _is_int(min_size) and min_size >= 1, "min_size", "must be a positive integer", min_size
+        check(
+            is_integer(min_size, 1),
+            "min_size",
+            "must be a positive integer",
+            min_size,
         )
-        _check(
+        check(
             isinstance(quantize_logits, bool), "quantize_logits", "must be a bool", quantize_logits
         )
-        _check(
+        check(
             rounding in ternary.ROUNDINGS,
             "rounding",
             f"must be one of {ternary.ROUNDINGS}",
             rounding,
         )
-        _check(wire in wires.WIRES, "wire", f"must be one of {wires.WIRES}", wire)
-        _check(_is_int(seed) and -(2**31) <= seed < 2**31, "seed", "must be a 32-bit integer", seed)
-        _check(
+        check(wire in wires.WIRES, "wire", f"must be one of {wires.WIRES}", wire)
+        check(
+            is_integer(seed) and -(2**31) <= seed < 2**31, "seed", "must be a 32-bit integer", seed
+        )
+        check(
             float_steps is None or callable(float_steps),
             "float_steps",
             "must be a function of the step or None",
             float_steps,
         )
-        _check(
-            _is_int(statistics_every) and statistics_every >= 0,
+        check(
+            is_integer(statistics_every, 0),
             "statistics_every",
             "must be a positive integer or 0 (never)",
             statistics_every,
@@ -258,15 +264,6 @@ def _reduce_exactly(strategy, gradients, positions):
         i: list(private.local_tensors(value, count))
         for i, value in zip(positions, reduced, strict=True)
     }
-
-
-def _check(condition, name, rule, value):
-    if not condition:
-        raise ValueError(f"`{name}` {rule}. Received: {name}={value!r}")
-
-
-def _is_int(value):
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_logits(path):

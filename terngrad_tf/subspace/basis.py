@@ -3,9 +3,13 @@
 import numpy as np
 import tensorflow as tf
 
+from terngrad_tf.subspace import replicas
 
-class DeviceBasis:
+
+class ReplicatedBasis:
     """One copy of the components a device, cut by weights.
+
+    Projection is linear: each host projects its own gradient, and hosts exchange k numbers.
 
     The copies are tensors and no variables, so that no checkpoint holds them.
 
@@ -17,68 +21,101 @@ class DeviceBasis:
     """
 
     def __init__(self, components, variables, strategy, dtype):
-        sizes = [int(np.prod(v.shape)) for v in variables]
-        blocks = np.split(components, np.cumsum(sizes)[:-1], axis=1)
+        self._shapes = [tuple(v.shape) for v in variables]
+        blocks = np.split(components, np.cumsum(sizes_of(self._shapes))[:-1], axis=1)
         local = strategy.experimental_local_results(variables[0].value)
         self._blocks = {}
         for device in dict.fromkeys(v.device for v in local):
             with tf.init_scope(), tf.device(device):
                 self._blocks[device] = [tf.cast(tf.constant(block), dtype) for block in blocks]
 
-    def on(self, device):
-        """The components on a device: list of tensors [k, size of the weight].
+    def project_sum(self, strategy, gradients, loss):
+        """Coordinates of the sum of all replicas' gradients, and the sum of all hosts' losses.
 
         Args:
-            device: device string; one that holds no copy gets that of the first device.
+            strategy: `tf.distribute.Strategy`.
+            gradients: list of per-replica gradients, None for weights that are not used.
+            loss: float32 scalar tensor of this host.
+
+        Returns:
+            float32 tensor [k + 1].
         """
-        return on_device(self._blocks, device)
+        sums = [replicas.sum_by_device(strategy, g) for g in gradients]
+        sent = []
+        for device in sums[0]:
+            with tf.device(device):
+                blocks = on_device(self._blocks, device)
+                sent.append(_project(blocks, [s[device] for s in sums]))
+        sent = tf.concat([tf.add_n(sent), [loss]], 0)
+        return replicas.sum_over_hosts(strategy, sent)
+
+    def project(self, strategy, gradients):
+        """Coordinates of a gradient that all hosts hold.
+
+        Args:
+            strategy: `tf.distribute.Strategy`.
+            gradients: list of tensors in the weights' shapes.
+
+        Returns:
+            float32 tensor [k].
+        """
+        device = replicas.devices_of(strategy)[0]
+        with tf.device(device):
+            return _project(on_device(self._blocks, device), gradients)
+
+    def back_project(self, strategy, coordinates):
+        """`P^T c` for coordinates [k], on every device of this process.
+
+        Returns:
+            Dict of device strings to lists of float32 tensors in the weights' shapes.
+        """
+        found = {}
+        for device in dict.fromkeys(replicas.devices_of(strategy)):
+            with tf.device(device):
+                found[device] = [
+                    tf.reshape(tf.matmul(coordinates[tf.newaxis], to_float32(block)), shape)
+                    for block, shape in zip(
+                        on_device(self._blocks, device), self._shapes, strict=True
+                    )
+                ]
+        return found
+
+    def received_bytes(self, num_hosts):
+        """Bytes of gradients and directions that a host receives a step, beyond coordinates."""
+        del num_hosts
+        return 0
+
+
+def sizes_of(shapes):
+    """Numbers of elements."""
+    return [int(np.prod(shape)) for shape in shapes]
+
+
+def to_float32(tensor):
+    """A tensor in the dtype in which products are computed."""
+    return tf.cast(tensor, tf.float32)
 
 
 def on_device(values, device):
-    """The entry of a dict by device strings for a device, whichever way its string is spelt."""
-    found = [v for name, v in values.items() if device_key(name) == device_key(device)]
+    """The entry of a dict by device strings for a device, whichever way its string is spelt.
+
+    A device that the dict does not hold gets the first entry.
+    """
+    found = [v for name, v in values.items() if _device_key(name) == _device_key(device)]
     return found[0] if found else next(iter(values.values()))
 
 
-def device_key(device):
+def _device_key(device):
     """Kind and number of a device of this process, which its strings spell in several ways."""
     spec = tf.DeviceSpec.from_string(device or "")
     return spec.device_type or "CPU", spec.device_index or 0
 
 
-def project(blocks, gradients):
-    """Coordinates of a gradient in the subspace, `P g`.
-
-    Args:
-        blocks: list of tensors [k, size], from `DeviceBasis.on`.
-        gradients: list of tensors in the shapes of the weights; None counts as zero.
-
-    Returns:
-        float32 tensor [k].
-    """
+def _project(blocks, gradients):
+    """`P g` of blocks [k, size] and gradients in the weights' shapes, None counting as zero."""
     parts = [
-        tf.linalg.matvec(tf.cast(block, tf.float32), tf.cast(tf.reshape(g, [-1]), tf.float32))
+        tf.linalg.matvec(to_float32(block), to_float32(tf.reshape(g, [-1])))
         for block, g in zip(blocks, gradients, strict=True)
         if g is not None
     ]
     return tf.add_n(parts)
-
-
-def back_project(blocks, coordinates, shapes):
-    """Points of the subspace in the space of the weights, `P^T c` for each row c.
-
-    Several rows at once cost hardly more than one: the time goes into reading P.
-
-    Args:
-        blocks: list of tensors [k, size], from `DeviceBasis.on`.
-        coordinates: float32 tensor [rows, k].
-        shapes: list of the weights' shapes.
-
-    Returns:
-        List, one a row, of lists of float32 tensors in the shapes of the weights.
-    """
-    products = [tf.matmul(coordinates, tf.cast(block, tf.float32)) for block in blocks]
-    return [
-        [tf.reshape(p[row], shape) for p, shape in zip(products, shapes, strict=True)]
-        for row in range(coordinates.shape[0])
-    ]

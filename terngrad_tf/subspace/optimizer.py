@@ -5,10 +5,14 @@ import os
 import keras
 import tensorflow as tf
 
-from terngrad_tf.distribute import private
+from terngrad_tf.arguments import check
+from terngrad_tf.distribute import private, wire
 from terngrad_tf.subspace import replicas
-from terngrad_tf.subspace.basis import DeviceBasis, back_project, project
+from terngrad_tf.subspace.basis import ReplicatedBasis
+from terngrad_tf.subspace.sharded_basis import ShardedBasis
 from terngrad_tf.subspace.subspace import DTYPES, Subspace
+
+_BYTES = 4
 
 
 class SubspaceOptimizer(keras.optimizers.Optimizer):
@@ -16,14 +20,17 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
 
     Replicas exchange the coordinates of their gradients, `P g`, which are k numbers, whatever the
     size of the network: projection is linear, so the sum of the projections is the projection of
-    the sum. The basis stays out of saved models and checkpoints; they hold its fingerprint and
-    refuse another basis.
+    the sum. That needs the whole basis on every host. Where it does not fit, each host keeps a
+    piece (`shard_basis`), and receives as much a step as with float32 gradients. Both give the same
+    numbers but for rounding. The basis stays out of saved models and checkpoints; they hold its
+    fingerprint and refuse another basis.
 
     Args:
         subspace: `Subspace`, or path of its file. A `.keras` file of the model stores the path, so
             saving needs a subspace that was saved.
         dtype: "float32", "float16" or "bfloat16", in which devices keep the basis. Default: as the
             subspace.
+        shard_basis: whether the hosts of a cluster divide the basis among them, see `ShardedBasis`.
         name: name of the optimizer.
         learning_rate: as of `keras.optimizers.Optimizer`.
 
@@ -31,7 +38,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         ValueError: the subspace does not fit the weights, or an argument is out of range.
     """
 
-    def __init__(self, subspace, *, dtype, name, learning_rate=1.0):
+    def __init__(self, subspace, *, dtype, shard_basis, name, learning_rate=1.0):
         super().__init__(learning_rate=learning_rate, name=name)
         if isinstance(subspace, str | os.PathLike):
             subspace = Subspace.load(subspace)
@@ -39,12 +46,12 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
             raise ValueError(
                 f"`subspace` must be a Subspace or the path of its file. Received: {subspace!r}"
             )
-        if dtype is not None and dtype not in DTYPES:
-            raise ValueError(
-                f"`dtype` must be one of {', '.join(DTYPES)}. Received: dtype={dtype!r}"
-            )
+        one_of = f"must be one of {', '.join(DTYPES)}"
+        check(dtype is None or dtype in DTYPES, "dtype", one_of, dtype)
+        check(isinstance(shard_basis, bool), "shard_basis", "must be a bool", shard_basis)
         self.num_components = subspace.num_components
         self._dtype = subspace.components.dtype.name if dtype is None else dtype
+        self._shard_basis = shard_basis
         self._source = subspace
         self._expected_fingerprint = subspace.fingerprint
 
@@ -65,7 +72,8 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
                 )
         super().build(variables)
         self._weights = list(variables)
-        self._basis = DeviceBasis(
+        basis_class = ShardedBasis if self._shard_basis else ReplicatedBasis
+        self._basis = basis_class(
             self._source.components, variables, tf.distribute.get_strategy(), self._dtype
         )
         self._fingerprint = self.add_variable(
@@ -126,12 +134,26 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
                 "`subspace` must have a file for the model to refer to: call `subspace.save` first."
                 " Received: a subspace without a path"
             )
-        return {"name": self.name, "subspace": self._source.path, "dtype": self._dtype}
+        return {
+            "name": self.name,
+            "subspace": self._source.path,
+            "dtype": self._dtype,
+            "shard_basis": self._shard_basis,
+        }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
         """Makes the optimizer of a configuration."""
         return cls(**config)
+
+    def received_bytes(self, num_hosts):
+        """Bytes that a host receives a step for coordinates, loss and, of a sharded basis, more.
+
+        Args:
+            num_hosts: hosts that exchange.
+        """
+        coordinates = wire.ring_bytes(_BYTES * (self.num_components + 1), num_hosts)
+        return coordinates + self._basis.received_bytes(num_hosts)
 
     # What follows runs in cross-replica context.
 
@@ -146,16 +168,8 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         Returns:
             Tuple of the coordinates of the gradient [k] and the loss (0 without losses), float32.
         """
-        parts = [replicas.by_device(strategy, g) for g in gradients]
-        sent = []
-        for device in parts[0]:
-            with tf.device(device):
-                totals = [None if p[device][0] is None else tf.add_n(p[device]) for p in parts]
-                sent.append(project(self._basis.on(device), totals))
-        coordinates = tf.add_n(sent)
-        if losses is not None:
-            coordinates = tf.concat([coordinates, [tf.add_n(replicas.local(strategy, losses))]], 0)
-        received = replicas.sum_over_hosts(strategy, coordinates)
+        loss = tf.zeros([]) if losses is None else replicas.sum_locally(strategy, losses)
+        received = self._basis.project_sum(strategy, gradients, loss)
         matches = tf.debugging.assert_equal(
             tf.convert_to_tensor(self._fingerprint),
             tf.constant(self._expected_fingerprint, tf.int64),
@@ -164,37 +178,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         with tf.control_dependencies([] if matches is None else [matches]):
             received = tf.identity(received)
         k = self.num_components
-        return received[:k], tf.reduce_sum(received[k:])
-
-    def directions(self, strategy, coordinates):
-        """`P^T c` for each row of the coordinates [rows, k], on every device of this process.
-
-        Returns:
-            Dict of device strings to a list, one a row, of lists of tensors in the weights' shapes.
-        """
-        shapes = [tuple(v.shape) for v in self._weights]
-        found = {}
-        for device in dict.fromkeys(replicas.devices_of(strategy)):
-            with tf.device(device):
-                found[device] = back_project(self._basis.on(device), coordinates, shapes)
-        return found
-
-    def update_weights(self, strategy, update, slots=None):
-        """Updates every copy of every weight.
-
-        Args:
-            strategy: `tf.distribute.Strategy`.
-            update: function of a copy of a weight, the weight's position, and the slot's copy where
-                there are slots.
-            slots: list of optimizer variables, one a weight. Default: none.
-        """
-        for position, variable in enumerate(self._weights):
-            strategy.extended.update(
-                variable.value,
-                lambda copy, *slot, p=position: update(copy, p, *slot),
-                args=() if slots is None else (slots[position].value,),
-                group=False,
-            )
+        return received[:k], received[k]
 
     def count_step(self, after):
         """Adds one to `iterations`, once the tensor `after` is there.

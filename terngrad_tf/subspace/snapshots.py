@@ -6,6 +6,7 @@ import pathlib
 
 import keras
 
+from terngrad_tf.arguments import check, is_integer
 from terngrad_tf.subspace import snapshot_files, variables
 
 
@@ -65,22 +66,24 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
                 "`every_steps` must not be given together with `per_epoch`. "
                 f"Received: per_epoch={per_epoch!r}, every_steps={every_steps!r}"
             )
-        _check_integer("start_epoch", start_epoch, 0)
-        if every_steps is not None:
-            _check_integer("every_steps", every_steps, 1)
-        if keep_max is not None:
-            _check_integer("keep_max", keep_max, 1)
-        if steps_per_epoch is not None and not 0 < steps_per_epoch < float("inf"):
-            raise ValueError(
-                "`steps_per_epoch` must be a positive number. "
-                f"Received: steps_per_epoch={steps_per_epoch!r}"
-            )
+        for name, value, least in (
+            ("start_epoch", start_epoch, 0),
+            ("every_steps", every_steps, 1),
+            ("keep_max", keep_max, 1),
+        ):
+            given = value is not None or name == "start_epoch"
+            rule = f"must be an integer, {least} or more"
+            check(not given or is_integer(value, least), name, rule, value)
+        check(
+            steps_per_epoch is None or 0 < steps_per_epoch < float("inf"),
+            "steps_per_epoch",
+            "must be a positive number",
+            steps_per_epoch,
+        )
         per_epoch = 1 if per_epoch is None else per_epoch
         number = isinstance(per_epoch, int | float | fractions.Fraction)
-        if isinstance(per_epoch, bool) or not number or not 0 < per_epoch < float("inf"):
-            raise ValueError(
-                f"`per_epoch` must be a positive number. Received: per_epoch={per_epoch!r}"
-            )
+        number = number and not isinstance(per_epoch, bool) and 0 < per_epoch < float("inf")
+        check(number, "per_epoch", "must be a positive number", per_epoch)
         self._directory = pathlib.Path(directory)
         self._start_epoch = start_epoch
         # 1 / 3 given as a float is meant as a third.
@@ -175,10 +178,3 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
         if self._keep_max is not None:
             for path in snapshot_files.find(self._directory)[: -self._keep_max]:
                 path.unlink()
-
-
-def _check_integer(name, value, least):
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(
-            f"`{name}` must be an integer, {least} or more. Received: {name}={value!r}"
-        )

@@ -8,6 +8,7 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
+from terngrad_tf.arguments import check, is_integer
 from terngrad_tf.subspace import snapshot_files, subspace_files, variables
 from terngrad_tf.subspace.pca import deviation_from_orthonormal, principal_components
 
@@ -104,13 +105,9 @@ class Subspace:
                 `num_components` directions, or hold NaN or Inf.
             FileNotFoundError: the folder or a file does not exist.
         """
-        integer = isinstance(num_components, int) and not isinstance(num_components, bool)
-        if not integer or num_components < 1:
-            raise ValueError(
-                "`num_components` must be a positive integer. "
-                f"Received: num_components={num_components!r}"
-            )
-        _check_dtype(dtype)
+        rule = "must be a positive integer"
+        check(is_integer(num_components, 1), "num_components", rule, num_components)
+        check(dtype in DTYPES, "dtype", f"must be one of {', '.join(DTYPES)}", dtype)
         opened = [snapshot_files.open_snapshot(path) for path in _paths(snapshots)]
         missing = num_components + 1 - len(opened)
         if missing > 0:
@@ -267,11 +264,6 @@ class Subspace:
                 f" Received: a subspace from {self.path}"
             )
         return self.mean
-
-
-def _check_dtype(dtype):
-    if dtype not in DTYPES:
-        raise ValueError(f"`dtype` must be one of {', '.join(DTYPES)}. Received: dtype={dtype!r}")
 
 
 def _paths(snapshots):

@@ -3,10 +3,12 @@
 import keras
 import tensorflow as tf
 
+from terngrad_tf.arguments import check, is_integer
 from terngrad_tf.distribute import private
 from terngrad_tf.subspace import bfgs, line_search, replicas
-from terngrad_tf.subspace.basis import on_device, project
+from terngrad_tf.subspace.basis import on_device
 from terngrad_tf.subspace.optimizer import SubspaceOptimizer, without_fill
+from terngrad_tf.subspace.residual import Residual
 
 ON_FAILURE = ("reset", "reference")
 
@@ -22,12 +24,18 @@ class SubspaceBFGS(SubspaceOptimizer):
         d = -B c
         f = first of 1, rho, rho^2, ... with L(w + f P^T d) < L(w) + sigma f c^T d
         s = f d
-        m = gamma m + (g - P^T c)                    (only where alpha > 0)
-        w = w + P^T s - alpha m
+        w = w + P^T s
+        m = gamma m + (g - P^T c)                    (these two only where alpha > 0,
+        w = w - alpha m                               in every residual_every-th step)
 
     All trials see the same batch, batch-norm statistics and dropout masks as the gradient did, and
-    leave no trace. Replicas exchange k + 1 numbers a step and one more a trial; with `alpha` > 0
-    also the gradient, as the strategy sends gradients (ternary under `TernGradStrategy`).
+    leave no trace.
+
+    What a host receives, of M hosts, in a step: k + 1 numbers and one more a trial, each
+    `2 (M - 1) / M` times 4 bytes; with `shard_basis` one number a weight more, likewise; with
+    `alpha` > 0, in every `residual_every`-th step, the gradient as the strategy sends gradients
+    (ternary codes under `TernGradStrategy(grad_bits=1)`), and with both half a number a weight for
+    its part inside.
 
     Works with `SubspaceModel`, which lets the optimizer evaluate the loss. Losses by regularizers
     count; the optimizer itself decays no weights. Batches should be large: curvature between small
@@ -48,7 +56,12 @@ class SubspaceBFGS(SubspaceOptimizer):
             "reset".
         alpha: step length outside of the subspace, 0 or more. Default 0.
         gamma: momentum outside of the subspace, in [0, 1). Default 0.9.
+        residual_every: steps from one step outside of the subspace to the next, a positive integer.
+            In between nothing of it is sent, and m rests. Default 1.
         dtype: dtype in which devices keep the basis. Default: as the subspace.
+        shard_basis: whether the hosts of a cluster divide the basis among them, for one that does
+            not fit: each holds a part 1 / hosts of it on its first device. Default False: every
+            device holds all of it.
         name: name of the optimizer.
 
     Raises:
@@ -68,23 +81,29 @@ class SubspaceBFGS(SubspaceOptimizer):
         on_failure="reset",
         alpha=0.0,
         gamma=0.9,
+        residual_every=1,
         dtype=None,
+        shard_basis=False,
         name="subspace_bfgs",
     ):
-        super().__init__(subspace, dtype=dtype, name=name)
-        _check(0 < rho < 1, "rho", "must be in the range (0, 1)", rho)
-        _check(0 < sigma < 1, "sigma", "must be in the range (0, 1)", sigma)
-        integer = isinstance(max_trials, int) and not isinstance(max_trials, bool)
-        _check(integer and max_trials > 0, "max_trials", "must be a positive integer", max_trials)
-        _check(on_failure in ON_FAILURE, "on_failure", f"must be one of {ON_FAILURE}", on_failure)
-        _check(0 <= alpha < float("inf"), "alpha", "must be a number, 0 or more", alpha)
-        _check(0 <= gamma < 1, "gamma", "must be in the range [0, 1)", gamma)
+        super().__init__(subspace, dtype=dtype, shard_basis=shard_basis, name=name)
+        for argument, value, rule, keeps in (
+            ("rho", rho, "in the range (0, 1)", 0 < rho < 1),
+            ("sigma", sigma, "in the range (0, 1)", 0 < sigma < 1),
+            ("max_trials", max_trials, "a positive integer", is_integer(max_trials, 1)),
+            ("on_failure", on_failure, f"one of {ON_FAILURE}", on_failure in ON_FAILURE),
+            ("alpha", alpha, "a number, 0 or more", 0 <= alpha < float("inf")),
+            ("gamma", gamma, "in the range [0, 1)", 0 <= gamma < 1),
+            ("residual_every", residual_every, "a positive integer", is_integer(residual_every, 1)),
+        ):
+            check(keeps, argument, f"must be {rule}", value)
         self.rho = rho
         self.sigma = sigma
         self.max_trials = max_trials
         self.on_failure = on_failure
         self.alpha = alpha
         self.gamma = gamma
+        self.residual_every = residual_every
 
     def build(self, variables):
         """Creates the state: B, the last coordinates and step, counters, and m where it is used."""
@@ -97,7 +116,17 @@ class SubspaceBFGS(SubspaceOptimizer):
         self._last_step = self.add_state((k,), "last_step")
         self._num_trials = self.add_state((), "num_trials", "int64")
         self._num_failures = self.add_state((), "num_failures", "int64")
-        self._momentum = self.add_optimizer_variables(variables, "momentum") if self.alpha else []
+        self._residual = None
+        if self.alpha:
+            self._residual = Residual(
+                self,
+                self._basis,
+                self._weights,
+                self.add_optimizer_variables(variables, "momentum"),
+                alpha=self.alpha,
+                gamma=self.gamma,
+                every=self.residual_every,
+            )
 
     @property
     def num_trials(self):
@@ -132,29 +161,21 @@ class SubspaceBFGS(SubspaceOptimizer):
                 is called for other replicas too.
             data: structure of tensors, this replica's batch.
         """
-        summed = None
-        if self.alpha:
-            given = [
-                tf.zeros(v.shape, v.dtype) if g is None else g
-                for g, v in zip(gradients, self._weights, strict=True)
-            ]
-            summed = private.sum_gradients(self, given, self._weights)
         gradients, loss = without_fill(gradients, loss)
 
         def trial(values, data, empty):
             loss = tf.cast(loss_at(values, data), tf.float32)
             return loss if empty is None else tf.where(empty, 0.0, loss)
 
-        def together(strategy, gradients, loss, summed, data, empty):
+        def together(strategy, gradients, loss, data, empty):
             def loss_with(values):
                 parts = strategy.extended.call_for_each_replica(trial, args=(values, data, empty))
-                total = tf.add_n(replicas.local(strategy, parts))
-                return replicas.sum_over_hosts(strategy, total)
+                return replicas.sum_over_hosts(strategy, replicas.sum_locally(strategy, parts))
 
-            self._step_together(strategy, gradients, loss, summed, loss_with)
+            self._step_together(strategy, gradients, loss, loss_with)
 
         tf.distribute.get_replica_context().merge_call(
-            together, args=(gradients, loss, summed, data, private.replica_is_empty())
+            together, args=(gradients, loss, data, private.replica_is_empty())
         )
 
     def get_config(self):
@@ -167,38 +188,36 @@ class SubspaceBFGS(SubspaceOptimizer):
             "on_failure": self.on_failure,
             "alpha": self.alpha,
             "gamma": self.gamma,
+            "residual_every": self.residual_every,
         }
 
-    def _step_together(self, strategy, gradients, loss, summed, loss_with):
+    def _step_together(self, strategy, gradients, loss, loss_with):
         gradient, loss = self.exchange(strategy, gradients, loss)
         inverse_hessian, direction, slope = self._direction(gradient)
-        rows = [direction]
-        if self.alpha:
-            device = replicas.devices_of(strategy)[0]
-            first = [replicas.local(strategy, g)[0] for g in summed]
-            rows.append(project(self._basis.on(device), first))
-        directions = self.directions(strategy, tf.stack(rows))
+        moves = self._basis.back_project(strategy, direction)
 
         def loss_at(factor):
-            return loss_with(self._weights_at(strategy, directions, factor))
+            return loss_with(self._weights_at(strategy, moves, factor))
 
         factor, accepted, tried = line_search.backtrack(
             loss_at, loss, slope, rho=self.rho, sigma=self.sigma, max_trials=self.max_trials
         )
         self._remember(gradient, inverse_hessian, direction, factor, accepted, tried)
-        self._move(strategy, summed, directions, factor, accepted)
+        self._move(strategy, moves, factor, accepted)
+        if self._residual is not None:
+            self._residual.step(strategy, gradients)
         self.count_step(tried)
 
-    def _weights_at(self, strategy, directions, factor):
+    def _weights_at(self, strategy, moves, factor):
         """Weights `w + factor * P^T d`, each as one value with a component a replica."""
         trial = []
         for position, variable in enumerate(self._weights):
-            moved = {}
+            found = {}
             for device, copies in replicas.by_device(strategy, variable.value).items():
                 with tf.device(device):
-                    step = factor * directions[device][0][position]
-                    moved[device] = copies[0] + tf.cast(step, copies[0].dtype)
-            trial.append(replicas.spread(strategy, moved))
+                    step = factor * moves[device][position]
+                    found[device] = copies[0] + tf.cast(step, copies[0].dtype)
+            trial.append(replicas.spread(strategy, found))
         return trial
 
     def _direction(self, gradient):
@@ -224,32 +243,13 @@ class SubspaceBFGS(SubspaceOptimizer):
         self._num_trials.assign_add(tf.cast(tried, tf.int64))
         self._num_failures.assign_add(tf.cast(tf.logical_not(accepted), tf.int64))
 
-    def _move(self, strategy, summed, directions, factor, accepted):
+    def _move(self, strategy, moves, factor, accepted):
         taken = tf.logical_or(accepted, self.on_failure == "reference")
+        factor = tf.where(taken, factor, 0.0)
 
-        def step_of(copy, position):
-            direction = on_device(directions, copy.device)[0][position]
-            # Not a product with zero: the direction of a search that failed may be NaN.
-            return tf.where(taken, factor * direction, tf.zeros_like(direction))
+        def move(copy, position):
+            # The direction of a search that failed may be NaN.
+            step = tf.math.multiply_no_nan(on_device(moves, copy.device)[position], factor)
+            copy.assign_add(tf.cast(step, copy.dtype))
 
-        def move_inside(copy, position):
-            copy.assign_add(tf.cast(step_of(copy, position), copy.dtype))
-
-        def move_anywhere(copy, position, momentum):
-            gradient = on_device(gradients[position], copy.device)[0]
-            inside = on_device(directions, copy.device)[1][position]
-            outside = tf.cast(gradient, tf.float32) - inside
-            new = self.gamma * tf.cast(momentum, tf.float32) + outside
-            momentum.assign(tf.cast(new, momentum.dtype))
-            copy.assign_add(tf.cast(step_of(copy, position) - self.alpha * new, copy.dtype))
-
-        if self.alpha:
-            gradients = [replicas.by_device(strategy, g) for g in summed]
-            self.update_weights(strategy, move_anywhere, self._momentum)
-        else:
-            self.update_weights(strategy, move_inside)
-
-
-def _check(condition, name, rule, value):
-    if not condition:
-        raise ValueError(f"`{name}` {rule}. Received: {name}={value!r}")
+        replicas.update(strategy, move, self._weights)

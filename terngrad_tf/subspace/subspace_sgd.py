@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from terngrad_tf.arguments import check
+from terngrad_tf.subspace import replicas
 from terngrad_tf.subspace.basis import on_device
 from terngrad_tf.subspace.optimizer import SubspaceOptimizer, without_fill
 
@@ -29,6 +31,10 @@ class SubspaceSGD(SubspaceOptimizer):
         learning_rate: float or `keras.optimizers.schedules.LearningRateSchedule`. Default 1.0.
         momentum: float in [0, 1). Default 0.9.
         dtype: dtype in which devices keep the basis. Default: as the subspace.
+        shard_basis: whether the hosts of a cluster divide the basis among them, for one that does
+            not fit: each holds a part 1 / hosts of it on its first device, and receives two numbers
+            a weight more each step, times (hosts - 1) / hosts. Default False: every device holds
+            all of it.
         name: name of the optimizer.
 
     Raises:
@@ -39,13 +45,19 @@ class SubspaceSGD(SubspaceOptimizer):
     """
 
     def __init__(
-        self, subspace, learning_rate=1.0, *, momentum=0.9, dtype=None, name="subspace_sgd"
+        self,
+        subspace,
+        learning_rate=1.0,
+        *,
+        momentum=0.9,
+        dtype=None,
+        shard_basis=False,
+        name="subspace_sgd",
     ):
-        super().__init__(subspace, dtype=dtype, name=name, learning_rate=learning_rate)
-        if not 0 <= momentum < 1:
-            raise ValueError(
-                f"`momentum` must be in the range [0, 1). Received: momentum={momentum!r}"
-            )
+        super().__init__(
+            subspace, dtype=dtype, shard_basis=shard_basis, name=name, learning_rate=learning_rate
+        )
+        check(0 <= momentum < 1, "momentum", "must be in the range [0, 1)", momentum)
         self.momentum = momentum
 
     def build(self, variables):
@@ -94,12 +106,11 @@ class SubspaceSGD(SubspaceOptimizer):
         gradient, _ = self.exchange(strategy, gradients)
         velocity = self.momentum * tf.convert_to_tensor(self._velocity) + gradient
         rate = tf.cast(tf.convert_to_tensor(self.learning_rate), tf.float32)
-        directions = self.directions(strategy, -rate * velocity[tf.newaxis])
+        moves = self._basis.back_project(strategy, -rate * velocity)
         self._velocity.assign(velocity)
-        self.update_weights(
-            strategy,
-            lambda copy, position: copy.assign_add(
-                tf.cast(on_device(directions, copy.device)[0][position], copy.dtype)
-            ),
-        )
+
+        def move(copy, position):
+            copy.assign_add(tf.cast(on_device(moves, copy.device)[position], copy.dtype))
+
+        replicas.update(strategy, move, self._weights)
         self.count_step(velocity)

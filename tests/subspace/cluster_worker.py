@@ -27,21 +27,24 @@ def first_phase(config):
 
 
 def second_phase(config):
-    """Training in a subspace, stopped after one epoch and resumed by both hosts."""
+    """Training in a subspace with each of several options; the last is stopped and resumed."""
     strategy = TernGradStrategy(config["num_local"], grad_bits=32)
     x, y = data()
     options = {"batch_size": 48, "shuffle": False, "verbose": 0}
-    model = build_under(strategy, subspace_optimizer(sigma=0.9, alpha=config["alpha"]))
-    history = model.fit(x, y, epochs=2, **options).history
-    results = {"weights": flat(model), "loss": history["loss"]}
-    results["num_trials"] = model.optimizer.num_trials.numpy()
-    for index, variable in enumerate(model.optimizer.variables):
-        results[f"state{index}"] = variable.numpy()
-    stopped = build_under(strategy, subspace_optimizer(sigma=0.9, alpha=config["alpha"]))
+    results = {}
+    for number, changes in enumerate(config["variants"]):
+        make = subspace_optimizer(sigma=0.9, **changes)
+        model = build_under(strategy, make)
+        history = model.fit(x, y, epochs=2, **options).history
+        results[f"{number}_weights"] = flat(model)
+        results[f"{number}_loss"] = history["loss"]
+        for index, variable in enumerate(model.optimizer.variables):
+            results[f"{number}_state{index}"] = variable.numpy()
+    stopped = build_under(strategy, make)
     stopped.fit(x, y, epochs=1, **options)
     checkpoint = tf.train.Checkpoint(model=stopped, optimizer=stopped.optimizer)
     path = checkpoint.write(os.path.join(config["folder"], f"checkpoint{strategy.host_index}"))
-    resumed = build_under(strategy, subspace_optimizer(sigma=0.9, alpha=config["alpha"]))
+    resumed = build_under(strategy, make)
     with strategy.scope():
         resumed.optimizer.build(resumed.trainable_variables)
         tf.train.Checkpoint(model=resumed, optimizer=resumed.optimizer).restore(path)

@@ -6,10 +6,21 @@ import numpy as np
 class Oracle:
     """One step after another on given functions of the weights and the batch."""
 
-    def __init__(self, basis, rho=0.55, sigma=0.4, max_trials=10, alpha=0.0, gamma=0.9):
+    def __init__(
+        self,
+        basis,
+        rho=0.55,
+        sigma=0.4,
+        max_trials=10,
+        alpha=0.0,
+        gamma=0.9,
+        residual_every=1,
+        shard_basis=False,
+    ):
+        del shard_basis  # changes nothing
         self.basis = np.asarray(basis, np.float64)
         self.rho, self.sigma, self.max_trials = rho, sigma, max_trials
-        self.alpha, self.gamma = alpha, gamma
+        self.alpha, self.gamma, self.residual_every = alpha, gamma, residual_every
         k, n = self.basis.shape
         self.inverse_hessian = np.eye(k)
         self.last_gradient, self.last_step = np.zeros(k), np.zeros(k)
@@ -44,7 +55,7 @@ class Oracle:
         self.trials.append(trial)
         self.last_gradient = inside
         weights = weights + self.basis.T @ step
-        if self.alpha:
+        if self.alpha and (len(self.trials) - 1) % self.residual_every == 0:
             outside = gradient - self.basis.T @ inside
             self.momentum = self.gamma * self.momentum + outside
             weights = weights - self.alpha * self.momentum

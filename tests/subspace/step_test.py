@@ -85,6 +85,7 @@ class StepTest(StepTestCase):
 
     def test_steps_with_momentum_outside_of_the_subspace_are_those_of_the_formulas(self):
         self.check_steps(4, alpha=0.05, gamma=0.8)
+        self.check_steps(4, alpha=0.05, residual_every=3, shard_basis=True)
 
     def test_trials_are_those_of_the_options(self):
         # A steep start, so that full steps fail.
@@ -230,6 +231,8 @@ class RefusalsTest(StepTestCase):
             ({"on_failure": "stop"}, "`on_failure` must be one of .*'stop'"),
             ({"alpha": -1}, "`alpha` must be .*alpha=-1"),
             ({"gamma": 1}, "`gamma` must be .*gamma=1"),
+            ({"residual_every": 0}, "`residual_every` must be a positive integer.*=0"),
+            ({"shard_basis": 1}, "`shard_basis` must be a bool.*=1"),
             ({"dtype": "int8"}, "`dtype` must be one of .*'int8'"),
         ):
             with self.subTest(options), self.assertRaisesRegex(ValueError, message):

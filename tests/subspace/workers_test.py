@@ -56,7 +56,8 @@ class WorkersTest(tf.test.TestCase):
 
     def test_steps_are_those_of_one_replica_with_and_without_momentum_outside(self):
         for alpha in (0.0, 0.05):
-            options = {"optimizer": subspace_optimizer(sigma=0.9, alpha=alpha), "epochs": 2}
+            changes = {"alpha": alpha, "residual_every": 2, "shard_basis": alpha > 0}
+            options = {"optimizer": subspace_optimizer(sigma=0.9, **changes), "epochs": 4}
             expected, history = self.fit(tf.distribute.get_strategy(), **options)
             self.assertGreater(int(expected.optimizer.num_trials.numpy()), 2)
             for name, make in list(strategies().items())[: None if alpha else 2]:

@@ -1,0 +1,78 @@
+"""Steps along the part of the gradient that a subspace does not hold."""
+
+import tensorflow as tf
+
+from terngrad_tf.distribute import private
+from terngrad_tf.subspace import replicas
+from terngrad_tf.subspace.basis import on_device, to_float32
+
+
+class Residual:
+    """Gradient descent with momentum outside of a subspace, in every `every`-th step.
+
+        m = gamma m + (g - P^T P g)
+        w = w - alpha m
+
+    g is the sum of the replicas' gradients as the strategy delivers it: rounded to ternary codes
+    under `TernGradStrategy(grad_bits=1)`, exact with 32 bits. It is projected after it arrived, so
+    rounding does not reach the subspace. In all other steps nothing of it is sent or computed, and
+    neither m nor w moves.
+
+    Args:
+        optimizer: the optimizer, whose `iterations` count the steps.
+        basis: `ReplicatedBasis` or `ShardedBasis`.
+        weights: list of `keras.Variable`.
+        momentum: list of variables like the weights, m.
+        alpha: step length.
+        gamma: factor of the momentum.
+        every: positive integer.
+    """
+
+    def __init__(self, optimizer, basis, weights, momentum, *, alpha, gamma, every):
+        self._optimizer = optimizer
+        self._basis = basis
+        self._weights = weights
+        self._momentum = momentum
+        self._alpha = alpha
+        self._gamma = gamma
+        self._every = every
+
+    def step(self, strategy, gradients):
+        """Takes the step where one is due; in cross-replica context.
+
+        Args:
+            strategy: `tf.distribute.Strategy`.
+            gradients: list of per-replica gradients, None for weights that are not used.
+        """
+        if self._every == 1:
+            self._move(strategy, gradients)
+            return
+
+        def move():
+            self._move(strategy, gradients)
+            return tf.constant(0)
+
+        due = tf.equal(tf.convert_to_tensor(self._optimizer.iterations) % self._every, 0)
+        tf.cond(due, move, lambda: tf.constant(0))
+
+    def _move(self, strategy, gradients):
+        sums = strategy.extended.call_for_each_replica(self._sum_of_replicas, args=(gradients,))
+        inside = self._basis.project(strategy, [replicas.local(strategy, s)[0] for s in sums])
+        inside = self._basis.back_project(strategy, inside)
+        sums = [replicas.by_device(strategy, s) for s in sums]
+
+        def move(copy, position, momentum):
+            gradient = to_float32(on_device(sums[position], copy.device)[0])
+            outside = gradient - on_device(inside, copy.device)[position]
+            new = self._gamma * to_float32(momentum) + outside
+            momentum.assign(tf.cast(new, momentum.dtype))
+            copy.assign_sub(tf.cast(self._alpha * new, copy.dtype))
+
+        replicas.update(strategy, move, self._weights, self._momentum)
+
+    def _sum_of_replicas(self, gradients):
+        given = [
+            tf.zeros(v.shape, v.dtype) if g is None else g
+            for g, v in zip(gradients, self._weights, strict=True)
+        ]
+        return private.sum_gradients(self._optimizer, given, self._weights)
