@@ -63,10 +63,13 @@ setup(
     entry_points={
         "console_scripts": [
             "mnist_train = terngrad_tf.bin.mnist_train:run",
+            "mnist_distributed_train = terngrad_tf.bin.mnist_distributed_train:run",
             "mnist_eval = terngrad_tf.bin.mnist_eval:run",
             "cifar10_train = terngrad_tf.bin.cifar10_train:run",
+            "cifar10_distributed_train = terngrad_tf.bin.cifar10_distributed_train:run",
             "cifar10_eval = terngrad_tf.bin.cifar10_eval:run",
             "imagenet_train = terngrad_tf.bin.imagenet_train:run",
+            "imagenet_distributed_train = terngrad_tf.bin.imagenet_distributed_train:run",
             "imagenet_eval = terngrad_tf.bin.imagenet_eval:run",
             "flowers_train = terngrad_tf.bin.flowers_train:run",
             "flowers_eval = terngrad_tf.bin.flowers_eval:run",

@@ -5,7 +5,7 @@ import functools
 import sys
 from collections.abc import Callable
 
-from terngrad_tf.bin import eval_flags, flags, program, train_flags
+from terngrad_tf.bin import distributed_flags, eval_flags, flags, program, train_flags
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +64,16 @@ def training(dataset_name):
     )
 
 
+def distributed_training(dataset_name):
+    """Returns the `Program` that trains with a process on each of several hosts."""
+    experiment = EXPERIMENTS[dataset_name]
+    return Program(
+        f"Trains a network on {experiment.title} images with a process on each of several hosts.",
+        functools.partial(distributed_flags.define, dataset_name=dataset_name, net=experiment.net),
+        _train_distributed,
+    )
+
+
 def evaluation(dataset_name):
     """Returns the `Program` that evaluates runs on a data set, one of `EXPERIMENTS`."""
     return Program(
@@ -81,6 +91,24 @@ def _train(values):
     if values.log_device_placement:
         tf.debugging.set_log_device_placement(True)
     training.train(flags.options(values, training.TrainOptions))
+
+
+def _train_distributed(values):
+    import tensorflow as tf
+
+    from terngrad_tf import training
+
+    if values.log_device_placement:
+        tf.debugging.set_log_device_placement(True)
+    cluster = distributed_flags.cluster(values)
+    if cluster.task_type == "ps":
+        print(
+            "Synchronous training needs no parameter server: the weights live on the workers.",
+            flush=True,
+        )
+        return
+    options, cluster = distributed_flags.options(values, cluster)
+    training.train(options, cluster_resolver=cluster, start_timeout=values.start_timeout)
 
 
 def _evaluate(values):

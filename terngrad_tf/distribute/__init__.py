@@ -1,12 +1,15 @@
 """TernGrad under `tf.distribute`: the cross-device op and the strategy."""
 
+from terngrad_tf.distribute.agreement import on_chief, on_each_host, share
 from terngrad_tf.distribute.all_reduce import TernaryAllReduce
+from terngrad_tf.distribute.broadcast import broadcast_variables
 from terngrad_tf.distribute.cluster import (
     cluster_from_hosts,
     cluster_from_rank_table,
+    workers_only,
 )
 from terngrad_tf.distribute.handshake import compare_hosts
-from terngrad_tf.distribute.peers import PeerError, peer_errors
+from terngrad_tf.distribute.peers import PeerError, peer_errors, told_to_peers
 from terngrad_tf.distribute.statistics import GradientStatistics
 from terngrad_tf.distribute.strategy import TernGradStrategy
 from terngrad_tf.distribute.virtual_devices import local_devices
@@ -21,9 +24,15 @@ __all__ = [
     "TernaryAllReduce",
     "Traffic",
     "WaitReport",
+    "broadcast_variables",
     "cluster_from_hosts",
     "cluster_from_rank_table",
     "compare_hosts",
     "local_devices",
+    "on_chief",
+    "on_each_host",
     "peer_errors",
+    "share",
+    "told_to_peers",
+    "workers_only",
 ]

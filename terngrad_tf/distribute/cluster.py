@@ -100,6 +100,28 @@ def cluster_from_rank_table(path, rank_id, *, port=_DEFAULT_PORT):
     return _resolver({"worker": addresses}, "worker", rank_id)
 
 
+def workers_only(cluster_resolver):
+    """The cluster without its parameter servers, for synchronous training.
+
+    Example:
+    >>> resolver = cluster_from_hosts(worker_hosts="a:2222,b:2222", ps_hosts="c:2222")
+    >>> workers_only(resolver).cluster_spec().as_dict()
+    {'worker': ['a:2222', 'b:2222']}
+
+    Args:
+        cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver` of a worker.
+
+    Returns:
+        A `tf.distribute.cluster_resolver.SimpleClusterResolver`.
+    """
+    jobs = cluster_resolver.cluster_spec().as_dict()
+    return _resolver(
+        {job: jobs[job] for job in ("chief", "worker") if job in jobs},
+        cluster_resolver.task_type,
+        cluster_resolver.task_id,
+    )
+
+
 def _resolver(jobs, job_name, task_id):
     return tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(jobs), task_type=job_name, task_id=task_id, rpc_layer="grpc"

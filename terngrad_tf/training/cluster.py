@@ -5,10 +5,14 @@ The chief alone reads and writes the run's folder. Where one host fails, all end
 
 import contextlib
 
-from terngrad_tf.distribute import compare_hosts, peer_errors
-from terngrad_tf.distribute.agreement import on_chief, share
-from terngrad_tf.distribute.broadcast import broadcast_variables
-from terngrad_tf.distribute.peers import told_to_peers
+from terngrad_tf.distribute import (
+    broadcast_variables,
+    compare_hosts,
+    on_chief,
+    peer_errors,
+    share,
+    told_to_peers,
+)
 from terngrad_tf.training import callbacks, session
 from terngrad_tf.training.errors import DivergedError, UserError
 from terngrad_tf.training.run_folder import RunFolder

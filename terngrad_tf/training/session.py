@@ -9,8 +9,7 @@ import tensorflow as tf
 
 import slim_data
 from terngrad_tf import models
-from terngrad_tf.distribute import TernGradStrategy, peer_errors
-from terngrad_tf.distribute.agreement import on_each_host
+from terngrad_tf.distribute import TernGradStrategy, on_each_host, peer_errors
 from terngrad_tf.training import callbacks, data, objective, summaries, synthetic, times
 from terngrad_tf.training.errors import UserError
 

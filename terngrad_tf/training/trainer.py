@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf import models
-from terngrad_tf.distribute.agreement import on_chief
+from terngrad_tf.distribute import on_chief
 from terngrad_tf.subspace import SnapshotCheckpoint
 from terngrad_tf.training import (
     cluster,

@@ -25,12 +25,16 @@ from terngrad_tf.bin import (
 
 DATASETS = ("mnist", "cifar10", "imagenet", "flowers")
 TRAINING = {f"{name}_train": experiments.training(name) for name in DATASETS}
+DISTRIBUTED = {
+    f"{name}_distributed_train": experiments.distributed_training(name)
+    for name in ("mnist", "cifar10", "imagenet")
+}
 EVALUATION = {f"{name}_eval": experiments.evaluation(name) for name in DATASETS}
 PHASES = {
     "resnet50_imagenet_stage_1": resnet50_imagenet_stage_1,
     "subspace_train": subspace_train,
 }
-PROGRAMS = {**TRAINING, **EVALUATION, **PHASES, "quickstart": quickstart}
+PROGRAMS = {**TRAINING, **DISTRIBUTED, **EVALUATION, **PHASES, "quickstart": quickstart}
 
 
 def call(main, *arguments):
