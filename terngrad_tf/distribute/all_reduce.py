@@ -229,11 +229,20 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
     def _buckets(self, gradients, paths):
         """Positions of the gradients that are to be ternary, bucket by bucket."""
-        positions = self._ternary_positions(gradients, paths)
+        positions = self.ternary_positions(gradients, paths)
         sizes = [_num_elements(gradients[i]) for i in positions]
         return [[positions[i] for i in bucket] for bucket in exchange.buckets(sizes)]
 
-    def _ternary_positions(self, gradients, paths):
+    def ternary_positions(self, gradients, paths):
+        """Positions of the gradients that are to be ternary.
+
+        Args:
+            gradients: list of T tensors, `tf.TensorSpec`s or `tf.IndexedSlices`.
+            paths: T variable paths, as in `keras.Variable.path`.
+
+        Raises:
+            ValueError: `quantize_logits=False` finds no logits.
+        """
         if self.grad_bits == 32:
             return []
         logits = [_is_logits(path) for path in paths]

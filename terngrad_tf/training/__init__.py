@@ -1,5 +1,6 @@
 """What every program shares: training, evaluation, run folders, optimizers, schedules."""
 
+from terngrad_tf.training.async_trainer import serve_parameters, train_async
 from terngrad_tf.training.errors import DivergedError, UserError, as_user_error
 from terngrad_tf.training.eval_options import EvalOptions
 from terngrad_tf.training.evaluator import EvalResult, evaluate
@@ -19,6 +20,8 @@ __all__ = [
     "UserError",
     "as_user_error",
     "evaluate",
+    "serve_parameters",
     "train",
+    "train_async",
     "train_in_subspace",
 ]

@@ -223,7 +223,7 @@ def fit(
                     learning_rate,
                     functools.partial(objective.entropy_loss, options.net),
                     log_every,
-                    _summary_rule(options, log_every),
+                    summary_rule(options, log_every),
                     strategy.hosts,
                 ),
                 *(_histograms(options, strategy, first_step, writer) if manager else []),
@@ -233,7 +233,8 @@ def fit(
         )
 
 
-def _summary_rule(options, steps):
+def summary_rule(options, steps):
+    """Rule of `times`: when to write what is known after each so many steps for TensorBoard."""
     if options.save_summaries_secs is None:
         return times.every_steps(steps)
     return times.every_seconds(options.save_summaries_secs, steps, at_once=True)
@@ -244,8 +245,8 @@ def _histograms(options, strategy, first_step, writer):
     return [
         summaries.Histograms(
             first_step,
-            _summary_rule(options, every),
-            _summary_rule(options, every),
+            summary_rule(options, every),
+            summary_rule(options, every),
             writer,
             lambda: strategy.gradient_statistics,
         )

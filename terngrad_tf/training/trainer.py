@@ -62,22 +62,22 @@ def train(options, **hosts):
         PeerError: another process of the cluster failed, is gone, or was started differently.
     """
     with as_user_error():
-        options = _resolved(options)
+        options = resolved(options)
         strategy = session.make_strategy(options, lambda: dataset.num_examples, **hosts)
     with cluster.failing_together(strategy):
         cluster.check_options(options, strategy)
         dataset = session.describe(options, strategy)
         pretrained_run = on_chief(
-            strategy, "weights to start from", lambda: _find_pretrained(options, dataset)
+            strategy, "weights to start from", lambda: find_pretrained(options, dataset)
         )
         with as_user_error():
             snapshots = _snapshots(options, dataset.num_examples)
             with strategy.scope():
-                model, learning_rate = _build(options, dataset)
+                model, learning_rate = build(options, dataset)
         return _run(options, strategy, dataset, model, learning_rate, snapshots, pretrained_run)
 
 
-def _resolved(options):
+def resolved(options):
     """The options with the network's own values where nothing was given."""
     usual_size, _ = models.input_shape(options.net)
     smoothing = options.label_smoothing
@@ -88,7 +88,7 @@ def _resolved(options):
     )
 
 
-def _find_pretrained(options, dataset):
+def find_pretrained(options, dataset):
     """(checkpoint, description of its run) to start from, found to fit; or None."""
     if not options.pretrained_model_checkpoint_path:
         return None
@@ -116,7 +116,19 @@ def _snapshots(options, num_examples):
     ]
 
 
-def _build(options, dataset):
+def build(options, dataset):
+    """A compiled network and its learning rate.
+
+    Args:
+        options: `TrainOptions`, as `resolved` returns them.
+        dataset: `data.Subset`.
+
+    Returns:
+        Pair of a `keras.Model` and a `keras.optimizers.schedules.LearningRateSchedule`.
+
+    Raises:
+        ValueError: an option is out of range.
+    """
     model = session.build_network(options, dataset)
     learning_rate = schedules.build(
         options.learning_rate_decay_type,
@@ -156,21 +168,15 @@ def _run(options, strategy, dataset, model, learning_rate, snapshots, pretrained
     checkpoint = tf.train.Checkpoint(
         model=model, random=session.random_states(model), **_optimizer_state(model.optimizer)
     )
-    facts = {
-        "net": options.net,
-        "num_classes": dataset.num_classes,
-        "image_size": options.image_size,
-        "channels": dataset.channels,
-    }
     with cluster.opened(
         options,
         strategy,
         checkpoint,
         [variable.value for variable in model.variables + model.optimizer.variables],
-        lambda: _start(options, model, checkpoint, pretrained_run),
+        lambda: start(options, model, checkpoint, pretrained_run),
         options.identity() | cluster.identity(strategy, dataset),
         max_steps=options.max_steps,
-        model=facts,
+        model=facts_of_model(options, dataset),
     ) as (first_step, manager):
         if first_step < options.max_steps:
             session.fit(
@@ -187,7 +193,17 @@ def _run(options, strategy, dataset, model, learning_rate, snapshots, pretrained
         return TrainResult(session.step_of(newest), newest, strategy.traffic)
 
 
-def _start(options, model, checkpoint, pretrained_run):
+def facts_of_model(options, dataset):
+    """What `run_folder` keeps of a network, for evaluation; the arguments are those of `build`."""
+    return {
+        "net": options.net,
+        "num_classes": dataset.num_classes,
+        "image_size": options.image_size,
+        "channels": dataset.channels,
+    }
+
+
+def start(options, model, checkpoint, pretrained_run):
     """Takes the weights of another run, if any, and returns the step to go on from."""
     if pretrained_run is None:
         return 0

@@ -1,0 +1,147 @@
+"""Asynchronous training as its chief sees it: the cluster, and who of it is there."""
+
+import contextlib
+import socket
+import time
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf.distribute import handshake, peers
+from terngrad_tf.distribute import parameter_server_process as process
+from terngrad_tf.version import __version__
+
+_POLL_SECONDS = 0.5
+
+
+def code_facts():
+    """What all processes must share, as the fact "code"."""
+    return {
+        "code": handshake.code_digest(),
+        "terngrad_tf": __version__,
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+    }
+
+
+class ParameterServerCluster:
+    """Connects worker 0, the chief, to the parameter servers and to all workers, itself included.
+
+    The engine is `tf.distribute.ParameterServerStrategy` with its `ClusterCoordinator`: the chief
+    schedules functions, a worker that is free runs the next. If a worker is lost, its function runs
+    on another; when it comes back, it gets functions again. A lost server ends training.
+
+    TensorFlow's context must not hold tensors or variables from before.
+
+    Args:
+        cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver` with the jobs "worker"
+            and "ps", its task worker 0.
+        facts: dict with "code" from `code_facts`, "run", what all workers must share, and "own",
+            what is this worker's; both dicts of what JSON can hold. Servers have "code" alone.
+        dataset: this worker's batches, a `tf.data.Dataset`.
+        start_timeout: seconds to wait for the other processes. Default 600.
+
+    Raises:
+        PeerError: a process is missing or was started differently.
+    """
+
+    def __init__(self, cluster_resolver, facts, dataset, *, start_timeout=600):
+        self.hosts = process.process_hosts(cluster_resolver)
+        jobs = cluster_resolver.cluster_spec().as_dict()
+        self.num_workers = len(jobs["worker"])
+        self.worker_devices = [f"/job:worker/replica:0/task:{i}" for i in range(self.num_workers)]
+        self.server_devices = [f"/job:ps/replica:0/task:{i}" for i in range(len(jobs["ps"]))]
+        self._server = process.start_server(cluster_resolver, facts, dataset)
+        self._wait(start_timeout)
+        strategy = tf.distribute.ParameterServerStrategy(_with_coordinator(jobs))
+        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        self.facts = [process.read_facts(d) for d in self.worker_devices + self.server_devices]
+        element_spec = dataset.element_spec
+        self.batches = iter(
+            self.coordinator.create_per_worker_dataset(lambda: process.own_dataset(element_spec))
+        )
+        self._lost = {}
+
+    def compare(self):
+        """Raises PeerError where processes run other code or workers were started differently."""
+        names = self.hosts.names
+        different = handshake.differences([facts["code"] for facts in self.facts], names)
+        different += handshake.differences(
+            [facts["run"] for facts in self.facts[: self.num_workers]], names[: self.num_workers]
+        )
+        if different:
+            raise peers.PeerError(f"the processes were started differently: {'; '.join(different)}")
+
+    def check_peers(self):
+        """Looks who is there. Returns a line for each worker that was lost or came back.
+
+        Raises:
+            PeerError: a parameter server is lost.
+        """
+        lines = []
+        for index, address in enumerate(self.hosts.addresses):
+            failure = peers.connection_failure(address)
+            since = self._lost.get(index)
+            if failure is None:
+                if self._lost.pop(index, None) and index < self.num_workers:
+                    lines.append(f"{self.hosts.describe(index)} is back")
+                continue
+            self._lost.setdefault(index, time.monotonic())
+            if index < self.num_workers:
+                if since is None:
+                    lines.append(f"lost {self.hosts.describe(index, failure)}; going on without it")
+            elif failure == "connection refused" or (
+                since and time.monotonic() - since > process.LOST_SECONDS
+            ):
+                raise peers.PeerError(f"lost {self.hosts.describe(index, failure)}")
+        return lines
+
+    @contextlib.contextmanager
+    def errors(self):
+        """Turns TensorFlow's errors about lost parameter servers into `PeerError`, one line."""
+        try:
+            yield
+        except (
+            tf.errors.UnavailableError,
+            tf.errors.AbortedError,
+            tf.errors.DeadlineExceededError,
+        ) as error:
+            line = peers.explain(str(error), self.hosts, peers.unreachable(self.hosts))
+            raise peers.PeerError(line) from error
+
+    def end(self, last_words=""):
+        """Lets all other processes end, in good order if `last_words` is "".
+
+        They wait until this process has ended.
+        """
+        for device in self.worker_devices[1:] + self.server_devices:
+            with contextlib.suppress(tf.errors.OpError):
+                if peers.connection_failure(self._address(device)) is None:
+                    process.say_goodbye(device, last_words)
+
+    def _address(self, device):
+        spec = tf.DeviceSpec.from_string(device)
+        return self.hosts.addresses[self.hosts.names.index(f"{spec.job} {spec.task}")]
+
+    def _wait(self, start_timeout):
+        deadline = time.monotonic() + start_timeout
+        missing = peers.unreachable(self.hosts)
+        while missing:
+            if time.monotonic() > deadline:
+                what = ", ".join(self.hosts.describe(*item) for item in sorted(missing.items()))
+                raise peers.PeerError(f"not all hosts started in time; missing: {what}")
+            time.sleep(_POLL_SECONDS)
+            missing = peers.unreachable(self.hosts)
+
+
+def _with_coordinator(jobs):
+    """Resolver of the cluster and its coordinator: beside worker 0, on a port that is free."""
+    host = jobs["worker"][0].rpartition(":")[0]
+    with socket.create_server(("", 0)) as unused:
+        port = unused.getsockname()[1]
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({**jobs, "chief": [f"{host}:{port}"]}),
+        task_type="chief",
+        task_id=0,
+        rpc_layer="grpc",
+    )

@@ -1,0 +1,87 @@
+"""Gradients on their way from a worker to a parameter server."""
+
+import tensorflow as tf
+
+from terngrad_tf import ternary
+from terngrad_tf.distribute import wire
+
+
+class PushCodec:
+    """Packs the gradients of one server's variables on a worker, and unpacks them on the server.
+
+    A gradient g is rounded without bias to `s * t`, t in {-1, 0, 1}, with a scale that no other
+    worker shares: in asynchronous training each push is applied by itself.
+
+        s = min(clip_factor * std(g), max|g|),   t = floor(clip(g / s, -1, 1) + u)
+
+    One buffer of packed codes travels, one vector of scales, and the gradients that stay float.
+
+    Example:
+    >>> codec = PushCodec([[3]], [0], [0], TernaryAllReduce(clip_factor=0), num_workers=1)
+    >>> codec.decode(codec.encode([tf.constant([2.0, 0.0, -2.0])], 0, 0))[0].numpy().tolist()
+    [2.0, 0.0, -2.0]
+
+    Args:
+        shapes: static shape of each gradient; all are float32.
+        ternary_positions: positions among them of those that are rounded.
+        indices: position of each variable in the whole model; they select the random bits.
+        options: `TernaryAllReduce`, of which `clip_factor`, `rounding` and `seed` count here.
+        num_workers: number of workers.
+    """
+
+    def __init__(self, shapes, ternary_positions, indices, options, num_workers):
+        self._shapes = [tf.TensorShape(shape) for shape in shapes]
+        self._options = options
+        self._num_workers = num_workers
+        self._ternary = list(ternary_positions)
+        self._exact = [i for i in range(len(shapes)) if i not in set(self._ternary)]
+        self._indices = [indices[i] for i in self._ternary]
+
+    @property
+    def num_bytes(self):
+        """Payload bytes of a push."""
+        sizes = [shape.num_elements() for shape in self._shapes]
+        words = sum(ternary.num_words(sizes[i], 3) for i in self._ternary)
+        floats = len(self._ternary) + sum(sizes[i] for i in self._exact)
+        return wire.WORD_BYTES * (words + floats)
+
+    def encode(self, gradients, step, worker):
+        """What travels.
+
+        Args:
+            gradients: list of T float32 tensors.
+            step: scalar integer tensor, steps done when the worker pulled; selects random bits.
+            worker: scalar int32 tensor, the worker's number; likewise.
+
+        Returns:
+            Tuple of the codes, int32 `[words]`; the scales, float32 `[ternary gradients]`; and a
+            list of the other gradients.
+        """
+        exact = [gradients[i] for i in self._exact]
+        if not self._ternary:
+            return tf.zeros([0], tf.int32), tf.zeros([0], tf.float32), exact
+        rounded = [gradients[i] for i in self._ternary]
+        scales = ternary.local_scales(rounded, self._options.clip_factor)
+        words = ternary.encode(
+            rounded,
+            scales,
+            seed=self._options.seed,
+            step=step,
+            worker=worker,
+            num_workers=self._num_workers,
+            rounding=self._options.rounding,
+            tensors=self._indices,
+        )
+        return words, scales, exact
+
+    def decode(self, packed):
+        """The gradients, as a list of T float32 tensors, from what `encode` returned."""
+        words, scales, exact = packed
+        gradients = dict(zip(self._exact, exact, strict=True))
+        if self._ternary:
+            shapes = [self._shapes[i] for i in self._ternary]
+            rounded = ternary.decode(
+                words[tf.newaxis], scales, shapes, [tf.float32] * len(shapes), total_bias=1
+            )
+            gradients |= dict(zip(self._ternary, rounded, strict=True))
+        return [gradients[i] for i in range(len(self._shapes))]

@@ -1,0 +1,160 @@
+"""The processes of asynchronous training: how parameter servers and workers start, talk and end.
+
+Worker 0 is the chief: it schedules the steps of all workers. The other processes only run a
+TensorFlow server. What a process has to say before and after training it keeps in files of its own
+memory ("ram://"), which TensorFlow's file operations read and write from the chief.
+"""
+
+import json
+import time
+
+import tensorflow as tf
+
+from terngrad_tf.distribute import peers
+
+_FOLDER = "ram://terngrad_tf"
+_FACTS, _DATASET, _END = (f"{_FOLDER}/{name}" for name in ("facts", "dataset", "end"))
+
+_POLL_SECONDS = 1.0
+# As long as synchronous training waits for a peer whose link is cut.
+LOST_SECONDS = 25.0
+# After the end of training the chief still frees what it holds on the servers.
+_FAREWELL_SECONDS = 60.0
+
+
+def process_hosts(cluster_resolver):
+    """`Hosts` of all processes of a cluster with parameter servers: workers first, then servers.
+
+    Args:
+        cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver` with the jobs "worker"
+            and "ps".
+
+    Raises:
+        ValueError: a job is missing.
+    """
+    jobs = cluster_resolver.cluster_spec().as_dict()
+    for job in ("worker", "ps"):
+        if not jobs.get(job):
+            raise ValueError(
+                f"`{job}_hosts` must name a process for asynchronous training. Received: none"
+            )
+    tasks = [(job, i, a) for job in ("worker", "ps") for i, a in enumerate(jobs[job])]
+    own = (cluster_resolver.task_type, cluster_resolver.task_id)
+    return peers.Hosts(
+        tuple(f"{job} {i}" for job, i, _ in tasks),
+        tuple(address for *_, address in tasks),
+        [task[:2] for task in tasks].index(own),
+    )
+
+
+def start_server(cluster_resolver, facts, dataset=None):
+    """Starts the TensorFlow server of this process, which lives as long as what is returned.
+
+    Args:
+        cluster_resolver: as for `process_hosts`.
+        facts: dict of what JSON can hold, for the chief.
+        dataset: a worker's batches, a `tf.data.Dataset`. Default: none.
+
+    Returns:
+        A `tf.distribute.Server`.
+
+    Raises:
+        PeerError: the process cannot listen on its port.
+    """
+    hosts = process_hosts(cluster_resolver)
+    tf.io.gfile.makedirs(_FOLDER)
+    _write(_FACTS, json.dumps(facts).encode())
+    if dataset is not None:
+        # The graph of a data set needs no resource of this process' Python.
+        variant = tf.data.experimental.to_variant(dataset)
+        _write(
+            f"{_DATASET}-{cluster_resolver.task_id}",
+            tf.raw_ops.DatasetToGraphV2(input_dataset=variant).numpy(),
+        )
+    jobs = {job: cluster_resolver.cluster_spec().as_dict()[job] for job in ("worker", "ps")}
+    try:
+        return tf.distribute.Server(
+            tf.train.ClusterSpec(jobs),
+            job_name=cluster_resolver.task_type,
+            task_index=cluster_resolver.task_id,
+            protocol="grpc",
+        )
+    except tf.errors.OpError as error:
+        raise peers.PeerError(peers.explain(str(error), hosts)) from error
+
+
+def serve(cluster_resolver, facts, dataset=None, *, start_timeout=600):
+    """Runs a parameter server, or a worker other than the chief, until the chief ends.
+
+    Args:
+        cluster_resolver: as for `process_hosts`.
+        facts: dict of what JSON can hold, for the chief.
+        dataset: a worker's batches, a `tf.data.Dataset`. Default: none.
+        start_timeout: seconds to wait for the chief. Default 600.
+
+    Raises:
+        PeerError: the chief did not start, is lost or stopped with an error; or the process cannot
+            listen on its port.
+    """
+    hosts = process_hosts(cluster_resolver)
+    server = start_server(cluster_resolver, facts, dataset)
+    deadline = time.monotonic() + start_timeout
+    seen, lost_since, ended_since, last_words = False, None, None, ""
+    while server is not None:
+        now = time.monotonic()
+        failure = peers.connection_failure(hosts.addresses[0])
+        if ended_since is None and tf.io.gfile.exists(_END):
+            ended_since = now
+            with tf.io.gfile.GFile(_END, "r") as file:
+                last_words = file.read()
+        if failure is None:
+            seen, lost_since = True, None
+        elif lost_since is None:
+            lost_since = now
+        if ended_since is not None:
+            if failure or now - ended_since > _FAREWELL_SECONDS:
+                break
+        elif not seen and now > deadline:
+            raise peers.PeerError(f"{hosts.describe(0, failure)} did not start in time")
+        elif (
+            seen
+            and failure
+            and (
+                now - lost_since
+                > (_POLL_SECONDS if failure == "connection refused" else LOST_SECONDS)
+            )
+        ):
+            raise peers.PeerError(f"lost {hosts.describe(0, failure)}")
+        time.sleep(_POLL_SECONDS)
+    if last_words:
+        raise peers.PeerError(f"{hosts.describe(0)} ended training: {last_words}")
+
+
+def read_facts(device):
+    """The facts of the process that has a device, such as "/job:ps/replica:0/task:0"."""
+    with tf.device(f"{device}/device:CPU:0"):
+        return json.loads(tf.io.read_file(_FACTS).numpy())
+
+
+def own_dataset(element_spec):
+    """The data set of the process that runs this; for a function that the chief sends there.
+
+    Args:
+        element_spec: structure of `tf.TensorSpec`, as of every worker's data set.
+    """
+    # The name is no constant, or TensorFlow would read the file while it optimizes the function.
+    worker = tf.distribute.coordinator.experimental_get_current_worker_index()
+    name = tf.strings.join([f"{_DATASET}-", tf.strings.as_string(worker)])
+    variant = tf.raw_ops.DatasetFromGraph(graph_def=tf.io.read_file(name))
+    return tf.data.experimental.from_variant(variant, element_spec)
+
+
+def say_goodbye(device, last_words):
+    """Lets the process that has a device end, in good order if `last_words` is "" (see `serve`)."""
+    with tf.device(f"{device}/device:CPU:0"):
+        tf.io.write_file(_END, last_words)
+
+
+def _write(name, content):
+    with tf.io.gfile.GFile(name, "wb") as file:
+        file.write(content)

@@ -1,0 +1,270 @@
+"""A model's variables on parameter servers: workers pull them and push gradients."""
+
+import dataclasses
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf.distribute.parameter_server_codec import PushCodec
+
+
+@dataclasses.dataclass(frozen=True)
+class PushTraffic:
+    """What one step costs a worker.
+
+    Attributes:
+        pushed_bytes: payload bytes sent to all servers together.
+        pulled_bytes: payload bytes received from them.
+        float32_bytes: what `pushed_bytes` would be with float32 gradients.
+    """
+
+    pushed_bytes: int
+    pulled_bytes: int
+    float32_bytes: int
+
+    @property
+    def compression_ratio(self):
+        """`float32_bytes / pushed_bytes`."""
+        return self.float32_bytes / self.pushed_bytes
+
+
+def place(sizes, num_servers):
+    """Divides variables among servers: each goes to the one that holds the least so far.
+
+    Args:
+        sizes: elements of each variable.
+        num_servers: number of servers.
+
+    Returns:
+        List with the positions of each server's variables, without servers that get none.
+
+    Example:
+    >>> place([10, 3, 4, 5], 2)
+    [[0], [1, 2, 3]]
+    """
+    positions, totals = [[] for _ in range(num_servers)], [0] * num_servers
+    for position, size in enumerate(sizes):
+        server = totals.index(min(totals))
+        positions[server].append(position)
+        totals[server] += size
+    return [found for found in positions if found]
+
+
+class ServedModel:
+    """Keeps the trained variables of a model, and its optimizer's, on parameter servers.
+
+    The model and the optimizer given stay with the chief: they say what there is, take part in
+    checkpoints and hold values only after `download`.
+
+    Each push is applied whole before the next one: the server decodes the gradients, takes one step
+    of the optimizer on them and moves batch norm's statistics s towards those of the batch, b:
+    `s = momentum * s + (1 - momentum) * b`. A pull reads variable by variable and may meet a push
+    halfway.
+
+    Args:
+        model: built `keras.Model`, all of whose weights are float32.
+        optimizer: built `keras.optimizers.Optimizer`.
+        make_optimizer: function that makes another one like it, not yet built.
+        options: `TernaryAllReduce`, as for `PushCodec`.
+        server_devices: list of str, such as "/job:ps/replica:0/task:0".
+        num_workers: number of workers.
+
+    Raises:
+        ValueError: a weight is not float32, or changes in training outside of batch norm.
+    """
+
+    def __init__(self, model, optimizer, make_optimizer, options, server_devices, num_workers):
+        self._template = [*model.weights, *optimizer.variables]
+        for weight in model.weights:
+            if weight.dtype != "float32":
+                raise ValueError(
+                    "`model` must have float32 weights for asynchronous training. "
+                    f"Received: {weight.path} of type {weight.dtype}"
+                )
+        trained = model.trainable_variables
+        specs = [tf.TensorSpec(v.shape, tf.float32) for v in trained]
+        ternary_positions = options.ternary_positions(specs, [v.path for v in trained])
+        positions = place([v.shape.num_elements() for v in trained], len(server_devices))
+        momenta = _statistics(model)
+        self.statistics = [variable for variable, _ in momenta]
+        self._num_trained = len(trained)
+        self._servers = [
+            _Server(
+                device,
+                found,
+                trained,
+                # They are few and small.
+                [] if index else momenta,
+                make_optimizer,
+                lambda rounded, found=found: PushCodec(
+                    [trained[i].shape for i in found],
+                    [place for place, i in enumerate(found) if i in rounded],
+                    found,
+                    options,
+                    num_workers,
+                ),
+                set(ternary_positions),
+            )
+            for index, (device, found) in enumerate(zip(server_devices, positions, strict=False))
+        ]
+
+    @property
+    def traffic(self):
+        """`PushTraffic` of a step in which gradients travel as the options say."""
+        return _sum_traffic([server.traffic for server in self._servers])
+
+    def pull(self):
+        """What a worker needs for a step; to be called in the function that it runs.
+
+        Returns:
+            Pair of the trained variables' values, in the model's order, and an int64 scalar, the
+            number of pushes applied so far.
+        """
+        values = [None] * self._num_trained
+        for server in self._servers:
+            for position, value in zip(server.positions, server.read(), strict=True):
+                values[position] = value
+        return values, self._servers[0].read_step()
+
+    def push(self, gradients, moments, step, worker, *, exact=False):
+        """Sends gradients to the servers, which apply them.
+
+        Args:
+            gradients: float32 tensors, one for each trained variable.
+            moments: statistics of the batch, one for each of `statistics`.
+            step: what `pull` returned.
+            worker: scalar int32 tensor, number of the worker.
+            exact: whether the gradients travel as float32. Default False: as the options say.
+
+        Returns:
+            An int64 scalar: the number of pushes applied, this one included.
+        """
+        steps = [
+            server.push([gradients[i] for i in server.positions], moments, step, worker, exact)
+            for server in self._servers
+        ]
+        return steps[0]
+
+    def upload(self):
+        """Gives the servers' variables the values of the model and the optimizer given."""
+        for served, own in self._pairs():
+            served.assign(own.numpy())
+
+    def download(self):
+        """Gives the model and the optimizer given the values of the servers' variables."""
+        for served, own in self._pairs():
+            own.assign(served.numpy())
+
+    def _pairs(self):
+        """Each variable on a server with the one of the same path that it stands for."""
+        own = {_name(variable): variable for variable in self._template}
+        return [
+            (variable, own[_name(variable)])
+            for server in self._servers
+            for variable in server.variables
+        ]
+
+
+class _Server:
+    """The variables on one server and the optimizer that updates them."""
+
+    def __init__(self, device, positions, trained, momenta, make_optimizer, make_codec, rounded):
+        self._device = f"{device}/device:CPU:0"
+        self.positions = positions
+        self._codecs = {False: make_codec(rounded), True: make_codec(())}
+        self._momenta = [momentum for _, momentum in momenta]
+        with tf.device(self._device):
+            self._trained = [_copy(trained[i]) for i in positions]
+            self._statistics = [_copy(variable) for variable, _ in momenta]
+            self._optimizer = make_optimizer()
+            self._optimizer.build(self._trained)
+            self._one_at_a_time = tf.CriticalSection()
+        # Traced here and not within a scheduled function, where Keras optimizers find a strategy
+        # that runs them in a thread of its own: it would wait for the section's lock on the graph.
+        self._apply = tf.function(self._update, autograph=False).get_concrete_function(
+            [tf.TensorSpec(v.shape, tf.float32) for v in self._trained],
+            [tf.TensorSpec(v.shape, tf.float32) for v in self._statistics],
+        )
+
+    @property
+    def variables(self):
+        return [*self._trained, *self._statistics, *self._optimizer.variables]
+
+    @property
+    def traffic(self):
+        moments = 4 * sum(v.shape.num_elements() for v in self._statistics)
+        floats = 4 * sum(v.shape.num_elements() for v in self._trained)
+        return PushTraffic(self._codecs[False].num_bytes + moments, floats, floats + moments)
+
+    def _update(self, gradients, moments):
+        with tf.device(self._device):
+            for s, momentum, moment in zip(self._statistics, self._momenta, moments, strict=True):
+                s.assign(momentum * s.value + (1.0 - momentum) * moment)
+            self._optimizer.apply(gradients, self._trained)
+            return tf.identity(self._optimizer.iterations.value)
+
+    def read(self):
+        with tf.device(self._device):
+            return [tf.identity(variable.value) for variable in self._trained]
+
+    def read_step(self):
+        with tf.device(self._device):
+            return tf.cast(self._optimizer.iterations.value, tf.int64)
+
+    def push(self, gradients, moments, step, worker, exact):
+        codec = self._codecs[exact]
+        packed = codec.encode(gradients, step, worker)
+        moments = moments if self._statistics else []
+        with tf.device(self._device):
+            # Copied here, so that it is these that travel.
+            packed, moments = tf.nest.map_structure(tf.identity, (packed, moments))
+            decoded = codec.decode(packed)
+            # Without this a worker would hold the lock while it computes.
+            with tf.control_dependencies([*decoded, *moments]):
+                after = self._one_at_a_time.execute(lambda: self._apply(decoded, moments))
+            return tf.cast(after, tf.int64)
+
+
+def _sum_traffic(parts):
+    """`PushTraffic` of several servers together."""
+    return PushTraffic(
+        *(
+            sum(getattr(part, field.name) for part in parts)
+            for field in dataclasses.fields(PushTraffic)
+        )
+    )
+
+
+def batch_norms(layer):
+    """All batch-norm layers inside a layer, those of nested models included."""
+    if isinstance(layer, keras.layers.BatchNormalization):
+        return [layer]
+    return [found for inner in getattr(layer, "layers", []) for found in batch_norms(inner)]
+
+
+def _statistics(model):
+    """Pairs of a variable that batch norm updates and its momentum."""
+    pairs = [
+        (variable, layer.momentum)
+        for layer in batch_norms(model)
+        for variable in (layer.moving_mean, layer.moving_variance)
+    ]
+    known = {id(variable) for variable, _ in pairs}
+    for weight in model.non_trainable_weights:
+        if id(weight) not in known:
+            raise ValueError(
+                "`model` must have no weights that are not trained, but those of batch norm. "
+                f"Received: {weight.path}"
+            )
+    return pairs
+
+
+def _name(variable):
+    """Path of a variable in a form that is the same on chief and server."""
+    return variable.path.replace("/", "_")
+
+
+def _copy(variable):
+    return keras.Variable(
+        variable.numpy(), dtype=variable.dtype, trainable=variable.trainable, name=_name(variable)
+    )
