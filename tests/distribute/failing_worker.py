@@ -3,6 +3,7 @@
 Run by `failures_test.py` and `links_test.py` with TF_CONFIG set: `python failing_worker.py JSON`.
 """
 
+import hashlib
 import json
 import os
 import signal
@@ -42,7 +43,12 @@ class Steps(keras.callbacks.Callback):
 
 
 def train(strategy, *, units=5, num_steps=40, nan_at=None, die_at=None, pause=0.0):
-    """Stock fit. This worker's part of batch `nan_at` is NaN, wherever it lies in the batch."""
+    """Stock fit. This worker's part of batch `nan_at` is NaN, wherever it lies in the batch.
+
+    Returns:
+        A digest of the weights.
+    """
+    keras.utils.set_random_seed(1)
     x = np.ones((BATCH * num_steps, 4), np.float32)
     if nan_at is not None:
         x[BATCH * nan_at : BATCH * (nan_at + 1)] = np.nan
@@ -55,6 +61,7 @@ def train(strategy, *, units=5, num_steps=40, nan_at=None, die_at=None, pause=0.
         WaitReport(REPORT_EVERY, lambda line: print(f"waits: {line}", flush=True)),
     ]
     model.fit(x, np.ones(len(x)), batch_size=BATCH, shuffle=False, verbose=0, callbacks=callbacks)
+    return hashlib.sha256(b"".join(w.numpy().tobytes() for w in model.weights)).hexdigest()
 
 
 def main(config):
@@ -73,8 +80,7 @@ def main(config):
                 print(f"refused: {error}", flush=True)
         with peer_errors(strategy.hosts):
             for options in config.get("train", []):
-                train(strategy, **options)
-                print("trained", flush=True)
+                print(f"trained: {train(strategy, **options)}", flush=True)
     except PeerError as error:
         print(f"error: {error}", flush=True)
         return 3

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import shutil
 import signal
 import sys
 
@@ -17,11 +18,24 @@ DEFAULTS = {"start_timeout": 100}
 
 
 class FailuresTest(tf.test.TestCase):
-    def run_cluster(self, *configs, num_hosts=None):
-        """One process a config; returns addresses, exit statuses and what each printed."""
+    def run_cluster(self, *configs, num_hosts=None, known=None, before=None):
+        """One process a config; returns addresses, exit statuses and what each printed.
+
+        Args:
+            *configs: dicts for the worker.
+            num_hosts: hosts of the cluster. Default: as many as configs.
+            known: {index: number of hosts that this one knows of}. Default: all know of all.
+            before: {index: command that runs the process}. Default: none.
+        """
         addresses = [f"127.0.0.1:{p}" for p in processes.free_ports(num_hosts or len(configs))]
         started = [
-            processes.start(WORKER, addresses, index, [json.dumps(DEFAULTS | config)])
+            processes.start(
+                WORKER,
+                addresses[: (known or {}).get(index)],
+                index,
+                [json.dumps(DEFAULTS | config)],
+                before=(before or {}).get(index, ()),
+            )
             for index, config in enumerate(configs)
         ]
         outputs = processes.outputs(started, TIMEOUT)
@@ -31,7 +45,8 @@ class FailuresTest(tf.test.TestCase):
         """The lines that begin with `what: `; each is a single line by its nature."""
         return re.findall(f"^{what}: (.*)$", output, re.MULTILINE)
 
-    def test_hosts_started_differently_learn_it_and_a_killed_host_is_named(self):
+    def test_hosts_started_late_and_differently_learn_it_and_a_killed_host_is_named(self):
+        late = {1: ["sh", "-c", 'sleep 3; exec "$@"', "late"]}
         same = {"seed": 1, "clip_factor": 2.5, "batch_size": 64}
         nan = [{"nan_at": 3}, {"nan_at": None}, {"nan_at": None}]
         addresses, statuses, outputs = self.run_cluster(
@@ -42,7 +57,8 @@ class FailuresTest(tf.test.TestCase):
                     "train": [nan[index], {"die_at": 5 if index == 2 else None}],
                 }
                 for index in range(3)
-            )
+            ),
+            before=late,
         )
         self.assertEqual(statuses, [3, 3, -signal.SIGKILL], outputs)
         for output in outputs:
@@ -92,6 +108,26 @@ class FailuresTest(tf.test.TestCase):
         for output in outputs[1:]:
             (error,) = self.said(output, "error")
             self.assertRegex(error, rf"^lost worker 0 \({addresses[0]}\b.*\)")
+
+    def test_hosts_with_other_code_or_another_number_of_hosts_end(self):
+        changed = pathlib.Path(self.get_temp_dir()) / "changed"
+        shutil.copytree(processes.ROOT / "terngrad_tf", changed / "terngrad_tf")
+        with open(changed / "terngrad_tf" / "version.py", "a", encoding="utf-8") as file:
+            file.write("# Another version.\n")
+        _, statuses, outputs = self.run_cluster(
+            *[{}] * 3,
+            known={1: 2},
+            before={1: ["env", f"PYTHONPATH={changed}:{processes.ROOT}"]},
+        )
+        self.assertEqual(statuses, [3, 3, 3], outputs)
+        for output in outputs:
+            (error,) = self.said(output, "error")
+            self.assertRegex(
+                error,
+                r"^the hosts' strategies differ: "
+                r'code is "\w+" on worker 0.* but "\w+" on worker 1;'
+                r" number of hosts is 3 on worker 0.* but 2 on worker 1$",
+            )
 
     def test_hosts_with_different_models_end(self):
         _, statuses, outputs = self.run_cluster(
