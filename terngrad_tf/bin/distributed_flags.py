@@ -88,6 +88,14 @@ def _define_cluster(values):
         600.0,
         "Seconds to wait for the other processes at the start.",
     )
+    flags.integer(
+        values,
+        "max_restarts",
+        0,
+        "How often, in all, to start the process again that was killed or lost another worker; it "
+        "goes on from the last checkpoint. Give it to all workers. 0: never.",
+        lower_bound=0,
+    )
 
 
 def cluster(values):

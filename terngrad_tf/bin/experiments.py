@@ -39,15 +39,17 @@ class Program:
         description: what it does, for --help.
         define_flags: function that defines its flags in an `absl.flags.FlagValues`.
         body: function of the parsed flags.
+        module: as for `program.run`.
     """
 
     description: str
     define_flags: Callable
     body: Callable
+    module: str | None = None
 
     def main(self, argv):
         """Runs the program; `argv` is its command line. Returns the exit status."""
-        return program.run(self.description, self.define_flags, self.body, argv)
+        return program.run(self.description, self.define_flags, self.body, argv, self.module)
 
     def run(self):
         """Entry point of the console command."""
@@ -71,6 +73,7 @@ def distributed_training(dataset_name):
         f"Trains a network on {experiment.title} images with a process on each of several hosts.",
         functools.partial(distributed_flags.define, dataset_name=dataset_name, net=experiment.net),
         _train_distributed,
+        f"terngrad_tf.bin.{dataset_name}_distributed_train",
     )
 
 

@@ -62,9 +62,9 @@ def string(values, name, default, text):
     flags.DEFINE_string(name, default, text, flag_values=values)
 
 
-def integer(values, name, default, text):
+def integer(values, name, default, text, lower_bound=None):
     """Defines a flag whose value is an integer."""
-    flags.DEFINE_integer(name, default, text, flag_values=values)
+    flags.DEFINE_integer(name, default, text, lower_bound=lower_bound, flag_values=values)
 
 
 def number(values, name, default, text):

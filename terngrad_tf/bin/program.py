@@ -6,6 +6,7 @@ import sys
 from absl import flags
 
 from slim_data import DataError, legacy_flags, quiet
+from terngrad_tf.bin import supervisor
 
 STATUS_DIVERGED = 1
 STATUS_ERROR = 2
@@ -13,7 +14,7 @@ STATUS_PEER = 3
 STATUS_INTERRUPTED = 130
 
 
-def run(description, define_flags, main, argv):
+def run(description, define_flags, main, argv, module=None):
     """Parses flags and calls a program's main function.
 
     A wrong flag, folder or file is one line on standard error. `--help` prints the flags.
@@ -23,10 +24,13 @@ def run(description, define_flags, main, argv):
         define_flags: function that defines the program's flags in an `absl.flags.FlagValues`.
         main: function of the parsed `FlagValues`.
         argv: list of str, the program's name first.
+        module: name under which --max_restarts, a flag of the program, starts it again. Default:
+            the program has no such flag.
 
     Returns:
         The exit status: 0, 2 for what the user can mend, 1 where training diverged, 3 where another
-        host of the cluster failed or is gone, 130 after Ctrl-C.
+        host of the cluster failed or is gone, 130 after Ctrl-C; 128 and the signal's number where
+        a signal ended the process that --max_restarts started.
     """
     name = os.path.splitext(os.path.basename(argv[0]))[0]
     values = flags.FlagValues()
@@ -41,6 +45,13 @@ def run(description, define_flags, main, argv):
     if values.help:
         print(f"{name}: {description}\n\nFlags:\n{values.get_help()}")
         return 0
+    if module is not None and values.max_restarts:
+        return supervisor.supervise(
+            [sys.executable, "-m", module, *argv[1:], "--max_restarts=0"],
+            values.max_restarts,
+            {STATUS_PEER: "another worker ended or is out of reach"},
+            lambda line: print(f"{name}: {line}", file=sys.stderr, flush=True),
+        )
     try:
         # Imported only now, so that --help and a mistyped flag do not wait for TensorFlow.
         with quiet.stderr_held_back():

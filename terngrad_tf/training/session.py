@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import slim_data
 from terngrad_tf import models
-from terngrad_tf.distribute import TernGradStrategy, on_each_host, peer_errors
+from terngrad_tf.distribute import TernGradStrategy, WaitReport, on_each_host, peer_errors
 from terngrad_tf.training import callbacks, data, objective, summaries, synthetic, times
 from terngrad_tf.training.errors import UserError
 
@@ -226,6 +226,7 @@ def fit(
                     summary_rule(options, log_every),
                     strategy.hosts,
                 ),
+                WaitReport(report=callbacks.log),
                 *(_histograms(options, strategy, first_step, writer) if manager else []),
                 _saving(options, strategy, first_step, manager),
                 *([callbacks.ProgressBar(first_step, options.max_steps)] if manager else []),

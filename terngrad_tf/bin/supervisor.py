@@ -1,0 +1,66 @@
+"""Starts a program again after its process was killed, or ended in a way that may pass."""
+
+import functools
+import signal
+import subprocess
+
+# How long a process that was asked to end may take.
+GRACE_SECONDS = 10.0
+
+_STOPPING = {signal.SIGINT, signal.SIGTERM}
+_WATCHED = _STOPPING | {signal.SIGCHLD}
+# `si_code` of a signal that the terminal sent, to all processes in its foreground.
+_FROM_TERMINAL = 128
+
+
+def supervise(command, max_restarts, passing, report):
+    """Runs a command, and again each time that it ends by a signal or with a status that may pass.
+
+    Any other end is final, as are Ctrl-C and SIGTERM, which end both processes. Linux only; to be
+    called in the main thread.
+
+    Args:
+        command: list of str.
+        max_restarts: how often to start it again, in all.
+        passing: dict from the exit statuses after which to start it again to what they mean.
+        report: function of a line, called before each restart and when none is left.
+
+    Returns:
+        The exit status of the last process; 128 and the signal's number where a signal ended it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    try:
+        for restart in range(max_restarts + 1):
+            status, stopped = _run(command, before)
+            reason = passing.get(status)
+            if status < 0:
+                reason = f"ended by signal {-status} ({signal.strsignal(-status)})"
+            if stopped or reason is None:
+                break
+            if restart == max_restarts:
+                report(f"{reason}; no restart is left of {max_restarts}")
+            else:
+                report(f"{reason}; restart {restart + 1} of {max_restarts}")
+        return status if status >= 0 else 128 - status
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _run(command, mask):
+    """Exit status of one process, and whether the supervisor was told to end."""
+    process = subprocess.Popen(
+        command, preexec_fn=functools.partial(signal.pthread_sigmask, signal.SIG_SETMASK, mask)
+    )
+    stopped = False
+    while process.poll() is None:
+        if not stopped:
+            received = signal.sigwaitinfo(_WATCHED)
+        else:
+            received = signal.sigtimedwait(_WATCHED, GRACE_SECONDS)
+        if received is None:
+            process.kill()
+        elif received.si_signo in _STOPPING:
+            stopped = True
+            if received.si_code != _FROM_TERMINAL:
+                process.send_signal(received.si_signo)
+    return process.returncode, stopped

@@ -1,0 +1,119 @@
+"""A supervised program is started again where that helps, and ends when it is told to."""
+
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import tensorflow as tf
+
+from tests.bin import samples
+
+# Supervises a Python script with the rest of the arguments.
+SUPERVISOR = """
+import sys
+from terngrad_tf.bin import supervisor
+supervisor.GRACE_SECONDS = 1.0
+max_restarts, *command = sys.argv[1:]
+report = lambda line: print(f"report: {line}", flush=True)
+command = [sys.executable, "-c", *command]
+sys.exit(supervisor.supervise(command, int(max_restarts), {3: "lost"}, report))
+"""
+# Ends as the next argument says: with a status, or by a signal where it is negative.
+ENDS = """
+import os, sys
+log, *ends = sys.argv[1:]
+with open(log, "a") as file:
+    file.write(".")
+end = int(ends[os.path.getsize(log) - 1])
+sys.exit(end) if end >= 0 else os.kill(os.getpid(), -end)
+"""
+# Counts interrupts until none came for half a second, then tells how many there were.
+COUNTS = """
+import signal, sys, time
+count = 0
+def interrupted(*_):
+    global count
+    count += 1
+signal.signal(signal.SIGINT, interrupted)
+print("ready", flush=True)
+while not count:
+    time.sleep(0.05)
+time.sleep(0.5)
+print(f"{count} interrupts", flush=True)
+sys.exit(130)
+"""
+SLEEPS = "import time; print('ready', flush=True); time.sleep(100)"
+STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPS}"
+
+
+class SupervisorTest(tf.test.TestCase):
+    def start(self, *arguments, before=()):
+        process = subprocess.Popen(
+            [*before, sys.executable, "-c", SUPERVISOR, *map(str, arguments)],
+            env=samples.ENVIRONMENT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def supervise(self, max_restarts, *ends):
+        """Exit status, number of processes, and what was reported."""
+        log = pathlib.Path(self.get_temp_dir()) / self.id()
+        log.unlink(missing_ok=True)
+        process = self.start(max_restarts, ENDS, log, *ends)
+        out, _ = process.communicate(timeout=60)
+        return process.returncode, log.stat().st_size, out.splitlines()
+
+    def test_a_killed_process_and_a_status_that_may_pass_are_started_again(self):
+        self.assertEqual(
+            self.supervise(5, -signal.SIGKILL, 3, 0),
+            (
+                0,
+                3,
+                [
+                    "report: ended by signal 9 (Killed); restart 1 of 5",
+                    "report: lost; restart 2 of 5",
+                ],
+            ),
+        )
+
+    def test_restarts_are_limited(self):
+        status, processes, reports = self.supervise(1, 3, -signal.SIGSEGV, 0)
+        self.assertEqual((status, processes), (128 + signal.SIGSEGV, 2))
+        self.assertRegex(reports[-1], r"signal 11 .*; no restart is left of 1$")
+
+    def test_other_ends_are_final(self):
+        for end in (0, 1, 2, 130):
+            self.assertEqual(self.supervise(5, end, 0), (end, 1, []))
+
+    def test_being_told_to_end_ends_both(self):
+        for script, number, status in (
+            (SLEEPS, signal.SIGTERM, 128 + signal.SIGTERM),
+            (STUBBORN, signal.SIGTERM, 128 + signal.SIGKILL),
+            (COUNTS, signal.SIGINT, 130),
+        ):
+            process = self.start(5, script)
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            time.sleep(0.2)
+            process.send_signal(number)
+            out, _ = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, status)
+            self.assertEqual(out, "1 interrupts\n" if script == COUNTS else "")
+
+    def test_an_interrupt_from_the_terminal_reaches_the_process_once(self):
+        terminal = "import pty, sys; pty.spawn(sys.argv[1:])"
+        process = self.start(5, COUNTS, before=[sys.executable, "-c", terminal])
+        self.assertEqual(process.stdout.readline().strip(), "ready")
+        out, _ = process.communicate("\x03", timeout=60)
+        self.assertIn("1 interrupts", out)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
