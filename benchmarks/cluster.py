@@ -2,111 +2,87 @@
 
 Makes hosts on this machine that are joined by links of a chosen rate (`benchmarks/netns.sh`: Linux,
 root, iproute2). On each, one process a framework waits; all modes of all frameworks take turns,
-round by round. Bytes are what a host's network interface received, headers included.
+round by round. Bytes are what a host's network interface received, headers included; CPU time is
+that of a process and all its threads. AlexNet's frameworks run one after the other: 4 hosts of all
+three need more than 20 GB of memory.
 
     python -m benchmarks.cluster --torch_python=TORCH_VENV/bin/python --json=cluster.json
 
 PyTorch lives in an environment of its own, so that the two frameworks' libraries cannot clash:
 `python3 -m venv TORCH_VENV && TORCH_VENV/bin/pip install torch numpy`, of PyTorch's CPU build.
 Without --torch_python its rows are left out.
+
+Finished cells, of a model, a number of hosts and a rate, stand in the JSON file. The same command
+goes on where it was stopped, and flags that choose part of the cells add to the file; the table and
+the goals below it are those of all that it holds.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
-import tempfile
 
 from absl import app, flags
 
-from benchmarks import cluster_models, figures
+from benchmarks import cluster_hosts, cluster_models, figures
 
 _HOSTS = flags.DEFINE_list("hosts", ["2", "4"], "Numbers of hosts to measure.")
 _RATES = flags.DEFINE_list("rates", ["100mbit", "1gbit", "none"], "Rates of the links; none: any.")
 _MODELS = flags.DEFINE_list("models", list(cluster_models.MODELS), "Workloads to measure.")
-_ROUNDS = flags.DEFINE_integer("rounds", 7, "Measured rounds; the median counts.", lower_bound=1)
-_STEPS = flags.DEFINE_integer("steps", 3, "Steps a mode and round.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer(
+    "rounds", 7, "Measured rounds at most; the median counts.", lower_bound=1
+)
+_STEPS = flags.DEFINE_integer("steps", 3, "Steps a mode and round, at most.", lower_bound=1)
+_SECONDS = flags.DEFINE_integer(
+    "seconds", 60, "Time for the measured rounds of a mode, of which there is at least one."
+)
 _BATCH = flags.DEFINE_integer("batch_size", 64, "Examples a worker (digits).", lower_bound=1)
 _THREADS = flags.DEFINE_integer(
     "threads", None, "Threads a worker computes with. Default: cores / hosts."
 )
 _TORCH = flags.DEFINE_string("torch_python", None, "Interpreter that has PyTorch.")
-_JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
+_JSON = flags.DEFINE_string("json", "cluster.json", "File with the finished cells.")
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-NETNS = pathlib.Path(__file__).with_name("netns.sh")
 PREFIX = "tgb"
 SUBNET = "10.80.0"
 PORTS = {"terngrad": 4711, "tensorflow": 4712, "torch": 4713}
+# PowerSGD's first two steps are float32; the first of every mode also traces and compiles.
 WARM_UP_STEPS = 3
+# A round of a mode is one step where three would take longer than this.
+ROUND_SECONDS = 6.0
+
+# (rate, mode, other mode, largest ratio of their step times)
+GOALS = (
+    *(("1gbit", "ternary", f"ddp_{other}", 1.0) for other in ("float32", "fp16", "powersgd")),
+    *(("100mbit", "ternary", f"ddp_{other}", 1.0) for other in ("float32", "fp16")),
+    ("100mbit", "ternary", "ddp_powersgd", 1.3),
+    *((rate, "float32", "tensorflow", 1.05) for rate in ("100mbit", "1gbit", "none")),
+)
 
 
-def _netns(*arguments):
-    environment = dict(os.environ, SUBNET=SUBNET)
-    subprocess.run(["bash", str(NETNS), *map(str, arguments)], check=True, env=environment)
-
-
-class _Host:
-    """One framework's process on one host."""
-
-    def __init__(self, framework, index, num_hosts, model):
-        addresses = [f"{SUBNET}.{i + 1}:{PORTS[framework]}" for i in range(num_hosts)]
-        interface = f"{PREFIX}e{index}"
-        threads = _THREADS.value or max(1, (os.cpu_count() or 1) // num_hosts)
-        common = [model, interface, str(threads), str(_BATCH.value)]
+def _commands(network, framework, model):
+    """What runs on each host."""
+    threads = _THREADS.value or max(1, (os.cpu_count() or 1) // network.num_hosts)
+    for index in range(network.num_hosts):
+        common = [model, network.interface(index), str(threads), str(_BATCH.value)]
         if framework == "torch":
-            where = [str(index), str(num_hosts), addresses[0]]
-            command = [_TORCH.value, "-m", "benchmarks.cluster_torch", *where, *common]
+            first, *_ = network.addresses(PORTS[framework])
+            where = [str(index), str(network.num_hosts), first]
+            yield [_TORCH.value, "-m", "benchmarks.cluster_torch", *where, *common]
         else:
-            command = [sys.executable, "-m", "benchmarks.cluster_tensorflow", framework, *common]
-        task = {"type": "worker", "index": index}
-        self._errors = tempfile.TemporaryFile("w+")
-        self._process = subprocess.Popen(
-            ["ip", "netns", "exec", f"{PREFIX}{index}", *command],
-            env=dict(
-                os.environ,
-                TF_CONFIG=json.dumps({"cluster": {"worker": addresses}, "task": task}),
-                TF_CPP_MIN_LOG_LEVEL="2",
-                PYTHONPATH=str(ROOT),
-            ),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-        )
-
-    def ask(self, line):
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-
-    def answer(self):
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                return json.loads(line)
-        self._errors.seek(0)
-        raise RuntimeError(f"A host failed:\n{self._errors.read()[-3000:]}")
-
-    def kill(self):
-        self._process.kill()
-        self._process.wait()
-        self._errors.close()
+            yield [sys.executable, "-m", "benchmarks.cluster_tensorflow", framework, *common]
 
 
-def _measure(num_hosts, rate, model):
-    """Runs all frameworks on one cluster; returns a row a mode."""
-    frameworks = ["terngrad", "tensorflow", *(["torch"] if _TORCH.value else [])]
-    results = {}
+def _measure_together(network, frameworks, model):
+    """Lists of what a step took, one a mode of frameworks that take turns."""
     with contextlib.ExitStack() as stack:
-        _netns("up", PREFIX, num_hosts, rate)
-        stack.callback(_netns, "down", PREFIX, num_hosts)
         hosts_of = {}
         for framework in frameworks:
-            hosts = [_Host(framework, i, num_hosts, model) for i in range(num_hosts)]
-            for host in hosts:
-                stack.callback(host.kill)
+            commands = _commands(network, framework, model)
+            hosts = stack.enter_context(network.processes(PORTS[framework], commands))
             modes = [host.answer()["ready"] for host in hosts][0]
             hosts_of |= dict.fromkeys(modes, hosts)
 
@@ -115,50 +91,113 @@ def _measure(num_hosts, rate, model):
                 host.ask(f"{mode} {num_steps}")
             answers = [host.answer() for host in hosts_of[mode]]
             # A step has ended when the slowest host has.
-            seconds = max(answer["seconds"] for answer in answers)
-            return seconds, statistics.mean(answer["received"] for answer in answers)
+            return {
+                "milliseconds": 1e3 * max(answer["seconds"] for answer in answers),
+                "cpu_milliseconds": 1e3 * statistics.mean(a["cpu_seconds"] for a in answers),
+                "received_bytes": statistics.mean(answer["received"] for answer in answers),
+            }
 
+        results = {mode: [] for mode in hosts_of}
+        steps, rounds = {}, {}
+        for mode in hosts_of:
+            for _ in range(WARM_UP_STEPS):
+                seconds = run(mode, 1)["milliseconds"] / 1e3
+            steps[mode] = max(1, min(_STEPS.value, int(ROUND_SECONDS / seconds)))
+            rounds[mode] = max(1, min(_ROUNDS.value, int(_SECONDS.value / seconds / steps[mode])))
         modes = list(hosts_of)
-        for mode in modes:
-            run(mode, WARM_UP_STEPS)
-        for round_number in range(_ROUNDS.value):
+        for number in range(max(rounds.values())):
             # Each mode starts a round in turn: what one leaves in the links' queues meets all.
-            first = round_number % len(modes)
+            first = number % len(modes)
             for mode in modes[first:] + modes[:first]:
-                results.setdefault(mode, []).append(run(mode, _STEPS.value))
+                if number < rounds[mode]:
+                    results[mode].append(run(mode, steps[mode]))
+        return results
+
+
+def _measure(model, num_hosts, rate):
+    """Rows of one cell, one a mode."""
+    frameworks = ["terngrad", "tensorflow", *(["torch"] if _TORCH.value else [])]
+    together = [frameworks] if model == "digits" else [[framework] for framework in frameworks]
+    results = {}
+    with cluster_hosts.Network(PREFIX, SUBNET, num_hosts).up(rate) as network:
+        for group in together:
+            results |= _measure_together(network, group, model)
     return [
         {
             "model": model,
             "hosts": num_hosts,
             "rate": rate,
             "mode": mode,
-            "milliseconds": 1e3 * statistics.median(seconds for seconds, _ in values),
-            "received_bytes": statistics.median(received for _, received in values),
+            "rounds": len(values),
+            **{name: statistics.median(value[name] for value in values) for name in values[0]},
         }
         for mode, values in results.items()
     ]
 
 
+def _read(path, settings):
+    """Rows of the finished cells in a file, if it is there."""
+    if not path.exists():
+        return []
+    content = json.loads(path.read_text())
+    if content["settings"] != settings:
+        raise SystemExit(f"{path} holds cells with other settings: use another file")
+    return content["rows"]
+
+
+def cell(row):
+    """What tells cells apart: (model, hosts, rate)."""
+    return row["model"], row["hosts"], row["rate"]
+
+
+def table(rows):
+    """All rows as Markdown, of one step; ratios are to the ternary one of the same cell."""
+    lines = [
+        "| model | hosts | link | gradients | ms | ternary = 1 | CPU ms a host | received MB |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for _, group in itertools.groupby(rows, key=cell):
+        group = list(group)
+        ternary = next(row for row in group if row["mode"] == "ternary")["milliseconds"]
+        for row in group:
+            cells = [*map(str, cell(row)), row["mode"], f"{row['milliseconds']:.1f}"]
+            cells.append(f"{row['milliseconds'] / ternary:.2f}")
+            cells.append(f"{row['cpu_milliseconds']:.1f}")
+            cells.append(f"{row['received_bytes'] / 1e6:.3f}")
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def goals(rows):
+    """One line a goal and cell, which says whether it holds."""
+    lines = []
+    for (model, hosts, rate), group in itertools.groupby(rows, key=cell):
+        milliseconds = {row["mode"]: row["milliseconds"] for row in group}
+        for goal_rate, mode, other, limit in GOALS:
+            if goal_rate == rate and other in milliseconds:
+                ratio = milliseconds[mode] / milliseconds[other]
+                verdict = "holds" if ratio <= limit else "MISSED"
+                lines.append(
+                    f"- {model}, {hosts} hosts, {rate}: {mode} / {other} = {ratio:.2f}, "
+                    f"at most {limit:g}: {verdict}"
+                )
+    return "\n".join(lines)
+
+
 def main(argv):
-    """Measures every combination and prints the table."""
+    """Measures the cells that are missing and prints the table."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    if os.geteuid():
-        print("This benchmark makes network namespaces and needs root.", file=sys.stderr)
-        return 1
-    table = []
-    print("| model | hosts | link | gradients | ms a step | received MB a step |")
-    print("|---|---|---|---|---|---|")
-    for model in _MODELS.value:
-        for num_hosts in map(int, _HOSTS.value):
-            for rate in _RATES.value:
-                for row in _measure(num_hosts, rate, model):
-                    cells = [model, num_hosts, rate, row["mode"], f"{row['milliseconds']:.1f}"]
-                    cells.append(f"{row['received_bytes'] / 1e6:.3f}")
-                    print(f"| {' | '.join(map(str, cells))} |", flush=True)
-                    table.append(row)
-    if _JSON.value:
-        figures.write_json(_JSON.value, {"rows": table})
+    path = pathlib.Path(_JSON.value)
+    settings = {"batch_size": _BATCH.value, "threads": _THREADS.value, "torch": bool(_TORCH.value)}
+    rows = _read(path, settings)
+    for chosen in itertools.product(_MODELS.value, map(int, _HOSTS.value), _RATES.value):
+        if chosen in map(cell, rows):
+            continue
+        print(f"{chosen[0]}, {chosen[1]} hosts, {chosen[2]} ...", flush=True)
+        rows += _measure(*chosen)
+        figures.write_json(path, {"settings": settings, "rows": rows})
+    print(f"\n{table(rows)}\n\n{goals(rows)}")
     return 0
 
 

@@ -3,6 +3,7 @@
 Run by `benchmarks/cluster.py`: FRAMEWORK MODEL INTERFACE THREADS BATCH_SIZE.
 """
 
+import functools
 import sys
 
 from benchmarks import cluster_models, cluster_worker
@@ -45,6 +46,14 @@ def _digits_step(strategy, batch_size):
     return _compiled(strategy, replica, optimizer)
 
 
+@functools.cache
+def _alexnet_factors():
+    import tensorflow as tf
+
+    shapes = cluster_models.ALEXNET_SHAPES
+    return [tf.random.stateless_normal(shape, [0, i]) for i, shape in enumerate(shapes)]
+
+
 def _alexnet_step(strategy, _):
     import keras
     import tensorflow as tf
@@ -53,10 +62,7 @@ def _alexnet_step(strategy, _):
         variables = [keras.Variable(tf.zeros(s)) for s in cluster_models.ALEXNET_SHAPES]
         optimizer = keras.optimizers.SGD(0.01)
         optimizer.build(variables)
-    factors = [
-        tf.random.stateless_normal(shape, [0, i])
-        for i, shape in enumerate(cluster_models.ALEXNET_SHAPES)
-    ]
+    factors = _alexnet_factors()
 
     def replica():
         with tf.GradientTape() as tape:

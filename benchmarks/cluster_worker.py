@@ -12,7 +12,9 @@ def received_bytes(interface):
 
 
 def serve(interface, step_of_mode):
-    """Answers each line "MODE STEPS" with a line of JSON: seconds and received bytes a step.
+    """Answers each line "MODE STEPS" with a line of JSON: what a step took and received.
+
+    That is `seconds`, `cpu_seconds` of all threads of the process, and `received` bytes.
 
     Args:
         interface: the network interface to watch.
@@ -21,12 +23,15 @@ def serve(interface, step_of_mode):
     print(json.dumps({"ready": sorted(step_of_mode)}), flush=True)
     for line in sys.stdin:
         mode, count = line.split()
-        step, before, start = step_of_mode[mode], received_bytes(interface), time.perf_counter()
+        step, before = step_of_mode[mode], received_bytes(interface)
+        start, cpu_start = time.perf_counter(), time.process_time()
         for _ in range(int(count)):
             step()
-        seconds = time.perf_counter() - start
+        spent = {
+            "seconds": time.perf_counter() - start,
+            "cpu_seconds": time.process_time() - cpu_start,
+        }
         # Everything that was sent for these steps has arrived when all hosts pass.
         time.sleep(0.05)
-        received = received_bytes(interface) - before
-        answer = {"seconds": seconds / int(count), "received": received / int(count)}
-        print(json.dumps(answer), flush=True)
+        spent["received"] = received_bytes(interface) - before
+        print(json.dumps({name: value / int(count) for name, value in spent.items()}), flush=True)

@@ -8,17 +8,13 @@ same processes. Bytes are what a host's network interface received, headers incl
 """
 
 import json
-import os
-import pathlib
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 
 from absl import app, flags
 
-from benchmarks import figures
+from benchmarks import cluster_hosts, cluster_worker, figures
 
 _HOSTS = flags.DEFINE_list("hosts", ["2", "4", "8"], "Numbers of hosts to measure.")
 _RATES = flags.DEFINE_list("rates", ["1gbit", "100mbit"], "Rates of the links, or 'none'.")
@@ -28,20 +24,9 @@ _JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
 _WORKER = flags.DEFINE_string("worker", None, "Interface to watch. Set by the benchmark itself.")
 
 MODES = ("float32", "float16", "allgather", "alltoall", "lanes", "both_ways", "auto")
-NETNS = pathlib.Path(__file__).with_name("netns.sh")
 PREFIX = "tgw"
 SUBNET = "10.79.0"
 PORT = 4711
-
-
-def _netns(*arguments):
-    environment = dict(os.environ, SUBNET=SUBNET)
-    subprocess.run(["bash", str(NETNS), *map(str, arguments)], check=True, env=environment)
-
-
-def _received(interface):
-    path = pathlib.Path(f"/sys/class/net/{interface}/statistics/rx_bytes")
-    return int(path.read_text())
 
 
 def _steps(strategy, num_elements):
@@ -92,54 +77,26 @@ def _work(interface):
             # Each mode starts a round in turn: what one leaves in the links' queues meets all.
             for mode in MODES[step_number % len(MODES) :] + MODES[: step_number % len(MODES)]:
                 step = steps[mode][0]
-                before, start = _received(interface), time.perf_counter()
+                before, start = cluster_worker.received_bytes(interface), time.perf_counter()
                 step().numpy()
                 elapsed = time.perf_counter() - start
                 # Everything that was sent for this step has arrived when all hosts pass.
                 time.sleep(0.05)
                 if step_number >= 2:
                     times[mode].append(elapsed)
-                    received[mode].append(_received(interface) - before)
+                    received[mode].append(cluster_worker.received_bytes(interface) - before)
     chosen = {mode: op.traffic.wire for mode, (_, op) in steps.items()}
     print(json.dumps({"times": times, "received": received, "wire": chosen}), flush=True)
 
 
 def _measure(num_hosts, rate):
     """Runs one cluster; returns a row a mode."""
-    addresses = [f"{SUBNET}.{i + 1}:{PORT}" for i in range(num_hosts)]
-    _netns("up", PREFIX, num_hosts, rate)
-    processes = []
-    try:
-        for index in range(num_hosts):
-            task = {"type": "worker", "index": index}
-            environment = dict(
-                os.environ,
-                TF_CONFIG=json.dumps({"cluster": {"worker": addresses}, "task": task}),
-                TF_CPP_MIN_LOG_LEVEL="2",
-                SUBNET=SUBNET,
-            )
-            command = [
-                *["bash", str(NETNS), "exec", PREFIX, str(index)],
-                *[sys.executable, "-m", "benchmarks.wire", f"--worker={PREFIX}e{index}"],
-                *[f"--elements={_ELEMENTS.value}", f"--rounds={_ROUNDS.value}"],
-            ]
-            errors = tempfile.TemporaryFile("w+")
-            process = subprocess.Popen(
-                command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
-            )
-            processes.append((process, errors))
-        results = []
-        for process, errors in processes:
-            output, _ = process.communicate(timeout=1200)
-            if process.returncode:
-                errors.seek(0)
-                raise RuntimeError(f"A host failed:\n{errors.read()[-3000:]}")
-            results.append(json.loads(output.strip().splitlines()[-1]))
-    finally:
-        for process, _ in processes:
-            process.kill()
-            process.wait()
-        _netns("down", PREFIX, num_hosts)
+    network = cluster_hosts.Network(PREFIX, SUBNET, num_hosts)
+    command = [sys.executable, "-m", "benchmarks.wire"]
+    command += [f"--elements={_ELEMENTS.value}", f"--rounds={_ROUNDS.value}"]
+    commands = [[*command, f"--worker={network.interface(i)}"] for i in range(num_hosts)]
+    with network.up(rate), network.processes(PORT, commands) as hosts:
+        results = [host.answer() for host in hosts]
     rows = []
     for mode in MODES:
         # A step has ended when the slowest host has.
@@ -169,9 +126,6 @@ def main(argv):
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     if _WORKER.value:
         return _work(_WORKER.value)
-    if os.geteuid():
-        print("This benchmark makes network namespaces and needs root.", file=sys.stderr)
-        return 1
     table = []
     print("| hosts | link | mode | received MB | fewer bytes | ms | faster |")
     print("|---|---|---|---|---|---|---|")

@@ -200,18 +200,19 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
         def reduce_ternary():
             results = _reduce_exactly(strategy, gradients, exact)
-            for bucket, scales in zip(buckets, local_scales, strict=True):
-                reduced = exchange.reduce_bucket(
-                    group,
-                    [private.local_tensors(gradients[i], group.num_local) for i in bucket],
-                    private.local_tensors(scales, group.num_local),
-                    [indices[i] for i in bucket],
-                    private.local_tensors(step)[0],
-                    self,
-                    lambda *what, bucket=bucket: self._recorder.record(
-                        [paths[i] for i in bucket], *what
-                    ),
-                )
+            for number, (bucket, scales) in enumerate(zip(buckets, local_scales, strict=True)):
+                with tf.name_scope(f"bucket_{number}"):
+                    reduced = exchange.reduce_bucket(
+                        group,
+                        [private.local_tensors(gradients[i], group.num_local) for i in bucket],
+                        private.local_tensors(scales, group.num_local),
+                        [indices[i] for i in bucket],
+                        private.local_tensors(step)[0],
+                        self,
+                        lambda *what, bucket=bucket: self._recorder.record(
+                            [paths[i] for i in bucket], *what
+                        ),
+                    )
                 results |= dict(zip(bucket, reduced, strict=True))
             return results
 

@@ -1,0 +1,115 @@
+"""Hosts on this machine for benchmarks, joined by links of a chosen rate, and processes on them.
+
+Needs Linux, root and iproute2; see `benchmarks/netns.sh`.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+NETNS = pathlib.Path(__file__).with_name("netns.sh")
+
+
+class Network:
+    """Hosts of one benchmark.
+
+    Args:
+        prefix: 1 to 6 letters that no other network of this machine uses.
+        subnet: first three numbers of the hosts' addresses, the same.
+        num_hosts: number of hosts.
+    """
+
+    def __init__(self, prefix, subnet, num_hosts):
+        self.prefix, self.subnet, self.num_hosts = prefix, subnet, num_hosts
+
+    @contextlib.contextmanager
+    def up(self, rate):
+        """The hosts exist in this context, with links such as "1gbit", or "none": any rate."""
+        if os.geteuid():
+            raise SystemExit("This benchmark makes network namespaces and needs root.")
+        self._netns("up", self.prefix, self.num_hosts, rate)
+        try:
+            yield self
+        finally:
+            self._netns("down", self.prefix, self.num_hosts)
+
+    def addresses(self, port):
+        """Address of a port on each host."""
+        return [f"{self.subnet}.{index + 1}:{port}" for index in range(self.num_hosts)]
+
+    def interface(self, index):
+        """Name of a host's network interface."""
+        return f"{self.prefix}e{index}"
+
+    @contextlib.contextmanager
+    def processes(self, port, commands):
+        """A worker of the cluster of `addresses(port)` on each host, in this context: `Process`es.
+
+        Args:
+            port: TCP port.
+            commands: list of str for each host.
+        """
+        started = []
+        try:
+            for index, command in enumerate(commands):
+                task = {"type": "worker", "index": index}
+                config = {"cluster": {"worker": self.addresses(port)}, "task": task}
+                environment = dict(
+                    os.environ,
+                    TF_CONFIG=json.dumps(config),
+                    TF_CPP_MIN_LOG_LEVEL="2",
+                    PYTHONPATH=str(ROOT),
+                )
+                namespace = ["ip", "netns", "exec", f"{self.prefix}{index}"]
+                started.append(Process([*namespace, *command], environment))
+            yield started
+        finally:
+            for process in started:
+                process.kill()
+
+    def _netns(self, *arguments):
+        environment = dict(os.environ, SUBNET=self.subnet)
+        command = ["bash", str(NETNS), *map(str, arguments)]
+        subprocess.run(command, check=True, env=environment)
+
+
+class Process:
+    """A process that answers in lines of JSON."""
+
+    def __init__(self, command, environment):
+        self._errors = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+
+    def ask(self, line):
+        """Sends a line."""
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def answer(self):
+        """Waits for the next object of JSON.
+
+        Raises:
+            RuntimeError: the process ended; the message holds the end of its errors.
+        """
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                return json.loads(line)
+        self._errors.seek(0)
+        raise RuntimeError(f"A host failed:\n{self._errors.read()[-3000:]}")
+
+    def kill(self):
+        """Ends the process."""
+        self._process.kill()
+        self._process.wait()
+        self._errors.close()

@@ -1,0 +1,140 @@
+"""When each bucket of gradients is sent, against the backward pass, from a trace of a real step.
+
+    python -m benchmarks.overlap --rate=1gbit
+
+Trains a stack of dense layers with stock `model.fit` on hosts of this machine (see
+`benchmarks/netns.sh`: Linux, root, iproute2) and traces the first host with TensorFlow's profiler.
+Times are milliseconds since the backward pass of the last step began. A bucket first shares its
+scales, then its words.
+"""
+
+import json
+import os
+import pathlib
+import re
+import sys
+import tempfile
+
+from absl import app, flags
+
+from benchmarks import cluster_hosts, figures
+
+_HOSTS = flags.DEFINE_integer("hosts", 2, "Number of hosts.", lower_bound=2)
+_RATE = flags.DEFINE_string("rate", "1gbit", "Rate of the links, or 'none'.")
+_LAYERS = flags.DEFINE_integer("layers", 6, "Dense layers.", lower_bound=1)
+_UNITS = flags.DEFINE_integer("units", 2048, "Units of each.", lower_bound=1)
+_BATCH = flags.DEFINE_integer("batch_size", 256, "Examples a host.", lower_bound=1)
+_JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
+_WORKER = flags.DEFINE_bool("worker", False, "Set by the benchmark itself.")
+
+PREFIX = "tgo"
+SUBNET = "10.81.0"
+PORT = 4711
+STEPS = 4
+STEP = "overlap_step"
+
+_BACKWARD = re.compile(r"(^|/)gradient_tape/.*:")
+_COLLECTIVE = re.compile(r"(^|/)bucket_(\d+)/Collective\w+:Collective")
+
+
+def _events(folder):
+    """(name, begin, end) of all that the profiler saw of the last step, in milliseconds."""
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    (path,) = pathlib.Path(folder).rglob("*.xplane.pb")
+    space = xplane_pb2.XSpace.FromString(path.read_bytes())
+    events = []
+    for plane in space.planes:
+        for line in plane.lines:
+            for event in line.events:
+                begin = line.timestamp_ns / 1e6 + event.offset_ps / 1e9
+                name = plane.event_metadata[event.metadata_id].name
+                events.append((name, begin, begin + event.duration_ps / 1e9))
+    step_begin = max(begin for name, begin, _ in events if name == STEP)
+    return [event for event in events if event[1] >= step_begin]
+
+
+def summarize(events):
+    """The backward pass and the exchange of each bucket.
+
+    Args:
+        events: (name, begin, end) of what one step did.
+
+    Returns:
+        Dict with `backward_end` and `buckets`, a list of dicts with `scales_sent`, `words_sent` and
+        `received`; all in the events' unit since the backward pass began.
+    """
+    backward, collectives = [], {}
+    for name, begin, end in events:
+        if match := _COLLECTIVE.search(name):
+            collectives.setdefault(int(match[2]), []).append((begin, end))
+        elif _BACKWARD.search(name):
+            backward.append((begin, end))
+    zero = min(begin for begin, _ in backward)
+    buckets = []
+    for _, spans in sorted(collectives.items()):
+        begins = sorted(begin - zero for begin, _ in spans)
+        received = max(end for _, end in spans) - zero
+        buckets.append({"scales_sent": begins[0], "words_sent": begins[1], "received": received})
+    return {"backward_end": max(end for _, end in backward) - zero, "buckets": buckets}
+
+
+def _work():
+    """One host: trains, and prints what a traced step looked like."""
+    import keras
+    import tensorflow as tf
+
+    import terngrad_tf
+
+    threads = max(1, (os.cpu_count() or 1) // _HOSTS.value)
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    strategy = terngrad_tf.TernGradStrategy()
+    with strategy.scope():
+        layers = [keras.layers.Dense(_UNITS.value, "relu") for _ in range(_LAYERS.value)]
+        model = keras.Sequential([keras.layers.Input((_UNITS.value,)), *layers])
+        model.compile("sgd", "mse")
+    batch = tf.ones([_BATCH.value, _UNITS.value])
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    data = tf.data.Dataset.from_tensors((batch, batch)).repeat().with_options(options)
+
+    def mark(*_):
+        with tf.profiler.experimental.Trace(STEP):
+            pass
+
+    marks = keras.callbacks.LambdaCallback(on_train_batch_begin=mark)
+    model.fit(data, steps_per_epoch=STEPS, verbose=0)
+    with tempfile.TemporaryDirectory() as folder:
+        with tf.profiler.experimental.Profile(folder):
+            model.fit(data, steps_per_epoch=STEPS, verbose=0, callbacks=[marks])
+        print(json.dumps(summarize(_events(folder))), flush=True)
+
+
+def main(argv):
+    """Traces one step and prints when its parts began and ended."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    if _WORKER.value:
+        return _work()
+    network = cluster_hosts.Network(PREFIX, SUBNET, _HOSTS.value)
+    command = [sys.executable, "-m", "benchmarks.overlap", "--worker", f"--hosts={_HOSTS.value}"]
+    command += [f"--layers={_LAYERS.value}", f"--units={_UNITS.value}"]
+    command += [f"--batch_size={_BATCH.value}"]
+    commands = [command] * _HOSTS.value
+    with network.up(_RATE.value), network.processes(PORT, commands) as hosts:
+        summary, *_ = [host.answer() for host in hosts]
+    end = summary["backward_end"]
+    print(f"the backward pass ends after {end:.1f} ms")
+    print("| bucket | scales sent, ms | words sent, ms | sums received, ms | words sent before |")
+    print("|---|---|---|---|---|")
+    for number, bucket in enumerate(summary["buckets"]):
+        times = [f"{bucket[name]:.1f}" for name in ("scales_sent", "words_sent", "received")]
+        before = "yes" if bucket["words_sent"] < end else "no"
+        print(f"| {number} | {' | '.join(times)} | {before} |")
+    if _JSON.value:
+        figures.write_json(_JSON.value, {"rate": _RATE.value, "hosts": _HOSTS.value, **summary})
+    return 0
+
+
+if __name__ == "__main__":
+    app.run(main)
