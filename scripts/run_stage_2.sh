@@ -20,6 +20,7 @@ if [[ "${DATASET_NAME:=imagenet}" == digits ]]; then
 fi
 : "${CHECKPOINT_DIR:=checkpoint_stage_2}" "${WEIGHT_LOAD_DIR:=}" "${TIMEOUT:=1200}"
 : "${OPTIMIZER:=bfgs}" "${RHO:=0.55}" "${SIGMA:=0.4}" "${ALPHA:=0.0}" "${GAMMA:=0.9}"
+: "${RESIDUAL_EVERY:=1}" "${SHARD_BASIS:=False}"
 : "${EPOCHS:=2}" "${BATCH_SIZE:=2048}" "${NUM_GPUS:=8}" "${NUM_NODES:=8}"
 : "${GRAD_BITS:=32}" "${CLIP_FACTOR:=0.0}" "${SEED:=1}"
 components=()
@@ -39,6 +40,8 @@ exec "$PYTHON" -m terngrad_tf.bin.subspace_train \
   --sigma "$SIGMA" \
   --alpha "$ALPHA" \
   --gamma "$GAMMA" \
+  --residual_every "$RESIDUAL_EVERY" \
+  --shard_basis="$SHARD_BASIS" \
   --epochs "$EPOCHS" \
   --batch_size "$BATCH_SIZE" \
   --num_gpus "$NUM_GPUS" \

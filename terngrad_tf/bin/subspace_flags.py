@@ -52,18 +52,21 @@ def _define_subspace(values):
         values,
         "pca_mat_path",
         "",
-        "File of the subspace, .safetensors or .npy. Where it is missing it is computed from "
-        "--weight_load_dir and written; without that, waited for. Default: subspace.safetensors in "
-        "--train_dir.",
+        "File of the subspace, .safetensors or .npy. Where it is missing it is computed from the "
+        "snapshots and written. Default: subspace.safetensors in --train_dir.",
     )
     flags.string(
         values,
         "weight_load_dir",
         "",
-        "Folder with the weight snapshots. Default: checkpoint_pca of the run to start from, "
-        "unless --pca_mat_path is given.",
+        "Folder with the weight snapshots. Default: checkpoint_pca of the run to start from.",
     )
-    flags.number(values, "timeout", 1800.0, "Seconds to wait for --pca_mat_path.")
+    flags.number(
+        values,
+        "timeout",
+        1800.0,
+        "In a cluster: seconds that the other workers wait for the chief's subspace.",
+    )
     flags.integer(
         values,
         "n_components",
@@ -90,6 +93,12 @@ def _define_optimizer(values):
     )
     flags.number(values, "alpha", 0.0, "For bfgs: step length outside of the subspace; 0: none.")
     flags.number(values, "gamma", 0.9, "For bfgs: momentum outside of the subspace.")
+    flags.integer(
+        values,
+        "residual_every",
+        1,
+        "For bfgs: steps from one step outside of the subspace to the next.",
+    )
     flags.number(values, "learning_rate", 1.0, "For sgd: rate at step 0; it falls in a line to 0.")
     flags.number(values, "momentum", 0.9, "For sgd: momentum.")
     flags.string(
@@ -101,6 +110,13 @@ def _define_optimizer(values):
 
 
 def _define_workers(values):
+    flags.boolean(
+        values,
+        "shard_basis",
+        False,
+        "In a cluster: each worker process holds a part of the basis alone, for one that does not "
+        "fit. Gradients then travel as float32.",
+    )
     flags.define_workers(values)
     flags.integer(
         values,

@@ -3,6 +3,9 @@
 Example:
     python -m terngrad_tf.bin.subspace_train --data_dir /tmp/digits \\
         --pretrained_weight_path /tmp/stage_1 --train_dir /tmp/stage_2
+
+On several hosts the same command runs on each, with the environment variable TF_CONFIG. The chief
+alone needs the folders but that of the data, evaluates and draws.
 """
 
 from terngrad_tf.bin import experiments, flags, subspace_flags
@@ -17,6 +20,8 @@ def _train(values):
             values.set_default(name, value)
     options = flags.options(values, training.SubspaceOptions)
     result = training.train_in_subspace(options)
+    if not result.is_chief:
+        return
     final_evaluation.evaluate(
         result.checkpoint, options.train_dir, options.data_dir, values.eval_subset
     )

@@ -18,7 +18,7 @@ _LEADER_WAIT_SECONDS = 10.0
 _exchanges = itertools.count()
 
 
-def share(strategy, topic, value, *, is_last=None):
+def share(strategy, topic, value, *, is_last=None, timeout=None):
     """Gives every host what every host gave.
 
     Every host of the cluster must call it with the same topics in the same order.
@@ -33,19 +33,19 @@ def share(strategy, topic, value, *, is_last=None):
         value: what JSON can hold.
         is_last: function of the list of values: whether this process may end now, so that the
             first host must wait until the others have read. Default: never.
+        timeout: seconds to wait for the others. Default: the strategy's `start_timeout`.
 
     Returns:
         List with the value of each host, that of the chief first.
 
     Raises:
-        PeerError: a host ended, or did not come to this point within the strategy's
-            `start_timeout`.
+        PeerError: a host ended, or did not come to this point in time.
     """
     hosts = strategy.hosts
     if hosts is None or len(hosts.names) == 1:
         return [value]
     key = f"terngrad_tf/shared/{next(_exchanges)}"
-    deadline = time.monotonic() + strategy.start_timeout
+    deadline = time.monotonic() + (strategy.start_timeout if timeout is None else timeout)
     with peer_errors(hosts):
         private.publish(f"{key}/{hosts.index}", json.dumps(value))
         texts = [_read(hosts, i, f"{key}/{i}", topic, deadline) for i in range(len(hosts.names))]
@@ -58,7 +58,7 @@ def share(strategy, topic, value, *, is_last=None):
     return values
 
 
-def on_each_host(strategy, topic, function):
+def on_each_host(strategy, topic, function, *, timeout=None):
     """What a function returns on each host; where it fails on one, all hosts fail.
 
     Example:
@@ -69,6 +69,7 @@ def on_each_host(strategy, topic, function):
         strategy: a `TernGradStrategy`.
         topic: str, what is done; part of the error.
         function: function without arguments; what it returns must be what JSON can hold.
+        timeout: as for `share`.
 
     Returns:
         List with the result of each host, that of the chief first.
@@ -87,7 +88,13 @@ def on_each_host(strategy, topic, function):
         own_error = error
         outcome["error"] = ended(hosts, error)
     try:
-        outcomes = share(strategy, topic, outcome, is_last=lambda all_: any(map(_failed, all_)))
+        outcomes = share(
+            strategy,
+            topic,
+            outcome,
+            is_last=lambda all_: any(map(_failed, all_)),
+            timeout=timeout,
+        )
     except PeerError:
         if own_error is None:
             raise
@@ -98,9 +105,10 @@ def on_each_host(strategy, topic, function):
     return [one["result"] for one in outcomes]
 
 
-def on_chief(strategy, topic, function):
+def on_chief(strategy, topic, function, *, timeout=None):
     """As `on_each_host` for a function that only the chief calls. Returns its result everywhere."""
-    return on_each_host(strategy, topic, function if strategy.is_chief else lambda: None)[0]
+    function = function if strategy.is_chief else lambda: None
+    return on_each_host(strategy, topic, function, timeout=timeout)[0]
 
 
 def _failed(outcome):

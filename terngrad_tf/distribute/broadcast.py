@@ -38,17 +38,42 @@ def broadcast_variables(strategy, variables):
     compare_hosts(strategy, "variables", facts)
     for chunk in _chunks(copies):
         values = [local[0].numpy() for local in chunk]
-        content = b"".join(value.tobytes() for value in values)
-        words = np.frombuffer(content + bytes(-len(content) % 4), np.int32)
-        if not strategy.is_chief:
-            # A sum in which only the chief's terms are not zero.
-            words = np.zeros_like(words)
-        content = group.all_reduce_sum(tf.constant(words)).numpy().tobytes()
+        content = _from_chief(strategy, b"".join(value.tobytes() for value in values))
         offset = 0
         for local, value in zip(chunk, values, strict=True):
             own = content[offset : offset + value.nbytes]
             offset += value.nbytes
             _assign(local, np.frombuffer(own, value.dtype).reshape(value.shape))
+
+
+def broadcast_matrix(strategy, matrix):
+    """Gives the matrices of all hosts the chief's values, piece by piece.
+
+    Every host of the cluster must call it. Does nothing without a cluster.
+
+    Args:
+        strategy: a `TernGradStrategy`.
+        matrix: array of two dimensions with contiguous rows, of the same shape and a dtype of the
+            same size on all hosts; it is written to on all but the chief.
+    """
+    if strategy.extended.host_group is None:
+        return
+    for row in matrix:
+        row = row.view(np.uint8)
+        for start in range(0, row.size, 4 * _MAX_WORDS):
+            piece = row[start : start + 4 * _MAX_WORDS]
+            received = _from_chief(strategy, piece.tobytes())
+            if not strategy.is_chief:
+                piece[:] = np.frombuffer(received, np.uint8)[: piece.size]
+
+
+def _from_chief(strategy, content):
+    """Bytes of the chief, filled up to whole words; those of the others count for their length."""
+    words = np.frombuffer(content + bytes(-len(content) % 4), np.int32)
+    if not strategy.is_chief:
+        # A sum in which only the chief's terms are not zero.
+        words = np.zeros_like(words)
+    return strategy.extended.host_group.all_reduce_sum(tf.constant(words)).numpy().tobytes()
 
 
 def _chunks(copies):

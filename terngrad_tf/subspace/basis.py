@@ -3,7 +3,10 @@
 import numpy as np
 import tensorflow as tf
 
+from terngrad_tf.distribute import wire
 from terngrad_tf.subspace import replicas
+
+FLOAT_BYTES = 4
 
 
 class ReplicatedBasis:
@@ -21,6 +24,7 @@ class ReplicatedBasis:
     """
 
     def __init__(self, components, variables, strategy, dtype):
+        self._num_components = len(components)
         self._shapes = [tuple(v.shape) for v in variables]
         blocks = np.split(components, np.cumsum(sizes_of(self._shapes))[:-1], axis=1)
         local = strategy.experimental_local_results(variables[0].value)
@@ -80,10 +84,15 @@ class ReplicatedBasis:
                 ]
         return found
 
-    def received_bytes(self, num_hosts):
-        """Bytes of gradients and directions that a host receives a step, beyond coordinates."""
-        del num_hosts
-        return 0
+    def received_bytes(self, num_hosts, outside):
+        """Bytes that a host receives a step for projections and directions, without the loss.
+
+        Args:
+            num_hosts: hosts that exchange.
+            outside: whether the step also has a part outside of the subspace.
+        """
+        del outside  # its gradient is there on all hosts
+        return wire.ring_bytes(FLOAT_BYTES * self._num_components, num_hosts)
 
 
 def sizes_of(shapes):

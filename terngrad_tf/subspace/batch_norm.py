@@ -1,5 +1,7 @@
 """Batch-norm statistics for weights that moved without them."""
 
+import itertools
+
 import keras
 import tensorflow as tf
 
@@ -20,7 +22,8 @@ def update_batch_norm(model, dataset, steps=None):
     Args:
         model: built `keras.Model`. Layers with `trainable=False` stay as they are; a model without
             batch norm is left as it is.
-        dataset: `tf.data.Dataset` of batches as for `fit`; labels are not used.
+        dataset: `tf.data.Dataset` of batches as for `fit`, or a `tf.distribute.DistributedDataset`
+            of the model's strategy; labels are not used.
         steps: batches to use. Default: all.
 
     Raises:
@@ -63,10 +66,9 @@ def update_batch_norm(model, dataset, steps=None):
         for layer in layers:
             # The "moving" statistics after a pass are then those of the batch alone.
             layer.momentum = 0.0
-        batches = strategy.experimental_distribute_dataset(
-            dataset if steps is None else dataset.take(steps)
-        )
-        for data in batches:
+        if not isinstance(dataset, tf.distribute.DistributedDataset):
+            dataset = strategy.experimental_distribute_dataset(dataset)
+        for data in itertools.islice(dataset, steps):
             sums = batch_sums(data)
             totals = sums if totals is None else [a + b for a, b in zip(totals, sums, strict=True)]
     finally:

@@ -8,11 +8,9 @@ import tensorflow as tf
 from terngrad_tf.arguments import check
 from terngrad_tf.distribute import private, wire
 from terngrad_tf.subspace import replicas
-from terngrad_tf.subspace.basis import ReplicatedBasis
+from terngrad_tf.subspace.basis import FLOAT_BYTES, ReplicatedBasis
 from terngrad_tf.subspace.sharded_basis import ShardedBasis
 from terngrad_tf.subspace.subspace import DTYPES, Subspace
-
-_BYTES = 4
 
 
 class SubspaceOptimizer(keras.optimizers.Optimizer):
@@ -146,14 +144,20 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         """Makes the optimizer of a configuration."""
         return cls(**config)
 
-    def received_bytes(self, num_hosts):
-        """Bytes that a host receives a step for coordinates, loss and, of a sharded basis, more.
+    def steps_outside(self, step):
+        """Whether the step after `step` steps also moves weights outside of the subspace."""
+        del step
+        return False
+
+    def received_bytes(self, num_hosts, step):
+        """Bytes that a host receives in a step, but for trials and gradients of steps outside.
 
         Args:
             num_hosts: hosts that exchange.
+            step: steps done before.
         """
-        coordinates = wire.ring_bytes(_BYTES * (self.num_components + 1), num_hosts)
-        return coordinates + self._basis.received_bytes(num_hosts)
+        loss = wire.ring_bytes(FLOAT_BYTES, num_hosts)
+        return loss + self._basis.received_bytes(num_hosts, self.steps_outside(step))
 
     # What follows runs in cross-replica context.
 

@@ -3,10 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
+from terngrad_tf.distribute import wire
 from terngrad_tf.subspace import replicas
-from terngrad_tf.subspace.basis import sizes_of, to_float32
-
-_BYTES = 4
+from terngrad_tf.subspace.basis import FLOAT_BYTES, sizes_of, to_float32
 
 
 class ShardedBasis:
@@ -65,9 +64,12 @@ class ShardedBasis:
                 found[device] = [tf.identity(part) for part in parts]
         return found
 
-    def received_bytes(self, num_hosts):
-        """Bytes of gradients and directions that a host receives a step, beyond coordinates."""
-        return 2 * (num_hosts - 1) * _BYTES * _piece_width(self._num_weights, num_hosts)
+    def received_bytes(self, num_hosts, outside):
+        """As `ReplicatedBasis.received_bytes`."""
+        pieces, projections = (3, 2) if outside else (2, 1)
+        width = _piece_width(self._num_weights, num_hosts)
+        numbers = wire.ring_bytes(FLOAT_BYTES * self._num_components, num_hosts)
+        return projections * numbers + pieces * (num_hosts - 1) * FLOAT_BYTES * width
 
     def _project_piece(self, gradient):
         return tf.linalg.matvec(to_float32(self._piece), gradient)

@@ -138,6 +138,10 @@ class SubspaceBFGS(SubspaceOptimizer):
         """Steps whose search accepted no trial, an int64 variable."""
         return self._num_failures
 
+    def steps_outside(self, step):
+        """As `SubspaceOptimizer.steps_outside`."""
+        return self.alpha > 0 and step % self.residual_every == 0
+
     def apply(self, grads, trainable_variables=None):
         """Not possible: gradients alone do not tell the loss at other weights.
 

@@ -1,7 +1,5 @@
 """What training in a subspace tells TensorBoard."""
 
-import dataclasses
-
 import numpy as np
 import tensorflow as tf
 
@@ -16,18 +14,15 @@ class Moves(StepCounter):
     Args:
         subspace: `Subspace`.
         optimizer: `SubspaceBFGS` or `SubspaceSGD`.
-        num_workers: workers that exchange.
-        gradient_traffic: function that gives the `Traffic` of whole gradients, None where none are
-            exchanged.
+        strategy: the `TernGradStrategy`.
         first_step: steps done before `fit`.
     """
 
-    def __init__(self, subspace, optimizer, num_workers, gradient_traffic, first_step):
+    def __init__(self, subspace, optimizer, strategy, first_step):
         super().__init__(first_step)
         self._subspace = subspace
         self._optimizer = optimizer
-        self._num_workers = num_workers
-        self._gradient_traffic = gradient_traffic
+        self._strategy = strategy
         self._writer = None
         self._trials = self._failures = self._last_trials = 0
 
@@ -53,21 +48,20 @@ class Moves(StepCounter):
                 tf.summary.scalar("subspace/failed", self._failures - failures, step=self.step)
 
     def traffic(self):
-        """`Traffic` of the last step: coordinates, losses, and gradients where they travel too."""
-        n = self._subspace.num_weights
-        numbers = self._subspace.num_components + 1 + self._last_trials
-        own = wire.Traffic(
-            "float32",
-            self._num_workers,
-            wire.ring_bytes(4 * numbers, self._num_workers),
-            wire.ring_bytes(4 * n, self._num_workers),
-        )
-        gradients = self._gradient_traffic()
-        if gradients is None:
-            return own
-        return dataclasses.replace(
-            own, received_bytes=own.received_bytes + gradients.received_bytes
-        )
+        """`Traffic` of the last step, of hosts or, on a single one, between its workers.
+
+        Coordinates, losses, what the optimizer says of its basis, and gradients where they travel.
+        """
+        members = self._strategy.num_hosts
+        if members == 1:
+            members = self._strategy.num_replicas_in_sync
+        own = self._optimizer.received_bytes(members, self.step - 1)
+        own += wire.ring_bytes(4 * self._last_trials, members)
+        gradients = self._strategy.traffic
+        if gradients is not None and self._optimizer.steps_outside(self.step - 1):
+            own += gradients.received_bytes
+        float32_bytes = wire.ring_bytes(4 * self._subspace.num_weights, members)
+        return wire.Traffic("float32", members, own, float32_bytes)
 
     def _count(self):
         if isinstance(self._optimizer, SubspaceBFGS):

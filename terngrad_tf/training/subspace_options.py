@@ -18,11 +18,10 @@ class SubspaceOptions:
         pretrained_weight_path: what to start from: a run's folder (its newest checkpoint), a
             checkpoint of it, or one of its weight snapshots.
         pca_mat_path: file of the subspace, `.safetensors` or `.npy`. Where it is missing, it is
-            computed from weight_load_dir and written, or else waited for. Default "": the subspace
-            is computed and kept in train_dir.
-        weight_load_dir: folder of the weight snapshots. Default "": that of the run to start from,
-            unless pca_mat_path is given.
-        timeout: seconds to wait for pca_mat_path. Default 1800.
+            computed from the snapshots and written. Default "": subspace.safetensors in train_dir.
+        weight_load_dir: folder of the weight snapshots. Default "": that of the run to start from.
+        timeout: seconds that the other workers of a cluster wait for the chief's subspace. Default
+            1800.
         n_components: dimension of the subspace. Default: that of the file, or 32.
         start_at_mean: whether to start from the mean of the snapshots. Default False.
         optimizer: "bfgs" (`SubspaceBFGS`) or "sgd" (`SubspaceSGD`). Default "bfgs".
@@ -30,14 +29,19 @@ class SubspaceOptions:
         sigma: part of the linear decrease a step must reach, for "bfgs". Default 0.4.
         alpha: step length outside of the subspace, for "bfgs". Default 0.
         gamma: momentum outside of the subspace, for "bfgs". Default 0.9.
+        residual_every: steps from one step outside of the subspace to the next, for "bfgs". Default
+            1.
+        shard_basis: whether the processes of a cluster divide the basis among them, for one that
+            does not fit. Default False.
         learning_rate: rate at step 0, for "sgd"; it falls in a line to 0. Default 1.
         momentum: for "sgd". Default 0.9.
         epochs: passes through the data. Default 2.
-        batch_size: images per step over all workers together, divisible by num_nodes. Default 512.
+        batch_size: images per step over all workers together, divisible by their number. Default
+            512.
         dataset_name: name of the data set. Default None: that of the run to start from.
         subset: its part to train on. Default "train".
         seed: fixes the order of the data and rounding. Default 1.
-        num_nodes: number of workers. Default -1: num_gpus, or 1.
+        num_nodes: number of workers, in a cluster of each process. Default -1: num_gpus, or 1.
         num_gpus: number of GPUs the workers run on, 0 for the CPU. Default: all there are.
         grad_bits: 1 for ternary gradients outside of the subspace (alpha above 0), 32 for float.
             Default 32.
@@ -63,6 +67,8 @@ class SubspaceOptions:
     sigma: float = 0.4
     alpha: float = 0.0
     gamma: float = 0.9
+    residual_every: int = 1
+    shard_basis: bool = False
     learning_rate: float = 1.0
     momentum: float = 0.9
     epochs: int = 2
@@ -97,3 +103,10 @@ class SubspaceOptions:
                 "`learning_rate` must be a finite number of at least 0. "
                 f"Received: learning_rate={self.learning_rate!r}"
             )
+
+    def facts(self):
+        """Dict of the options that all processes of a cluster must share."""
+        # The chief alone looks at the files of the run to start from.
+        own = ("train_dir", "data_dir", "num_gpus", "num_preprocess_threads")
+        own += ("pretrained_weight_path", "pca_mat_path", "weight_load_dir")
+        return {k: v for k, v in dataclasses.asdict(self).items() if k not in own}

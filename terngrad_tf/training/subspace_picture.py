@@ -157,7 +157,7 @@ def _snapshots_in(options, result, rows):
     """Places [snapshots, 2] of the first phase's snapshots; none where their folder is not here."""
     folder = subspace_source.find_snapshots(options, result.start)
     places = []
-    for path in snapshot_files.find(folder) if folder else []:
+    for path in snapshot_files.find(folder) if os.path.isdir(folder) else []:
         weights = snapshot_files.open_snapshot(path).read()
         places.append(rows @ np.concatenate([np.ravel(w) for w in weights]))
     return np.array(places).reshape(-1, 2)

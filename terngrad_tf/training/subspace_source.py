@@ -15,7 +15,6 @@ from terngrad_tf.training.trainer import SNAPSHOT_FOLDER
 
 DEFAULT_COMPONENTS = 32
 SUBSPACE_FILE = "subspace.safetensors"
-_POLL_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,11 +87,9 @@ def find_start(path):
 
 
 def find_snapshots(options, start):
-    """Folder of the weight snapshots; None where the subspace is to come from a file alone."""
-    if options.weight_load_dir:
-        return os.path.expanduser(options.weight_load_dir)
-    folder = start.folder / SNAPSHOT_FOLDER
-    return str(folder) if folder.is_dir() or not options.pca_mat_path else None
+    """Path of the folder of weight snapshots, which need not exist."""
+    given = os.path.expanduser(options.weight_load_dir)
+    return given or str(start.folder / SNAPSHOT_FOLDER)
 
 
 def subspace_path(options):
@@ -102,28 +99,23 @@ def subspace_path(options):
 
 
 def find_subspace(options, start):
-    """Reads the subspace, computes it, or waits until another process has written it.
-
-    A file that is there is read. Else, where `weight_load_dir` is given or `pca_mat_path` is not,
-    it is computed from the snapshots, and has no file yet. Else it is waited for.
+    """Reads the subspace or, where its file is missing, computes it from the snapshots.
 
     Args:
         options: `SubspaceOptions`.
         start: `Start`.
 
     Returns:
-        A `Subspace`.
+        A `Subspace`; one that was computed has no file yet.
 
     Raises:
-        UserError: snapshots are missing or do not fit, the file is damaged or has another number of
-            components, or it did not appear in time.
+        UserError: snapshots are missing or do not fit, or the file is damaged or has another number
+            of components.
     """
     path = subspace_path(options)
+    if not os.path.exists(path):
+        return _compute(options, find_snapshots(options, start))
     with as_user_error():
-        if not os.path.exists(path):
-            if not options.pca_mat_path or options.weight_load_dir:
-                return _compute(options, find_snapshots(options, start))
-            _wait_for(path, options.timeout)
         subspace = Subspace.load(path)
     wanted = options.n_components
     if wanted is not None and subspace.num_components != wanted:
@@ -136,31 +128,20 @@ def find_subspace(options, start):
 
 def _compute(options, folder):
     since = time.perf_counter()
+    if not os.path.isdir(folder):
+        rule = "`weight_load_dir` must be a folder with weight snapshots"
+        received = f"weight_load_dir={folder!r}"
+        if options.pca_mat_path:
+            rule = f"`pca_mat_path` must be a file, or {rule}"
+            received = f"pca_mat_path={options.pca_mat_path!r}, {received}"
+        raise UserError(f"{rule}. Received: {received}")
     try:
         subspace = Subspace.fit(folder, options.n_components or DEFAULT_COMPONENTS)
-    except FileNotFoundError as error:
-        raise UserError(
-            "`weight_load_dir` must be a folder with weight snapshots. "
-            f"Received: weight_load_dir={folder!r}"
-        ) from error
+    except ValueError as error:
+        raise UserError(str(error).replace("num_components", "n_components")) from error
     explained = subspace.explained_variance_ratio.sum()
     log(
         f"{subspace.num_components} principal components of the snapshots in {folder} explain "
         f"{100 * explained:.2f} % of their variance ({time.perf_counter() - since:.1f} sec)"
     )
     return subspace
-
-
-def _wait_for(path, timeout):
-    # It appears whole, for it is written beside and renamed.
-    deadline = time.monotonic() + timeout
-    log(f"waiting up to {timeout:g} sec for {path}")
-    while not os.path.exists(path):
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise UserError(
-                "`pca_mat_path` must appear within `timeout` seconds, or `weight_load_dir` name "
-                "the snapshots to compute it from. "
-                f"Received: pca_mat_path={path!r}, timeout={timeout:g}"
-            )
-        time.sleep(min(_POLL_SECONDS, left))

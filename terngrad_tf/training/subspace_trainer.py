@@ -6,16 +6,17 @@ import pathlib
 
 import tensorflow as tf
 
+from terngrad_tf.distribute import on_chief
 from terngrad_tf.subspace import SubspaceBFGS, SubspaceModel, SubspaceSGD, update_batch_norm
-from terngrad_tf.training import callbacks, objective, schedules, session, subspace_source
+from terngrad_tf.subspace.sharing import share_subspace
+from terngrad_tf.training import callbacks, cluster, objective, schedules, session, subspace_source
 from terngrad_tf.training.errors import as_user_error
-from terngrad_tf.training.run_folder import RunFolder
 from terngrad_tf.training.subspace_log import Moves
 from terngrad_tf.training.train_options import TrainOptions
 
 # Options that say how the weights move, next to those of `TrainOptions`.
 _OPTIMIZER_OPTIONS = {
-    "bfgs": ("rho", "sigma", "alpha", "gamma"),
+    "bfgs": ("rho", "sigma", "alpha", "gamma", "residual_every"),
     "sgd": ("learning_rate", "momentum"),
 }
 
@@ -30,6 +31,7 @@ class SubspaceResult:
         start: `subspace_source.Start` that it went out from.
         subspace: the `Subspace`.
         train_options: `TrainOptions` that describe data, network and workers.
+        is_chief: whether this process keeps the run's folder.
     """
 
     step: int
@@ -37,15 +39,21 @@ class SubspaceResult:
     start: object
     subspace: object
     train_options: object
+    is_chief: bool
 
 
-def train_in_subspace(options):
+def train_in_subspace(options, **hosts):
     """Trains for `options.epochs`, going on where a run in `train_dir` stopped.
 
     At the end the batch-norm statistics are computed anew from the training data.
 
+    In a cluster every process calls it with the same options. The chief alone uses `train_dir`,
+    the weights to start from, the snapshots and the file of the subspace, and sends the others what
+    they need of it. `data_dir` is as for `train`.
+
     Args:
         options: `SubspaceOptions`.
+        **hosts: `cluster_resolver` and `start_timeout`, as for `train`.
 
     Returns:
         A `SubspaceResult`.
@@ -54,59 +62,69 @@ def train_in_subspace(options):
         UserError: an option, the weights to start from, the subspace or the folder does not fit.
         slim_data.DataError: the data is missing or damaged.
         DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
+        PeerError: another process of the cluster failed, is gone, or was started differently.
     """
-    session.refuse_cluster()
-    start = subspace_source.find_start(options.pretrained_weight_path)
-    plan = _plan(options, start, max_steps=1, save_iter=1)
-    dataset = session.describe(plan)
-    steps_per_epoch = dataset.num_examples / options.batch_size
-    plan = dataclasses.replace(
-        plan,
-        max_steps=math.ceil(options.epochs * steps_per_epoch),
-        save_iter=max(1, math.ceil(steps_per_epoch)),
-    )
-    subspace = subspace_source.find_subspace(options, start)
     with as_user_error():
-        strategy = session.make_strategy(plan, lambda: dataset.num_examples)
-        with strategy.scope():
-            built = _build(options, plan, dataset, subspace)
-    # Claimed once all options are found to be good, and before anything is written.
-    folder = RunFolder(
-        options.train_dir,
-        _identity(options, plan, start, subspace),
-        max_steps=plan.max_steps,
-        model=start.run["model"],
-    )
-    try:
-        if subspace.path is None:
-            subspace.save(subspace_source.subspace_path(options))
-        return _run(options, plan, dataset, start, subspace, folder, strategy, *built)
-    finally:
-        folder.close()
-
-
-def _plan(options, start, **steps):
-    """`TrainOptions` of data, network and workers; the network is that of the run before."""
-    before = start.run["identity"]
-    shared = {
-        name: getattr(options, name)
-        for name in (
-            *("train_dir", "data_dir", "subset", "batch_size", "seed", "num_nodes", "num_gpus"),
-            *("grad_bits", "clip_factor", "num_readers", "num_preprocess_threads"),
-            "skip_corrupt_records",
+        plan = _plan_of_workers(options)
+        strategy = session.make_strategy(plan, lambda: dataset.num_examples, **hosts)
+    with cluster.failing_together(strategy):
+        cluster.check_options(options, strategy)
+        start = _find_start(options, strategy)
+        plan = _plan_of_network(options, plan, start)
+        dataset = session.describe(plan, strategy)
+        steps_per_epoch = dataset.num_examples / options.batch_size
+        plan = dataclasses.replace(
+            plan,
+            max_steps=math.ceil(options.epochs * steps_per_epoch),
+            save_iter=max(1, math.ceil(steps_per_epoch)),
         )
-    }
+        if not strategy.is_chief:
+            callbacks.log(f"waiting up to {options.timeout:g} sec for the chief's subspace")
+        subspace = share_subspace(
+            strategy, lambda: subspace_source.find_subspace(options, start), options.timeout
+        )
+        with as_user_error(), strategy.scope():
+            built = _build(options, plan, dataset, subspace)
+        return _run(options, plan, dataset, start, subspace, strategy, *built)
+
+
+def _plan_of_workers(options):
+    """`TrainOptions` without what depends on the weights to start from."""
+    names = (
+        *("train_dir", "data_dir", "subset", "batch_size", "seed", "num_nodes", "num_gpus"),
+        *("grad_bits", "clip_factor", "num_readers", "num_preprocess_threads"),
+        "skip_corrupt_records",
+    )
     return TrainOptions(
+        dataset_name=options.dataset_name or "",
+        max_to_keep=2,
+        # How long an epoch is, at whose end gradients are looked at, is not known yet.
+        save_iter=1,
+        **{name: getattr(options, name) for name in names},
+    )
+
+
+def _plan_of_network(options, plan, start):
+    """The plan for the network and the data of the run to start from."""
+    before = start.run["identity"]
+    names = ("net", "weight_decay", "dropout_keep_prob", "label_smoothing")
+    return dataclasses.replace(
+        plan,
         dataset_name=options.dataset_name or before["dataset_name"],
         image_size=start.run["model"]["image_size"],
-        max_to_keep=2,
-        **{
-            name: before[name]
-            for name in ("net", "weight_decay", "dropout_keep_prob", "label_smoothing")
-        },
-        **steps,
-        **shared,
+        **{name: before[name] for name in names},
     )
+
+
+def _find_start(options, strategy):
+    """The chief's `subspace_source.Start`, on all hosts."""
+
+    def find():
+        start = subspace_source.find_start(options.pretrained_weight_path)
+        return [start.path, str(start.folder), start.run]
+
+    path, folder, run = on_chief(strategy, "weights to start from", find)
+    return subspace_source.Start(path, pathlib.Path(folder), run)
 
 
 def _identity(options, plan, start, subspace):
@@ -129,9 +147,9 @@ def _optimizer(options, subspace, max_steps):
     """The optimizer and its learning rate, None where there is none."""
     arguments = {name: getattr(options, name) for name in _OPTIMIZER_OPTIONS[options.optimizer]}
     if options.optimizer == "bfgs":
-        return SubspaceBFGS(subspace, **arguments), None
+        return SubspaceBFGS(subspace, shard_basis=options.shard_basis, **arguments), None
     rate = schedules.Linear(arguments.pop("learning_rate"), 0, max_steps)
-    return SubspaceSGD(subspace, rate, **arguments), rate
+    return SubspaceSGD(subspace, rate, shard_basis=options.shard_basis, **arguments), rate
 
 
 def _build(options, plan, dataset, subspace):
@@ -149,7 +167,7 @@ def _build(options, plan, dataset, subspace):
     return network, model, learning_rate
 
 
-def _run(options, plan, dataset, start, subspace, folder, strategy, network, model, learning_rate):
+def _run(options, plan, dataset, start, subspace, strategy, network, model, learning_rate):
     optimizer = model.optimizer
     with strategy.scope():
         # Whether the batch-norm statistics already belong to the last weights.
@@ -160,41 +178,54 @@ def _run(options, plan, dataset, start, subspace, folder, strategy, network, mod
         random=session.random_states(network),
         batch_norm_updated=finished,
     )
-    manager = session.make_manager(checkpoint, plan, folder)
-    first_step = session.resume(manager)
-    if first_step is None:
-        first_step = 0
+
+    def begin():
         with as_user_error():
             # Not to the compiled model, which would also take the state of its optimizer.
             start.restore(network)
             if options.start_at_mean:
                 subspace.assign_mean(network)
                 callbacks.log("moved to the mean of the snapshots")
-        if start.is_snapshot or options.start_at_mean:
-            _update_batch_norm(model, plan, dataset)
-    if first_step < plan.max_steps:
-        moves = Moves(subspace, optimizer, plan.num_nodes, lambda: strategy.traffic, first_step)
-        session.fit(
-            plan,
-            strategy,
-            model,
-            dataset,
-            manager,
-            first_step,
-            learning_rate=learning_rate,
-            traffic=moves.traffic,
-            log_every=1,
-            more=moves.with_writer,
-        )
-    if not finished.numpy():
-        _update_batch_norm(model, plan, dataset)
-        finished.assign(True)
-        manager.save(checkpoint_number=plan.max_steps)
-    step = session.step_of(manager.latest_checkpoint)
-    callbacks.log(f"finished at step {step}, saved as {manager.latest_checkpoint}")
-    return SubspaceResult(step, manager.latest_checkpoint, start, subspace, plan)
+        return 0
+
+    with cluster.opened(
+        plan,
+        strategy,
+        checkpoint,
+        [*(v.value for v in network.variables + optimizer.variables), finished],
+        begin,
+        _identity(options, plan, start, subspace) | cluster.identity(strategy, dataset),
+        max_steps=plan.max_steps,
+        model=start.run["model"],
+    ) as (first_step, manager):
+        # Written once all else is found to be good.
+        if strategy.is_chief and subspace.path is None:
+            subspace.save(subspace_source.subspace_path(options))
+        if first_step == 0 and (start.is_snapshot or options.start_at_mean):
+            _update_batch_norm(model, plan, dataset, strategy)
+        if first_step < plan.max_steps:
+            moves = Moves(subspace, optimizer, strategy, first_step)
+            session.fit(
+                plan,
+                strategy,
+                model,
+                dataset,
+                manager,
+                first_step,
+                learning_rate=learning_rate,
+                traffic=moves.traffic,
+                log_every=1,
+                more=moves.with_writer,
+            )
+        if not finished.numpy():
+            _update_batch_norm(model, plan, dataset, strategy)
+            finished.assign(True)
+            if strategy.is_chief:
+                manager.save(checkpoint_number=plan.max_steps)
+        newest = cluster.finish(strategy, manager)
+    return SubspaceResult(session.step_of(newest), newest, start, subspace, plan, strategy.is_chief)
 
 
-def _update_batch_norm(model, plan, dataset):
+def _update_batch_norm(model, plan, dataset, strategy):
     steps = math.ceil(dataset.num_examples / plan.batch_size)
-    update_batch_norm(model, session.examples(plan, 0), steps)
+    update_batch_norm(model, session.examples(plan, 0, dataset, strategy), steps)

@@ -4,8 +4,8 @@ import contextlib
 import dataclasses
 import io
 import pathlib
+import shutil
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -13,9 +13,13 @@ import tensorflow as tf
 
 import slim_data
 from terngrad_tf import training
+from terngrad_tf.bin import subspace_train
 from terngrad_tf.subspace import Subspace
-from terngrad_tf.training import final_evaluation, report, subspace_picture, subspace_source
+from terngrad_tf.training import final_evaluation, report, subspace_picture
 from tests import runs
+from tests.distribute import processes
+
+PROGRAM = subspace_train.__file__
 
 
 class SubspaceTrainerTest(tf.test.TestCase):
@@ -88,11 +92,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
         self.train("parts", epochs=2)
         folder = self.root / "parts"
         first = str(folder / "model.ckpt-3")
-        (folder / "checkpoint").write_text(
-            'model_checkpoint_path: "model.ckpt-3"\nall_model_checkpoint_paths: "model.ckpt-3"\n'
-        )
-        for path in folder.glob("model.ckpt-6*"):
-            path.unlink()
+        self.rewind(folder)
         self.assertFalse(runs.saved(first)["batch_norm_updated/.ATTRIBUTES/VARIABLE_VALUE"])
         one, two = (
             runs.saved(self.result.checkpoint),
@@ -102,6 +102,14 @@ class SubspaceTrainerTest(tf.test.TestCase):
         self.assertEqual(one.keys(), two.keys())
         for name in one:
             self.assertAllEqual(one[name], two[name], msg=name)
+
+    def rewind(self, folder):
+        """Leaves a run of two epochs as if it had been killed in its second."""
+        (folder / "checkpoint").write_text(
+            'model_checkpoint_path: "model.ckpt-3"\nall_model_checkpoint_paths: "model.ckpt-3"\n'
+        )
+        for path in folder.glob("model.ckpt-6*"):
+            path.unlink()
 
     def test_it_starts_from_a_snapshot_or_the_mean_and_a_given_subspace(self):
         matrix = self.root / "pca.npy"
@@ -123,18 +131,19 @@ class SubspaceTrainerTest(tf.test.TestCase):
         mean = self.train("mean", start_at_mean=True, epochs=1, alpha=0.001, grad_bits=1)
         self.assertGreater(self.accuracy(mean), 0.2)
 
-    def test_a_subspace_that_another_process_computes_is_waited_for_and_not_for_ever(self):
-        path = self.root / "late.safetensors"
-        options = self.options("late", pca_mat_path=str(path), timeout=0.1)
-        start = subspace_source.find_start(options.pretrained_weight_path)
-        with self.assertRaisesRegex(training.UserError, "must appear within `timeout` .*timeout=0"):
-            subspace_source.find_subspace(options, start)
-        fitted = Subspace.fit(self.stage_1 / "checkpoint_pca", 5)
-        writer = threading.Timer(0.3, fitted.save, [path])
-        writer.start()
-        found = subspace_source.find_subspace(dataclasses.replace(options, timeout=60), start)
-        writer.join()
-        np.testing.assert_array_equal(found.components, fitted.components)
+    def test_a_missing_file_of_the_subspace_is_computed_from_the_snapshots_or_refused(self):
+        path = self.root / "computed.npy"
+        result = self.train("computed", pca_mat_path=str(path), epochs=1)
+        np.testing.assert_array_equal(np.load(path), result.subspace.components)
+        lone = self.root / "lone"
+        lone.mkdir()
+        for file in [self.stage_1 / "run.json", *self.stage_1.glob("model.ckpt-24*")]:
+            (lone / file.name).write_bytes(file.read_bytes())
+        weights = {"pretrained_weight_path": str(lone / "model.ckpt-24")}
+        with self.assertRaisesRegex(
+            training.UserError, "`pca_mat_path` must be a file, or `weight_load_dir` .*no.npy"
+        ):
+            self.train("refused", pca_mat_path=str(self.root / "no.npy"), **weights)
 
     def another_basis(self):
         """Path of a subspace of the same size as that of the first run."""
@@ -144,12 +153,14 @@ class SubspaceTrainerTest(tf.test.TestCase):
         return path
 
     def test_what_does_not_fit_is_refused_in_one_line(self):
-        (self.root / "lone").mkdir()
         for changes, pattern in (
             ({"pretrained_weight_path": ""}, "`pretrained_weight_path` must be .*=''"),
             ({"pretrained_weight_path": "/nowhere"}, "`pretrained_weight_path` must be .*/nowhere"),
             ({"weight_load_dir": "/nowhere"}, "`weight_load_dir` must be a folder .*/nowhere"),
-            ({"n_components": 12}, "needs 13 snapshots or more. Received: 12 .*1 are missing"),
+            (
+                {"n_components": 12},
+                "`n_components`=12 needs 13 snapshots or more. Received: 12 .*1 are missing",
+            ),
             ({"optimizer": "adam"}, "`optimizer` must be one of bfgs, sgd.*adam"),
             ({"rho": 1.5}, "`rho` must be in .*1.5"),
             ({"epochs": 0}, "`epochs` must be .*epochs=0"),
@@ -163,6 +174,52 @@ class SubspaceTrainerTest(tf.test.TestCase):
         with self.assertRaisesRegex(training.UserError, "differs in subspace_fingerprint: "):
             self.train("whole", pca_mat_path=str(self.another_basis()))
         self.assertFalse((self.root / "refused").exists())
+
+    def run_on_two_hosts(self, name, **changes):
+        """Runs the program as a cluster whose second host sees the data alone.
+
+        Returns:
+            Exit statuses and outputs.
+        """
+        addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(2)]
+        options = dataclasses.asdict(self.options(name, num_nodes=1, **changes))
+        started = []
+        for index in range(2):
+            if index:
+                folders = ("train_dir", "pretrained_weight_path", "weight_load_dir")
+                options |= {folder: f"/nowhere/{folder}" for folder in folders}
+            given = [f"--{k}={v}" for k, v in options.items() if v is not None]
+            started.append(processes.start(PROGRAM, addresses, index, given))
+        outputs = processes.outputs(started, 120)
+        return [process.returncode for process in started], outputs
+
+    def test_two_hosts_train_and_go_on_to_the_same_weights_after_a_kill(self):
+        outside = {"alpha": 0.001, "residual_every": 2, "grad_bits": 1, "shard_basis": True}
+        checkpoints = []
+        for name in ("cluster", "cluster_parts"):
+            folder = self.root / name
+            if checkpoints:
+                shutil.copytree(self.root / "cluster", folder)
+                self.rewind(folder)
+            statuses, outputs = self.run_on_two_hosts(name, epochs=2, **outside)
+            self.assertEqual(statuses, [0, 0], outputs)
+            checkpoints.append(runs.saved(folder / "model.ckpt-6"))
+        self.assertIn("resuming from", outputs[0])
+        self.assertIn("waiting up to 1800 sec for the chief's subspace", outputs[1])
+        self.assertIn("Picture: ", outputs[0])
+        one, two = checkpoints
+        self.assertEqual(one.keys(), two.keys())
+        for name in one:
+            self.assertAllEqual(one[name], two[name], msg=name)
+        self.assertTrue(two["batch_norm_updated/.ATTRIBUTES/VARIABLE_VALUE"])
+        losses = list(report.read_scalars(self.root / "cluster")["total_loss"].values())
+        self.assertLess(losses[-1], losses[0])
+
+    def test_what_the_chief_lacks_ends_both_hosts(self):
+        statuses, outputs = self.run_on_two_hosts("refused", weight_load_dir="/nowhere")
+        self.assertEqual(statuses, [2, 3], outputs)
+        self.assertIn("`weight_load_dir` must be a folder with weight snapshots", outputs[0])
+        self.assertIn("worker 0", outputs[1].splitlines()[-1])
 
     def test_the_picture_is_drawn_from_the_logs_of_both_phases(self):
         with contextlib.redirect_stdout(io.StringIO()):
