@@ -3,13 +3,14 @@
     python -m benchmarks.subspace_step --nets=lenet,cifar10_alexnet --batch_sizes=128,1024
 
 Both train the same network on the same batch of random images, step after step in turn, one replica
-each. A step's time counts in the row of the number of trials that its line search needed. Bytes are
-what a worker sends a step: the k coordinates, the loss, and one loss a trial, against one float32 a
-weight.
+each. A step's time counts in the row of the number of trials that its line search needed; the CPU
+time of all threads stands beside it, which other programs on the machine disturb less. A step is
+that of SGD, one more forward pass a trial, and two passes over the components: their share is the
+larger, the more weights there are for a batch. Bytes are what a worker sends a step: the k
+coordinates, the loss, and one loss a trial, against one float32 a weight.
 """
 
 import os
-import statistics
 import time
 
 import keras
@@ -61,42 +62,47 @@ def measure(net, batch_size):
         before = int(bfgs.optimizer.num_trials.numpy()) if bfgs.optimizer.built else 0
         elapsed = []
         for model in (sgd, bfgs):
-            start = time.perf_counter()
+            start = np.array([time.perf_counter(), time.process_time()])
             model.train_on_batch(x, y)
-            elapsed.append(time.perf_counter() - start)
+            elapsed.append([time.perf_counter(), time.process_time()] - start)
         if step >= 0:
             trials = int(bfgs.optimizer.num_trials.numpy()) - before
             seconds.append(elapsed[0])
             of_trials.setdefault(trials, []).append(elapsed[1])
-    base = statistics.median(seconds)
+    base = 1e3 * np.median(seconds, axis=0)
+    medians = {trials: 1e3 * np.median(times, axis=0) for trials, times in of_trials.items()}
     return [
         {
             "net": net,
             "weights": num_weights,
             "batch_size": batch_size,
             "trials": trials,
-            "steps": len(times),
-            "sgd_milliseconds": 1e3 * base,
-            "bfgs_milliseconds": 1e3 * statistics.median(times),
-            "ratio": statistics.median(times) / base,
+            "steps": len(of_trials[trials]),
+            "sgd_milliseconds": base[0],
+            "bfgs_milliseconds": own[0],
+            "ratio": own[0] / base[0],
+            "sgd_cpu_milliseconds": base[1],
+            "bfgs_cpu_milliseconds": own[1],
+            "cpu_ratio": own[1] / base[1],
             "sent_bytes": 4 * (_COMPONENTS.value + 1 + trials),
             "float32_bytes": 4 * num_weights,
         }
-        for trials, times in sorted(of_trials.items())
+        for trials, own in sorted(medians.items())
     ]
 
 
 def table(rows):
     """The rows as a Markdown table."""
     lines = [
-        "| network | weights | batch | trials | steps | SGD ms | P-BFGS ms | ratio | sent bytes"
-        " | float32 bytes |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| network | weights | batch | trials | steps | SGD ms | P-BFGS ms | ratio | SGD CPU ms"
+        " | P-BFGS CPU ms | CPU ratio | sent bytes | float32 bytes |",
+        f"|{'---|' * 13}",
     ]
     lines += [
         f"| {r['net']} | {r['weights']:,} | {r['batch_size']} | {r['trials']} | {r['steps']} |"
         f" {r['sgd_milliseconds']:.0f} | {r['bfgs_milliseconds']:.0f} | {r['ratio']:.2f} |"
-        f" {r['sent_bytes']} | {r['float32_bytes']:,} |"
+        f" {r['sgd_cpu_milliseconds']:.0f} | {r['bfgs_cpu_milliseconds']:.0f} |"
+        f" {r['cpu_ratio']:.2f} | {r['sent_bytes']} | {r['float32_bytes']:,} |"
         for r in rows
     ]
     return "\n".join(lines)
