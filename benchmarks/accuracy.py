@@ -27,7 +27,7 @@ import time
 
 from absl import app, flags
 
-from benchmarks import figures
+from benchmarks import digits, figures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,27 +71,6 @@ _JSON = flags.DEFINE_string("json", "accuracy.json", "File with the finished run
 _RUNS = flags.DEFINE_string("runs", None, "Used for the processes of the runs.")
 
 
-def load_digits(image_size):
-    """Returns {"train": (images, labels), "test": ...}, images in [-1, 1] with one channel."""
-    import numpy as np
-
-    from slim_data import digits
-
-    images, labels = digits.read()
-    if image_size == digits.SOURCE_SIDE:
-        images = images[..., np.newaxis] / digits.SOURCE_MAXIMUM
-    elif image_size == digits.SIDE:
-        images = np.stack([digits.enlarge(image) for image in images]) / 255
-    else:
-        raise ValueError(f"Digits have 8 or 28 pixels. Received: image_size={image_size}")
-    images = (2 * images - 1).astype("float32")
-    labels = labels.astype("int32")
-    return {
-        split: (images[indices], labels[indices])
-        for split, indices in digits.split_indices(labels).items()
-    }
-
-
 class Trainer:
     """One model under one strategy, trained from the start for each seed.
 
@@ -104,7 +83,7 @@ class Trainer:
         import terngrad_tf
 
         self._net, self._settings = net, NETS[net]
-        self._data = load_digits(self._settings.image_size)
+        self._data = digits.load(self._settings.image_size)
         examples = len(self._data["train"][0])
         self._steps_per_epoch = examples // self._settings.batch_size
         strategy = terngrad_tf.TernGradStrategy(num_workers, **GRADIENTS[gradients])
