@@ -53,8 +53,11 @@ class Decoded(photo.Photo):
     """A photograph whose pixels are there already, as tensorflow-datasets delivers them."""
 
     def __init__(self, pixels):
-        self.boxes = tf.zeros([0, 4])
         self._image = pixels
+
+    @property
+    def boxes(self):
+        return tf.zeros([0, 4])
 
     def size(self):
         return tf.shape(self._image)[:2]

@@ -1,5 +1,7 @@
 """From serialized tf.Examples to images and labels."""
 
+import functools
+
 from slim_data import examples
 from slim_data.lazy import tf
 from slim_data.photo import Photo
@@ -58,13 +60,12 @@ def open_photo(serialized, dataset):
     """
     with tf.name_scope(SCOPE):
         parsed = tf.io.parse_single_example(serialized, _photo_features())
-        corners = [parsed[key] for key in (_YMIN, _XMIN, _YMAX, _XMAX)]
         photo = Photo(
             parsed[examples.ENCODED],
             parsed[examples.FORMAT],
             parsed[examples.HEIGHT],
             parsed[examples.WIDTH],
-            tf.stack(corners, axis=1),
+            functools.partial(_boxes, serialized),
         )
         return photo, _labels(parsed, dataset)
 
@@ -135,11 +136,15 @@ def _photo_features():
         examples.FORMAT: tf.io.FixedLenFeature([], tf.string, ""),
         examples.HEIGHT: tf.io.FixedLenFeature([], tf.int64, -1),
         examples.WIDTH: tf.io.FixedLenFeature([], tf.int64, -1),
-        **{
-            key: tf.io.FixedLenSequenceFeature([], tf.float32, allow_missing=True)
-            for key in examples.BOX
-        },
     }
+
+
+def _boxes(serialized):
+    # Apart from the rest: most styles of preprocessing do without, and parsing them takes time.
+    feature = tf.io.FixedLenSequenceFeature([], tf.float32, allow_missing=True)
+    with tf.name_scope(SCOPE):
+        parsed = tf.io.parse_single_example(serialized, dict.fromkeys(examples.BOX, feature))
+        return tf.stack([parsed[key] for key in (_YMIN, _XMIN, _YMAX, _XMAX)], axis=1)
 
 
 def _labels(features, dataset):

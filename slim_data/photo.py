@@ -21,15 +21,22 @@ class Photo:
         encoded: scalar string tensor, the image file.
         image_format: scalar string tensor.
         height, width: int64 scalars, used for "RAW" only.
-        boxes: float32 tensor of shape [n, 4]: ymin, xmin, ymax, xmax of objects, as fractions of
-            height and width.
+        find_boxes: function that returns what `boxes` is.
     """
 
-    def __init__(self, encoded, image_format, height, width, boxes):
-        self.boxes = boxes
+    def __init__(self, encoded, image_format, height, width, find_boxes):
         self._encoded = encoded
+        self._find_boxes = find_boxes
         self._is_raw = image_format == RAW
         self._stated_size = height, width
+
+    @functools.cached_property
+    def boxes(self):
+        """float32 tensor of shape [n, 4]: ymin, xmin, ymax, xmax of objects.
+
+        They are fractions of height and width.
+        """
+        return self._find_boxes()
 
     def size(self):
         """Returns height and width, int32 [2]."""
