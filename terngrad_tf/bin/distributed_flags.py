@@ -59,6 +59,14 @@ def _define_cluster(values):
         "host:port,... of parameter servers. Synchronous training needs none: weights live on the "
         "workers.",
     )
+    flags.boolean(
+        values,
+        "async_training",
+        False,
+        "Train asynchronously, for all processes alike: the weights live on --ps_hosts, and each "
+        "worker's gradients are applied as soon as they arrive. A step is then one worker's batch; "
+        "--max_steps counts those of all workers.",
+    )
     flags.string(values, "job_name", _WORKER, "What this process is: worker or ps.")
     flags.integer(
         values,
@@ -80,7 +88,7 @@ def _define_cluster(values):
         "num_replicas_to_aggregate",
         -1,
         "Workers whose gradients make a step. Synchronous steps take all: the number of worker "
-        "processes or -1, which means that.",
+        "processes or -1, which means that. Only -1 with --async_training.",
     )
     flags.number(
         values,
@@ -151,6 +159,26 @@ def cluster(values):
             "variable TF_CONFIG. Received: worker_hosts=''"
         )
     return resolver
+
+
+def async_options(values):
+    """What `training.train_async` takes on a worker, as `TrainOptions`.
+
+    Args:
+        values: parsed `absl.flags.FlagValues`.
+
+    Raises:
+        UserError: a number outside its range.
+    """
+    from terngrad_tf import training
+
+    if values.num_replicas_to_aggregate != -1:
+        raise training.UserError(
+            "`num_replicas_to_aggregate` must be -1 with async_training: each worker's gradients "
+            "make a step. Received: "
+            f"num_replicas_to_aggregate={values.num_replicas_to_aggregate}"
+        )
+    return flags.options(values, training.TrainOptions)
 
 
 def options(values, cluster):

@@ -104,6 +104,13 @@ def _train_distributed(values):
     if values.log_device_placement:
         tf.debugging.set_log_device_placement(True)
     cluster = distributed_flags.cluster(values)
+    timeout = {"start_timeout": values.start_timeout}
+    if values.async_training:
+        if cluster.task_type == "ps":
+            training.serve_parameters(cluster, **timeout)
+        else:
+            training.train_async(distributed_flags.async_options(values), cluster, **timeout)
+        return
     if cluster.task_type == "ps":
         print(
             "Synchronous training needs no parameter server: the weights live on the workers.",
@@ -111,7 +118,7 @@ def _train_distributed(values):
         )
         return
     options, cluster = distributed_flags.options(values, cluster)
-    training.train(options, cluster_resolver=cluster, start_timeout=values.start_timeout)
+    training.train(options, cluster_resolver=cluster, **timeout)
 
 
 def _evaluate(values):

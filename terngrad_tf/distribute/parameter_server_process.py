@@ -30,7 +30,7 @@ def process_hosts(cluster_resolver):
             and "ps".
 
     Raises:
-        ValueError: a job is missing.
+        ValueError: a job is missing, or this process is in neither.
     """
     jobs = cluster_resolver.cluster_spec().as_dict()
     for job in ("worker", "ps"):
@@ -40,6 +40,11 @@ def process_hosts(cluster_resolver):
             )
     tasks = [(job, i, a) for job in ("worker", "ps") for i, a in enumerate(jobs[job])]
     own = (cluster_resolver.task_type, cluster_resolver.task_id)
+    if own not in [task[:2] for task in tasks]:
+        raise ValueError(
+            "This process must be a worker or a ps of the cluster for asynchronous training. "
+            f"Received: {own[0]} {own[1]}"
+        )
     return peers.Hosts(
         tuple(f"{job} {i}" for job, i, _ in tasks),
         tuple(address for *_, address in tasks),

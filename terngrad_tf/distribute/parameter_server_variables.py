@@ -64,7 +64,6 @@ class ServedModel:
     Args:
         model: built `keras.Model`, all of whose weights are float32.
         optimizer: built `keras.optimizers.Optimizer`.
-        make_optimizer: function that makes another one like it, not yet built.
         options: `TernaryAllReduce`, as for `PushCodec`.
         server_devices: list of str, such as "/job:ps/replica:0/task:0".
         num_workers: number of workers.
@@ -73,7 +72,7 @@ class ServedModel:
         ValueError: a weight is not float32, or changes in training outside of batch norm.
     """
 
-    def __init__(self, model, optimizer, make_optimizer, options, server_devices, num_workers):
+    def __init__(self, model, optimizer, options, server_devices, num_workers):
         self._template = [*model.weights, *optimizer.variables]
         for weight in model.weights:
             if weight.dtype != "float32":
@@ -95,7 +94,7 @@ class ServedModel:
                 trained,
                 # They are few and small.
                 [] if index else momenta,
-                make_optimizer,
+                optimizer,
                 lambda rounded, found=found: PushCodec(
                     [trained[i].shape for i in found],
                     [place for place, i in enumerate(found) if i in rounded],
@@ -168,7 +167,7 @@ class ServedModel:
 class _Server:
     """The variables on one server and the optimizer that updates them."""
 
-    def __init__(self, device, positions, trained, momenta, make_optimizer, make_codec, rounded):
+    def __init__(self, device, positions, trained, momenta, optimizer, make_codec, rounded):
         self._device = f"{device}/device:CPU:0"
         self.positions = positions
         self._codecs = {False: make_codec(rounded), True: make_codec(())}
@@ -176,7 +175,7 @@ class _Server:
         with tf.device(self._device):
             self._trained = [_copy(trained[i]) for i in positions]
             self._statistics = [_copy(variable) for variable, _ in momenta]
-            self._optimizer = make_optimizer()
+            self._optimizer = type(optimizer).from_config(optimizer.get_config())
             self._optimizer.build(self._trained)
             self._one_at_a_time = tf.CriticalSection()
         # Traced here and not within a scheduled function, where Keras optimizers find a strategy
@@ -209,7 +208,8 @@ class _Server:
 
     def read_step(self):
         with tf.device(self._device):
-            return tf.cast(self._optimizer.iterations.value, tf.int64)
+            # `tf.cast` alone would hand on the variable itself, to be read later.
+            return tf.cast(tf.identity(self._optimizer.iterations.value), tf.int64)
 
     def push(self, gradients, moments, step, worker, exact):
         codec = self._codecs[exact]

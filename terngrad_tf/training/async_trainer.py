@@ -17,7 +17,6 @@ from terngrad_tf.training import (
     async_step,
     callbacks,
     data,
-    optimizers,
     session,
     times,
     trainer,
@@ -142,7 +141,6 @@ def _lead(options, cluster, own):
         served = ServedModel(
             model,
             model.optimizer,
-            lambda: optimizers.build(options.optimizer, learning_rate, options.momentum),
             gradient_options,
             cluster.server_devices,
             cluster.num_workers,

@@ -1,0 +1,137 @@
+"""Asynchronous training by one worker, whose steps nobody else comes between, beside plain Keras.
+
+    python tests/training/async_worker.py JOB TASK WORKER_HOSTS PS_HOSTS FILE
+
+The worker writes the arrays of both to FILE (.npz).
+"""
+
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from terngrad_tf import ternary
+from terngrad_tf.distribute import TernaryAllReduce, cluster_from_hosts
+from terngrad_tf.distribute import parameter_server_process as process
+from terngrad_tf.distribute.parameter_server import ParameterServerCluster, code_facts
+from terngrad_tf.distribute.parameter_server_variables import ServedModel
+from terngrad_tf.training import TrainOptions, async_step, optimizers, schedules
+
+# With the third step's gradients sent as floats.
+NUM_STEPS, EXACT_STEP = 5, 2
+SEED, CLIP_FACTOR, MIN_SIZE = 3, 2.5, 30
+
+
+def build():
+    keras.utils.set_random_seed(1)
+    layers = [
+        keras.Input([4, 4, 1]),
+        keras.layers.Conv2D(6, 3, kernel_regularizer=keras.regularizers.L2(0.1), use_bias=False),
+        keras.layers.BatchNormalization(momentum=0.7),
+        keras.layers.ReLU(),
+        keras.layers.Flatten(),
+        keras.layers.Dense(10, name="logits"),
+    ]
+    model = keras.Sequential(layers)
+    rate = schedules.build(
+        "exponential", 0.1, max_steps=10, steps_per_epoch=1, num_epochs_per_decay=2
+    )
+    optimizer = optimizers.build("momentum", rate)
+    optimizer.build(model.trainable_variables)
+    return model, optimizer
+
+
+def batches():
+    generator = np.random.default_rng(0)
+    images = generator.normal(size=[NUM_STEPS * 8, 4, 4, 1]).astype("float32")
+    labels = generator.integers(0, 10, NUM_STEPS * 8).astype("int32")
+    return tf.data.Dataset.from_tensor_slices((images, labels)).batch(8, drop_remainder=True)
+
+
+def plain(model, optimizer):
+    """What the steps should do, one after the other and in one process."""
+
+    @tf.function
+    def step(images, labels, number):
+        with tf.GradientTape() as tape:
+            logits = model(images, training=True)
+            losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+            loss = tf.reduce_mean(losses) + tf.add_n(model.losses)
+        variables = model.trainable_variables
+        gradients = tape.gradient(loss, variables)
+        if number != EXACT_STEP:
+            for i, variable in enumerate(variables):
+                if variable.shape.num_elements() < MIN_SIZE or "logits" in variable.path:
+                    continue
+                scales = ternary.local_scales([gradients[i]], CLIP_FACTOR)
+                words = ternary.encode(
+                    [gradients[i]],
+                    scales,
+                    seed=SEED,
+                    step=number,
+                    worker=0,
+                    num_workers=1,
+                    tensors=[i],
+                )
+                shape, dtype = gradients[i].shape, gradients[i].dtype
+                (gradients[i],) = ternary.decode(
+                    words[tf.newaxis], scales, [shape], [dtype], total_bias=1
+                )
+        optimizer.apply(gradients, variables)
+        return loss
+
+    return [
+        float(step(images, labels, number)) for number, (images, labels) in enumerate(batches())
+    ]
+
+
+def arrays(prefix, model, optimizer):
+    return {
+        f"{prefix}/{variable.path}": variable.numpy()
+        for variable in [*model.weights, *optimizer.variables]
+    }
+
+
+def main(job, task, worker_hosts, ps_hosts, file):
+    """Runs one process of the cluster."""
+    resolver = cluster_from_hosts(
+        worker_hosts=worker_hosts, ps_hosts=ps_hosts, job_name=job, task_id=int(task)
+    )
+    facts = {"code": code_facts(), "run": {}, "own": {}}
+    if job == "ps":
+        return process.serve(resolver, facts, start_timeout=120)
+    cluster = ParameterServerCluster(resolver, facts, batches(), start_timeout=120)
+    cluster.compare()
+    model, optimizer = build()
+    options = TernaryAllReduce(
+        clip_factor=CLIP_FACTOR, min_size=MIN_SIZE, quantize_logits=False, seed=SEED
+    )
+    served = ServedModel(model, optimizer, options, cluster.server_devices, cluster.num_workers)
+    served.upload()
+    training = TrainOptions(
+        train_dir="", data_dir="", dataset_name="digits", net="lenet", label_smoothing=0.0
+    )
+    functions = [
+        async_step.make_step(training, model, served, exact=exact) for exact in (False, True)
+    ]
+    found = []
+    for number in range(NUM_STEPS):
+        function = functions[number == EXACT_STEP]
+        value = cluster.coordinator.schedule(function, args=(cluster.batches,))
+        found.append({name: value.item() for name, value in value.fetch().items()})
+    served.download()
+    result = arrays("asynchronous", model, optimizer)
+    result |= {f"found/{name}": [step[name] for step in found] for name in found[0]}
+    result["pushed_bytes"] = served.traffic.pushed_bytes
+    twin = build()
+    result["loss"] = plain(*twin)
+    names = [variable.path for variable in [*model.weights, *optimizer.variables]]
+    values = list(arrays("plain", *twin).values())
+    result |= {f"plain/{name}": value for name, value in zip(names, values, strict=True)}
+    np.savez(file, **result)
+    cluster.end()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
