@@ -53,13 +53,13 @@ def broadcast_matrix(strategy, matrix):
 
     Args:
         strategy: a `TernGradStrategy`.
-        matrix: array of two dimensions with contiguous rows, of the same shape and a dtype of the
-            same size on all hosts; it is written to on all but the chief.
+        matrix: array of two dimensions, of the same shape and a dtype of the same size on all
+            hosts. On all but the chief its rows are contiguous, and written to.
     """
     if strategy.extended.host_group is None:
         return
     for row in matrix:
-        row = row.view(np.uint8)
+        row = np.ascontiguousarray(row).view(np.uint8)
         for start in range(0, row.size, 4 * _MAX_WORDS):
             piece = row[start : start + 4 * _MAX_WORDS]
             received = _from_chief(strategy, piece.tobytes())

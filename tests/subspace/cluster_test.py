@@ -8,7 +8,14 @@ import pytest
 import tensorflow as tf
 
 from tests.distribute import processes
-from tests.subspace.samples import build_under, data, flat, new_folder, subspace_optimizer
+from tests.subspace.samples import (
+    build_under,
+    data,
+    directions,
+    flat,
+    new_folder,
+    subspace_optimizer,
+)
 
 WORKER = pathlib.Path(__file__).with_name("cluster_worker.py")
 NUM_HOSTS = 2
@@ -36,6 +43,7 @@ class ClusterTest(tf.test.TestCase):
         np.testing.assert_array_equal(
             results[0]["resumed"], results[0][f"{len(variants) - 1}_weights"]
         )
+        np.testing.assert_array_equal(results[0]["shared"], directions(1001, 3))
         x, y = data()
         for number, options in enumerate(variants):
             expected = build_under(

@@ -12,8 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute import TernGradStrategy
-from terngrad_tf.subspace import SnapshotCheckpoint
-from tests.subspace.samples import build_under, data, flat, subspace_optimizer
+from terngrad_tf.subspace import SnapshotCheckpoint, Subspace
+from terngrad_tf.subspace.sharing import share_subspace
+from tests.subspace.samples import build_under, data, directions, flat, subspace_optimizer
 
 
 def first_phase(config):
@@ -31,7 +32,8 @@ def second_phase(config):
     strategy = TernGradStrategy(config["num_local"], grad_bits=32)
     x, y = data()
     options = {"batch_size": 48, "shuffle": False, "verbose": 0}
-    results = {}
+    shared = share_subspace(strategy, lambda: Subspace(directions(1001, 3)), timeout=60)
+    results = {"shared": shared.components}
     for number, changes in enumerate(config["variants"]):
         make = subspace_optimizer(sigma=0.9, **changes)
         model = build_under(strategy, make)
