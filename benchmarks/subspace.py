@@ -32,7 +32,7 @@ from absl import app, flags
 
 from benchmarks import figures, subspace_settings
 
-NOISES = {0.0: "right labels", 0.2: "20 % wrong labels"}
+NOISES = {0.0: "right", 0.2: "20 % wrong"}  # labels
 # Of a result: title, factor, digits.
 QUANTITIES = {
     "test_accuracy": ("Test accuracy in %", 100, 2),
@@ -78,7 +78,7 @@ def table(runs, net, quantity):
             key = result["method"], run["noise"], result["epochs"]
             cells.setdefault(key, []).append(factor * result[quantity])
     columns = list(itertools.product(NOISES, (0, *subspace_settings.LENGTHS)))
-    heads = [f"{NOISES[noise]}, +{length}" for noise, length in columns]
+    heads = [f"{NOISES[noise]} labels, +{length}" for noise, length in columns]
     lines = [f"| | {' | '.join(heads)} |", "|---|" + "---|" * len(columns)]
     for method in dict.fromkeys(method for method, _, _ in cells):
         row = [cells.get((method, *column)) for column in columns]
@@ -94,28 +94,31 @@ def cell(values, digits):
     return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
 
 
-def comparison(runs, net, method, length):
-    """In how many runs a way is better than each other, by every quantity at one length."""
+def comparison(runs, net, method):
+    """In how many runs a way is better than, as good as and worse than each other."""
     ways = {}
     for run in runs:
         for result in run["results"] if run["net"] == net else []:
-            if result["epochs"] in (0, length):
-                key = run["noise"], run["seed"]
-                ways.setdefault(result["method"], {})[key] = result
-    columns = list(itertools.product(NOISES, ("test_accuracy", "test_loss", "training_loss")))
-    heads = [f"{NOISES[noise]}, {quantity.replace('_', ' ')}" for noise, quantity in columns]
+            for length in subspace_settings.LENGTHS:
+                if result["epochs"] in (0, length):
+                    key = run["noise"], run["seed"], length
+                    ways.setdefault(result["method"], {})[key] = result
+    quantities = ("test_accuracy", "test_loss", "training_loss")
+    columns = list(itertools.product(quantities, subspace_settings.LENGTHS))
+    heads = [f"{quantity.replace('_', ' ')}, +{length}" for quantity, length in columns]
     lines = [f"| | {' | '.join(heads)} |", "|---|" + "---|" * len(columns)]
     for other in ways:
         if other != method:
-            row = [wins(ways[method], ways[other], noise, quantity) for noise, quantity in columns]
+            row = [wins(ways[method], ways[other], *column) for column in columns]
             lines.append(f"| {other} | {' | '.join(row)} |")
     return "\n".join(lines)
 
 
-def wins(one, other, noise, quantity):
-    """How often one way's results are better than, as good as and worse than another's."""
+def wins(one, other, quantity, length):
+    """Numbers of runs in which one way's results are better, equal and worse."""
     sign = 1 if quantity == "test_accuracy" else -1
-    gains = [sign * (one[key][quantity] - other[key][quantity]) for key in one if key[0] == noise]
+    keys = [key for key in one if key[2] == length]
+    gains = [sign * (one[key][quantity] - other[key][quantity]) for key in keys]
     better, worse = sum(g > 0 for g in gains), sum(g < 0 for g in gains)
     return f"{better} / {len(gains) - better - worse} / {worse}"
 
@@ -127,9 +130,8 @@ def show(runs):
             print(f"\n{net}. {title}, mean ± standard deviation over seeds:\n")
             print(table(runs, net, quantity))
         first = next(iter(subspace_settings.PHASE_TWO))
-        for length in subspace_settings.LENGTHS:
-            print(f"\n{net}. {first}, {length} epochs: seeds with better / equal / worse results\n")
-            print(comparison(runs, net, first, length))
+        print(f"\n{net}. {first}: runs in which it is better / equal / worse\n")
+        print(comparison(runs, net, first))
 
 
 def main(argv):
@@ -152,7 +154,7 @@ def main(argv):
             results = list(study.run(seed, noise))
             runs.append({"net": net, "seed": seed, "noise": noise, "results": results})
             figures.write_json(path, {"settings": settings(), "runs": runs})
-            print(f"{net}, seed {seed}, {NOISES[noise]}", flush=True)
+            print(f"{net}, seed {seed}, {NOISES[noise]} labels", flush=True)
     show(runs)
     return 0
 
