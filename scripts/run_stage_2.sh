@@ -22,7 +22,7 @@ fi
 : "${OPTIMIZER:=bfgs}" "${RHO:=0.55}" "${SIGMA:=0.4}" "${ALPHA:=0.0}" "${GAMMA:=0.9}"
 : "${RESIDUAL_EVERY:=1}" "${SHARD_BASIS:=False}"
 : "${EPOCHS:=2}" "${BATCH_SIZE:=2048}" "${NUM_GPUS:=8}" "${NUM_NODES:=8}"
-: "${GRAD_BITS:=32}" "${CLIP_FACTOR:=0.0}" "${SEED:=1}"
+: "${GRAD_BITS:=1}" "${CLIP_FACTOR:=2.5}" "${SEED:=1}"
 components=()
 [[ -z "${N_COMPONENTS:-}" ]] || components=(--n_components "$N_COMPONENTS")
 

@@ -121,13 +121,13 @@ def _define_workers(values):
     flags.integer(
         values,
         "grad_bits",
-        32,
+        1,
         "With --alpha above 0, 1: workers send ternary gradients outside of the subspace; 32: "
         "float. Inside they send a number a component either way.",
     )
     flags.number(
         values,
         "clip_factor",
-        0.0,
+        2.5,
         "With --grad_bits 1: clip gradients at so many standard deviations; 0: no clipping.",
     )

@@ -44,8 +44,8 @@ class SubspaceOptions:
         num_nodes: number of workers, in a cluster of each process. Default -1: num_gpus, or 1.
         num_gpus: number of GPUs the workers run on, 0 for the CPU. Default: all there are.
         grad_bits: 1 for ternary gradients outside of the subspace (alpha above 0), 32 for float.
-            Default 32.
-        clip_factor: standard deviations at which these are clipped; 0: no clipping. Default 0.
+            Default 1.
+        clip_factor: standard deviations at which these are clipped; 0: no clipping. Default 2.5.
         num_readers: files read in parallel. Default 4.
         num_preprocess_threads: images decoded at once. Default: the number of CPU cores.
         skip_corrupt_records: whether to leave out records that cannot be read. Default False.
@@ -78,8 +78,8 @@ class SubspaceOptions:
     seed: int = 1
     num_nodes: int = -1
     num_gpus: int | None = None
-    grad_bits: int = 32
-    clip_factor: float = 0.0
+    grad_bits: int = 1
+    clip_factor: float = 2.5
     num_readers: int = 4
     num_preprocess_threads: int | None = None
     skip_corrupt_records: bool = False

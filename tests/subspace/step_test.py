@@ -87,6 +87,23 @@ class StepTest(StepTestCase):
         self.check_steps(4, alpha=0.05, gamma=0.8)
         self.check_steps(4, alpha=0.05, residual_every=3, shard_basis=True)
 
+    def test_bytes_are_those_of_the_numbers_that_travel(self):
+        weights, hosts = self.network.trainable_variables, 2
+        for options, step, numbers in (
+            ({}, 0, K + 1),
+            ({"alpha": 0.1}, 0, K + 1),
+            # 43 weights: pieces of 22 of the gradient and of the direction.
+            ({"shard_basis": True}, 0, K + 1 + 22 + 22),
+            ({"shard_basis": True, "alpha": 0.1, "residual_every": 2}, 1, K + 1 + 22 + 22),
+            ({"shard_basis": True, "alpha": 0.1, "residual_every": 2}, 2, 2 * K + 1 + 3 * 22),
+        ):
+            optimizer = self.optimizer(**options)
+            optimizer.build(weights)
+            self.assertEqual(optimizer.received_bytes(hosts, step), 4 * numbers, options)
+            self.assertEqual(
+                optimizer.steps_outside(step), bool(options.get("alpha")) and step != 1
+            )
+
     def test_trials_are_those_of_the_options(self):
         # A steep start, so that full steps fail.
         self.x *= 30
