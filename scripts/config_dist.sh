@@ -7,17 +7,19 @@ WORKSPACE="$ROOT"
 # Scripts within the checkout that start one worker and one parameter server on their host. They get
 #   PS_HOSTS WORKER_HOSTS worker TASK_ID DEVICE DATA_DIR EXPERIMENT_ID
 #   PS_HOSTS WORKER_HOSTS ps TASK_ID EXPERIMENT_ID
-# and start a program with `start_job` of start_single.sh.
-WORKER_SCRIPT=""
-PS_SCRIPT=""
+# and start a program with `start_job` of start_single.sh. The scripts below can be edited or copied;
+# single_job.sh explains their values.
+WORKER_SCRIPT="scripts/run_single_worker_cifarnet.sh" # or run_single_worker_alexnet.sh
+PS_SCRIPT="scripts/run_single_ps_cifar10.sh" # or run_single_ps_imagenet.sh
 
 # host:port, as every host can reach it. Synchronous training needs no parameter server.
 PS_HOSTS=()
 WORKER_HOSTS=(localhost:2224 localhost:2226)
 # GPUs of each worker as in CUDA_VISIBLE_DEVICES, such as 0 or 0,1; - for the CPU.
 WORKER_DEVICES=(0 1)
-# Folder of each worker's training files, on its host; split_dataset.sh makes them.
-DATA_DIR=(~/dataset/cifar10-data-shard-0-499 ~/dataset/cifar10-data-shard-500-999)
+# Folder of each worker's training files, on its host. Where all hold the same files, workers share
+# them; split_dataset.sh makes a folder for each worker, as here.
+DATA_DIR=(~/dataset/cifar10-data/worker_0_of_2 ~/dataset/cifar10-data/worker_1_of_2)
 
 # Configuration file for ssh where users, ports or keys are not ssh's defaults.
 SSH_CONFIG=""

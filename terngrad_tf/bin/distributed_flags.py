@@ -8,6 +8,8 @@ from terngrad_tf.bin import flags, train_flags
 _SOURCES = ("worker_hosts", "rank_table_file", "slurm")
 _WORKER = "worker"
 _PORT = 2222
+# More than the tasks of a node.
+_MANY = 1 << 16
 
 
 def define(values, *, dataset_name, net):
@@ -148,12 +150,25 @@ def cluster(values):
                     values.rank_table_file, values.rank_id, port=values.port
                 )
             if values.slurm:
-                return resolvers.SlurmClusterResolver(port_base=values.port)
+                # A process uses the GPUs that srun gives it, and there may be none: left alone, the
+                # resolver counts them with nvidia-smi.
+                return resolvers.SlurmClusterResolver(
+                    port_base=values.port,
+                    gpus_per_node=_MANY,
+                    gpus_per_task=1,
+                    auto_set_gpu=False,
+                )
         except (OSError, RuntimeError) as error:
             # A file that cannot be read; Slurm's variables, which are missing.
             raise ValueError(str(error)) from error
     resolver = resolvers.TFConfigClusterResolver()
-    if not resolver.cluster_spec().as_dict():
+    try:
+        jobs = resolver.cluster_spec().as_dict()
+    except ValueError as error:
+        raise training.UserError(
+            f"the environment variable TF_CONFIG must be JSON: {error}"
+        ) from error
+    if not jobs:
         raise training.UserError(
             f"`worker_hosts` must be given, or one of {', '.join(_SOURCES[1:])} or the environment "
             "variable TF_CONFIG. Received: worker_hosts=''"

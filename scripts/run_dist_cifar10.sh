@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Trains CifarNet on CIFAR-10 with two workers and a parameter server on this machine:
+#   bash scripts/run_dist_cifar10.sh [flags of the training program]
+# Each value may be set in the environment: GRAD_BITS=1 bash scripts/run_dist_cifar10.sh
+# The same command goes on with a stopped run; Ctrl-C stops all. Logs are in ROOT_WORKSPACE. Where
+# DATA_DIR_0 and DATA_DIR_1 hold the same files, the workers share them.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
+source "$ROOT/scripts/local_jobs.sh"
+
+: "${ROOT_WORKSPACE:=$HOME/tmp/cifar10_info}"
+: "${TRAIN_DIR:=/tmp/cifar10_distributed_train}"
+: "${PS_HOSTS:=localhost:2222}"
+: "${WORKER_HOSTS:=localhost:2224,localhost:2226}"
+: "${DATA_DIR_0:=$HOME/dataset/cifar10-data}"
+: "${DATA_DIR_1:=$HOME/dataset/cifar10-data}"
+: "${DEVICE_0=0}"
+: "${DEVICE_1=1}"
+: "${TRAIN_BATCH_SIZE:=64}"
+: "${MAX_STEPS:=300000}"
+: "${BASE_LR:=0.0002}"
+: "${NUM_EPOCHS_PER_DECAY:=200}"
+: "${WEIGHT_DECAY:=0.004}"
+: "${GRAD_BITS:=32}"
+: "${CLIP_FACTOR:=0.0}"
+: "${SEED:=123}"
+
+mkdir -p "$ROOT_WORKSPACE"
+# job JOB TASK DEVICE DATA_DIR [FLAG...]
+job() {
+  start_local "$ROOT_WORKSPACE/$1_$2.log" env CUDA_VISIBLE_DEVICES="$3" \
+    "$PYTHON" -m terngrad_tf.bin.cifar10_distributed_train \
+    --ps_hosts "$PS_HOSTS" \
+    --worker_hosts "$WORKER_HOSTS" \
+    --job_name "$1" \
+    --task_id "$2" \
+    --data_dir "$4" \
+    --train_dir "$TRAIN_DIR" \
+    --batch_size "$TRAIN_BATCH_SIZE" \
+    --max_steps "$MAX_STEPS" \
+    --optimizer adam \
+    --initial_learning_rate "$BASE_LR" \
+    --num_epochs_per_decay "$NUM_EPOCHS_PER_DECAY" \
+    --image_size 24 \
+    --weight_decay "$WEIGHT_DECAY" \
+    --grad_bits "$GRAD_BITS" \
+    --clip_factor "$CLIP_FACTOR" \
+    --seed "$SEED" \
+    "${@:5}"
+}
+job worker 1 "$DEVICE_1" "$DATA_DIR_1" "$@"
+job worker 0 "$DEVICE_0" "$DATA_DIR_0" "$@"
+job ps 0 "" "$DATA_DIR_0" "$@"
+wait_for_jobs "$ROOT_WORKSPACE/worker_0.log"

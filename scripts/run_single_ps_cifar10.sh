@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Starts one parameter server, in the background; synchronous training needs none, and it ends at once:
+#   bash scripts/run_single_ps_cifar10.sh PS_HOSTS WORKER_HOSTS ps TASK_ID EXPERIMENT_ID
+# run_dist.sh starts it on every host of PS_HOSTS. Where its log is: start_single.sh
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/single_job.sh"
+
+PROGRAM=cifar10
+: "${DATASET_NAME:=cifar10}"
+
+start_ps "$@"

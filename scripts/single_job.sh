@@ -1,0 +1,79 @@
+# Sourced by the run_single scripts, which set the values of an experiment: starts one process of it
+# on this host, in the background, with the flags that the arguments and the values stand for.
+#
+# Every value is a variable that the environment may set: GRAD_BITS=1 bash scripts/...
+# Most are a flag of the training program in capitals (its --help explains them); BASE_LR is its
+# --initial_learning_rate, LR_DECAY_TYPE its --learning_rate_decay_type, TRAIN_BATCH_SIZE its
+# --batch_size, the images per step of each process. Beneath ROOT_WORKSPACE (worker 0 alone writes
+# checkpoints):
+#
+#   <dataset>_training_data/<experiment>_worker_<id>   checkpoints and TensorBoard logs
+#
+# start_single.sh tells where the log is. A worker on a CPU has - for DEVICE.
+source "$(dirname "${BASH_SOURCE[0]}")/start_single.sh"
+: "${ROOT_WORKSPACE:=$HOME/tmp}"
+
+# start_worker PS_HOSTS WORKER_HOSTS worker TASK_ID DEVICE DATA_DIR EXPERIMENT_ID
+start_worker() {
+  check_arguments "PS_HOSTS WORKER_HOSTS worker TASK_ID DEVICE DATA_DIR EXPERIMENT_ID" worker "$@"
+  local device="$5" flags=()
+  if [[ "$device" == - ]]; then
+    device=""
+    flags=(--num_gpus 0)
+  fi
+  export CUDA_VISIBLE_DEVICES="$device"
+  start_job "$DATASET_NAME" worker "$4" "$7" "$PYTHON" -m "terngrad_tf.bin.${PROGRAM}_distributed_train" \
+    --ps_hosts "$1" \
+    --worker_hosts "$2" \
+    --job_name worker \
+    --task_id "$4" \
+    --data_dir "$6" \
+    --train_dir "${ROOT_WORKSPACE%/}/${DATASET_NAME}_training_data/${7}_worker_$4" \
+    --dataset_name "$DATASET_NAME" \
+    --net "$NET" \
+    --image_size "$IMAGE_SIZE" \
+    --batch_size "$TRAIN_BATCH_SIZE" \
+    --max_steps "$MAX_STEPS" \
+    --optimizer "$OPTIMIZER" \
+    --momentum "${MOMENTUM:-0.9}" \
+    --initial_learning_rate "$BASE_LR" \
+    --learning_rate_decay_type "${LR_DECAY_TYPE:-exponential}" \
+    --num_epochs_per_decay "$NUM_EPOCHS_PER_DECAY" \
+    --weight_decay "$WEIGHT_DECAY" \
+    --dropout_keep_prob "${DROPOUT_KEEP_PROB:-0.5}" \
+    --grad_bits "${GRAD_BITS:-32}" \
+    --clip_factor "${CLIP_FACTOR:-0.0}" \
+    --floating_grad_epoch "${FLOATING_GRAD_EPOCH:-0}" \
+    --size_to_binarize "${SIZE_TO_BINARIZE:-1}" \
+    --seed "${SEED:-123}" \
+    --pretrained_model_checkpoint_path "${FINETUNED_MODEL_PATH:-}" \
+    --async_training "${ASYNC_TRAINING:-False}" \
+    --max_restarts "${MAX_RESTARTS:-0}" \
+    ${flags[@]+"${flags[@]}"}
+}
+
+# start_ps PS_HOSTS WORKER_HOSTS ps TASK_ID EXPERIMENT_ID
+start_ps() {
+  check_arguments "PS_HOSTS WORKER_HOSTS ps TASK_ID EXPERIMENT_ID" ps "$@"
+  export CUDA_VISIBLE_DEVICES=""
+  start_job "$DATASET_NAME" ps "$4" "$5" "$PYTHON" -m "terngrad_tf.bin.${PROGRAM}_distributed_train" \
+    --ps_hosts "$1" \
+    --worker_hosts "$2" \
+    --job_name ps \
+    --task_id "$4" \
+    --async_training "${ASYNC_TRAINING:-False}"
+}
+
+# check_arguments NAMES JOB ARGUMENT...: ends the script where they are not as many as the names.
+check_arguments() {
+  local names="$1" job="$2"
+  shift 2
+  if (($# != $(wc -w <<<"$names"))); then
+    echo "Illegal number of parameters; usage: $0 $names" >&2
+    exit 2
+  fi
+  if [[ "$3" != "$job" ]]; then
+    echo "$(basename "$0"): \`JOB_NAME\` must be $job. Received: JOB_NAME=$3" >&2
+    exit 2
+  fi
+}

@@ -1,0 +1,145 @@
+"""The flags of the training programs for several hosts: cluster, batch, intervals."""
+
+import json
+import os
+import sys
+from unittest import mock
+
+import pytest
+import tensorflow as tf
+from absl import flags as absl_flags
+
+from slim_data import legacy_flags
+from terngrad_tf import training
+from terngrad_tf.bin import (
+    cifar10_distributed_train,
+    cifar10_train,
+    distributed_flags,
+    mnist_distributed_train,
+)
+from tests.bin import samples
+
+HOSTS = ("--worker_hosts", "a:1,b:1,c:1")
+JOBS = {"cluster": {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}}
+TABLE = {
+    "version": "1.0",
+    "status": "completed",
+    "server_list": [
+        {
+            "server_id": "10.0.0.1",
+            "device": [
+                {"device_id": str(i), "device_ip": f"10.0.0.{i + 1}", "rank_id": str(i)}
+                for i in range(2)
+            ],
+        }
+    ],
+}
+SLURM = {
+    "SLURM_STEP_NODELIST": "n[1-2]",
+    "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+    "SLURM_PROCID": "1",
+    "SLURM_STEP_NUM_TASKS": "2",
+}
+
+
+def parse(*arguments):
+    values = absl_flags.FlagValues()
+    cifar10_distributed_train.define_flags(values)
+    values(legacy_flags.rewrite(["program", *map(str, arguments)], values))
+    return values
+
+
+def cluster(*arguments, **environment):
+    """({job: addresses}, own job, own place) of a command line."""
+    environment = {"TF_CONFIG": "{}", **environment}
+    with mock.patch.dict(os.environ, environment):
+        found = distributed_flags.cluster(parse(*arguments))
+        return found.cluster_spec().as_dict(), found.task_type, found.task_id
+
+
+def names(module):
+    values = absl_flags.FlagValues()
+    module.define_flags(values)
+    return set(values)
+
+
+class DistributedFlagsTest(tf.test.TestCase):
+    def test_flags_are_those_of_training_but_for_the_cluster_and_the_intervals(self):
+        self.assertEqual(
+            names(cifar10_distributed_train) ^ names(cifar10_train),
+            {
+                *("job_name", "task_id", "worker_hosts", "ps_hosts", "rank_table_file", "rank_id"),
+                *("slurm", "port", "start_timeout", "max_restarts", "async_training"),
+                "num_replicas_to_aggregate",
+                *("save_interval_secs", "save_summaries_secs", "save_iter"),
+            },
+        )
+        values = parse()
+        self.assertEqual(values.train_dir, "/tmp/dataset_distributed_train")
+        self.assertEqual((values.save_interval_secs, values.save_summaries_secs), (600, 180))
+
+    def test_each_way_of_describing_a_cluster(self):
+        path = os.path.join(self.get_temp_dir(), "table.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(TABLE, file)
+        workers = {"worker": ["a:1", "b:1", "c:1"]}
+        self.assertEqual(cluster(*HOSTS, "--task_id", 2), (workers, "worker", 2))
+        servers = workers | {"ps": ["d:1"]}
+        self.assertEqual(
+            cluster(*HOSTS, "--ps_hosts", "d:1", "--job_name", "ps"), (servers, "ps", 0)
+        )
+        ranks = ["10.0.0.1:7", "10.0.0.2:7"]
+        self.assertEqual(
+            cluster("--rank_table_file", path, "--rank_id", 1, "--port", 7),
+            ({"worker": ranks}, "worker", 1),
+        )
+        self.assertEqual(
+            cluster("--slurm", "--port", 7, **SLURM), ({"worker": ["n1:7", "n2:7"]}, "worker", 1)
+        )
+        config = json.dumps(JOBS | {"task": {"type": "worker", "index": 0}})
+        self.assertEqual(cluster(TF_CONFIG=config), (JOBS["cluster"], "worker", 0))
+        # Command lines win, as everywhere.
+        self.assertEqual(cluster(*HOSTS, TF_CONFIG=config)[0], workers)
+
+    def test_what_describes_no_cluster_is_one_clear_error(self):
+        for arguments, error in (
+            ((), "`worker_hosts` must be given, or one of rank_table_file, slurm or"),
+            ((*HOSTS, "--slurm"), "`slurm` must not be given together with `worker_hosts`"),
+            (("--job_name", "ps"), "`job_name` must be worker where `worker_hosts` is not given"),
+            ((*HOSTS, "--job_name", "boss"), "`job_name` must be one of"),
+            ((*HOSTS, "--task_id", 3), r"`task_id` must lie in \[0, 3\)"),
+            (("--slurm",), "SLURM_PROCID not found"),
+            (("--rank_table_file", "/no/such"), "No such file"),
+        ):
+            with self.subTest(arguments), self.assertRaisesRegex(training.UserError, error):
+                cluster(*arguments)
+        with self.assertRaisesRegex(training.UserError, "TF_CONFIG must be JSON: Expecting"):
+            cluster(TF_CONFIG="worker 0")
+
+    def test_the_batch_is_that_of_each_process_and_steps_wait_for_all(self):
+        values = parse(*HOSTS, "--batch_size", 8, "--num_nodes", 2, "--save_interval_secs", 5)
+        resolver = distributed_flags.cluster(values)
+        options, workers = distributed_flags.options(values, resolver)
+        self.assertEqual((options.batch_size, options.num_nodes), (24, 2))
+        self.assertEqual(options.save_interval_secs, 5)
+        self.assertEqual(workers.cluster_spec().as_dict(), {"worker": ["a:1", "b:1", "c:1"]})
+        for count in (-1, 3):
+            values.num_replicas_to_aggregate = count
+            distributed_flags.options(values, resolver)
+        values.num_replicas_to_aggregate = 2
+        with self.assertRaisesRegex(
+            training.UserError, "`num_replicas_to_aggregate` must be -1 or the number of workers, 3"
+        ):
+            distributed_flags.options(values, resolver)
+
+    def test_a_parameter_server_is_not_needed_and_ends_well(self):
+        status, out, _ = samples.call(
+            mnist_distributed_train.main,
+            *("mnist_distributed_train", *HOSTS, "--ps_hosts", "d:1", "--job_name", "ps"),
+        )
+        self.assertEqual(status, 0)
+        self.assertStartsWith(out, "Synchronous training needs no parameter server")
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

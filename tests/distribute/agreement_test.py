@@ -1,0 +1,45 @@
+"""What hosts tell each other before and after training, over real processes on loopback."""
+
+import pathlib
+import sys
+
+import pytest
+import tensorflow as tf
+
+from terngrad_tf.distribute import TernGradStrategy, on_each_host, share
+from tests.distribute import processes
+
+WORKER = pathlib.Path(__file__).with_name("agreement_worker.py")
+
+
+class AgreementTest(tf.test.TestCase):
+    def test_hosts_share_values_failures_and_the_variables_of_the_chief(self):
+        results = processes.run(WORKER, 2, self.get_temp_dir(), num_local=2)
+        chief = results[0]
+        for index, result in enumerate(results):
+            self.assertAllEqual(result["shared"], [[0, 1], [1, 2]])
+            self.assertEqual(result["of_chief"], "worker 0")
+            for what, failing in (("each", 1), ("chief", 0)):
+                error = str(result[f"failed/{what}"])
+                if index == failing:
+                    self.assertEqual(error, "ValueError: too small")
+                else:
+                    self.assertRegex(
+                        error, rf"^PeerError: worker {failing} \(.*\) ended: too small$"
+                    )
+            names = [name for name in result if name.startswith("variable/")]
+            self.assertLen(names, 17)
+            for name in names:
+                self.assertEqual(result[name].tobytes(), chief[name].tobytes(), msg=name)
+        self.assertAllEqual(chief["variable/float32/0"], chief["before"])
+        self.assertNotAllEqual(results[1]["before"], chief["before"])
+
+    def test_one_process_has_only_itself(self):
+        strategy = TernGradStrategy(2)
+        self.assertEqual(share(strategy, "place", 7), [7])
+        with self.assertRaisesRegex(ZeroDivisionError, "by zero"):
+            on_each_host(strategy, "quotient", lambda: 1 // 0)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

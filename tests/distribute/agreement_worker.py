@@ -1,0 +1,75 @@
+"""One process of a cluster that shares values and variables and leaves what it received in a file.
+
+Run by `agreement_test.py` with TF_CONFIG set: `python agreement_worker.py OUTPUT.npz JSON`.
+"""
+
+import json
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from terngrad_tf.distribute import (
+    TernGradStrategy,
+    broadcast,
+    broadcast_variables,
+    on_chief,
+    on_each_host,
+    share,
+)
+
+DTYPES = ("float32", "float64", "float16", "int64", "int32", "bool")
+# TensorFlow makes no variables of these in a cluster's scope.
+PLAIN_DTYPES = ("bfloat16", "uint8", "uint32")
+
+
+def fail():
+    raise ValueError("too small")
+
+
+def outcome(call, *arguments):
+    """The error of a call, as text."""
+    try:
+        call(*arguments)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "none"
+
+
+def main(output, config):
+    strategy = TernGradStrategy(config["num_local"])
+    index = strategy.host_index
+    results = {
+        "shared": share(strategy, "numbers", [index, index + 1]),
+        "of_chief": on_chief(strategy, "name", lambda: strategy.hosts.names[index]),
+        "failed/each": outcome(
+            on_each_host, strategy, "size", fail if index == 1 else lambda: None
+        ),
+        "failed/chief": outcome(on_chief, strategy, "size", fail),
+    }
+    generator = np.random.default_rng(index)
+    variables = {dtype: tf.Variable(tf.zeros([3, 5], dtype)) for dtype in PLAIN_DTYPES}
+    with strategy.scope():
+        for dtype in DTYPES:
+            # Odd sizes, so that not all fill whole words.
+            variables[dtype] = tf.Variable(tf.zeros([3, 5], dtype))
+        # Each worker has a copy of its own.
+        variables["seeds"] = keras.random.SeedGenerator(1).state.value
+    for variable in variables.values():
+        values = tf.cast(generator.integers(0, 2**31, variable.shape), variable.dtype)
+        for copy in strategy.experimental_local_results(variable):
+            copy.assign(values)
+    results["before"] = np.frombuffer(variables["float32"].numpy().tobytes(), np.uint8)
+    # A variable a message, as with variables of millions of elements.
+    broadcast._MAX_WORDS = 8
+    broadcast_variables(strategy, list(variables.values()))
+    for dtype, variable in variables.items():
+        for place, copy in enumerate(strategy.experimental_local_results(variable)):
+            # np.savez knows no bfloat16.
+            results[f"variable/{dtype}/{place}"] = np.frombuffer(copy.numpy().tobytes(), np.uint8)
+    np.savez(output, **results)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))

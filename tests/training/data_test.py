@@ -1,0 +1,80 @@
+"""Which examples each host of a cluster reads."""
+
+import os
+import shutil
+import sys
+
+import pytest
+import tensorflow as tf
+
+import slim_data
+from terngrad_tf import training
+from terngrad_tf.training import data, session
+from tests import runs
+
+
+class DataTest(tf.test.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.root = runs.class_folder(cls)
+        cls.folder = str(cls.root / "data")
+        slim_data.convert("digits", cls.folder, shard=True, train_shards=4)
+
+    def fingerprint(self, folder):
+        return data.fingerprint("digits", folder, "train")
+
+    def test_copies_have_the_fingerprint_of_the_original_and_nothing_else_has(self):
+        whole = self.fingerprint(self.folder)
+        copy = str(self.root / "copy")
+        shutil.copytree(self.folder, copy)
+        self.assertEqual(self.fingerprint(copy), whole)
+        parts = [slim_data.split_dataset(copy, 2, index) for index in range(2)]
+        self.assertLen({whole, *map(self.fingerprint, parts)}, 3)
+        # Other records under the same names and of the same size.
+        path = os.path.join(copy, "train-00003-of-00004")
+        records = list(tf.data.TFRecordDataset(path).as_numpy_iterator())
+        with tf.io.TFRecordWriter(path) as writer:
+            for record in reversed(records):
+                writer.write(record)
+        self.assertNotEqual(self.fingerprint(copy), whole)
+
+    def test_hosts_share_what_all_have_and_read_what_is_their_own_whole(self):
+        own = data.Subset(10, 1, 100)
+        shared = data.among_hosts(own, ["a", "a", "a"], [100, 100, 100], 2)
+        self.assertEqual(shared, data.Subset(10, 1, 100, num_shares=3, share=2))
+        separate = data.among_hosts(own, ["a", "b"], [100, 90], 1)
+        self.assertEqual(separate, data.Subset(10, 1, 190, seed_offset=1))
+        with self.assertRaisesRegex(
+            training.UserError,
+            "`data_dir` must .* Received: the same on worker 0, worker 2; others on worker 1$",
+        ):
+            data.among_hosts(own, ["a", "b", "a"], [100, 90, 100], 0)
+
+    def labels(self, folder, subset, count):
+        options = training.TrainOptions(
+            train_dir="",
+            data_dir=folder,
+            dataset_name="digits",
+            image_size=8,
+            batch_size=20,
+            input_queue_memory_factor=1,
+        )
+        batches = session.examples(options, 0, subset).take(count)
+        return [images.numpy().tobytes() for batch, _ in batches for images in batch]
+
+    def test_shares_are_disjoint_and_equal_files_of_their_own_come_in_other_orders(self):
+        num_examples = 700
+        shares = [
+            self.labels(self.folder, data.Subset(10, 1, 1437, num_shares=2, share=i), 35)
+            for i in range(2)
+        ]
+        self.assertLen(shares[0], num_examples)
+        # The set of digits holds a few images twice.
+        self.assertLess(len(set(shares[0]) & set(shares[1])), 5)
+        own = [self.labels(self.folder, data.Subset(10, 1, 2874, seed_offset=i), 1) for i in (0, 1)]
+        self.assertNotEqual(own[0], own[1])
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
