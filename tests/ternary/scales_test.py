@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from terngrad_tf.ternary import local_scale, local_scales
 
-# On both sides of the size from which tensors are reduced one by one.
-SIZES = (1, 2, 63, 1000, 2**16, 2**16 + 1, 200_001)
+# On both sides of the sizes from which tensors are reduced one by one, and folded first.
+SIZES = (1, 2, 63, 1000, 2**16, 2**16 + 1, 2**20 + 1)
 
 
 def oracle(gradient, clip_factor):
@@ -60,15 +60,15 @@ class LocalScaleTest(tf.test.TestCase):
     def test_any_non_finite_element_gives_infinity(self):
         for size in SIZES:
             for value in (np.nan, np.inf, -np.inf):
-                for rest in (0.0, 1.0):
+                for rest, position in ((0.0, size // 2), (1.0, size // 2), (1.0, size - 1)):
                     gradient = np.full([size], rest, np.float32)
-                    gradient[size // 2] = value
+                    gradient[position] = value
                     for clip_factor in (0, 2.5):
                         self.assertEqual(float(local_scale(gradient, clip_factor)), np.inf)
 
     def test_half_precision_does_not_overflow(self):
         for dtype in (tf.float16, tf.bfloat16):
-            for size in (500, 2**17):
+            for size in (500, 2**17, 2**20 + 500):
                 gradient = tf.cast(tf.random.stateless_normal([size], [1, 2]) * 10_000, dtype)
                 self.assertAllClose(
                     local_scale(gradient, 2.5), oracle(gradient.numpy(), 2.5), rtol=1e-4
@@ -76,7 +76,7 @@ class LocalScaleTest(tf.test.TestCase):
 
     def test_a_list_gives_the_scale_of_each_in_eager_graph_and_xla(self):
         rng = np.random.default_rng(2)
-        shapes = ([3], [70_000], [5, 40], [0], [1], [300, 300])
+        shapes = ([3], [70_000], [5, 40], [0], [1], [300, 300], [1100, 1000])
         gradients = [tf.constant(rng.normal(size=s), tf.float32) for s in shapes]
         expected = [oracle(g.numpy(), 2.5) for g in gradients]
         self.assertAllClose(local_scales(gradients, 2.5), expected, rtol=1e-4)
