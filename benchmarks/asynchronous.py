@@ -1,0 +1,238 @@
+"""Asynchronous against synchronous training: test accuracy, and bytes pushed and pulled a step.
+
+Trains LeNet on scikit-learn's handwritten digits by two workers, each on a host of its own (network
+namespaces, see `benchmarks/netns.sh`: Linux, root), with `mnist_distributed_train`: synchronously
+with ternary gradients, and asynchronously with ternary and with float gradients over one and two
+parameter servers, which are hosts of their own. All runs see equally many examples. A synchronous
+step takes a batch of each worker, an asynchronous one that of one worker, at half the learning
+rate, which is as much for each example.
+
+    python -m benchmarks.asynchronous --json=asynchronous.json
+
+Bytes are what the interfaces of the servers' hosts received and sent, headers included, from the
+first log line of the run to the last, for each step. Accuracy is that of the last weights on the
+360 test images, of which one is 0.28 %.
+
+Finished runs stand in the JSON file. The same command goes on where it was stopped, and flags that
+choose part of the runs add to the file; the table shows all that it holds.
+"""
+
+import collections
+import contextlib
+import itertools
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from absl import app, flags
+
+from benchmarks import cluster_hosts, figures
+
+NUM_WORKERS = 2
+BATCH_SIZE = 32
+# (kind, parameter servers): flags.
+KINDS = {
+    ("synchronous ternary", 0): {"grad_bits": 1},
+    ("asynchronous ternary", 1): {"grad_bits": 1, "async_training": True},
+    ("asynchronous ternary", 2): {"grad_bits": 1, "async_training": True},
+    ("asynchronous float", 1): {"grad_bits": 32, "async_training": True},
+    ("asynchronous float", 2): {"grad_bits": 32, "async_training": True},
+}
+PREFIX = "tga"
+SUBNET = "10.84.0"
+PORT = 4711
+TIMEOUT_SECONDS = 900
+
+_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, one run each.")
+_STEPS = flags.DEFINE_integer(
+    "steps", 540, "Asynchronous steps; synchronous ones are half as many.", lower_bound=120
+)
+_RATE = flags.DEFINE_float("learning_rate", 0.02, "Rate of synchronous training.")
+_JSON = flags.DEFINE_string("json", "asynchronous.json", "File with the finished runs.")
+
+_LINE = re.compile(r"Worker \d+: .*: step (\d+), loss")
+
+
+def commands(folder, num_servers, seed, chosen, addresses):
+    """Command line of each process, workers first; parameter servers take few flags."""
+    workers, servers = addresses[:NUM_WORKERS], addresses[NUM_WORKERS:][:num_servers]
+    asynchronous = bool(num_servers)
+    share = 1 if asynchronous else NUM_WORKERS
+    jobs = [("worker", i) for i in range(NUM_WORKERS)] + [("ps", i) for i in range(num_servers)]
+    values = {
+        "dataset_name": "digits",
+        "data_dir": folder / "digits",
+        "train_dir": folder / "run",
+        "batch_size": BATCH_SIZE,
+        "max_steps": _STEPS.value // share,
+        "optimizer": "momentum",
+        "initial_learning_rate": _RATE.value * share / NUM_WORKERS,
+        "learning_rate_decay_type": "fixed",
+        "clip_factor": 2.5,
+        "quantize_logits": True,
+        "seed": seed,
+        "worker_hosts": ",".join(workers),
+        "ps_hosts": ",".join(servers),
+        **chosen,
+    }
+    return [
+        [sys.executable, "-m", "terngrad_tf.bin.mnist_distributed_train"]
+        + [f"--{name}={value}" for name, value in values.items()]
+        + [f"--job_name={job}", f"--task_id={task}"]
+        for job, task in jobs
+    ]
+
+
+def interface_bytes(network, hosts):
+    """Sums over hosts of the bytes that their interfaces received and sent."""
+    totals = []
+    for name in ("rx_bytes", "tx_bytes"):
+        totals.append(0)
+        for host in hosts:
+            path = f"/sys/class/net/{network.interface(host)}/statistics/{name}"
+            command = ["ip", "netns", "exec", f"{PREFIX}{host}", "cat", path]
+            totals[-1] += int(subprocess.run(command, check=True, capture_output=True).stdout)
+    return totals
+
+
+def train(network, command_lines, num_servers):
+    """Runs the processes of a run; returns bytes pushed and pulled a step, None without servers."""
+    hosts = range(NUM_WORKERS, NUM_WORKERS + num_servers)
+    environment = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="2", PYTHONPATH=str(cluster_hosts.ROOT))
+    with contextlib.ExitStack() as stack:
+        started = []
+        for index, command in enumerate(command_lines):
+            errors = stack.enter_context(tempfile.TemporaryFile("w+"))
+            process = subprocess.Popen(
+                ["ip", "netns", "exec", f"{PREFIX}{index}", *command],
+                env=environment,
+                stdout=subprocess.PIPE if index == 0 else subprocess.DEVNULL,
+                stderr=errors,
+                text=True,
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            started.append((process, errors))
+        marks = []
+        for line in started[0][0].stdout:
+            if found := _LINE.match(line):
+                marks.append((int(found[1]), *interface_bytes(network, hosts)))
+        for process, errors in started:
+            if process.wait(timeout=TIMEOUT_SECONDS):
+                errors.seek(0)
+                raise RuntimeError(f"A process failed:\n{errors.read()[-3000:]}")
+    if not num_servers:
+        return None, None
+    steps, received, sent = (last - first for first, last in zip(marks[0], marks[-1], strict=True))
+    return received / steps, sent / steps
+
+
+def accuracy(folder):
+    """Share of the test images that the last weights of a run tell right."""
+    from terngrad_tf import training
+
+    options = training.EvalOptions(
+        checkpoint_dir=str(folder / "run"),
+        eval_dir=str(folder / "eval"),
+        data_dir=str(folder / "digits"),
+        run_once=True,
+        restore_avg_var=False,
+    )
+    with contextlib.redirect_stdout(sys.stderr):
+        return training.evaluate(options).precision_at_1
+
+
+def measure(kind, num_servers, seed):
+    """One run, as a row of the table's figures."""
+    import slim_data
+
+    network = cluster_hosts.Network(PREFIX, SUBNET, NUM_WORKERS + num_servers)
+    with tempfile.TemporaryDirectory() as name, network.up("none"):
+        folder = pathlib.Path(name)
+        with contextlib.redirect_stdout(sys.stderr):
+            slim_data.convert("digits", str(folder / "digits"), shard=True, train_shards=4)
+        lines = commands(
+            folder, num_servers, seed, KINDS[kind, num_servers], network.addresses(PORT)
+        )
+        since = time.perf_counter()
+        pushed, pulled = train(network, lines, num_servers)
+        return {
+            "kind": kind,
+            "servers": num_servers,
+            "seed": seed,
+            "accuracy": accuracy(folder),
+            "pushed_bytes": pushed,
+            "pulled_bytes": pulled,
+            "seconds": time.perf_counter() - since,
+        }
+
+
+def key(run):
+    """What tells runs apart."""
+    return run["kind"], run["servers"], run["seed"]
+
+
+def settings():
+    """What all runs of a file share."""
+    return {"steps": _STEPS.value, "learning_rate": _RATE.value, "batch_size": BATCH_SIZE}
+
+
+def read(path):
+    """Finished runs in a file, if it is there."""
+    if not path.exists():
+        return []
+    content = json.loads(path.read_text())
+    if content["settings"] != settings():
+        raise SystemExit(f"{path} holds runs with other settings: use another file")
+    return content["runs"]
+
+
+def table(runs):
+    """Means over seeds as Markdown, of accuracy also the least and the greatest."""
+    groups = collections.defaultdict(list)
+    for run in runs:
+        groups[run["kind"], run["servers"]].append(run)
+    lines = [
+        "| training | servers | test accuracy | pushed kB a step | pulled kB a step |",
+        "|---|---|---|---|---|",
+    ]
+    for kind, servers in KINDS:
+        if not (group := groups[kind, servers]):
+            continue
+        found = [100 * run["accuracy"] for run in group]
+        cells = [kind, str(servers or "")]
+        cells.append(f"{statistics.mean(found):.2f} ({min(found):.2f} to {max(found):.2f})")
+        for name in ("pushed_bytes", "pulled_bytes"):
+            values = [run[name] for run in group if run[name] is not None]
+            cells.append(f"{statistics.mean(values) / 1e3:.1f}" if values else "")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main(argv):
+    """Does the runs that are missing and prints the table."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    path = pathlib.Path(_JSON.value)
+    runs = read(path)
+    done = {key(run) for run in runs}
+    chosen = [(*kind, seed) for seed, kind in itertools.product(map(int, _SEEDS.value), KINDS)]
+    missing = [run for run in chosen if run not in done]
+    print(f"{len(done)} runs are done, {len(missing)} are to do", flush=True)
+    for run in missing:
+        result = measure(*run)
+        runs.append(result)
+        figures.write_json(path, {"settings": settings(), "runs": runs})
+        print(json.dumps(result), flush=True)
+    print(f"\n{table(runs)}")
+    return 0
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,129 @@
+"""Asynchronous training by the programs: over real processes, some of which are killed."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import tensorflow as tf
+
+import slim_data
+from terngrad_tf.bin import mnist_distributed_train, mnist_eval
+from tests import runs
+from tests.bin import samples
+from tests.distribute import processes
+
+TIMEOUT_SECONDS = 280
+JOBS = (("worker", 0), ("worker", 1), ("ps", 0))
+
+
+class AsyncTrainingTest(tf.test.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.root = runs.class_folder(cls)
+        slim_data.convert("digits", str(cls.root / "data"), shard=True, train_shards=2)
+
+    def setUp(self):
+        super().setUp()
+        self.outputs = {}
+
+    def start(self, job, task, addresses, max_steps):
+        """One process, which writes to a file of its own."""
+        self.outputs[job, task] = self.root / f"{job}{task}.{len(list(self.root.iterdir()))}"
+        with open(self.outputs[job, task], "w") as file:
+            process = subprocess.Popen(
+                samples.command(
+                    "mnist_distributed_train",
+                    *("--dataset_name", "digits", "--data_dir", self.root / "data"),
+                    *("--image_size", 12, "--input_queue_memory_factor", 1),
+                    *("--train_dir", self.root / "run", "--save_interval_secs", 2),
+                    *("--max_steps", max_steps, "--batch_size", 16, "--async_training"),
+                    *("--grad_bits", 1, "--clip_factor", 2.5, "--initial_learning_rate", 0.02),
+                    *("--worker_hosts", ",".join(addresses[:2]), "--ps_hosts", addresses[2]),
+                    *("--job_name", job, "--task_id", task, "--start_timeout", 200),
+                ),
+                env=samples.ENVIRONMENT,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def start_all(self, max_steps):
+        addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(len(JOBS))]
+        return addresses, {job: self.start(*job, addresses, max_steps) for job in JOBS}
+
+    def text(self, job):
+        return self.outputs[job].read_text()
+
+    def wait_for(self, pattern, start=0):
+        """Waits for what the chief is to print; returns where in its output that ends."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not (found := re.compile(pattern).search(self.text(JOBS[0]), start)):
+            self.assertLess(time.monotonic(), deadline, self.text(JOBS[0]))
+            time.sleep(0.1)
+        return found.end()
+
+    def statuses(self, started):
+        return [process.wait(timeout=TIMEOUT_SECONDS) for process in started]
+
+    def test_goes_on_without_a_worker_ends_without_a_server_and_resumes(self):
+        addresses, started = self.start_all(max_steps=10**6)
+        for worker in (0, 1):
+            self.wait_for(rf"Worker {worker}: .*: step \d+, loss = \d+\.\d\d\(")
+        started["worker", 1].send_signal(signal.SIGKILL)
+        end = self.wait_for(r"lost worker 1 \(.*: connection refused\); going on without it")
+        end = self.wait_for(r"Worker 0: ", end)
+        started["worker", 1] = self.start("worker", 1, addresses, 10**6)
+        end = self.wait_for(r"worker 1 \(.*\) is back", end)
+        self.wait_for(r"Worker 1: ", end)
+        while not tf.train.latest_checkpoint(self.root / "run"):
+            time.sleep(0.1)
+        started["ps", 0].send_signal(signal.SIGKILL)
+        workers = [started["worker", 0], started["worker", 1]]
+        self.assertEqual(self.statuses(workers), [3, 3], self.text(JOBS[0])[-3000:])
+        for job in JOBS[:2]:
+            self.assertRegex(self.text(job), r"error: .*lost ps 0 \(.*connection refused\)")
+
+        latest = tf.train.latest_checkpoint(self.root / "run")
+        steps = int(latest.rpartition("-")[2]) + 60
+        _, started = self.start_all(steps)
+        self.assertEqual(self.statuses(started.values()), [0] * 3, self.text(JOBS[0])[-3000:])
+        self.assertRegex(self.text(JOBS[0]), f"resuming from {re.escape(latest)}")
+        self.assertIn(f"finished at step {steps}", self.text(JOBS[0]))
+
+        status, out, _ = samples.call(
+            mnist_eval.main,
+            *("mnist_eval", "--checkpoint_dir", self.root / "run", "--run_once"),
+            *("--data_dir", self.root / "data", "--eval_dir", self.root / "eval"),
+        )
+        self.assertEqual(status, 0)
+        self.assertGreater(float(re.search(r"precision @ 1 = (\S+)", out)[1]), 0.5, out)
+
+    def test_options_without_a_meaning_are_refused(self):
+        for flags, message in (
+            (["--num_nodes=2"], "`num_nodes` must be 1 in asynchronous training"),
+            (["--wire=lanes"], "`wire` must be 'auto' in asynchronous training"),
+            (["--mixed_precision"], "`mixed_precision` must be False in asynchronous training"),
+            (["--snapshot_per_epoch=1"], "`snapshot_per_epoch` must be None in asynchronous"),
+            (["--num_replicas_to_aggregate=1"], "`num_replicas_to_aggregate` must be -1"),
+            (["--ps_hosts="], "`ps_hosts` must name a process for asynchronous training"),
+        ):
+            status, _, err = samples.call(
+                mnist_distributed_train.main,
+                *("mnist_distributed_train", "--async_training", "--dataset_name=digits"),
+                *("--worker_hosts=localhost:1", "--ps_hosts=localhost:2"),
+                *(f"--data_dir={self.root / 'data'}", f"--train_dir={self.root / 'none'}"),
+                *flags,
+            )
+            self.assertEqual(status, 2, err)
+            self.assertIn(message, err)
+        self.assertFalse((self.root / "none").exists())
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
