@@ -6,6 +6,8 @@ Example:
     python -m terngrad_tf.bin.resnet50_imagenet_stage_1 --data_dir /tmp/digits --net lenet \\
         --dataset_name digits --batch_size 64 --initial_learning_rate 0.05 --nomixed_precision \\
         --train_dir checkpoint_stage_1
+
+On several hosts: imagenet_distributed_train with --snapshot_per_epoch and this program's values.
 """
 
 from terngrad_tf.bin import experiments, flags, train_flags
@@ -54,6 +56,7 @@ def _train(values):
 
     if values.log_device_placement:
         tf.debugging.set_log_device_placement(True)
+    session.refuse_cluster()
     for name in ("epochs", "save_epochs"):
         if not 0 < values[name].value < math.inf:
             raise training.UserError(

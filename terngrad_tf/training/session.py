@@ -17,12 +17,12 @@ CHECKPOINT_NAME = "model.ckpt"
 
 
 def refuse_cluster():
-    """Raises UserError where `TF_CONFIG` describes a cluster."""
-    # Each process would wait for its peers, then write to the same folder.
+    """Raises UserError where `TF_CONFIG` describes a cluster, for programs that know none."""
     cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec().as_dict()
     if cluster:
         raise UserError(
-            f"`TF_CONFIG` must not be set: training here runs on one host. Received: {cluster}"
+            "`TF_CONFIG` must not be set: this program runs on one host, the distributed_train "
+            f"programs on several. Received: {cluster}"
         )
 
 

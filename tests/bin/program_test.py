@@ -3,15 +3,18 @@
 import contextlib
 import importlib
 import io
+import json
+import os
 import pathlib
 import sys
+from unittest import mock
 
 import pytest
 import tensorflow as tf
 from absl import flags as absl_flags
 
 import slim_data
-from terngrad_tf import models, training
+from terngrad_tf import distribute, models, training
 from terngrad_tf.bin import (
     experiments,
     flags,
@@ -95,6 +98,7 @@ class ProgramTest(tf.test.TestCase):
             training.UserError("two\nlines"): (2, "^x: error: two lines$"),
             slim_data.DataError("no data"): (2, "^x: error: no data$"),
             training.DivergedError("the loss", 7, "c-6"): (1, "at step 7: .*good checkpoint: c-6"),
+            distribute.PeerError("lost worker 1"): (3, "^x: error: lost worker 1$"),
             KeyboardInterrupt(): (130, "interrupted"),
         }
         for error, (status, pattern) in errors.items():
@@ -106,6 +110,13 @@ class ProgramTest(tf.test.TestCase):
                 return program.run("", lambda values: None, fail, argv)
 
             self.assert_refused(call(main, "x"), pattern, status)
+
+    def test_the_first_phase_of_resnet_50_runs_on_one_host(self):
+        cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
+        with mock.patch.dict(os.environ, {"TF_CONFIG": json.dumps(cluster)}):
+            self.assert_refused(
+                call(resnet50_imagenet_stage_1.main, "x"), "`TF_CONFIG` must not be set: .*'a:1'"
+            )
 
     def test_an_error_of_the_program_itself_keeps_its_traceback(self):
         def fail(values):

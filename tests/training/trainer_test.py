@@ -64,6 +64,15 @@ class TrainerTest(tf.test.TestCase):
             self.assertEqual(list(scalars[name]), [10, 20])
         self.assertAllClose(scalars["learning_rate"][20], 0.01)
 
+    def test_checkpoints_and_summaries_may_go_by_time(self):
+        options = self.changed(
+            "by_time", save_interval_secs=0, save_summaries_secs=1000, max_to_keep=100
+        )
+        training.train(options)
+        steps = {int(path.stem.rpartition("-")[2]) for path in self.root.glob("by_time/*.index")}
+        self.assertEqual(steps, set(range(1, 21)))
+        self.assertEqual(list(report.read_scalars(self.root / "by_time")["total_loss"]), [10])
+
     def test_the_regularization_loss_is_that_of_the_weights(self):
         kernels = [
             array
@@ -134,6 +143,12 @@ class TrainerTest(tf.test.TestCase):
         saver.set_model(model)
         with self.assertRaisesRegex(training.DivergedError, "step 5: the variable .*dense/bias"):
             saver.on_train_batch_end(0, {})
+        # Where only one host of a cluster looks, the next loss must end the run on all.
+        saver = callbacks.SaveCheckpoints(4, manager, lambda step: True, 6, is_due_on_all=False)
+        saver.set_model(model)
+        saver.on_train_batch_end(0, {})
+        with self.assertRaisesRegex(training.DivergedError, "step 6: the variable .*dense/bias"):
+            saver.on_train_batch_end(1, {})
         self.assertIsNone(manager.latest_checkpoint)
 
     def test_another_run_in_the_folder_is_refused(self):
