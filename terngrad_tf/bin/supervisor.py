@@ -4,8 +4,8 @@ import functools
 import signal
 import subprocess
 
-# How long a process that was asked to end may take.
-GRACE_SECONDS = 10.0
+# How long a process that was asked to end may take; TensorFlow has much to take down.
+GRACE_SECONDS = 30.0
 
 _STOPPING = {signal.SIGINT, signal.SIGTERM}
 _WATCHED = _STOPPING | {signal.SIGCHLD}
