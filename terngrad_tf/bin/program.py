@@ -65,6 +65,11 @@ def run(description, define_flags, main, argv, module=None):
             return _fail(name, error, STATUS_DIVERGED)
         except PeerError as error:
             return _fail(name, error, STATUS_PEER)
+        except RuntimeError as error:
+            # What TensorFlow makes of Ctrl-C where it comes while another error is raised.
+            if "REPLACED BY KeyboardInterrupt" not in str(error):
+                raise
+            raise KeyboardInterrupt from error
     except KeyboardInterrupt:
         return _fail(name, "interrupted; the same command goes on", STATUS_INTERRUPTED)
     return 0

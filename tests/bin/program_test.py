@@ -100,6 +100,7 @@ class ProgramTest(tf.test.TestCase):
             training.DivergedError("the loss", 7, "c-6"): (1, "at step 7: .*good checkpoint: c-6"),
             distribute.PeerError("lost worker 1"): (3, "^x: error: lost worker 1$"),
             KeyboardInterrupt(): (130, "interrupted"),
+            RuntimeError("ORIGINAL A REPLACED BY KeyboardInterrupt: "): (130, "interrupted"),
         }
         for error, (status, pattern) in errors.items():
 
