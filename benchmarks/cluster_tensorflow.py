@@ -104,7 +104,7 @@ def main(argv):
         strategies = {"ternary": TernGradStrategy(), "float32": TernGradStrategy(grad_bits=32)}
     make = {"digits": _digits_step, "alexnet": _alexnet_step}[model]
     steps = {mode: make(strategy, int(batch_size)) for mode, strategy in strategies.items()}
-    if framework != "tensorflow" and model == "digits":
+    if framework != "tensorflow":
         # What the same step takes where nothing is exchanged.
         steps["no_exchange"] = make(tf.distribute.OneDeviceStrategy("/cpu:0"), int(batch_size))
     cluster_worker.serve(interface, steps)

@@ -1,0 +1,281 @@
+"""Expected step time of AlexNet on 2 to 512 workers, from measured costs, and a check of the model.
+
+    python -m benchmarks.scaling --json=scaling.json
+
+One worker a host, which computes `--compute_ms` a step and then exchanges AlexNet's 61 million
+gradients. What the backward pass would hide is not taken off; no two hosts share a link or a core.
+
+    step      = compute + codec + wire
+    codec     = measured seconds an element (scales, encoding, adding, decoding; for this number of
+                workers and the wire that "auto" chooses) * elements; 0 for float32
+    wire      = bytes received * (8 / rate + measured seconds a byte of TensorFlow's own transport)
+                + messages one after another * measured seconds a small message
+    messages  = 2 (N-1) for a ring all-reduce, N-1 for a ring all-gather, 1 for an all-to-all, and
+                for ternary gradients 2 (N-1) more for the scales, for each bucket
+
+The codec runs as in training, between hosts that answer at once; the transport is measured between
+two hosts of this machine joined by a link of any speed. Hosts are network namespaces (see
+`benchmarks/netns.sh`: Linux, root, iproute2).
+
+The check measures whole steps on `--hosts` hosts of this machine, whose cores these share: there
+codec and transport take as many times longer as there are threads for a core.
+"""
+
+import json
+import os
+import statistics
+import sys
+import time
+
+from absl import app, flags
+
+from benchmarks import cluster_hosts, cluster_models, figures
+
+_WORKERS = flags.DEFINE_list(
+    "workers", ["2", "4", "8", "16", "32", "64", "128", "256", "512"], "Numbers of workers."
+)
+_COMPUTE = flags.DEFINE_float("compute_ms", 100.0, "Computing of a step, in milliseconds.")
+_RATE = flags.DEFINE_integer("rate_mbit", 1000, "Rate of the links, in Mbit/s.", lower_bound=1)
+_HOSTS = flags.DEFINE_list("hosts", ["2", "4"], "Numbers of hosts of the check.")
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Measured rounds; the median counts.", lower_bound=1)
+_JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
+_PROCESS = flags.DEFINE_string("process", None, "Set by the benchmark itself.")
+
+PREFIX = "tgs"
+SUBNET = "10.82.0"
+PORT = 4711
+# Of one bucket, on which codec and transport are measured.
+ELEMENTS = 4 * 2**20
+SMALL_ROUNDS = 50
+# TernGrad's slides: AlexNet on 8 GPUs with links of 1 Gbit/s, ternary against float gradients.
+SLIDES = (8, 3.04)
+
+
+class InstantHosts:
+    """Stands for `HostGroup`: all other hosts send at once what this one does."""
+
+    rank = 0
+
+    def __init__(self, size):
+        self.size = size
+
+    def all_reduce_max(self, tensor):
+        return tensor
+
+    def all_reduce_sum(self, tensor):
+        return tensor
+
+    def all_to_all(self, tensor):
+        return tensor
+
+    def all_gather(self, tensor):
+        import tensorflow as tf
+
+        return tf.tile(tensor[tf.newaxis], [self.size] + [1] * tensor.shape.rank)
+
+
+class InstantGroup:
+    """Stands for `exchange.Group`: one worker on each of some hosts."""
+
+    devices = encode_devices = ("/cpu:0",)
+    num_local = 1
+    first_worker = 0
+
+    def __init__(self, num_hosts):
+        self.hosts = InstantHosts(num_hosts)
+        self.num_workers = self.num_members = num_hosts
+
+
+def codec_seconds(num_workers):
+    """Measured seconds an element that a host computes for its exchange with the others."""
+    import tensorflow as tf
+
+    from terngrad_tf import ternary
+    from terngrad_tf.distribute import TernaryAllReduce, exchange
+
+    group, op = InstantGroup(num_workers), TernaryAllReduce()
+    gradient = tf.random.stateless_normal([ELEMENTS], [1, 2])
+
+    @tf.function(autograph=False)
+    def reduce(gradient, step):
+        scales = ternary.local_scales([gradient], op.clip_factor)
+        ((total,),) = exchange.reduce_bucket(
+            group, [(gradient,)], [scales], [0], step, op, lambda *_: None
+        )
+        return total
+
+    seconds = _median_seconds(lambda: reduce(gradient, tf.constant(0)).numpy(), _ROUNDS.value)
+    return seconds / ELEMENTS
+
+
+def transport_seconds(strategy):
+    """Measured seconds of a small message, and seconds a byte of a large one, between two hosts."""
+    import tensorflow as tf
+
+    group = strategy.extended.host_group
+
+    def gather(num_words, rounds):
+        words = tf.zeros([num_words], tf.int32)
+        run = tf.function(lambda: group.all_gather(words), autograph=False)
+        return _median_seconds(lambda: run().numpy(), rounds)
+
+    small = gather(1, SMALL_ROUNDS)
+    return small, max(gather(ELEMENTS // 4, _ROUNDS.value) - small, 0.0) / ELEMENTS
+
+
+def _median_seconds(run, rounds):
+    run()
+    seconds = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def buckets_of(shapes):
+    """Sizes of the gradients of each bucket."""
+    import tensorflow as tf
+
+    from terngrad_tf.distribute import exchange
+
+    sizes = [tf.TensorShape(shape).num_elements() for shape in shapes]
+    return [[sizes[i] for i in bucket] for bucket in exchange.buckets(sizes)]
+
+
+def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
+    """Expected seconds of an exchange of AlexNet's gradients.
+
+    Args:
+        num_workers: N.
+        costs: dict with `message` and `byte`, seconds, and `codec`, seconds an element by N.
+        rate: of the links, in bytes a second.
+        slowdown: how many times longer codec and transport take than measured.
+
+    Returns:
+        Dict with `float32`, `ternary` (seconds), and `wire`.
+    """
+    from terngrad_tf.distribute import exchange
+
+    ring = 2 * (num_workers - 1)
+    messages_of = {"allgather": num_workers - 1, "alltoall": num_workers, "lanes": ring}
+    group = InstantGroup(num_workers)
+    buckets = buckets_of(cluster_models.ALEXNET_SHAPES)
+    traffics = [exchange.traffic(group, sizes, "auto") for sizes in buckets]
+
+    def wire_seconds(num_bytes, messages):
+        return num_bytes * (1 / rate + slowdown * costs["byte"]) + (
+            messages * slowdown * costs["message"]
+        )
+
+    codec = costs["codec"][num_workers] * sum(map(sum, buckets))
+    return {
+        "float32": wire_seconds(sum(t.float32_bytes for t in traffics), ring),
+        "ternary": slowdown * codec
+        + sum(wire_seconds(t.received_bytes, ring + messages_of[t.wire]) for t in traffics),
+        "wire": "/".join(dict.fromkeys(t.wire for t in traffics)),
+    }
+
+
+def _measure_step(num_hosts):
+    """Median milliseconds of AlexNet's steps on hosts of this machine, by mode."""
+    network = cluster_hosts.Network(PREFIX, SUBNET, num_hosts)
+    command = [sys.executable, "-m", "benchmarks.cluster_tensorflow", "terngrad", "alexnet"]
+    threads = str(_threads(num_hosts))
+    commands = [[*command, network.interface(i), threads, "1"] for i in range(num_hosts)]
+    with network.up(f"{_RATE.value}mbit"), network.processes(PORT, commands) as hosts:
+        modes = [host.answer()["ready"] for host in hosts][0]
+
+        def run(mode):
+            for host in hosts:
+                host.ask(f"{mode} 1")
+            return max(host.answer()["seconds"] for host in hosts)
+
+        for mode in modes:
+            run(mode)
+        seconds = {mode: [] for mode in modes}
+        for _ in range(_ROUNDS.value):
+            for mode in modes:
+                seconds[mode].append(run(mode))
+    return {mode: statistics.median(values) for mode, values in seconds.items()}
+
+
+def _threads(num_hosts):
+    return max(1, (os.cpu_count() or 1) // num_hosts)
+
+
+def _measure_transport():
+    network = cluster_hosts.Network(PREFIX, SUBNET, 2)
+    command = [sys.executable, "-m", "benchmarks.scaling", "--process=transport"]
+    command += [f"--rounds={_ROUNDS.value}"]
+    with network.up("none"), network.processes(PORT, [command] * 2) as hosts:
+        return [host.answer() for host in hosts][0]
+
+
+def _work():
+    import tensorflow as tf
+
+    import terngrad_tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(_threads(2))
+    message, byte = transport_seconds(terngrad_tf.TernGradStrategy())
+    print(json.dumps({"message": message, "byte": byte}), flush=True)
+
+
+def main(argv):
+    """Measures the costs, prints what they make of many workers, and checks that with few."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    if _PROCESS.value:
+        return _work()
+    rate = _RATE.value * 1e6 / 8
+    workers, hosts = sorted(map(int, _WORKERS.value)), sorted(map(int, _HOSTS.value))
+    costs = _measure_transport()
+    costs["codec"] = {n: codec_seconds(n) for n in sorted({*workers, *hosts})}
+    print(f"a small message {1e3 * costs['message']:.2f} ms, a byte {1e9 * costs['byte']:.2f} ns")
+
+    expected = []
+    print("\n| workers | wire | codec, ms | float32, ms | ternary, ms | times faster |")
+    print("|---|---|---|---|---|---|")
+    for count in workers:
+        times = exchange_seconds(count, costs, rate)
+        step = {mode: _COMPUTE.value + 1e3 * times[mode] for mode in ("float32", "ternary")}
+        codec = (
+            1e3 * costs["codec"][count] * sum(map(sum, buckets_of(cluster_models.ALEXNET_SHAPES)))
+        )
+        ratio = step["float32"] / step["ternary"]
+        expected.append({"workers": count, "wire": times["wire"], **step, "times_faster": ratio})
+        slides = f" (slides: {SLIDES[1]})" if count == SLIDES[0] and _RATE.value == 1000 else ""
+        print(
+            f"| {count} | {times['wire']} | {codec:.0f} | {step['float32']:.0f}"
+            f" | {step['ternary']:.0f} | {ratio:.2f}{slides} |",
+            flush=True,
+        )
+
+    checks = []
+    print("\n| hosts of this machine | gradients | expected, ms | measured, ms | ratio |")
+    print("|---|---|---|---|---|")
+    for count in hosts:
+        measured = _measure_step(count)
+        times = exchange_seconds(
+            count, costs, rate, slowdown=max(1.0, count * _threads(count) / (os.cpu_count() or 1))
+        )
+        for mode in ("float32", "ternary"):
+            model = measured["no_exchange"] + times[mode]
+            check = {"hosts": count, "gradients": mode, "expected": 1e3 * model}
+            checks.append(check | {"measured": 1e3 * measured[mode]})
+            print(
+                f"| {count} | {mode} | {1e3 * model:.0f} | {1e3 * measured[mode]:.0f}"
+                f" | {model / measured[mode]:.2f} |",
+                flush=True,
+            )
+    if _JSON.value:
+        settings = {"compute_ms": _COMPUTE.value, "rate_mbit": _RATE.value}
+        figures.write_json(
+            _JSON.value, {**settings, "costs": costs, "expected": expected, "checks": checks}
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    app.run(main)
