@@ -3,7 +3,7 @@
 Source: Szegedy et al., *Going Deeper with Convolutions*, CVPR 2015, and TernGrad's pipeline.
 """
 
-from slim_data import resizing
+from slim_data import colors, resizing
 from slim_data.lazy import tf
 from slim_data.preprocessing import Preprocessing
 
@@ -85,21 +85,14 @@ def distort_colors(image, draws):
         draws: float32 tensor of shape [5], uniform in [0, 1).
     """
     order, brightness, saturation, hue, contrast = tf.unstack(draws)
-    saturation = _between(SATURATION, saturation)
-    hue = _between((-HUE, HUE), hue)
-    contrast = _between(CONTRAST, contrast)
-
-    def change_saturation_and_hue(image):
-        # Neither depends on the scale of the values.
-        return tf.image.adjust_hue(tf.image.adjust_saturation(image, saturation), hue)
-
-    image += _between((-BRIGHTNESS, BRIGHTNESS), brightness)
-    image = tf.cond(
+    return colors.change(
+        image,
         order < 0.5,
-        lambda: tf.image.adjust_contrast(change_saturation_and_hue(image), contrast),
-        lambda: change_saturation_and_hue(tf.image.adjust_contrast(image, contrast)),
+        _between((-BRIGHTNESS, BRIGHTNESS), brightness),
+        _between(SATURATION, saturation),
+        _between((-HUE, HUE), hue),
+        _between(CONTRAST, contrast),
     )
-    return tf.clip_by_value(image, 0.0, 255.0)
 
 
 def evaluate(photo, size):

@@ -11,6 +11,7 @@ import tensorflow as tf
 import slim_data
 from slim_data import (
     alexnet_preprocessing,
+    colors,
     decoding,
     inception_preprocessing,
     resizing,
@@ -264,6 +265,14 @@ class InceptionTest(tf.test.TestCase):
                 found = inception_preprocessing.distort_colors(tf.constant(image), draws)
                 expected = self.changed(image.astype(float) / 255, *draws.astype(float)) * 255
                 self.assertAllClose(found, expected, atol=0.05)
+
+    def test_colours_outside_the_range_change_as_tensorflow_changes_them(self):
+        # Brightness and contrast, unclipped, lead there. Few different values: many are equal.
+        image = np.random.default_rng(6).integers(-3, 17, (40, 30, 3)).astype(np.float32) * 20
+        for saturation, hue in ((0.5, -0.2), (1.5, 0.2), (1.0, 0.0), (0.9, 0.06)):
+            found = colors.change_saturation_and_hue(image, saturation, hue)
+            expected = tf.image.adjust_hue(tf.image.adjust_saturation(image, saturation), hue)
+            self.assertAllClose(found, expected, rtol=0, atol=5e-3)
 
     def changed(self, image, order, brightness, saturation, hue, contrast):
         """The same as plain code, on images in [0, 1]."""
