@@ -3,8 +3,8 @@
 Makes hosts on this machine that are joined by links of a chosen rate (`benchmarks/netns.sh`: Linux,
 root, iproute2). On each, one process a framework waits; all modes of all frameworks take turns,
 round by round. Bytes are what a host's network interface received, headers included; CPU time is
-that of a process and all its threads. AlexNet's frameworks run one after the other: 4 hosts of all
-three need more than 20 GB of memory.
+that of a process and all its threads. For AlexNet, PyTorch runs after the others: 4 hosts of all
+frameworks need more than 20 GB of memory.
 
     python -m benchmarks.cluster --torch_python=TORCH_VENV/bin/python --json=cluster.json
 
@@ -116,11 +116,14 @@ def _measure_together(network, frameworks, model):
 
 def _measure(model, num_hosts, rate):
     """Rows of one cell, one a mode."""
-    frameworks = ["terngrad", "tensorflow", *(["torch"] if _TORCH.value else [])]
-    together = [frameworks] if model == "digits" else [[framework] for framework in frameworks]
+    groups = [["terngrad", "tensorflow"]]
+    if _TORCH.value and model == "digits":
+        groups[0].append("torch")
+    elif _TORCH.value:
+        groups.append(["torch"])
     results = {}
     with cluster_hosts.Network(PREFIX, SUBNET, num_hosts).up(rate) as network:
-        for group in together:
+        for group in groups:
             results |= _measure_together(network, group, model)
     return [
         {
