@@ -98,16 +98,18 @@ class ParameterServerCluster:
 
     @contextlib.contextmanager
     def errors(self):
-        """Turns TensorFlow's errors about lost parameter servers into `PeerError`, one line."""
+        """Turns what TensorFlow raises where a process is lost into `PeerError`, one line."""
         try:
             yield
-        except (
-            tf.errors.UnavailableError,
-            tf.errors.AbortedError,
-            tf.errors.DeadlineExceededError,
-        ) as error:
-            line = peers.explain(str(error), self.hosts, peers.unreachable(self.hosts))
-            raise peers.PeerError(line) from error
+        except Exception as error:
+            # TensorFlow's errors are of many types, according to what it was doing.
+            lost = peers.unreachable(self.hosts)
+            fatal = any(index >= self.num_workers for index in lost) or (
+                lost and isinstance(error, tf.errors.OpError)
+            )
+            if isinstance(error, peers.PeerError) or not fatal:
+                raise
+            raise peers.PeerError(peers.explain("", self.hosts, lost)) from error
 
     def end(self, last_words=""):
         """Lets all other processes end, in good order if `last_words` is "".
