@@ -16,6 +16,7 @@ WORKER = pathlib.Path(__file__).with_name("async_worker.py")
 
 
 class AsyncStepTest(tf.test.TestCase):
+    @pytest.mark.slow
     def test_one_worker_and_two_servers_do_what_plain_training_does(self):
         file = runs.class_folder(type(self)) / "arrays.npz"
         ports = processes.free_ports(3)
