@@ -99,7 +99,13 @@ def _define_optimizer(values):
         1,
         "For bfgs: steps from one step outside of the subspace to the next.",
     )
-    flags.number(values, "learning_rate", 1.0, "For sgd: rate at step 0; it falls in a line to 0.")
+    flags.number(
+        values,
+        "learning_rate",
+        None,
+        "For sgd: rate at step 0; it falls in a line to 0. Default: the rate at step 0 of the run "
+        "to start from.",
+    )
     flags.number(values, "momentum", 0.9, "For sgd: momentum.")
     flags.string(
         values,

@@ -1,5 +1,6 @@
 """Dimension-reduction training: weight snapshots, their principal components, training in them."""
 
+from terngrad_tf.subspace.averaging import average_snapshots
 from terngrad_tf.subspace.batch_norm import update_batch_norm
 from terngrad_tf.subspace.snapshot_files import restore_snapshot, save_snapshot
 from terngrad_tf.subspace.snapshots import SnapshotCheckpoint
@@ -15,6 +16,7 @@ __all__ = [
     "SubspaceModel",
     "SubspaceSGD",
     "SubspaceTraining",
+    "average_snapshots",
     "restore_snapshot",
     "save_snapshot",
     "update_batch_norm",

@@ -69,7 +69,9 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
                     f"Received: {variable.path} with {variable.constraint}"
                 )
         super().build(variables)
-        self._weights = list(variables)
+        weights = list(variables)
+        # A list as attribute would be counted among the optimizer's own variables and saved again.
+        self._get_weights = lambda: weights
         basis_class = ShardedBasis if self._shard_basis else ReplicatedBasis
         self._basis = basis_class(
             self._source.components, variables, tf.distribute.get_strategy(), self._dtype
@@ -81,6 +83,10 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
             aggregation="only_first_replica",
             name="basis_fingerprint",
         )
+
+    @property
+    def _weights(self):
+        return self._get_weights()
 
     def check_weights(self, trainable_variables):
         """Refuses to step on a part of the weights, or on others.

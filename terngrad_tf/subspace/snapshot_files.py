@@ -199,6 +199,34 @@ def read_header(path):
     return header, metadata
 
 
+def open_snapshots(snapshots):
+    """Reads what several files hold, as `open_snapshot` does.
+
+    Args:
+        snapshots: folder of `SnapshotCheckpoint`, or list of its files.
+
+    Returns:
+        List of `Snapshot`, that of the oldest step first in a folder, all with the same layout.
+
+    Raises:
+        ValueError: a file is damaged, or they differ in names or shapes.
+        FileNotFoundError: the folder or a file does not exist.
+    """
+    if isinstance(snapshots, str | os.PathLike):
+        if not os.path.isdir(snapshots):
+            raise FileNotFoundError(
+                "`snapshots` must be a folder of snapshots or a list of files. "
+                f"Received: {snapshots}"
+            )
+        snapshots = find(snapshots)
+    opened = [open_snapshot(path) for path in snapshots]
+    for snapshot in opened[1:]:
+        weights.check_same_layout(
+            opened[0].layout, snapshot.layout, str(opened[0].path), str(snapshot.path)
+        )
+    return opened
+
+
 def restore_snapshot(model, path):
     """Sets a model's trainable weights to those of a snapshot.
 

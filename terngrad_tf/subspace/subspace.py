@@ -108,7 +108,7 @@ class Subspace:
         rule = "must be a positive integer"
         check(is_integer(num_components, 1), "num_components", rule, num_components)
         check(dtype in DTYPES, "dtype", f"must be one of {', '.join(DTYPES)}", dtype)
-        opened = [snapshot_files.open_snapshot(path) for path in _paths(snapshots)]
+        opened = snapshot_files.open_snapshots(snapshots)
         missing = num_components + 1 - len(opened)
         if missing > 0:
             raise ValueError(
@@ -116,10 +116,6 @@ class Subspace:
                 f"Received: {len(opened)} snapshots, {missing} are missing"
             )
         first = opened[0]
-        for snapshot in opened[1:]:
-            variables.check_same_layout(
-                first.layout, snapshot.layout, str(first.path), str(snapshot.path)
-            )
 
         def read(start, piece):
             for snapshot, row in zip(opened, piece, strict=True):
@@ -264,13 +260,3 @@ class Subspace:
                 f" Received: a subspace from {self.path}"
             )
         return self.mean
-
-
-def _paths(snapshots):
-    if not isinstance(snapshots, str | os.PathLike):
-        return list(snapshots)
-    if not os.path.isdir(snapshots):
-        raise FileNotFoundError(
-            f"`snapshots` must be a folder of snapshots or a list of files. Received: {snapshots}"
-        )
-    return snapshot_files.find(snapshots)

@@ -33,7 +33,8 @@ class SubspaceOptions:
             1.
         shard_basis: whether the processes of a cluster divide the basis among them, for one that
             does not fit. Default False.
-        learning_rate: rate at step 0, for "sgd"; it falls in a line to 0. Default 1.
+        learning_rate: rate at step 0, for "sgd"; it falls in a line to 0. Default: that of the run
+            to start from.
         momentum: for "sgd". Default 0.9.
         epochs: passes through the data. Default 2.
         batch_size: images per step over all workers together, divisible by their number. Default
@@ -69,7 +70,7 @@ class SubspaceOptions:
     gamma: float = 0.9
     residual_every: int = 1
     shard_basis: bool = False
-    learning_rate: float = 1.0
+    learning_rate: float | None = None
     momentum: float = 0.9
     epochs: int = 2
     batch_size: int = 512
@@ -98,7 +99,7 @@ class SubspaceOptions:
                 f"`optimizer` must be one of {', '.join(OPTIMIZERS)}. "
                 f"Received: optimizer={self.optimizer!r}"
             )
-        if not 0 <= self.learning_rate < float("inf"):
+        if not 0 <= (self.learning_rate or 0) < float("inf"):
             raise UserError(
                 "`learning_rate` must be a finite number of at least 0. "
                 f"Received: learning_rate={self.learning_rate!r}"

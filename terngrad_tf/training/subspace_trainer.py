@@ -10,7 +10,7 @@ from terngrad_tf.distribute import on_chief
 from terngrad_tf.subspace import SubspaceBFGS, SubspaceModel, SubspaceSGD, update_batch_norm
 from terngrad_tf.subspace.sharing import share_subspace
 from terngrad_tf.training import callbacks, cluster, objective, schedules, session, subspace_source
-from terngrad_tf.training.errors import as_user_error
+from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.subspace_log import Moves
 from terngrad_tf.training.train_options import TrainOptions
 
@@ -70,6 +70,7 @@ def train_in_subspace(options, **hosts):
     with cluster.failing_together(strategy):
         cluster.check_options(options, strategy)
         start = _find_start(options, strategy)
+        options = _with_learning_rate(options, start)
         plan = _plan_of_network(options, plan, start)
         dataset = session.describe(plan, strategy)
         steps_per_epoch = dataset.num_examples / options.batch_size
@@ -125,6 +126,19 @@ def _find_start(options, strategy):
 
     path, folder, run = on_chief(strategy, "weights to start from", find)
     return subspace_source.Start(path, pathlib.Path(folder), run)
+
+
+def _with_learning_rate(options, start):
+    """The options with the rate of the run to start from where "sgd" has none."""
+    if options.optimizer != "sgd" or options.learning_rate is not None:
+        return options
+    rate = start.run["identity"].get("initial_learning_rate")
+    if rate is None:
+        raise UserError(
+            "`learning_rate` must be given: the run to start from has none. "
+            f"Received: pretrained_weight_path={options.pretrained_weight_path!r}"
+        )
+    return dataclasses.replace(options, learning_rate=rate)
 
 
 def _identity(options, plan, start, subspace):

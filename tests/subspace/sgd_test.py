@@ -65,6 +65,12 @@ class SubspaceSGDTest(tf.test.TestCase):
             self.fit(model, 3)
         np.testing.assert_array_equal(flat(loaded), flat(self.model))
 
+    def test_the_optimizer_saves_none_of_the_model_weights(self):
+        self.model.compile(SubspaceSGD(Subspace(self.basis)), self.model.loss)
+        self.fit(self.model, 1)
+        weights = {id(v) for v in self.model.trainable_variables}
+        self.assertFalse(weights & {id(v) for v in self.model.optimizer.variables})
+
     def test_arguments_out_of_range_and_other_weights_are_refused(self):
         with self.assertRaisesRegex(ValueError, r"`momentum` must be in the range \[0, 1\)"):
             SubspaceSGD(Subspace(self.basis), momentum=1)

@@ -12,7 +12,13 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terngrad_tf.subspace import SnapshotCheckpoint, restore_snapshot, save_snapshot, snapshot_files
+from terngrad_tf.subspace import (
+    SnapshotCheckpoint,
+    average_snapshots,
+    restore_snapshot,
+    save_snapshot,
+    snapshot_files,
+)
 from tests.subspace.samples import build, data, flat, new_folder
 
 
@@ -52,6 +58,29 @@ class SnapshotFilesTest(SnapshotTestCase):
         self.assertNotAllEqual(flat(other), flat(model))
         self.assertEqual(restore_snapshot(other, path), 12)
         np.testing.assert_array_equal(flat(other), flat(model))
+
+    def test_the_average_is_that_of_all_snapshots_of_a_folder_or_list(self):
+        models = [build(seed=seed) for seed in range(3)]
+        paths = [save_snapshot(model, self.folder, i) for i, model in enumerate(models)]
+        for snapshots, used in ((self.folder, models), (paths[1:], models[1:])):
+            model = build(seed=9)
+            self.assertEqual(average_snapshots(model, snapshots), len(used))
+            expected = np.mean([flat(one).astype(np.float64) for one in used], axis=0)
+            np.testing.assert_array_equal(flat(model), expected.astype(np.float32))
+
+    def test_an_average_without_snapshots_of_others_or_not_finite_is_refused(self):
+        model = build()
+        before = flat(model)
+        with self.assertRaisesRegex(ValueError, "`snapshots` must hold a snapshot"):
+            average_snapshots(model, [])
+        other = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3)])
+        with self.assertRaisesRegex(ValueError, "the model"):
+            average_snapshots(model, [save_snapshot(other, self.folder / "other", 0)])
+        broken = build(seed=1)
+        broken.trainable_variables[0].assign(broken.trainable_variables[0] * np.nan)
+        with self.assertRaisesRegex(ValueError, "must be finite"):
+            average_snapshots(model, [save_snapshot(broken, self.folder / "broken", 0)])
+        np.testing.assert_array_equal(flat(model), before)
 
     def test_only_trainable_weights_are_kept_as_float32(self):
         model = keras.Sequential(
