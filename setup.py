@@ -58,7 +58,13 @@ setup(
         "tfds": TFDS,
         # For benchmarks/cluster.py, in an environment of its own.
         "benchmarks": ["torch>=2.6,<3"],
-        "dev": ["pytest>=8.3,<10", "hypothesis>=6.110,<7", "ruff>=0.17,<0.18", *TFDS],
+        "dev": [
+            "pytest>=8.3,<10",
+            "pytest-xdist>=3.6,<4",
+            "hypothesis>=6.110,<7",
+            "ruff>=0.17,<0.18",
+            *TFDS,
+        ],
     },
     entry_points={
         "console_scripts": [

@@ -1,9 +1,14 @@
 #!/usr/bin/env bash
-# Runs the tests: all of them, or those that pytest arguments select.
+# Runs the tests: all but those marked slow, or those that pytest arguments select.
 #   bash scripts/test.sh
+#   bash scripts/test.sh tests                     # the slow ones too
 #   bash scripts/test.sh tests/ternary -k codec
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 cd "$ROOT"
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-2}"
-exec "$PYTHON" -m pytest "$@"
+if (($# == 0)); then
+  set -- -m "not slow"
+fi
+# Files are spread over processes, of which each takes a few GB.
+exec "$PYTHON" -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile "$@"

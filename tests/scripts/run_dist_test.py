@@ -30,7 +30,7 @@ class RunDistTest(tf.test.TestCase):
             (self.scripts / script.name).symlink_to(script)
         (self.scripts / "venv.sh").unlink()
         (self.scripts / "venv.sh").write_text(
-            f"export PYTHON={sys.executable} ROOT={self.folder}/checkout\n", encoding="utf-8"
+            f"export PYTHON={sys.executable} ROOT='{self.folder}/checkout'\n", encoding="utf-8"
         )
         self.addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(3)]
 

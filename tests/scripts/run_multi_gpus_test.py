@@ -29,7 +29,7 @@ class RunMultiGpusTest(tf.test.TestCase):
             (scripts / script.name).symlink_to(script)
         (scripts / "venv.sh").unlink()
         (scripts / "venv.sh").write_text(
-            f"export PYTHON={sys.executable} ROOT={self.folder}/checkout\n", encoding="utf-8"
+            f"export PYTHON={sys.executable} ROOT='{self.folder}/checkout'\n", encoding="utf-8"
         )
         self.scripts = scripts
         self.root = self.folder / "results"

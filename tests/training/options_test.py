@@ -67,9 +67,10 @@ class OptionsTest(tf.test.TestCase):
         identity = train_options().identity()
         for field in dataclasses.fields(TrainOptions):
             same_run = field.name in (
-                "train_dir data_dir max_steps num_gpus save_iter max_to_keep save_tower "
-                "num_preprocess_threads skip_corrupt_records use_encoding snapshot_per_epoch "
-                "snapshot_every_steps snapshot_start_epoch snapshot_keep_max"
+                "train_dir data_dir max_steps num_gpus save_iter save_interval_secs "
+                "save_summaries_secs max_to_keep save_tower num_preprocess_threads "
+                "skip_corrupt_records use_encoding snapshot_per_epoch snapshot_every_steps "
+                "snapshot_start_epoch snapshot_keep_max"
             ).split(" ")
             self.assertEqual(field.name not in identity, same_run, msg=field.name)
 

@@ -230,7 +230,8 @@ class _Segment:
         if id(tensor) not in self._positions:
             self._positions[id(tensor)] = len(self.graph.outputs)
             self.graph.outputs.append(tensor)
-            if tensor.op.type in auto_control_deps_utils.RESOURCE_READ_OPS:
+            is_read = tensor.op.type in auto_control_deps_utils.RESOURCE_READ_OPS
+            if is_read and tensor.op not in self.graph.control_outputs:
                 # Where the call becomes part of the step, a later write waits for this alone.
                 self.graph.control_outputs.append(tensor.op)
             for call in self.calls():
