@@ -160,7 +160,7 @@ class ProgramTest(tf.test.TestCase):
         (folder / "empty").mkdir()
         for arguments, pattern in (
             (["--num_nodes", "0"], "`num_nodes` must be .*num_nodes=0"),
-            (["--num_nodes=-1"], "`num_nodes` must be .*num_nodes=-1"),
+            (["--num_nodes=-2"], "`num_nodes` must be .*num_nodes=-2"),
             (["--num_nodes=64"], "`num_nodes` must be .*num_nodes=64, batch_size=32"),
             (["--num_nodes=5"], "`batch_size` must be divisible .*num_nodes=5"),
             (["--net=lennet"], "`net` must be one of .*'lennet'.*mean 'lenet'"),
