@@ -175,20 +175,6 @@ def key(result):
     return tuple(result[name] for name in ("net", "workers", "gradients", "seed"))
 
 
-def read(path):
-    """Finished runs in a file, if it is there.
-
-    Raises:
-        SystemExit: the file's runs had other settings, so that no table can hold both.
-    """
-    if not path.exists():
-        return []
-    content = json.loads(path.read_text())
-    if content["settings"] != settings():
-        raise SystemExit(f"{path} holds runs with other settings: use another file")
-    return content["runs"]
-
-
 def settings():
     """Everything that the runs of a file share."""
     return {
@@ -227,7 +213,7 @@ def main(argv):
     if unknown := set(_NETS.value) - set(NETS):
         raise app.UsageError(f"--nets must be of {', '.join(NETS)}. Received: {sorted(unknown)}")
     path = pathlib.Path(_JSON.value)
-    runs = read(path)
+    runs = figures.read_finished(path, settings())
     done = {key(run) for run in runs}
     workers, seeds = map(int, _WORKERS.value), map(int, _SEEDS.value)
     chosen = itertools.product(_NETS.value, workers, GRADIENTS, seeds)

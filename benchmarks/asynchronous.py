@@ -96,7 +96,7 @@ def interface_bytes(network, hosts):
         totals.append(0)
         for host in hosts:
             path = f"/sys/class/net/{network.interface(host)}/statistics/{name}"
-            command = ["ip", "netns", "exec", f"{PREFIX}{host}", "cat", path]
+            command = network.on_host(host, ["cat", path])
             totals[-1] += int(subprocess.run(command, check=True, capture_output=True).stdout)
     return totals
 
@@ -110,7 +110,7 @@ def train(network, command_lines, num_servers):
         for index, command in enumerate(command_lines):
             errors = stack.enter_context(tempfile.TemporaryFile("w+"))
             process = subprocess.Popen(
-                ["ip", "netns", "exec", f"{PREFIX}{index}", *command],
+                network.on_host(index, command),
                 env=environment,
                 stdout=subprocess.PIPE if index == 0 else subprocess.DEVNULL,
                 stderr=errors,
@@ -183,16 +183,6 @@ def settings():
     return {"steps": _STEPS.value, "learning_rate": _RATE.value, "batch_size": BATCH_SIZE}
 
 
-def read(path):
-    """Finished runs in a file, if it is there."""
-    if not path.exists():
-        return []
-    content = json.loads(path.read_text())
-    if content["settings"] != settings():
-        raise SystemExit(f"{path} holds runs with other settings: use another file")
-    return content["runs"]
-
-
 def table(runs):
     """Means over seeds as Markdown, of accuracy also the least and the greatest."""
     groups = collections.defaultdict(list)
@@ -220,7 +210,7 @@ def main(argv):
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     path = pathlib.Path(_JSON.value)
-    runs = read(path)
+    runs = figures.read_finished(path, settings())
     done = {key(run) for run in runs}
     chosen = [(*kind, seed) for seed, kind in itertools.product(map(int, _SEEDS.value), KINDS)]
     missing = [run for run in chosen if run not in done]

@@ -19,7 +19,6 @@ the goals below it are those of all that it holds.
 
 import contextlib
 import itertools
-import json
 import os
 import pathlib
 import statistics
@@ -138,16 +137,6 @@ def _measure(model, num_hosts, rate):
     ]
 
 
-def _read(path, settings):
-    """Rows of the finished cells in a file, if it is there."""
-    if not path.exists():
-        return []
-    content = json.loads(path.read_text())
-    if content["settings"] != settings:
-        raise SystemExit(f"{path} holds cells with other settings: use another file")
-    return content["rows"]
-
-
 def cell(row):
     """What tells cells apart: (model, hosts, rate)."""
     return row["model"], row["hosts"], row["rate"]
@@ -193,7 +182,7 @@ def main(argv):
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     path = pathlib.Path(_JSON.value)
     settings = {"batch_size": _BATCH.value, "threads": _THREADS.value, "torch": bool(_TORCH.value)}
-    rows = _read(path, settings)
+    rows = figures.read_finished(path, settings, "rows")
     for chosen in itertools.product(_MODELS.value, map(int, _HOSTS.value), _RATES.value):
         if chosen in map(cell, rows):
             continue

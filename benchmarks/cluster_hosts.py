@@ -45,6 +45,10 @@ class Network:
         """Name of a host's network interface."""
         return f"{self.prefix}e{index}"
 
+    def on_host(self, index, command):
+        """A command, list of str, as it runs on a host."""
+        return ["ip", "netns", "exec", f"{self.prefix}{index}", *command]
+
     @contextlib.contextmanager
     def processes(self, port, commands):
         """A worker of the cluster of `addresses(port)` on each host, in this context: `Process`es.
@@ -64,8 +68,7 @@ class Network:
                     TF_CPP_MIN_LOG_LEVEL="2",
                     PYTHONPATH=str(ROOT),
                 )
-                namespace = ["ip", "netns", "exec", f"{self.prefix}{index}"]
-                started.append(Process([*namespace, *command], environment))
+                started.append(Process(self.on_host(index, command), environment))
             yield started
         finally:
             for process in started:

@@ -24,7 +24,6 @@ choose part of the runs add to the file; the tables show all that it holds.
 
 import dataclasses
 import itertools
-import json
 import pathlib
 import statistics
 
@@ -53,20 +52,6 @@ def settings():
         "phase_two": {n: dataclasses.asdict(v) for n, v in subspace_settings.PHASE_TWO.items()},
         "lengths": list(subspace_settings.LENGTHS),
     }
-
-
-def read(path):
-    """Finished runs in a file, if it is there.
-
-    Raises:
-        SystemExit: the file's runs had other settings, so that no table can hold both.
-    """
-    if not path.exists():
-        return []
-    content = json.loads(path.read_text())
-    if content["settings"] != settings():
-        raise SystemExit(f"{path} holds runs with other settings: use another file")
-    return content["runs"]
 
 
 def table(runs, net, quantity):
@@ -141,7 +126,7 @@ def main(argv):
     if unknown := set(_NETS.value) - set(subspace_settings.NETS):
         raise app.UsageError(f"--nets must be of lenet, resnet_20. Received: {sorted(unknown)}")
     path = pathlib.Path(_JSON.value)
-    runs = read(path)
+    runs = figures.read_finished(path, settings())
     done = {(run["net"], run["seed"], run["noise"]) for run in runs}
     chosen = itertools.product(_NETS.value, map(int, _SEEDS.value), NOISES)
     missing = [run for run in chosen if run not in done]

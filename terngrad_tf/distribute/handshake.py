@@ -79,10 +79,15 @@ def strategy_facts(gradient_ops, num_local, num_hosts):
         if not name.startswith("_")
     }
     facts = {k: v for k, v in facts.items() if isinstance(v, bool | int | float | str)}
-    return facts | {
+    return (
+        facts | code_facts() | {"number of hosts": num_hosts, "number of workers a host": num_local}
+    )
+
+
+def code_facts():
+    """What all processes of a cluster must share, whatever they do: code and versions."""
+    return {
         "code": code_digest(),
-        "number of hosts": num_hosts,
-        "number of workers a host": num_local,
         "terngrad_tf": __version__,
         "tensorflow": tf.__version__,
         "keras": keras.__version__,

@@ -4,24 +4,12 @@ import contextlib
 import socket
 import time
 
-import keras
 import tensorflow as tf
 
 from terngrad_tf.distribute import handshake, peers
 from terngrad_tf.distribute import parameter_server_process as process
-from terngrad_tf.version import __version__
 
 _POLL_SECONDS = 0.5
-
-
-def code_facts():
-    """What all processes must share, as the fact "code"."""
-    return {
-        "code": handshake.code_digest(),
-        "terngrad_tf": __version__,
-        "tensorflow": tf.__version__,
-        "keras": keras.__version__,
-    }
 
 
 class ParameterServerCluster:
@@ -36,8 +24,9 @@ class ParameterServerCluster:
     Args:
         cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver` with the jobs "worker"
             and "ps", its task worker 0.
-        facts: dict with "code" from `code_facts`, "run", what all workers must share, and "own",
-            what is this worker's; both dicts of what JSON can hold. Servers have "code" alone.
+        facts: dict with "code" from `handshake.code_facts`, "run", what all workers must share, and
+            "own", what is this worker's; both dicts of what JSON can hold. Servers have "code"
+            alone.
         dataset: this worker's batches, a `tf.data.Dataset`.
         start_timeout: seconds to wait for the other processes. Default 600.
 
@@ -130,8 +119,7 @@ class ParameterServerCluster:
         missing = peers.unreachable(self.hosts)
         while missing:
             if time.monotonic() > deadline:
-                what = ", ".join(self.hosts.describe(*item) for item in sorted(missing.items()))
-                raise peers.PeerError(f"not all hosts started in time; missing: {what}")
+                raise peers.PeerError(peers.not_started(self.hosts, missing))
             time.sleep(_POLL_SECONDS)
             missing = peers.unreachable(self.hosts)
 

@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import tensorflow as tf
 
+from terngrad_tf.distribute.batch_norms import batch_norms
 from terngrad_tf.distribute.parameter_server_codec import PushCodec
 
 
@@ -233,13 +234,6 @@ def _sum_traffic(parts):
             for field in dataclasses.fields(PushTraffic)
         )
     )
-
-
-def batch_norms(layer):
-    """All batch-norm layers inside a layer, those of nested models included."""
-    if isinstance(layer, keras.layers.BatchNormalization):
-        return [layer]
-    return [found for inner in getattr(layer, "layers", []) for found in batch_norms(inner)]
 
 
 def _statistics(model):

@@ -48,6 +48,10 @@ class Hosts:
         """Such as "worker 1 (10.0.0.2:2222: connection refused)"."""
         return f"{self.names[index]} ({self.addresses[index]}{': ' + why if why else ''})"
 
+    def describe_all(self, reasons):
+        """The same for several, of `{index: why}`."""
+        return ", ".join(self.describe(index, why) for index, why in sorted(reasons.items()))
+
 
 def hosts_of(cluster_resolver):
     """`Hosts` of a `tf.distribute.cluster_resolver.ClusterResolver`."""
@@ -136,12 +140,17 @@ def explain(message, hosts, unreachable_now=None):
     lost = dict(unreachable_now or {})
     for index in _named(message, hosts):
         lost.setdefault(index, "")
-    what = ", ".join(hosts.describe(index, why) for index, why in sorted(lost.items()))
+    what = hosts.describe_all(lost)
     if "Barrier timed out" in message or "RegisterTask" in message:
-        return f"not all hosts started in time; missing: {what or 'not known'}"
+        return not_started(hosts, lost)
     if "Collective has timed out" in message:
         return f"waited for the other hosts too long; out of reach: {what or 'none'}"
     return f"lost {what or 'another host, which one is not known'}"
+
+
+def not_started(hosts, missing):
+    """One line on hosts that did not come; `missing` is their `{index: reason}`."""
+    return f"not all hosts started in time; missing: {hosts.describe_all(missing) or 'not known'}"
 
 
 def unreachable(hosts):

@@ -6,6 +6,7 @@ import time
 import keras
 import tensorflow as tf
 
+from terngrad_tf.arguments import check, is_integer
 from terngrad_tf.distribute import private
 
 # Below this share of a step, waits are taken as those of hosts that share machines and links.
@@ -133,8 +134,7 @@ class WaitReport(keras.callbacks.Callback):
 
     def __init__(self, every=100, report=print):
         super().__init__()
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise ValueError(f"`every` must be a positive integer. Received: every={every!r}")
+        check(is_integer(every, 1), "every", "must be a positive integer", every)
         self._every = every
         self._report = report
         self._timer = None

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf.distribute import private
+from terngrad_tf.distribute.batch_norms import batch_norms, without_memory
 
 
 def update_batch_norm(model, dataset, steps=None):
@@ -32,7 +33,7 @@ def update_batch_norm(model, dataset, steps=None):
     Example:
         >>> update_batch_norm(model, tf.data.Dataset.from_tensors((x, y)))
     """
-    layers = [layer for layer in _batch_norms(model) if layer.trainable]
+    layers = [layer for layer in batch_norms(model) if layer.trainable]
     if not layers:
         return
     strategy = model.distribute_strategy
@@ -61,19 +62,12 @@ def update_batch_norm(model, dataset, steps=None):
         return [strategy.reduce(tf.distribute.ReduceOp.SUM, s, axis=None) for s in per_replica]
 
     totals = None
-    momenta = [layer.momentum for layer in layers]
-    try:
-        for layer in layers:
-            # The "moving" statistics after a pass are then those of the batch alone.
-            layer.momentum = 0.0
+    with without_memory(layers):
         if not isinstance(dataset, tf.distribute.DistributedDataset):
             dataset = strategy.experimental_distribute_dataset(dataset)
         for data in itertools.islice(dataset, steps):
             sums = batch_sums(data)
             totals = sums if totals is None else [a + b for a, b in zip(totals, sums, strict=True)]
-    finally:
-        for layer, momentum in zip(layers, momenta, strict=True):
-            layer.momentum = momentum
     if totals is None:
         raise ValueError("`dataset` must hold at least one batch. Received: an empty data set")
     count, means = totals[0], [s / totals[0] for s in totals[1 : 1 + len(layers)]]
@@ -82,10 +76,3 @@ def update_batch_norm(model, dataset, steps=None):
         for layer, mean, square in zip(layers, means, squares, strict=True):
             layer.moving_mean.assign(mean)
             layer.moving_variance.assign(tf.maximum(square - mean**2, 0.0))
-
-
-def _batch_norms(layer):
-    """All batch-norm layers inside a layer, those of nested models included."""
-    if isinstance(layer, keras.layers.BatchNormalization):
-        return [layer]
-    return [found for inner in getattr(layer, "layers", []) for found in _batch_norms(inner)]

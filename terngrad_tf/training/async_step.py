@@ -1,12 +1,10 @@
 """What a worker of asynchronous training computes between its pull and its push."""
 
-import contextlib
-
 import keras
 import tensorflow as tf
 
-from terngrad_tf.distribute.parameter_server_variables import batch_norms
-from terngrad_tf.training import objective
+from terngrad_tf.distribute.batch_norms import batch_norms, without_memory
+from terngrad_tf.training import objective, session
 
 # A prime far from the distances between seeds that people choose.
 _SEED_STRIDE = 1_000_000_007
@@ -55,16 +53,17 @@ def make_step(options, model, served, *, exact):
 
 def _losses(model, statistics, values, weighted, images, targets, worker, pulled):
     """Losses of a batch at given weights, and the moments that batch norm found in it."""
-    weights = {id(weight) for weight in model.weights}
     # Dropout draws by worker and step, as nobody else counts its draws.
-    states = [v for v in model.variables if id(v) not in weights]
     offset = tf.stack([tf.cast(worker, tf.int64) * _SEED_STRIDE, pulled])
     mapping = [
         *zip(model.trainable_variables, values, strict=True),
         *((v, tf.zeros(v.shape)) for v in statistics),
-        *((v, tf.constant(v.numpy()) + tf.cast(offset, v.dtype)) for v in states),
+        *(
+            (v, tf.constant(v.numpy()) + tf.cast(offset, v.dtype))
+            for v in session.random_variables(model)
+        ),
     ]
-    with keras.StatelessScope(mapping) as scope, _without_memory(model):
+    with keras.StatelessScope(mapping) as scope, without_memory(batch_norms(model)):
         logits = tf.nest.flatten(model(images, training=True))
         regularization = tf.add_n([tf.zeros([]), *model.losses])
     entropy = tf.add_n(
@@ -77,17 +76,3 @@ def _losses(model, statistics, values, weighted, images, targets, worker, pulled
     )
     moments = [scope.get_current_value(variable) for variable in statistics]
     return entropy, entropy + regularization, moments
-
-
-@contextlib.contextmanager
-def _without_memory(model):
-    """Within, batch norm's moving statistics become those of the batch alone."""
-    layers = batch_norms(model)
-    momenta = [layer.momentum for layer in layers]
-    try:
-        for layer in layers:
-            layer.momentum = 0.0
-        yield
-    finally:
-        for layer, momentum in zip(layers, momenta, strict=True):
-            layer.momentum = momentum

@@ -9,7 +9,8 @@ import tensorflow as tf
 import slim_data
 from terngrad_tf.distribute import TernaryAllReduce
 from terngrad_tf.distribute import parameter_server_process as process
-from terngrad_tf.distribute.parameter_server import ParameterServerCluster, code_facts
+from terngrad_tf.distribute.handshake import code_facts
+from terngrad_tf.distribute.parameter_server import ParameterServerCluster
 from terngrad_tf.distribute.parameter_server_variables import ServedModel
 from terngrad_tf.training import (
     async_log,
@@ -18,7 +19,6 @@ from terngrad_tf.training import (
     callbacks,
     data,
     session,
-    times,
     trainer,
 )
 from terngrad_tf.training.errors import DivergedError, UserError, as_user_error
@@ -129,14 +129,7 @@ def _lead(options, cluster, own):
         dataset = data.among_hosts(own, fingerprints, counts, 0)
     pretrained_run = trainer.find_pretrained(options, dataset)
     with as_user_error():
-        gradient_options = TernaryAllReduce(
-            grad_bits=options.grad_bits,
-            clip_factor=options.clip_factor,
-            min_size=options.size_to_binarize,
-            quantize_logits=options.quantize_logits,
-            rounding=options.rounding,
-            seed=options.seed,
-        )
+        gradient_options = TernaryAllReduce(**session.gradient_options(options))
         model, learning_rate = trainer.build(options, dataset)
         served = ServedModel(
             model,
@@ -174,9 +167,10 @@ def _train(options, cluster, dataset, model, learning_rate, served, manager, fir
     exact_function = async_step.make_step(options, model, served, exact=True)
 
     def function_of(step):
-        period = options.floating_grad_epoch
-        epoch = step * options.batch_size // dataset.num_examples
-        return exact_function if period and epoch % period == period - 1 else step_function
+        is_float = options.floating_grad_epoch and session.is_float_step(
+            options, dataset.num_examples, step
+        )
+        return exact_function if is_float else step_function
 
     # A step that a lost worker had begun may count twice, so the next one to do has a number of its
     # own.
@@ -191,9 +185,7 @@ def _train(options, cluster, dataset, model, learning_rate, served, manager, fir
         learning_rate,
         served.traffic,
     )
-    due = times.every_steps(options.save_iter)
-    if options.save_interval_secs is not None:
-        due = times.every_seconds(options.save_interval_secs)
+    due = session.saving_rule(options)
     saver = callbacks.SaveCheckpoints(first_step, manager, lambda step: True, options.max_steps)
     saver.set_model(model)
     next_step = step = first_step

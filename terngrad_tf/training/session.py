@@ -40,23 +40,41 @@ def make_strategy(options, num_examples, **cluster):
     """
 
     def has_float_gradients(step):
-        epoch = step * options.batch_size // num_examples()
-        return tf.equal(epoch % options.floating_grad_epoch, options.floating_grad_epoch - 1)
+        return is_float_step(options, num_examples(), step)
 
     return TernGradStrategy(
         options.num_nodes,
-        grad_bits=options.grad_bits,
-        clip_factor=options.clip_factor,
-        min_size=options.size_to_binarize,
-        quantize_logits=options.quantize_logits,
-        rounding=options.rounding,
-        wire=options.wire,
-        seed=options.seed,
+        **gradient_options(options),
         num_gpus=options.num_gpus,
         float_steps=has_float_gradients if options.floating_grad_epoch else None,
         statistics_every=options.statistics_every,
         **cluster,
     )
+
+
+def gradient_options(options):
+    """How gradients travel, as keyword arguments of `TernaryAllReduce`, of `TrainOptions`."""
+    return {
+        "grad_bits": options.grad_bits,
+        "clip_factor": options.clip_factor,
+        "min_size": options.size_to_binarize,
+        "quantize_logits": options.quantize_logits,
+        "rounding": options.rounding,
+        "wire": options.wire,
+        "seed": options.seed,
+    }
+
+
+def is_float_step(options, num_examples, step):
+    """Whether a step lies in an epoch with float gradients, the last of `floating_grad_epoch`.
+
+    Args:
+        options: `TrainOptions`, its floating_grad_epoch above 0.
+        num_examples: examples an epoch.
+        step: steps done before, an int or a scalar integer tensor.
+    """
+    epoch = step * options.batch_size // num_examples
+    return epoch % options.floating_grad_epoch == options.floating_grad_epoch - 1
 
 
 def describe(options, strategy=None):
@@ -127,8 +145,13 @@ def random_states(model):
 
     Keras' own checkpoints leave them out, but a resumed run goes on with the next draw.
     """
+    return [variable.value for variable in random_variables(model)]
+
+
+def random_variables(model):
+    """The `keras.Variable`s of `random_states`."""
     weights = {id(weight) for weight in model.weights}
-    return [variable.value for variable in model.variables if id(variable) not in weights]
+    return [variable for variable in model.variables if id(variable) not in weights]
 
 
 def step_of(checkpoint):
@@ -254,12 +277,17 @@ def _histograms(options, strategy, first_step, writer):
     ]
 
 
+def saving_rule(options):
+    """Rule of `times`: when to save."""
+    if options.save_interval_secs is None:
+        return times.every_steps(options.save_iter)
+    return times.every_seconds(options.save_interval_secs)
+
+
 def _saving(options, strategy, first_step, manager):
     by_time = options.save_interval_secs is not None
-    due = times.every_steps(options.save_iter)
-    if by_time:
-        # The clock is the chief's.
-        due = times.every_seconds(options.save_interval_secs) if manager else lambda step: False
+    # The clock is the chief's.
+    due = (lambda step: False) if by_time and not manager else saving_rule(options)
     is_due_on_all = not by_time or strategy.num_hosts == 1
     return callbacks.SaveCheckpoints(first_step, manager, due, options.max_steps, is_due_on_all)
 

@@ -14,7 +14,8 @@ import tensorflow as tf
 from terngrad_tf import ternary
 from terngrad_tf.distribute import TernaryAllReduce, cluster_from_hosts
 from terngrad_tf.distribute import parameter_server_process as process
-from terngrad_tf.distribute.parameter_server import ParameterServerCluster, code_facts
+from terngrad_tf.distribute.handshake import code_facts
+from terngrad_tf.distribute.parameter_server import ParameterServerCluster
 from terngrad_tf.distribute.parameter_server_variables import ServedModel
 from terngrad_tf.training import TrainOptions, async_step, optimizers, schedules
 

@@ -1,0 +1,44 @@
+"""The batch-norm layers of a model, and what they find in a single batch."""
+
+import contextlib
+
+import keras
+
+
+def batch_norms(layer):
+    """All batch-norm layers inside a layer, those of nested models included.
+
+    Example:
+    >>> model = keras.Sequential([keras.layers.Dense(1), keras.layers.BatchNormalization()])
+    >>> len(batch_norms(model))
+    1
+
+    Args:
+        layer: `keras.layers.Layer`, such as a model.
+    """
+    if isinstance(layer, keras.layers.BatchNormalization):
+        return [layer]
+    return [found for inner in getattr(layer, "layers", []) for found in batch_norms(inner)]
+
+
+@contextlib.contextmanager
+def without_memory(layers):
+    """Within, the moving statistics after a pass in training are those of its batch alone.
+
+    Example:
+    >>> layer = keras.layers.BatchNormalization()
+    >>> with without_memory([layer]):
+    ...     print(layer.momentum)
+    0.0
+
+    Args:
+        layers: list of `keras.layers.BatchNormalization`.
+    """
+    momenta = [layer.momentum for layer in layers]
+    try:
+        for layer in layers:
+            layer.momentum = 0.0
+        yield
+    finally:
+        for layer, momentum in zip(layers, momenta, strict=True):
+            layer.momentum = momentum
