@@ -7,9 +7,10 @@ Makes its data: photographs (smooth noise, 500 x 375 pixels, JPEG of quality 90,
 is the mean of ImageNet's), digits of 28 x 28 and images of 32 x 32 pixels as PNG; the same files
 once as TFRecords of `slim_data` and once as a data set of tensorflow-datasets. Each photograph is
 stored several times: with few records a file, opening files would count for more than it does in
-ImageNet. All candidates run in turn, round after round, each with as many threads as there are
-cores, no autotuning; the first images of a round are not counted. Figures are medians over rounds,
-ratios medians of the ratios in one round. The limits:
+ImageNet. All candidates run in turn, round after round, with as many images under way a stage as
+there are cores (ours has one stage where tensorflow-datasets has two, and twice as many in it), no
+autotuning; the first images of a round are not counted. Figures are medians over rounds, ratios
+medians of the ratios in one round. The limits:
 
 - photographs: decoding alone, that is reading, parsing and `tf.io.decode_jpeg` of the same records;
 - small images: training LeNet on one batch that is in memory already, in a compiled step.
@@ -151,7 +152,8 @@ def ours(name, folder, style, training):
         shuffle_buffer=SHUFFLE_BUFFER,
         repeat=True,
         drop_remainder=True,
-        num_parallel_calls=CORES,
+        # As many as the two stages of tensorflow-datasets hold, and the training programs' default.
+        num_parallel_calls=2 * CORES,
     )
 
 

@@ -15,7 +15,7 @@ def define_shared(values):
         values,
         "num_preprocess_threads",
         None,
-        "Images decoded and distorted in parallel. Default: as many as the CPU has cores.",
+        "Images decoded and distorted in parallel. Default: twice as many as the CPU has cores.",
     )
     boolean(
         values,

@@ -159,7 +159,8 @@ def load(
         training: whether to shuffle and repeat.
         preprocessing: style that the network was made for, as `models.preprocessing` gives it.
             Data sets that do not have it take their own.
-        num_parallel_calls: images decoded at once. Default: the number of CPU cores.
+        num_parallel_calls: images decoded at once. Default: twice the number of CPU cores. They
+            come in their order, and one that takes long must leave no core without work.
         **arguments: further arguments of `slim_data.load`.
 
     Raises:
@@ -174,7 +175,7 @@ def load(
         image_size,
         training,
         preprocessing=preprocessing if has_style else None,
-        num_parallel_calls=num_parallel_calls or os.cpu_count(),
+        num_parallel_calls=num_parallel_calls or 2 * os.cpu_count(),
         **arguments,
     )
     return without_autotuning(examples)

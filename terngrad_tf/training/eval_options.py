@@ -31,7 +31,7 @@ class EvalOptions:
             Default -1.
         device: device to run on; the CPU where it does not exist. Default "/gpu:0".
         num_readers: files read in parallel. Default 4.
-        num_preprocess_threads: images decoded in parallel. Default: the number of CPU cores.
+        num_preprocess_threads: images decoded in parallel. Default: twice the CPU cores.
         input_queue_memory_factor: as for training; evaluation reads in order and keeps no queue.
             Default 16.
         skip_corrupt_records: whether to leave out records that cannot be read, after telling which.

@@ -48,7 +48,7 @@ class SubspaceOptions:
             Default 1.
         clip_factor: standard deviations at which these are clipped; 0: no clipping. Default 2.5.
         num_readers: files read in parallel. Default 4.
-        num_preprocess_threads: images decoded at once. Default: the number of CPU cores.
+        num_preprocess_threads: images decoded at once. Default: twice the CPU cores.
         skip_corrupt_records: whether to leave out records that cannot be read. Default False.
 
     Raises:

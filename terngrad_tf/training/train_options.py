@@ -88,7 +88,7 @@ class TrainOptions:
         snapshot_start_epoch: epochs at the start without snapshots. Default 0.
         snapshot_keep_max: newest snapshots kept. Default: all.
         num_readers: files read in parallel. Default 4.
-        num_preprocess_threads: images decoded and distorted in parallel. Default: the number of
+        num_preprocess_threads: images decoded and distorted in parallel. Default: twice the
             CPU cores.
         input_queue_memory_factor: the shuffle buffer holds 1024 times as many records. Default 16.
         skip_corrupt_records: whether to leave out records that cannot be read, after telling which.
