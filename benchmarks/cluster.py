@@ -2,9 +2,10 @@
 
 Makes hosts on this machine that are joined by links of a chosen rate (`benchmarks/netns.sh`: Linux,
 root, iproute2). On each, one process a framework waits; all modes of all frameworks take turns,
-round by round. Bytes are what a host's network interface received, headers included; CPU time is
-that of a process and all its threads. For AlexNet, PyTorch runs after the others: 4 hosts of all
-frameworks need more than 20 GB of memory.
+round by round. "both_ways" is ternary too, but its sum is rounded once more before it comes back.
+Bytes are what a host's network interface received, headers included; CPU time is that of a process
+and all its threads. For AlexNet, PyTorch runs after the others: 4 hosts of all frameworks need more
+than 20 GB of memory.
 
     python -m benchmarks.cluster --torch_python=TORCH_VENV/bin/python --json=cluster.json
 
@@ -13,8 +14,8 @@ PyTorch lives in an environment of its own, so that the two frameworks' librarie
 Without --torch_python its rows are left out.
 
 Finished cells, of a model, a number of hosts and a rate, stand in the JSON file. The same command
-goes on where it was stopped, and flags that choose part of the cells add to the file; the table and
-the goals below it are those of all that it holds.
+goes on where it was stopped, and flags that choose part of the cells add to the file; tables and
+goals are those of all that it holds.
 """
 
 import contextlib
@@ -57,7 +58,7 @@ ROUND_SECONDS = 6.0
 GOALS = (
     *(("1gbit", "ternary", f"ddp_{other}", 1.0) for other in ("float32", "fp16", "powersgd")),
     *(("100mbit", "ternary", f"ddp_{other}", 1.0) for other in ("float32", "fp16")),
-    ("100mbit", "ternary", "ddp_powersgd", 1.3),
+    *(("100mbit", ours, "ddp_powersgd", 1.3) for ours in ("ternary", "both_ways")),
     *((rate, "float32", "tensorflow", 1.05) for rate in ("100mbit", "1gbit", "none")),
 )
 
@@ -160,6 +161,17 @@ def table(rows):
     return "\n".join(lines)
 
 
+def summary(rows):
+    """Milliseconds a step of all modes as Markdown, a line a cell."""
+    modes = list(dict.fromkeys(row["mode"] for row in rows))
+    lines = [f"| model | hosts | link | {' | '.join(modes)} |", "|---" * (3 + len(modes)) + "|"]
+    for name, group in itertools.groupby(rows, key=cell):
+        milliseconds = {row["mode"]: f"{row['milliseconds']:,.0f}" for row in group}
+        cells = [*map(str, name), *(milliseconds.get(mode, "") for mode in modes)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def goals(rows):
     """One line a goal and cell, which says whether it holds."""
     lines = []
@@ -189,7 +201,7 @@ def main(argv):
         print(f"{chosen[0]}, {chosen[1]} hosts, {chosen[2]} ...", flush=True)
         rows += _measure(*chosen)
         figures.write_json(path, {"settings": settings, "rows": rows})
-    print(f"\n{table(rows)}\n\n{goals(rows)}")
+    print(f"\n{table(rows)}\n\n{summary(rows)}\n\n{goals(rows)}")
     return 0
 
 

@@ -101,7 +101,11 @@ def main(argv):
     if framework == "tensorflow":
         strategies = {"tensorflow": tf.distribute.MultiWorkerMirroredStrategy()}
     else:
-        strategies = {"ternary": TernGradStrategy(), "float32": TernGradStrategy(grad_bits=32)}
+        strategies = {
+            "ternary": TernGradStrategy(),
+            "both_ways": TernGradStrategy(wire="both_ways"),
+            "float32": TernGradStrategy(grad_bits=32),
+        }
     make = {"digits": _digits_step, "alexnet": _alexnet_step}[model]
     steps = {mode: make(strategy, int(batch_size)) for mode, strategy in strategies.items()}
     if framework != "tensorflow":
