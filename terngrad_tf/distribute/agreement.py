@@ -8,7 +8,13 @@ import json
 import time
 
 from terngrad_tf.distribute import private
-from terngrad_tf.distribute.peers import PeerError, connection_failure, ended, peer_errors
+from terngrad_tf.distribute.peers import (
+    REFUSED,
+    PeerError,
+    connection_failure,
+    ended,
+    peer_errors,
+)
 
 _POLL_SECONDS = 1.0
 # The first host keeps the published values; before it may end, it waits so long for the others to
@@ -121,7 +127,7 @@ def _read(hosts, index, key, topic, deadline):
         if text is not None:
             return text
         failure = connection_failure(hosts.addresses[index]) if index != hosts.index else None
-        if failure == "connection refused":
+        if failure == REFUSED:
             raise PeerError(f"lost {hosts.describe(index, failure)} before it told its {topic}")
         if time.monotonic() > deadline:
             raise PeerError(

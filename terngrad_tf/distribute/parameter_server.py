@@ -49,7 +49,8 @@ class ParameterServerCluster:
         self.batches = iter(
             self.coordinator.create_per_worker_dataset(lambda: process.own_dataset(element_spec))
         )
-        self._lost = {}
+        self._watch = peers.Watch()
+        self._lost = set()
 
     def compare(self):
         """Raises PeerError where processes run other code or workers were started differently."""
@@ -69,21 +70,33 @@ class ParameterServerCluster:
         """
         lines = []
         for index, address in enumerate(self.hosts.addresses):
-            failure = peers.connection_failure(address)
-            since = self._lost.get(index)
-            if failure is None:
-                if self._lost.pop(index, None) and index < self.num_workers:
+            failure, seconds = self._watch.look(address)
+            is_lost = process.is_lost(failure, seconds)
+            if is_lost:
+                # What waits for its answers fails then; a step is done by another worker.
+                peers.hang_up(address)
+            if index >= self.num_workers:
+                if is_lost:
+                    raise peers.PeerError(f"lost {self.hosts.describe(index, failure)}")
+            elif failure is None:
+                if index in self._lost:
+                    self._lost.remove(index)
                     lines.append(f"{self.hosts.describe(index)} is back")
-                continue
-            self._lost.setdefault(index, time.monotonic())
-            if index < self.num_workers:
-                if since is None:
-                    lines.append(f"lost {self.hosts.describe(index, failure)}; going on without it")
-            elif failure == "connection refused" or (
-                since and time.monotonic() - since > process.LOST_SECONDS
-            ):
-                raise peers.PeerError(f"lost {self.hosts.describe(index, failure)}")
+            elif index not in self._lost:
+                self._lost.add(index)
+                lines.append(f"lost {self.hosts.describe(index, failure)}; going on without it")
         return lines
+
+    def is_loss_of_worker(self, error):
+        """Whether an exception says no more than that a worker is gone, and with it a result.
+
+        Args:
+            error: what fetching the result of a scheduled function raised.
+        """
+        if not isinstance(error, tf.errors.UnavailableError):
+            return False
+        concerned = {*peers.unreachable(self.hosts), *peers.named(str(error), self.hosts)}
+        return bool(concerned) and all(index < self.num_workers for index in concerned)
 
     @contextlib.contextmanager
     def errors(self):

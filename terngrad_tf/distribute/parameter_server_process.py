@@ -16,6 +16,7 @@ _FOLDER = "ram://terngrad_tf"
 _FACTS, _DATASET, _END = (f"{_FOLDER}/{name}" for name in ("facts", "dataset", "end"))
 
 _POLL_SECONDS = 1.0
+_LOOK_SECONDS = 5.0
 # As long as synchronous training waits for a peer whose link is cut.
 LOST_SECONDS = 25.0
 # After the end of training the chief still frees what it holds on the servers.
@@ -104,35 +105,44 @@ def serve(cluster_resolver, facts, dataset=None, *, start_timeout=600):
     hosts = process_hosts(cluster_resolver)
     server = start_server(cluster_resolver, facts, dataset)
     deadline = time.monotonic() + start_timeout
-    seen, lost_since, ended_since, last_words = False, None, None, ""
+    watch = peers.Watch()
+    next_look = 0.0
+    seen, ended_since, last_words = False, None, ""
     while server is not None:
         now = time.monotonic()
-        failure = peers.connection_failure(hosts.addresses[0])
+        failure, seconds = watch.look(hosts.addresses[0])
         if ended_since is None and tf.io.gfile.exists(_END):
             ended_since = now
             with tf.io.gfile.GFile(_END, "r") as file:
                 last_words = file.read()
-        if failure is None:
-            seen, lost_since = True, None
-        elif lost_since is None:
-            lost_since = now
         if ended_since is not None:
             if failure or now - ended_since > _FAREWELL_SECONDS:
                 break
+        elif failure is None:
+            if now > next_look:
+                _hang_up_on_lost(watch, hosts)
+                next_look = now + _LOOK_SECONDS
+            seen = True
         elif not seen and now > deadline:
             raise peers.PeerError(f"{hosts.describe(0, failure)} did not start in time")
-        elif (
-            seen
-            and failure
-            and (
-                now - lost_since
-                > (_POLL_SECONDS if failure == "connection refused" else LOST_SECONDS)
-            )
-        ):
+        elif seen and is_lost(failure, seconds):
             raise peers.PeerError(f"lost {hosts.describe(0, failure)}")
         time.sleep(_POLL_SECONDS)
     if last_words:
         raise peers.PeerError(f"{hosts.describe(0)} ended training: {last_words}")
+
+
+def is_lost(failure, seconds):
+    """Whether another process is lost, by what `peers.Watch.look` returned."""
+    limit = _POLL_SECONDS if failure == peers.REFUSED else LOST_SECONDS
+    return failure is not None and seconds > limit
+
+
+def _hang_up_on_lost(watch, hosts):
+    """Lets what this process does with others that are cut off fail; it may hold up the rest."""
+    for index, address in enumerate(hosts.addresses):
+        if index not in (0, hosts.index) and is_lost(*watch.look(address)):
+            peers.hang_up(address)
 
 
 def read_facts(device):

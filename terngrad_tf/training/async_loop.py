@@ -49,7 +49,8 @@ class StepQueue:
         """Waits for a result; tells meanwhile which workers are lost or come back.
 
         Returns:
-            What a scheduled function returned, its tensors as NumPy values.
+            What a scheduled function returned, its tensors as NumPy values; None where the step was
+            done but its worker was lost before it could tell.
 
         Raises:
             PeerError: a parameter server is lost.
@@ -63,6 +64,8 @@ class StepQueue:
                 result = self._results.get(timeout=_POLL_SECONDS)
             except queue.Empty:
                 continue
+            if self._cluster.is_loss_of_worker(result):
+                result = None
             if isinstance(result, BaseException):
                 raise result
             self._num_open -= 1

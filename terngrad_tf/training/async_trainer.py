@@ -195,12 +195,12 @@ def _train(options, cluster, dataset, model, learning_rate, served, manager, fir
             while next_step < options.max_steps and not steps.is_full and not saving:
                 steps.schedule(function_of(next_step))
                 next_step += 1
-            result = steps.next()
-            step = max(step, int(result["step"]))
-            if not tf.math.is_finite(result["total_loss"]):
-                raise DivergedError("the loss", step, manager.latest_checkpoint)
-            log.add(result)
-            saving = saving or due(step)
+            if (result := steps.next()) is not None:
+                step = max(step, int(result["step"]))
+                if not tf.math.is_finite(result["total_loss"]):
+                    raise DivergedError("the loss", step, manager.latest_checkpoint)
+                log.add(result)
+                saving = saving or due(step)
             if saving and not steps.num_open:
                 _save(model, served, saver, writer, step)
                 saving = False

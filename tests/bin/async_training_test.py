@@ -13,7 +13,7 @@ import slim_data
 from terngrad_tf.bin import mnist_distributed_train, mnist_eval
 from tests import runs
 from tests.bin import samples
-from tests.distribute import processes
+from tests.distribute import network, processes
 
 TIMEOUT_SECONDS = 280
 JOBS = (("worker", 0), ("worker", 1), ("ps", 0))
@@ -30,12 +30,13 @@ class AsyncTrainingTest(tf.test.TestCase):
         super().setUp()
         self.outputs = {}
 
-    def start(self, job, task, addresses, max_steps):
-        """One process, which writes to a file of its own."""
+    def start(self, job, task, addresses, max_steps, before=()):
+        """One process, which writes to a file of its own; `before` is a command that runs it."""
         self.outputs[job, task] = self.root / f"{job}{task}.{len(list(self.root.iterdir()))}"
         with open(self.outputs[job, task], "w") as file:
             process = subprocess.Popen(
-                samples.command(
+                list(before)
+                + samples.command(
                     "mnist_distributed_train",
                     *("--dataset_name", "digits", "--data_dir", self.root / "data"),
                     *("--image_size", 12, "--input_queue_memory_factor", 1),
@@ -57,16 +58,26 @@ class AsyncTrainingTest(tf.test.TestCase):
         addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(len(JOBS))]
         return addresses, {job: self.start(*job, addresses, max_steps) for job in JOBS}
 
+    def step_of(self, worker):
+        """The step in the last line of a worker."""
+        steps = re.findall(rf"Worker {worker}: .*: step (\d+), loss", self.text(JOBS[0]))
+        return int(steps[-1]) if steps else -1
+
     def text(self, job):
         return self.outputs[job].read_text()
 
+    def wait_until(self, done):
+        """Waits until a function returns what counts as true; returns that."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not (found := done()):
+            self.assertLess(time.monotonic(), deadline, self.text(JOBS[0])[-3000:])
+            time.sleep(0.1)
+        return found
+
     def wait_for(self, pattern, start=0):
         """Waits for what the chief is to print; returns where in its output that ends."""
-        deadline = time.monotonic() + TIMEOUT_SECONDS
-        while not (found := re.compile(pattern).search(self.text(JOBS[0]), start)):
-            self.assertLess(time.monotonic(), deadline, self.text(JOBS[0]))
-            time.sleep(0.1)
-        return found.end()
+        pattern = re.compile(pattern)
+        return self.wait_until(lambda: pattern.search(self.text(JOBS[0]), start)).end()
 
     def statuses(self, started):
         return [process.wait(timeout=TIMEOUT_SECONDS) for process in started]
@@ -82,8 +93,7 @@ class AsyncTrainingTest(tf.test.TestCase):
         started["worker", 1] = self.start("worker", 1, addresses, 10**6)
         end = self.wait_for(r"worker 1 \(.*\) is back", end)
         self.wait_for(r"Worker 1: ", end)
-        while not tf.train.latest_checkpoint(self.root / "run"):
-            time.sleep(0.1)
+        self.wait_until(lambda: tf.train.latest_checkpoint(self.root / "run"))
         started["ps", 0].send_signal(signal.SIGKILL)
         workers = [started["worker", 0], started["worker", 1]]
         statuses = self.statuses(workers)
@@ -105,6 +115,47 @@ class AsyncTrainingTest(tf.test.TestCase):
         )
         self.assertEqual(status, 0)
         self.assertGreater(float(re.search(r"precision @ 1 = (\S+)", out)[1]), 0.5, out)
+
+    @pytest.mark.slow
+    def test_goes_on_without_a_worker_that_is_cut_off_and_ends_without_a_server_that_is(self):
+        hosts = network.Network(self, "tgp", "10.85.0", len(JOBS))
+
+        def start(index):
+            before = hosts.on_host(index)
+            return self.start(*JOBS[index], hosts.addresses, 10**6, before)
+
+        started = [start(index) for index in range(len(JOBS))]
+        for worker in (0, 1):
+            self.wait_for(rf"Worker {worker}: .*: step \d+, loss")
+        hosts.cut(1)
+        time.sleep(5)
+        hosts.join(1)
+        step = self.step_of(1)
+        self.wait_until(lambda: self.step_of(1) > step)
+        reports = r"lost worker 1 ", r"worker 1 \(.*\) is back"
+        self.wait_until(lambda: len({len(re.findall(r, self.text(JOBS[0]))) for r in reports}) == 1)
+
+        end = len(self.text(JOBS[0]))
+        hosts.cut(1)
+        self.wait_for(r"lost worker 1 \(.*\); going on without it", end)
+        self.assertEqual(self.statuses([started[1]]), [3], self.text(JOBS[1]))
+        self.assertRegex(self.text(JOBS[1]), r"error: lost worker 0 \(.*: ")
+        # More steps than were scheduled ahead, and they are saved.
+        step = self.step_of(0)
+        self.wait_until(lambda: self.step_of(0) > step + 100)
+        latest = tf.train.latest_checkpoint(self.root / "run")
+        self.wait_until(lambda: tf.train.latest_checkpoint(self.root / "run") != latest)
+        hosts.join(1)
+        started[1] = start(1)
+        end = self.wait_for(r"worker 1 \(.*\) is back", end)
+        self.wait_for("Worker 1: ", end)
+
+        hosts.cut(2)
+        cut = time.monotonic()
+        self.assertEqual(self.statuses(started), [3] * len(JOBS), self.text(JOBS[0])[-3000:])
+        self.assertLess(time.monotonic() - cut, 60)
+        for job in JOBS[:2]:
+            self.assertRegex(self.text(job), r"error: .*lost ps 0 \(")
 
     def test_options_without_a_meaning_are_refused(self):
         for flags, message in (

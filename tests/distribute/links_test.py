@@ -3,11 +3,8 @@
 import contextlib
 import io
 import json
-import os
 import pathlib
 import re
-import shutil
-import subprocess
 import sys
 import time
 
@@ -15,48 +12,30 @@ import pytest
 import tensorflow as tf
 
 from terngrad_tf.distribute import TernGradStrategy
-from tests.distribute import failing_worker, processes
+from tests.distribute import failing_worker, network, processes
 
 WORKER = pathlib.Path(__file__).with_name("failing_worker.py")
-NETNS = processes.ROOT / "benchmarks" / "netns.sh"
-PREFIX = "tgl"
-SUBNET = "10.83.0"
 NUM_HOSTS = 3
 # Within which all processes end that lost a link.
 END_TIMEOUT = 60
 
 
-def netns(*arguments):
-    return subprocess.run(
-        ["bash", str(NETNS), *map(str, arguments)],
-        env=dict(os.environ, SUBNET=SUBNET),
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-
-
 class LinksTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
-        if os.geteuid() or shutil.which("ip") is None:
-            self.skipTest("needs root and iproute2")
-        self.addCleanup(netns, "down", PREFIX, NUM_HOSTS)
-        result = netns("up", PREFIX, NUM_HOSTS, "none")
-        if result.returncode:
-            self.skipTest(f"network namespaces are not available: {result.stderr}")
+        self.network = network.Network(self, "tgl", "10.83.0", NUM_HOSTS)
 
     def start(self, *trainings):
-        """Addresses and processes of all hosts."""
-        addresses = [f"{SUBNET}.{i + 1}:4711" for i in range(NUM_HOSTS)]
+        """Processes of all hosts."""
         config = json.dumps({"start_timeout": 100, "train": trainings})
         started = []
         for i in range(NUM_HOSTS):
-            before = ["ip", "netns", "exec", f"{PREFIX}{i}"]
-            started.append(processes.start(WORKER, addresses, i, [config], before=before))
+            before = self.network.on_host(i)
+            arguments = self.network.addresses, i, [config]
+            started.append(processes.start(WORKER, *arguments, before=before))
             self.addCleanup(started[-1].wait)
             self.addCleanup(started[-1].kill)
-        return addresses, started
+        return started
 
     def read_until(self, process, beginning):
         """The lines that a process prints, up to one that begins so."""
@@ -67,16 +46,13 @@ class LinksTest(tf.test.TestCase):
                 return lines
         raise AssertionError("".join(lines))
 
-    def set_link(self, index, state):
-        subprocess.run(["ip", "link", "set", f"{PREFIX}v{index}", state], check=True)
-
     def test_five_seconds_without_a_link_do_no_harm_and_a_link_lost_for_good_ends_all(self):
         short, long = {"num_steps": 30, "pause": 0.1}, {"num_steps": 3000, "pause": 0.1}
-        addresses, started = self.start(short, long)
+        addresses, started = self.network.addresses, self.start(short, long)
         self.read_until(started[0], "step 3")
-        self.set_link(2, "down")
+        self.network.cut(2)
         time.sleep(5)
-        self.set_link(2, "up")
+        self.network.join(2)
         *_, trained = self.read_until(started[0], "trained")
         # The result is that of workers that no link joins.
         with contextlib.redirect_stdout(io.StringIO()):
@@ -84,7 +60,7 @@ class LinksTest(tf.test.TestCase):
         self.assertEqual(trained.strip(), f"trained: {undisturbed}")
 
         self.read_until(started[0], "step 3")
-        self.set_link(2, "down")
+        self.network.cut(2)
         outputs = processes.outputs(started, END_TIMEOUT)
         self.assertEqual([p.returncode for p in started], [3] * NUM_HOSTS, outputs)
         for output in outputs[1:]:
