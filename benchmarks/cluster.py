@@ -54,6 +54,10 @@ WARM_UP_STEPS = 3
 # A round of a mode is one step where three would take longer than this.
 ROUND_SECONDS = 6.0
 
+MODES = (
+    *("no_exchange", "ternary", "both_ways", "float32", "tensorflow"),
+    *("ddp_float32", "ddp_fp16", "ddp_powersgd"),
+)
 # (rate, mode, other mode, largest ratio of their step times)
 GOALS = (
     *(("1gbit", "ternary", f"ddp_{other}", 1.0) for other in ("float32", "fp16", "powersgd")),
@@ -163,7 +167,7 @@ def table(rows):
 
 def summary(rows):
     """Milliseconds a step of all modes as Markdown, a line a cell."""
-    modes = list(dict.fromkeys(row["mode"] for row in rows))
+    modes = [mode for mode in MODES if any(row["mode"] == mode for row in rows)]
     lines = [f"| model | hosts | link | {' | '.join(modes)} |", "|---" * (3 + len(modes)) + "|"]
     for name, group in itertools.groupby(rows, key=cell):
         milliseconds = {row["mode"]: f"{row['milliseconds']:,.0f}" for row in group}
