@@ -2,14 +2,11 @@
 
 import contextlib
 import socket
-import time
 
 import tensorflow as tf
 
 from terngrad_tf.distribute import handshake, peers
 from terngrad_tf.distribute import parameter_server_process as process
-
-_POLL_SECONDS = 0.5
 
 
 class ParameterServerCluster:
@@ -41,7 +38,7 @@ class ParameterServerCluster:
         self.worker_devices = [f"/job:worker/replica:0/task:{i}" for i in range(self.num_workers)]
         self.server_devices = [f"/job:ps/replica:0/task:{i}" for i in range(len(jobs["ps"]))]
         self._server = process.start_server(cluster_resolver, facts, dataset)
-        self._wait(start_timeout)
+        peers.wait_for_all(self.hosts, start_timeout)
         strategy = tf.distribute.ParameterServerStrategy(_with_coordinator(jobs))
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self.facts = [process.read_facts(d) for d in self.worker_devices + self.server_devices]
@@ -126,15 +123,6 @@ class ParameterServerCluster:
     def _address(self, device):
         spec = tf.DeviceSpec.from_string(device)
         return self.hosts.addresses[self.hosts.names.index(f"{spec.job} {spec.task}")]
-
-    def _wait(self, start_timeout):
-        deadline = time.monotonic() + start_timeout
-        missing = peers.unreachable(self.hosts)
-        while missing:
-            if time.monotonic() > deadline:
-                raise peers.PeerError(peers.not_started(self.hosts, missing))
-            time.sleep(_POLL_SECONDS)
-            missing = peers.unreachable(self.hosts)
 
 
 def _with_coordinator(jobs):

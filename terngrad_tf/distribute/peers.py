@@ -6,6 +6,8 @@ import ipaddress
 import os
 import re
 import socket
+import socketserver
+import threading
 import time
 
 from terngrad_tf.distribute import private
@@ -27,6 +29,7 @@ _MARK = "=~="
 _REPORTED = re.compile(f"{_MARK}(.*?){_MARK}", re.DOTALL)
 _LEADER = re.compile(r"CoordinationService|coordination service")
 _PROBE_SECONDS = 2.0
+_POLL_SECONDS = 0.5
 # Nobody listens on the port of a host that answers: the process has ended, or not yet begun.
 REFUSED = "connection refused"
 
@@ -165,6 +168,39 @@ def unreachable(hosts):
         if index != hosts.index and (reason := connection_failure(address)):
             found[index] = reason
     return found
+
+
+def wait_for_all(hosts, timeout):
+    """Waits until the ports of all other hosts answer.
+
+    Raises:
+        PeerError: after `timeout` seconds some do not.
+    """
+    deadline = time.monotonic() + timeout
+    while missing := unreachable(hosts):
+        if time.monotonic() > deadline:
+            raise PeerError(not_started(hosts, missing))
+        time.sleep(_POLL_SECONDS)
+
+
+def meet(hosts, timeout):
+    """Waits as `wait_for_all`, and answers on this host's port meanwhile.
+
+    For versions of TensorFlow that wait an hour for a host that does not come.
+    """
+    port = int(hosts.addresses[hosts.index].rpartition(":")[2])
+    with contextlib.ExitStack() as stack:
+        # It is in use where this process is in a cluster already. Where another process has it,
+        # TensorFlow says so.
+        with contextlib.suppress(OSError):
+            server = stack.enter_context(_Answerer(("", port), socketserver.BaseRequestHandler))
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            stack.callback(server.shutdown)
+        wait_for_all(hosts, timeout)
+
+
+class _Answerer(socketserver.TCPServer):
+    allow_reuse_address = True
 
 
 def connection_failure(address):

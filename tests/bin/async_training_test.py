@@ -153,7 +153,7 @@ class AsyncTrainingTest(tf.test.TestCase):
         hosts.cut(2)
         cut = time.monotonic()
         self.assertEqual(self.statuses(started), [3] * len(JOBS), self.text(JOBS[0])[-3000:])
-        self.assertLess(time.monotonic() - cut, 60)
+        self.assertLess(time.monotonic() - cut, 90)
         for job in JOBS[:2]:
             self.assertRegex(self.text(job), r"error: .*lost ps 0 \(")
 

@@ -1,12 +1,15 @@
-"""Tests of connections to other processes: whether they come about, and closing them."""
+"""Tests of connections to other processes: waiting for them, losing and closing them."""
 
+import concurrent.futures
 import socket
 import sys
+import time
 
 import pytest
 import tensorflow as tf
 
 from terngrad_tf.distribute import peers
+from tests.distribute import processes
 
 
 def has_ipv6():
@@ -48,6 +51,25 @@ class PeersTest(tf.test.TestCase):
         self.addCleanup(again.close)
         self.assertEqual(again.getsockname(), server_address)
         self.assertEqual(watch.look(address), (None, 0.0))
+
+    def test_hosts_meet_however_late_and_a_missing_one_is_named(self):
+        addresses = tuple(f"127.0.0.1:{port}" for port in processes.free_ports(2))
+        names = "worker 0", "worker 1"
+        with self.assertRaisesRegex(
+            peers.PeerError, rf"missing: worker 1 \({addresses[1]}: connection refused\)"
+        ):
+            peers.meet(peers.Hosts(names, addresses, 0), 0.1)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            first = pool.submit(peers.meet, peers.Hosts(names, addresses, 0), 30)
+            time.sleep(1)
+            self.assertFalse(first.done())
+            peers.meet(peers.Hosts(names, addresses, 1), 30)
+            # Worker 1 goes on to start its server.
+            with socket.create_server(_pair(addresses[1])):
+                first.result()
+        # The ports are free for TensorFlow.
+        for address in addresses:
+            socket.create_server(_pair(address)).close()
 
     def test_hanging_up_ends_the_connections_to_an_address_and_no_others(self):
         for host in ("127.0.0.1", "::1") if has_ipv6() else ("127.0.0.1",):
