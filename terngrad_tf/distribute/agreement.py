@@ -8,13 +8,8 @@ import json
 import time
 
 from terngrad_tf.distribute import private
-from terngrad_tf.distribute.peers import (
-    REFUSED,
-    PeerError,
-    connection_failure,
-    ended,
-    peer_errors,
-)
+from terngrad_tf.distribute.connections import REFUSED, connection_failure
+from terngrad_tf.distribute.peers import PeerError, ended, peer_errors
 
 _POLL_SECONDS = 1.0
 # The first host keeps the published values; before it may end, it waits so long for the others to

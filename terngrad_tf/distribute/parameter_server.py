@@ -5,7 +5,7 @@ import socket
 
 import tensorflow as tf
 
-from terngrad_tf.distribute import handshake, peers
+from terngrad_tf.distribute import connections, handshake, peers
 from terngrad_tf.distribute import parameter_server_process as process
 
 
@@ -46,7 +46,7 @@ class ParameterServerCluster:
         self.batches = iter(
             self.coordinator.create_per_worker_dataset(lambda: process.own_dataset(element_spec))
         )
-        self._watch = peers.Watch()
+        self._watch = connections.Watch()
         self._lost = set()
 
     def compare(self):
@@ -71,7 +71,7 @@ class ParameterServerCluster:
             is_lost = process.is_lost(failure, seconds)
             if is_lost:
                 # What waits for its answers fails then; a step is done by another worker.
-                peers.hang_up(address)
+                connections.hang_up(address)
             if index >= self.num_workers:
                 if is_lost:
                     raise peers.PeerError(f"lost {self.hosts.describe(index, failure)}")
@@ -117,7 +117,7 @@ class ParameterServerCluster:
         """
         for device in self.worker_devices[1:] + self.server_devices:
             with contextlib.suppress(tf.errors.OpError):
-                if peers.connection_failure(self._address(device)) is None:
+                if connections.connection_failure(self._address(device)) is None:
                     process.say_goodbye(device, last_words)
 
     def _address(self, device):

@@ -10,7 +10,7 @@ import time
 
 import tensorflow as tf
 
-from terngrad_tf.distribute import peers
+from terngrad_tf.distribute import connections, peers
 
 _FOLDER = "ram://terngrad_tf"
 _FACTS, _DATASET, _END = (f"{_FOLDER}/{name}" for name in ("facts", "dataset", "end"))
@@ -105,7 +105,7 @@ def serve(cluster_resolver, facts, dataset=None, *, start_timeout=600):
     hosts = process_hosts(cluster_resolver)
     server = start_server(cluster_resolver, facts, dataset)
     deadline = time.monotonic() + start_timeout
-    watch = peers.Watch()
+    watch = connections.Watch()
     next_look = 0.0
     seen, ended_since, last_words = False, None, ""
     while server is not None:
@@ -133,8 +133,8 @@ def serve(cluster_resolver, facts, dataset=None, *, start_timeout=600):
 
 
 def is_lost(failure, seconds):
-    """Whether another process is lost, by what `peers.Watch.look` returned."""
-    limit = _POLL_SECONDS if failure == peers.REFUSED else LOST_SECONDS
+    """Whether another process is lost, by what `connections.Watch.look` returned."""
+    limit = _POLL_SECONDS if failure == connections.REFUSED else LOST_SECONDS
     return failure is not None and seconds > limit
 
 
@@ -142,7 +142,7 @@ def _hang_up_on_lost(watch, hosts):
     """Lets what this process does with others that are cut off fail; it may hold up the rest."""
     for index, address in enumerate(hosts.addresses):
         if index not in (0, hosts.index) and is_lost(*watch.look(address)):
-            peers.hang_up(address)
+            connections.hang_up(address)
 
 
 def read_facts(device):

@@ -2,15 +2,10 @@
 
 import contextlib
 import dataclasses
-import ipaddress
-import os
 import re
-import socket
-import socketserver
-import threading
 import time
 
-from terngrad_tf.distribute import private
+from terngrad_tf.distribute import connections, private
 
 _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 # The op that failed, on the host that reports it.
@@ -28,10 +23,7 @@ _DIFFERENT = re.compile(
 _MARK = "=~="
 _REPORTED = re.compile(f"{_MARK}(.*?){_MARK}", re.DOTALL)
 _LEADER = re.compile(r"CoordinationService|coordination service")
-_PROBE_SECONDS = 2.0
 _POLL_SECONDS = 0.5
-# Nobody listens on the port of a host that answers: the process has ended, or not yet begun.
-REFUSED = "connection refused"
 
 
 class PeerError(RuntimeError):
@@ -165,7 +157,7 @@ def unreachable(hosts):
     """`{index: reason}` of the other hosts whose port does not answer."""
     found = {}
     for index, address in enumerate(hosts.addresses):
-        if index != hosts.index and (reason := connection_failure(address)):
+        if index != hosts.index and (reason := connections.connection_failure(address)):
             found[index] = reason
     return found
 
@@ -188,78 +180,8 @@ def meet(hosts, timeout):
 
     For versions of TensorFlow that wait an hour for a host that does not come.
     """
-    port = int(hosts.addresses[hosts.index].rpartition(":")[2])
-    with contextlib.ExitStack() as stack:
-        # It is in use where this process is in a cluster already. Where another process has it,
-        # TensorFlow says so.
-        with contextlib.suppress(OSError):
-            server = stack.enter_context(_Answerer(("", port), socketserver.BaseRequestHandler))
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            stack.callback(server.shutdown)
+    with connections.answering(int(hosts.addresses[hosts.index].rpartition(":")[2])):
         wait_for_all(hosts, timeout)
-
-
-class _Answerer(socketserver.TCPServer):
-    allow_reuse_address = True
-
-
-def connection_failure(address):
-    """Why no TCP connection to "host:port" comes about within 2 s; None where one does."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS).close()
-    except OSError as error:
-        return (error.strerror or str(error) or type(error).__name__).lower()
-    return None
-
-
-class Watch:
-    """Looks whether other processes can be reached, and knows since when they cannot."""
-
-    def __init__(self):
-        self._lost_since = {}
-
-    def look(self, address):
-        """Tries to connect to "host:port".
-
-        Returns:
-            Pair of why no connection comes about and for how many seconds, from the first such look
-            on; None and 0.0 where one does.
-        """
-        failure = connection_failure(address)
-        if failure is None:
-            self._lost_since.pop(address, None)
-            return None, 0.0
-        now = time.monotonic()
-        return failure, now - self._lost_since.setdefault(address, now)
-
-
-def hang_up(address):
-    """Closes this process's TCP connections to "host:port", if any.
-
-    Who waits for an answer on one then gets an error. Where a link is cut, gRPC would wait for as
-    long as TCP tries, which is a quarter of an hour. Does nothing on systems without `/proc`.
-    """
-    host, _, port = address.rpartition(":")
-    with contextlib.suppress(OSError):
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-        wanted = {_endpoint(sockaddr) for *_, sockaddr in found}
-        for descriptor in os.listdir("/proc/self/fd"):
-            # Some are closed by now or not connected.
-            with contextlib.suppress(OSError):
-                if not os.readlink(f"/proc/self/fd/{descriptor}").startswith("socket:"):
-                    continue
-                with socket.socket(fileno=os.dup(int(descriptor))) as connection:
-                    if connection.family not in (socket.AF_INET, socket.AF_INET6):
-                        continue
-                    if _endpoint(connection.getpeername()) in wanted:
-                        connection.shutdown(socket.SHUT_RDWR)
-
-
-def _endpoint(sockaddr):
-    """Address and port of a socket, those of IPv4 alike whatever the socket's family."""
-    address = ipaddress.ip_address(sockaddr[0].partition("%")[0])
-    return str(getattr(address, "ipv4_mapped", None) or address), sockaddr[1]
 
 
 def named(message, hosts):

@@ -8,7 +8,7 @@ import time
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import peers
+from terngrad_tf.distribute import connections, peers
 from tests.distribute import processes
 
 
@@ -20,7 +20,7 @@ def has_ipv6():
     return True
 
 
-class PeersTest(tf.test.TestCase):
+class ConnectionsTest(tf.test.TestCase):
     def listen(self, host="127.0.0.1"):
         """A server and its address."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -39,13 +39,13 @@ class PeersTest(tf.test.TestCase):
         return connection
 
     def test_a_lost_process_is_known_with_the_time_since_when(self):
-        watch = peers.Watch()
+        watch = connections.Watch()
         server, address = self.listen()
         self.assertEqual(watch.look(address), (None, 0.0))
         server.close()
-        self.assertEqual(watch.look(address)[0], peers.REFUSED)
+        self.assertEqual(watch.look(address)[0], connections.REFUSED)
         failure, seconds = watch.look(address)
-        self.assertEqual(failure, peers.REFUSED)
+        self.assertEqual(failure, connections.REFUSED)
         self.assertGreater(seconds, 0.0)
         again = socket.create_server(server_address := _pair(address))
         self.addCleanup(again.close)
@@ -76,7 +76,7 @@ class PeersTest(tf.test.TestCase):
             server, address = self.listen(host)
             other, _ = self.listen(host)
             kept, closed = self.connect(other), [self.connect(server) for _ in range(2)]
-            peers.hang_up(address)
+            connections.hang_up(address)
             for connection in closed:
                 self.assertEqual(connection.recv(1), b"")
             with self.assertRaises(TimeoutError):
@@ -86,13 +86,13 @@ class PeersTest(tf.test.TestCase):
     def test_hanging_up_knows_names_and_addresses_of_ipv4_inside_ipv6(self):
         server, address = self.listen()
         connection = self.connect(server, socket.AF_INET6, "::ffff:127.0.0.1")
-        peers.hang_up(f"localhost:{_pair(address)[1]}")
+        connections.hang_up(f"localhost:{_pair(address)[1]}")
         self.assertEqual(connection.recv(1), b"")
 
     def test_hanging_up_on_a_name_that_nobody_knows_does_nothing(self):
         server, _ = self.listen()
         connection = self.connect(server)
-        peers.hang_up("no-such-host.invalid:1")
+        connections.hang_up("no-such-host.invalid:1")
         with self.assertRaises(TimeoutError):
             connection.recv(1)
 
