@@ -24,10 +24,12 @@ def compile_arguments(net, label_smoothing):
     """
     function = _cross_entropy(label_smoothing)
     weights = list(models.output_loss_weights(net).values())
+    metrics = [[keras.metrics.MeanMetricWrapper(function, name=_METRIC)] for _ in weights]
     return {
         "loss": [function] * len(weights),
         "loss_weights": weights,
-        "metrics": [[keras.metrics.MeanMetricWrapper(function, name=_METRIC)] for _ in weights],
+        # Keras 3.12 takes no list of lists for a single output.
+        "metrics": metrics if len(weights) > 1 else metrics[0],
     }
 
 
