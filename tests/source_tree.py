@@ -85,8 +85,8 @@ def foreign_private_attributes(source):
     """
     tree = ast.parse(source)
     own = {"self", "cls"} | {n.name for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
-    # Public parts of a named tuple in spite of the underscore.
-    public = {"_asdict", "_fields", "_make", "_replace"}
+    # Public in spite of the underscore: parts of a named tuple, and `os._exit`.
+    public = {"_asdict", "_fields", "_make", "_replace", "_exit"}
     found = set()
     for node in ast.walk(tree):
         name, base = None, None

@@ -1,7 +1,9 @@
 """The programs that train and evaluate, one pair for each data set, and what differs in them."""
 
+import atexit
 import dataclasses
 import functools
+import os
 import sys
 from collections.abc import Callable
 
@@ -100,16 +102,21 @@ def _train_distributed(values):
     import tensorflow as tf
 
     from terngrad_tf import training
+    from terngrad_tf.distribute import PeerError
 
     if values.log_device_placement:
         tf.debugging.set_log_device_placement(True)
     cluster = distributed_flags.cluster(values)
     timeout = {"start_timeout": values.start_timeout}
     if values.async_training:
-        if cluster.task_type == "ps":
-            training.serve_parameters(cluster, **timeout)
-        else:
-            training.train_async(distributed_flags.async_options(values), cluster, **timeout)
+        try:
+            if cluster.task_type == "ps":
+                training.serve_parameters(cluster, **timeout)
+            else:
+                training.train_async(distributed_flags.async_options(values), cluster, **timeout)
+        except PeerError:
+            atexit.register(_leave)
+            raise
         return
     if cluster.task_type == "ps":
         print(
@@ -119,6 +126,12 @@ def _train_distributed(values):
         return
     options, cluster = distributed_flags.options(values, cluster)
     training.train(options, cluster_resolver=cluster, **timeout)
+
+
+def _leave():
+    """Ends this process before TensorFlow does, which might wait for a process that is lost."""
+    sys.stdout.flush()
+    os._exit(program.STATUS_PEER)
 
 
 def _evaluate(values):

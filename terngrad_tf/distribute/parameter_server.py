@@ -2,11 +2,14 @@
 
 import contextlib
 import socket
+import threading
 
 import tensorflow as tf
 
 from terngrad_tf.distribute import connections, handshake, peers
 from terngrad_tf.distribute import parameter_server_process as process
+
+_GOODBYE_SECONDS = 20.0
 
 
 class ParameterServerCluster:
@@ -115,6 +118,12 @@ class ParameterServerCluster:
 
         They wait until this process has ended.
         """
+        # Beside: where a process is lost, TensorFlow might wait for that.
+        goodbyes = threading.Thread(target=self._say_goodbyes, args=(last_words,), daemon=True)
+        goodbyes.start()
+        goodbyes.join(_GOODBYE_SECONDS)
+
+    def _say_goodbyes(self, last_words):
         for device in self.worker_devices[1:] + self.server_devices:
             with contextlib.suppress(tf.errors.OpError):
                 if connections.connection_failure(self._address(device)) is None:

@@ -7,7 +7,7 @@ import secrets
 import tensorflow as tf
 
 import slim_data
-from terngrad_tf.distribute import TernaryAllReduce
+from terngrad_tf.distribute import PeerError, TernaryAllReduce
 from terngrad_tf.distribute import parameter_server_process as process
 from terngrad_tf.distribute.handshake import code_facts
 from terngrad_tf.distribute.parameter_server import ParameterServerCluster
@@ -190,7 +190,7 @@ def _train(options, cluster, dataset, model, learning_rate, served, manager, fir
     saver.set_model(model)
     next_step = step = first_step
     saving = False
-    with contextlib.closing(writer):
+    with _closing(writer):
         while next_step < options.max_steps or steps.num_open:
             while next_step < options.max_steps and not steps.is_full and not saving:
                 steps.schedule(function_of(next_step))
@@ -207,6 +207,19 @@ def _train(options, cluster, dataset, model, learning_rate, served, manager, fir
         log.write(step)
         if session.step_of(manager.latest_checkpoint or "-0") != step:
             _save(model, served, saver, writer, step)
+
+
+@contextlib.contextmanager
+def _closing(writer):
+    """Closes a summary writer, but where a process is lost: TensorFlow might wait for that."""
+    try:
+        yield
+    except PeerError:
+        raise
+    except BaseException:
+        writer.close()
+        raise
+    writer.close()
 
 
 def _save(model, served, saver, writer, step):
