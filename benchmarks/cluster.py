@@ -1,11 +1,10 @@
 """Step time and received bytes on several hosts: ternary and float gradients, TensorFlow, PyTorch.
 
 Makes hosts on this machine that are joined by links of a chosen rate (`benchmarks/netns.sh`: Linux,
-root, iproute2). On each, one process a framework waits; all modes of all frameworks take turns,
-round by round. "both_ways" is ternary too, but its sum is rounded once more before it comes back.
-Bytes are what a host's network interface received, headers included; CPU time is that of a process
-and all its threads. For AlexNet, PyTorch runs after the others: 4 hosts of all frameworks need more
-than 20 GB of memory.
+root, iproute2). On each, processes wait, and all modes take turns, round by round. "both_ways" is
+ternary too, but its sum is rounded once more before it comes back. Bytes are what a host's network
+interface received, headers included; CPU time is that of a process and all its threads. For
+AlexNet, PyTorch runs after the others: 4 hosts of all need more than 20 GB of memory.
 
     python -m benchmarks.cluster --torch_python=TORCH_VENV/bin/python --json=cluster.json
 
@@ -48,16 +47,17 @@ _JSON = flags.DEFINE_string("json", "cluster.json", "File with the finished cell
 
 PREFIX = "tgb"
 SUBNET = "10.80.0"
-PORTS = {"terngrad": 4711, "tensorflow": 4712, "torch": 4713}
+PORT = 4711
 # PowerSGD's first two steps are float32; the first of every mode also traces and compiles.
 WARM_UP_STEPS = 3
 # A round of a mode is one step where three would take longer than this.
 ROUND_SECONDS = 6.0
 
-MODES = (
-    *("no_exchange", "ternary", "both_ways", "float32", "tensorflow"),
-    *("ddp_float32", "ddp_fp16", "ddp_powersgd"),
-)
+# Modes of one process a host. What is compared within a few per cent shares none: more models of
+# AlexNet's size in a process made its steps up to a fifth slower.
+TENSORFLOW = (("no_exchange", "ternary", "both_ways"), ("float32",), ("tensorflow",))
+TORCH = ("ddp_float32", "ddp_fp16", "ddp_powersgd")
+MODES = (*itertools.chain(*TENSORFLOW), *TORCH)
 # (rate, mode, other mode, largest ratio of their step times)
 GOALS = (
     *(("1gbit", "ternary", f"ddp_{other}", 1.0) for other in ("float32", "fp16", "powersgd")),
@@ -67,27 +67,28 @@ GOALS = (
 )
 
 
-def _commands(network, framework, model):
+def _commands(network, modes, port, model):
     """What runs on each host."""
     threads = _THREADS.value or max(1, (os.cpu_count() or 1) // network.num_hosts)
     for index in range(network.num_hosts):
         common = [model, network.interface(index), str(threads), str(_BATCH.value)]
-        if framework == "torch":
-            first, *_ = network.addresses(PORTS[framework])
+        if modes is TORCH:
+            first, *_ = network.addresses(port)
             where = [str(index), str(network.num_hosts), first]
             yield [_TORCH.value, "-m", "benchmarks.cluster_torch", *where, *common]
         else:
-            yield [sys.executable, "-m", "benchmarks.cluster_tensorflow", framework, *common]
+            yield [sys.executable, "-m", "benchmarks.cluster_tensorflow", ",".join(modes), *common]
 
 
-def _measure_together(network, frameworks, model):
-    """Lists of what a step took, one a mode of frameworks that take turns."""
+def _measure_together(network, groups, model):
+    """Lists of what a step took, one a mode of all groups, which take turns."""
     with contextlib.ExitStack() as stack:
         hosts_of = {}
-        for framework in frameworks:
-            commands = _commands(network, framework, model)
-            hosts = stack.enter_context(network.processes(PORTS[framework], commands))
-            modes = [host.answer()["ready"] for host in hosts][0]
+        for port, modes in enumerate(groups, PORT):
+            commands = _commands(network, modes, port, model)
+            hosts = stack.enter_context(network.processes(port, commands))
+            for host in hosts:
+                host.answer()
             hosts_of |= dict.fromkeys(modes, hosts)
 
         def run(mode, num_steps):
@@ -120,15 +121,12 @@ def _measure_together(network, frameworks, model):
 
 def _measure(model, num_hosts, rate):
     """Rows of one cell, one a mode."""
-    groups = [["terngrad", "tensorflow"]]
-    if _TORCH.value and model == "digits":
-        groups[0].append("torch")
-    elif _TORCH.value:
-        groups.append(["torch"])
+    torch = [TORCH] if _TORCH.value else []
+    turns = [[*TENSORFLOW, *torch]] if model == "digits" else [TENSORFLOW, torch]
     results = {}
     with cluster_hosts.Network(PREFIX, SUBNET, num_hosts).up(rate) as network:
-        for group in groups:
-            results |= _measure_together(network, group, model)
+        for groups in filter(None, turns):
+            results |= _measure_together(network, groups, model)
     return [
         {
             "model": model,

@@ -1,4 +1,4 @@
-"""Hosts on this machine for benchmarks, joined by links of a chosen rate, and processes on them.
+"""Hosts on this machine, joined by links of a chosen rate that can be cut, and processes on them.
 
 Needs Linux, root and iproute2; see `benchmarks/netns.sh`.
 """
@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 
@@ -14,8 +15,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 NETNS = pathlib.Path(__file__).with_name("netns.sh")
 
 
+class Unavailable(SystemExit):
+    """This machine cannot make hosts; the message says why."""
+
+
 class Network:
-    """Hosts of one benchmark.
+    """Hosts of one benchmark or test.
 
     Args:
         prefix: 1 to 6 letters that no other network of this machine uses.
@@ -28,14 +33,22 @@ class Network:
 
     @contextlib.contextmanager
     def up(self, rate):
-        """The hosts exist in this context, with links such as "1gbit", or "none": any rate."""
-        if os.geteuid():
-            raise SystemExit("This benchmark makes network namespaces and needs root.")
-        self._netns("up", self.prefix, self.num_hosts, rate)
+        """The hosts exist in this context, with links such as "1gbit", or "none": any rate.
+
+        Raises:
+            Unavailable: there can be none.
+        """
+        if os.geteuid() or shutil.which("ip") is None:
+            raise Unavailable("Hosts are network namespaces, which need root and iproute2.")
+        # Who was killed left its hosts.
+        self._netns("down")
         try:
+            made = self._netns("up", rate)
+            if made.returncode:
+                raise Unavailable(f"Network namespaces are not available: {made.stderr}")
             yield self
         finally:
-            self._netns("down", self.prefix, self.num_hosts)
+            self._netns("down")
 
     def addresses(self, port):
         """Address of a port on each host."""
@@ -48,6 +61,14 @@ class Network:
     def on_host(self, index, command):
         """A command, list of str, as it runs on a host."""
         return ["ip", "netns", "exec", f"{self.prefix}{index}", *command]
+
+    def cut(self, index):
+        """From here on nothing reaches a host, nor leaves it."""
+        self._set_link(index, "down")
+
+    def join(self, index):
+        """Ends `cut`."""
+        self._set_link(index, "up")
 
     @contextlib.contextmanager
     def processes(self, port, commands):
@@ -74,10 +95,17 @@ class Network:
             for process in started:
                 process.kill()
 
-    def _netns(self, *arguments):
-        environment = dict(os.environ, SUBNET=self.subnet)
-        command = ["bash", str(NETNS), *map(str, arguments)]
-        subprocess.run(command, check=True, env=environment)
+    def _set_link(self, index, state):
+        subprocess.run(["ip", "link", "set", f"{self.prefix}v{index}", state], check=True)
+
+    def _netns(self, command, *arguments):
+        return subprocess.run(
+            ["bash", str(NETNS), command, self.prefix, str(self.num_hosts), *arguments],
+            env=dict(os.environ, SUBNET=self.subnet),
+            check=False,
+            capture_output=True,
+            text=True,
+        )
 
 
 class Process:

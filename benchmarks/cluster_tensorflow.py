@@ -1,6 +1,6 @@
 """A worker of the cluster benchmark under TensorFlow: one process a host, TF_CONFIG set.
 
-Run by `benchmarks/cluster.py`: FRAMEWORK MODEL INTERFACE THREADS BATCH_SIZE.
+Run by `benchmarks/cluster.py`: MODES MODEL INTERFACE THREADS BATCH_SIZE, with commas between modes.
 """
 
 import functools
@@ -96,21 +96,19 @@ def main(argv):
 
     from terngrad_tf.distribute import TernGradStrategy
 
-    framework, model, interface, threads, batch_size = argv[1:]
+    modes, model, interface, threads, batch_size = argv[1:]
     tf.config.threading.set_intra_op_parallelism_threads(int(threads))
-    if framework == "tensorflow":
-        strategies = {"tensorflow": tf.distribute.MultiWorkerMirroredStrategy()}
-    else:
-        strategies = {
-            "ternary": TernGradStrategy(),
-            "both_ways": TernGradStrategy(wire="both_ways"),
-            "float32": TernGradStrategy(grad_bits=32),
-        }
-    make = {"digits": _digits_step, "alexnet": _alexnet_step}[model]
-    steps = {mode: make(strategy, int(batch_size)) for mode, strategy in strategies.items()}
-    if framework != "tensorflow":
+    make_strategy = {
+        "ternary": TernGradStrategy,
+        "both_ways": lambda: TernGradStrategy(wire="both_ways"),
+        "float32": lambda: TernGradStrategy(grad_bits=32),
+        "tensorflow": tf.distribute.MultiWorkerMirroredStrategy,
         # What the same step takes where nothing is exchanged.
-        steps["no_exchange"] = make(tf.distribute.OneDeviceStrategy("/cpu:0"), int(batch_size))
+        "no_exchange": tf.distribute.get_strategy,
+    }
+    make_step = {"digits": _digits_step, "alexnet": _alexnet_step}[model]
+    strategies = {mode: make_strategy[mode]() for mode in modes.split(",")}
+    steps = {mode: make_step(strategy, int(batch_size)) for mode, strategy in strategies.items()}
     cluster_worker.serve(interface, steps)
 
 

@@ -9,18 +9,24 @@ gradients. What the backward pass would hide is not taken off; no two hosts shar
     codec     = measured seconds an element (scales, encoding, adding, decoding; for this number of
                 workers and the wire that "auto" chooses) * elements; 0 for float32
     wire      = bytes received * (8 / rate + measured seconds a byte of TensorFlow's own transport)
+                + collectives * measured seconds to start one
                 + messages one after another * measured seconds a small message
-    messages  = 2 (N-1) for a ring all-reduce, N-1 for a ring all-gather, 1 for an all-to-all, and
-                for ternary gradients 2 (N-1) more for the scales, for each bucket
+                + messages beside another * measured seconds that one more takes
+    messages  = one after another 2 (N-1) for a ring all-reduce, N-1 for a ring all-gather, 1 for an
+                all-to-all, which has N-2 beside it; for ternary gradients an all-reduce more for
+                the scales, for each bucket
 
 The codec runs as in training, between hosts that answer at once; the transport is measured between
-two hosts of this machine joined by a link of any speed. Hosts are network namespaces (see
+two hosts of this machine, a core each, joined by a link of any speed. What a small message takes is
+the difference of a ring all-reduce of two hosts, two messages, and a ring all-gather, one; many of
+them run in one call, whose own cost is no message's. Hosts are network namespaces (see
 `benchmarks/netns.sh`: Linux, root, iproute2).
 
 The check measures whole steps on `--hosts` hosts of this machine, whose cores these share: there
 codec and transport take as many times longer as there are threads for a core.
 """
 
+import contextlib
 import json
 import os
 import statistics
@@ -47,6 +53,8 @@ PORT = 4711
 # Of one bucket, on which codec and transport are measured.
 ELEMENTS = 4 * 2**20
 SMALL_ROUNDS = 50
+# Small collectives within one call, fewer and more.
+REPEATS = (1, 41)
 # TernGrad's slides: AlexNet on 8 GPUs with links of 1 Gbit/s, ternary against float gradients.
 SLIDES = (8, 3.04)
 
@@ -109,18 +117,55 @@ def codec_seconds(num_workers):
 
 
 def transport_seconds(strategy):
-    """Measured seconds of a small message, and seconds a byte of a large one, between two hosts."""
+    """What TensorFlow's transport takes between two hosts, measured.
+
+    Returns:
+        Dict of seconds: `byte` of a large message, `message` that is small, `collective` to start
+        one, and `beside`, one more small message at the same time.
+    """
     import tensorflow as tf
 
     group = strategy.extended.host_group
 
-    def gather(num_words, rounds):
-        words = tf.zeros([num_words], tf.int32)
-        run = tf.function(lambda: group.all_gather(words), autograph=False)
-        return _median_seconds(lambda: run().numpy(), rounds)
+    def chain(collective):
+        def run(count):
+            word = tf.zeros([1])
+            for _ in range(count):
+                word = collective(word)
+            return word
 
-    small = gather(1, SMALL_ROUNDS)
-    return small, max(gather(ELEMENTS // 4, _ROUNDS.value) - small, 0.0) / ELEMENTS
+        return run
+
+    def beside(count):
+        words = tf.random.uniform([count, group.size, 1])
+        return tf.add_n([group.all_to_all(word) for word in tf.unstack(words)])
+
+    def seconds_of_one(repeated):
+        """Of one more collective within the same call."""
+        few, many = (
+            _median_seconds(_compiled(lambda n=n: repeated(n)), SMALL_ROUNDS) for n in REPEATS
+        )
+        return (many - few) / (REPEATS[1] - REPEATS[0])
+
+    def large():
+        return group.all_gather(tf.zeros([ELEMENTS // 4], tf.int32))
+
+    reduce = seconds_of_one(chain(group.all_reduce_max))
+    gather = seconds_of_one(chain(lambda word: group.all_gather(word)[0]))
+    message = max(reduce - gather, 0.0)
+    return {
+        "byte": max(_median_seconds(_compiled(large), _ROUNDS.value) - gather, 0.0) / ELEMENTS,
+        "message": message,
+        "collective": max(gather - message, 0.0),
+        "beside": max(seconds_of_one(beside), 0.0),
+    }
+
+
+def _compiled(function):
+    import tensorflow as tf
+
+    run = tf.function(function, autograph=False)
+    return lambda: run().numpy()
 
 
 def _median_seconds(run, rounds):
@@ -148,7 +193,7 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
 
     Args:
         num_workers: N.
-        costs: dict with `message` and `byte`, seconds, and `codec`, seconds an element by N.
+        costs: dict of `transport_seconds` with `codec`, seconds an element by N.
         rate: of the links, in bytes a second.
         slowdown: how many times longer codec and transport take than measured.
 
@@ -157,22 +202,32 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
     """
     from terngrad_tf.distribute import exchange
 
-    ring = 2 * (num_workers - 1)
-    messages_of = {"allgather": num_workers - 1, "alltoall": num_workers, "lanes": ring}
+    def started(messages, beside=0):
+        return (
+            costs["collective"] + messages * costs["message"] + beside * costs["beside"]
+        ) * slowdown
+
+    def wire_seconds(num_bytes):
+        return num_bytes * (1 / rate + slowdown * costs["byte"])
+
+    all_reduce = started(2 * (num_workers - 1))
+    all_gather = started(num_workers - 1)
+    all_to_all = started(1, num_workers - 2)
+    collectives_of = {
+        "allgather": all_gather,
+        "alltoall": all_to_all + all_gather,
+        "lanes": all_reduce,
+    }
     group = InstantGroup(num_workers)
     buckets = buckets_of(cluster_models.ALEXNET_SHAPES)
     traffics = [exchange.traffic(group, sizes, "auto") for sizes in buckets]
-
-    def wire_seconds(num_bytes, messages):
-        return num_bytes * (1 / rate + slowdown * costs["byte"]) + (
-            messages * slowdown * costs["message"]
-        )
-
     codec = costs["codec"][num_workers] * sum(map(sum, buckets))
     return {
-        "float32": wire_seconds(sum(t.float32_bytes for t in traffics), ring),
+        "float32": all_reduce + wire_seconds(sum(t.float32_bytes for t in traffics)),
         "ternary": slowdown * codec
-        + sum(wire_seconds(t.received_bytes, ring + messages_of[t.wire]) for t in traffics),
+        + sum(
+            wire_seconds(t.received_bytes) + all_reduce + collectives_of[t.wire] for t in traffics
+        ),
         "wire": "/".join(dict.fromkeys(t.wire for t in traffics)),
     }
 
@@ -180,22 +235,30 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
 def _measure_step(num_hosts):
     """Median milliseconds of AlexNet's steps on hosts of this machine, by mode."""
     network = cluster_hosts.Network(PREFIX, SUBNET, num_hosts)
-    command = [sys.executable, "-m", "benchmarks.cluster_tensorflow", "terngrad", "alexnet"]
     threads = str(_threads(num_hosts))
-    commands = [[*command, network.interface(i), threads, "1"] for i in range(num_hosts)]
-    with network.up(f"{_RATE.value}mbit"), network.processes(PORT, commands) as hosts:
-        modes = [host.answer()["ready"] for host in hosts][0]
+    hosts_of = {}
+    with network.up(f"{_RATE.value}mbit"), contextlib.ExitStack() as stack:
+        # As in benchmarks/cluster.py, processes of their own.
+        for port, modes in enumerate((("no_exchange", "ternary"), ("float32",)), PORT):
+            command = [sys.executable, "-m", "benchmarks.cluster_tensorflow", ",".join(modes)]
+            commands = [
+                [*command, "alexnet", network.interface(i), threads, "1"] for i in range(num_hosts)
+            ]
+            hosts = stack.enter_context(network.processes(port, commands))
+            for host in hosts:
+                host.answer()
+            hosts_of |= dict.fromkeys(modes, hosts)
 
         def run(mode):
-            for host in hosts:
+            for host in hosts_of[mode]:
                 host.ask(f"{mode} 1")
-            return max(host.answer()["seconds"] for host in hosts)
+            return max(host.answer()["seconds"] for host in hosts_of[mode])
 
-        for mode in modes:
+        for mode in hosts_of:
             run(mode)
-        seconds = {mode: [] for mode in modes}
+        seconds = {mode: [] for mode in hosts_of}
         for _ in range(_ROUNDS.value):
-            for mode in modes:
+            for mode in hosts_of:
                 seconds[mode].append(run(mode))
     return {mode: statistics.median(values) for mode, values in seconds.items()}
 
@@ -218,8 +281,7 @@ def _work():
     import terngrad_tf
 
     tf.config.threading.set_intra_op_parallelism_threads(_threads(2))
-    message, byte = transport_seconds(terngrad_tf.TernGradStrategy())
-    print(json.dumps({"message": message, "byte": byte}), flush=True)
+    print(json.dumps(transport_seconds(terngrad_tf.TernGradStrategy())), flush=True)
 
 
 def main(argv):
@@ -232,7 +294,8 @@ def main(argv):
     workers, hosts = sorted(map(int, _WORKERS.value)), sorted(map(int, _HOSTS.value))
     costs = _measure_transport()
     costs["codec"] = {n: codec_seconds(n) for n in sorted({*workers, *hosts})}
-    print(f"a small message {1e3 * costs['message']:.2f} ms, a byte {1e9 * costs['byte']:.2f} ns")
+    small = [f"{name} {1e3 * costs[name]:.2f} ms" for name in ("message", "collective", "beside")]
+    print(f"{', '.join(small)}, byte {1e9 * costs['byte']:.2f} ns")
 
     expected = []
     print("\n| workers | wire | codec, ms | float32, ms | ternary, ms | times faster |")

@@ -118,11 +118,12 @@ class AsyncTrainingTest(tf.test.TestCase):
 
     @pytest.mark.slow
     def test_goes_on_without_a_worker_that_is_cut_off_and_ends_without_a_server_that_is(self):
-        hosts = network.Network(self, "tgp", "10.85.0", len(JOBS))
+        hosts = network.up(self, "tgp", "10.85.0", len(JOBS))
+        addresses = hosts.addresses(network.PORT)
 
         def start(index):
-            before = hosts.on_host(index)
-            return self.start(*JOBS[index], hosts.addresses, 10**6, before)
+            before = hosts.on_host(index, [])
+            return self.start(*JOBS[index], addresses, 10**6, before)
 
         started = [start(index) for index in range(len(JOBS))]
         for worker in (0, 1):

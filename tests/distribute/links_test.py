@@ -23,15 +23,16 @@ END_TIMEOUT = 60
 class LinksTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
-        self.network = network.Network(self, "tgl", "10.83.0", NUM_HOSTS)
+        self.network = network.up(self, "tgl", "10.83.0", NUM_HOSTS)
+        self.addresses = self.network.addresses(network.PORT)
 
     def start(self, *trainings):
         """Processes of all hosts."""
         config = json.dumps({"start_timeout": 100, "train": trainings})
         started = []
         for i in range(NUM_HOSTS):
-            before = self.network.on_host(i)
-            arguments = self.network.addresses, i, [config]
+            before = self.network.on_host(i, [])
+            arguments = self.addresses, i, [config]
             started.append(processes.start(WORKER, *arguments, before=before))
             self.addCleanup(started[-1].wait)
             self.addCleanup(started[-1].kill)
@@ -48,7 +49,7 @@ class LinksTest(tf.test.TestCase):
 
     def test_five_seconds_without_a_link_do_no_harm_and_a_link_lost_for_good_ends_all(self):
         short, long = {"num_steps": 30, "pause": 0.1}, {"num_steps": 3000, "pause": 0.1}
-        addresses, started = self.network.addresses, self.start(short, long)
+        started = self.start(short, long)
         self.read_until(started[0], "step 3")
         self.network.cut(2)
         time.sleep(5)
@@ -66,10 +67,10 @@ class LinksTest(tf.test.TestCase):
         for output in outputs[1:]:
             self.assertIn(trained, output)
         for output in outputs[:2]:
-            self.assertRegex(output, rf"(?m)^error: lost worker 2 \({addresses[2]}\b.*\)")
+            self.assertRegex(output, rf"(?m)^error: lost worker 2 \({self.addresses[2]}\b.*\)")
         # Who is cut off sees the others gone.
         (error,) = re.findall("(?m)^error: (.*)$", outputs[2])
-        self.assertIn(f"worker 0 ({addresses[0]}", error)
+        self.assertIn(f"worker 0 ({self.addresses[0]}", error)
 
 
 if __name__ == "__main__":
