@@ -4,7 +4,8 @@ Makes hosts on this machine that are joined by links of a chosen rate (`benchmar
 root, iproute2). On each, processes wait, and all modes take turns, round by round. "both_ways" is
 ternary too, but its sum is rounded once more before it comes back. Bytes are what a host's network
 interface received, headers included; CPU time is that of a process and all its threads. For
-AlexNet, PyTorch runs after the others: 4 hosts of all need more than 20 GB of memory.
+AlexNet, ternary gradients, float32 beside TensorFlow, and PyTorch are measured one after another: 4
+hosts of all need more than 20 GB of memory.
 
     python -m benchmarks.cluster --torch_python=TORCH_VENV/bin/python --json=cluster.json
 
@@ -122,7 +123,8 @@ def _measure_together(network, groups, model):
 def _measure(model, num_hosts, rate):
     """Rows of one cell, one a mode."""
     torch = [TORCH] if _TORCH.value else []
-    turns = [[*TENSORFLOW, *torch]] if model == "digits" else [TENSORFLOW, torch]
+    ternary, *floats = TENSORFLOW
+    turns = [[ternary, *floats, *torch]] if model == "digits" else [[ternary], floats, torch]
     results = {}
     with cluster_hosts.Network(PREFIX, SUBNET, num_hosts).up(rate) as network:
         for groups in filter(None, turns):
