@@ -52,6 +52,8 @@ def run(description, define_flags, main, argv, module=None):
             {STATUS_PEER: "another worker ended or is out of reach"},
             lambda line: print(f"{name}: {line}", file=sys.stderr, flush=True),
         )
+    # Whatever the user's Keras is set to otherwise.
+    os.environ["KERAS_BACKEND"] = "tensorflow"
     try:
         # Imported only now, so that --help and a mistyped flag do not wait for TensorFlow.
         with quiet.stderr_held_back():

@@ -45,7 +45,7 @@ def train(options, **hosts):
 
     In a cluster every process calls it with the same options. The chief alone uses `train_dir`.
     `data_dir` either holds the same files everywhere, of which each process reads a share, or files
-    of its own on each, which it reads whole. `batch_size` is that of all workers cluster.
+    of its own on each, which it reads whole. `batch_size` is that of all workers together.
 
     Args:
         options: `TrainOptions`.

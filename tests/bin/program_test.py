@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import subprocess
 import sys
 from unittest import mock
 
@@ -125,6 +126,17 @@ class ProgramTest(tf.test.TestCase):
 
         with self.assertRaisesRegex(ValueError, "a bug"):
             program.run("", lambda values: None, fail, ["x"])
+
+    def test_programs_take_the_backend_of_keras_that_they_need(self):
+        # The other is not installed here, so that Keras would fail.
+        result = subprocess.run(
+            [sys.executable, "-m", "terngrad_tf.bin.mnist_train", "--data_dir=/none"],
+            env=dict(os.environ, KERAS_BACKEND="torch", PYTHONPATH=os.pathsep.join(sys.path)),
+            capture_output=True,
+            text=True,
+        )
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertRegex(result.stderr, "mnist_train: error: No train files .*/none")
 
     def test_each_program_has_the_defaults_of_its_data_set(self):
         for name, net, subset in (

@@ -1,6 +1,7 @@
 """Pins every private name that `private/` uses: a release that moves one fails here, by name."""
 
 import inspect
+import subprocess
 import sys
 
 import keras
@@ -212,6 +213,16 @@ class PrivateTest(tf.test.TestCase):
 
         step()
         self.assertAllClose(variable.numpy(), [-0.6, -1.4, 0.4])
+
+    def test_another_backend_of_keras_is_refused(self):
+        # Keras would ignore the strategy. No other backend is installed here.
+        code = (
+            "import keras; keras.config.backend = lambda: 'torch'; "
+            "import terngrad_tf; terngrad_tf.TernGradStrategy"
+        )
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertEqual(run.returncode, 1, run.stderr)
+        self.assertRegex(run.stderr, "ImportError: .* backend='torch'. Set .* KERAS_BACKEND")
 
     def test_two_strategies_have_collective_keys_of_their_own(self):
         first, second = TernGradStrategy(1), TernGradStrategy(1)

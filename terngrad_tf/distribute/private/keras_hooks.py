@@ -14,6 +14,14 @@ from terngrad_tf.distribute.private.cross_device_ops import gradient_ops
 from terngrad_tf.distribute.private.devices import local_tensors
 from terngrad_tf.distribute.private.strategies import EqualReplicas
 
+if keras.config.backend() != "tensorflow":
+    # Keras would train without `tf.distribute`, each process for itself, and say nothing.
+    raise ImportError(
+        "terngrad_tf needs the TensorFlow backend of Keras. Received: "
+        f"backend={keras.config.backend()!r}. Set the environment variable KERAS_BACKEND to "
+        "tensorflow, or `backend` in ~/.keras/keras.json."
+    )
+
 # A prime far from the distances between seeds that people choose.
 _SEED_STRIDE = 1_000_000_007
 
