@@ -89,3 +89,10 @@ def answering(port):
 
 class _Answerer(socketserver.TCPServer):
     allow_reuse_address = True
+    # Both versions of IP, as TensorFlow's server.
+    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+
+    def server_bind(self):
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()

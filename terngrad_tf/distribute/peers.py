@@ -1,7 +1,9 @@
 """Errors of a cluster in one line that names the host at fault."""
 
+import concurrent.futures
 import contextlib
 import dataclasses
+import logging
 import re
 import time
 
@@ -24,6 +26,12 @@ _MARK = "=~="
 _REPORTED = re.compile(f"{_MARK}(.*?){_MARK}", re.DOTALL)
 _LEADER = re.compile(r"CoordinationService|coordination service")
 _POLL_SECONDS = 0.5
+_FIRST_REPORT_SECONDS = 10.0
+_REPORT_SECONDS = 60.0
+# Connections tried at the same time.
+_MOST_PROBES = 32
+
+_logger = logging.getLogger(__name__)
 
 
 class PeerError(RuntimeError):
@@ -153,32 +161,46 @@ def not_started(hosts, missing):
     return f"not all hosts started in time; missing: {hosts.describe_all(missing) or 'not known'}"
 
 
-def unreachable(hosts):
-    """`{index: reason}` of the other hosts whose port does not answer."""
-    found = {}
-    for index, address in enumerate(hosts.addresses):
-        if index != hosts.index and (reason := connections.connection_failure(address)):
-            found[index] = reason
-    return found
+def unreachable(hosts, among=None):
+    """`{index: reason}` of the other hosts whose port does not answer.
+
+    Args:
+        hosts: `Hosts`.
+        among: indices to look at. Default: all.
+    """
+    among = range(len(hosts.names)) if among is None else among
+    others = [index for index in among if index != hosts.index]
+    with concurrent.futures.ThreadPoolExecutor(_MOST_PROBES) as pool:
+        reasons = pool.map(
+            connections.connection_failure, [hosts.addresses[index] for index in others]
+        )
+        return {index: reason for index, reason in zip(others, reasons, strict=True) if reason}
 
 
 def wait_for_all(hosts, timeout):
-    """Waits until the ports of all other hosts answer.
+    """Waits until the port of each other host has answered; tells whom it waits for.
 
     Raises:
-        PeerError: after `timeout` seconds some do not.
+        PeerError: after `timeout` seconds some have not.
     """
-    deadline = time.monotonic() + timeout
-    while missing := unreachable(hosts):
-        if time.monotonic() > deadline:
+    start = time.monotonic()
+    next_report = start + _FIRST_REPORT_SECONDS
+    missing = unreachable(hosts)
+    while missing:
+        now = time.monotonic()
+        if now > start + timeout:
             raise PeerError(not_started(hosts, missing))
+        if now > next_report:
+            _logger.warning("waiting for %s", hosts.describe_all(missing))
+            next_report = now + _REPORT_SECONDS
         time.sleep(_POLL_SECONDS)
+        missing = unreachable(hosts, missing)
 
 
 def meet(hosts, timeout):
     """Waits as `wait_for_all`, and answers on this host's port meanwhile.
 
-    For versions of TensorFlow that wait an hour for a host that does not come.
+    TensorFlow itself waits inside one call, which Ctrl-C does not end; before 2.21, for an hour.
     """
     with connections.answering(int(hosts.addresses[hosts.index].rpartition(":")[2])):
         wait_for_all(hosts, timeout)

@@ -79,8 +79,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         self.hosts = peers.hosts_of(cluster_resolver) if in_cluster else None
         self.start_timeout = start_timeout
         if in_cluster:
-            if not private.can_bound_start():
-                peers.meet(self.hosts, start_timeout)
+            peers.meet(self.hosts, start_timeout)
             with peers.peer_errors(self.hosts):
                 extended = private.TernGradClusterExtended(
                     self,

@@ -23,7 +23,6 @@ from terngrad_tf.distribute.private.devices import (
 )
 from terngrad_tf.distribute.private.hosts import (
     HostGroup,
-    can_bound_start,
     communication_options,
     publish,
     published,
@@ -44,7 +43,6 @@ __all__ = [
     "HostGroup",
     "TernGradClusterExtended",
     "TernGradLocalExtended",
-    "can_bound_start",
     "communication_options",
     "devices_are_initialized",
     "gradient_ops",

@@ -90,19 +90,12 @@ def report_error(message):
 _HEARTBEAT_TIMEOUT_SECONDS = 25.0
 
 
-def can_bound_start():
-    """Whether TensorFlow can bound how long it waits for others at the start: from 2.21 on."""
-    fields = context.coordination_config_pb2.CoordinationServiceConfig.DESCRIPTOR.fields_by_name
-    return "cluster_register_with_barrier" in fields
-
-
 @contextlib.contextmanager
 def bounded_start(seconds):
     """Bounds how long the processes that start within wait for each other, then and later.
 
     Left alone, a process waits an hour for peers, and goes on without those that are late to name
-    their devices. Where TensorFlow cannot bound the start (`can_bound_start`), only what comes
-    later is.
+    their devices.
     """
     current = context.context()
     stock = current.configure_coordination_service
@@ -114,7 +107,9 @@ def bounded_start(seconds):
             cluster_register_timeout_in_ms=round(1e3 * seconds),
             heartbeat_timeout_in_ms=round(1e3 * _HEARTBEAT_TIMEOUT_SECONDS),
         )
-        if can_bound_start():
+        # A field from TensorFlow 2.21 on.
+        fields = current.coordination_service.DESCRIPTOR.fields_by_name
+        if "cluster_register_with_barrier" in fields:
             current.coordination_service.cluster_register_with_barrier = True
 
     current.configure_coordination_service = configure
