@@ -12,14 +12,14 @@ gradients. What the backward pass would hide is not taken off; no two hosts shar
                 + collectives * measured seconds to start one
                 + messages one after another * measured seconds a small message
                 + messages beside another * measured seconds that one more takes
-    messages  = one after another 2 (N-1) for a ring all-reduce, N-1 for a ring all-gather, 1 for an
-                all-to-all, which has N-2 beside it; for ternary gradients an all-reduce more for
-                the scales, for each bucket
+    messages  = one after another 2 (N-1) for a ring all-reduce; 1 where all send to all, N-2 beside
+                it, which ternary gradients do for the scales and once or twice for the words of
+                each bucket
 
 The codec runs as in training, between hosts that answer at once; the transport is measured between
 two hosts of this machine, a core each, joined by a link of any speed. What a small message takes is
-the difference of a ring all-reduce of two hosts, two messages, and a ring all-gather, one; many of
-them run in one call, whose own cost is no message's. Hosts are network namespaces (see
+the difference of a ring all-reduce of two hosts, two messages, and an all-gather, one; many of them
+run in one call, whose own cost is no message's. Hosts are network namespaces (see
 `benchmarks/netns.sh`: Linux, root, iproute2).
 
 The check measures whole steps on `--hosts` hosts of this machine, whose cores these share: there
@@ -150,7 +150,13 @@ def transport_seconds(strategy):
     def large():
         return group.all_gather(tf.zeros([ELEMENTS // 4], tf.int32))
 
-    reduce = seconds_of_one(chain(group.all_reduce_max))
+    def ring(count):
+        def all_reduce(word):
+            return tf.distribute.get_replica_context().all_reduce("SUM", word)
+
+        return strategy.run(chain(all_reduce), args=(count,))
+
+    reduce = seconds_of_one(ring)
     gather = seconds_of_one(chain(lambda word: group.all_gather(word)[0]))
     message = max(reduce - gather, 0.0)
     return {
@@ -211,13 +217,8 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
         return num_bytes * (1 / rate + slowdown * costs["byte"])
 
     all_reduce = started(2 * (num_workers - 1))
-    all_gather = started(num_workers - 1)
-    all_to_all = started(1, num_workers - 2)
-    collectives_of = {
-        "allgather": all_gather,
-        "alltoall": all_to_all + all_gather,
-        "lanes": all_reduce,
-    }
+    to_all = started(1, num_workers - 2)
+    collectives_of = {"allgather": to_all, "alltoall": 2 * to_all, "lanes": all_reduce}
     group = InstantGroup(num_workers)
     buckets = buckets_of(cluster_models.ALEXNET_SHAPES)
     traffics = [exchange.traffic(group, sizes, "auto") for sizes in buckets]
@@ -226,7 +227,7 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
         "float32": all_reduce + wire_seconds(sum(t.float32_bytes for t in traffics)),
         "ternary": slowdown * codec
         + sum(
-            wire_seconds(t.received_bytes) + all_reduce + collectives_of[t.wire] for t in traffics
+            wire_seconds(t.received_bytes) + to_all + collectives_of[t.wire] for t in traffics
         ),
         "wire": "/".join(dict.fromkeys(t.wire for t in traffics)),
     }

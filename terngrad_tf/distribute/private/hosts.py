@@ -8,6 +8,10 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import collective_ops
 
+# Numbers that each host may receive where all are sent to all: a ring would send fewer, but in
+# 2 (size - 1) turns.
+_FEW = 2**14
+
 
 class HostGroup:
     """Collectives with one member a host: the first local device of each.
@@ -29,15 +33,21 @@ class HostGroup:
         )
 
     def all_reduce_sum(self, tensor):
+        """int32 or float32 `[n]`; the same bits on all hosts."""
+        if tensor.shape.num_elements() * self.size <= _FEW:
+            return tf.reduce_sum(self.all_gather(tensor), axis=0)
         return self._launch(collective_ops.all_reduce_v2, tensor, merge_op="Add")
 
     def all_reduce_max(self, tensor):
-        return self._launch(collective_ops.all_reduce_v2, tensor, merge_op="Max")
+        """For few numbers."""
+        return tf.reduce_max(self.all_gather(tensor), axis=0)
 
     def all_gather(self, tensor):
-        """int32 or float32 `[n]` on each host -> `[size, n]` on all."""
-        gathered = self._launch(collective_ops.all_gather_v2, tensor)
-        return tf.reshape(gathered, [self.size, *tensor.shape])
+        """int32 or float32 `[n]` on each host -> `[size, n]` on all.
+
+        TensorFlow's ring would send as many bytes, but in size - 1 turns that wait for each other.
+        """
+        return self.all_to_all(tf.repeat(tensor[tf.newaxis], self.size, axis=0))
 
     def all_to_all(self, tensor):
         """`[size, n]` -> `[size, n]`: row i goes to host i, row i of the result is from host i."""
