@@ -226,9 +226,7 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
     return {
         "float32": all_reduce + wire_seconds(sum(t.float32_bytes for t in traffics)),
         "ternary": slowdown * codec
-        + sum(
-            wire_seconds(t.received_bytes) + to_all + collectives_of[t.wire] for t in traffics
-        ),
+        + sum(wire_seconds(t.received_bytes) + to_all + collectives_of[t.wire] for t in traffics),
         "wire": "/".join(dict.fromkeys(t.wire for t in traffics)),
     }
 
