@@ -55,6 +55,8 @@ ELEMENTS = 4 * 2**20
 SMALL_ROUNDS = 50
 # Small collectives within one call, fewer and more.
 REPEATS = (1, 41)
+# Ternary modes and their wires.
+WIRES = {"ternary": "auto", "both_ways": "both_ways"}
 # TernGrad's slides: AlexNet on 8 GPUs with links of 1 Gbit/s, ternary against float gradients.
 SLIDES = (8, 3.04)
 
@@ -94,14 +96,14 @@ class InstantGroup:
         self.num_workers = self.num_members = num_hosts
 
 
-def codec_seconds(num_workers):
-    """Measured seconds an element that a host computes for its exchange with the others."""
+def codec_seconds(num_workers, wire):
+    """Measured seconds an element that a host computes for its exchange over a wire."""
     import tensorflow as tf
 
     from terngrad_tf import ternary
     from terngrad_tf.distribute import TernaryAllReduce, exchange
 
-    group, op = InstantGroup(num_workers), TernaryAllReduce()
+    group, op = InstantGroup(num_workers), TernaryAllReduce(wire=wire)
     gradient = tf.random.stateless_normal([ELEMENTS], [1, 2])
 
     @tf.function(autograph=False)
@@ -199,14 +201,15 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
 
     Args:
         num_workers: N.
-        costs: dict of `transport_seconds` with `codec`, seconds an element by N.
+        costs: dict of `transport_seconds` with `codec`, seconds an element by mode and N.
         rate: of the links, in bytes a second.
         slowdown: how many times longer codec and transport take than measured.
 
     Returns:
-        Dict with `float32`, `ternary` (seconds), and `wire`.
+        Dict of seconds by mode: `float32` and those of `WIRES`.
     """
     from terngrad_tf.distribute import exchange
+    from terngrad_tf.distribute import wire as wires
 
     def started(messages, beside=0):
         return (
@@ -218,17 +221,24 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
 
     all_reduce = started(2 * (num_workers - 1))
     to_all = started(1, num_workers - 2)
-    collectives_of = {"allgather": to_all, "alltoall": 2 * to_all, "lanes": all_reduce}
+    collectives_of = {
+        "allgather": to_all,
+        "alltoall": 2 * to_all,
+        "lanes": all_reduce,
+        "both_ways": 2 * to_all,
+    }
     group = InstantGroup(num_workers)
     buckets = buckets_of(cluster_models.ALEXNET_SHAPES)
-    traffics = [exchange.traffic(group, sizes, "auto") for sizes in buckets]
-    codec = costs["codec"][num_workers] * sum(map(sum, buckets))
-    return {
-        "float32": all_reduce + wire_seconds(sum(t.float32_bytes for t in traffics)),
-        "ternary": slowdown * codec
-        + sum(wire_seconds(t.received_bytes) + to_all + collectives_of[t.wire] for t in traffics),
-        "wire": "/".join(dict.fromkeys(t.wire for t in traffics)),
-    }
+    num_elements = sum(map(sum, buckets))
+    float32 = wires.float32_traffic(num_elements, num_workers)
+    seconds = {"float32": all_reduce + wire_seconds(float32.received_bytes)}
+    for mode, wire in WIRES.items():
+        seconds[mode] = slowdown * costs["codec"][mode][num_workers] * num_elements
+        for sizes in buckets:
+            traffic = exchange.traffic(group, sizes, wire)
+            seconds[mode] += wire_seconds(traffic.received_bytes)
+            seconds[mode] += to_all + collectives_of[traffic.wire]
+    return seconds
 
 
 def _measure_step(num_hosts):
@@ -238,7 +248,7 @@ def _measure_step(num_hosts):
     hosts_of = {}
     with network.up(f"{_RATE.value}mbit"), contextlib.ExitStack() as stack:
         # As in benchmarks/cluster.py, processes of their own.
-        for port, modes in enumerate((("no_exchange", "ternary"), ("float32",)), PORT):
+        for port, modes in enumerate((("no_exchange", *WIRES), ("float32",)), PORT):
             command = [sys.executable, "-m", "benchmarks.cluster_tensorflow", ",".join(modes)]
             commands = [
                 [*command, "alexnet", network.interface(i), threads, "1"] for i in range(num_hosts)
@@ -292,27 +302,25 @@ def main(argv):
     rate = _RATE.value * 1e6 / 8
     workers, hosts = sorted(map(int, _WORKERS.value)), sorted(map(int, _HOSTS.value))
     costs = _measure_transport()
-    costs["codec"] = {n: codec_seconds(n) for n in sorted({*workers, *hosts})}
+    costs["codec"] = {
+        mode: {n: codec_seconds(n, wire) for n in sorted({*workers, *hosts})}
+        for mode, wire in WIRES.items()
+    }
     small = [f"{name} {1e3 * costs[name]:.2f} ms" for name in ("message", "collective", "beside")]
     print(f"{', '.join(small)}, byte {1e9 * costs['byte']:.2f} ns")
 
     expected = []
-    print("\n| workers | wire | codec, ms | float32, ms | ternary, ms | times faster |")
-    print("|---|---|---|---|---|---|")
+    print(f"\n| workers | float32, ms | {' | times faster | '.join(WIRES)} | times faster |")
+    print(f"|{'---|' * (2 + 2 * len(WIRES))}")
     for count in workers:
-        times = exchange_seconds(count, costs, rate)
-        step = {mode: _COMPUTE.value + 1e3 * times[mode] for mode in ("float32", "ternary")}
-        codec = (
-            1e3 * costs["codec"][count] * sum(map(sum, buckets_of(cluster_models.ALEXNET_SHAPES)))
-        )
-        ratio = step["float32"] / step["ternary"]
-        expected.append({"workers": count, "wire": times["wire"], **step, "times_faster": ratio})
-        slides = f" (slides: {SLIDES[1]})" if count == SLIDES[0] and _RATE.value == 1000 else ""
-        print(
-            f"| {count} | {times['wire']} | {codec:.0f} | {step['float32']:.0f}"
-            f" | {step['ternary']:.0f} | {ratio:.2f}{slides} |",
-            flush=True,
-        )
+        seconds = exchange_seconds(count, costs, rate)
+        step = {mode: _COMPUTE.value + 1e3 * value for mode, value in seconds.items()}
+        expected.append({"workers": count, **step})
+        cells = [f"{count}", f"{step['float32']:,.0f}"]
+        for mode in WIRES:
+            cells += [f"{step[mode]:,.0f}", f"{step['float32'] / step[mode]:.1f}"]
+        slides = f" slides: {SLIDES[1]}" if count == SLIDES[0] and _RATE.value == 1000 else ""
+        print(f"| {' | '.join(cells)} |{slides}", flush=True)
 
     checks = []
     print("\n| hosts of this machine | gradients | expected, ms | measured, ms | ratio |")
@@ -322,7 +330,7 @@ def main(argv):
         times = exchange_seconds(
             count, costs, rate, slowdown=max(1.0, count * _threads(count) / (os.cpu_count() or 1))
         )
-        for mode in ("float32", "ternary"):
+        for mode in times:
             model = measured["no_exchange"] + times[mode]
             check = {"hosts": count, "gradients": mode, "expected": 1e3 * model}
             checks.append(check | {"measured": 1e3 * measured[mode]})
