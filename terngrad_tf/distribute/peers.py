@@ -62,11 +62,20 @@ class Hosts:
 
 
 def hosts_of(cluster_resolver):
-    """`Hosts` of a `tf.distribute.cluster_resolver.ClusterResolver`."""
+    """`Hosts` of a `tf.distribute.cluster_resolver.ClusterResolver`.
+
+    Raises:
+        ValueError: this process is none of them, such as an evaluator.
+    """
     jobs = cluster_resolver.cluster_spec().as_dict()
     tasks = [(job, i, a) for job in ("chief", "worker") for i, a in enumerate(jobs.get(job, ()))]
     own = (cluster_resolver.task_type, cluster_resolver.task_id)
-    index = [task[:2] for task in tasks].index(own) if own in [t[:2] for t in tasks] else 0
+    if own not in [task[:2] for task in tasks]:
+        raise ValueError(
+            "This process must be the chief or a worker of the cluster. "
+            f"Received: {own[0]} {own[1]} of {jobs}"
+        )
+    index = [task[:2] for task in tasks].index(own)
     return Hosts(tuple(f"{job} {i}" for job, i, _ in tasks), tuple(a for *_, a in tasks), index)
 
 

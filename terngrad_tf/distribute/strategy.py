@@ -48,7 +48,7 @@ class TernGradStrategy(tf.distribute.Strategy):
             `seed`, `float_steps`, `statistics_every`: see `TernaryAllReduce`.
 
     Raises:
-        ValueError: an argument is out of range.
+        ValueError: an argument is out of range, or this process is no worker of the cluster.
         PeerError: another process of the cluster is missing or was started differently.
 
     Source: Wen et al., TernGrad, NIPS 2017 (arXiv 1705.07878).

@@ -11,7 +11,11 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terngrad_tf.distribute import cluster_from_hosts, cluster_from_rank_table
+from terngrad_tf.distribute import (
+    TernGradStrategy,
+    cluster_from_hosts,
+    cluster_from_rank_table,
+)
 from terngrad_tf.hosts import parse_hosts
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -149,6 +153,14 @@ class RankTableTest(tf.test.TestCase):
 
 class StockResolversTest(tf.test.TestCase):
     """What the documentation says of TensorFlow's own resolvers."""
+
+    def test_a_process_that_is_no_worker_is_refused(self):
+        jobs = {"worker": ["localhost:1"], "evaluator": ["localhost:2"]}
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec(jobs), task_type="evaluator", task_id=0
+        )
+        with self.assertRaisesRegex(ValueError, "chief or a worker .* Received: evaluator 0 of"):
+            TernGradStrategy(cluster_resolver=resolver)
 
     def test_slurm_describes_the_cluster_of_a_step(self):
         program = (
