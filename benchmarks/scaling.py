@@ -12,9 +12,9 @@ gradients. What the backward pass would hide is not taken off; no two hosts shar
                 + collectives * measured seconds to start one
                 + messages one after another * measured seconds a small message
                 + messages beside another * measured seconds that one more takes
-    messages  = one after another 2 (N-1) for a ring all-reduce; 1 where all send to all, N-2 beside
-                it, which ternary gradients do for the scales and once or twice for the words of
-                each bucket
+    messages  = one after another 2 (N-1) for a ring all-reduce, N-1 for a ring all-gather; 1 for an
+                all-to-all, N-2 beside it; for ternary gradients one all-to-all more for the scales,
+                for each bucket
 
 The codec runs as in training, between hosts that answer at once; the transport is measured between
 two hosts of this machine, a core each, joined by a link of any speed. What a small message takes is
@@ -220,12 +220,13 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
         return num_bytes * (1 / rate + slowdown * costs["byte"])
 
     all_reduce = started(2 * (num_workers - 1))
-    to_all = started(1, num_workers - 2)
+    all_gather = started(num_workers - 1)
+    all_to_all = started(1, num_workers - 2)
     collectives_of = {
-        "allgather": to_all,
-        "alltoall": 2 * to_all,
+        "allgather": all_gather,
+        "alltoall": all_to_all + all_gather,
         "lanes": all_reduce,
-        "both_ways": 2 * to_all,
+        "both_ways": all_to_all + all_gather,
     }
     group = InstantGroup(num_workers)
     buckets = buckets_of(cluster_models.ALEXNET_SHAPES)
@@ -237,7 +238,7 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
         for sizes in buckets:
             traffic = exchange.traffic(group, sizes, wire)
             seconds[mode] += wire_seconds(traffic.received_bytes)
-            seconds[mode] += to_all + collectives_of[traffic.wire]
+            seconds[mode] += all_to_all + collectives_of[traffic.wire]
     return seconds
 
 

@@ -137,7 +137,7 @@ class PrivateTest(tf.test.TestCase):
             ),
         ):
             self.assertEqual(parameters(function), expected, function.__qualname__)
-        for collective in ("all_reduce_v2", "all_to_all_v2"):
+        for collective in ("all_reduce_v2", "all_gather_v2", "all_to_all_v2"):
             arguments = parameters(getattr(collective_ops, collective))
             self.assertContainsSubset(
                 {"group_size", "group_key", "instance_key", "timeout", "ordering_token"},

@@ -8,8 +8,8 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import collective_ops
 
-# Numbers that each host may receive where all are sent to all: a ring would send fewer, but in
-# 2 (size - 1) turns.
+# Up to so many numbers from all hosts together, each is sent to all at once: a ring takes size - 1
+# turns, or twice as many, that wait for each other. Large messages that meet in one link lose more.
 _FEW = 2**14
 
 
@@ -34,24 +34,27 @@ class HostGroup:
 
     def all_reduce_sum(self, tensor):
         """int32 or float32 `[n]`; the same bits on all hosts."""
-        if tensor.shape.num_elements() * self.size <= _FEW:
+        if self._is_small(tensor):
             return tf.reduce_sum(self.all_gather(tensor), axis=0)
         return self._launch(collective_ops.all_reduce_v2, tensor, merge_op="Add")
 
     def all_reduce_max(self, tensor):
-        """For few numbers."""
+        """float32 `[n]`, few numbers."""
         return tf.reduce_max(self.all_gather(tensor), axis=0)
 
     def all_gather(self, tensor):
-        """int32 or float32 `[n]` on each host -> `[size, n]` on all.
-
-        TensorFlow's ring would send as many bytes, but in size - 1 turns that wait for each other.
-        """
-        return self.all_to_all(tf.repeat(tensor[tf.newaxis], self.size, axis=0))
+        """int32 or float32 `[n]` on each host -> `[size, n]` on all."""
+        if self._is_small(tensor):
+            return self.all_to_all(tf.repeat(tensor[tf.newaxis], self.size, axis=0))
+        gathered = self._launch(collective_ops.all_gather_v2, tensor)
+        return tf.reshape(gathered, [self.size, *tensor.shape])
 
     def all_to_all(self, tensor):
         """`[size, n]` -> `[size, n]`: row i goes to host i, row i of the result is from host i."""
         return self._launch(collective_ops.all_to_all_v2, tensor)
+
+    def _is_small(self, tensor):
+        return tensor.shape.num_elements() * self.size <= _FEW
 
     def _launch(self, collective, tensor, **kwargs):
         with tf.device(self.device):
