@@ -44,6 +44,16 @@ class ClusterTest(tf.test.TestCase):
                     np.testing.assert_array_equal(result[f"{wire}/{index}"], want, err_msg=wire)
         return results
 
+    def test_few_numbers_and_many_are_exchanged_alike(self):
+        num_hosts, sizes = 3, [1, 7, 20000]
+        for result in processes.run(WORKER, num_hosts, self.folder, job="collectives", sizes=sizes):
+            for size in sizes:
+                counted = np.arange(size)
+                every = np.stack([counted * (rank + 1) for rank in range(num_hosts)])
+                np.testing.assert_array_equal(result[f"gathered/{size}"], every)
+                np.testing.assert_array_equal(result[f"sum/{size}"], -6.0 * counted)
+                np.testing.assert_array_equal(result[f"max/{size}"], -1.0 * counted)
+
     def test_two_hosts_agree_with_two_virtual_workers_on_every_wire(self):
         results = self.check_wires(2, 1, list(WIRES))
         received = {wire: int(results[0][f"{wire}/received_bytes"]) for wire in WIRES}

@@ -30,6 +30,23 @@ def reduce_gradients(config):
     return results
 
 
+def collectives(config):
+    """What hosts that bring multiples of 0, 1, 2... gather, add up and find to be largest."""
+    group = TernGradStrategy().extended.host_group
+    results = {}
+    for size in config["sizes"]:
+        words = tf.range(size) * (group.rank + 1)
+        numbers = -tf.cast(words, tf.float32)
+        for name, function, brought in (
+            ("gathered", group.all_gather, words),
+            ("sum", group.all_reduce_sum, numbers),
+            ("max", group.all_reduce_max, numbers),
+        ):
+            run = tf.function(lambda f=function, b=brought: f(b), autograph=False)
+            results[f"{name}/{size}"] = run().numpy()
+    return results
+
+
 def float_steps(config):
     """Reduced tensors of a ternary and of a float step of one strategy, and float ones."""
     strategies = {
@@ -143,6 +160,7 @@ def overlap(config):
 if __name__ == "__main__":
     output, config = sys.argv[1], json.loads(sys.argv[2])
     jobs = {
+        "collectives": collectives,
         "reduce": reduce_gradients,
         "float_steps": float_steps,
         "masks": masks,
