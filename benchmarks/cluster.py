@@ -18,7 +18,6 @@ goes on where it was stopped, and flags that choose part of the cells add to the
 goals are those of all that it holds.
 """
 
-import contextlib
 import itertools
 import os
 import pathlib
@@ -83,19 +82,14 @@ def _commands(network, modes, port, model):
 
 def _measure_together(network, groups, model):
     """Lists of what a step took, one a mode of all groups, which take turns."""
-    with contextlib.ExitStack() as stack:
-        hosts_of = {}
-        for port, modes in enumerate(groups, PORT):
-            commands = _commands(network, modes, port, model)
-            hosts = stack.enter_context(network.processes(port, commands))
-            for host in hosts:
-                host.answer()
-            hosts_of |= dict.fromkeys(modes, hosts)
+
+    def commands_of(modes, port):
+        return _commands(network, modes, port, model)
+
+    with network.workers(PORT, groups, commands_of) as answers_of:
 
         def run(mode, num_steps):
-            for host in hosts_of[mode]:
-                host.ask(f"{mode} {num_steps}")
-            answers = [host.answer() for host in hosts_of[mode]]
+            answers = answers_of(mode, num_steps)
             # A step has ended when the slowest host has.
             return {
                 "milliseconds": 1e3 * max(answer["seconds"] for answer in answers),
@@ -103,14 +97,14 @@ def _measure_together(network, groups, model):
                 "received_bytes": statistics.mean(answer["received"] for answer in answers),
             }
 
-        results = {mode: [] for mode in hosts_of}
+        modes = list(itertools.chain(*groups))
+        results = {mode: [] for mode in modes}
         steps, rounds = {}, {}
-        for mode in hosts_of:
+        for mode in modes:
             for _ in range(WARM_UP_STEPS):
                 seconds = run(mode, 1)["milliseconds"] / 1e3
             steps[mode] = max(1, min(_STEPS.value, int(ROUND_SECONDS / seconds)))
             rounds[mode] = max(1, min(_ROUNDS.value, int(_SECONDS.value / seconds / steps[mode])))
-        modes = list(hosts_of)
         for number in range(max(rounds.values())):
             # Each mode starts a round in turn: what one leaves in the links' queues meets all.
             first = number % len(modes)

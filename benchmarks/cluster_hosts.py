@@ -95,6 +95,33 @@ class Network:
             for process in started:
                 process.kill()
 
+    @contextlib.contextmanager
+    def workers(self, port, groups, commands_of):
+        """Processes of `cluster_worker.serve` on each host, ready to step, in this context.
+
+        Args:
+            port: TCP port of the first group; the next takes the next.
+            groups: tuples of the modes that share a process.
+            commands_of: function of such a tuple and its port to the commands of all hosts.
+
+        Yields:
+            Function of a mode and a number of steps to what each host answered.
+        """
+        with contextlib.ExitStack() as stack:
+            hosts_of = {}
+            for number, modes in enumerate(groups, port):
+                hosts = stack.enter_context(self.processes(number, commands_of(modes, number)))
+                for host in hosts:
+                    host.answer()
+                hosts_of |= dict.fromkeys(modes, hosts)
+
+            def run(mode, num_steps):
+                for host in hosts_of[mode]:
+                    host.ask(f"{mode} {num_steps}")
+                return [host.answer() for host in hosts_of[mode]]
+
+            yield run
+
     def _set_link(self, index, state):
         subprocess.run(["ip", "link", "set", f"{self.prefix}v{index}", state], check=True)
 

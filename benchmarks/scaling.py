@@ -7,7 +7,8 @@ gradients. What the backward pass would hide is not taken off; no two hosts shar
 
     step      = compute + codec + wire
     codec     = measured seconds an element (scales, encoding, adding, decoding; for this number of
-                workers and the wire that "auto" chooses) * elements; 0 for float32
+                workers and the wire that "auto" chooses, or "both_ways") * elements; 0 for
+                float32
     wire      = bytes received * (8 / rate + measured seconds a byte of TensorFlow's own transport)
                 + collectives * measured seconds to start one
                 + messages one after another * measured seconds a small message
@@ -26,7 +27,7 @@ The check measures whole steps on `--hosts` hosts of this machine, whose cores t
 codec and transport take as many times longer as there are threads for a core.
 """
 
-import contextlib
+import itertools
 import json
 import os
 import statistics
@@ -245,30 +246,29 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
 def _measure_step(num_hosts):
     """Median milliseconds of AlexNet's steps on hosts of this machine, by mode."""
     network = cluster_hosts.Network(PREFIX, SUBNET, num_hosts)
-    threads = str(_threads(num_hosts))
-    hosts_of = {}
-    with network.up(f"{_RATE.value}mbit"), contextlib.ExitStack() as stack:
-        # As in benchmarks/cluster.py, processes of their own.
-        for port, modes in enumerate((("no_exchange", *WIRES), ("float32",)), PORT):
-            command = [sys.executable, "-m", "benchmarks.cluster_tensorflow", ",".join(modes)]
-            commands = [
-                [*command, "alexnet", network.interface(i), threads, "1"] for i in range(num_hosts)
-            ]
-            hosts = stack.enter_context(network.processes(port, commands))
-            for host in hosts:
-                host.answer()
-            hosts_of |= dict.fromkeys(modes, hosts)
+    # As in benchmarks/cluster.py, processes of their own.
+    groups = (("no_exchange", *WIRES), ("float32",))
+
+    def commands_of(modes, port):
+        del port
+        command = [sys.executable, "-m", "benchmarks.cluster_tensorflow", ",".join(modes)]
+        threads = str(_threads(num_hosts))
+        return [[*command, "alexnet", network.interface(i), threads, "1"] for i in range(num_hosts)]
+
+    with (
+        network.up(f"{_RATE.value}mbit"),
+        network.workers(PORT, groups, commands_of) as answers_of,
+    ):
 
         def run(mode):
-            for host in hosts_of[mode]:
-                host.ask(f"{mode} 1")
-            return max(host.answer()["seconds"] for host in hosts_of[mode])
+            return max(answer["seconds"] for answer in answers_of(mode, 1))
 
-        for mode in hosts_of:
+        modes = list(itertools.chain(*groups))
+        for mode in modes:
             run(mode)
-        seconds = {mode: [] for mode in hosts_of}
+        seconds = {mode: [] for mode in modes}
         for _ in range(_ROUNDS.value):
-            for mode in hosts_of:
+            for mode in modes:
                 seconds[mode].append(run(mode))
     return {mode: statistics.median(values) for mode, values in seconds.items()}
 

@@ -33,24 +33,14 @@ def process_hosts(cluster_resolver):
     Raises:
         ValueError: a job is missing, or this process is in neither.
     """
-    jobs = cluster_resolver.cluster_spec().as_dict()
-    for job in ("worker", "ps"):
-        if not jobs.get(job):
+    cluster = cluster_resolver.cluster_spec().as_dict()
+    jobs = ("worker", "ps")
+    for job in jobs:
+        if not cluster.get(job):
             raise ValueError(
                 f"`{job}_hosts` must name a process for asynchronous training. Received: none"
             )
-    tasks = [(job, i, a) for job in ("worker", "ps") for i, a in enumerate(jobs[job])]
-    own = (cluster_resolver.task_type, cluster_resolver.task_id)
-    if own not in [task[:2] for task in tasks]:
-        raise ValueError(
-            "This process must be a worker or a ps of the cluster for asynchronous training. "
-            f"Received: {own[0]} {own[1]}"
-        )
-    return peers.Hosts(
-        tuple(f"{job} {i}" for job, i, _ in tasks),
-        tuple(address for *_, address in tasks),
-        [task[:2] for task in tasks].index(own),
-    )
+    return peers.hosts_of(cluster_resolver, jobs)
 
 
 def start_server(cluster_resolver, facts, dataset=None):

@@ -61,22 +61,23 @@ class Hosts:
         return ", ".join(self.describe(index, why) for index, why in sorted(reasons.items()))
 
 
-def hosts_of(cluster_resolver):
-    """`Hosts` of a `tf.distribute.cluster_resolver.ClusterResolver`.
+def hosts_of(cluster_resolver, jobs=("chief", "worker")):
+    """`Hosts` of a `tf.distribute.cluster_resolver.ClusterResolver`, those of these jobs in turn.
 
     Raises:
         ValueError: this process is none of them, such as an evaluator.
     """
-    jobs = cluster_resolver.cluster_spec().as_dict()
-    tasks = [(job, i, a) for job in ("chief", "worker") for i, a in enumerate(jobs.get(job, ()))]
+    cluster = cluster_resolver.cluster_spec().as_dict()
+    tasks = [(job, i, a) for job in jobs for i, a in enumerate(cluster.get(job, ()))]
+    places = [task[:2] for task in tasks]
     own = (cluster_resolver.task_type, cluster_resolver.task_id)
-    if own not in [task[:2] for task in tasks]:
+    if own not in places:
         raise ValueError(
-            "This process must be the chief or a worker of the cluster. "
-            f"Received: {own[0]} {own[1]} of {jobs}"
+            f"This process must be a {' or a '.join(jobs)} of the cluster. "
+            f"Received: {own[0]} {own[1]} of {cluster}"
         )
-    index = [task[:2] for task in tasks].index(own)
-    return Hosts(tuple(f"{job} {i}" for job, i, _ in tasks), tuple(a for *_, a in tasks), index)
+    names = tuple(f"{job} {i}" for job, i in places)
+    return Hosts(names, tuple(address for *_, address in tasks), places.index(own))
 
 
 @contextlib.contextmanager
