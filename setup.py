@@ -53,6 +53,7 @@ setup(
         "scipy>=1.11,<2",
         "matplotlib>=3.9,<4",
         "rich>=13,<16",
+        "defusedxml>=0.7.1,<0.8",
     ],
     extras_require={
         "tfds": TFDS,
@@ -85,6 +86,7 @@ setup(
             "download_and_convert_data = slim_data.download_and_convert_data:run",
             "build_image_data = slim_data.build_image_data:run",
             "build_imagenet_data = slim_data.build_imagenet_data:run",
+            "find_records = slim_data.find_records:run",
             "prepare_flowers = slim_data.prepare_flowers:run",
             "prepare_imagenet = slim_data.prepare_imagenet:run",
             "split_dataset = slim_data.split:run",

@@ -56,7 +56,8 @@ _STEPS = flags.DEFINE_integer(
 _RATE = flags.DEFINE_float("learning_rate", 0.02, "Rate of synchronous training.")
 _JSON = flags.DEFINE_string("json", "asynchronous.json", "File with the finished runs.")
 
-_LINE = re.compile(r"Worker \d+: .*: step (\d+), loss")
+# Not that of step 0, which tells when the first step was done.
+_LINE = re.compile(r"Worker \d+: .*: step ([1-9]\d*), loss")
 
 
 def commands(folder, num_servers, seed, chosen, addresses):

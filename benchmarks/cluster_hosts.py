@@ -39,7 +39,10 @@ class Network:
             Unavailable: there can be none.
         """
         if os.geteuid() or shutil.which("ip") is None:
-            raise Unavailable("Hosts are network namespaces, which need root and iproute2.")
+            raise Unavailable(
+                "Hosts are network namespaces, which need root and iproute2:"
+                " apt-get install iproute2"
+            )
         # Who was killed left its hosts.
         self._netns("down")
         try:

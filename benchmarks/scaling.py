@@ -58,8 +58,6 @@ SMALL_ROUNDS = 50
 REPEATS = (1, 41)
 # Ternary modes and their wires.
 WIRES = {"ternary": "auto", "both_ways": "both_ways"}
-# TernGrad's slides: AlexNet on 8 GPUs with links of 1 Gbit/s, ternary against float gradients.
-SLIDES = (8, 3.04)
 
 
 class InstantHosts:
@@ -320,8 +318,7 @@ def main(argv):
         cells = [f"{count}", f"{step['float32']:,.0f}"]
         for mode in WIRES:
             cells += [f"{step[mode]:,.0f}", f"{step['float32'] / step[mode]:.1f}"]
-        slides = f" slides: {SLIDES[1]}" if count == SLIDES[0] and _RATE.value == 1000 else ""
-        print(f"| {' | '.join(cells)} |{slides}", flush=True)
+        print(f"| {' | '.join(cells)} |", flush=True)
 
     checks = []
     print("\n| hosts of this machine | gradients | expected, ms | measured, ms | ratio |")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the programs with Bazel; `bazel-bin/terngrad_tf/bin/mnist_train --help` then runs one.
+# Builds the programs with Bazel; `bazel-bin/inception/mnist_train --help` then runs one.
 #   bash scripts/build_all.sh
 set -euo pipefail
-exec bash "$(dirname "${BASH_SOURCE[0]}")/bazel.sh" build //terngrad_tf/bin:all //slim_data:all
+exec bash "$(dirname "${BASH_SOURCE[0]}")/bazel.sh" build //inception:all //terngrad_tf/bin:all //slim_data:all

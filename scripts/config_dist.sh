@@ -18,8 +18,9 @@ WORKER_HOSTS=(localhost:2224 localhost:2226)
 # GPUs of each worker as in CUDA_VISIBLE_DEVICES, such as 0 or 0,1; - for the CPU.
 WORKER_DEVICES=(0 1)
 # Folder of each worker's training files, on its host. Where all hold the same files, workers share
-# them; split_dataset.sh makes a folder for each worker, as here.
-DATA_DIR=(~/dataset/cifar10-data/worker_0_of_2 ~/dataset/cifar10-data/worker_1_of_2)
+# them. These two are made of CIFAR-10 converted with --shard True by
+#   bash scripts/split_dataset.sh ~/dataset/cifar10-shard-data 2 all --link_as ~/dataset/cifar10-data-shard
+DATA_DIR=(~/dataset/cifar10-data-shard-0-499 ~/dataset/cifar10-data-shard-500-999)
 
 # Configuration file for ssh where users, ports or keys are not ssh's defaults.
 SSH_CONFIG=""

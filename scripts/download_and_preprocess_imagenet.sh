@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Writes ImageNet (ILSVRC 2012) as TFRecords to DATA_DIR, which holds its official archives:
+# Writes ImageNet (ILSVRC 2012) as TFRecords to DATA_DIR, which holds its official archives, or with an
+# account of image-net.org downloads those that are lacking, 155 GB:
 #   bash scripts/download_and_preprocess_imagenet.sh DATA_DIR [flags of slim_data.build_imagenet_data]
+#   IMAGENET_USERNAME=name IMAGENET_ACCESS_KEY=key bash scripts/download_and_preprocess_imagenet.sh DATA_DIR
 #   RAW_PIXEL=True RESIZE_DIMEN=256 bash scripts/download_and_preprocess_imagenet.sh DATA_DIR
 # Run again, it goes on where it was interrupted. Takes 500 GB besides the archives.
 set -euo pipefail

@@ -2,8 +2,10 @@
 # Trains CifarNet on CIFAR-10 with two workers and a parameter server on this machine:
 #   bash scripts/run_dist_cifar10.sh [flags of the training program]
 # Each value may be set in the environment: GRAD_BITS=1 bash scripts/run_dist_cifar10.sh
-# The same command goes on with a stopped run; Ctrl-C stops all. Logs are in ROOT_WORKSPACE. Where
-# DATA_DIR_0 and DATA_DIR_1 hold the same files, the workers share them.
+# The same command goes on with a stopped run; Ctrl-C stops all. Logs are in ROOT_WORKSPACE. Each worker
+# reads its own half of CIFAR-10, which one command makes of a conversion with --shard True:
+#   bash scripts/split_dataset.sh ~/dataset/cifar10-shard-data 2 all --link_as ~/dataset/cifar10-data-shard
+# Where DATA_DIR_0 and DATA_DIR_1 hold the same files instead, the workers share them.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 source "$ROOT/scripts/local_jobs.sh"
@@ -12,8 +14,8 @@ source "$ROOT/scripts/local_jobs.sh"
 : "${TRAIN_DIR:=/tmp/cifar10_distributed_train}"
 : "${PS_HOSTS:=localhost:2222}"
 : "${WORKER_HOSTS:=localhost:2224,localhost:2226}"
-: "${DATA_DIR_0:=$HOME/dataset/cifar10-data}"
-: "${DATA_DIR_1:=$HOME/dataset/cifar10-data}"
+: "${DATA_DIR_0:=$HOME/dataset/cifar10-data-shard-0-499}"
+: "${DATA_DIR_1:=$HOME/dataset/cifar10-data-shard-500-999}"
 : "${DEVICE_0=0}"
 : "${DEVICE_1=1}"
 : "${TRAIN_BATCH_SIZE:=64}"
@@ -25,6 +27,15 @@ source "$ROOT/scripts/local_jobs.sh"
 : "${CLIP_FACTOR:=0.0}"
 : "${SEED:=123}"
 
+for variable in DATA_DIR_0 DATA_DIR_1; do
+  if [[ ! -d "${!variable}" ]]; then
+    echo "run_dist_cifar10.sh: \`$variable\` must be a folder that exists. Received:" \
+      "$variable=${!variable}. Of CIFAR-10 converted with --shard True," \
+      "bash scripts/split_dataset.sh ~/dataset/cifar10-shard-data 2 all --link_as" \
+      "~/dataset/cifar10-data-shard makes both" >&2
+    exit 2
+  fi
+done
 mkdir -p "$ROOT_WORKSPACE"
 # job JOB TASK DEVICE DATA_DIR [FLAG...]
 job() {

@@ -2,10 +2,12 @@
 # First phase of dimension-reduction training: trains a network, by default ResNet-50 on ImageNet, and
 # keeps weight snapshots.
 #   bash scripts/run_stage_1.sh DATA
+#   RANK_TABLE_FILE=rank_table_8pcs.json bash scripts/run_stage_1.sh DATA    (a process a device)
 #   NET=lenet DATASET_NAME=digits bash scripts/run_stage_1.sh DIR     (digits are written to DIR)
-# DATA is a folder with the TFRecords. In the present folder: checkpoint_stage_1 (checkpoints and
-# TensorBoard logs), checkpoint_stage_1/checkpoint_pca (the snapshots). What is there is gone on with.
-# Each value below may be set in the environment; the program's --help explains them.
+# DATA is a folder with the TFRecords or with images, train/<class>/* and val/<class>/*, which are
+# written as TFRecords to DATA/tfrecords first. In the present folder: device0_stage_1/checkpoint_stage_1
+# (checkpoints and TensorBoard logs) with checkpoint_pca in it (the snapshots). What is there is gone on
+# with. Each value below may be set in the environment; the program's --help explains them.
 set -euo pipefail
 usage() {
   echo "usage: bash $0 DATA" >&2
@@ -13,23 +15,31 @@ usage() {
 }
 [[ $# -eq 1 && -n "$1" ]] || usage
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/rank_jobs.sh"
 
 : "${DATASET_NAME:=imagenet}"
 if [[ "$DATASET_NAME" == digits ]]; then
   : "${NET:=lenet}" "${BATCH_SIZE:=64}" "${LR_MAX:=0.02}" "${MIXED_PRECISION:=False}"
   : "${EPOCHS:=21}" "${DECAY_EPOCHS:=27}" "${WARMUP_EPOCHS:=1}" "${SAVE_EPOCHS:=5}"
   : "${SNAPSHOT_PER_EPOCH:=2}" "${NUM_GPUS:=0}" "${NUM_NODES:=4}"
-  "$PYTHON" -m slim_data.download_and_convert_data --dataset_name digits --dataset_dir "$1" \
-    --shard True --train_shards 4
+  # Digits that are there already are taken, in however many files.
+  if ! { compgen -G "$1/train-*" && "$PYTHON" -m slim_data.validate --dataset_name digits \
+    --dataset_dir "$1"; } >/dev/null 2>&1; then
+    "$PYTHON" -m slim_data.download_and_convert_data --dataset_name digits --dataset_dir "$1" \
+      --shard True --train_shards 4
+  fi
+  DATA="$1"
+else
+  DATA="$("$PYTHON" -m slim_data.find_records "$1")"
 fi
 : "${NET:=resnet_50}" "${BATCH_SIZE:=2048}" "${LR_MAX:=0.8}" "${MIXED_PRECISION:=True}"
 : "${EPOCHS:=70}" "${DECAY_EPOCHS:=90}" "${WARMUP_EPOCHS:=5}" "${SAVE_EPOCHS:=10}"
 : "${SNAPSHOT_PER_EPOCH:=1}" "${SNAPSHOT_KEEP_MAX:=40}" "${NUM_GPUS:=8}" "${NUM_NODES:=8}"
-: "${GRAD_BITS:=32}" "${CLIP_FACTOR:=0.0}" "${SEED:=1}"
-: "${CHECKPOINT_DIR:=checkpoint_stage_1}"
+: "${GRAD_BITS:=32}" "${CLIP_FACTOR:=0.0}" "${LOSS_SCALE:=1024}" "${SEED:=1}"
+: "${CHECKPOINT_DIR:=device0_stage_1/checkpoint_stage_1}"
 
-exec "$PYTHON" -m terngrad_tf.bin.resnet50_imagenet_stage_1 \
-  --data_dir "$1" \
+run_ranks stage_1 terngrad_tf.bin.resnet50_imagenet_stage_1 \
+  --data_dir "$DATA" \
   --dataset_name "$DATASET_NAME" \
   --net "$NET" \
   --train_dir "$CHECKPOINT_DIR" \
@@ -42,6 +52,7 @@ exec "$PYTHON" -m terngrad_tf.bin.resnet50_imagenet_stage_1 \
   --snapshot_per_epoch "$SNAPSHOT_PER_EPOCH" \
   --snapshot_keep_max "$SNAPSHOT_KEEP_MAX" \
   --mixed_precision "$MIXED_PRECISION" \
+  --loss_scale "$LOSS_SCALE" \
   --num_gpus "$NUM_GPUS" \
   --num_nodes "$NUM_NODES" \
   --grad_bits "$GRAD_BITS" \

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs the tests: all but those marked slow, or those that pytest arguments select.
+# Runs the tests: all but those marked slow, only those, or what pytest arguments select.
 #   bash scripts/test.sh
-#   bash scripts/test.sh tests                     # the slow ones too
+#   bash scripts/test.sh --slow
+#   bash scripts/test.sh tests                     # both
 #   bash scripts/test.sh tests/ternary -k codec
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
@@ -9,6 +10,9 @@ cd "$ROOT"
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-2}"
 if (($# == 0)); then
   set -- -m "not slow"
+elif [[ "$1" == --slow ]]; then
+  set -- -m slow "${@:2}"
 fi
-# Files are spread over processes, of which each takes a few GB.
-exec "$PYTHON" -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile "$@"
+# Files are spread over processes, of which each takes a few GB. What takes longest is shown: it may
+# have to be marked slow.
+exec "$PYTHON" -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile --durations=10 "$@"

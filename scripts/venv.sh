@@ -23,22 +23,31 @@ terngrad_venv() {
       "($(command -v "$python3")); set PYTHON3 to another interpreter" >&2
     return 1
   fi
-  if [[ -e "$venv" && ! -f "$venv/pyvenv.cfg" && -n "$(ls -A "$venv")" ]]; then
+  local stamp="$venv/.terngrad_installed" key
+  # There while the environment is being made: what an interrupted pip leaves passes for installed.
+  local unfinished="${venv%/}.unfinished"
+  if [[ -s "$unfinished" ]]; then
+    echo "venv.sh: an earlier installation into $venv was interrupted, and this script did not make that" \
+      "environment; make it anew and remove $unfinished" >&2
+    return 1
+  elif [[ -e "$unfinished" ]]; then
+    echo "== an earlier installation into $venv was interrupted; making it anew" >&2
+  elif [[ -e "$venv" && ! -f "$venv/pyvenv.cfg" && -n "$(ls -A "$venv")" ]]; then
     echo "venv.sh: $venv exists and is no virtual environment; move it away or set TERNGRAD_VENV" >&2
     return 1
   fi
 
-  # A half-made environment (interrupted, or its interpreter is gone) is made anew.
-  if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+  # One whose interpreter is gone is made anew, too.
+  if [[ -e "$unfinished" ]] || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     if ! "$python3" -c 'import ensurepip, venv' 2>/dev/null; then
       echo "venv.sh: $python3 lacks the venv module; on Debian and Ubuntu: apt-get install python3-venv" >&2
       return 1
     fi
-    echo "== making the virtual environment $venv ($("$python3" --version 2>&1))"
+    echo "== making the virtual environment $venv ($("$python3" --version 2>&1))" >&2
+    mkdir -p "$(dirname "$venv")" && : >"$unfinished" || return 1
     "$python3" -m venv --clear "$venv" || return 1
   fi
 
-  local stamp="$venv/.terngrad_installed" key
   key="$("$venv/bin/python" - "$ROOT" "${TERNGRAD_REQUIRE:-}" <<'PY'
 import hashlib, pathlib, sys
 root, require = sys.argv[1:]
@@ -48,13 +57,20 @@ print(hashlib.sha256("\0".join(parts).encode()).hexdigest())
 PY
   )" || return 1
   if [[ "$(cat "$stamp" 2>/dev/null)" != "$key" ]]; then
-    echo "== installing terngrad_tf and what it needs into $venv (once; a few minutes)"
+    echo "== installing terngrad_tf and what it needs into $venv (once; a few minutes)" >&2
+    if [[ -e "$stamp" || -e "$unfinished" ]]; then
+      : >"$unfinished" || return 1
+    else
+      # Not ours to clear.
+      echo "$venv was made by somebody else" >"$unfinished" || return 1
+    fi
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
       --editable "$ROOT[dev]" ${require[@]+"${require[@]}"} || {
-      echo "venv.sh: installation into $venv failed; the message above says why" >&2
+      echo "venv.sh: installation into $venv failed; the message above says why. The next run starts anew" >&2
       return 1
     }
     echo "$key" >"$stamp"
+    rm -f "$unfinished"
   else
     echo "== using the virtual environment $venv"
   fi

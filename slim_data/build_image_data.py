@@ -14,7 +14,7 @@ import functools
 import os
 import sys
 
-from slim_data import checksums, examples, folder_arguments, image_files, image_folders, program
+from slim_data import checksums, folder_arguments, image_folders, program
 
 
 def _add_arguments(parser):
@@ -27,21 +27,10 @@ def _add_arguments(parser):
 def _main(values):
     labels_file = os.path.expanduser(values.labels_file)
     labels = image_folders.read_labels(labels_file)
-    build = functools.partial(_builder, {label: i for i, label in enumerate(labels, 1)})
+    numbers = {label: number for number, label in enumerate(labels, 1)}
+    build = functools.partial(image_folders.labelled, numbers)
     options = {"labels": checksums.sha256(labels_file)}
     folder_arguments.write(values, folder_arguments.sources(values, labels, "*", build, options))
-
-
-def _builder(numbers, files):
-    """Returns the function that makes an example of an image."""
-    del files
-
-    def build(file, data):
-        label, name = os.path.split(file)
-        encoded, size = image_files.as_jpeg(data)
-        return examples.build(encoded, "JPEG", size, numbers[label], label, filename=name)
-
-    return build
 
 
 def run():

@@ -29,6 +29,7 @@ from slim_data import (
     imagenet,
     imagenet_prepared,
     program,
+    wordnet,
 )
 from slim_data.errors import DataError
 
@@ -68,6 +69,8 @@ def _main(values):
     labels_file = os.path.expanduser(values.labels_file)
     metadata_file = os.path.expanduser(values.imagenet_metadata_file)
     synsets = image_folders.read_labels(labels_file)
+    for synset in synsets:
+        wordnet.check(synset, f"`labels_file` {labels_file}")
     names = imagenet.read_names(metadata_file, synsets)
     raw_side = values.resize_dimen if values.raw_pixel else None
     options = {

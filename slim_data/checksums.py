@@ -3,6 +3,7 @@
 import hashlib
 import os
 
+from slim_data import opening
 from slim_data.errors import DataError
 
 
@@ -12,13 +13,19 @@ def sha256(path):
     Raises:
         DataError: it cannot be read.
     """
-    digest = hashlib.sha256()
     try:
-        with open(path, "rb") as file:
-            while piece := file.read(2**20):
-                digest.update(piece)
+        with open(path, "rb", opener=opening.regular) as file:
+            return sha256_of_open(file)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from error
+
+
+def sha256_of_open(file):
+    """Returns the SHA-256 of an open binary file, from its beginning, in hexadecimal digits."""
+    file.seek(0)
+    digest = hashlib.sha256()
+    while piece := file.read(2**20):
+        digest.update(piece)
     return digest.hexdigest()
 
 

@@ -92,7 +92,8 @@ def convert(
             f"`dataset_dir` must be a folder that can be written to. "
             f"Received: dataset_dir={str(dataset_dir)!r} ({error})"
         ) from error
-    report(f"\nFinished converting the {dataset.title} dataset!")
+    report("")
+    report(f"Finished converting the {dataset.title} dataset!")
     return paths
 
 

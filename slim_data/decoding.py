@@ -148,8 +148,8 @@ def _boxes(serialized):
 
 
 def _labels(features, dataset):
-    labels = tf.cast(features[examples.LABEL], tf.int32)
+    labels = features[examples.LABEL]
     first, last = dataset.label_offset, dataset.num_classes - 1
     in_range = tf.reduce_all(tf.logical_and(labels >= first, labels <= last))
     tf.debugging.Assert(in_range, [f"label is not {first} to {last}:", labels])
-    return labels
+    return tf.cast(labels, tf.int32)

@@ -17,6 +17,7 @@ from slim_data.errors import DataError
 from slim_data.lazy import tf
 
 _CHECKSUM = "the data does not match its checksum"
+_NO_EXAMPLE = "Could not parse example input"
 _LONGEST_REASON = 200
 
 
@@ -206,14 +207,19 @@ def _message(error):
     return str(error)
 
 
+def _is_of_record(message):
+    # The message quotes a record that is no tf.Example, and ends where that holds a zero byte.
+    return decoding.SCOPE in message or _NO_EXAMPLE in message
+
+
 def _reason(error):
     """Returns what TensorFlow found wrong, on one line, without names of ops and iterators."""
     if isinstance(error, tf.errors.DataLossError):
         return _CHECKSUM
     text = " ".join(_message(error).split())
-    text = re.sub(r"\{\{function_node.*?\}\} | ?\[\[\{\{node.*| ?\[Op:.*", "", text)
+    text = re.sub(r"\{\{function_node.*?\}\} | ?\[\[\{\{.*| ?\[Op:.*", "", text)
     text = re.sub(r"^Error in user-defined function passed to \S+ .*? iterator: \S+: ", "", text)
-    text = re.sub(r"^(Could not parse example input), value: .*", r"\1", text)
+    text = re.sub(rf"^({_NO_EXAMPLE}), value: .*", r"\1", text)
     text = re.sub(r"^assertion failed: \[(.*?)\] \[(.*?)\]", r"\1 \2", text)
     return text[:_LONGEST_REASON]
 
@@ -228,8 +234,7 @@ def explain(error, files, name=None):
     """
     is_record = isinstance(error, (tf.errors.InvalidArgumentError, UnicodeDecodeError))
     if not (
-        isinstance(error, tf.errors.DataLossError)
-        or (is_record and decoding.SCOPE in _message(error))
+        isinstance(error, tf.errors.DataLossError) or (is_record and _is_of_record(_message(error)))
     ):
         return None
     try:

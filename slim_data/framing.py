@@ -11,7 +11,7 @@ import os
 
 import numpy as np
 
-from slim_data import crc32c, progress, remembered
+from slim_data import crc32c, opening, progress, remembered
 from slim_data.errors import DataError
 
 HEADER_SIZE = 12
@@ -105,6 +105,8 @@ def damaged(path):
     """
     found = []
     offsets, lengths = extents(path)
+    if not len(offsets):
+        return found  # an empty file cannot be mapped into memory
     data = np.memmap(path, np.uint8, "r")
     # As many records at once as fit well into memory, padded to the longest.
     step = max(1, _CHECKED_AT_ONCE // max(1, lengths.max(initial=0)))
@@ -124,12 +126,19 @@ def total_size(files):
     """Returns the size of files in bytes.
 
     Raises:
-        DataError: a file cannot be found or read, such as a link to nowhere.
+        DataError: a file cannot be found or read, such as a link to nowhere, or is a pipe.
     """
     try:
-        return sum(os.path.getsize(path) for path in files)
+        return sum(_size(path) for path in files)
     except OSError as error:
         raise DataError(f"{error.filename}: {error.strerror}") from error
+
+
+def _size(path):
+    status = os.stat(path)
+    # TensorFlow would wait for ever until somebody writes to a pipe.
+    opening.check_regular(path, status)
+    return status.st_size
 
 
 def _headers(path):
@@ -137,7 +146,7 @@ def _headers(path):
     headers = bytearray()
     offset = 0
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=opening.regular) as file:
             number, size = file.fileno(), os.fstat(file.fileno()).st_size
             while offset + HEADER_SIZE <= size:
                 header = os.pread(number, HEADER_SIZE, offset)

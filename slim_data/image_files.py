@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from slim_data import opening
 from slim_data.errors import DataError
 from slim_data.lazy import tf
 
@@ -18,7 +19,7 @@ def read(path):
         DataError: names the file and why it cannot be read.
     """
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=opening.regular) as file:
             return file.read()
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from error

@@ -6,7 +6,7 @@ import hashlib
 import os
 import random
 
-from slim_data import image_files, shard_sets
+from slim_data import examples, image_files, opening, shard_sets
 from slim_data.errors import DataError
 
 SEED = 12345
@@ -22,7 +22,7 @@ def read_labels(path):
         DataError: it cannot be read, is empty, names a class twice, or what is no folder's name.
     """
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", opener=opening.regular) as file:
             labels = [line.strip() for line in file if line.strip()]
     except OSError as error:
         raise DataError(f"`labels_file` {path}: {error.strerror}") from error
@@ -30,13 +30,29 @@ def read_labels(path):
         raise DataError(f"`labels_file` {path} must be a text file: {error.reason}") from None
     if not labels:
         raise DataError(f"`labels_file` must name the classes. Received: {path} without any")
+    known = set()
     for line, label in enumerate(labels, 1):
-        if "/" in label or label in (".", "..") or label in labels[: line - 1]:
+        # Of hidden folders `find` knows nothing.
+        if label.startswith(".") or not {"/", "\0"}.isdisjoint(label) or label in known:
             raise DataError(
                 f"`labels_file` must name folders, each once. Received: {path}, class {line}: "
                 f"{label!r}"
             )
+        known.add(label)
     return labels
+
+
+def classes(directory):
+    """Returns the names of the folders in a folder, sorted; hidden ones do not count.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    try:
+        found = sorted(entry.name for entry in os.scandir(directory) if entry.is_dir())
+    except OSError as error:
+        raise DataError(f"{directory}: {error.strerror}") from error
+    return [name for name in found if not name.startswith(".")]
 
 
 def find(directory, labels, pattern="*"):
@@ -50,11 +66,7 @@ def find(directory, labels, pattern="*"):
     Raises:
         DataError: the folders are not those of the labels, or hold no images.
     """
-    try:
-        found = sorted(entry.name for entry in os.scandir(directory) if entry.is_dir())
-    except OSError as error:
-        raise DataError(f"{directory}: {error.strerror}") from error
-    folders = [name for name in found if not name.startswith(".")]
+    folders = classes(directory)
     for name in sorted(set(folders) ^ set(labels)):
         state = "holds a folder that is not in" if name in folders else "lacks a folder of"
         raise DataError(f"{directory} {state} the labels file: {name}")
@@ -84,6 +96,23 @@ def source(directory, files, build, options):
     generate = functools.partial(_generate, directory, files, build)
     identity = {**options, "images": _digest(directory, files), "seed": SEED}
     return shard_sets.Source(generate, len(files), identity)
+
+
+def labelled(numbers, files):
+    """Returns the function that makes an example of an image, its class and its file's name.
+
+    Args:
+        numbers: {name of a class: its number}.
+        files: the images that will be asked for, as `<class>/<name>`.
+    """
+    del files
+
+    def build(file, data):
+        label, name = os.path.split(file)
+        encoded, size = image_files.as_jpeg(data)
+        return examples.build(encoded, "JPEG", size, numbers[label], label, filename=name)
+
+    return build
 
 
 def _generate(directory, files, build, start, stop):

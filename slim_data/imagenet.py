@@ -5,7 +5,7 @@ Source: O. Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge
 
 import os
 
-from slim_data import bounding_boxes, examples, image_files
+from slim_data import bounding_boxes, examples, image_files, opening
 from slim_data.errors import DataError
 
 PATTERN = "*.JPEG"
@@ -22,7 +22,7 @@ def read_names(path, synsets):
         DataError: the file cannot be read or lacks one of them.
     """
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", opener=opening.regular) as file:
             pairs = (line.rstrip("\n").split("\t", 1) for line in file if line.strip())
             names = {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
     except OSError as error:

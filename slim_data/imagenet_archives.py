@@ -15,9 +15,9 @@ MAX_IMAGE_SIZE = 2**26
 MAX_ANNOTATION_SIZE = 2**20
 MAX_ANNOTATIONS_SIZE = 2**33
 
-_IMAGE = re.compile(r"(?:\./)?(n\d{8}_\d+\.JPEG)")
-_VALIDATION_IMAGE = re.compile(r"(?:\./)?(?:ILSVRC2012_img_val/)?(ILSVRC2012_val_\d{8}\.JPEG)")
-_ANNOTATION = re.compile(r"(?:\S+/)?(n\d{8})/(n\d{8}_\d+)\.xml")
+_IMAGE = re.compile(r"(?:\./)?(n[0-9]{8}_[0-9]+\.JPEG)")
+_VALIDATION_IMAGE = re.compile(r"(?:\./)?(?:ILSVRC2012_img_val/)?(ILSVRC2012_val_[0-9]{8}\.JPEG)")
+_ANNOTATION = re.compile(r"(?:\S+/)?(n[0-9]{8})/(n[0-9]{8}_[0-9]+)\.xml")
 
 
 def missing_synsets(folder, synsets):

@@ -7,7 +7,7 @@ in an order of its own; sorted by their WordNet ids they are numbered as everywh
 import io
 from typing import NamedTuple
 
-from slim_data import archives
+from slim_data import archives, isolation, wordnet
 from slim_data.errors import DataError
 
 _META = "ILSVRC2012_devkit_t12/data/meta.mat"
@@ -51,14 +51,25 @@ def read(path):
 
 def _classes(path, meta):
     """Returns {number of a class: (WordNet id, names)}."""
-    from scipy import io as scipy_io  # takes long, and only this function needs it
-
     try:
-        synsets = scipy_io.loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"]
-        # The rest of them are groups of classes.
-        leaves = [synset for synset in synsets if synset["num_children"] == 0]
-        return {int(s["ILSVRC2012_ID"]): (str(s["WNID"]), str(s["words"])) for s in leaves}
+        # Files that are damaged on purpose crash SciPy.
+        classes = isolation.call(_parse, meta)
     # Of a file that is no such file SciPy complains in many ways.
     except Exception as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{path}: {_META} is no list of classes ({reason})") from None
+    for synset, words in classes.values():
+        wordnet.check(synset, f"{path}: {_META}")
+        # They become lines of a file.
+        if len(words.splitlines()) != 1:
+            raise DataError(f"{path}: {_META}: the names of {synset} must be text on one line")
+    return classes
+
+
+def _parse(meta):
+    from scipy import io as scipy_io  # takes long, and only this function needs it
+
+    synsets = scipy_io.loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"]
+    # The rest of them are groups of classes.
+    leaves = [synset for synset in synsets if synset["num_children"] == 0]
+    return {int(s["ILSVRC2012_ID"]): (str(s["WNID"]), str(s["words"])) for s in leaves}

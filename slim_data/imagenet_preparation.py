@@ -7,12 +7,21 @@
 | `validation/<synset>` | `ILSVRC2012_img_val.tar`, or images that lie in `validation` |
 | `imagenet_2012_bounding_boxes.csv` | `ILSVRC2012_bbox_train_v2.tar.gz` |
 
-What is there already is not made again, and its archive not needed.
+What is there already is not made again, and its archive not needed. An archive that is lacking is
+downloaded where the environment holds an account, see `imagenet_download`.
 """
 
 import os
 
-from slim_data import imagenet_archives, imagenet_devkit, progress, shards
+from slim_data import (
+    imagenet_archives,
+    imagenet_devkit,
+    imagenet_download,
+    opening,
+    progress,
+    shards,
+    wordnet,
+)
 from slim_data.errors import DataError
 
 RAW = "raw-data"
@@ -21,10 +30,10 @@ METADATA = "imagenet_metadata.txt"
 VALIDATION_LABELS = "imagenet_2012_validation_synset_labels.txt"
 LISTS = (SYNSETS, METADATA, VALIDATION_LABELS)
 BOXES = "imagenet_2012_bounding_boxes.csv"
-DEVKIT = "ILSVRC2012_devkit_t12.tar.gz"
-TRAIN = "ILSVRC2012_img_train.tar"
-VALIDATION = "ILSVRC2012_img_val.tar"
-ANNOTATIONS = "ILSVRC2012_bbox_train_v2.tar.gz"
+DEVKIT = imagenet_download.DEVKIT
+TRAIN = imagenet_download.TRAIN
+VALIDATION = imagenet_download.VALIDATION
+ANNOTATIONS = imagenet_download.ANNOTATIONS
 # Where earlier scripts kept it.
 _OTHER_ANNOTATIONS = os.path.join(RAW, "bounding_boxes", "annotations.tar.gz")
 
@@ -48,10 +57,10 @@ def prepare(data_dir, report):
             # All that is sure to be needed, so that nobody is told of one archive after the other.
             made = {TRAIN: "train", VALIDATION: "validation", ANNOTATIONS: BOXES}
             others = [n for n, what in made.items() if not os.path.exists(_raw(data_dir, what))]
-            _check_there(data_dir, [DEVKIT, *others])
+            _provide(data_dir, [DEVKIT, *others], report)
             _write_lists(data_dir, report)
-        synsets = _read_lines(data_dir, SYNSETS)
-        labels = _read_lines(data_dir, VALIDATION_LABELS)
+        synsets = read_wordnet_ids(_raw(data_dir, SYNSETS))
+        labels = read_wordnet_ids(_raw(data_dir, VALIDATION_LABELS))
         _prepare_images(data_dir, synsets, labels, report)
     except OSError as error:
         raise DataError(f"{error.filename or data_dir}: {error.strerror or error}") from error
@@ -67,7 +76,7 @@ def _prepare_images(data_dir, synsets, labels, report):
         VALIDATION: bool(imagenet_archives.missing_validation(validation, labels)),
         ANNOTATIONS: not os.path.exists(boxes),
     }
-    _check_there(data_dir, [archive for archive, is_needed in todo.items() if is_needed])
+    _provide(data_dir, [archive for archive, is_needed in todo.items() if is_needed], report)
     if todo[TRAIN]:
         with progress.bar(TRAIN, len(synsets), "classes") as advance:
             path = _archive(data_dir, TRAIN)
@@ -99,9 +108,21 @@ def _write_lists(data_dir, report):
             report(f"Wrote {len(lines)} lines to {path}")
 
 
-def _read_lines(data_dir, name):
-    with open(_raw(data_dir, name), encoding="utf-8") as file:
-        return file.read().split()
+def read_wordnet_ids(path):
+    """Returns the WordNet ids of a list that was made here, or that somebody has put there.
+
+    Raises:
+        DataError: it is empty, or holds anything else; names of folders are made of them.
+        OSError: it cannot be read.
+    """
+    try:
+        with open(path, encoding="utf-8", opener=opening.regular) as file:
+            lines = [wordnet.check(line, path) for line in file.read().split()]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} must be a text file: {error.reason}") from None
+    if not lines:
+        raise DataError(f"{path} is empty: remove it and run this command again")
+    return lines
 
 
 def _raw(data_dir, name):
@@ -115,11 +136,15 @@ def _archive(data_dir, name):
     return next((path for path in paths if os.path.isfile(path)), None)
 
 
-def _check_there(data_dir, names):
+def _provide(data_dir, names, report):
+    """Downloads the archives that are missing, or tells how to come by them."""
     missing = [name for name in names if _archive(data_dir, name) is None]
-    if missing:
+    if missing and not imagenet_download.has_account():
         raise DataError(
             f"{data_dir} lacks {', '.join(missing)}. Log in to https://image-net.org, which gives "
             "the archives of ILSVRC 2012 to registered users, put what is lacking into that folder "
-            "and run this command again"
+            f"and run this command again; or set {imagenet_download.USERNAME} and "
+            f"{imagenet_download.ACCESS_KEY} to those of your account"
         )
+    for name in missing:
+        imagenet_download.fetch(name, data_dir, report)

@@ -13,7 +13,7 @@ import zlib
 
 import numpy as np
 
-from slim_data import checksums, digits, download, examples
+from slim_data import checksums, digits, download, examples, opening
 from slim_data.errors import DataError
 
 LABELS = digits.LABELS
@@ -115,15 +115,17 @@ class _Idx:
     def __init__(self, path):
         self.path = path
         try:
-            self._stream = gzip.open(path, "rb")
+            self._file = open(path, "rb", opener=opening.regular)
         except OSError as error:
             raise DataError(f"{path}: {error.strerror}") from error
+        self._stream = gzip.open(self._file)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self._stream.close()
+        self._file.close()
 
     def header(self, magic, num_dimensions):
         """Returns the dimensions, the number of items first."""

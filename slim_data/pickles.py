@@ -2,10 +2,14 @@
 
 CIFAR-10's python version is a set of pickles, and a pickle is a program: loading one runs it. Here
 its opcodes are read by the standard library's disassembler and only those that build plain values
-and uint8 arrays are followed. Everything else is refused by name before it has any effect.
+and uint8 arrays are followed. Everything else is refused by name before it has any effect. Time and
+memory are bounded by the pickle's size: opcodes are counted, and none can copy a value again and
+again. (`pickle.Unpickler` with a `find_class` that allows NumPy's few functions would still call
+these with whatever sizes and states the pickle gives.)
 """
 
 import io
+import itertools
 import pickletools
 
 import numpy as np
@@ -18,6 +22,8 @@ _NDARRAY = "numpy ndarray"
 _DTYPE = "numpy dtype"
 _ENCODE = "_codecs encode"
 _GLOBALS = (*_RECONSTRUCT, _NDARRAY, _DTYPE, _ENCODE)
+
+MAX_OPCODES = 2**18  # CIFAR-10's have about 60,000
 
 _IGNORED = {"PROTO", "FRAME"}
 _STRINGS = {"BINSTRING", "SHORT_BINSTRING"}  # str of Python 2: bytes
@@ -48,15 +54,21 @@ def read(data):
         ...
         slim_data.errors.DataError: the pickle asks for 'posix getcwd', which is no plain value
     """
-    machine = _Machine()
+    machine = _Machine(len(data))
     try:
-        for opcode, argument, _ in pickletools.genops(io.BytesIO(data)):
+        opcodes = pickletools.genops(io.BytesIO(data))
+        for opcode, argument, _ in itertools.islice(opcodes, MAX_OPCODES):
             if opcode.name != "STOP":
                 machine.step(opcode.name, argument)
+        if next(opcodes, None) is not None:
+            raise DataError(f"the pickle holds more than {MAX_OPCODES} opcodes")
         (value,) = machine.stack
+        if value is _Mark:
+            raise ValueError("a value is missing")
     except DataError:
         raise
-    except (ValueError, TypeError, LookupError, OverflowError) as error:
+    # What a damaged one makes of NumPy's shapes and types is of many kinds.
+    except Exception as error:
         raise DataError(f"the pickle is damaged ({str(error)[:60]})") from None
     return value
 
@@ -83,9 +95,10 @@ class _Call:
 class _Machine:
     """The stack and the memory of a pickle that is being read."""
 
-    def __init__(self):
+    def __init__(self, size):
         self.stack = []
         self._memory = {}
+        self._left_to_encode = size
 
     def step(self, name, argument):
         """Follows one opcode."""
@@ -119,7 +132,7 @@ class _Machine:
         elif name in ("GLOBAL", "STACK_GLOBAL"):
             stack.append(_global(argument or " ".join(self._pop(2))))
         elif name == "REDUCE":
-            stack.append(_reduced(*self._pop(2)))
+            stack.append(self._reduced(*self._pop(2)))
         elif name == "BUILD":
             (state,) = self._pop(1)
             stack.append(_built(*self._pop(1), state))
@@ -132,6 +145,19 @@ class _Machine:
             raise ValueError("a value is missing")
         del self.stack[-number:]
         return values
+
+    def _reduced(self, function, arguments):
+        if not isinstance(function, _Global) or not isinstance(arguments, tuple):
+            raise DataError("the pickle calls a value")
+        if function != _ENCODE:
+            return _Call(function, arguments)
+        text, encoding = arguments
+        if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
+            raise DataError("the pickle encodes a value in another way than latin-1")
+        self._left_to_encode -= len(text)
+        if self._left_to_encode < 0:
+            raise DataError("the pickle encodes a value more than once")
+        return text.encode("latin-1")
 
     def _since_mark(self):
         values = []
@@ -151,17 +177,6 @@ def _global(name):
     if name not in _GLOBALS:
         raise DataError(f"the pickle asks for {name[:60]!r}, which is no plain value")
     return _Global(name)
-
-
-def _reduced(function, arguments):
-    if not isinstance(function, _Global) or not isinstance(arguments, tuple):
-        raise DataError("the pickle calls a value")
-    if function == _ENCODE:
-        text, encoding = arguments
-        if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
-            raise DataError("the pickle encodes a value in another way than latin-1")
-        return text.encode("latin-1")
-    return _Call(function, arguments)
 
 
 def _built(call, state):

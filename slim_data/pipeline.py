@@ -1,9 +1,9 @@
 """From shards to batches: the one builder of `tf.data` pipelines.
 
-A training stream is the concatenation of epochs 0, 1, 2, ... Each epoch is a function of (seed,
-number of the epoch) alone: its order of files, the interleaving of the readers and the shuffle
-buffer's draws. So a stream can start at any step: whole epochs are left out by counting, the rest
-of one by skipping records before they are decoded.
+A training stream without end is the concatenation of epochs 0, 1, 2, ... Each epoch is a function
+of (seed, number of the epoch) alone: its order of files, the interleaving of the readers and the
+shuffle buffer's draws. So a stream can start at any step: whole epochs are left out by counting,
+the rest of one by skipping records before they are decoded.
 """
 
 import logging
@@ -36,7 +36,7 @@ def load(
     seed=1,
     start_step=0,
     drop_remainder=None,
-    repeat=None,
+    repeat=False,
     num_input_pipelines=1,
     input_pipeline_id=0,
     num_parallel_calls=None,
@@ -44,10 +44,11 @@ def load(
 ):
     """Returns batches of images and labels as a `tf.data.Dataset`.
 
-    For training, examples are shuffled anew in each epoch and repeated without end; batches run on
-    over the end of an epoch. Otherwise each example comes once, in an order that depends on the
-    files and `num_readers` alone, and the last batch may be smaller. Equal arguments give equal
-    batches, whatever the number of threads and the global random seed.
+    Each example comes once in a pass over the dataset, which is an epoch of `model.fit`, and the
+    last batch may be smaller. For training, examples are shuffled, anew in each pass; otherwise
+    their order depends on the files and `num_readers` alone. With `repeat` the dataset has no end,
+    and batches run on over the end of an epoch. Equal arguments give equal batches, whatever the
+    number of threads and the global random seed.
 
     In a cluster each process can take its own part of the examples: give `num_input_pipelines`
     and `input_pipeline_id`, and the batch size of one process. The parts are disjoint and make
@@ -77,14 +78,14 @@ def load(
         split: one of the data set's splits.
         batch_size: examples a batch.
         image_size: height and width of the images in pixels.
-        training: whether to shuffle and distort, and the default of `repeat` and `drop_remainder`.
+        training: whether to shuffle and distort.
         preprocessing: style of preprocessing, see above; the data set's default if None.
         num_readers: files read at once, in turns; with one, files are read one after the other.
         shuffle_buffer: examples (not decoded) to draw from in training.
         seed: int, of the order in training.
         start_step: batches to leave out at the beginning, as if they had been consumed.
-        drop_remainder: whether to drop a last, smaller batch; `training` by default.
-        repeat: whether to start over at the end of the examples; `training` by default.
+        drop_remainder: whether to drop a last, smaller batch; `repeat`, which has none, by default.
+        repeat: whether to start over at the end of the examples. Default False.
         num_input_pipelines: number of processes that divide the examples among them.
         input_pipeline_id: number of this process, from 0.
         num_parallel_calls: threads that decode; TensorFlow chooses by default.
@@ -124,8 +125,7 @@ def load(
         )
     dataset = datasets.info(name)
     style = _style(dataset, preprocessing, image_size)
-    drop_remainder = training if drop_remainder is None else drop_remainder
-    repeat = training if repeat is None else repeat
+    drop_remainder = repeat if drop_remainder is None else drop_remainder
 
     files = shards.find_files(name, data_dir, split)
     corrupt = _skipped(name, data_dir, split) if skip_corrupt_records else None
@@ -155,7 +155,10 @@ def load(
         )
         return reading.shuffled(records.shard(*part), shuffle_buffer, own_seed)
 
-    epochs = tf.data.Dataset.range(first_epoch, tf.int64.max if repeat else 1)
+    if repeat:
+        epochs = tf.data.Dataset.range(first_epoch, tf.int64.max)
+    else:
+        epochs = _one_epoch(seed)
     records = epochs.flat_map(epoch)
     if num_skipped:
         records = records.skip(num_skipped)
@@ -221,6 +224,18 @@ def _skipped(name, data_dir, split):
         _LOG.warning("skipped%s: %s", rest, record.error())
     _LOG.warning("%d corrupt %s records of %s skipped", len(found), split, name)
     return found
+
+
+def _one_epoch(seed):
+    """Returns a dataset of one number, another one in each pass over it."""
+
+    @tf.function
+    def draw():
+        # As in `reading.shuffled`: the global seed would be mixed in.
+        tf.compat.v1.set_random_seed(1)
+        return tf.data.Dataset.random(seed, rerandomize_each_iteration=True).take(1)
+
+    return draw()
 
 
 def _num_examples(files, corrupt, part, repeat):

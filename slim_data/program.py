@@ -3,15 +3,16 @@
 import argparse
 import sys
 
-from slim_data import legacy_flags
+from slim_data import help_arguments, legacy_flags
 from slim_data.errors import DataError
 from slim_data.lazy import tf
+from slim_data.text import printable
 
 STATUS_ERROR = 2
 STATUS_INTERRUPTED = 130  # as shells call it
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(help_arguments.Parser):
     def error(self, message):
         # argparse would print several lines of usage first.
         raise DataError(f"{message} (--help shows the usage)")
@@ -38,18 +39,25 @@ def run(name, description, add_arguments, main, arguments=None):
         prog=name,
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     add_arguments(parser)
     try:
         main(parser.parse_args(arguments))
     except DataError as error:
-        print(f"{name}: error: {error}", file=sys.stderr, flush=True)
-        return STATUS_ERROR
+        return _fail(name, error)
+    except OSError as error:
+        return _fail(name, f"{error.filename or 'a file'}: {error.strerror or error}")
+    except MemoryError:
+        return _fail(name, "the memory of this machine does not suffice")
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr, flush=True)
         return STATUS_INTERRUPTED
     return 0
+
+
+def _fail(name, reason):
+    print(f"{name}: error: {printable(reason)}", file=sys.stderr, flush=True)
+    return STATUS_ERROR
 
 
 def add_boolean(parser, name, text, default=False):
@@ -67,6 +75,6 @@ def _boolean(text):
     return text.lower() in ("true", "t", "1")
 
 
-def report(line):
-    """Prints a line at once, also where the output is a file or a pipe."""
-    print(line, flush=True)
+def report(line, file=None):
+    """Prints a line, to standard output or `file`, at once, also where that is a file or a pipe."""
+    print(printable(line), file=file, flush=True)

@@ -13,6 +13,7 @@ import json
 import os
 import tempfile
 
+from slim_data import opening
 from slim_data.errors import DataError
 
 SMALLEST_SIZE = 2**30
@@ -46,6 +47,7 @@ def values(kind, files, compute):
 def _stamp(path):
     try:
         status = os.stat(path)
+        opening.check_regular(path, status)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from error
     return status.st_size, status.st_mtime_ns
@@ -60,9 +62,9 @@ def _path(kind, files):
 
 def _read(path):
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", opener=opening.regular) as file:
             found = json.load(file)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 
-from slim_data import datasets, framing
+from slim_data import datasets, framing, opening
 from slim_data.errors import DataError
 
 _WORKER = re.compile(r"worker_(?P<id>\d+)_of_(?P<num>\d+)")
@@ -77,11 +77,10 @@ def replacing(path):
     writes it again. In neither case is there anything at `path` that was not there before.
 
     Raises:
-        DataError: another process is writing the same file.
+        DataError: another process is writing the same file, or a link has that name.
     """
-    folder, name = os.path.split(os.fspath(path))
-    partial = os.path.join(folder, f".{name}.partial")
-    with open(partial, "ab") as handle:
+    with opening.partial(path) as handle:
+        partial = handle.name
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -194,8 +193,10 @@ def find_files(name, data_dir, split):
         state = "holds neither" if os.path.isdir(data_dir) else "is no folder with"
         program = f"slim_data.download_and_convert_data --dataset_name {name} --dataset_dir"
         if dataset.source is None:
-            program = "slim_data.build_imagenet_data --help, or with: bash scripts/"
-            program += "download_and_preprocess_imagenet.sh"
+            program = (
+                f"slim_data.find_records {data_dir} (of train/<class>/* and val/<class>/*) or "
+            )
+            program += "with: bash scripts/download_and_preprocess_imagenet.sh"
         raise DataError(
             f"No {split} files of {name}: data_dir={str(data_dir)!r} {state} "
             f"{split}-?????-of-????? or {split}-*.tfrecord. Write them with: python -m "

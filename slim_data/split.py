@@ -3,24 +3,57 @@
     python -m slim_data.split ~/dataset/imagenet-data 16 1
 
 makes ~/dataset/imagenet-data/worker_1_of_16 with links to the second sixteenth of its
-train-?????-of-????? files. A folder that is there already is kept.
+train-?????-of-????? files. A folder that is there already is kept. Instead of a number, `all` makes
+the folders of all workers:
+
+    python -m slim_data.split ~/dataset/cifar10-shard-data 2 all --link_as ~/dataset/cifar10-part
+
+also makes ~/dataset/cifar10-part-0-499 and ~/dataset/cifar10-part-500-999, links to the two
+folders.
 """
 
+import argparse
 import os
 import sys
 
 from slim_data import program, splitting
+from slim_data.errors import DataError
+
+ALL = "all"
 
 
 def _add_arguments(parser):
     parser.add_argument("data_dir", metavar="DATA_DIR", help="folder with all training files")
     parser.add_argument("num_workers", metavar="WORKER_NUM", type=int, help="number of workers")
     parser.add_argument(
-        "worker_id", metavar="WORKER_ID", type=int, help="number of the worker, from 0"
+        "worker_id",
+        metavar="WORKER_ID",
+        type=_worker_id,
+        help="number of the worker, from 0; or all",
+    )
+    parser.add_argument(
+        "--link_as",
+        metavar="PATH",
+        help="with all: make links to the folders, PATH-<first file>-<last file>",
     )
 
 
+def _worker_id(text):
+    if text != ALL and not text.removeprefix("-").isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a number or {ALL}. Received: {text!r}")
+    return text if text == ALL else int(text)
+
+
 def _main(values):
+    if values.worker_id == ALL:
+        link_as = values.link_as and os.path.expanduser(values.link_as)
+        data_dir = os.path.expanduser(values.data_dir)
+        splitting.split_for_all(data_dir, values.num_workers, link_as, program.report)
+        return
+    if values.link_as is not None:
+        raise DataError(
+            f"`link_as` must go with WORKER_ID {ALL}. Received: link_as={values.link_as!r}"
+        )
     splitting.split_dataset(
         os.path.expanduser(values.data_dir), values.num_workers, values.worker_id, program.report
     )

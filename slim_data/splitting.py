@@ -63,6 +63,51 @@ def split_dataset(data_dir, num_workers, worker_id, report=None):
     return folder
 
 
+def split_for_all(data_dir, num_workers, link_as=None, report=None):
+    """Makes the folders of all workers, as `split_dataset` does.
+
+    Args:
+        data_dir, num_workers, report: as for `split_dataset`.
+        link_as: path that links to the folders start with, such as `~/cifar10-data-shard`; each
+            goes on with the numbers of its first and last file, as `-0-499`. Default None: no
+            links.
+
+    Returns:
+        List of the paths of the folders or, with `link_as`, of the links.
+
+    Raises:
+        DataError: as for `split_dataset`; or something else lies where a link should.
+
+    Example:
+        >>> slim_data.splitting.split_for_all("/data/cifar10", 2, "/data/part")
+        ['/data/part-0-499', '/data/part-500-999']
+    """
+    folders = [split_dataset(data_dir, num_workers, i, report) for i in range(num_workers)]
+    if link_as is None:
+        return folders
+    links, start = [], 0
+    for folder in folders:
+        size = len(shards.candidates(folder, SPLIT))
+        links.append(f"{link_as}-{start}-{start + size - 1}")
+        start += size
+    for link, folder in zip(links, folders, strict=True):
+        _link_folder(link, folder)
+        if report is not None:
+            report(f"{link} is {folder}")
+    return links
+
+
+def _link_folder(link, folder):
+    """Makes a link to a folder; one that is there already is kept."""
+    try:
+        if not os.path.lexists(link):
+            os.symlink(os.path.abspath(folder), link)
+        elif not os.path.samefile(link, folder):
+            raise DataError(f"{link} exists and is not {folder}: remove it and run again")
+    except OSError as error:
+        raise DataError(f"{link} cannot be made: {error.strerror}") from error
+
+
 def _all_files(data_dir, num_workers):
     received = f"Received: data_dir={str(data_dir)!r}"
     if shards.is_worker_folder(data_dir):

@@ -74,7 +74,8 @@ def _lacking(dataset, split, size):
 def _report_classes(dataset, found, report):
     labels = dataset.labels or [""] * dataset.num_labels
     width = max(len("class"), *map(len, labels)) + 5
-    report(f"\n{'class':{width}}" + "".join(f"  {split:>7}" for split in found))
+    report("")
+    report(f"{'class':{width}}" + "".join(f"  {split:>7}" for split in found))
     totals = [sum(counts.values(), collections.Counter()) for counts in found.values()]
     for number, label in enumerate(labels, dataset.label_offset):
         row = "".join(f"  {total[number]:7}" for total in totals)

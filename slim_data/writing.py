@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 
-from slim_data import framing, processes, shards
+from slim_data import framing, opening, processes, shards
 from slim_data.arguments import check_at_least
 from slim_data.errors import DataError
 from slim_data.lazy import tf
@@ -112,11 +112,11 @@ def known_identity(paths):
     """
     path = _record(paths)
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", opener=opening.regular) as file:
             known = json.load(file)
     except FileNotFoundError:
         known = {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read ({error})") from None
     return known if isinstance(known, dict) else {}
 

@@ -1,5 +1,10 @@
 """Checks of what users pass, with errors of one form."""
 
+import difflib
+
+# Characters of a value in an error.
+_MAX_SHOWN = 200
+
 
 def check(condition, name, rule, value):
     """Raises ValueError unless a condition holds.
@@ -17,10 +22,42 @@ def check(condition, name, rule, value):
         ValueError: `num_nodes` must be a positive integer. Received: num_nodes=0
     """
     if not condition:
-        raise ValueError(f"`{name}` {rule}. Received: {name}={value!r}")
+        raise ValueError(f"`{name}` {rule}. Received: {name}={shown(value)}")
 
 
 def is_integer(value, least=None):
     """Whether a value is an integer, which a bool is not here, of at least `least`."""
     integer = isinstance(value, int) and not isinstance(value, bool)
     return integer and (least is None or value >= least)
+
+
+def shown(value):
+    """A value as an error shows it: as Python writes it, the middle of a long one left out.
+
+    Example:
+        >>> shown("lenet")
+        "'lenet'"
+    """
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # too deep; an integer of too many digits
+        return f"a value of type {type(value).__name__} too large to show"
+    if len(text) <= _MAX_SHOWN:
+        return text
+    return f"{text[: _MAX_SHOWN // 2]}[... {len(text)} characters ...]{text[-_MAX_SHOWN // 4 :]}"
+
+
+def did_you_mean(name, known, prefix=""):
+    """What follows a name that is not known: the nearest that is, or nothing.
+
+    Args:
+        name: the name received, a str or not.
+        known: names that would be right.
+        prefix: what the name shown begins with. Default: nothing.
+
+    Example:
+        >>> did_you_mean("grad_bit", ["seed", "grad_bits"])
+        " (did you mean 'grad_bits'?)"
+    """
+    nearest = difflib.get_close_matches(str(name)[:_MAX_SHOWN], known, n=1)
+    return f" (did you mean {prefix + nearest[0]!r}?)" if nearest else ""

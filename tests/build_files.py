@@ -6,7 +6,10 @@ import os
 from tests import source_tree
 
 FOLDERS = (*source_tree.PACKAGES, "tests", "benchmarks")
-RULES = ("py_library", "py_binary", "py_test", "filegroup", "alias", "test_suite")
+RULES = (
+    *("py_library", "py_binary", "py_test", "sh_binary"),
+    *("filegroup", "alias", "test_suite"),
+)
 
 
 class Target:

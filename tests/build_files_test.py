@@ -1,6 +1,7 @@
 """BUILD files follow the sources: nothing is left out, and dependencies are those imported."""
 
 import ast
+import os
 import re
 import sys
 import unittest
@@ -16,6 +17,8 @@ PACKAGE_NAMES = {
     "google": "protobuf",
     "PIL": "pillow",
 }
+
+DATASETS = ("mnist", "cifar10", "imagenet", "flowers")
 
 # Extras of setup.py: the code that uses them says so where they are not installed.
 OPTIONAL = {"tensorflow_datasets", "torch"}
@@ -128,6 +131,20 @@ class BuildFilesTest(unittest.TestCase):
         text = (source_tree.ROOT / "terngrad_tf/version.py").read_text(encoding="utf-8")
         stated = re.search(r'__version__ = "(.+)"', text).group(1)
         self.assertIn(f'    version = "{stated}",\n)', module)
+        data = (source_tree.ROOT / "slim_data/version.py").read_text(encoding="utf-8")
+        self.assertIn(f'__version__ = "{stated}"', data)
+
+    def test_programs_have_the_names_of_terngrads_readme_too(self):
+        folder = source_tree.ROOT / "inception"
+        text = (folder / "BUILD").read_text(encoding="utf-8")
+        targets = build_files.read_build_file(text, "inception", sorted(os.listdir(folder)))
+        built = {t.label for t in targets if t.rule.endswith("_binary")}
+        pairs = {f"{name}_{kind}" for name in DATASETS for kind in ("train", "eval")}
+        several = {f"{name}_distributed_train" for name in ("mnist", "cifar10", "imagenet")}
+        scripts = {f"download_and_preprocess_{name}" for name in ("flowers", "imagenet")}
+        converters = {"build_image_data", "build_imagenet_data"}
+        wanted = pairs | several | scripts | converters
+        self.assertEqual(built, {f"//inception:{name}" for name in wanted})
 
 
 class ReadBuildFileTest(unittest.TestCase):

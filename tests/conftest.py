@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import collections
 import signal
 
 import tensorflow as tf
@@ -17,3 +18,29 @@ tf.config.set_logical_device_configuration(
 def pytest_collection_modifyitems(items):
     """Drops `test_session`, a helper of `tf.test.TestCase` whose name only looks like a test's."""
     items[:] = [item for item in items if item.name != "test_session"]
+
+
+def pytest_addoption(parser):
+    """Adds the option of `tests/fuzz`."""
+    parser.addoption(
+        "--fuzz-seconds",
+        type=float,
+        default=0,
+        metavar="N",
+        help="Give each fuzzer of tests/fuzz new hostile inputs for N seconds.",
+    )
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Tells how many inputs the fuzzers gave, also where several processes ran them."""
+    counts = collections.Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", "") == "call":
+                found = [value for key, value in report.user_properties if key == "fuzz"]
+                counts.update({what: count for what, count in found})
+    if counts:
+        terminalreporter.section("hostile inputs")
+        for what, count in sorted(counts.items()):
+            terminalreporter.write_line(f"{count:10,}  {what}")
+        terminalreporter.write_line(f"{counts.total():10,}  in all")

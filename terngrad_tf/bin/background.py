@@ -10,13 +10,26 @@ Linux only.
 
 import argparse
 import contextlib
+import fcntl
 import os
 import pathlib
+import re
 import signal
+import stat
 import subprocess
 import sys
 import time
 
+from slim_data import help_arguments
+from slim_data.text import printable
+from terngrad_tf import files
+
+# What is wrong with a command shows soon: it does not exist, or refuses a flag.
+_WATCH_SECONDS = 3.0
+_LOG_END_BYTES = 4096
+# Number, start, boot; "None" where the process had ended already.
+_PID_FILE = re.compile(rb"([0-9]{1,10}) ([0-9]+ [0-9a-f-]+|None)\s*")
+_LONGEST_PID_FILE = 200
 _START_TIME = 19  # field 22 of /proc/PID/stat; the fields after the name begin with the third
 
 
@@ -24,26 +37,60 @@ class BackgroundError(Exception):
     """What the user can mend, in one line."""
 
 
-def start(pid_file, log_file, command):
+def start(pid_file, log_file, command, watch_seconds=_WATCH_SECONDS):
     """Starts `command` in a session of its own, its output appended to `log_file`.
 
     Args:
         pid_file: path of the file that `stop` reads.
         log_file: path of the log.
         command: list of str.
+        watch_seconds: a process that fails within so many seconds counts as not started. Default 3.
 
     Returns:
         The process's number.
 
     Raises:
-        BackgroundError: the pid file names a process that runs, or the command does not exist.
+        BackgroundError: the pid file names a process that runs, or the command does not exist or
+            failed at once.
     """
     pid_file, log_file = pathlib.Path(pid_file), pathlib.Path(log_file)
-    if running := _running(pid_file):
-        raise BackgroundError(f"{pid_file}: process {running} still runs; stop it first")
-    pid_file.parent.mkdir(parents=True, exist_ok=True)
-    log_file.parent.mkdir(parents=True, exist_ok=True)
-    with log_file.open("ab") as log:
+    for folder in (pid_file.parent, log_file.parent):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BackgroundError(f"{folder}: {error.strerror}") from error
+    with _locked(pid_file.parent):
+        if running := _running(pid_file):
+            raise BackgroundError(f"{pid_file}: process {running} still runs; stop it first")
+        process = _started(pid_file, log_file, command)
+    try:
+        status = process.wait(watch_seconds)
+    except subprocess.TimeoutExpired:
+        return process.pid
+    if status:
+        with _locked(pid_file.parent):
+            if _running(pid_file) is None:
+                pid_file.unlink(missing_ok=True)
+        raise BackgroundError(
+            f"the command ended at once with status {status}; {log_file} ends with:"
+            f" {_last_line(log_file)}"
+        )
+    return process.pid
+
+
+@contextlib.contextmanager
+def _locked(folder):
+    """Lets one process at a time start something in a folder."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _started(pid_file, log_file, command):
+    with _opened_log(log_file) as log:
         try:
             process = subprocess.Popen(
                 command,
@@ -54,10 +101,38 @@ def start(pid_file, log_file, command):
             )
         except OSError as error:
             raise BackgroundError(f"cannot start {command[0]!r}: {error.strerror}") from error
-    part = pid_file.with_name(pid_file.name + ".part")
-    part.write_text(f"{process.pid} {_identity(process.pid)}\n", encoding="ascii")
-    part.replace(pid_file)
-    return process.pid
+    try:
+        with files.replacing(pid_file) as part:
+            part.write_text(f"{process.pid} {_identity(process.pid)}\n", encoding="ascii")
+    except OSError as error:
+        # What nobody could stop later must not run.
+        _signal(process.pid, signal.SIGKILL)
+        process.wait()
+        raise BackgroundError(f"{pid_file}: {error.strerror}") from error
+    return process
+
+
+def _opened_log(path):
+    """The log, to append to; a pipe, which nobody may ever read, is refused."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        raise BackgroundError(
+            f"{path}: must be a file that can be written to: {error.strerror}"
+        ) from error
+    if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise BackgroundError(f"{path}: must be a file that can be written to")
+    os.set_blocking(descriptor, True)
+    return open(descriptor, "ab")
+
+
+def _last_line(log_file):
+    with log_file.open("rb") as log:
+        log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_END_BYTES))
+        lines = log.read().decode("utf-8", "replace").split("\n")
+    return printable(next((line for line in reversed(lines) if line.strip()), "nothing"))
 
 
 def stop(pid_file, grace_seconds=15.0):
@@ -87,29 +162,38 @@ def stop(pid_file, grace_seconds=15.0):
 
 
 def _signal(pid, number):
-    with contextlib.suppress(ProcessLookupError):
+    try:
         os.killpg(pid, number)
+    except ProcessLookupError:
+        pass
+    except PermissionError as error:
+        raise BackgroundError(f"process {pid} belongs to another user") from error
 
 
 def _running(pid_file):
     """The number of the process that the file names, None where that process is gone."""
     try:
-        pid, identity = pid_file.read_text(encoding="ascii").strip().split(" ", 1)
-        pid = int(pid)
+        with files.open_regular(pid_file) as file:
+            content = _PID_FILE.fullmatch(file.read(_LONGEST_PID_FILE))
     except FileNotFoundError:
         return None
-    except ValueError:
-        raise BackgroundError(f"{pid_file}: not a pid file of this program") from None
+    except OSError as error:
+        raise BackgroundError(f"{pid_file}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise BackgroundError(str(error)) from error
+    if content is None:
+        raise BackgroundError(f"{pid_file}: not a pid file of this program")
+    pid, identity = int(content[1]), content[2].decode()
     return pid if pid > 1 and identity == _identity(pid) else None
 
 
 def _identity(pid):
     """When the process started and in which boot; None where it is gone or a zombie."""
     try:
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        text = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    state, *fields = stat.rpartition(")")[2].split()
+    state, *fields = text.rpartition(")")[2].split()
     if state == "Z":
         return None
     boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -118,8 +202,11 @@ def _identity(pid):
 
 def main(argv):
     """Runs the program; `argv` is its command line. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="background", description=__doc__.split("\n")[0])
-    commands = parser.add_subparsers(dest="action", required=True)
+    description = __doc__.split("\n")[0]
+    parser = help_arguments.Parser(prog="background", description=description)
+    commands = parser.add_subparsers(
+        dest="action", required=True, parser_class=argparse.ArgumentParser
+    )
     starting = commands.add_parser("start", help="Start a command.")
     starting.add_argument("--pid_file", required=True, help="File for the process's number.")
     starting.add_argument("--log_file", required=True, help="File that its output is appended to.")
@@ -136,7 +223,7 @@ def main(argv):
                 pid = stop(pid_file)
                 print(f"{pid_file}: {f'stopped {pid}' if pid else 'Stopped already.'}", flush=True)
     except BackgroundError as error:
-        print(f"background: error: {error}", file=sys.stderr, flush=True)
+        print(f"background: error: {printable(error)}", file=sys.stderr, flush=True)
         return 2
     return 0
 

@@ -2,14 +2,7 @@
 
 import dataclasses
 
-from terngrad_tf.bin import flags, train_flags
-
-# Flags that describe a cluster.
-_SOURCES = ("worker_hosts", "rank_table_file", "slurm")
-_WORKER = "worker"
-_PORT = 2222
-# More than the tasks of a node.
-_MANY = 1 << 16
+from terngrad_tf.bin import flags, host_flags, train_flags
 
 
 def define(values, *, dataset_name, net):
@@ -47,13 +40,7 @@ def define(values, *, dataset_name, net):
 
 
 def _define_cluster(values):
-    flags.string(
-        values,
-        "worker_hosts",
-        "",
-        "host:port,host:port,... of all worker processes, the same on each. Without it, "
-        "--rank_table_file, --slurm or the environment variable TF_CONFIG tells the cluster.",
-    )
+    host_flags.define(values)
     flags.string(
         values,
         "ps_hosts",
@@ -69,42 +56,13 @@ def _define_cluster(values):
         "worker's gradients are applied as soon as they arrive. A step is then one worker's batch; "
         "--max_steps counts those of all workers.",
     )
-    flags.string(values, "job_name", _WORKER, "What this process is: worker or ps.")
-    flags.integer(
-        values,
-        "task_id",
-        0,
-        "Place of this process in its job's list, from 0. Worker 0 writes checkpoints and logs.",
-    )
-    flags.string(values, "rank_table_file", "", "Rank table (JSON) whose devices are the workers.")
-    flags.integer(values, "rank_id", 0, "This process's rank in --rank_table_file.")
-    flags.boolean(values, "slurm", False, "Take the cluster from Slurm; for programs under srun.")
-    flags.integer(
-        values,
-        "port",
-        _PORT,
-        "Port of the first worker on each host, for --rank_table_file and --slurm.",
-    )
+    flags.string(values, "job_name", host_flags.WORKER, "What this process is: worker or ps.")
     flags.integer(
         values,
         "num_replicas_to_aggregate",
         -1,
         "Workers whose gradients make a step. Synchronous steps take all: the number of worker "
         "processes or -1, which means that. Only -1 with --async_training.",
-    )
-    flags.number(
-        values,
-        "start_timeout",
-        600.0,
-        "Seconds to wait for the other processes at the start.",
-    )
-    flags.integer(
-        values,
-        "max_restarts",
-        0,
-        "How often, in all, to start the process again that was killed or lost another worker; it "
-        "goes on from the last checkpoint. Give it to all workers. 0: never.",
-        lower_bound=0,
     )
 
 
@@ -120,60 +78,44 @@ def cluster(values):
     Raises:
         UserError: flags do not fit together, or nothing describes a cluster.
     """
-    import tensorflow as tf
+    from terngrad_tf import training
+    from terngrad_tf.training import checks
 
-    from terngrad_tf import distribute, training
+    aggregate = checks.integers(1, 2**31 - 1, also=-1)
+    checks.ranges(values, {"num_replicas_to_aggregate": aggregate})
+    found = host_flags.cluster(values, values.job_name, values.ps_hosts)
+    if found is None:
+        raise training.UserError(
+            f"`worker_hosts` must be given, or one of {', '.join(host_flags.SOURCES[1:])} or the "
+            "environment variable TF_CONFIG. Received: worker_hosts=''"
+        )
+    return found
 
-    given = [name for name in _SOURCES if values[name].value]
-    if len(given) > 1:
-        raise training.UserError(
-            f"`{given[1]}` must not be given together with `{given[0]}`. "
-            f"Received: {given[1]}={values[given[1]].value!r}"
-        )
-    if values.job_name != _WORKER and not values.worker_hosts:
-        raise training.UserError(
-            f"`job_name` must be {_WORKER} where `worker_hosts` is not given. "
-            f"Received: job_name={values.job_name!r}"
-        )
-    resolvers = tf.distribute.cluster_resolver
-    with training.as_user_error():
-        try:
-            if values.worker_hosts:
-                return distribute.cluster_from_hosts(
-                    worker_hosts=values.worker_hosts,
-                    job_name=values.job_name,
-                    task_id=values.task_id,
-                    ps_hosts=values.ps_hosts,
-                )
-            if values.rank_table_file:
-                return distribute.cluster_from_rank_table(
-                    values.rank_table_file, values.rank_id, port=values.port
-                )
-            if values.slurm:
-                # A process uses the GPUs that srun gives it, and there may be none: left alone, the
-                # resolver counts them with nvidia-smi.
-                return resolvers.SlurmClusterResolver(
-                    port_base=values.port,
-                    gpus_per_node=_MANY,
-                    gpus_per_task=1,
-                    auto_set_gpu=False,
-                )
-        except (OSError, RuntimeError) as error:
-            # A file that cannot be read; Slurm's variables, which are missing.
-            raise ValueError(str(error)) from error
-    resolver = resolvers.TFConfigClusterResolver()
-    try:
-        jobs = resolver.cluster_spec().as_dict()
-    except ValueError as error:
-        raise training.UserError(
-            f"the environment variable TF_CONFIG must be JSON: {error}"
-        ) from error
-    if not jobs:
-        raise training.UserError(
-            f"`worker_hosts` must be given, or one of {', '.join(_SOURCES[1:])} or the environment "
-            "variable TF_CONFIG. Received: worker_hosts=''"
-        )
-    return resolver
+
+def describe(values, cluster):
+    """Lines that say which hosts there are, what this process is, and how the cluster trains.
+
+    Args:
+        values: parsed `absl.flags.FlagValues`.
+        cluster: from `cluster`.
+    """
+    jobs = cluster.cluster_spec().as_dict()
+    # TF_CONFIG may call the first worker the chief.
+    workers = [*jobs.get("chief", []), *jobs.get(host_flags.WORKER, [])]
+    servers = jobs.get("ps", [])
+    rank = cluster.task_id
+    if cluster.task_type == "ps":
+        own = f"parameter server {rank} of {len(servers)}"
+    else:
+        rank += len(jobs.get("chief", [])) if cluster.task_type == host_flags.WORKER else 0
+        own = f"worker {rank} of {len(workers)}{', the chief' if rank == 0 else ''}"
+    how = "asynchronous" if values.async_training else "synchronous"
+    gradients = "ternary" if values.grad_bits == 1 else "float"
+    return [
+        f"PS hosts are: {servers}",
+        f"Worker hosts are: {workers}",
+        f"This process is {own}; {how} training, {gradients} gradients",
+    ]
 
 
 def async_options(values):
@@ -193,7 +135,7 @@ def async_options(values):
             "make a step. Received: "
             f"num_replicas_to_aggregate={values.num_replicas_to_aggregate}"
         )
-    return flags.options(values, training.TrainOptions)
+    return train_flags.options(values)
 
 
 def options(values, cluster):
@@ -220,5 +162,5 @@ def options(values, cluster):
             "synchronous step waits for all. Received: "
             f"num_replicas_to_aggregate={values.num_replicas_to_aggregate}"
         )
-    own = flags.options(values, training.TrainOptions)
+    own = train_flags.options(values)
     return dataclasses.replace(own, batch_size=own.batch_size * num_processes), workers

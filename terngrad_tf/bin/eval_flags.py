@@ -15,7 +15,12 @@ def define(values, *, subset):
     names = ", ".join(sorted(slim_data.DATASETS))
     flags.string(values, "dataset_name", None, f"Data set: {names}. Default: the run's.")
     flags.string(values, "subset", subset, "Part of the data set to evaluate on.")
-    flags.string(values, "checkpoint_dir", "/tmp/dataset_train", "The --train_dir of a run.")
+    flags.string(
+        values,
+        "checkpoint_dir",
+        "/tmp/dataset_train",
+        "The --train_dir of a run, or a folder with TensorFlow 1's Inception-v3 checkpoint.",
+    )
     flags.string(values, "eval_dir", "/tmp/dataset_eval", "Folder for TensorBoard logs.")
     flags.integer(values, "batch_size", 32, "Images per batch.")
     flags.integer(
@@ -30,7 +35,12 @@ def define(values, *, subset):
         None,
         "End after the checkpoint of this step. Default: the run's --max_steps.",
     )
-    flags.integer(values, "eval_interval_secs", 3600, "Seconds between looks for a new checkpoint.")
+    flags.integer(
+        values,
+        "eval_interval_secs",
+        3600,
+        "Seconds between looks for a new checkpoint; that of the last step is taken at once.",
+    )
     flags.boolean(values, "run_once", False, "Evaluate the newest checkpoint and end.")
     flags.boolean(values, "restore_avg_var", True, "Evaluate the moving averages of the weights.")
     flags.integer(

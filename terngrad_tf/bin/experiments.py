@@ -49,13 +49,20 @@ class Program:
     body: Callable
     module: str | None = None
 
-    def main(self, argv):
-        """Runs the program; `argv` is its command line. Returns the exit status."""
-        return program.run(self.description, self.define_flags, self.body, argv, self.module)
+    def main(self, argv, **options):
+        """Runs the program; `argv` is its command line. Returns the exit status.
+
+        Args:
+            argv: list of str, the program's name first.
+            **options: as for `program.run`.
+        """
+        return program.run(
+            self.description, self.define_flags, self.body, argv, self.module, **options
+        )
 
     def run(self):
         """Entry point of the console command."""
-        sys.exit(self.main(sys.argv))
+        program.run_and_exit(self.main)
 
 
 def training(dataset_name):
@@ -95,7 +102,7 @@ def _train(values):
 
     if values.log_device_placement:
         tf.debugging.set_log_device_placement(True)
-    training.train(flags.options(values, training.TrainOptions))
+    training.train(train_flags.options(values))
 
 
 def _train_distributed(values):
@@ -103,10 +110,13 @@ def _train_distributed(values):
 
     from terngrad_tf import training
     from terngrad_tf.distribute import PeerError
+    from terngrad_tf.training import callbacks
 
     if values.log_device_placement:
         tf.debugging.set_log_device_placement(True)
     cluster = distributed_flags.cluster(values)
+    for line in distributed_flags.describe(values, cluster):
+        callbacks.log(line)
     timeout = {"start_timeout": values.start_timeout}
     if values.async_training:
         try:

@@ -7,13 +7,14 @@
         --data_dir /data/0 --data_dir /data/1 --worker_script scripts/run_single_worker_cifarnet.sh
 """
 
-import argparse
 import datetime
 import re
 import shlex
 import subprocess
 import sys
 
+from slim_data import help_arguments
+from slim_data.text import printable
 from terngrad_tf.hosts import parse_hosts
 
 DESCRIPTION = "Starts or stops the workers and parameter servers of a cluster over ssh."
@@ -29,7 +30,7 @@ class LaunchError(Exception):
 
 def parser():
     """The program's arguments."""
-    result = argparse.ArgumentParser(prog="launch", description=DESCRIPTION, allow_abbrev=False)
+    result = help_arguments.Parser(prog="launch", description=DESCRIPTION)
     for name, text in (
         ("worker_host", "host:port of a worker; worker 0, the chief, first."),
         ("worker_device", "CUDA_VISIBLE_DEVICES of each worker, such as 0 or 0,1; - for the CPU."),
@@ -113,23 +114,38 @@ def launch(values):
     jobs = commands(values)
     if not values.stop:
         print(f"experiment {values.experiment_id}", flush=True)
-    failed = []
-    for description, command in jobs:
-        if values.dry_run:
-            print(shlex.join(command), flush=True)
-            continue
-        print(f"{'stopping' if values.stop else 'starting'} {description}", flush=True)
-        if subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode:
-            failed.append(description)
-            if not values.stop:
-                break
-    if failed and not values.stop:
-        # Those that run would wait for the rest.
-        values.stop = True
-        for _, command in commands(values):
-            subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
+    failed, started = [], 0
+    try:
+        for description, command in jobs:
+            if values.dry_run:
+                print(shlex.join(command), flush=True)
+                continue
+            print(f"{'stopping' if values.stop else 'starting'} {description}", flush=True)
+            if not _succeeds(command):
+                failed.append(description)
+                if not values.stop:
+                    break
+            started += 1
+    except KeyboardInterrupt:
+        _undo(values, started)
+        raise
     if failed:
+        _undo(values, started)
         raise LaunchError(f"failed: {', '.join(failed)}; the lines above say why")
+
+
+def _undo(values, count):
+    """Stops the first `count` jobs, which this call started; they would wait for the rest."""
+    if values.stop or values.dry_run:
+        return
+    values.stop = True
+    for description, command in commands(values)[:count]:
+        print(f"stopping {description}", flush=True)
+        _succeeds(command)
+
+
+def _succeeds(command):
+    return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def main(argv):
@@ -137,8 +153,11 @@ def main(argv):
     try:
         launch(parser().parse_args(argv[1:]))
     except (ValueError, LaunchError) as error:
-        print(f"launch: error: {error}", file=sys.stderr, flush=True)
+        print(f"launch: error: {printable(error)}", file=sys.stderr, flush=True)
         return 2
+    except KeyboardInterrupt:
+        print("launch: error: interrupted", file=sys.stderr, flush=True)
+        return 130
     return 0
 
 

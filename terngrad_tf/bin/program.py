@@ -1,23 +1,39 @@
 """How each program parses its flags, reports errors and ends."""
 
+import itertools
 import os
 import sys
 
 from absl import flags
 
 from slim_data import DataError, legacy_flags, quiet
+from slim_data.text import printable
+from terngrad_tf import files
 from terngrad_tf.bin import supervisor
+from terngrad_tf.last_line import write_last_line
+from terngrad_tf.version import __version__
 
 STATUS_DIVERGED = 1
 STATUS_ERROR = 2
 STATUS_PEER = 3
+STATUS_DISK = 4
 STATUS_INTERRUPTED = 130
+_INTERRUPTED = "REPLACED BY KeyboardInterrupt"
+_LONGEST_WORD = 300
+# Characters of an error that are looked at; escaping more takes long.
+_LONGEST = 100_000
 
 
-def run(description, define_flags, main, argv, module=None):
+def _print_error(line):
+    print(line, file=sys.stderr, flush=True)
+
+
+def run(description, define_flags, main, argv, module=None, report=_print_error):
     """Parses flags and calls a program's main function.
 
-    A wrong flag, folder or file is one line on standard error. `--help` prints the flags.
+    A wrong flag, folder or file is one line on standard error, whatever it quotes: see
+    `slim_data.text.printable`. `--help`, `--helpshort` and `--helpfull` print the flags,
+    `--helpxml` prints them for other programs, `--version` the version.
 
     Args:
         description: what the program does, for `--help`.
@@ -26,31 +42,46 @@ def run(description, define_flags, main, argv, module=None):
         argv: list of str, the program's name first.
         module: name under which --max_restarts, a flag of the program, starts it again. Default:
             the program has no such flag.
+        report: function of the line that tells why the program failed. Default: writes it to
+            standard error.
 
     Returns:
         The exit status: 0, 2 for what the user can mend, 1 where training diverged, 3 where another
-        host of the cluster failed or is gone, 130 after Ctrl-C; 128 and the signal's number where
+        host of the cluster failed or is gone, 4 where a file could not be written, as on a full
+        disk, 130 after Ctrl-C; 128 and the signal's number where
         a signal ended the process that --max_restarts started.
     """
     name = os.path.splitext(os.path.basename(argv[0]))[0]
+
+    def fail(error, status):
+        report(f"{printable(name, _LONGEST_WORD)}: error: {one_line(error)}")
+        return status
+
     values = flags.FlagValues()
     define_flags(values)
-    flags.DEFINE_bool("help", False, "Show this text.", short_name="h", flag_values=values)
+    _define_help(values)
     try:
+        _check_arguments(argv[1:])
         rest = values(legacy_flags.rewrite(argv, values))[1:]
         if rest:
             raise flags.Error(f"flags start with --. Received: {rest[0]!r}")
-    except flags.Error as error:
-        return _fail(name, error, STATUS_ERROR)
-    if values.help:
+    except (flags.Error, ValueError) as error:  # such as a --flagfile that is no text
+        return fail(error, STATUS_ERROR)
+    if values.help or values.helpshort or values.helpfull:
         print(f"{name}: {description}\n\nFlags:\n{values.get_help()}")
+        return 0
+    if values.helpxml:
+        values.write_help_in_xml_format(sys.stdout)
+        return 0
+    if values.version:
+        print(f"{name} {__version__}")
         return 0
     if module is not None and values.max_restarts:
         return supervisor.supervise(
             [sys.executable, "-m", module, *argv[1:], "--max_restarts=0"],
             values.max_restarts,
             {STATUS_PEER: "another worker ended or is out of reach"},
-            lambda line: print(f"{name}: {line}", file=sys.stderr, flush=True),
+            lambda line: _print_error(f"{name}: {line}"),
         )
     # Whatever the user's Keras is set to otherwise.
     os.environ["KERAS_BACKEND"] = "tensorflow"
@@ -58,25 +89,67 @@ def run(description, define_flags, main, argv, module=None):
         # Imported only now, so that --help and a mistyped flag do not wait for TensorFlow.
         with quiet.stderr_held_back():
             from terngrad_tf.distribute import PeerError
-            from terngrad_tf.training.errors import DivergedError, UserError
+            from terngrad_tf.training.errors import DivergedError, UserError, write_failure
         try:
             main(values)
         except (UserError, DataError) as error:
-            return _fail(name, error, STATUS_ERROR)
+            return fail(error, STATUS_ERROR)
         except DivergedError as error:
-            return _fail(name, error, STATUS_DIVERGED)
+            return fail(error, STATUS_DIVERGED)
         except PeerError as error:
-            return _fail(name, error, STATUS_PEER)
-        except RuntimeError as error:
+            return fail(error, STATUS_PEER)
+        except Exception as error:
+            if line := write_failure(error):
+                return fail(f"{line}; the same command goes on", STATUS_DISK)
             # What TensorFlow makes of Ctrl-C where it comes while another error is raised.
-            if "REPLACED BY KeyboardInterrupt" not in str(error):
+            if not isinstance(error, RuntimeError) or _INTERRUPTED not in str(error):
                 raise
             raise KeyboardInterrupt from error
     except KeyboardInterrupt:
-        return _fail(name, "interrupted; the same command goes on", STATUS_INTERRUPTED)
+        return fail("interrupted; the same command goes on", STATUS_INTERRUPTED)
     return 0
 
 
-def _fail(name, error, status):
-    print(f"{name}: error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
-    return status
+def run_and_exit(main):
+    """Entry point of a console command: ends this process with the status of its program.
+
+    Args:
+        main: function of the command line and, by name, of `report` as for `run`.
+    """
+    sys.exit(main(sys.argv, report=write_last_line))
+
+
+def _define_help(values):
+    """Defines the flags that all programs built on absl have."""
+    flags.DEFINE_bool("help", False, "Show this text.", short_name="h", flag_values=values)
+    for name, text in (
+        ("helpshort", "Show this text."),
+        ("helpfull", "Show this text."),
+        ("helpxml", "Show the flags as XML."),
+        ("version", "Show the version."),
+    ):
+        flags.DEFINE_bool(name, False, text, flag_values=values)
+
+
+def _check_arguments(arguments):
+    """Refuses what absl and TensorFlow would not refuse in one line, or at all."""
+    for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
+        try:
+            argument.encode()
+        except UnicodeEncodeError as error:
+            raise flags.Error(f"arguments must be text in UTF-8. Received: {argument!r}") from error
+        flag, has_value, value = argument.partition("=")
+        if flag in ("--flagfile", "-flagfile"):
+            try:
+                files.open_regular(os.path.expanduser(value if has_value else following)).close()
+            except OSError as error:
+                raise flags.Error(f"--flagfile cannot be read: {error}") from error
+
+
+def one_line(error):
+    """What an error says, on one line that is printable and not long.
+
+    No long word, such as a path, hides what else there is.
+    """
+    words = str(error)[:_LONGEST].split()
+    return printable(" ".join(printable(word, _LONGEST_WORD) for word in words))

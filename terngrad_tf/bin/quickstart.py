@@ -5,7 +5,6 @@ Example:
 """
 
 import pathlib
-import sys
 
 from absl import flags
 
@@ -44,19 +43,33 @@ def define_flags(values):
     flags.DEFINE_integer("seed", 1, "Fixes weights, data order, rounding.", flag_values=values)
 
 
-def main(argv):
-    """Runs the program; `argv` is its command line. Returns the exit status."""
-    return program.run(DESCRIPTION, define_flags, _main, argv)
+def main(argv, **options):
+    """Runs the program; `argv` is its command line. Returns the exit status.
+
+    Args:
+        argv: list of str, the program's name first.
+        **options: as for `program.run`.
+    """
+    return program.run(DESCRIPTION, define_flags, _main, argv, **options)
 
 
 def _main(values):
     import slim_data
-    from terngrad_tf import distribute, training
-    from terngrad_tf.training import report
+    from terngrad_tf import training
+    from terngrad_tf.training import checks, report
 
-    with training.as_user_error():
-        # A wrong number is told before any data is written.
-        distribute.local_devices(values.num_nodes)
+    # A wrong number is told before any data is written.
+    checks.ranges(
+        values,
+        {
+            "num_nodes": checks.integers(1, SUBSPACE_BATCH_SIZE),
+            # Two snapshots are the fewest that span a direction.
+            "max_steps": checks.integers(2, checks.COUNT.most),
+            "batch_size": checks.BATCH,
+            "learning_rate": checks.FACTOR,
+            "seed": checks.SEED,
+        },
+    )
 
     output = pathlib.Path(values.output_dir)
     data_dir = output / "data"
@@ -128,6 +141,7 @@ def _train_in_subspace(values, output, rows, losses, accuracies):
         data_dir=str(output / "data"),
         pretrained_weight_path=str(output / "ternary"),
         n_components=min(MAX_COMPONENTS, num_snapshots - 1),
+        alpha=0.0,
         batch_size=SUBSPACE_BATCH_SIZE // values.num_nodes * values.num_nodes,
         num_nodes=values.num_nodes,
         seed=values.seed,
@@ -186,7 +200,7 @@ def _say(text):
 
 def run():
     """Entry point of the console command."""
-    sys.exit(main(sys.argv))
+    program.run_and_exit(main)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,11 @@ Example:
         --dataset_name digits --batch_size 64 --initial_learning_rate 0.05 --nomixed_precision \\
         --train_dir checkpoint_stage_1
 
-On several hosts: imagenet_distributed_train with --snapshot_per_epoch and this program's values.
+On several hosts the same command runs on each, with --worker_hosts and --task_id, a rank table,
+Slurm or TF_CONFIG. The chief alone needs --train_dir, and evaluates.
 """
 
-from terngrad_tf.bin import experiments, flags, train_flags
+from terngrad_tf.bin import experiments, flags, host_flags, train_flags
 
 # What differs from the training programs: the setting of MindSpore's tutorial.
 _DEFAULTS = {
@@ -22,6 +23,7 @@ _DEFAULTS = {
     "weight_decay": 1e-4,
     "label_smoothing": 0.1,
     "mixed_precision": True,
+    "loss_scale": 1024.0,
     "snapshot_per_epoch": 1.0,
     "snapshot_keep_max": 40,
     "train_dir": "checkpoint_stage_1",
@@ -43,43 +45,33 @@ def _define(values):
         None,
         "Part of the data set to evaluate on at the end. Default: test or validation.",
     )
+    host_flags.define(values)
 
 
 def _train(values):
     import dataclasses
-    import math
 
     import tensorflow as tf
 
     from terngrad_tf import training
-    from terngrad_tf.training import final_evaluation, session
+    from terngrad_tf.training import final_evaluation
 
     if values.log_device_placement:
         tf.debugging.set_log_device_placement(True)
-    session.refuse_cluster()
-    for name in ("epochs", "save_epochs"):
-        if not 0 < values[name].value < math.inf:
-            raise training.UserError(
-                f"`{name}` must be a positive number. Received: {name}={values[name].value!r}"
-            )
     options = dataclasses.replace(
         flags.options(values, training.TrainOptions), max_to_keep=_MAX_TO_KEEP
     )
     subset = final_evaluation.subset_of(options.dataset_name, values.eval_subset)
-    steps_per_epoch = session.describe(options).num_examples / options.batch_size
-    options = dataclasses.replace(
-        options,
-        max_steps=math.ceil(values.epochs * steps_per_epoch),
-        save_iter=math.ceil(values.save_epochs * steps_per_epoch),
-    )
-    result = training.train(options)
-    final_evaluation.evaluate(result.checkpoint, options.train_dir, options.data_dir, subset)
+    result = training.train(options, **host_flags.arguments(values))
+    if result.is_chief:
+        final_evaluation.evaluate(result.checkpoint, options.train_dir, options.data_dir, subset)
 
 
 PROGRAM = experiments.Program(
     "First phase of dimension-reduction training: trains a network and keeps weight snapshots.",
     _define,
     _train,
+    "terngrad_tf.bin.resnet50_imagenet_stage_1",
 )
 define_flags, main, run = PROGRAM.define_flags, PROGRAM.main, PROGRAM.run
 

@@ -1,7 +1,7 @@
 """Flags of training in a subspace."""
 
 import slim_data
-from terngrad_tf.bin import flags
+from terngrad_tf.bin import flags, host_flags
 
 
 def define(values):
@@ -11,6 +11,7 @@ def define(values):
     _define_subspace(values)
     _define_optimizer(values)
     _define_workers(values)
+    host_flags.define(values)
 
 
 def _define_run(values):
@@ -91,7 +92,7 @@ def _define_optimizer(values):
     flags.number(
         values, "sigma", 0.4, "For bfgs: part of the linear decrease that a step must reach."
     )
-    flags.number(values, "alpha", 0.0, "For bfgs: step length outside of the subspace; 0: none.")
+    flags.number(values, "alpha", 0.001, "For bfgs: step length outside of the subspace; 0: none.")
     flags.number(values, "gamma", 0.9, "For bfgs: momentum outside of the subspace.")
     flags.integer(
         values,
@@ -111,7 +112,14 @@ def _define_optimizer(values):
         values,
         "boost_config",
         "",
-        "JSON file with MindSpore's boost_config_dict; flags on the command line come before it.",
+        "JSON file with MindSpore's boost_config_dict, where boost.dim_reduce is true; flags on "
+        "the command line come before it. Other features may be configured, but must be off.",
+    )
+    flags.string(
+        values,
+        "boost_level",
+        "O1",
+        "MindSpore's boost_level: O1 or O2, which are the same where dimensions are reduced.",
     )
 
 

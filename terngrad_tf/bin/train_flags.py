@@ -1,5 +1,7 @@
 """Flags of the training programs."""
 
+import dataclasses
+
 import slim_data
 from terngrad_tf import models
 from terngrad_tf.bin import flags
@@ -22,10 +24,34 @@ def define(values, *, dataset_name, net):
     _define_workers(values)
 
 
+def options(values):
+    """Makes `TrainOptions` of parsed flags.
+
+    Args:
+        values: parsed `absl.flags.FlagValues`.
+
+    Raises:
+        UserError: a number outside its range.
+    """
+    from terngrad_tf import training
+
+    options = flags.options(values, training.TrainOptions)
+    if options.fine_tune and not values["net"].present:
+        return dataclasses.replace(options, net=None)
+    return options
+
+
 def _define_run(values, dataset_name, net):
     names = ", ".join(sorted(slim_data.DATASETS))
     flags.string(values, "dataset_name", dataset_name, f"Data set: {names}.")
     flags.string(values, "subset", "train", "Part of the data set to train on.")
+    flags.integer(
+        values,
+        "num_classes",
+        None,
+        "Classes that your own images have, such as those that slim_data.build_image_data wrote, "
+        "without the background. Default: the data set's.",
+    )
     flags.string(
         values,
         "train_dir",
@@ -33,9 +59,19 @@ def _define_run(values, dataset_name, net):
         "Folder for checkpoints and TensorBoard logs. A folder that holds the same run is resumed, "
         "another run is refused; nothing is ever deleted.",
     )
-    flags.string(values, "net", net, f"Network: {', '.join(models.available())}.")
+    nets = ", ".join(models.available())
+    flags.string(
+        values,
+        "net",
+        net,
+        f"Network: {nets}. With --fine_tune the default is that of the weights to start from.",
+    )
     flags.integer(
-        values, "image_size", None, "Pixels of a side. Default: the network's usual size."
+        values,
+        "image_size",
+        None,
+        "Pixels of a side. Default: the network's usual size; where --fine_tune tells the network, "
+        "that of the weights to start from.",
     )
     flags.integer(
         values,
@@ -108,6 +144,14 @@ def _define_optimization(values):
         False,
         "Compute in float16 and scale the loss; weights stay float32. For GPUs.",
     )
+    flags.number(
+        values,
+        "loss_scale",
+        None,
+        "Factor of the loss whose gradient is taken and divided again, such as 1024; an overflow "
+        "then ends the run. 0, or where it has no default: with --mixed_precision a factor that "
+        "adapts and leaves out steps that overflow, otherwise none.",
+    )
     flags.number(values, "weight_decay", 0.0005, "L2 factor d: d / 2 * sum(w^2) joins the loss.")
     flags.number(
         values,
@@ -129,7 +173,8 @@ def _define_start(values):
         values,
         "pretrained_model_checkpoint_path",
         "",
-        "Checkpoint to start from, or folder of a run, whose newest checkpoint is taken. The run "
+        "Checkpoint to start from, or folder of a run, whose newest checkpoint is taken; or the "
+        "Inception-v3 checkpoint of TensorFlow 1, such as inception-v3/model.ckpt-157585. The run "
         "goes on from its step; see --fine_tune. Once --train_dir holds a checkpoint, that one is "
         "resumed.",
     )

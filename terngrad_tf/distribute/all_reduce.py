@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from terngrad_tf import ternary
 from terngrad_tf.arguments import check, is_integer
-from terngrad_tf.distribute import exchange, handshake, private, statistics, waiting
+from terngrad_tf.distribute import exchange, handshake, last_step, private, statistics, waiting
 from terngrad_tf.distribute import wire as wires
 
 TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
@@ -47,7 +47,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         seed: integer that selects the random bits. Default 0.
         float_steps: function of the optimizer's step (int64 scalar tensor) that returns a bool
             scalar tensor; in steps where it is true, gradients are exchanged exactly as with
-            `grad_bits=32`. `traffic` goes on reporting ternary steps. Default None (never).
+            `grad_bits=32`. `traffic` goes on reporting ternary steps; `traffic_of` tells which is
+            which. Default None (never).
         statistics_every: `gradient_statistics` is recorded in steps divisible by this number that
             exchange ternary gradients; other steps pay nothing for it. Default 0 (never).
 
@@ -118,13 +119,35 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         self.seed = seed
         self.float_steps = float_steps
         self._recorder = statistics.Recorder(statistics_every)
-        self._traffic = None
+        self._last_step = last_step.LastStep()
         private.install_keras_hooks(TernaryAllReduce)
 
     @property
     def traffic(self):
-        """`Traffic` of the gradients last traced; None before the first training step."""
-        return self._traffic
+        """`Traffic` of the last step that reduced gradients; None before the first one.
+
+        Sparse gradients count with the rows of this process's workers in that step.
+        """
+        latest = self._last_step.latest
+        if latest is None:
+            return None
+        dense, sparse_bytes = latest
+        return dense + wires.gathered_traffic(sparse_bytes, dense.num_workers)
+
+    def traffic_of(self, step):
+        """`Traffic` of the step that the optimizer, at this number of steps done, takes next.
+
+        Args:
+            step: integer.
+
+        Returns:
+            As `traffic`, but float32's where `float_steps` is true of the step.
+        """
+        traffic = self.traffic
+        if traffic is None or self.float_steps is None:
+            return traffic
+        is_float = bool(self.float_steps(tf.constant(step, tf.int64)))
+        return traffic.as_float32() if is_float else traffic
 
     @property
     def gradient_statistics(self):
@@ -188,15 +211,22 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         handshake.compare_models(strategy, first, ternary_positions)
         exact = [i for i in dense if i not in set(ternary_positions)]
         group = exchange.Group(strategy)
-        self._traffic = sum(
+        dense_traffic = sum(
             (
                 exchange.traffic(group, [_num_elements(first[i]) for i in bucket], self.wire)
                 for bucket in buckets
             ),
             start=wires.float32_traffic(
-                sum(_num_elements(first[i]) for i in exact + sparse), group.num_members
+                sum(_num_elements(first[i]) for i in exact), group.num_members
             ),
         )
+        own = sum(
+            _num_bytes(slices)
+            for i in sparse
+            for slices in private.local_tensors(gradients[i], group.num_local)
+        )
+        own //= 1 if group.hosts else group.num_local
+        self._last_step.record(dense_traffic, own)
 
         def reduce_ternary():
             results = _reduce_exactly(strategy, gradients, exact)
@@ -226,6 +256,11 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
                 lambda: _reduce_exactly(strategy, gradients, dense),
                 reduce_ternary,
             )
+        if group.num_local > 1 and not group.hosts:
+            # One tensor for all replicas, made outside of them, counts once, as in TensorFlow.
+            for i, gradient in enumerate(gradients):
+                if not private.is_distributed(gradient):
+                    results[i] = private.local_tensors(gradient, group.num_local)
         return [private.mirrored(results[i]) for i in range(len(gradients))]
 
     def _buckets(self, gradients, paths):
@@ -285,8 +320,11 @@ def _is_dense(tensor):
 
 
 def _num_elements(tensor):
-    shape = tensor.dense_shape if isinstance(tensor, tf.IndexedSlices) else tensor.shape
-    if isinstance(shape, tf.Tensor):
-        shape = tf.get_static_value(shape)
-        return int(shape.prod()) if shape is not None else 0
-    return shape.num_elements() or 0
+    return tensor.shape.num_elements() or 0
+
+
+def _num_bytes(slices):
+    """Bytes of the rows of `tf.IndexedSlices` and of their positions, an int64 scalar tensor."""
+    return sum(
+        tf.size(part, tf.int64) * part.dtype.size for part in (slices.values, slices.indices)
+    )

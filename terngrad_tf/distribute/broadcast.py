@@ -1,8 +1,6 @@
 """The chief's variables for all hosts of a cluster, bit for bit."""
 
-import hashlib
-import json
-
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -23,18 +21,24 @@ def broadcast_variables(strategy, variables):
 
     Args:
         strategy: a `TernGradStrategy`.
-        variables: list of `tf.Variable`, made in the strategy's scope or not, of any shapes and of
-            dtypes with a fixed size. All copies on a host's workers take the chief's first one.
+        variables: list of `tf.Variable` or `keras.Variable`, made in the strategy's scope or not,
+            of any shapes and of dtypes with a fixed size. All copies on a host's workers take the
+            chief's first one.
 
     Raises:
+        ValueError: a variable holds strings.
         PeerError: variables differ between the hosts in number, shape or dtype.
     """
-    group = strategy.extended.host_group
-    if group is None:
+    for variable in variables:
+        if variable.dtype == tf.string:
+            raise ValueError(f"`variables` must hold numbers. Received: {variable.name} of strings")
+    if strategy.extended.host_group is None:
         return
+    variables = [v.value if isinstance(v, keras.Variable) else v for v in variables]
     copies = [strategy.experimental_local_results(variable) for variable in variables]
-    layout = json.dumps([[v[0].dtype.name, v[0].shape.as_list()] for v in copies])
-    facts = {"number": len(copies), "layout": hashlib.sha256(layout.encode()).hexdigest()[:12]}
+    facts = {"number of variables": len(copies)}
+    for position, (variable, *_) in enumerate(copies):
+        facts[f"variable {position}"] = f"{variable.dtype.name} {variable.shape}"
     compare_hosts(strategy, "variables", facts)
     for chunk in _chunks(copies):
         values = [local[0].numpy() for local in chunk]
@@ -44,6 +48,7 @@ def broadcast_variables(strategy, variables):
             own = content[offset : offset + value.nbytes]
             offset += value.nbytes
             _assign(local, np.frombuffer(own, value.dtype).reshape(value.shape))
+    strategy.extended.initial_values.are_equal(variables)
 
 
 def broadcast_matrix(strategy, matrix):
@@ -69,6 +74,8 @@ def broadcast_matrix(strategy, matrix):
 
 def _from_chief(strategy, content):
     """Bytes of the chief, filled up to whole words; those of the others count for their length."""
+    if not content:
+        return content
     words = np.frombuffer(content + bytes(-len(content) % 4), np.int32)
     if not strategy.is_chief:
         # A sum in which only the chief's terms are not zero.

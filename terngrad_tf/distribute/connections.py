@@ -11,16 +11,53 @@ import time
 # Nobody listens on the port of a host that answers: the process has ended, or not yet begun.
 REFUSED = "connection refused"
 _PROBE_SECONDS = 2.0
+# What processes that wait for each other send, with their names, as a line.
+_GREETING = b"terngrad_tf "
+_MOST_BYTES = 100
 
 
 def connection_failure(address):
     """Why no TCP connection to "host:port" comes about within 2 s; None where one does."""
-    host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS).close()
+        _connect(address).close()
     except OSError as error:
-        return (error.strerror or str(error) or type(error).__name__).lower()
+        return _reason(error)
     return None
+
+
+def _connect(address):
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS)
+
+
+def _reason(error):
+    return (error.strerror or str(error) or type(error).__name__).lower()
+
+
+def greet(address, name):
+    """Tells the process at "host:port", which is `answering`, a name, and asks for its own.
+
+    Returns:
+        Pair of the name and None, or of None and why there is none.
+    """
+    try:
+        connection = _connect(address)
+    except OSError as error:
+        return None, _reason(error)
+    answer = b""
+    with connection, contextlib.suppress(OSError), connection.makefile("rwb") as stream:
+        stream.write(_GREETING + name.encode() + b"\n")
+        stream.flush()
+        answer = stream.readline(_MOST_BYTES)
+    name = _name_in(answer)
+    return (name, None) if name else (None, "another program answers there")
+
+
+def _name_in(line):
+    """The name that a greeting holds, None where it is none."""
+    greeting, name = line[: len(_GREETING)], line[len(_GREETING) : -1]
+    fits = greeting == _GREETING and line.endswith(b"\n") and name.isascii()
+    return name.decode() if fits and name.decode().isprintable() else None
 
 
 class Watch:
@@ -73,22 +110,40 @@ def _endpoint(sockaddr):
 
 
 @contextlib.contextmanager
-def answering(port):
-    """Lets connections to a port of this host come about in this context.
+def answering(port, name):
+    """Lets processes that `greet` this host's port know its name in this context.
 
-    Does nothing where the port is in use: by this process, which then is in a cluster already, or
-    by another, which TensorFlow tells when it starts.
+    Yields:
+        The set of the names of those that did, which grows.
+
+    Raises:
+        OSError: the port cannot be listened on.
     """
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):
-            server = stack.enter_context(_Answerer(("", port), socketserver.BaseRequestHandler))
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            stack.callback(server.shutdown)
-        yield
+    heard = set()
+
+    class Handler(socketserver.StreamRequestHandler):
+        timeout = _PROBE_SECONDS
+
+        def handle(self):
+            with contextlib.suppress(OSError):
+                other = _name_in(self.rfile.readline(_MOST_BYTES))
+                if other:
+                    self.wfile.write(_GREETING + name.encode() + b"\n")
+                    heard.add(other)
+
+    with _Answerer(("", port), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield heard
+        finally:
+            server.shutdown()
+            thread.join()
 
 
-class _Answerer(socketserver.TCPServer):
+class _Answerer(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
+    daemon_threads = True
     # Both versions of IP, as TensorFlow's server.
     address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
 

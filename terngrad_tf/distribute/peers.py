@@ -99,15 +99,28 @@ def peer_errors(hosts):
     """
     try:
         yield
-    except PeerError:
-        raise
-    except Exception as error:  # Keras wraps TensorFlow's errors where it builds a model.
-        message = str(error)
-        if hosts is None or not _FROM_PEERS.search(message):
+    except Exception as error:
+        line = _line_of(error, hosts)
+        if line is None:
             raise
-        line = explain(message, hosts, unreachable(hosts))
-        private.report_error(f"{_MARK}{line} (found by {hosts.names[hosts.index]}){_MARK}")
-        raise PeerError(line) from error
+        _logger.debug("%s", line, exc_info=True)
+        raise PeerError(line) from None
+
+
+def _line_of(error, hosts):
+    """What a `PeerError` instead of this error says; None where it is no other host's."""
+    message = str(error)
+    cause = error
+    while cause is not None:
+        # TensorFlow and Keras wrap errors that are raised while they trace.
+        if isinstance(cause, PeerError) and str(cause) in message:
+            return str(cause)
+        cause = cause.__cause__ or cause.__context__
+    if hosts is None or not _FROM_PEERS.search(message):
+        return None
+    line = explain(message, hosts, unreachable(hosts))
+    private.report_error(f"{_MARK}{line} (found by {hosts.names[hosts.index]}){_MARK}")
+    return line
 
 
 @contextlib.contextmanager
@@ -126,7 +139,8 @@ def told_to_peers(hosts):
     except PeerError:
         raise  # they know
     except BaseException as error:
-        if hosts is not None:
+        has_failed = not isinstance(error, SystemExit) or error.code
+        if hosts is not None and has_failed:
             private.report_error(f"{_MARK}{ended(hosts, error)}{_MARK}")
         raise
 
@@ -148,10 +162,7 @@ def explain(message, hosts, unreachable_now=None):
     if reported := _REPORTED.search(message):
         return reported.group(1)
     if "Could not start gRPC server" in message:
-        return (
-            f"{hosts.describe(hosts.index)} cannot listen on its port: is it in use, perhaps by an"
-            " earlier run that still ends?"
-        )
+        return port_in_use(hosts)
     if different := _DIFFERENT.search(message):
         sentence = _OWN_OP.sub("", different.group()).strip()
         return f"the hosts run different programs. TensorFlow says: {sentence}"
@@ -171,6 +182,14 @@ def not_started(hosts, missing):
     return f"not all hosts started in time; missing: {hosts.describe_all(missing) or 'not known'}"
 
 
+def port_in_use(hosts):
+    """One line on this host's port, on which another process listens."""
+    return (
+        f"{hosts.describe(hosts.index)} cannot listen on its port: is it in use, perhaps by an"
+        " earlier run that still ends?"
+    )
+
+
 def unreachable(hosts, among=None):
     """`{index: reason}` of the other hosts whose port does not answer.
 
@@ -178,24 +197,34 @@ def unreachable(hosts, among=None):
         hosts: `Hosts`.
         among: indices to look at. Default: all.
     """
+    failures = of_others(
+        hosts, among, lambda index: connections.connection_failure(hosts.addresses[index])
+    )
+    return {index: reason for index, reason in failures.items() if reason}
+
+
+def of_others(hosts, among, function):
+    """`{index: result}` of a function of the indices in `among` but this host's, called at once."""
     among = range(len(hosts.names)) if among is None else among
     others = [index for index in among if index != hosts.index]
     with concurrent.futures.ThreadPoolExecutor(_MOST_PROBES) as pool:
-        reasons = pool.map(
-            connections.connection_failure, [hosts.addresses[index] for index in others]
-        )
-        return {index: reason for index, reason in zip(others, reasons, strict=True) if reason}
+        return dict(zip(others, pool.map(function, others), strict=True))
 
 
-def wait_for_all(hosts, timeout):
+def wait_for_all(hosts, timeout, look=unreachable):
     """Waits until the port of each other host has answered; tells whom it waits for.
+
+    Args:
+        hosts: `Hosts`.
+        timeout: seconds.
+        look: function as `unreachable` that says who is missing. Default: that.
 
     Raises:
         PeerError: after `timeout` seconds some have not.
     """
     start = time.monotonic()
     next_report = start + _FIRST_REPORT_SECONDS
-    missing = unreachable(hosts)
+    missing = look(hosts, None)
     while missing:
         now = time.monotonic()
         if now > start + timeout:
@@ -204,16 +233,7 @@ def wait_for_all(hosts, timeout):
             _logger.warning("waiting for %s", hosts.describe_all(missing))
             next_report = now + _REPORT_SECONDS
         time.sleep(_POLL_SECONDS)
-        missing = unreachable(hosts, missing)
-
-
-def meet(hosts, timeout):
-    """Waits as `wait_for_all`, and answers on this host's port meanwhile.
-
-    TensorFlow itself waits inside one call, which Ctrl-C does not end; before 2.21, for an hour.
-    """
-    with connections.answering(int(hosts.addresses[hosts.index].rpartition(":")[2])):
-        wait_for_all(hosts, timeout)
+        missing = look(hosts, missing)
 
 
 def named(message, hosts):

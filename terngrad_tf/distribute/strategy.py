@@ -1,20 +1,27 @@
 """Data-parallel training with ternary gradients, on one host or many, with stock `model.fit`."""
 
 import functools
+import inspect
 import itertools
 
 import tensorflow as tf
 
-from terngrad_tf.distribute import handshake, peers, private, virtual_devices, waiting
+from terngrad_tf.arguments import did_you_mean
+from terngrad_tf.distribute import (
+    broadcast,
+    handshake,
+    meeting,
+    peers,
+    private,
+    tf_config,
+    virtual_devices,
+    waiting,
+)
 from terngrad_tf.distribute.all_reduce import TernaryAllReduce
 
 # Collectives of two strategies in one process must not meet under one key.
 _KEY_RANGE = 1_000_000
 _key_ranges = itertools.count(1)
-
-# Names of the functions that Keras runs on replicas in fit, evaluate and predict.
-_KERAS_PREDICT_STEP = "one_step_on_data"
-_KERAS_STEPS = ("train_step", "test_step", _KERAS_PREDICT_STEP)
 
 
 class TernGradStrategy(tf.distribute.Strategy):
@@ -48,7 +55,9 @@ class TernGradStrategy(tf.distribute.Strategy):
             `seed`, `float_steps`, `statistics_every`: see `TernaryAllReduce`.
 
     Raises:
+        TypeError: an option is not known.
         ValueError: an argument is out of range, or this process is no worker of the cluster.
+        RuntimeError: in a cluster, something of TensorFlow was made before the strategy.
         PeerError: another process of the cluster is missing or was started differently.
 
     Source: Wen et al., TernGrad, NIPS 2017 (arXiv 1705.07878).
@@ -68,18 +77,21 @@ class TernGradStrategy(tf.distribute.Strategy):
             raise ValueError(
                 f"`start_timeout` must be positive seconds. Received: start_timeout={start_timeout}"
             )
+        _check_options(options)
         gradient_ops = TernaryAllReduce(**options)
         private.stop_tuning_device_datasets()
         self._collective_key_base = next(_key_ranges) * _KEY_RANGE
         if cluster_resolver is None:
-            cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+            cluster_resolver = tf_config.cluster_from_tf_config()
         in_cluster = bool(cluster_resolver.cluster_spec().as_dict())
         devices = virtual_devices.local_devices(num_nodes, num_gpus)
         physical = list(dict.fromkeys(devices))
         self.hosts = peers.hosts_of(cluster_resolver) if in_cluster else None
         self.start_timeout = start_timeout
         if in_cluster:
-            peers.meet(self.hosts, start_timeout)
+            if not private.cluster_is_joined():
+                _check_start()
+                meeting.meet(self.hosts, start_timeout)
             with peers.peer_errors(self.hosts):
                 extended = private.TernGradClusterExtended(
                     self,
@@ -89,10 +101,12 @@ class TernGradStrategy(tf.distribute.Strategy):
                     private.communication_options(communication_timeout),
                     gradient_ops,
                     start_timeout,
+                    functools.partial(broadcast.broadcast_variables, self),
                 )
         else:
             extended = private.TernGradLocalExtended(self, physical, len(devices), gradient_ops)
         super().__init__(extended)
+        private.watch_scope(self)
         self.meeting_timer = waiting.timer_of(self)
         facts = handshake.strategy_facts(gradient_ops, len(devices), self.num_hosts)
         handshake.compare_hosts(self, "strategies", facts)
@@ -101,6 +115,10 @@ class TernGradStrategy(tf.distribute.Strategy):
     def traffic(self):
         """Bytes that each worker receives a step, as `Traffic`; None before the first step."""
         return self.extended.gradient_ops.traffic
+
+    def traffic_of(self, step):
+        """`Traffic` of one step, see `TernaryAllReduce.traffic_of`."""
+        return self.extended.gradient_ops.traffic_of(step)
 
     @property
     def gradient_statistics(self):
@@ -124,6 +142,11 @@ class TernGradStrategy(tf.distribute.Strategy):
         group = self.extended.host_group
         return group.rank if group else 0
 
+    def scope(self):
+        """As `tf.distribute.Strategy.scope`; what is trained under the strategy is made inside."""
+        private.scope_entered(self)
+        return super().scope()
+
     def reduce(self, reduce_op, value, axis):
         """As `tf.distribute.Strategy.reduce`; the time that hosts wait for each other is noted."""
         reduce = functools.partial(super().reduce, reduce_op, value, axis)
@@ -133,13 +156,50 @@ class TernGradStrategy(tf.distribute.Strategy):
         return self.meeting_timer.meet([value], reduce, steps=0)
 
     def run(self, fn, args=(), kwargs=None, options=None):
-        """As `tf.distribute.Strategy.run`; a Keras step also runs on replicas without examples.
-
-        Such replicas (the last batch may hold fewer examples than there are replicas) compute on
-        zeros; their gradients count as zero, their metrics and outputs not at all.
-        """
-        name = getattr(fn, "__name__", "")
-        if name not in _KERAS_STEPS:
+        """As `tf.distribute.Strategy.run`; steps of Keras are run as by `run_padded`."""
+        kind = private.in_keras_step()
+        if kind is None or kwargs:
             return super().run(fn, args=args, kwargs=kwargs, options=options)
-        on_examples = self.extended.on_examples(fn, returns_rows=name == _KERAS_PREDICT_STEP)
-        return super().run(on_examples, args=args, kwargs=kwargs, options=options)
+        return self.run_padded(fn, args, returns_rows=kind == "predict")
+
+    def run_padded(self, fn, args=(), *, returns_rows=False):
+        """Runs `fn` on all replicas, also on those that have no examples.
+
+        The last batch of an epoch may hold fewer examples than there are replicas, or not divide
+        evenly among them. A replica without examples computes on one of zeros: what its optimizers,
+        metrics and batch norm get of it is left out. Keras losses (and `compute_loss`) are weighed
+        by the replicas' numbers of examples, so that their sum is the mean over the whole batch.
+
+        Args:
+            fn: function of batches, as for `run`.
+            args: its arguments, structures of batches of a distributed data set; the first tensor
+                with a batch axis tells the number of examples.
+            returns_rows: whether results have a batch axis too; those of zeros are cut.
+
+        Returns:
+            As `run`.
+        """
+        with private.keras_step(None):
+            return self.extended.run_padded(fn, args, returns_rows)
+
+
+def _check_options(options):
+    own = inspect.signature(TernGradStrategy.__init__).parameters
+    known = [*inspect.signature(TernaryAllReduce.__init__).parameters, *own]
+    known = [name for name in known if name not in ("self", "options")]
+    for name in options:
+        if name not in known:
+            raise TypeError(
+                f"`TernGradStrategy` takes {', '.join(sorted(known))}."
+                f" Received: {name}{did_you_mean(name, known)}"
+            )
+
+
+def _check_start():
+    if private.devices_are_initialized():
+        raise RuntimeError(
+            "In a cluster, make `TernGradStrategy` before TensorFlow computes anything, which fixes"
+            " the process's devices. Move `strategy = TernGradStrategy(...)` to the program's"
+            " beginning, above every tf.data pipeline, tensor, variable, model and"
+            " `tf.config.list_logical_devices()`."
+        )

@@ -45,6 +45,10 @@ class Traffic:
         """`float32_bytes / received_bytes`; 1.0 where nothing is exchanged."""
         return self.float32_bytes / self.received_bytes if self.received_bytes else 1.0
 
+    def as_float32(self):
+        """The same gradients' `Traffic` where all travel as float32."""
+        return Traffic("float32", self.num_workers, self.float32_bytes, self.float32_bytes)
+
     def __add__(self, other):
         wires = [t.wire for t in (self, other) if t.wire != "float32"]
         return Traffic(
@@ -63,6 +67,12 @@ def ring_bytes(num_bytes, num_workers):
 def float32_traffic(num_elements, num_workers):
     """Traffic of `num_elements` that stay float32."""
     size = ring_bytes(4 * num_elements, num_workers)
+    return Traffic("float32", num_workers, size, size)
+
+
+def gathered_traffic(num_bytes, num_workers):
+    """Traffic of sparse gradients: each worker sends its `num_bytes` of rows to all others."""
+    size = (num_workers - 1) * num_bytes
     return Traffic("float32", num_workers, size, size)
 
 

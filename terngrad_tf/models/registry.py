@@ -1,7 +1,8 @@
 """Networks by name."""
 
-import difflib
 import importlib
+
+from terngrad_tf.arguments import did_you_mean
 
 # Modules of this package, each with IMAGE_SIZE, CHANNELS (the network's usual input),
 # PREPROCESSING and build(...), some with AUXILIARY_LOSS_WEIGHT and LABEL_SMOOTHING. They are
@@ -156,6 +157,5 @@ def build(
 def _find(name):
     if name in _NETWORKS:
         return importlib.import_module(f"terngrad_tf.models.{name}")
-    nearest = difflib.get_close_matches(str(name), available(), n=1)
-    hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+    hint = did_you_mean(name, available())
     raise ValueError(f"`net` must be one of {', '.join(available())}. Received: net={name!r}{hint}")

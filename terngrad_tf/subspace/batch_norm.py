@@ -40,8 +40,7 @@ def update_batch_norm(model, dataset, steps=None):
     moments = [v for layer in layers for v in (layer.moving_mean, layer.moving_variance)]
     others = [v for v in model.non_trainable_variables if all(v is not m for m in moments)]
 
-    # `TernGradStrategy` fills up replicas without examples in Keras' own steps, known by name.
-    def test_step(data):
+    def sums_of_examples(data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         count = tf.cast(tf.shape(tf.nest.flatten(x)[0])[0], tf.float32)
         state = [(v, tf.identity(v.value)) for v in [*moments, *others]]
@@ -58,7 +57,8 @@ def update_batch_norm(model, dataset, steps=None):
 
     @tf.function(autograph=False, reduce_retracing=True)
     def batch_sums(data):
-        per_replica = strategy.run(test_step, args=(data,))
+        run = getattr(strategy, "run_padded", strategy.run)
+        per_replica = run(sums_of_examples, args=(data,))
         return [strategy.reduce(tf.distribute.ReduceOp.SUM, s, axis=None) for s in per_replica]
 
     totals = None

@@ -214,5 +214,4 @@ def without_fill(gradients, loss=None):
     empty = private.replica_is_empty()
     if empty is None:
         return gradients, loss
-    gradients = [g if g is None else tf.where(empty, tf.zeros_like(g), g) for g in gradients]
-    return gradients, None if loss is None else tf.where(empty, 0.0, loss)
+    return private.mask_gradients(gradients), None if loss is None else tf.where(empty, 0.0, loss)

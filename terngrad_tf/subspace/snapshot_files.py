@@ -14,9 +14,13 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from terngrad_tf import strict_json
+from terngrad_tf.arguments import shown
+from terngrad_tf.files import open_regular, replacing
 from terngrad_tf.subspace import variables as weights
 
 _FORMAT = "terngrad_tf.snapshot"
+_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 _NAME = re.compile(r"snapshot-(\d{10,})\.safetensors")
 
 
@@ -92,17 +96,21 @@ def write_tensors(path, tensors, metadata):
         path: `pathlib.Path`.
         tensors: dict of names to contiguous arrays.
         metadata: dict of strings.
+
+    Raises:
+        OSError: the file cannot be written.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        # The library makes files that only their owner can read; this one asks for the usual mode.
-        beside.touch()
+    with replacing(path) as beside:
+        # The library makes files that only their owner can read; this one has the usual mode.
         mode = beside.stat().st_mode
-        safetensors.numpy.save_file(tensors, beside, metadata)
+        try:
+            safetensors.numpy.save_file(tensors, beside, metadata)
+        except safetensors.SafetensorError as error:
+            number = _SYSTEM_ERROR.search(str(error))
+            if number is None:
+                raise
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
         beside.chmod(mode)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def save_snapshot(model, directory, step):
@@ -161,17 +169,21 @@ def open_snapshot(path):
     try:
         if metadata["format"] != _FORMAT:
             raise ValueError("another format")
-        names, step = json.loads(metadata["names"]), int(metadata["step"])
-        if sorted(names) != sorted(header):
+        names = strict_json.parse(metadata["names"])
+        if not re.fullmatch("[0-9]{1,18}", metadata["step"]):
+            raise ValueError(f"its step is {shown(metadata['step'])}")
+        if not isinstance(names, list) or sorted(names) != sorted(header):
             raise ValueError("names and tensors differ")
     except (KeyError, ValueError, TypeError) as error:
         raise ValueError(f"{path} is not a weight snapshot: {error}") from error
     entries = [header[name] for name in names]
     for name, entry in zip(names, entries, strict=True):
         if entry["dtype"] != "F32":
-            raise ValueError(f"{path} must hold float32 weights. Received: {name} {entry['dtype']}")
+            raise ValueError(
+                f"{path} must hold float32 weights. Received: {shown(name)} {entry['dtype']}"
+            )
     layout = tuple(zip(names, (tuple(e["shape"]) for e in entries), strict=True))
-    return Snapshot(path, step, layout, tuple(e["offset"] for e in entries))
+    return Snapshot(path, int(metadata["step"]), layout, tuple(e["offset"] for e in entries))
 
 
 def read_header(path):
@@ -185,14 +197,14 @@ def read_header(path):
         ValueError: the file is damaged.
         FileNotFoundError: there is no such file.
     """
-    try:
-        with safetensors.safe_open(path, "numpy") as file:
-            metadata = file.metadata() or {}
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
-    with open(path, "rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        header = json.loads(file.read(length))
+    with open_regular(path) as file:
+        try:
+            with safetensors.safe_open(path, "numpy") as opened:
+                metadata = opened.metadata() or {}
+            (length,) = struct.unpack("<Q", file.read(8))
+            header = strict_json.parse(file.read(min(length, strict_json.MAX_BYTES + 1)))
+        except (safetensors.SafetensorError, struct.error, ValueError) as error:
+            raise ValueError(f"{path} is damaged: {error}") from error
     header.pop("__metadata__", None)
     for entry in header.values():
         entry["offset"] = 8 + length + entry.pop("data_offsets")[0]

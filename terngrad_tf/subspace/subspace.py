@@ -77,6 +77,13 @@ class Subspace:
                 f"{source} must have orthonormal rows: P P^T may differ from the identity by at "
                 f"most {tolerance:g}. Received: a difference of {deviation:.3g}"
             )
+        for name, array in (
+            ("mean", mean),
+            ("explained_variance", explained_variance),
+            ("explained_variance_ratio", explained_variance_ratio),
+        ):
+            if array is not None and not np.isfinite(array).all():
+                raise ValueError(f"{source} must be finite. Received: {name} with NaN or Inf")
         self.components = components
         self.mean = mean
         self.explained_variance = explained_variance

@@ -54,7 +54,8 @@ class SubspaceBFGS(SubspaceOptimizer):
             the curvature is forgotten. "reference": the step of the last trial is taken and the
             curvature kept, as MindSpore Boost's first release did; it diverges easily. Default
             "reset".
-        alpha: step length outside of the subspace, 0 or more. Default 0.
+        alpha: step length outside of the subspace, 0 or more. Default 0, as in the code of the
+            paper: workers then send a few numbers and no gradient. MindSpore Boost has 0.001.
         gamma: momentum outside of the subspace, in [0, 1). Default 0.9.
         residual_every: steps from one step outside of the subspace to the next, a positive integer.
             In between nothing of it is sent, and m rests. Default 1.
@@ -167,19 +168,20 @@ class SubspaceBFGS(SubspaceOptimizer):
         """
         gradients, loss = without_fill(gradients, loss)
 
-        def trial(values, data, empty):
-            loss = tf.cast(loss_at(values, data), tf.float32)
-            return loss if empty is None else tf.where(empty, 0.0, loss)
+        def trial(values, data, padding):
+            with private.padded_replica(padding):
+                _, part = without_fill([], loss_at(values, data))
+            return part
 
-        def together(strategy, gradients, loss, data, empty):
+        def together(strategy, gradients, loss, data, padding):
             def loss_with(values):
-                parts = strategy.extended.call_for_each_replica(trial, args=(values, data, empty))
+                parts = strategy.extended.call_for_each_replica(trial, args=(values, data, padding))
                 return replicas.sum_over_hosts(strategy, replicas.sum_locally(strategy, parts))
 
             self._step_together(strategy, gradients, loss, loss_with)
 
         tf.distribute.get_replica_context().merge_call(
-            together, args=(gradients, loss, data, private.replica_is_empty())
+            together, args=(gradients, loss, data, private.padding_of_replica())
         )
 
     def get_config(self):

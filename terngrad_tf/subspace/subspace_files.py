@@ -1,16 +1,19 @@
 """Files of subspaces: `.safetensors` with everything, `.npy` with the matrix alone."""
 
 import json
-import os
 
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.subspace import snapshot_files
+from terngrad_tf import strict_json
+from terngrad_tf.arguments import is_integer, shown
+from terngrad_tf.files import replacing
+from terngrad_tf.subspace import npy_files, snapshot_files
 
 _FORMAT = "terngrad_tf.subspace"
 _ARRAYS = ("components", "mean", "explained_variance", "explained_variance_ratio")
 _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "U16": np.uint16}
+_STORED = {"float32": "F32", "float16": "F16", "bfloat16": "U16"}
 
 
 def read(path):
@@ -25,26 +28,58 @@ def read(path):
     """
     _check_suffix(path)
     if path.suffix == ".npy":
-        try:
-            matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise ValueError(f"{path} is not a matrix in .npy format: {error}") from error
-        is_double = matrix.dtype == np.float64
-        return {"components": matrix.astype(np.float32) if is_double else matrix}
+        return {"components": npy_files.map_matrix(path)}
     header, metadata = snapshot_files.read_header(path)
     if metadata.get("format") != _FORMAT:
         raise ValueError(f"{path} does not hold a subspace (see Subspace.save)")
+    try:
+        dtype, layout = metadata["dtype"], _layout(metadata["layout"])
+        _check_arrays(header, dtype)
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
     arrays = {
         name: np.memmap(
             path, _DTYPES[entry["dtype"]], "r", offset=entry["offset"], shape=tuple(entry["shape"])
         )
         for name, entry in header.items()
     }
-    arrays["components"] = arrays["components"].view(tf.as_dtype(metadata["dtype"]).as_numpy_dtype)
-    layout = json.loads(metadata["layout"])
-    if layout is not None:
-        arrays["layout"] = tuple((name, tuple(shape)) for name, shape in layout)
-    return arrays
+    arrays["components"] = arrays["components"].view(tf.as_dtype(dtype).as_numpy_dtype)
+    return arrays if layout is None else {**arrays, "layout": layout}
+
+
+def _layout(text):
+    layout = strict_json.parse(text)
+    if layout is None:
+        return None
+    if not isinstance(layout, list) or not all(map(_is_entry, layout)):
+        raise ValueError("its layout is no list of names and shapes")
+    return tuple((name, tuple(shape)) for name, shape in layout)
+
+
+def _is_entry(entry):
+    if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str)):
+        return False
+    return isinstance(entry[1], list) and all(is_integer(length, 0) for length in entry[1])
+
+
+def _check_arrays(header, dtype):
+    """Raises ValueError unless the tensors of a file are those that `write` puts there."""
+    if dtype not in _STORED:
+        raise ValueError(f"components must be in one of {', '.join(_STORED)}, not {shown(dtype)}")
+    shape = header["components"]["shape"]
+    if len(shape) != 2 or 0 in shape:
+        raise ValueError(f"components must be a matrix. Received: shape={shown(shape)}")
+    rows, columns = shape
+    expected = {
+        "components": (_STORED[dtype], [rows, columns]),
+        "mean": ("F32", [columns]),
+        "explained_variance": ("F64", [rows]),
+        "explained_variance_ratio": ("F64", [rows]),
+    }
+    for name, entry in header.items():
+        received = entry["dtype"], entry["shape"]
+        if received != expected.get(name):
+            raise ValueError(f"it holds {shown(name)} as {received[0]} of {shown(received[1])}")
 
 
 def write(path, subspace):
@@ -66,13 +101,8 @@ def write(path, subspace):
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".npy":
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with open(beside, "wb") as file:
-                np.save(file, subspace.components, allow_pickle=False)
-            os.replace(beside, path)
-        finally:
-            beside.unlink(missing_ok=True)
+        with replacing(path) as beside, open(beside, "wb") as file:
+            np.save(file, subspace.components, allow_pickle=False)
         return
     arrays = {name: getattr(subspace, name) for name in _ARRAYS}
     if dtype == "bfloat16":

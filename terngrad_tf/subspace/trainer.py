@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from terngrad_tf.distribute import private
 from terngrad_tf.subspace.subspace_bfgs import SubspaceBFGS
 
 
@@ -47,11 +48,8 @@ class SubspaceTraining:
         optimizer.step(loss, gradients, self._loss_at, (x, y, sample_weight, state))
         for metric in self.metrics:
             if metric.name == "loss":
-                # Keras divides losses by the number of replicas, for sums over replicas; the metric
-                # is a mean over examples.
-                num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
                 num_examples = tf.shape(tf.nest.flatten(x)[0])[0]
-                metric.update_state(loss * num_replicas, sample_weight=num_examples)
+                metric.update_state(private.unscale_loss(loss), sample_weight=num_examples)
         return self.compute_metrics(x, y, predictions, sample_weight=sample_weight)
 
     def _loss_at(self, values, data):

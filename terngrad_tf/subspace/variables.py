@@ -1,10 +1,11 @@
 """How weights are named and laid out: the order of snapshots, subspaces and gradients."""
 
+import math
 import re
 
-import numpy as np
+from terngrad_tf.arguments import shown
 
-_NUMBERED = re.compile(r"(.+?)(?:_(\d+))?$")
+_NUMBERED = re.compile(r"(.*?)(?:_([0-9]{1,9}))?", re.DOTALL)
 _MAX_TOLD = 3
 
 
@@ -22,7 +23,7 @@ def layout_of(variables):
 
 def num_weights(layout):
     """Sum of the sizes in a layout, an integer."""
-    return sum(int(np.prod(shape)) for _, shape in layout)
+    return sum(math.prod(shape) for _, shape in layout)
 
 
 def check_same_layout(expected, received, expected_source, received_source):
@@ -52,7 +53,7 @@ def check_same_layout(expected, received, expected_source, received_source):
     expected_names = _ranked([name for name, _ in expected])
     received_names = _ranked([name for name, _ in received])
     differences = [
-        f"{got[0]} {list(got[1])} where {want[0]} {list(want[1])} is expected"
+        f"{got[0]} {shown(list(got[1]))} where {want[0]} {list(want[1])} is expected"
         for want, got, a, b in zip(expected, received, expected_names, received_names, strict=True)
         if a != b or tuple(want[1]) != tuple(got[1])
     ]
@@ -67,7 +68,7 @@ def check_same_layout(expected, received, expected_source, received_source):
 
 def _ranked(names):
     """Names with the rank of each number among those of the same word."""
-    parts = [[_NUMBERED.match(part).groups() for part in name.split("/")] for name in names]
+    parts = [[_NUMBERED.fullmatch(part).groups() for part in name.split("/")] for name in names]
     numbers = {}
     for name in parts:
         for word, number in name:

@@ -17,7 +17,7 @@ class AsyncLog:
         summary_due: rule of `times`: whether to write for TensorBoard.
         writer: `tf.summary` writer.
         learning_rate: function of the number of steps done.
-        traffic: `PushTraffic`.
+        traffic: function of the number of steps done to the `PushTraffic` of the next.
     """
 
     def __init__(self, batch_size, log_every, summary_due, writer, learning_rate, traffic):
@@ -35,6 +35,7 @@ class AsyncLog:
     def add(self, result):
         """Takes what a step returned."""
         worker, step = int(result["worker"]), int(result["step"])
+        is_first = worker not in self._steps
         self._steps[worker] += 1
         self._count += 1
         self._sums.update(
@@ -43,11 +44,13 @@ class AsyncLog:
             total_loss=float(result["total_loss"]),
             staleness=step - 1 - int(result["pulled"]),
         )
-        if step % self._log_every == 0:
+        if is_first or step % self._log_every == 0:
             now = time.perf_counter()
             seconds = (now - self._since[worker]) / self._steps[worker]
             speed = self._batch_size / seconds
-            callbacks.log_worker(worker, step, float(result["total_loss"]), speed, seconds)
+            # As on one host, the first line has the number of steps that were done before.
+            shown = step - 1 if is_first else step
+            callbacks.log_worker(worker, shown, float(result["total_loss"]), speed, seconds)
             self._since[worker], self._steps[worker] = now, 0
         if self._summary_due(step):
             self.write(step)
@@ -58,12 +61,13 @@ class AsyncLog:
             return
         scalars = {name: value / self._count for name, value in self._sums.items()}
         seconds = time.perf_counter() - self._began
+        traffic = self._traffic(step - 1)
         scalars |= {
             "examples_per_second": self._count * self._batch_size / seconds,
             "learning_rate": float(self._learning_rate(step - 1)),
-            "pushed_bytes": self._traffic.pushed_bytes,
-            "pulled_bytes": self._traffic.pulled_bytes,
-            "compression_ratio": self._traffic.compression_ratio,
+            "pushed_bytes": traffic.pushed_bytes,
+            "pulled_bytes": traffic.pulled_bytes,
+            "compression_ratio": traffic.compression_ratio,
         }
         with self._writer.as_default():
             for name, value in scalars.items():

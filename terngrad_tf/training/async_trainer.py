@@ -73,7 +73,8 @@ def train_async(options, cluster_resolver, *, start_timeout=600):
     """
     _check(options)
     with as_user_error():
-        options = trainer.resolved(options)
+        # All workers make batches for the network, so all look which one it is.
+        options = trainer.resolved(options, trainer.find_pretrained(options))
         hosts = process.process_hosts(cluster_resolver)
     own = session.describe(options)
     place = options.dataset_name, options.data_dir, options.subset
@@ -107,6 +108,9 @@ def _check(options):
     for name, wanted, why in (
         ("num_nodes", 1, "each process is one worker"),
         ("mixed_precision", False, "the servers scale no losses"),
+        ("loss_scale", None, "the servers scale no losses"),
+        ("epochs", None, "steps are counted"),
+        ("save_epochs", None, "steps are counted"),
         ("wire", "auto", "codes go to parameter servers"),
         ("snapshot_per_epoch", None, "weights between two pushes belong to no step"),
         ("snapshot_every_steps", None, "weights between two pushes belong to no step"),
@@ -127,7 +131,8 @@ def _lead(options, cluster, own):
         fingerprints = [one["fingerprint"] for one in found]
         counts = [one["num_examples"] for one in found]
         dataset = data.among_hosts(own, fingerprints, counts, 0)
-    pretrained_run = trainer.find_pretrained(options, dataset)
+    pretrained_run = trainer.find_pretrained(options)
+    trainer.check_pretrained(options, dataset, pretrained_run)
     with as_user_error():
         gradient_options = TernaryAllReduce(**session.gradient_options(options))
         model, learning_rate = trainer.build(options, dataset)
@@ -166,11 +171,16 @@ def _train(options, cluster, dataset, model, learning_rate, served, manager, fir
     step_function = async_step.make_step(options, model, served, exact=False)
     exact_function = async_step.make_step(options, model, served, exact=True)
 
-    def function_of(step):
-        is_float = options.floating_grad_epoch and session.is_float_step(
+    def is_float(step):
+        return options.floating_grad_epoch and session.is_float_step(
             options, dataset.num_examples, step
         )
-        return exact_function if is_float else step_function
+
+    def function_of(step):
+        return exact_function if is_float(step) else step_function
+
+    def traffic_of(step):
+        return served.traffic.as_float32() if is_float(step) else served.traffic
 
     # A step that a lost worker had begun may count twice, so the next one to do has a number of its
     # own.
@@ -183,7 +193,7 @@ def _train(options, cluster, dataset, model, learning_rate, served, manager, fir
         session.summary_rule(options, log_every),
         writer,
         learning_rate,
-        served.traffic,
+        traffic_of,
     )
     due = session.saving_rule(options)
     saver = callbacks.SaveCheckpoints(first_step, manager, lambda step: True, options.max_steps)

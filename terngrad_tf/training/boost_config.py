@@ -1,15 +1,21 @@
 """MindSpore's `boost_config_dict` as JSON: which options it sets."""
 
-import difflib
+import dataclasses
 import json
-import pathlib
 
+from terngrad_tf import strict_json
+from terngrad_tf.arguments import did_you_mean
 from terngrad_tf.training.errors import UserError
 
-# Sections and keys that MindSpore reads; those that change nothing here have no option.
+LEVELS = ("O1", "O2")
+
+# Sections and keys of MindSpore's schema with the option that each sets; None where there is none.
 _OPTIONS = {
-    "boost": {"mode": None, "dim_reduce": None},
-    "common": {"device_number": "num_nodes"},
+    "boost": dict.fromkeys(("mode", "dim_reduce")),
+    "common": {"device_number": "num_nodes", "gradient_split_groups": None},
+    "less_bn": dict.fromkeys(("fn_flag", "gc_flag")),
+    "grad_freeze": dict.fromkeys(("param_groups", "freeze_type", "freeze_p", "total_steps")),
+    "grad_accumulation": {"grad_accumulation_step": None},
     "dim_reduce": {
         "rho": "rho",
         "gamma": "gamma",
@@ -22,44 +28,115 @@ _OPTIONS = {
     },
 }
 _TYPES = {"n_components": int, "num_nodes": int, "pca_mat_path": str, "weight_load_dir": str}
-# Features of MindSpore Boost that may be mentioned, as long as they are off.
+# Features of MindSpore Boost that may be mentioned and configured, as long as they are off.
 _OTHER_FEATURES = ("less_bn", "grad_freeze", "adasum", "grad_accumulation", "loss_scale_group")
+# What MindSpore's tutorial writes, and MindSpore itself passes over.
+_ALIASES = {
+    "common": {"device_num": "device_number"},
+    "dim_reduce": {"n_component": "n_components"},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class BoostConfig:
+    """What a file says.
+
+    Args:
+        options: dict from names of `SubspaceOptions` to values.
+        notices: list of str, what the user should know of how the file was taken.
+    """
+
+    options: dict
+    notices: list
 
 
 def read(path):
-    """Options that a file sets.
+    """Reads the options that a file sets.
+
+    All of MindSpore's schema may be there. What other features are configured to is passed over, as
+    long as they are off; the tutorial's "device_num" and "n_component" stand for "device_number"
+    and "n_components".
 
     Args:
-        path: JSON file with the sections "boost", "common" and "dim_reduce", in which
-            `boost.dim_reduce` is true.
+        path: JSON file, in which `boost.dim_reduce` is true.
 
     Returns:
-        Dict from names of `SubspaceOptions` to values.
+        A `BoostConfig`.
 
     Raises:
         UserError: the file cannot be read, a section or key is unknown (the nearest right one is
-            named), or a value is of the wrong kind.
+            named), another feature is on, or a value is of the wrong kind.
 
     Example:
         >>> folder = __import__("tempfile").mkdtemp()
-        >>> path = pathlib.Path(folder, "boost.json")
+        >>> path = __import__("pathlib").Path(folder, "boost.json")
         >>> _ = path.write_text('{"boost": {"dim_reduce": true}, "dim_reduce": {"rho": 0.5}}')
-        >>> read(path)
+        >>> read(path).options
         {'rho': 0.5}
 
     Source: the dimension-reduction training of MindSpore Boost.
     """
     try:
-        config = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        config = strict_json.read(path)
     except OSError as error:
         raise UserError(f"`boost_config` cannot be read: {path}: {error.strerror}") from error
     except ValueError as error:
         raise UserError(f"`boost_config` must be JSON: {path}: {error}") from error
     _check_keys(path, "", config, _OPTIONS)
+    notices = []
     for name, section in config.items():
         known = _OPTIONS[name] | (dict.fromkeys(_OTHER_FEATURES) if name == "boost" else {})
-        _check_keys(path, f"{name}.", section, known)
-    boost = config.get("boost", {})
+        config[name] = _without_aliases(path, name, section, notices)
+        _check_keys(path, f"{name}.", config[name], known)
+    _check_features(path, config.get("boost", {}))
+    if config.get("common", {}).get("gradient_split_groups") is not None:
+        notices.append(
+            "common.gradient_split_groups has no effect: gradients are sent in buckets of their own"
+        )
+    options = {}
+    for section, keys in _OPTIONS.items():
+        for key, option in keys.items():
+            if option is not None and config.get(section, {}).get(key) is not None:
+                options[option] = _checked(path, f"{section}.{key}", option, config[section][key])
+    return BoostConfig(options, [f"{path}: {notice}" for notice in notices])
+
+
+def check_level(level):
+    """Refuses a `boost_level` at which MindSpore would not reduce dimensions.
+
+    At O1 and O2 nothing but the file decides: where dimensions are reduced, MindSpore leaves out
+    what else these levels turn on.
+
+    Raises:
+        UserError: it is neither.
+    """
+    if level not in LEVELS:
+        raise UserError(
+            f"`boost_level` must be {' or '.join(LEVELS)}, at which dimensions are reduced. "
+            f"Received: boost_level={level!r}"
+        )
+
+
+def _without_aliases(path, name, section, notices):
+    """The section with the tutorial's keys renamed."""
+    if not isinstance(section, dict):
+        return section
+    renamed = {}
+    for key, value in section.items():
+        right = _ALIASES.get(name, {}).get(key, key)
+        if right in renamed or (right != key and right in section):
+            raise UserError(
+                f"`boost_config` must have {name}.{right} once: {path}. "
+                f"Received: '{name}.{right}' and '{name}.{key}'"
+            )
+        if right != key:
+            notices.append(f"{name}.{key} is taken as {name}.{right}, MindSpore's own name")
+        renamed[right] = value
+    return renamed
+
+
+def _check_features(path, boost):
+    """Refuses all but dimension reduction alone, switched on by hand."""
     for key, expected in (
         ("mode", "manual"),
         ("dim_reduce", True),
@@ -70,12 +147,6 @@ def read(path):
                 f"`boost_config` must have boost.{key}={json.dumps(expected)}, dimension reduction "
                 f"being all that runs here: {path}. Received: {json.dumps(boost.get(key))}"
             )
-    options = {}
-    for section, keys in _OPTIONS.items():
-        for key, option in keys.items():
-            if option is not None and config.get(section, {}).get(key) is not None:
-                options[option] = _checked(path, f"{section}.{key}", option, config[section][key])
-    return options
 
 
 def _check_keys(path, prefix, section, known):
@@ -86,8 +157,7 @@ def _check_keys(path, prefix, section, known):
         )
     for key in section:
         if key not in known:
-            nearest = difflib.get_close_matches(key, known, n=1)
-            hint = f" (did you mean {prefix + nearest[0]!r}?)" if nearest else ""
+            hint = did_you_mean(key, known, prefix)
             raise UserError(
                 f"`boost_config` must have no other keys than {', '.join(known)} there: {path}. "
                 f"Received: {prefix + key!r}{hint}"

@@ -8,10 +8,13 @@ import time
 import keras
 import tensorflow as tf
 
+from terngrad_tf.training import checkpoints
 from terngrad_tf.training.errors import DivergedError
 
 _LOG_EVERY = 10
 _WORKER_LOG_EVERY = 30
+# How much of a smoothed loss is kept at each step.
+_SMOOTHING = 0.9
 
 
 def log(text):
@@ -91,15 +94,18 @@ def _last_good(manager):
 class TrainingLog(StepCounter):
     """Prints the losses and the speed now and then, and writes them for TensorBoard.
 
-    The losses are means over workers and over the steps since the last line. In a cluster each host
-    prints a line with its number and its own speed.
+    The losses are means over workers and over the steps since the last line; for TensorBoard also
+    smoothed: `s = d * s + (1 - d) * loss`, d being 0.9 a step. The first line follows the first
+    step and has the number of steps before it: it tells the losses of the weights that there were,
+    and how long it took to prepare the step. In a cluster each host prints a line with its number
+    and its own speed.
 
     Args:
         first_step: steps done before `fit`.
         batch_size: images per step over all workers.
         writer: `tf.summary` writer; None on hosts other than the chief.
-        traffic: callable that gives None or an object with `received_bytes`, `float32_bytes`
-            and `compression_ratio`.
+        traffic: callable from the number of steps done before a step to None or an object with
+            `received_bytes`, `float32_bytes` and `compression_ratio`.
         learning_rate: callable from the number of steps done to the learning rate; None where
             there is none.
         entropy_loss: callable from the means of the metrics to the loss without regularization.
@@ -129,8 +135,10 @@ class TrainingLog(StepCounter):
         self._hosts = hosts
         self._traffic = traffic
         self._learning_rate = learning_rate
+        self._first_step = first_step
         self._since = None
         self._steps = 0
+        self._smoothed = {}
 
     def on_train_begin(self, logs=None):
         """Starts the clock."""
@@ -139,8 +147,23 @@ class TrainingLog(StepCounter):
     def on_step_end(self, logs):
         """Reports where it is due and starts new means."""
         self._steps += 1
-        if self.step % self._every:
-            return
+        is_due = self.step % self._every == 0
+        if self.step == self._first_step + 1 and not is_due:
+            _, speed = self._tell(self._first_step, logs)
+            if self._writer is not None and self._first_step == 0:
+                # So that the speeds tell how long the whole run took.
+                self._write({"examples_per_second": speed})
+        elif is_due:
+            losses, speed = self._tell(self.step, logs)
+            if self._writer is not None:
+                smoothed = self._smooth(losses)
+                if self._summary_due(self.step):
+                    rates = {"examples_per_second": speed, **self._rates()}
+                    self._write({**losses, **smoothed, **rates})
+            self.model.reset_metrics()
+
+    def _tell(self, step, logs):
+        """Prints a line and starts the clock anew; returns the losses and images a second."""
         seconds = (time.perf_counter() - self._since) / self._steps
         total, entropy = logs["loss"], self._entropy_loss(logs)
         losses = {
@@ -151,22 +174,32 @@ class TrainingLog(StepCounter):
         speed = self._batch_size / seconds
         if self._hosts is None:
             told = ", ".join(f"{name} = {value:.2f}" for name, value in losses.items())
-            log(f"step {self.step}, {told} ({speed:.1f} examples/sec; {seconds:.3f} sec/batch)")
+            log(f"step {step}, {told} ({speed:.1f} examples/sec; {seconds:.3f} sec/batch)")
         else:
             own_speed = speed / len(self._hosts.names)
-            log_worker(self._hosts.index, self.step, total, own_speed, seconds)
-        if self._writer is not None and self._summary_due(self.step):
-            self._write({**losses, "examples_per_second": speed})
-        self.model.reset_metrics()
+            log_worker(self._hosts.index, step, total, own_speed, seconds)
         self._since, self._steps = time.perf_counter(), 0
+        return losses, speed
 
-    def _write(self, scalars):
+    def _smooth(self, losses):
+        kept = _SMOOTHING**self._every
+        for name, value in losses.items():
+            before = self._smoothed.get(name, value)
+            self._smoothed[name] = kept * before + (1 - kept) * value
+        return {f"{name}_smoothed": value for name, value in self._smoothed.items()}
+
+    def _rates(self):
+        """Learning rate and bytes of the step."""
+        scalars = {}
         if self._learning_rate is not None:
             scalars["learning_rate"] = float(self._learning_rate(self.step - 1))
-        traffic = self._traffic()
+        traffic = self._traffic(self.step - 1)
         if traffic is not None:
             scalars["received_bytes"] = traffic.received_bytes
             scalars["compression_ratio"] = traffic.compression_ratio
+        return scalars
+
+    def _write(self, scalars):
         with self._writer.as_default():
             for name, value in scalars.items():
                 tf.summary.scalar(name, value, step=self.step)
@@ -211,7 +244,7 @@ class SaveCheckpoints(StepCounter):
         if path is not None:
             log(f"not saved at step {self.step}: the variable {path} is not finite")
         elif self._manager is not None:
-            self._manager.save(checkpoint_number=self.step)
+            checkpoints.save(self._manager, self.step)
 
     def _not_finite(self):
         """Path of the first variable that is not finite; None where all are."""

@@ -1,24 +1,89 @@
 """Rules that several options keep."""
 
+import dataclasses
+import os
+
+from terngrad_tf.arguments import shown
 from terngrad_tf.training.errors import UserError
 
-
-def positive(name, value):
-    """Raises UserError unless `value` is an integer above 0."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UserError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+_PATTERN = set("*?[]\\")
 
 
-def positive_or_none(name, value):
-    """Raises UserError unless `value` is None or an integer above 0."""
-    if value is not None:
-        positive(name, value)
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Numbers from `least` to `most`; `above` and `below` leave these two out.
+
+    Args:
+        least: smallest number, an integer.
+        most: largest number, an integer.
+        above: whether `least` itself is left out. Default False.
+        below: whether `most` itself is left out. Default False.
+        also: further value that is taken. Default: none.
+        integer: whether only integers are taken. Default False.
+    """
+
+    least: int
+    most: int
+    above: bool = False
+    below: bool = False
+    also: int | None = None
+    integer: bool = False
+
+    def check(self, name, value):
+        """Raises UserError, which names rule and value, unless the value is one of them."""
+        kinds = int if self.integer else (int, float)
+        right = isinstance(value, kinds) and not isinstance(value, bool)
+        # A NaN is in no range.
+        right = right and (
+            value == self.also
+            or (self.least < value if self.above else self.least <= value)
+            and (value < self.most if self.below else value <= self.most)
+        )
+        if not right:
+            raise UserError(f"`{name}` must be {self}. Received: {name}={shown(value)}")
+
+    def __str__(self):
+        also = "" if self.also is None else f" or {self.also}"
+        if self.least == self.most:
+            return f"{self.least}{also}"
+        kind = "an integer" if self.integer else "a number"
+        least = f"{'above' if self.above else 'of at least'} {self.least}"
+        most = f"{'below' if self.below else 'at most'} {self.most}"
+        return f"{kind} {least} and {most}{also and ',' + also}"
 
 
-def at_least_zero(name, value):
-    """Raises UserError if the number is below 0."""
-    if value < 0:
-        raise UserError(f"`{name}` must be at least 0. Received: {name}={value!r}")
+def integers(least, most, also=None):
+    """The `Range` of integers from `least` to `most`."""
+    return Range(least, most, also=also, integer=True)
+
+
+# What many options are: large enough for whatever a computer can do, and small enough for it.
+COUNT = integers(1, 2**31 - 1)
+COUNT_OR_0 = integers(0, 2**31 - 1)
+THREADS = integers(1, 1024)
+WORKERS = integers(1, 4096)
+BATCH = integers(1, 2**20)
+GRAD_BITS = integers(1, 1, also=32)
+PIXELS = integers(1, 2**14)
+SEED = integers(-(2**31), 2**31 - 1)
+# The shuffle buffer takes 24 bytes for each of 1024 times as many records, and the records.
+BUFFER = integers(1, 2**14)
+SECONDS = Range(0, 10**9)
+EPOCHS = Range(0, 10**6)
+FACTOR = Range(0, 10**6)
+
+
+def ranges(options, table):
+    """Raises UserError unless each number is in its range; what is None was not given.
+
+    Args:
+        options: object with the numbers as attributes.
+        table: dict from their names to `Range`s.
+    """
+    for name, allowed in table.items():
+        value = getattr(options, name)
+        if value is not None:
+            allowed.check(name, value)
 
 
 def tower(name, value, num_nodes):
@@ -27,4 +92,30 @@ def tower(name, value, num_nodes):
         raise UserError(
             f"`{name}` must be the number of a worker, 0 to {num_nodes - 1}, or -1 for all. "
             f"Received: {name}={value!r}"
+        )
+
+
+def path(name, value):
+    """Raises UserError for what is no path."""
+    text = os.fspath(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        rule = "text in UTF-8"
+    else:
+        rule = "a path without zero bytes" if "\0" in text else None
+    if rule:
+        raise UserError(f"`{name}` must be {rule}. Received: {name}={shown(text)}")
+
+
+def folder(name, value):
+    """Raises UserError for a path by which TensorFlow does not find checkpoints again.
+
+    It looks for them by patterns, in which these characters have a meaning.
+    """
+    path(name, value)
+    if found := sorted(_PATTERN & set(os.fspath(value))):
+        raise UserError(
+            f"`{name}` must be a path without {' '.join(found)}, which TensorFlow takes for a "
+            f"pattern. Received: {name}={shown(os.fspath(value))}"
         )

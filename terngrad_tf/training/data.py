@@ -175,6 +175,7 @@ def load(
         image_size,
         training,
         preprocessing=preprocessing if has_style else None,
+        repeat=training,
         num_parallel_calls=num_parallel_calls or 2 * os.cpu_count(),
         **arguments,
     )

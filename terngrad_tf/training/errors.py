@@ -1,6 +1,11 @@
 """Errors that programs report in one line."""
 
 import contextlib
+import errno
+import os
+import re
+
+import tensorflow as tf
 
 
 class UserError(ValueError):
@@ -18,6 +23,28 @@ class DivergedError(RuntimeError):
         )
         self.step = step
         self.checkpoint = checkpoint
+
+
+# The system's errors for a file that cannot be written whose place was good before.
+_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+
+
+def write_failure(error):
+    """One line on a file that could not be written, as on a full disk; None for other errors.
+
+    Args:
+        error: exception, of Python or of TensorFlow.
+    """
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _WRITE_ERRORS:
+            return f"{error.filename or 'a file'} cannot be written: {error.strerror}"
+        if isinstance(error, tf.errors.OpError):
+            for number in _WRITE_ERRORS:
+                if (reason := os.strerror(number)) in error.message:
+                    path = re.search(rf"(/[^\n]*?)[;:]* *{re.escape(reason)}", error.message)
+                    return f"{path.group(1) if path else 'a file'} cannot be written: {reason}"
+        error = error.__cause__ or error.__context__
+    return None
 
 
 @contextlib.contextmanager

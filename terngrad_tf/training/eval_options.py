@@ -4,13 +4,30 @@ import dataclasses
 
 from terngrad_tf.training import checks
 
+_RANGES = {
+    "image_size": checks.PIXELS,
+    "seed": checks.SEED,
+    "weight_decay": checks.FACTOR,
+    "dropout_keep_prob": checks.Range(0, 1, above=True),
+    "size_to_binarize": checks.COUNT,
+    "batch_size": checks.BATCH,
+    "num_examples": checks.COUNT,
+    "max_steps": checks.COUNT,
+    "eval_interval_secs": checks.integers(0, 10**9),
+    "tower": checks.integers(0, checks.WORKERS.most, also=-1),
+    "num_readers": checks.THREADS,
+    "num_preprocess_threads": checks.THREADS,
+    "input_queue_memory_factor": checks.BUFFER,
+}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvalOptions:
     """Options of `evaluate`. What is None is taken from the run in `checkpoint_dir`.
 
     Args:
-        checkpoint_dir: the train_dir of a run.
+        checkpoint_dir: the train_dir of a run, or a folder with the Inception-v3 checkpoint of
+            TensorFlow 1.
         eval_dir: folder for TensorBoard logs.
         data_dir: folder with the TFRecords.
         dataset_name: name of the data set. Default None.
@@ -66,8 +83,4 @@ class EvalOptions:
     skip_corrupt_records: bool = False
 
     def __post_init__(self):
-        for name in ("batch_size", "num_readers", "input_queue_memory_factor"):
-            checks.positive(name, getattr(self, name))
-        for name in ("image_size", "num_examples", "max_steps", "num_preprocess_threads"):
-            checks.positive_or_none(name, getattr(self, name))
-        checks.at_least_zero("eval_interval_secs", self.eval_interval_secs)
+        checks.ranges(self, _RANGES)

@@ -11,11 +11,24 @@ import tensorflow as tf
 
 import slim_data
 from terngrad_tf import models
-from terngrad_tf.training import checks, data, optimizers, run_folder, schedules, session
+from terngrad_tf.training import (
+    checkpoints,
+    checks,
+    data,
+    inception_checkpoint,
+    optimizers,
+    pretrained,
+    run_folder,
+    schedules,
+    session,
+    summaries,
+)
 from terngrad_tf.training.callbacks import log
 from terngrad_tf.training.errors import UserError, as_user_error
 
 PROGRESS_EVERY = 100
+# From one look whether the training has ended to the next.
+_GLANCE_SECONDS = 1.0
 
 # They tell which run is meant; evaluation takes them from its description.
 _RUN_OPTIONS = (
@@ -48,7 +61,8 @@ class EvalResult:
 def evaluate(options):
     """Evaluates the newest checkpoint, then, unless `run_once`, each new one that appears.
 
-    The loop ends after the checkpoint of step `max_steps` (default: that of the run).
+    The loop ends after the checkpoint of step `max_steps` (default: that of the run), which it
+    takes as soon as it is there.
 
     Args:
         options: `EvalOptions`.
@@ -60,11 +74,13 @@ def evaluate(options):
         UserError: an option does not fit the run, or `run_once` finds no checkpoint.
         slim_data.DataError: the data is missing or damaged.
     """
+    checks.folder("checkpoint_dir", options.checkpoint_dir)
+    checks.path("data_dir", options.data_dir)
     _claim_eval_dir(options.eval_dir)
-    result = None
+    result = evaluated = None
     while True:
-        path = tf.train.latest_checkpoint(options.checkpoint_dir)
-        run = run_folder.read(options.checkpoint_dir)
+        path = pretrained.latest(options.checkpoint_dir)
+        run = pretrained.read_run(path) if path else run_folder.read(options.checkpoint_dir)
         if path is None or run is None:
             if options.run_once:
                 raise UserError(
@@ -72,13 +88,16 @@ def evaluate(options):
                     f"Received: checkpoint_dir={options.checkpoint_dir!r}"
                 )
             log("No checkpoint file found")
-        elif result is not None and path.endswith(f"-{result.step}"):
+        elif result is not None and path == evaluated:
             log(f"step={result.step} is already evaluated. Skip.")
         else:
             try:
                 result = evaluate_checkpoint(path, run, options)
-            except tf.errors.NotFoundError:
-                # The trainer rotated the checkpoint away meanwhile; a newer one is there.
+                evaluated = path
+            except UserError:
+                # The trainer may have rotated the checkpoint away meanwhile: a newer one is there.
+                if pretrained.latest(options.checkpoint_dir) == path:
+                    raise
                 continue
         max_steps = options.max_steps or (run or {}).get("max_steps", math.inf)
         if result is not None and result.step >= max_steps:
@@ -86,7 +105,20 @@ def evaluate(options):
             return result
         if options.run_once:
             return result
-        time.sleep(options.eval_interval_secs)
+        _wait(options, max_steps)
+
+
+def _wait(options, max_steps):
+    """Until the next look, or until the checkpoint of the last step is there."""
+    end = time.monotonic() + options.eval_interval_secs
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, _GLANCE_SECONDS))
+        path = pretrained.latest(options.checkpoint_dir)
+        run = pretrained.read_run(path) if path else None
+        if run is not None and not inception_checkpoint.is_meant(run):
+            last = run["max_steps"] if math.isinf(max_steps) else max_steps
+            if session.step_of(path) >= last:
+                return
 
 
 def evaluate_checkpoint(path, run, options):
@@ -108,7 +140,10 @@ def evaluate_checkpoint(path, run, options):
     dataset = data.describe(name, options.data_dir, options.subset, options.skip_corrupt_records)
     with as_user_error(), tf.device(_device(options.device)):
         model, step = _restore(path, run, options.restore_avg_var)
-    for fact, value in (("num_classes", dataset.num_classes), ("channels", dataset.channels)):
+    # Of images of one's own the training was told how many classes they have.
+    own_classes = run["identity"].get("num_classes") is not None
+    for fact in ("channels",) if own_classes else ("num_classes", "channels"):
+        value = getattr(dataset, fact)
         if value != run["model"][fact]:
             raise UserError(
                 f"`dataset_name` must have the {fact} of the run in checkpoint_dir, "
@@ -129,11 +164,17 @@ def evaluate_checkpoint(path, run, options):
         num_readers=options.num_readers,
         num_parallel_calls=options.num_preprocess_threads,
     )
+    writer = tf.summary.create_file_writer(str(options.eval_dir))
     with (
+        contextlib.closing(writer),
         tf.device(_device(options.device)),
         slim_data.explained(name, options.data_dir, options.subset),
     ):
-        at_1, at_5, seen = _count(model, examples, wanted, options.batch_size)
+
+        def look(images):
+            summaries.write_network(model, images, writer, step)
+
+        at_1, at_5, seen = _count(model, examples, wanted, options.batch_size, look)
     if seen == 0:
         raise UserError(
             f"`subset` must hold examples. Received: subset={options.subset!r} "
@@ -152,8 +193,9 @@ def _agreed(run, options):
     """Name of the data set; refuses options that differ from what the run was trained with."""
     identity = run["identity"]
     for name in _RUN_OPTIONS:
-        given, trained = getattr(options, name), identity[name]
-        if given is not None and given != trained:
+        given, trained = getattr(options, name), identity.get(name)
+        # A checkpoint of TensorFlow 1 tells few of them.
+        if None not in (given, trained) and given != trained:
             raise UserError(
                 f"`{name}` must be that of the run in checkpoint_dir, {trained!r}. "
                 f"Received: {name}={given!r}, checkpoint_dir={options.checkpoint_dir!r}"
@@ -163,6 +205,9 @@ def _agreed(run, options):
 
 
 def _restore(path, run, restore_avg_var):
+    if inception_checkpoint.is_meant(run):
+        model = inception_checkpoint.load(path, run, averages=restore_avg_var)
+        return model, run["max_steps"]
     model = models.build(
         run["model"]["net"],
         run["model"]["num_classes"],
@@ -172,21 +217,22 @@ def _restore(path, run, restore_avg_var):
     identity = run["identity"]
     if identity["optimizer"] not in optimizers.available():
         # Training in a subspace keeps no moving averages.
-        tf.train.Checkpoint(model=model).restore(
-            path
-        ).assert_existing_objects_matched().expect_partial()
+        checkpoints.restore(tf.train.Checkpoint(model=model), path, partial=True)
         return model, session.step_of(path)
     optimizer = optimizers.build(identity["optimizer"], schedules.Constant(0.0))
     optimizer.build(model.trainable_variables)
     checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer)
-    checkpoint.restore(path).assert_existing_objects_matched().expect_partial()
+    checkpoints.restore(checkpoint, path, partial=True)
     if restore_avg_var:
         optimizer.finalize_variable_values(model.trainable_variables)
     return model, session.step_of(path)
 
 
-def _count(model, examples, wanted, batch_size):
-    """Hits at 1 and at 5 and the number of examples, over the first `wanted` examples."""
+def _count(model, examples, wanted, batch_size, look):
+    """Hits at 1 and at 5 and the number of examples, over the first `wanted` examples.
+
+    `look` is called with the images of the first batch.
+    """
 
     @tf.function
     def hits(images, labels):
@@ -203,20 +249,22 @@ def _count(model, examples, wanted, batch_size):
         tf.TensorSpec([None, *model.input_shape[1:]], tf.float32), tf.TensorSpec([None], tf.int32)
     )
     num_batches = math.ceil(wanted / batch_size)
-    at_1 = at_5 = seen = 0
+    at_1 = at_5 = seen = told = 0
     since = time.perf_counter()
     for batch, (images, labels) in enumerate(examples.take(num_batches), start=1):
         left = wanted - seen
+        if batch == 1:
+            look(images[:left])
         batch_at_1, batch_at_5 = hits(images[:left], labels[:left])
         at_1, at_5 = at_1 + int(batch_at_1), at_5 + int(batch_at_5)
         seen += min(left, int(labels.shape[0]))
-        if batch % PROGRESS_EVERY == 0:
-            seconds = (time.perf_counter() - since) / PROGRESS_EVERY
+        if batch % PROGRESS_EVERY == 0 or batch == num_batches:
+            seconds = (time.perf_counter() - since) / (batch - told)
             log(
                 f"[{batch} batches out of {num_batches}] "
                 f"({batch_size / seconds:.1f} examples/sec; {seconds:.3f}sec/batch)"
             )
-            since = time.perf_counter()
+            since, told = time.perf_counter(), batch
     return at_1, at_5, seen
 
 
@@ -234,6 +282,7 @@ def _device(name):
 
 
 def _claim_eval_dir(folder):
+    checks.path("eval_dir", folder)
     try:
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -248,5 +297,5 @@ def _claim_eval_dir(folder):
 def _write_summary(folder, result):
     writer = tf.summary.create_file_writer(str(folder))
     with contextlib.closing(writer), writer.as_default():
-        tf.summary.scalar("Accuracy @ 1", result.precision_at_1, step=result.step)
-        tf.summary.scalar("Accuracy @ 5", result.recall_at_5, step=result.step)
+        tf.summary.scalar("Precision @ 1", result.precision_at_1, step=result.step)
+        tf.summary.scalar("Recall @ 5", result.recall_at_5, step=result.step)

@@ -1,8 +1,8 @@
 """The optimizers of the TernGrad experiments, by name, with moving averages that warm up."""
 
-import difflib
-
 import keras
+
+from terngrad_tf.arguments import did_you_mean
 
 EMA_MOMENTUM = 0.9999
 
@@ -170,13 +170,14 @@ def available():
     return sorted(_BUILDERS)
 
 
-def build(name, learning_rate, momentum=0.9):
+def build(name, learning_rate, momentum=0.9, loss_scale=None):
     """Makes an optimizer that also keeps moving averages of the weights (limit 0.9999).
 
     Args:
         name: "momentum", "adam" (epsilon 1e-8), "gd" or "rmsprop" (decay 0.9, epsilon 1).
         learning_rate: float or `keras.optimizers.schedules.LearningRateSchedule`.
         momentum: float in [0, 1], used by "momentum" and "rmsprop". Default 0.9.
+        loss_scale: factor of the loss, by which gradients are divided again. Default: none.
 
     Returns:
         A `keras.optimizers.Optimizer` with `use_ema=True`.
@@ -189,14 +190,19 @@ def build(name, learning_rate, momentum=0.9):
         'momentum'
     """
     if name not in _BUILDERS:
-        nearest = difflib.get_close_matches(str(name), available(), n=1)
-        hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+        hint = did_you_mean(name, available())
         raise ValueError(
             f"`optimizer` must be one of {', '.join(available())}. "
             f"Received: optimizer={name!r}{hint}"
         )
     _check_momentum(momentum)
-    return _BUILDERS[name](learning_rate, momentum, use_ema=True, ema_momentum=EMA_MOMENTUM)
+    return _BUILDERS[name](
+        learning_rate,
+        momentum,
+        use_ema=True,
+        ema_momentum=EMA_MOMENTUM,
+        loss_scale_factor=loss_scale,
+    )
 
 
 def _check_momentum(momentum):

@@ -5,11 +5,32 @@ import os
 import tensorflow as tf
 
 from terngrad_tf import models
-from terngrad_tf.training import run_folder
+from terngrad_tf.training import checkpoints, checks, inception_checkpoint, run_folder
 from terngrad_tf.training.callbacks import log
 from terngrad_tf.training.errors import UserError
 
 _ARGUMENT = "pretrained_model_checkpoint_path"
+
+
+def latest(folder):
+    """Path of the newest checkpoint in a folder, of either TensorFlow; None where there is none."""
+    path = checkpoints.latest(folder)
+    state = None if path else tf.train.get_checkpoint_state(folder)
+    # A folder that was moved may tell the place where it was.
+    moved = os.path.join(folder, os.path.basename(state.model_checkpoint_path)) if state else None
+    return path or (moved if moved and _exists(moved) else None)
+
+
+def read_run(checkpoint):
+    """Description of the run of a checkpoint, as `run_folder.read` gives it; None where none is.
+
+    The Inception-v3 checkpoint of TensorFlow 1 needs no run.json beside it.
+
+    Raises:
+        UserError: run.json is unreadable.
+    """
+    run = run_folder.read(os.path.dirname(checkpoint))
+    return inception_checkpoint.describe(checkpoint) if run is None else run
 
 
 def find(path):
@@ -25,23 +46,29 @@ def find(path):
         UserError: there is no checkpoint, or no run.json beside it.
     """
     path = os.path.expanduser(path)
+    checks.folder(_ARGUMENT, path)
     if os.path.isdir(path):
-        checkpoint = tf.train.latest_checkpoint(path)
+        checkpoint = latest(path)
     else:
         checkpoint = path.removesuffix(".index")
-        checkpoint = checkpoint if os.path.isfile(f"{checkpoint}.index") else None
+        checkpoint = checkpoint if _exists(checkpoint) else None
     if checkpoint is None:
         raise UserError(
             f"`{_ARGUMENT}` must be a checkpoint or a folder with checkpoints. "
             f"Received: {_ARGUMENT}={path!r}"
         )
-    run = run_folder.read(os.path.dirname(checkpoint))
+    run = read_run(checkpoint)
     if run is None:
         raise UserError(
-            f"`{_ARGUMENT}` must have its run's {run_folder.RUN_FILE} beside it. "
-            f"Received: {_ARGUMENT}={path!r}"
+            f"`{_ARGUMENT}` must have its run's {run_folder.RUN_FILE} beside it or be the "
+            f"checkpoint inception-v3-2016-03-01, unpacked. Received: {_ARGUMENT}={path!r}"
         )
     return checkpoint, run
+
+
+def _exists(checkpoint):
+    """Whether a checkpoint is there, in TensorFlow's format of today or its first one."""
+    return os.path.isfile(f"{checkpoint}.index") or os.path.isfile(checkpoint)
 
 
 def check(run, options, *, num_classes, channels):
@@ -83,11 +110,14 @@ def restore_features(path, run, model):
     """
     facts = run["model"]
     with tf.device("/cpu:0"):
-        pretrained = models.build(
-            facts["net"], facts["num_classes"], facts["image_size"], facts["channels"]
-        )
-        checkpoint = tf.train.Checkpoint(model=pretrained)
-        checkpoint.restore(path).assert_existing_objects_matched().expect_partial()
+        if inception_checkpoint.is_meant(run):
+            pretrained = inception_checkpoint.load(path, run, averages=False)
+        else:
+            pretrained = models.build(
+                facts["net"], facts["num_classes"], facts["image_size"], facts["channels"]
+            )
+            checkpoint = tf.train.Checkpoint(model=pretrained)
+            checkpoints.restore(checkpoint, path, partial=True)
     started_anew = list(models.output_loss_weights(facts["net"]))
     restored = []
     for layer in model.layers:
@@ -99,13 +129,27 @@ def restore_features(path, run, model):
     log(f"not restored: {', '.join(started_anew)}, state of the optimizer, step")
 
 
-def restore_all(path, checkpoint):
+def restore_all(path, run, model, checkpoint):
     """Takes everything, and prints what: the run goes on from the checkpoint's step.
 
     Args:
         path: path of the checkpoint, from `find`.
-        checkpoint: `tf.train.Checkpoint` of the new run; `check` passed the old one.
+        run: description of its run, from `find`; `check` passed it.
+        model: compiled network of the new run.
+        checkpoint: `tf.train.Checkpoint` of the new run.
+
+    Returns:
+        The checkpoint's step.
+
+    Raises:
+        UserError: the checkpoint lacks something.
     """
-    checkpoint.restore(path).assert_existing_objects_matched()
+    if inception_checkpoint.is_meant(run):
+        inception_checkpoint.restore_all(path, model)
+        step = run["max_steps"]
+    else:
+        checkpoints.restore(checkpoint, path)
+        step = int(path.rpartition("-")[2])
     log(f"Pre-trained model restored from {path}")
     log("restored: all weights, state of the optimizer, step")
+    return step

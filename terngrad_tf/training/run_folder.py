@@ -5,6 +5,10 @@ import json
 import os
 import pathlib
 
+from terngrad_tf import models, strict_json
+from terngrad_tf.arguments import shown
+from terngrad_tf.files import replacing
+from terngrad_tf.training import checks
 from terngrad_tf.training.errors import UserError
 
 RUN_FILE = "run.json"
@@ -13,7 +17,7 @@ _MAX_DIFFERENCES_TOLD = 6
 
 
 def read(folder):
-    """Description of the run that a folder holds.
+    """Description of the run that a folder holds, found to be one.
 
     Args:
         folder: path.
@@ -22,31 +26,92 @@ def read(folder):
         A dict with "identity", "max_steps" and "model", or None where the folder holds no run.
 
     Raises:
-        UserError: run.json is unreadable.
+        UserError: run.json is unreadable, or lacks something that programs write into it.
     """
+    description = _read(folder)
+    if description is not None:
+        path = pathlib.Path(folder) / RUN_FILE
+        _check(path, description, _DESCRIPTION)
+        _check(path, description["model"], _MODEL, "model.")
+        _check(path, description["identity"], _IDENTITY, "identity.")
+    return description
+
+
+def _read(folder):
     path = pathlib.Path(folder) / RUN_FILE
     try:
-        description = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(description.get("identity"), dict):
+        description = strict_json.read(path)
+        if not isinstance(description, dict) or not isinstance(description.get("identity"), dict):
             raise ValueError("no identity in it")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, AttributeError) as error:
+    except ValueError as error:
         raise UserError(f"{path} is damaged ({error}); name another train_dir") from error
     return description
 
 
-def write_atomically(path, text):
-    """Writes a text file so that readers see the old or the new text, never a part."""
-    path = pathlib.Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(beside, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+def _check(path, section, fields, prefix=""):
+    for name, is_right in fields.items():
+        if not is_right(section.get(name)):
+            rule = "damaged" if name in section else "incomplete"
+            raise UserError(
+                f"{path} is {rule}: {prefix}{name} is not what a program writes there. "
+                f"Received: {shown(section.get(name))}"
+            )
+
+
+def _is(allowed, optional=False):
+    """Whether a value is in a `checks.Range`, or is missing where that may be."""
+
+    def is_right(value):
+        if value is None:
+            return optional
+        try:
+            allowed.check("", value)
+        except UserError:
+            return False
+        return True
+
+    return is_right
+
+
+def _is_text(value):
+    return isinstance(value, str)
+
+
+def _is_object(value):
+    return isinstance(value, dict)
+
+
+_DESCRIPTION = {
+    "identity": _is_object,
+    "max_steps": _is(checks.COUNT),
+    "steps_per_epoch": _is(checks.Range(0, 2**31, above=True), optional=True),
+    "model": _is_object,
+}
+_MODEL = {
+    "net": lambda value: value in models.available(),
+    "num_classes": _is(checks.integers(1, 2**20)),
+    "image_size": _is(checks.PIXELS),
+    "channels": _is(checks.integers(1, 2**10)),
+}
+# What evaluation and training from another run's weights look at.
+_IDENTITY = {
+    "dataset_name": _is_text,
+    "net": _is_text,
+    "optimizer": _is_text,
+    "image_size": _is(checks.PIXELS),
+    "batch_size": _is(checks.COUNT),
+    "seed": _is(checks.SEED),
+    "num_nodes": _is(checks.WORKERS),
+    "size_to_binarize": _is(checks.COUNT),
+    "weight_decay": _is(checks.FACTOR),
+    "dropout_keep_prob": _is(checks.Range(0, 1, above=True)),
+    "label_smoothing": _is(checks.Range(0, 1, below=True), optional=True),
+    "initial_learning_rate": _is(checks.FACTOR, optional=True),
+}
 
 
 class RunFolder:
@@ -68,7 +133,7 @@ class RunFolder:
     Example:
         >>> import tempfile
         >>> folder = RunFolder(tempfile.mkdtemp() + "/run", {"net": "lenet"}, max_steps=10)
-        >>> read(folder.path)["identity"]
+        >>> json.loads((folder.path / RUN_FILE).read_text())["identity"]
         {'net': 'lenet'}
     """
 
@@ -76,8 +141,12 @@ class RunFolder:
         self.path = pathlib.Path(path)
         self._lock = None
         try:
+            checks.folder("train_dir", path)
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / _LOCK_FILE, "a")  # noqa: SIM115 (held while it lives)
+            # Whatever lies there under that name is neither waited for nor followed.
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(self.path / _LOCK_FILE, flags, 0o666)
+            self._lock = open(descriptor, "rb", buffering=0)  # noqa: SIM115 (held while it lives)
         except OSError as error:
             raise UserError(
                 "`train_dir` must be a folder that can be written to. "
@@ -99,7 +168,7 @@ class RunFolder:
             ) from error
         except OSError:
             pass  # a file system without locks; the run goes on without that guard
-        held = read(self.path)
+        held = _read(self.path)
         if held is None:
             self._refuse_foreign_files()
         else:
@@ -107,8 +176,12 @@ class RunFolder:
         description = {"identity": identity, **details}
         if held != description:
             try:
-                write_atomically(self.path / RUN_FILE, json.dumps(description, indent=2) + "\n")
-            except OSError as error:
+                with replacing(self.path / RUN_FILE) as beside:
+                    with open(beside, "w", encoding="utf-8") as file:
+                        file.write(json.dumps(description, indent=2) + "\n")
+                        file.flush()
+                        os.fsync(file.fileno())
+            except PermissionError as error:
                 raise UserError(
                     "`train_dir` must be a folder that can be written to. "
                     f"Received: train_dir={str(self.path)!r} ({error.strerror})"

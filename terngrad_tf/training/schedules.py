@@ -1,8 +1,8 @@
 """Learning rates over training steps, by name."""
 
-import difflib
-
 import keras
+
+from terngrad_tf.arguments import did_you_mean
 
 
 @keras.saving.register_keras_serializable(package="terngrad_tf")
@@ -115,8 +115,7 @@ def build(
         0.005
     """
     if decay_type not in available():
-        nearest = difflib.get_close_matches(str(decay_type), available(), n=1)
-        hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+        hint = did_you_mean(decay_type, available())
         raise ValueError(
             f"`learning_rate_decay_type` must be one of {', '.join(available())}. "
             f"Received: learning_rate_decay_type={decay_type!r}{hint}"

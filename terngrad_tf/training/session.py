@@ -3,27 +3,30 @@
 import contextlib
 import dataclasses
 import functools
+import re
 
 import keras
 import tensorflow as tf
 
 import slim_data
 from terngrad_tf import models
-from terngrad_tf.distribute import TernGradStrategy, WaitReport, on_each_host, peer_errors
-from terngrad_tf.training import callbacks, data, objective, summaries, synthetic, times
+from terngrad_tf.distribute import (
+    TernGradStrategy,
+    WaitReport,
+    on_each_host,
+    peer_errors,
+)
+from terngrad_tf.training import (
+    callbacks,
+    checkpoints,
+    data,
+    epoch_log,
+    objective,
+    summaries,
+    synthetic,
+    times,
+)
 from terngrad_tf.training.errors import UserError
-
-CHECKPOINT_NAME = "model.ckpt"
-
-
-def refuse_cluster():
-    """Raises UserError where `TF_CONFIG` describes a cluster, for programs that know none."""
-    cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec().as_dict()
-    if cluster:
-        raise UserError(
-            "`TF_CONFIG` must not be set: this program runs on one host, the distributed_train "
-            f"programs on several. Received: {cluster}"
-        )
 
 
 def make_strategy(options, num_examples, **cluster):
@@ -89,6 +92,14 @@ def describe(options, strategy=None):
         slim_data.DataError: the data set is unknown or its files are missing or damaged.
         PeerError: another host failed.
     """
+    found = _find_data(options, strategy)
+    if options.num_classes is None:
+        return found
+    outputs = slim_data.info(options.dataset_name).label_offset + options.num_classes
+    return dataclasses.replace(found, num_classes=outputs)
+
+
+def _find_data(options, strategy):
     index = 0 if strategy is None else strategy.host_index
     if options.benchmark_mode:
         subset = synthetic.describe(options.dataset_name, options.subset)
@@ -155,8 +166,15 @@ def random_variables(model):
 
 
 def step_of(checkpoint):
-    """Steps done at a checkpoint, from its name: with loss scaling optimizers skip some."""
-    return int(checkpoint.rpartition("-")[2])
+    """Steps done at a checkpoint, from its name: with loss scaling optimizers skip some.
+
+    Raises:
+        UserError: the name does not end in them.
+    """
+    digits = checkpoint.rpartition("-")[2]
+    if not re.fullmatch("[0-9]{1,18}", digits):
+        raise UserError(f"{checkpoint} must be a checkpoint whose name ends in its step: -400")
+    return int(digits)
 
 
 def make_manager(checkpoint, options, folder):
@@ -166,21 +184,29 @@ def make_manager(checkpoint, options, folder):
         checkpoint: `tf.train.Checkpoint`.
         options: `TrainOptions`.
         folder: `RunFolder`.
+
+    Raises:
+        UserError: the folder's list of checkpoints is damaged.
     """
+    checkpoints.latest(folder.path)
     return tf.train.CheckpointManager(
         checkpoint,
         str(folder.path),
         max_to_keep=options.max_to_keep,
-        checkpoint_name=CHECKPOINT_NAME,
+        checkpoint_name=checkpoints.NAME,
     )
 
 
 def resume(manager):
-    """Restores the newest checkpoint and returns its step, None where there is none."""
+    """Restores the newest checkpoint and returns its step, None where there is none.
+
+    Raises:
+        UserError: the checkpoint is damaged.
+    """
     latest = manager.latest_checkpoint
     if not latest:
         return None
-    manager.checkpoint.restore(latest).assert_existing_objects_matched()
+    checkpoints.restore(manager.checkpoint, latest)
     callbacks.log(f"resuming from {latest} at step {step_of(latest)}")
     return step_of(latest)
 
@@ -196,6 +222,7 @@ def fit(
     learning_rate=None,
     traffic=None,
     log_every=None,
+    log_epochs=False,
     more=lambda writer: [],
 ):
     """Trains up to `options.max_steps`, with log lines, TensorBoard, checkpoints, progress.
@@ -211,8 +238,10 @@ def fit(
             hosts other than the chief.
         first_step: steps done.
         learning_rate: function of the number of steps done. Default: there is none to tell.
-        traffic: function that gives the `Traffic` of a step. Default: as the strategy counts it.
+        traffic: function of the number of steps done to the `Traffic` of the next one. Default: as
+            the strategy counts it.
         log_every: steps from one log line to the next. Default 10, in a cluster 30.
+        log_epochs: whether to print a line at the end of each epoch too. Default False.
         more: function of the TensorBoard writer to a list of the chief's callbacks, called first.
             Default: none.
 
@@ -230,6 +259,8 @@ def fit(
             writer = tf.summary.create_file_writer(str(manager.directory))
             stack.enter_context(contextlib.closing(writer))
         log_every = log_every or callbacks.log_interval(strategy.hosts)
+        entropy_loss = functools.partial(objective.entropy_loss, options.net)
+        by_epoch = (first_step, options.batch_size, dataset.num_examples, entropy_loss)
         model.fit(
             examples(options, first_step, dataset, strategy),
             steps_per_epoch=options.max_steps - first_step,
@@ -238,13 +269,14 @@ def fit(
             callbacks=[
                 callbacks.StopOnDivergence(first_step, manager),
                 *(more(writer) if manager else []),
+                *([epoch_log.EpochLog(*by_epoch)] if log_epochs else []),
                 callbacks.TrainingLog(
                     first_step,
                     options.batch_size,
                     writer,
-                    traffic or (lambda: strategy.traffic),
+                    traffic or strategy.traffic_of,
                     learning_rate,
-                    functools.partial(objective.entropy_loss, options.net),
+                    entropy_loss,
                     log_every,
                     summary_rule(options, log_every),
                     strategy.hosts,
@@ -265,12 +297,15 @@ def summary_rule(options, steps):
 
 
 def _histograms(options, strategy, first_step, writer):
+    # The first record of gradients in each so many steps.
     every = options.statistics_every
+    by_time = options.save_summaries_secs is not None
+    gradients_every = every if by_time else -(-options.save_iter // every) * every
     return [
         summaries.Histograms(
             first_step,
-            summary_rule(options, every),
-            summary_rule(options, every),
+            summary_rule(options, every if by_time else options.save_iter),
+            summary_rule(options, gradients_every),
             writer,
             lambda: strategy.gradient_statistics,
         )

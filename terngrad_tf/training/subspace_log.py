@@ -47,18 +47,19 @@ class Moves(StepCounter):
                 tf.summary.scalar("subspace/trials", self._last_trials, step=self.step)
                 tf.summary.scalar("subspace/failed", self._failures - failures, step=self.step)
 
-    def traffic(self):
+    def traffic(self, step):
         """`Traffic` of the last step, of hosts or, on a single one, between its workers.
 
-        Coordinates, losses, what the optimizer says of its basis, and gradients where they travel.
+        `step` is the number of steps done before it. What counts are coordinates, losses, what the
+        optimizer says of its basis, and gradients where they travel.
         """
         members = self._strategy.num_hosts
         if members == 1:
             members = self._strategy.num_replicas_in_sync
-        own = self._optimizer.received_bytes(members, self.step - 1)
+        own = self._optimizer.received_bytes(members, step)
         own += wire.ring_bytes(4 * self._last_trials, members)
         gradients = self._strategy.traffic
-        if gradients is not None and self._optimizer.steps_outside(self.step - 1):
+        if gradients is not None and self._optimizer.steps_outside(step):
             own += gradients.received_bytes
         float32_bytes = wire.ring_bytes(4 * self._subspace.num_weights, members)
         return wire.Traffic("float32", members, own, float32_bytes)

@@ -7,6 +7,28 @@ from terngrad_tf.training.errors import UserError
 
 OPTIMIZERS = ("bfgs", "sgd")
 
+_PART = checks.Range(0, 1, above=True, below=True)
+_RANGES = {
+    "timeout": checks.SECONDS,
+    "n_components": checks.integers(1, 2**16),
+    "rho": _PART,
+    "sigma": _PART,
+    "alpha": checks.FACTOR,
+    "gamma": checks.Range(0, 1, below=True),
+    "residual_every": checks.COUNT,
+    "learning_rate": checks.FACTOR,
+    "momentum": checks.Range(0, 1, below=True),
+    "epochs": checks.integers(1, 10**6),
+    "batch_size": checks.BATCH,
+    "seed": checks.SEED,
+    "num_nodes": checks.integers(1, checks.WORKERS.most, also=-1),
+    "num_gpus": checks.integers(0, checks.WORKERS.most),
+    "grad_bits": checks.GRAD_BITS,
+    "clip_factor": checks.FACTOR,
+    "num_readers": checks.THREADS,
+    "num_preprocess_threads": checks.THREADS,
+}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SubspaceOptions:
@@ -27,7 +49,8 @@ class SubspaceOptions:
         optimizer: "bfgs" (`SubspaceBFGS`) or "sgd" (`SubspaceSGD`). Default "bfgs".
         rho: factor between trial steps, for "bfgs". Default 0.55.
         sigma: part of the linear decrease a step must reach, for "bfgs". Default 0.4.
-        alpha: step length outside of the subspace, for "bfgs". Default 0.
+        alpha: step length outside of the subspace, for "bfgs"; 0: none. Default 0.001, as in
+            MindSpore Boost.
         gamma: momentum outside of the subspace, for "bfgs". Default 0.9.
         residual_every: steps from one step outside of the subspace to the next, for "bfgs". Default
             1.
@@ -66,7 +89,7 @@ class SubspaceOptions:
     optimizer: str = "bfgs"
     rho: float = 0.55
     sigma: float = 0.4
-    alpha: float = 0.0
+    alpha: float = 0.001
     gamma: float = 0.9
     residual_every: int = 1
     shard_basis: bool = False
@@ -91,18 +114,14 @@ class SubspaceOptions:
                 "`pretrained_weight_path` must be a run's folder, a checkpoint or a weight "
                 "snapshot. Received: pretrained_weight_path=''"
             )
-        checks.positive("epochs", self.epochs)
-        checks.positive_or_none("n_components", self.n_components)
-        checks.at_least_zero("timeout", self.timeout)
+        checks.ranges(self, _RANGES)
+        checks.folder("train_dir", self.train_dir)
+        for name in ("data_dir", "pca_mat_path", "weight_load_dir"):
+            checks.path(name, getattr(self, name))
         if self.optimizer not in OPTIMIZERS:
             raise UserError(
                 f"`optimizer` must be one of {', '.join(OPTIMIZERS)}. "
                 f"Received: optimizer={self.optimizer!r}"
-            )
-        if not 0 <= (self.learning_rate or 0) < float("inf"):
-            raise UserError(
-                "`learning_rate` must be a finite number of at least 0. "
-                f"Received: learning_rate={self.learning_rate!r}"
             )
 
     def facts(self):

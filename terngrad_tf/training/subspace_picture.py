@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.subspace import snapshot_files
-from terngrad_tf.training import final_evaluation, report, session, subspace_source
+from terngrad_tf.training import checkpoints, final_evaluation, report, session, subspace_source
+from terngrad_tf.training.errors import UserError, as_user_error
 
 FILE = "subspace.png"
 _GRID = 13
@@ -158,8 +159,15 @@ def _snapshots_in(options, result, rows):
     folder = subspace_source.find_snapshots(options, result.start)
     places = []
     for path in snapshot_files.find(folder) if os.path.isdir(folder) else []:
-        weights = snapshot_files.open_snapshot(path).read()
-        places.append(rows @ np.concatenate([np.ravel(w) for w in weights]))
+        with as_user_error():
+            weights = snapshot_files.open_snapshot(path).read()
+        flat = np.concatenate([np.ravel(w) for w in weights])
+        if flat.size != rows.shape[1]:
+            raise UserError(
+                f"{path} must hold the {rows.shape[1]} weights of the subspace. "
+                f"Received: {flat.size} weights"
+            )
+        places.append(rows @ flat)
     return np.array(places).reshape(-1, 2)
 
 
@@ -170,8 +178,7 @@ def _surface(result, rows, first, second):
         result.train_options, batch_size=_NUM_EXAMPLES, num_nodes=1, dropout_keep_prob=1.0
     )
     network = session.build_network(plan, session.describe(plan))
-    restored = tf.train.Checkpoint(model=network).restore(result.checkpoint)
-    restored.assert_existing_objects_matched().expect_partial()
+    checkpoints.restore(tf.train.Checkpoint(model=network), result.checkpoint, partial=True)
     images, labels = next(iter(session.examples(plan, 0)))
     labels = tf.nest.flatten(labels)[0]
     variables = network.trainable_variables

@@ -3,18 +3,22 @@
 import dataclasses
 import os
 import pathlib
+import re
 import time
 
 import tensorflow as tf
 
 from terngrad_tf.subspace import Subspace, restore_snapshot, snapshot_files
-from terngrad_tf.training import run_folder
+from terngrad_tf.training import checkpoints, checks, run_folder, session
 from terngrad_tf.training.callbacks import log
 from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.trainer import SNAPSHOT_FOLDER
 
 DEFAULT_COMPONENTS = 32
 SUBSPACE_FILE = "subspace.safetensors"
+
+# How MindSpore names checkpoints: prefix-epoch_steps.ckpt, with the steps of an epoch.
+_MINDSPORE_NAME = re.compile(r".+-(\d{1,9})_(\d{1,9})\.ckpt")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +53,7 @@ class Start:
             restore_snapshot(model, self.path)
         else:
             checkpoint = tf.train.Checkpoint(model=model)
-            checkpoint.restore(self.path).assert_existing_objects_matched().expect_partial()
+            checkpoints.restore(checkpoint, self.path, partial=True)
         log(f"starting from the weights of {self.path}")
 
 
@@ -58,7 +62,8 @@ def find_start(path):
 
     Args:
         path: folder of a run, whose newest checkpoint is meant, a checkpoint with or without
-            ".index", or a snapshot in a run's folder of snapshots.
+            ".index", or a snapshot in a run's folder of snapshots. "resnet-70_625.ckpt" in a run's
+            folder, as MindSpore names checkpoints, is the run's checkpoint of epoch 70.
 
     Returns:
         A `Start`.
@@ -67,15 +72,19 @@ def find_start(path):
         UserError: there is nothing of that kind, or no run.json with it.
     """
     given = path
+    checks.folder("pretrained_weight_path", path)
     path = os.path.abspath(os.path.expanduser(path))
     found, folder = None, pathlib.Path(path).parent
     if os.path.isdir(path):
-        found, folder = tf.train.latest_checkpoint(path), pathlib.Path(path)
+        found, folder = checkpoints.latest(path), pathlib.Path(path)
     elif snapshot_files.step_of(path) is not None and os.path.isfile(path):
         found, folder = path, folder.parent
     elif os.path.isfile(f"{path.removesuffix('.index')}.index"):
         found = path.removesuffix(".index")
     run = run_folder.read(folder)
+    name = _MINDSPORE_NAME.fullmatch(os.path.basename(path))
+    if found is None and run is not None and name:
+        found = _checkpoint_of_epoch(given, folder, run, *map(int, name.groups()))
     if found is None or run is None:
         what = "a run's folder, a checkpoint or a weight snapshot"
         if found is not None:
@@ -84,6 +93,25 @@ def find_start(path):
             f"`pretrained_weight_path` must be {what}. Received: pretrained_weight_path={given!r}"
         )
     return Start(found, folder, run)
+
+
+def _checkpoint_of_epoch(given, folder, run, epoch, steps):
+    """Path of the checkpoint that a run left at the end of an epoch, without ".index"."""
+    steps_per_epoch = run.get("steps_per_epoch") or max(1, steps)
+    saved = [str(path.with_suffix("")) for path in folder.glob(f"{checkpoints.NAME}-*.index")]
+    saved.sort(key=session.step_of)
+    epochs = {path: session.step_of(path) / steps_per_epoch for path in saved}
+    # Checkpoints come after whole steps, of which an epoch need not have a whole number.
+    found = min(epochs, key=lambda path: abs(epochs[path] - epoch), default=None)
+    if found is None or round(epochs[found]) != epoch:
+        there = ", ".join(
+            f"{os.path.basename(path)} (epoch {number:.4g})" for path, number in epochs.items()
+        )
+        raise UserError(
+            f"`pretrained_weight_path` must name an epoch with a checkpoint; {folder} holds "
+            f"{there or 'none'}. Received: pretrained_weight_path={given!r}"
+        )
+    return found
 
 
 def find_snapshots(options, start):
@@ -115,8 +143,11 @@ def find_subspace(options, start):
     path = subspace_path(options)
     if not os.path.exists(path):
         return _compute(options, find_snapshots(options, start))
-    with as_user_error():
-        subspace = Subspace.load(path)
+    try:
+        with as_user_error():
+            subspace = Subspace.load(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
     wanted = options.n_components
     if wanted is not None and subspace.num_components != wanted:
         raise UserError(
@@ -139,6 +170,8 @@ def _compute(options, folder):
         subspace = Subspace.fit(folder, options.n_components or DEFAULT_COMPONENTS)
     except ValueError as error:
         raise UserError(str(error).replace("num_components", "n_components")) from error
+    except OSError as error:
+        raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error
     explained = subspace.explained_variance_ratio.sum()
     log(
         f"{subspace.num_components} principal components of the snapshots in {folder} explain "

@@ -9,7 +9,15 @@ import tensorflow as tf
 from terngrad_tf.distribute import on_chief
 from terngrad_tf.subspace import SubspaceBFGS, SubspaceModel, SubspaceSGD, update_batch_norm
 from terngrad_tf.subspace.sharing import share_subspace
-from terngrad_tf.training import callbacks, cluster, objective, schedules, session, subspace_source
+from terngrad_tf.training import (
+    callbacks,
+    checkpoints,
+    cluster,
+    objective,
+    schedules,
+    session,
+    subspace_source,
+)
 from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.subspace_log import Moves
 from terngrad_tf.training.train_options import TrainOptions
@@ -113,6 +121,7 @@ def _plan_of_network(options, plan, start):
         plan,
         dataset_name=options.dataset_name or before["dataset_name"],
         image_size=start.run["model"]["image_size"],
+        num_classes=before.get("num_classes"),
         **{name: before[name] for name in names},
     )
 
@@ -210,6 +219,7 @@ def _run(options, plan, dataset, start, subspace, strategy, network, model, lear
         begin,
         _identity(options, plan, start, subspace) | cluster.identity(strategy, dataset),
         max_steps=plan.max_steps,
+        steps_per_epoch=dataset.num_examples / plan.batch_size,
         model=start.run["model"],
     ) as (first_step, manager):
         # Written once all else is found to be good.
@@ -229,13 +239,14 @@ def _run(options, plan, dataset, start, subspace, strategy, network, model, lear
                 learning_rate=learning_rate,
                 traffic=moves.traffic,
                 log_every=1,
+                log_epochs=True,
                 more=moves.with_writer,
             )
         if not finished.numpy():
             _update_batch_norm(model, plan, dataset, strategy)
             finished.assign(True)
             if strategy.is_chief:
-                manager.save(checkpoint_number=plan.max_steps)
+                checkpoints.save(manager, plan.max_steps)
         newest = cluster.finish(strategy, manager)
     return SubspaceResult(session.step_of(newest), newest, start, subspace, plan, strategy.is_chief)
 

@@ -1,5 +1,6 @@
-"""Histograms of weights and of ternary gradients for TensorBoard."""
+"""Histograms of weights, activations and ternary gradients for TensorBoard."""
 
+import keras
 import tensorflow as tf
 
 from terngrad_tf.training.callbacks import StepCounter
@@ -54,4 +55,38 @@ def _write(path, recorded, step):
     rows = [[value, value, count] for value, count in zip(values, counts, strict=True)]
     tf.summary.write(
         f"{path}/ternary/gradients", tf.constant(rows, tf.float64), step=step, metadata=metadata
+    )
+
+
+def write_network(model, images, writer, step):
+    """Writes what a network's weights and its activations on some images look like.
+
+    A histogram of each trainable variable, under its path; and of what each dense layer and each
+    layer with an activation function gives, a histogram as `<layer>/activations` and the
+    fraction of zeros as `<layer>/sparsity`.
+
+    Args:
+        model: `keras.Model`, of its layers.
+        images: tensor [batch, height, width, channels].
+        writer: `tf.summary` writer.
+        step: steps done.
+    """
+    layers = [layer for layer in model.layers if _is_activation(layer)]
+    outputs = keras.Model(model.input, [layer.output for layer in layers])(images, training=False)
+    with writer.as_default():
+        for variable in model.trainable_variables:
+            tf.summary.histogram(variable.path, variable.value, step=step)
+        for layer, values in zip(layers, tf.nest.flatten(outputs), strict=True):
+            tf.summary.histogram(f"{layer.name}/activations", values, step=step)
+            sparsity = tf.math.zero_fraction(values)
+            tf.summary.scalar(f"{layer.name}/sparsity", sparsity, step=step)
+
+
+def _is_activation(layer):
+    if isinstance(layer, keras.layers.ReLU):
+        return True
+    function = getattr(layer, "activation", None)
+    return isinstance(layer, keras.layers.Dense) or function not in (
+        None,
+        keras.activations.linear,
     )

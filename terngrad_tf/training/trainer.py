@@ -29,12 +29,15 @@ class TrainResult:
     Args:
         step: steps done.
         checkpoint: path of the newest checkpoint.
-        traffic: bytes per worker and step as the strategy counted them; None where no step ran.
+        traffic: bytes per worker in the last step as the strategy counted them; None where no step
+            ran.
+        is_chief: whether this process keeps the run's folder. Default True.
     """
 
     step: int
     checkpoint: str
     traffic: object
+    is_chief: bool = True
 
 
 def train(options, **hosts):
@@ -66,10 +69,13 @@ def train(options, **hosts):
         strategy = session.make_strategy(options, lambda: dataset.num_examples, **hosts)
     with cluster.failing_together(strategy):
         cluster.check_options(options, strategy)
-        dataset = session.describe(options, strategy)
         pretrained_run = on_chief(
-            strategy, "weights to start from", lambda: find_pretrained(options, dataset)
+            strategy, "weights to start from", lambda: find_pretrained(options)
         )
+        options = resolved(options, pretrained_run)
+        dataset = session.describe(options, strategy)
+        options = options.with_steps(dataset.num_examples)
+        check_pretrained(options, dataset, pretrained_run)
         with as_user_error():
             snapshots = _snapshots(options, dataset.num_examples)
             with strategy.scope():
@@ -77,8 +83,23 @@ def train(options, **hosts):
         return _run(options, strategy, dataset, model, learning_rate, snapshots, pretrained_run)
 
 
-def resolved(options):
-    """The options with the network's own values where nothing was given."""
+def resolved(options, pretrained_run=None):
+    """The options with a network and its own values where nothing was given.
+
+    Args:
+        options: `TrainOptions`.
+        pretrained_run: from `find_pretrained`. Default None: options that wait for the network of
+            such a run are returned as they are.
+
+    Raises:
+        ValueError: the network is unknown.
+    """
+    if options.net is None:
+        if pretrained_run is None:
+            return options
+        _, run = pretrained_run
+        size = options.image_size or run["model"]["image_size"]
+        options = dataclasses.replace(options, net=run["model"]["net"], image_size=size)
     usual_size, _ = models.input_shape(options.net)
     smoothing = options.label_smoothing
     return dataclasses.replace(
@@ -88,13 +109,17 @@ def resolved(options):
     )
 
 
-def find_pretrained(options, dataset):
-    """(checkpoint, description of its run) to start from, found to fit; or None."""
-    if not options.pretrained_model_checkpoint_path:
-        return None
-    path, run = pretrained.find(options.pretrained_model_checkpoint_path)
-    pretrained.check(run, options, num_classes=dataset.num_classes, channels=dataset.channels)
-    return path, run
+def find_pretrained(options):
+    """(checkpoint, description of its run) to start from, or None."""
+    path = options.pretrained_model_checkpoint_path
+    return pretrained.find(path) if path else None
+
+
+def check_pretrained(options, dataset, pretrained_run):
+    """Raises UserError where the run to start from, if any, does not fit."""
+    if pretrained_run is not None:
+        _, run = pretrained_run
+        pretrained.check(run, options, num_classes=dataset.num_classes, channels=dataset.channels)
 
 
 def _snapshots(options, num_examples):
@@ -141,8 +166,10 @@ def build(options, dataset):
         decay_epochs=options.decay_epochs,
         optimizer=options.optimizer,
     )
-    optimizer = optimizers.build(options.optimizer, learning_rate, options.momentum)
-    if options.mixed_precision:
+    optimizer = optimizers.build(
+        options.optimizer, learning_rate, options.momentum, options.loss_scale
+    )
+    if options.mixed_precision and options.loss_scale is None:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     optimizer.build(model.trainable_variables)
     model.compile(
@@ -150,6 +177,7 @@ def build(options, dataset):
         **objective.compile_arguments(options.net, options.label_smoothing),
         # XLA leaves out the strategy's reduction where every device is a GPU.
         jit_compile=False,
+        auto_scale_loss=False,
     )
     return model, learning_rate
 
@@ -176,6 +204,7 @@ def _run(options, strategy, dataset, model, learning_rate, snapshots, pretrained
         lambda: start(options, model, checkpoint, pretrained_run),
         options.identity() | cluster.identity(strategy, dataset),
         max_steps=options.max_steps,
+        steps_per_epoch=dataset.num_examples / options.batch_size,
         model=facts_of_model(options, dataset),
     ) as (first_step, manager):
         if first_step < options.max_steps:
@@ -187,10 +216,12 @@ def _run(options, strategy, dataset, model, learning_rate, snapshots, pretrained
                 manager,
                 first_step,
                 learning_rate=learning_rate,
+                log_epochs=options.epochs is not None,
                 more=lambda writer: snapshots,
             )
         newest = cluster.finish(strategy, manager)
-        return TrainResult(session.step_of(newest), newest, strategy.traffic)
+        step = session.step_of(newest)
+        return TrainResult(step, newest, strategy.traffic_of(step - 1), strategy.is_chief)
 
 
 def facts_of_model(options, dataset):
@@ -211,8 +242,7 @@ def start(options, model, checkpoint, pretrained_run):
     if options.fine_tune:
         pretrained.restore_features(path, run, model)
         return 0
-    pretrained.restore_all(path, checkpoint)
-    step = session.step_of(path)
+    step = pretrained.restore_all(path, run, model, checkpoint)
     if step >= options.max_steps:
         raise UserError(
             "`max_steps` must be above the step of the checkpoint to start from, "

@@ -113,7 +113,9 @@ class DistributedFlagsTest(tf.test.TestCase):
         ):
             with self.subTest(arguments), self.assertRaisesRegex(training.UserError, error):
                 cluster(*arguments)
-        with self.assertRaisesRegex(training.UserError, "TF_CONFIG must be JSON: Expecting"):
+        with self.assertRaisesRegex(
+            training.UserError, "TF_CONFIG must be JSON: Expecting .*'worker 0'"
+        ):
             cluster(TF_CONFIG="worker 0")
 
     def test_the_batch_is_that_of_each_process_and_steps_wait_for_all(self):
@@ -138,7 +140,32 @@ class DistributedFlagsTest(tf.test.TestCase):
             *("mnist_distributed_train", *HOSTS, "--ps_hosts", "d:1", "--job_name", "ps"),
         )
         self.assertEqual(status, 0)
-        self.assertStartsWith(out, "Synchronous training needs no parameter server")
+        self.assertIn("Synchronous training needs no parameter server", out)
+        self.assertIn(": PS hosts are: ['d:1']\n", out)
+        self.assertIn(": Worker hosts are: ['a:1', 'b:1', 'c:1']\n", out)
+
+    def test_a_process_says_what_it_is_and_how_the_cluster_trains(self):
+        servers = ("--ps_hosts", "d:1,e:1")
+        for arguments, told in (
+            (("--task_id", 0), "worker 0 of 3, the chief; synchronous training, float gradients"),
+            (
+                ("--task_id", 2, "--grad_bits", 1, "--async_training", *servers),
+                "worker 2 of 3; asynchronous training, ternary gradients",
+            ),
+            (
+                ("--job_name", "ps", "--task_id", 1, "--async_training", *servers),
+                "parameter server 1 of 2; asynchronous training, float gradients",
+            ),
+        ):
+            values = parse(*HOSTS, *arguments)
+            lines = distributed_flags.describe(values, distributed_flags.cluster(values))
+            self.assertEqual(lines[-1], f"This process is {told}")
+        config = {**JOBS, "task": {"type": "worker", "index": 0}}
+        with mock.patch.dict(os.environ, {"TF_CONFIG": json.dumps(config)}):
+            values = parse()
+            lines = distributed_flags.describe(values, distributed_flags.cluster(values))
+        self.assertEqual(lines[:2], ["PS hosts are: ['c:1']", "Worker hosts are: ['a:1', 'b:1']"])
+        self.assertStartsWith(lines[2], "This process is worker 1 of 2; synchronous")
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ class ExperimentsTest(tf.test.TestCase):
         )
         self.assertEqual(status, 0, err)
         losses = {int(step): float(loss) for step, loss in LOSS.findall(out)}
-        self.assertEqual(list(losses), [10, 20, 30], out)
+        self.assertEqual(list(losses), [0, 10, 20, 30], out)
         self.assertLess(losses[30], 0.95 * losses[10], out)
         return train_dir
 

@@ -1,20 +1,21 @@
 """Programs parse flags, help, and report what a user did wrong in one line."""
 
 import contextlib
+import errno
 import importlib
 import io
-import json
 import os
 import pathlib
 import subprocess
 import sys
-from unittest import mock
+from xml.etree import ElementTree
 
 import pytest
 import tensorflow as tf
 from absl import flags as absl_flags
 
 import slim_data
+import terngrad_tf
 from terngrad_tf import distribute, models, training
 from terngrad_tf.bin import (
     experiments,
@@ -73,6 +74,43 @@ class ProgramTest(tf.test.TestCase):
             for flag in values:
                 self.assertRegex(out, f"--(\\[no\\])?{flag}:")
 
+    def test_the_conventions_of_absl_hold(self):
+        _, help_text, _ = call(mnist_train.main, "mnist_train", "--help")
+        for name, module in PROGRAMS.items():
+            status, out, err = call(module.main, name, "--version")
+            self.assertEqual((status, out, err), (0, f"{name} {terngrad_tf.__version__}\n", ""))
+            status, out, err = call(module.main, name, "--helpxml")
+            self.assertEqual((status, err), (0, ""))
+            values = absl_flags.FlagValues()
+            module.define_flags(values)
+            told = {flag.findtext("name") for flag in ElementTree.fromstring(out).iter("flag")}
+            self.assertContainsSubset(set(values), told)
+        for flag in ("--helpshort", "--helpfull", "-h"):
+            self.assertEqual(call(mnist_train.main, "mnist_train", flag), (0, help_text, ""))
+
+    def test_what_a_terminal_would_take_for_commands_is_escaped_and_long_values_are_cut(self):
+        for argument in ("\x1b[2J\u202e", "x" * 10**5, "--net=\x1b[2J", f"--seed={'9' * 5000}"):
+            status, _, err = call(mnist_train.main, "mnist_train", argument, "--data_dir=/none")
+            self.assertEqual((status, err.count("\n")), (2, 1))
+            self.assertTrue(err.rstrip("\n").isprintable(), ascii(err))
+            self.assertLess(len(err), 1100)
+        outcome = call(mnist_train.main, "mnist_train", "--train_dir=/tmp/\udcff")
+        self.assert_refused(outcome, r"arguments must be text in UTF-8.*'--train_dir=/tmp/\\udcff'")
+
+    def test_flag_files_are_read_and_nothing_else_is_waited_for(self):
+        folder = pathlib.Path(self.get_temp_dir())
+        (folder / "flags").write_text("--seed=7\n")
+        self.assertEqual(parse(mnist_train, f"--flagfile={folder}/flags").seed, 7)
+        os.mkfifo(folder / "pipe")
+        (folder / "binary").write_bytes(b"\xff\xfe")
+        for name, rule in (
+            ("pipe", "regular file"),
+            ("none", "No such file"),
+            ("binary", "decode"),
+        ):
+            for flag in ([f"--flagfile={folder}/{name}"], ["--flagfile", f"{folder}/{name}"]):
+                self.assert_refused(call(mnist_train.main, "x", *flag), rule)
+
     def test_help_of_training_names_every_network(self):
         _, out, _ = call(mnist_train.main, "mnist_train", "--help")
         self.assertRegex(" ".join(out.split()), f"--net: Network: {', '.join(models.available())}")
@@ -100,6 +138,7 @@ class ProgramTest(tf.test.TestCase):
             slim_data.DataError("no data"): (2, "^x: error: no data$"),
             training.DivergedError("the loss", 7, "c-6"): (1, "at step 7: .*good checkpoint: c-6"),
             distribute.PeerError("lost worker 1"): (3, "^x: error: lost worker 1$"),
+            OSError(errno.ENOSPC, "No space left", "/run/a"): (4, "x: error: /run/a cannot be wr"),
             KeyboardInterrupt(): (130, "interrupted"),
             RuntimeError("ORIGINAL A REPLACED BY KeyboardInterrupt: "): (130, "interrupted"),
         }
@@ -113,12 +152,34 @@ class ProgramTest(tf.test.TestCase):
 
             self.assert_refused(call(main, "x"), pattern, status)
 
-    def test_the_first_phase_of_resnet_50_runs_on_one_host(self):
-        cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
-        with mock.patch.dict(os.environ, {"TF_CONFIG": json.dumps(cluster)}):
-            self.assert_refused(
-                call(resnet50_imagenet_stage_1.main, "x"), "`TF_CONFIG` must not be set: .*'a:1'"
-            )
+    def test_nothing_that_threads_write_comes_after_the_line_that_ends_a_program(self):
+        # As those of TensorFlow do, to the process's own standard error until it is gone.
+        source = """if True:
+            import os, threading
+            from terngrad_tf import training
+            from terngrad_tf.bin import experiments
+
+            def chatter():
+                while True:
+                    os.write(2, b"E0000 native.cc:1] chatter\\n")
+
+            def body(values):
+                print("not flushed")
+                threading.Thread(target=chatter, daemon=True).start()
+                raise training.UserError("this is the reason")
+
+            experiments.Program("", lambda values: None, body).run()
+        """
+        result = subprocess.run(
+            [sys.executable, "-c", source],
+            env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        *before, last = result.stdout.splitlines()
+        self.assertEqual((result.returncode, last), (2, "-c: error: this is the reason"))
+        self.assertIn("not flushed", before)
 
     def test_an_error_of_the_program_itself_keeps_its_traceback(self):
         def fail(values):
@@ -153,7 +214,15 @@ class ProgramTest(tf.test.TestCase):
             self.assertIn(subset, slim_data.info(name).splits)
 
     def test_every_flag_of_training_and_evaluation_is_an_option(self):
-        others = {"help", "h", "log_device_placement"}
+        others = {
+            "help",
+            "h",
+            "helpshort",
+            "helpfull",
+            "helpxml",
+            "version",
+            "log_device_placement",
+        }
         for module, options in (
             (mnist_train, training.TrainOptions),
             (mnist_eval, training.EvalOptions),
@@ -177,7 +246,7 @@ class ProgramTest(tf.test.TestCase):
             (["--num_nodes=5"], "`batch_size` must be divisible .*num_nodes=5"),
             (["--net=lennet"], "`net` must be one of .*'lennet'.*mean 'lenet'"),
             (["--net=alexnet", "--image_size=28"], "`image_size` must be at least 57 .*=28"),
-            (["--dropout_keep_prob=0"], "`dropout_keep_prob` must be in .*=0"),
+            (["--dropout_keep_prob=0"], "`dropout_keep_prob` must be .*=0"),
             (["--optimizer=momentun"], "`optimizer` must be one of .*mean 'momentum'"),
             (["--learning_rate_decay_type=liner"], "decay_type` must be one of .*'linear'"),
             (["--rounding=odd"], "`rounding` must be .*odd"),

@@ -20,6 +20,7 @@ class QuickstartTest(tf.test.TestCase):
         )
         return result.stdout
 
+    @pytest.mark.slow
     def test_it_leaves_table_plot_checkpoints_and_logs_and_uses_them_when_run_again(self):
         folder = pathlib.Path(self.get_temp_dir()) / "out"
         first = self.run_quickstart(folder)

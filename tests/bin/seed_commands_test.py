@@ -1,7 +1,4 @@
-"""Command lines written for the TensorFlow 1 programs of TernGrad work, but for the program's path.
-
-They are those of TernGrad's README for several GPUs on a host.
-"""
+"""The command lines of TernGrad's README for TensorFlow 1 work, but for the program's path."""
 
 import os
 import pathlib
@@ -9,13 +6,17 @@ import shlex
 import sys
 from unittest import mock
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import slim_data
 from terngrad_tf import training
-from terngrad_tf.bin import experiments, flags, program
+from terngrad_tf.bin import distributed_flags, experiments, flags, program
+from terngrad_tf.training import run_folder
+from tests import inception_graph
 from tests.bin import samples
+from tests.slim_data import pictures, programs
 
 COMMANDS = r"""
 bazel-bin/inception/mnist_train \
@@ -106,25 +107,77 @@ bazel-bin/inception/flowers_eval \
   --run_once
 """  # noqa: E501, W291 (letter for letter)
 
+DISTRIBUTED_COMMANDS = r"""
+bazel-bin/inception/imagenet_distributed_train \
+--batch_size=32 \
+--data_dir=$HOME/imagenet-data \
+--job_name='worker' \
+--task_id=0 \
+--ps_hosts='ps0.example.com:2222' \
+--worker_hosts='worker0.example.com:2222,worker1.example.com:2222'
+
+bazel-bin/inception/imagenet_distributed_train \
+--batch_size=32 \
+--data_dir=$HOME/imagenet-data \
+--job_name='worker' \
+--task_id=1 \
+--ps_hosts='ps0.example.com:2222' \
+--worker_hosts='worker0.example.com:2222,worker1.example.com:2222'
+
+bazel-bin/inception/imagenet_distributed_train \
+--job_name='ps' \
+--task_id=0 \
+--ps_hosts='ps0.example.com:2222' \
+--worker_hosts='worker0.example.com:2222,worker1.example.com:2222'
+"""
+
+DATA_COMMANDS = r"""
+python download_and_convert_data.py --dataset_name mnist --dataset_dir ${DATA_PATH}
+
+python download_and_convert_data.py --dataset_name cifar10 --dataset_dir ${DATA_PATH}
+
+python download_and_convert_data.py \
+--dataset_name cifar10 \
+--dataset_dir ${DATA_PATH} \
+--shard True
+
+./split_dataset.sh ~/dataset/imagenet-data/ 16 1
+
+bazel-bin/inception/build_image_data \
+  --train_directory="${TRAIN_DIR}" \
+  --validation_directory="${VALIDATION_DIR}" \
+  --output_directory="${OUTPUT_DIRECTORY}" \
+  --labels_file="${LABELS_FILE}" \
+  --train_shards=128 \
+  --validation_shards=24 \
+  --num_threads=8
+"""
+
 VARIABLES = {
     "TRAIN_DIR": "/tmp/flowers_train/",
     "FLOWERS_DATA_DIR": "/tmp/flowers-data/",
     "EVAL_DIR": "/tmp/flowers_eval/",
-    "MODEL_PATH": "/tmp/imagenet_train/model.ckpt-157585",
+    "MODEL_PATH": "/tmp/inception-v3/model.ckpt-157585",
 }
 
 
-def command_lines():
+def command_lines(commands=COMMANDS, **variables):
     """[(name of the program, its arguments as the shell passes them)]."""
-    lines = COMMANDS.replace("\\\n", " ").strip().splitlines()
-    for line in filter(None, lines):
-        words = [os.path.expanduser(os.path.expandvars(word)) for word in shlex.split(line)]
-        yield words[0].rpartition("/")[2], words[1:]
+    found = []
+    lines = commands.replace("\\\n", " ").strip().splitlines()
+    with mock.patch.dict(os.environ, variables):
+        for line in filter(None, lines):
+            words = [os.path.expanduser(os.path.expandvars(word)) for word in shlex.split(line)]
+            words = words[words[0] == "python" :]
+            found.append((pathlib.Path(words[0]).stem, words[1:]))
+    return found
 
 
 def find(name):
     """The program of a name."""
     dataset_name, _, kind = name.rpartition("_")
+    if dataset_name.endswith("_distributed"):
+        return experiments.distributed_training(dataset_name.removesuffix("_distributed"))
     make = experiments.training if kind == "train" else experiments.evaluation
     return make(dataset_name)
 
@@ -169,7 +222,7 @@ class SeedCommandsTest(tf.test.TestCase):
         samples.write_mnist(self.root / "raw", {"train": 200, "test": 40})
         data_dir = str(self.root / "dataset" / "mnist-data")
         slim_data.convert("mnist", data_dir, raw_dir=str(self.root / "raw"))
-        (train, train_arguments), (evaluate, eval_arguments) = list(command_lines())[:2]
+        (train, train_arguments), (evaluate, eval_arguments) = command_lines()[:2]
         # Only the first of the steps, to end.
         status, out, err = self.call(train, train_arguments, "--max_steps", 10)
         self.assertEqual(status, 0, err)
@@ -178,20 +231,159 @@ class SeedCommandsTest(tf.test.TestCase):
         self.assertEqual(status, 0, err)
         self.assertRegex(out, r"precision @ 1 = 0\.\d{4} recall @ 5 = 0\.\d{4} \[40 examples\]")
 
+    def test_the_commands_of_several_hosts_describe_their_cluster(self):
+        lines = command_lines(DISTRIBUTED_COMMANDS)
+        told = []
+
+        def parsed(values):
+            cluster = distributed_flags.cluster(values)
+            told.append(distributed_flags.describe(values, cluster))
+
+        for name, arguments in lines:
+            define_flags = find(name).define_flags
+            self.assertEqual(program.run("", define_flags, parsed, [name, *arguments]), 0)
+        hosts = [
+            "PS hosts are: ['ps0.example.com:2222']",
+            "Worker hosts are: ['worker0.example.com:2222', 'worker1.example.com:2222']",
+        ]
+        self.assertEqual([lines[:2] for lines in told], [hosts] * 3)
+        self.assertIn("is worker 0 of 2, the chief; synchronous", told[0][2])
+        self.assertIn("is worker 1 of 2; synchronous", told[1][2])
+        self.assertIn("is parameter server 0 of 1; synchronous", told[2][2])
+        status, out, _ = self.call(*lines[2])
+        self.assertEqual(status, 0)
+        self.assertIn(hosts[1], out)
+
+    def convert(self, line, *more):
+        """Runs a command that writes data, within the test's folder."""
+        name, arguments = line
+        module = {"split_dataset": "split"}.get(name, name)
+        done = programs.call(module, *arguments, *more)
+        self.assertEqual((done.status, done.stderr), (0, ""))
+        return done.stdout
+
+    def test_the_commands_of_mnist_and_cifar10_write_the_documents_files(self):
+        samples.write_mnist(self.root / "raw", {"train": 20, "test": 10})
+        samples.write_cifar10(self.root / "raw", 10)
+        raw = ("--raw_dir", self.root / "raw")
+        folders = [str(self.root / "dataset" / name) for name in ("mnist", "cifar10", "shards")]
+        mnist, cifar10, shards = (
+            command_lines(DATA_COMMANDS, DATA_PATH=folder)[i] for i, folder in enumerate(folders)
+        )
+        self.assertIn("Finished converting the MNIST dataset!", self.convert(mnist, *raw))
+        self.assertIn("Finished converting the Cifar10 dataset!", self.convert(cifar10, *raw))
+        # The 50,000 images make 1,000 files, these 50 fewer.
+        self.convert(shards, *raw, "--train_shards", 4)
+        for folder, names in zip(
+            folders,
+            (
+                ["labels.txt", "test-mnist.tfrecord", "train-mnist.tfrecord"],
+                ["labels.txt", "test-cifar10.tfrecord", "train-cifar10.tfrecord"],
+                [
+                    *("labels.txt", "test-00000-of-00001"),
+                    *(f"train-{i:05d}-of-00004" for i in range(4)),
+                ],
+            ),
+            strict=True,
+        ):
+            self.assertEqual(
+                [n for n in sorted(os.listdir(folder)) if not n.startswith(".")], names
+            )
+
+    def test_the_command_that_splits_links_a_sixteenth(self):
+        folder = self.root / "dataset" / "imagenet-data"
+        samples.write_photos(folder, {"train": 4})
+        for path in folder.glob("train-*"):
+            path.unlink()
+        for i in range(1024):
+            (folder / f"train-{i:05d}-of-01024").write_bytes(b"")
+        out = self.convert(command_lines(DATA_COMMANDS)[3])
+        self.assertStartsWith(out, f"Splitting to {folder}/worker_1_of_16 ...\n")
+        linked = sorted(os.listdir(folder / "worker_1_of_16"))
+        self.assertEqual(linked, [f"train-{i:05d}-of-01024" for i in range(64, 128)])
+
+    def test_the_command_for_images_of_ones_own_writes_what_is_then_trained_and_evaluated(self):
+        folders = {}
+        for split, names in (
+            ("train", ("image0.jpeg", "image1.jpg", "image2.png", "my-image.JPG")),
+            ("validation", ("imageA.jpeg", "weird-image.PNG")),
+        ):
+            folders[split] = str(self.root / "own" / split)
+            for seed, label in enumerate(("dog", "cat")):
+                for place, name in enumerate(names):
+                    kind = "PNG" if name.lower().endswith("png") else "JPEG"
+                    image = pictures.encode(pictures.pixels(seed=4 * seed + place), kind)
+                    pictures.write(os.path.join(folders[split], label, name), image)
+        labels, output = self.root / "own" / "labels.txt", self.root / "my-custom-data"
+        labels.write_text("dog\ncat\n")
+        line = command_lines(
+            DATA_COMMANDS,
+            TRAIN_DIR=folders["train"],
+            VALIDATION_DIR=folders["validation"],
+            OUTPUT_DIRECTORY=str(output),
+            LABELS_FILE=str(labels),
+        )[4]
+        # No more files than images.
+        out = self.convert(line, "--train_shards", 4, "--validation_shards", 2)
+        self.assertTrue(out.endswith(": Finished writing all 8 images in data set.\n"), out)
+        own = ("--data_dir", output, "--net", "cifar10_alexnet", "--image_size", 24)
+        run = self.root / "own" / "run"
+        status, _, err = self.call(
+            "flowers_train",
+            ["--train_dir", str(run), "--num_classes", "2"],
+            *(*own, "--batch_size", 4, "--max_steps", 1),
+        )
+        self.assertEqual(status, 0, err)
+        self.assertEqual(run_folder.read(run)["model"]["num_classes"], 3)
+        status, out, err = self.call(
+            "flowers_eval",
+            ["--checkpoint_dir", str(run), "--eval_dir", str(run / "eval"), "--run_once"],
+            *own[:2],
+        )
+        self.assertEqual(status, 0, err)
+        self.assertIn("[4 examples]", out)
+
     def test_the_commands_of_flowers_fine_tune_a_network_of_imagenet(self):
-        small = ("--net", "cifar10_alexnet", "--image_size", 24, "--max_steps", 2)
         lines = dict(command_lines())
         samples.write_photos(self.root / "tmp" / "imagenet_data", {"train": 64})
         samples.write_photos(self.root / "tmp" / "flowers-data", {"train": 32, "validation": 20})
-        arguments = list(command_lines())[6][1]
+        arguments = command_lines()[6][1]
+        small = ("--net", "cifar10_alexnet", "--image_size", 24, "--max_steps", 2)
         self.assertEqual(self.call("imagenet_train", arguments, *small)[0], 0)
-        arguments = [word.replace("ckpt-157585", "ckpt-2") for word in lines["flowers_train"]]
-        status, out, err = self.call("flowers_train", arguments, *small)
+        arguments = [
+            word.replace("inception-v3/model.ckpt-157585", "imagenet_train/model.ckpt-2")
+            for word in lines["flowers_train"]
+        ]
+        # Network and size of the images are those of the weights.
+        status, out, err = self.call("flowers_train", arguments, "--max_steps", 2)
         self.assertEqual(status, 0, err)
         self.assertIn("not restored: logits", out)
-        status, out, err = self.call("flowers_eval", lines["flowers_eval"])
+        self.assert_flowers_are_evaluated(lines["flowers_eval"])
+
+    def assert_flowers_are_evaluated(self, arguments):
+        status, out, err = self.call("flowers_eval", arguments)
         self.assertEqual(status, 0, err)
-        self.assertIn("[20 examples]", out)
+        self.assertRegex(
+            out,
+            r": starting evaluation on \(validation\)\.\n"
+            r".*: \[1 batches out of 1\] \(\d+\.\d examples/sec; \d+\.\d{3}sec/batch\)\n"
+            r".*: precision @ 1 = [01]\.\d{4} recall @ 5 = [01]\.\d{4} \[20 examples\]\n",
+        )
+
+    @pytest.mark.slow
+    def test_the_commands_of_flowers_fine_tune_the_inception_v3_of_2016(self):
+        lines = dict(command_lines())
+        # Of small images and few, for the time it takes; the layout is the same.
+        images = np.zeros([1, 107, 107, 3], np.float32)
+        inception_graph.save(self.root / "tmp" / "inception-v3", images, num_classes=1001)
+        samples.write_photos(self.root / "tmp" / "flowers-data", {"train": 32, "validation": 20})
+        status, out, err = self.call(
+            "flowers_train", lines["flowers_train"], "--max_steps", 1, "--batch_size", 4
+        )
+        self.assertEqual(status, 0, err)
+        self.assertIn("inception-v3/model.ckpt-157585\n", out)
+        self.assertIn("not restored: logits, aux_logits, state of the optimizer, step\n", out)
+        self.assert_flowers_are_evaluated(lines["flowers_eval"])
 
 
 if __name__ == "__main__":

@@ -41,6 +41,12 @@ class TernaryAllReduceTest(tf.test.TestCase):
         super().setUp()
         self.gradients = [gradients_of(worker) for worker in range(NUM_WORKERS)]
 
+    def assert_is_float_sum(self, got, per_worker):
+        # In any order: three roundings of sums below 32.
+        np.testing.assert_allclose(
+            got, np.sum(per_worker, axis=0, dtype=np.float64), rtol=0, atol=3 * 2.0**-20
+        )
+
     def test_every_lossless_wire_gives_the_sum_of_the_workers_ternary_gradients(self):
         for rounding in ternary.ROUNDINGS:
             for clip_factor in (0.0, 2.5):
@@ -85,19 +91,17 @@ class TernaryAllReduceTest(tf.test.TestCase):
         for got, per_worker in zip(
             reduce_once(strategy, self.gradients), zip(*self.gradients, strict=True), strict=True
         ):
-            want = ((per_worker[0] + per_worker[1]) + per_worker[2]) + per_worker[3]
-            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+            self.assert_is_float_sum(got, per_worker)
         self.assertEqual(strategy.traffic.wire, "float32")
         self.assertEqual(strategy.traffic.compression_ratio, 1.0)
 
     def test_small_tensors_stay_float(self):
         strategy = TernGradStrategy(NUM_WORKERS, min_size=360)
         got = reduce_once(strategy, self.gradients)
-        exact = [np.sum(g, axis=0) for g in zip(*self.gradients, strict=True)]
         ternary_sums = expected_sums(self.gradients, 2.5, "correlated")
         for index, size in enumerate(int(np.prod(s)) for s in SHAPES):
             if size < 360:
-                self.assertAllClose(got[index], exact[index])
+                self.assert_is_float_sum(got[index], [g[index] for g in self.gradients])
             else:
                 self.assertAllEqual(got[index], ternary_sums[index])
 
@@ -105,7 +109,7 @@ class TernaryAllReduceTest(tf.test.TestCase):
         strategy = TernGradStrategy(NUM_WORKERS, quantize_logits=False)
         names = ["kernel", "aux_logits_kernel", "bias", "other"]
         got = reduce_once(strategy, self.gradients, names)
-        self.assertAllClose(got[1], np.sum([g[1] for g in self.gradients], axis=0))
+        self.assert_is_float_sum(got[1], [g[1] for g in self.gradients])
         self.assertAllEqual(got[0], expected_sums(self.gradients, 2.5, "correlated")[0])
 
     def test_no_logits_to_leave_out_is_an_error(self):
@@ -201,6 +205,44 @@ class TernaryAllReduceTest(tf.test.TestCase):
         expected[3] = -0.9
         self.assertAllClose(table.numpy(), expected)
         self.assertEqual(strategy.traffic.wire, "float32")
+
+    def test_traffic_is_that_of_the_step_that_ran_last(self):
+        strategy = TernGradStrategy(NUM_WORKERS)
+        steps, sizes = [], (50, 700)
+        for size in sizes:
+            with strategy.scope():
+                variable, optimizer = tf.Variable(tf.zeros([size])), keras.optimizers.SGD(1.0)
+
+            def step(variable=variable, optimizer=optimizer, size=size):
+                strategy.run(lambda: optimizer.apply([tf.ones([size])], [variable]))
+
+            steps.append(tf.function(step))
+        self.assertIsNone(strategy.traffic)
+        for step, size in 2 * list(zip(steps, sizes, strict=True)):
+            step()
+            self.assertEqual(strategy.traffic.float32_bytes, 2 * 3 * size)
+        step()
+        steps[0].python_function()
+        self.assertEqual(strategy.traffic.float32_bytes, 2 * 3 * sizes[0])
+
+    def test_traffic_counts_the_rows_of_sparse_gradients(self):
+        strategy = TernGradStrategy(NUM_WORKERS)
+        with strategy.scope():
+            table, optimizer = tf.Variable(tf.zeros([10, 2])), keras.optimizers.SGD(1.0)
+        inputs = [tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.int64)]
+
+        @tf.function(input_signature=inputs)
+        def step(indices, shape):
+            def replica():
+                values = tf.ones([tf.size(indices), 2])
+                optimizer.apply([tf.IndexedSlices(values, indices, shape)], [table])
+
+            strategy.run(replica)
+
+        for indices in ([3], [0, 4, 9]):
+            step(indices, [10, 2])
+            # To each of the others: two numbers and an index a row.
+            self.assertEqual(strategy.traffic.received_bytes, 3 * len(indices) * (8 + 4))
 
 
 if __name__ == "__main__":

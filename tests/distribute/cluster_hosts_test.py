@@ -151,6 +151,28 @@ class RankTableTest(tf.test.TestCase):
             cluster_from_rank_table(self.write(table(one)), 1)
 
 
+class StrategyTest(tf.test.TestCase):
+    """What the strategy says where it is not made as it should."""
+
+    def test_a_pipeline_made_before_the_strategy_is_one_line_that_says_what_to_move(self):
+        tf.data.Dataset.range(2).batch(2)
+        resolver = cluster_from_hosts(worker_hosts="localhost:1,localhost:2")
+        with self.assertRaisesRegex(
+            RuntimeError,
+            r"^In a cluster, make .* Move `strategy = .* above every tf\.data pipeline",
+        ):
+            TernGradStrategy(cluster_resolver=resolver)
+
+    def test_a_mistyped_option_gets_the_nearest_name(self):
+        for option, nearest in (("grad_bit", "grad_bits"), ("numnodes", "num_nodes")):
+            with self.assertRaisesRegex(
+                TypeError, f"^`TernGradStrategy` takes .* {option} .did you mean '{nearest}'"
+            ):
+                TernGradStrategy(**{option: 1})
+        with self.assertRaisesRegex(TypeError, "takes clip_factor, .* Received: xyz$"):
+            TernGradStrategy(xyz=1)
+
+
 class StockResolversTest(tf.test.TestCase):
     """What the documentation says of TensorFlow's own resolvers."""
 

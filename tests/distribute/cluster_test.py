@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from terngrad_tf.distribute import WIRES, TernGradStrategy
+from tests import runs
 from tests.distribute import processes
 from tests.distribute.samples import build, data, draw_masks, gradients_of, reduce_once
 
@@ -17,17 +18,20 @@ WORKER = pathlib.Path(__file__).with_name("cluster_worker.py")
 
 
 class ClusterTest(tf.test.TestCase):
-    def setUp(self):
-        super().setUp()
-        self.folder = os.path.join(self.get_temp_dir(), self.id().rpartition(".")[2])
-        os.makedirs(self.folder)
+    @classmethod
+    def run_jobs(cls, num_hosts, jobs):
+        """Starts the processes once for all tests of a class; what each left of each job."""
+        cls.folder = str(runs.class_folder(cls))
+        cls.results = processes.run(WORKER, num_hosts, cls.folder, jobs=jobs)
 
-    def check_wires(self, num_hosts, num_local, wires):
+    def of(self, job):
+        """What each host left of a job."""
+        return [result[job] for result in self.results]
+
+    def check_wires(self, num_local, wires):
         """Every wire gives on every host what virtual workers of one process give."""
-        results = processes.run(
-            WORKER, num_hosts, self.folder, job="reduce", num_local=num_local, wires=wires
-        )
-        num_workers = num_hosts * num_local
+        results = self.of("reduce")
+        num_workers = len(results) * num_local
         gradients = [gradients_of(worker) for worker in range(num_workers)]
         lossless = reduce_once(TernGradStrategy(num_workers, seed=5), gradients)
         for wire in wires:
@@ -42,61 +46,33 @@ class ClusterTest(tf.test.TestCase):
             for index, want in enumerate(expected):
                 for result in results:
                     np.testing.assert_array_equal(result[f"{wire}/{index}"], want, err_msg=wire)
-        return results
 
-    def test_few_numbers_and_many_are_exchanged_alike(self):
-        num_hosts, sizes = 3, [1, 7, 20000]
-        for result in processes.run(WORKER, num_hosts, self.folder, job="collectives", sizes=sizes):
-            for size in sizes:
-                counted = np.arange(size)
-                every = np.stack([counted * (rank + 1) for rank in range(num_hosts)])
-                np.testing.assert_array_equal(result[f"gathered/{size}"], every)
-                np.testing.assert_array_equal(result[f"sum/{size}"], -6.0 * counted)
-                np.testing.assert_array_equal(result[f"max/{size}"], -1.0 * counted)
 
-    def test_two_hosts_agree_with_two_virtual_workers_on_every_wire(self):
-        results = self.check_wires(2, 1, list(WIRES))
-        received = {wire: int(results[0][f"{wire}/received_bytes"]) for wire in WIRES}
+class TwoHostsTest(ClusterTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        jobs = {
+            "reduce": {"wires": list(WIRES)},
+            "overlap": {},
+            "train": {"steps_per_execution": 2},
+            "overflow": {},
+        }
+        cls.run_jobs(2, {job: {"num_local": 1, **more} for job, more in jobs.items()})
+
+    def test_hosts_agree_with_two_virtual_workers_on_every_wire(self):
+        self.check_wires(1, list(WIRES))
+        result = self.of("reduce")[0]
+        received = {wire: int(result[f"{wire}/received_bytes"]) for wire in WIRES}
         self.assertEqual(received["auto"], min(received[w] for w in WIRES if w != "both_ways"))
 
-    def test_three_hosts_agree_with_three_virtual_workers(self):
-        self.check_wires(3, 1, ["alltoall", "both_ways"])
-
-    def test_two_hosts_with_two_workers_each_agree_with_four_virtual_workers(self):
-        self.check_wires(2, 2, list(WIRES))
-
     def test_a_layer_is_exchanged_while_an_earlier_one_computes_its_gradient(self):
-        for result in processes.run(WORKER, 2, self.folder, job="overlap"):
+        for result in self.of("overlap"):
             # NaN where the last layer was waited for in vain.
             self.assertAllEqual(result["first"], np.full([2048], 1.0 - 2 * 2 * 2048))
 
-    def test_float_steps_are_float_on_all_hosts_and_the_others_ternary(self):
-        results = processes.run(WORKER, 2, self.folder, job="float_steps", num_local=2)
-        gradients = [gradients_of(worker) for worker in range(4)]
-        expected = reduce_once(TernGradStrategy(4, seed=5), gradients)
-        for result in results:
-            for index, want in enumerate(expected):
-                np.testing.assert_array_equal(result[f"mixed/0/{index}"], want)
-                np.testing.assert_array_equal(
-                    result[f"mixed/7/{index}"], result[f"float/7/{index}"]
-                )
-            step, negative, zero, positive = result["statistics"]
-            self.assertEqual(step, 0)
-            self.assertEqual(negative + zero + positive, gradients[0][3].size)
-        self.assertNotAllEqual(results[0]["statistics"], results[1]["statistics"])
-
-    def test_dropout_masks_are_those_of_as_many_virtual_workers(self):
-        results = processes.run(WORKER, 2, self.folder, job="masks", num_local=2)
-        expected, states = draw_masks(TernGradStrategy(4))
-        for rank, result in enumerate(results):
-            self.assertAllEqual(result["masks"], expected[:, 2 * rank : 2 * rank + 2])
-            self.assertAllEqual(result["states"][0], states[0])
-
     def test_fit_evaluate_predict_and_save_on_the_chief(self):
-        results = processes.run(
-            WORKER, 2, self.folder, job="train", num_local=1, steps_per_execution=2
-        )
-        first, second = results
+        first, second = self.of("train")
         self.assertEqual(str(first["digest"]), str(second["digest"]))
         for key in ("loss", "accuracy", "history_loss", "validation_loss", "predictions"):
             np.testing.assert_array_equal(first[key], second[key], err_msg=key)
@@ -114,9 +90,65 @@ class ClusterTest(tf.test.TestCase):
             np.testing.assert_array_equal(a.numpy(), b.numpy())
 
     def test_an_overflow_on_one_host_skips_the_step_on_all(self):
-        for result in processes.run(WORKER, 2, self.folder, job="overflow", num_local=1):
+        for result in self.of("overflow"):
             self.assertEqual(int(result["iterations"]), 1)
             self.assertTrue(bool(result["finite"]))
+
+
+@pytest.mark.slow
+class TwoHostsWithTwoWorkersTest(ClusterTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        jobs = {"reduce": {"wires": list(WIRES)}, "float_steps": {}, "masks": {}}
+        cls.run_jobs(2, {job: {"num_local": 2, **more} for job, more in jobs.items()})
+
+    def test_hosts_agree_with_four_virtual_workers(self):
+        self.check_wires(2, list(WIRES))
+
+    def test_float_steps_are_float_on_all_hosts_and_the_others_ternary(self):
+        results = self.of("float_steps")
+        gradients = [gradients_of(worker) for worker in range(4)]
+        expected = reduce_once(TernGradStrategy(4, seed=5), gradients)
+        for result in results:
+            for index, want in enumerate(expected):
+                np.testing.assert_array_equal(result[f"mixed/0/{index}"], want)
+                np.testing.assert_array_equal(
+                    result[f"mixed/7/{index}"], result[f"float/7/{index}"]
+                )
+            step, negative, zero, positive = result["statistics"]
+            self.assertEqual(step, 0)
+            self.assertEqual(negative + zero + positive, gradients[0][3].size)
+        self.assertNotAllEqual(results[0]["statistics"], results[1]["statistics"])
+
+    def test_dropout_masks_are_those_of_as_many_virtual_workers(self):
+        expected, states = draw_masks(TernGradStrategy(4))
+        for rank, result in enumerate(self.of("masks")):
+            self.assertAllEqual(result["masks"], expected[:, 2 * rank : 2 * rank + 2])
+            self.assertAllEqual(result["states"][0], states[0])
+
+
+@pytest.mark.slow
+class ThreeHostsTest(ClusterTest):
+    SIZES = (1, 7, 20000)
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        wires = {"num_local": 1, "wires": ["alltoall", "both_ways"]}
+        cls.run_jobs(3, {"collectives": {"sizes": cls.SIZES}, "reduce": wires})
+
+    def test_few_numbers_and_many_are_exchanged_alike(self):
+        for result in self.of("collectives"):
+            for size in self.SIZES:
+                counted = np.arange(size)
+                every = np.stack([counted * (rank + 1) for rank in range(3)])
+                np.testing.assert_array_equal(result[f"gathered/{size}"], every)
+                np.testing.assert_array_equal(result[f"sum/{size}"], -6.0 * counted)
+                np.testing.assert_array_equal(result[f"max/{size}"], -1.0 * counted)
+
+    def test_hosts_agree_with_three_virtual_workers(self):
+        self.check_wires(1, ["alltoall", "both_ways"])
 
 
 if __name__ == "__main__":

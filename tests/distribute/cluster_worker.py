@@ -4,9 +4,7 @@ Run by `cluster_test.py` with TF_CONFIG set: `python cluster_worker.py OUTPUT.np
 """
 
 import hashlib
-import json
 import os
-import sys
 import time
 
 import keras
@@ -14,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute import TernGradStrategy
+from tests.distribute import optimizer_cases, processes, uneven_cases
 from tests.distribute.samples import build, data, draw_masks, gradients_of, reduce_once
 
 
@@ -69,6 +68,16 @@ def float_steps(config):
     return results
 
 
+def optimizers(config):
+    """What every case's optimizer makes of float gradients."""
+    return optimizer_cases.train(TernGradStrategy(config["num_local"], grad_bits=32))
+
+
+def uneven(config):
+    """Training on batches that do not divide evenly."""
+    return uneven_cases.train(TernGradStrategy(config["num_local"], grad_bits=32))
+
+
 def masks(config):
     """The dropout mask that each local worker draws in two steps, and the states left behind."""
     strategy = TernGradStrategy(config["num_local"])
@@ -105,9 +114,10 @@ def train(config):
 
 def overflow(config):
     """Mixed precision with an overflow on the last worker only."""
-    keras.mixed_precision.set_global_policy("mixed_float16")
     strategy = TernGradStrategy(config["num_local"])
+    keras.mixed_precision.set_global_policy("mixed_float16")
     model = build(strategy, dropout=0.0)
+    keras.mixed_precision.set_global_policy("float32")
     x, y = data(64)
     model.fit(x, y, batch_size=64, shuffle=False, verbose=0)
     x[-1] = 1e9
@@ -121,8 +131,6 @@ def overflow(config):
 def overlap(config):
     """Whether the last layer's scale is shared between hosts before the first has a gradient."""
     del config
-    # One thread may wait in the first layer's gradient.
-    tf.config.threading.set_inter_op_parallelism_threads(4)
     strategy = TernGradStrategy(1, statistics_every=1)
 
     def wait(gradient):
@@ -158,14 +166,17 @@ def overlap(config):
 
 
 if __name__ == "__main__":
-    output, config = sys.argv[1], json.loads(sys.argv[2])
+    # In `overlap` one thread may wait in the first layer's gradient.
+    tf.config.threading.set_inter_op_parallelism_threads(4)
     jobs = {
         "collectives": collectives,
         "reduce": reduce_gradients,
         "float_steps": float_steps,
         "masks": masks,
+        "optimizers": optimizers,
+        "uneven": uneven,
         "train": train,
         "overflow": overflow,
         "overlap": overlap,
     }
-    np.savez(output, **jobs[config["job"]](config))
+    processes.main(jobs)

@@ -1,18 +1,15 @@
-"""Tests of connections to other processes: waiting for them, losing and closing them."""
+"""Tests of connections to other processes: greeting, losing and closing them."""
 
 import concurrent.futures
+import contextlib
 import socket
 import sys
-import time
-from unittest import mock
 
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import connections, peers
+from terngrad_tf.distribute import connections
 from tests.distribute import processes
-
-NAMES = "worker 0", "worker 1"
 
 
 def has_ipv6():
@@ -60,32 +57,47 @@ class ConnectionsTest(tf.test.TestCase):
         self.assertEqual(again.getsockname(), server_address)
         self.assertEqual(watch.look(address), (None, 0.0))
 
-    def test_a_host_that_does_not_come_is_named_while_others_wait_and_at_the_end(self):
-        addresses = tuple(f"127.0.0.1:{port}" for port in processes.free_ports(2))
-        missing = rf"worker 1 \({addresses[1]}: connection refused\)"
-        with (
-            mock.patch.object(peers, "_FIRST_REPORT_SECONDS", 0.1),
-            self.assertLogs("terngrad_tf.distribute.peers", "WARNING") as logs,
-            self.assertRaisesRegex(peers.PeerError, f"missing: {missing}"),
-        ):
-            peers.meet(peers.Hosts(NAMES, addresses, 0), 1.5)
-        (line,) = logs.output
-        self.assertRegex(line, f"waiting for {missing}")
+    def test_processes_learn_each_others_names_whatever_else_is_sent_to_the_port(self):
+        (port,) = processes.free_ports(1)
+        address = f"127.0.0.1:{port}"
+        with connections.answering(port, "worker 0 of 2") as heard:
+            kept = socket.create_connection(("127.0.0.1", port))
+            self.addCleanup(kept.close)
+            for sent in (
+                b"",
+                b"\n",
+                b"GET / HTTP/1.1\r\n\r\n",
+                b"terngrad_tf \xff\n",
+                b"x" * 10**6,
+            ):
+                # Which may hang up while this is being sent: ENOTCONN is no ConnectionError.
+                with (
+                    contextlib.suppress(OSError),
+                    socket.create_connection(("127.0.0.1", port)) as other,
+                ):
+                    other.sendall(sent)
+                    other.shutdown(socket.SHUT_WR)
+                    self.assertEqual(other.recv(100), b"")
+            self.assertEqual(heard, set())
+            self.assertEqual(connections.greet(address, "worker 1 of 2"), ("worker 0 of 2", None))
+            self.assertEqual(heard, {"worker 1 of 2"})
+        self.assertEqual(connections.greet(address, "worker 1"), (None, connections.REFUSED))
 
-    def test_hosts_meet_however_late_over_both_versions_of_ip(self):
-        for host in ("127.0.0.1", "[::1]") if has_ipv6() else ("127.0.0.1",):
-            addresses = tuple(f"{host}:{port}" for port in processes.free_ports(2))
+    def test_another_program_on_a_port_is_no_process_of_the_cluster(self):
+        foreign = None, "another program answers there"
+        for said in (
+            b"",
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            b"\x00" * 500,
+            b"terngrad_tf \x1b\n",
+        ):
+            server, address = self.listen()
             with concurrent.futures.ThreadPoolExecutor() as pool:
-                first = pool.submit(peers.meet, peers.Hosts(NAMES, addresses, 0), 30)
-                time.sleep(1)
-                self.assertFalse(first.done())
-                peers.meet(peers.Hosts(NAMES, addresses, 1), 30)
-                # Worker 1 goes on to start its server.
-                with self.server(addresses[1]):
-                    first.result()
-            # The ports are free for TensorFlow.
-            for address in addresses:
-                self.server(address).close()
+                answer = pool.submit(connections.greet, address, "worker 1")
+                connection, _ = server.accept()
+                connection.sendall(said)
+                self.assertEqual(answer.result(), foreign)
+                connection.close()
 
     def test_hanging_up_ends_the_connections_to_an_address_and_no_others(self):
         for host in ("127.0.0.1", "::1") if has_ipv6() else ("127.0.0.1",):

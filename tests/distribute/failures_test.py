@@ -13,25 +13,24 @@ import tensorflow as tf
 from tests.distribute import processes
 
 WORKER = pathlib.Path(__file__).with_name("failing_worker.py")
-TIMEOUT = 150
+TIMEOUT = 300
 DEFAULTS = {"start_timeout": 100}
 
 
 class FailuresTest(tf.test.TestCase):
-    def run_cluster(self, *configs, num_hosts=None, known=None, before=None):
+    def run_cluster(self, *configs, num_hosts=None, before=None):
         """One process a config; returns addresses, exit statuses and what each printed.
 
         Args:
             *configs: dicts for the worker.
             num_hosts: hosts of the cluster. Default: as many as configs.
-            known: {index: number of hosts that this one knows of}. Default: all know of all.
             before: {index: command that runs the process}. Default: none.
         """
         addresses = [f"127.0.0.1:{p}" for p in processes.free_ports(num_hosts or len(configs))]
         started = [
             processes.start(
                 WORKER,
-                addresses[: (known or {}).get(index)],
+                addresses,
                 index,
                 [json.dumps(DEFAULTS | config)],
                 before=(before or {}).get(index, ()),
@@ -80,6 +79,7 @@ class FailuresTest(tf.test.TestCase):
             (error,) = self.said(output, "error")
             self.assertRegex(error, rf"^lost worker 2 \({addresses[2]}\b.*\)")
 
+    @pytest.mark.slow
     def test_a_slow_host_is_told_on_all_and_survivors_of_the_chief_name_it(self):
         addresses, statuses, outputs = self.run_cluster(
             *(
@@ -109,14 +109,13 @@ class FailuresTest(tf.test.TestCase):
             (error,) = self.said(output, "error")
             self.assertRegex(error, rf"^lost worker 0 \({addresses[0]}\b.*\)")
 
-    def test_hosts_with_other_code_or_another_number_of_hosts_end(self):
+    def test_hosts_with_other_code_end(self):
         changed = pathlib.Path(self.get_temp_dir()) / "changed"
         shutil.copytree(processes.ROOT / "terngrad_tf", changed / "terngrad_tf")
         with open(changed / "terngrad_tf" / "version.py", "a", encoding="utf-8") as file:
             file.write("# Another version.\n")
         _, statuses, outputs = self.run_cluster(
             *[{}] * 3,
-            known={1: 2},
             before={1: ["env", f"PYTHONPATH={changed}:{processes.ROOT}"]},
         )
         self.assertEqual(statuses, [3, 3, 3], outputs)
@@ -125,8 +124,7 @@ class FailuresTest(tf.test.TestCase):
             self.assertRegex(
                 error,
                 r"^the hosts' strategies differ: "
-                r'code is "\w+" on worker 0.* but "\w+" on worker 1;'
-                r" number of hosts is 3 on worker 0.* but 2 on worker 1$",
+                r'code is "\w+" on worker 0, worker 2 but "\w+" on worker 1$',
             )
 
     def test_hosts_with_different_models_end(self):
@@ -136,7 +134,11 @@ class FailuresTest(tf.test.TestCase):
         self.assertEqual(statuses, [3, 3], outputs)
         for output in outputs:
             (error,) = self.said(output, "error")
-            self.assertRegex(error, r"the hosts run different programs.*\[4,6\].*\[4,5\]|\[4,5\].*")
+            self.assertStartsWith(
+                error,
+                "the hosts' models differ: gradient 0 is"
+                ' "ternary float32 (4, 5)" on worker 0 but "ternary float32 (4, 6)" on worker 1',
+            )
 
     def test_a_host_that_never_starts_is_named(self):
         addresses, statuses, outputs = self.run_cluster({"start_timeout": 2}, num_hosts=2)

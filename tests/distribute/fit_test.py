@@ -65,7 +65,7 @@ class FitTest(tf.test.TestCase):
             model.compile("sgd", "mse")
         x = np.random.default_rng(0).random((8, 3)).astype(np.float32)
         model.fit(x, np.zeros((8, 1)), batch_size=8, shuffle=False, verbose=0)
-        halves = [x[:4], x[4:]]
+        halves = x[:4].astype(np.float64), x[4:].astype(np.float64)
         mean = np.mean([0.5 * half.mean(0) for half in halves], axis=0)
         variance = np.mean([0.5 + 0.5 * half.var(0) for half in halves], axis=0)
         np.testing.assert_allclose(layer.moving_mean.numpy(), mean, rtol=1e-5)

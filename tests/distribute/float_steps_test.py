@@ -38,6 +38,10 @@ class FloatStepsTest(tf.test.TestCase):
         ternary_strategy = TernGradStrategy(NUM_WORKERS)
         reduce_once(ternary_strategy, self.gradients)
         self.assertEqual(strategy.traffic, ternary_strategy.traffic)
+        for step in range(6):
+            traffic = strategy.traffic_of(step)
+            wanted = traffic.float32_bytes if step % 3 == 2 else strategy.traffic.received_bytes
+            self.assertEqual(traffic.received_bytes, wanted)
 
     def test_training_with_float_steps_only_is_float_training(self):
         runs = []

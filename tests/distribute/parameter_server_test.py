@@ -52,7 +52,8 @@ class ParameterServerTest(tf.test.TestCase):
                     rounding="independent",
                 )
                 want = scale * tf.cast(codes, tf.float32)
-            np.testing.assert_allclose(found, want, rtol=1e-6)
+            # Two graphs may sum a tensor for its scale in two orders.
+            np.testing.assert_allclose(found, want, rtol=1e-5)
         travelling = sum(4 * int(tf.size(tensor)) for tensor in tf.nest.flatten(packed))
         self.assertEqual(push.num_bytes, travelling)
 

@@ -11,8 +11,10 @@ from keras.src import ops as keras_ops
 from keras.src.backend.tensorflow import core as keras_core
 from keras.src.backend.tensorflow import optimizer as keras_tf_optimizer
 from keras.src.backend.tensorflow import trainer as keras_tf_trainer
+from keras.src.losses import loss as keras_loss
 from keras.src.optimizers import base_optimizer as keras_base_optimizer
 from keras.src.random import seed_generator as keras_random
+from keras.src.utils import tracking as keras_tracking
 from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api as autograph
@@ -24,7 +26,6 @@ from tensorflow.python.distribute import (
     distribute_lib,
     distribute_utils,
     input_lib,
-    input_util,
     mirrored_run,
     mirrored_strategy,
     values,
@@ -59,8 +60,18 @@ class PrivateTest(tf.test.TestCase):
             (distribute_utils, ["is_mirrored", "regroup", "select_replica", "update_regroup"]),
             (distribute_lib, ["ReplicaContext", "UpdateContext"]),
             (distribute_lib.ReplicaContext, ["_merge_call", "replica_id_in_sync_group"]),
-            (input_lib, ["InputWorkers"]),
-            (input_util, ["get_distributed_dataset"]),
+            (
+                input_lib,
+                [
+                    "DistributedDataset",
+                    "DistributedDatasetSpec",
+                    "DistributedIterator",
+                    "DistributedIteratorSpec",
+                    "InputWorkers",
+                    "_create_distributed_tensor_spec",
+                ],
+            ),
+            (tf.TensorSpec, ["_batch", "_unbatch"]),
             (
                 cross_device_utils,
                 [
@@ -106,19 +117,33 @@ class PrivateTest(tf.test.TestCase):
                     "_get_replica_id_in_sync_group",
                     "_input_workers",
                     "_num_replicas_in_sync",
+                    "_input_workers_with_options",
                     "_reduce_to",
                     "_update",
+                    "_update_non_slot",
                 ],
             ),
             (
                 collective_all_reduce_strategy.CollectiveAllReduceExtended,
-                ["_get_cross_device_ops", "_initialize_local_devices", "_make_input_context"],
+                [
+                    "_get_cross_device_ops",
+                    "_get_variable_creator_initial_value",
+                    "_initialize_local_devices",
+                    "_make_input_context",
+                ],
             ),
             (
                 cross_device_utils.CollectiveReplicaLauncher,
-                ["_use_unique_instance_key", "_next_instance_key", "_get_ordering_token"],
+                [
+                    "_all_gather",
+                    "_get_ordering_token",
+                    "_next_instance_key",
+                    "_use_unique_instance_key",
+                    "all_reduce",
+                ],
             ),
             (values.MirroredVariable, ["_update_replica", "_get_on_device_or_primary"]),
+            (values.DistributedVariable, ["_get_replica", "distribute_strategy"]),
         ):
             for name in names:
                 self.assertTrue(hasattr(owner, name), f"{owner.__name__}.{name}")
@@ -168,16 +193,30 @@ class PrivateTest(tf.test.TestCase):
                 ["self", "grads", "trainable_variables"],
             ),
             (keras_base_optimizer.BaseOptimizer, "_get_variable_index", ["self", "variable"]),
+            (keras_base_optimizer.BaseOptimizer, "_clip_gradients", ["self", "grads"]),
+            (keras_base_optimizer.BaseOptimizer, "build", ["self", "variables"]),
+            (
+                keras_tf_optimizer.TFOptimizer,
+                "_distributed_tf_update_step",
+                ["self", "distribution", "grads_and_vars", "learning_rate"],
+            ),
+            (keras_loss, "scale_loss_for_distribution", ["value"]),
+            (keras_loss, "unscale_loss_for_distribution", ["value"]),
+            (keras_tracking, "no_automatic_dependency_tracking", ["fn"]),
+            (keras_tf_trainer.TensorFlowTrainer, "make_train_function", ["self", "force"]),
+            (keras_tf_trainer.TensorFlowTrainer, "make_test_function", ["self", "force"]),
+            (keras_tf_trainer.TensorFlowTrainer, "make_predict_function", ["self", "force"]),
             (keras.optimizers.LossScaleOptimizer, "check_finite", ["self", "grads"]),
             (keras_core, "cond", ["pred", "true_fn", "false_fn"]),
             (keras.random.SeedGenerator, "next", ["self", "ordered"]),
             (keras_tf_trainer, "reduce_per_replica", ["values", "strategy", "reduction"]),
-            (keras_tf_trainer, "_multi_worker_concat", ["v", "strategy"]),
             (
                 keras_tf_trainer.TensorFlowTrainer,
                 "_maybe_symbolic_build",
                 ["self", "iterator", "data_batch"],
             ),
+            (keras_tf_trainer.TensorFlowTrainer, "make_train_function", ["self", "force"]),
+            (keras_tf_trainer.TensorFlowTrainer, "make_test_function", ["self", "force"]),
         ):
             self.assertTrue(hasattr(owner, name), f"{owner.__name__}.{name}")
             self.assertEqual(parameters(getattr(owner, name)), expected, name)
@@ -189,13 +228,33 @@ class PrivateTest(tf.test.TestCase):
         self.assertIn("backend.core.cond", source)
         source = inspect.getsource(keras_tf_optimizer.TFOptimizer._backend_update_step)
         self.assertIn("self._all_reduce_sum_gradients(", source)
+        self.assertIn("self._distributed_tf_update_step", source)
+        source = inspect.getsource(keras_base_optimizer)
+        self.assertEqual(source.count("self._clip_gradients("), 2)
+        self.assertIn("self._backend_update_step(", source)
+        self.assertIn("self._accumulated_gradients = []", source)
+        source = inspect.getsource(keras_loss.reduce_values)
+        self.assertIn("scale_loss_for_distribution(", source)
         source = inspect.getsource(keras.optimizers.LossScaleOptimizer._tf_apply)
         self.assertIn("self.check_finite", source)
         source = inspect.getsource(keras_tf_trainer.TensorFlowTrainer)
         self.assertIn("reduce_per_replica(", source)
         self.assertIn("self._maybe_symbolic_build(", source)
         self.assertIn("one_step_on_data", source)
+        self.assertIn("self.make_train_function()", source)
+        self.assertIn("self.make_test_function()", source)
         self.assertIn("seed.next(", inspect.getsource(keras_random.draw_seed))
+
+    def test_a_cluster_captures_its_variables_as_handles_that_know_them(self):
+        with TernGradStrategy(2).scope():
+            variable = tf.Variable(1.0)
+        graph = tf.function(lambda: variable + 1.0).get_concrete_function().graph
+        ((handle, _),) = graph.captures
+        self.assertIs(handle._distributed_container(), variable)
+        source = inspect.getsource(
+            collective_all_reduce_strategy.CollectiveAllReduceExtended._get_variable_creator_initial_value
+        )
+        self.assertIn("broadcast_send", source)
 
     def test_hooks_leave_other_strategies_alone(self):
         TernaryAllReduce()

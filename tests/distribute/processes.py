@@ -61,23 +61,59 @@ def outputs(processes, timeout):
             process.kill()
 
 
-def run(script, num_hosts, folder, timeout=150, **config):
+def run(script, num_hosts, folder, timeout=400, **config):
     """Runs a script on every host of a cluster and returns what each left.
 
     Args:
-        script: a Python file that takes the path of an .npz file to write, and JSON.
+        script: a Python file that calls `main`.
         num_hosts: number of processes.
         folder: folder for the files; `config` names it too.
         timeout: seconds that they may take.
-        **config: JSON values for the script.
+        **config: JSON values for the script: `job`, the name of what it does, and its arguments;
+            or `jobs`, the arguments of each of several, which takes one start of all processes.
+
+    Returns:
+        A list of what each host left: a dict of arrays, with `jobs` one for each job.
     """
     folder = pathlib.Path(folder)
     addresses = [f"127.0.0.1:{port}" for port in free_ports(num_hosts)]
     files = [folder / f"{index}.npz" for index in range(num_hosts)]
-    config = json.dumps({**config, "folder": str(folder)})
+    text = json.dumps({**config, "folder": str(folder)})
     processes = [
-        start(script, addresses, index, [str(file), config]) for index, file in enumerate(files)
+        start(script, addresses, index, [str(file), text]) for index, file in enumerate(files)
     ]
     for process, output in zip(processes, outputs(processes, timeout), strict=True):
         assert process.returncode == 0, output[-3000:]
-    return [dict(np.load(file, allow_pickle=False)) for file in files]
+    results = [dict(np.load(file, allow_pickle=False)) for file in files]
+    if "jobs" not in config:
+        return results
+    return [
+        {
+            job: {
+                name.removeprefix(f"{job}/"): array
+                for name, array in result.items()
+                if name.startswith(f"{job}/")
+            }
+            for job in config["jobs"]
+        }
+        for result in results
+    ]
+
+
+def main(functions):
+    """What a script for `run` does.
+
+    Args:
+        functions: of each job that it knows, by name; they take the configuration, a dict, and
+            return a dict of arrays.
+    """
+    output, config = sys.argv[1], json.loads(sys.argv[2])
+    if "jobs" not in config:
+        results = functions[config["job"]](config)
+    else:
+        results = {
+            f"{job}/{name}": array
+            for job, arguments in config["jobs"].items()
+            for name, array in functions[job]({**config, **arguments}).items()
+        }
+    np.savez(output, **results)

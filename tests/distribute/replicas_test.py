@@ -171,6 +171,19 @@ class ReplicasTest(tf.test.TestCase):
         first = local(strategy, next(iter(batches)))
         self.assertAllEqual(first, [[0, 1], [2, 3], [4, 5]])
 
+    def test_what_cannot_be_gathered_is_one_clear_error(self):
+        strategy = TernGradStrategy(2)
+        for shape_of in (lambda i: [], lambda i: [1] * (i + 1), lambda i: [1, i + 1]):
+            per_replica = strategy.experimental_distribute_values_from_function(
+                lambda context, f=shape_of: tf.ones(f(context.replica_id_in_sync_group))
+            )
+            gather = lambda v=per_replica: strategy.gather(v, axis=0)  # noqa: E731
+            for call in (gather, tf.function(gather)):
+                with self.assertRaisesRegex(ValueError, "gathered whose rank is 1 or more"):
+                    call()
+        self.assertAllEqual(strategy.gather(per_replica, axis=1), [[1, 1, 1]])
+        self.assertAllEqual(strategy.gather(per_replica, axis=-1), [[1, 1, 1]])
+
     def test_sixty_four_workers_train(self):
         model = build(TernGradStrategy(64), dropout=0.2)
         x, y = data(256)

@@ -52,7 +52,7 @@ def data(num_examples=130, seed=0):
     """Small images with a label that can be learned."""
     rng = np.random.default_rng(seed)
     x = rng.random((num_examples, 8, 8, 1)).astype(np.float32)
-    return x, (x.mean((1, 2, 3)) * 40).astype(np.int32) % 3
+    return x, (x.mean((1, 2, 3), np.float64) * 40).astype(np.int32) % 3
 
 
 def build(strategy, *, synchronized=False, dropout=0.2, optimizer=None, **compile_options):

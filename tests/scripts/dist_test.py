@@ -5,6 +5,7 @@ import os
 import pathlib
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -27,9 +28,11 @@ source "$(dirname "${BASH_SOURCE[0]}")/start_single.sh"
 if [[ "${6:-}" == *fail* ]]; then echo "no such data" >&2; exit 5; fi
 experiment="${!#}"
 start_job toy "$3" "$4" "$experiment" "$PYTHON" -c '
-import sys, time
+import os, sys, time
 print(sys.argv[1:], flush=True)
-time.sleep(600)' "$@"
+if sys.argv[-2].endswith("die"): sys.exit("no such flag: --\x1b[2J")
+while not os.path.exists(os.environ["HOME"] + "/finish"): time.sleep(0.1)
+print("finished", flush=True)' "$@"
 """
 
 
@@ -71,7 +74,7 @@ class DistTest(tf.test.TestCase):
 
     def start_sshd(self):
         if SSHD is None or shutil.which("ssh") is None:
-            self.skipTest("needs OpenSSH's server and client")
+            self.skipTest("needs OpenSSH: apt-get install openssh-server openssh-client")
         if not os.geteuid():
             pathlib.Path("/run/sshd").mkdir(exist_ok=True)
         with socket.socket() as free:
@@ -186,7 +189,15 @@ class DistTest(tf.test.TestCase):
             for file in sorted((self.home / "tmp" / "terngrad_pids").glob("*.pid"))
         ]
 
-    def test_starts_and_stops_over_ssh_and_touches_nothing_else(self):
+    def wait_for(self, name, text):
+        """Waits until the log of a job holds a text; returns all of it."""
+        log = self.home / "tmp" / "toy_info" / name
+        deadline = time.monotonic() + 60
+        while text not in log.read_text() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return log.read_text()
+
+    def test_starts_over_ssh_what_a_second_start_leaves_alone(self):
         self.start_sshd()
         bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         self.addCleanup(bystander.wait)
@@ -194,15 +205,29 @@ class DistTest(tf.test.TestCase):
         result = self.run_script("run_dist.sh", EXPERIMENT_ID="e1")
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertLen(self.pids(), 3)
-        log = self.home / "tmp" / "toy_info" / "e1_worker_1.log"
-        deadline = time.monotonic() + 60
-        while not log.read_text() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        pids = self.pids()
         hosts = ["127.0.0.3:2222", "127.0.0.1:2222,127.0.0.2:2222"]
-        self.assertEqual(log.read_text().strip(), str([*hosts, "worker", "1", "-", HOSTILE, "e1"]))
+        self.assertEqual(
+            self.wait_for("e1_worker_1.log", "]").strip(),
+            str([*hosts, "worker", "1", "-", HOSTILE, "e1"]),
+        )
         again = self.run_script("run_dist.sh", EXPERIMENT_ID="e1")
         self.assertEqual(again.returncode, 2)
         self.assertIn("still runs; stop it first", again.stderr)
+        self.assertNotIn("stopping", again.stdout)
+        self.assertEqual(self.pids(), pids)
+        # Of what a second start could start, nothing goes on; the rest of the first does.
+        _, worker, _ = pids  # those of the server, worker 0 and worker 1
+        os.kill(worker, signal.SIGKILL)
+        again = self.run_script("run_dist.sh", EXPERIMENT_ID="e1")
+        self.assertEqual(again.returncode, 2)
+        self.assertEqual(again.stdout.count("stopping"), 1)
+        self.assertIn("stopping worker 0 on 127.0.0.1", again.stdout)
+        self.assertEqual(self.pids(), [pids[0], pids[2]])
+        (self.home / "finish").touch()
+        for job in ("worker_1", "ps_0"):
+            self.assertEndsWith(self.wait_for(f"e1_{job}.log", "finished"), "finished\n")
+        self.assertIsNone(bystander.poll())
 
     def test_stop_ends_one_experiment_or_all(self):
         self.start_sshd()
@@ -222,17 +247,25 @@ class DistTest(tf.test.TestCase):
 
     def test_where_one_job_cannot_start_none_goes_on(self):
         self.start_sshd()
-        self.config["DATA_DIR"] = ["/data/0", "/fail"]
-        result = self.run_script("run_dist.sh", EXPERIMENT_ID="e1")
-        self.assertEqual(result.returncode, 2)
-        self.assertIn("failed: worker 1 on 127.0.0.2", result.stderr)
-        self.assertEqual(self.pids(), [])
+        for folder, reason in (
+            ("/fail", "no such data"),
+            ("/die", "ended at once with status 1; .*/e1_worker_1.log ends with: no such flag"),
+        ):
+            self.config["DATA_DIR"] = ["/data/0", folder]
+            result = self.run_script("run_dist.sh", EXPERIMENT_ID="e1")
+            self.assertEqual(result.returncode, 2)
+            self.assertRegex(result.stderr, reason)
+            self.assertIn("failed: worker 1 on 127.0.0.2", result.stderr)
+            self.assertNotIn("\x1b", result.stderr)
+            self.assertEqual(self.pids(), [])
 
 
 class BackgroundTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
-        self.pid_file = pathlib.Path(self.get_temp_dir()) / f"{self.id()}.pid"
+        self.folder = pathlib.Path(self.get_temp_dir()) / self.id().rpartition(".")[2]
+        self.folder.mkdir()
+        self.pid_file = self.folder / "command.pid"
         self.log = self.pid_file.with_suffix(".log")
 
     def test_a_process_that_got_the_number_later_is_left_alone(self):
@@ -264,6 +297,44 @@ class BackgroundTest(tf.test.TestCase):
         while is_alive(child) and time.monotonic() < deadline:
             time.sleep(0.05)
         self.assertFalse(is_alive(child))
+
+    def test_pid_files_of_any_content_are_refused_and_nothing_is_ended(self):
+        pid_file = self.folder / "pid"
+        own = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+        for content in (
+            b"",
+            b"\xff\xfe 1",
+            b"1" * 10**6,
+            b"-1 2 a",
+            b"x y",
+            b"1\0 2 a",
+            b"\xb2 1 a",
+        ):
+            pid_file.write_bytes(content)
+            with self.assertRaisesRegex(background.BackgroundError, "not a pid file of this prog"):
+                background.stop(pid_file)
+            self.assertEqual(pid_file.read_bytes(), content)
+        for content in (f"{os.getpid()} {own} 0-0", "1 2 a", f"{2**22} None"):
+            pid_file.write_text(content)
+            self.assertIsNone(background.stop(pid_file))
+            self.assertFalse(pid_file.exists())
+        os.mkfifo(pid_file)
+        (self.folder / "folder").mkdir()
+        for path in (pid_file, self.folder / "folder"):
+            with self.assertRaisesRegex(background.BackgroundError, "must be a regular file"):
+                background.stop(path)
+        with self.assertRaisesRegex(background.BackgroundError, "must be a file"):
+            background.start(self.folder / "new", pid_file, ["true"])
+
+    def test_links_in_the_place_of_pid_files_are_not_followed(self):
+        precious = self.folder / "precious"
+        precious.write_text("kept")
+        (self.folder / "pid.part").symlink_to(precious)
+        (self.folder / "pid").symlink_to(self.folder / "none")
+        background.start(self.folder / "pid", self.folder / "log", ["sleep", "60"], 0.1)
+        self.assertIsNotNone(background.stop(self.folder / "pid"))
+        self.assertEqual(precious.read_text(), "kept")
+        self.assertFalse((self.folder / "none").exists())
 
     def test_a_command_that_does_not_exist_is_one_line(self):
         with self.assertRaisesRegex(background.BackgroundError, "cannot start '/no/such'"):

@@ -100,6 +100,7 @@ class RunDistTest(tf.test.TestCase):
             logs / "cifar10_info" / "one_ps_0.log", "Synchronous training needs no parameter server"
         )
 
+    @pytest.mark.slow
     def test_two_workers_train_on_digits_stop_at_ctrl_c_and_go_on(self):
         root = self.folder / "output"
         values = {
@@ -111,6 +112,9 @@ class RunDistTest(tf.test.TestCase):
         }
         process = self.start("run_dist_digits.sh", **values, MAX_STEPS="100000")
         self.wait_for(root / "worker_1.log", "step 30, loss = ")
+        log = (root / "worker_1.log").read_text()
+        self.assertIn("is worker 1 of 2; synchronous training, ternary gradients\n", log)
+        self.assertIn(": step 0, loss = ", log)
         os.killpg(process.pid, signal.SIGINT)
         output, _ = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130, output)

@@ -1,14 +1,27 @@
 """The scripts of both phases lead from digits to a trained network; wrong calls are told."""
 
+import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bin import samples
+from tests.distribute import processes
+
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
+
+# Letter for letter, but for where the scripts are.
+TUTORIAL = """
+bash run_stage_1.sh ./imagenet
+bash run_stage_2.sh ./imagenet ./device0_stage_1/checkpoint_stage_1/resnet-70_625.ckpt
+bash run_stage_2.sh ./imagenet ./device0_stage_1/checkpoint_stage_1/resnet-70_625.ckpt /path/pca_mat.npy
+"""  # noqa: E501
 
 
 class RunStageTest(tf.test.TestCase):
@@ -18,7 +31,7 @@ class RunStageTest(tf.test.TestCase):
         # The scripts as they are, with the interpreter of this test.
         scripts = self.folder / "checkout" / "scripts"
         scripts.mkdir(parents=True, exist_ok=True)
-        for name in ("run_stage_1.sh", "run_stage_2.sh"):
+        for name in ("run_stage_1.sh", "run_stage_2.sh", "rank_jobs.sh", "local_jobs.sh"):
             if not (scripts / name).exists():
                 (scripts / name).symlink_to(SCRIPTS / name)
         (scripts / "venv.sh").write_text(f"export PYTHON={sys.executable}\n", encoding="utf-8")
@@ -32,22 +45,100 @@ class RunStageTest(tf.test.TestCase):
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=900,
         )
 
+    def check_epochs(self, output, last):
+        """Lines of the tutorial: before training, after each epoch, before and after testing."""
+        times = r"epoch time: \d+\.\d{3} ms, per step time: \d+\.\d{3} ms"
+        for number in (1, last):
+            self.assertRegex(
+                output,
+                r"=== Starting Training =+\n(.*\n)*"
+                rf"epoch: {number} step: \d+, loss is \d+\.\d+\n{times}\n"
+                r"(.*\n)*=+ Starting Testing =+\n(.*\n)*=+ {'Accuracy': [01]\.\d+} =+\n",
+            )
+
+    @pytest.mark.slow
     def test_both_phases_run_on_digits(self):
         small = {"NUM_NODES": 2, "EPOCHS": 1, "DECAY_EPOCHS": 2, "WARMUP_EPOCHS": 0.5}
         first = self.run_script("run_stage_1.sh", "data", SNAPSHOT_PER_EPOCH=8, **small)
         self.assertEqual(first.returncode, 0, first.stdout + first.stderr)
         self.assertRegex(first.stdout, r"============== Accuracy: \{'top_1_accuracy': 0\.\d+")
-        self.assertLen(list((self.folder / "checkpoint_stage_1/checkpoint_pca").iterdir()), 8)
+        self.check_epochs(first.stdout, 1)
+        stage_1 = "device0_stage_1/checkpoint_stage_1"
+        self.assertLen(list((self.folder / stage_1 / "checkpoint_pca").iterdir()), 8)
 
-        values = {"NUM_NODES": 2, "EPOCHS": 1, "N_COMPONENTS": 5}
-        second = self.run_script("run_stage_2.sh", "data", "checkpoint_stage_1", **values)
+        boost = self.folder / "boost.json"
+        config = {"boost": {"dim_reduce": True}, "dim_reduce": {"n_component": 5}}
+        boost.write_text(json.dumps(config | {"common": {"device_num": 2}}), encoding="utf-8")
+        checkpoint = f"{stage_1}/resnet-1_625.ckpt"
+        second = self.run_script("run_stage_2.sh", "data", checkpoint, EPOCHS=1, BOOST_CONFIG=boost)
         self.assertEqual(second.returncode, 0, second.stdout + second.stderr)
+        self.check_epochs(second.stdout, 1)
+        self.assertIn("dim_reduce.n_component is taken as dim_reduce.n_components", second.stdout)
         self.assertRegex(second.stdout, r"============== Accuracy: \{'top_1_accuracy': 0\.\d+")
         for name in ("subspace.png", "subspace.safetensors", "model.ckpt-3.index"):
-            self.assertTrue((self.folder / "checkpoint_stage_2" / name).is_file())
+            stage_2 = self.folder / "device0_stage_2/checkpoint_stage_2"
+            self.assertTrue((stage_2 / name).is_file())
+
+    @pytest.mark.slow
+    def test_the_commands_of_the_tutorial_train_folders_of_images(self):
+        labels = np.arange(16) % 4
+        for split in ("train", "val"):
+            for number, photo in enumerate(samples.images(labels, 32, 40, 4)):
+                place = self.folder / "imagenet" / split / f"n0000000{labels[number]}"
+                place.mkdir(parents=True, exist_ok=True)
+                encoded = tf.io.encode_jpeg(photo).numpy()
+                (place / f"{split}_{number}.JPEG").write_bytes(encoded)
+        # 70 and 2 epochs, 40 snapshots, 32 components, as there; a small network for small images.
+        values = {"DATASET_NAME": "imagenet", "NET": "cifar10_alexnet", "MIXED_PRECISION": False}
+        values |= {"BATCH_SIZE": 16, "NUM_NODES": 2, "LR_MAX": 0.01}
+        outputs = []
+        for line in TUTORIAL.strip().splitlines():
+            _, script, *arguments = line.replace("/path/", f"{self.folder}/").split()
+            result = self.run_script(script, *arguments, **values)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+            outputs.append(result.stdout)
+            values["CHECKPOINT_DIR"] = f"device0_stage_{len(outputs) + 1}/checkpoint_stage_2"
+        self.check_epochs(outputs[0], 70)
+        snapshots = self.folder / "device0_stage_1/checkpoint_stage_1/checkpoint_pca"
+        self.assertLen(list(snapshots.iterdir()), 40)
+        for output in outputs[1:]:
+            self.check_epochs(output, 2)
+            self.assertIn("checkpoint_stage_1/model.ckpt-70", output)
+        self.assertEqual(np.load(self.folder / "pca_mat.npy").shape[0], 32)
+        files = list((self.folder / "imagenet" / "tfrecords").glob("*-of-00016"))
+        self.assertLen(files, 32)
+
+    @pytest.mark.slow
+    def test_each_device_of_a_rank_table_is_a_process(self):
+        # The tutorial's first two: no address of this machine.
+        devices = [
+            {"device_id": str(i), "device_ip": f"192.{i + 1}.27.6", "rank_id": str(i)}
+            for i in range(2)
+        ]
+        server = {"server_id": "10.*.*.*", "device": devices, "host_nic_ip": "reserve"}
+        table = {"version": "1.0", "server_count": "1", "server_list": [server]}
+        path = self.folder / "rank_table_8pcs.json"
+        path.write_text(json.dumps(table | {"status": "completed"}), encoding="utf-8")
+        values = {"RANK_TABLE_FILE": path, "EPOCHS": 1, "PORT": processes.free_ports(1)[0]}
+        small = {"DECAY_EPOCHS": 2, "WARMUP_EPOCHS": 0.5, "SNAPSHOT_PER_EPOCH": 8}
+        stage_1 = "device0_stage_1/checkpoint_stage_1"
+        for stage, arguments, more in (
+            ("stage_1", ["data"], small),
+            ("stage_2", ["data", f"{stage_1}/resnet-1_625.ckpt"], {"N_COMPONENTS": 5}),
+        ):
+            result = self.run_script(f"run_{stage}.sh", *arguments, **values, **more)
+            logs = [(self.folder / f"device{i}_{stage}/train.log").read_text() for i in range(2)]
+            self.assertEqual(result.returncode, 0, "\n".join([result.stderr, *logs])[-5000:])
+            self.check_epochs(logs[0], 1)
+            self.assertIn("{'Accuracy': ", result.stdout)
+            # Both say the same loss; the chief alone tests.
+            losses = [re.search("epoch: 1 step: .*", log)[0] for log in logs]
+            self.assertEqual(*losses)
+            self.assertNotIn("Testing", logs[1])
+            self.assertFalse((self.folder / f"device1_{stage}/checkpoint_{stage}").exists())
 
     def test_another_number_of_arguments_is_told_and_fails(self):
         for script, wrong in (

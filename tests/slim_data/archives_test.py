@@ -5,6 +5,7 @@ import io
 import os
 import sys
 import tarfile
+from unittest import mock
 
 import pytest
 import tensorflow as tf
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from slim_data import archives
 from slim_data.errors import DataError
+from tests.fuzz import fuzzing
 from tests.slim_data import samples
 from tests.slim_data.cifar10_archives import entry, write_archive
 
@@ -82,6 +84,59 @@ class ArchivesTest(tf.test.TestCase):
                 info.type, info.size = kind, size
                 self.write_raw(info.tobuf(tarfile.GNU_FORMAT) + bytes(2048))
                 self.assert_refused("a header of the archive declares")
+
+    def write_header(self, kind, data, then=b""):
+        info = tarfile.TarInfo("header")
+        info.type, info.size = kind, len(data)
+        padding = bytes(-len(data) % tarfile.BLOCKSIZE)
+        self.write_raw(info.tobuf(tarfile.GNU_FORMAT) + data + padding + then + bytes(1024))
+
+    def test_long_numbers_in_headers_do_not_take_long(self):
+        for kind in (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE):
+            for size in (10**6, 10**4, 65):
+                self.write_header(kind, b"1" * size)
+                with fuzzing.limited():
+                    self.assert_refused("a header of the archive")
+        # Thousands of headers, each with numbers as long as they may be.
+        pax = tarfile.TarInfo("header")
+        pax.type, pax.size = tarfile.XHDTYPE, 2**15
+        data = (b"1" * 63 + b"x") * 2**9
+        self.write_raw((pax.tobuf(tarfile.GNU_FORMAT) + data + self.header("x")) * 100)
+        with fuzzing.limited(), self.assertRaises(DataError):
+            self.read()
+
+    def header(self, name):
+        return tarfile.TarInfo(name).tobuf(tarfile.GNU_FORMAT)
+
+    def test_headers_of_headers_are_refused(self):
+        # Each one asks for the next: Python would call itself without end.
+        info = tarfile.TarInfo("x")
+        info.type, info.size = tarfile.GNUTYPE_LONGNAME, 512
+        one = info.tobuf(tarfile.GNU_FORMAT) + b"x" * 512
+        for data in (one * 5000, one * 50, one * 50 + bytes(512)):
+            self.write_raw(data + self.header("y"))
+            with fuzzing.limited():
+                self.assert_refused()
+
+    def test_sparse_headers_that_declare_too_much_are_refused(self):
+        for number in (b"999999999999", b"-1", b"x", b"1" * 63, b""):
+            records = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n"
+            records += b"29 GNU.sparse.realsize=10000\n"
+            info = tarfile.TarInfo("sparse")
+            info.size = 2**24
+            entry_data = number + b"\n" + b"1\n" * 2**23
+            self.write_header(tarfile.XHDTYPE, records, info.tobuf(tarfile.GNU_FORMAT) + entry_data)
+            with fuzzing.limited(num_bytes=2**28):
+                self.assert_refused()
+
+    def test_archives_of_too_many_files_are_refused(self):
+        self.write_raw(b"".join(map(self.header, "xyz")) + bytes(1024))
+        with mock.patch.object(archives, "MAX_FILES", 2):
+            self.assert_refused("holds more than 2 files")
+
+    def test_names_are_shown_as_text(self):
+        write_archive(self.path, [entry("\x1b[2J\n" + "x" * 5000, b"1" * 200)])
+        self.assert_refused(r"the size of \x1b[2J\nxxx")
 
     def test_sparse_files_are_refused(self):
         info = tarfile.TarInfo("sparse")

@@ -56,10 +56,24 @@ class BoundingBoxesTest(tf.test.TestCase):
         self.assertEqual(names, ["n01440764", "Scottish_deerhound", "n09999999"])
 
     def test_what_is_no_annotation_is_refused(self):
+        declared = (
+            '<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b "bb">]><annotation>&b;</annotation>'
+        )
         bomb = b'<!DOCTYPE a [<!ENTITY b "bb">]><annotation>&b;</annotation>'
         box = pictures.annotation([("x", 1, 2, 3, 4)])
         for data, part in (
             (bomb, "document type"),
+            *(
+                (declared.encode(name), "document type")
+                for name in ("utf-16", "utf-16le", "utf-16be")
+            ),
+            (declared.replace("?>", " encoding='utf-16'?>").encode("utf-16"), "document type"),
+            (b"\xef\xbb\xbf" + declared.encode(), "document type"),
+            (declared.replace("?>", " encoding='nobody-knows'?>").encode(), "no annotation"),
+            (declared.replace("?>", " encoding='utf-7'?>").encode("utf-7"), "no annotation"),
+            (declared.replace("?>", " encoding='rot13'?>").encode(), "no annotation"),
+            (b"<a>" * 300_000, "no annotation"),
+            (b"<a>" * 100_000 + b"</a>" * 100_000, "no annotation"),
             (b"", "no annotation"),
             (box[:-9], "no annotation"),
             (box.replace(b"<width>100</width>", b""), "no annotation"),

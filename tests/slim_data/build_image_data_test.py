@@ -200,6 +200,10 @@ class BuildImageDataTest(tf.test.TestCase):
         for text, part in (
             ("roses\ndaisy\nroses\n", "class 3: 'roses'"),
             ("../daisy\n", "class 1: '../daisy'"),
+            ("roses\n/etc\n", "class 2: '/etc'"),
+            ("..\n", "class 1: '..'"),
+            ("a\0b\n", r"class 1: 'a\x00b'"),
+            ("\x1b[2J/\n", r"class 1: '\x1b[2J/'"),
             ("\n", "without any"),
             (b"\xff\xfe", "text file"),
         ):

@@ -137,6 +137,11 @@ class BuildImagenetDataTest(tf.test.TestCase):
         self.assert_refused("train_shards` must be at most", train_shards=1024)
         self.assert_refused("line 1", bounding_box_file=self.path("synsets.txt"))
 
+    def test_classes_that_are_no_wordnet_ids_are_refused(self):
+        for name in ("/etc", "../x", "n0144076", "n014407640", "n0144076\u0664", "N01440764", "x"):
+            pictures.write(self.path("synsets.txt"), f"{SYNSETS[0]}\n{name}\n")
+            self.assert_refused("`labels_file`", self.path("synsets.txt"))
+
     def test_options_without_effect_are_refused(self):
         self.assert_refused("`resize_dimen` needs --raw_pixel True", resize_dimen=16)
         self.assert_refused("`resize_dimen` must be", raw_pixel=True, resize_dimen=-1)

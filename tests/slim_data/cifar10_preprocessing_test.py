@@ -33,6 +33,7 @@ class BatchesTest(tf.test.TestCase):
         samples.write_records(self.path, records)
 
     def batches(self, num_batches, training=True, size=24, batch_size=4, **arguments):
+        arguments.setdefault("repeat", training)
         stream = slim_data.load(
             "cifar10", self.folder, "train", batch_size, size, training, **arguments
         )

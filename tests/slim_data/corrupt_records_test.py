@@ -56,7 +56,12 @@ class CorruptRecordsTest(tf.test.TestCase):
             self.replace(path, number, records[kind])
 
     def numbers(self, num_batches=None, training=False, batch_size=4, **options):
-        options = {"shuffle_buffer": 8, "skip_corrupt_records": True, **options}
+        options = {
+            "shuffle_buffer": 8,
+            "skip_corrupt_records": True,
+            "repeat": training,
+            **options,
+        }
         stream = slim_data.load("mnist", self.folder, "train", batch_size, 28, training, **options)
         batches = stream if num_batches is None else stream.take(num_batches)
         return [samples.brightness(images) for images, _ in batches]

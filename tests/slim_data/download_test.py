@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from slim_data import download, flowers, mnist
 from slim_data.errors import DataError
+from tests.fuzz import fuzzing
 from tests.slim_data import samples, servers
 
 NAME = "images.gz"
@@ -46,10 +47,11 @@ class DownloadTest(tf.test.TestCase):
     def assert_whole(self):
         self.assertEqual(samples.contents(self.folder), {NAME: DATA})
 
-    def assert_refused(self, *parts, file=None):
+    def assert_refused(self, *parts, file=None, **arguments):
         with self.assertRaises(DataError) as caught:
-            self.fetch(file)
-        self.assertNotIn("\n", str(caught.exception))
+            self.fetch(file, **arguments)
+        self.assertTrue(str(caught.exception).isprintable())
+        self.assertLess(len(str(caught.exception)), 600)
         for part in (NAME, *parts):
             self.assertIn(part, str(caught.exception))
         self.assertFalse(os.path.exists(os.path.join(self.folder, NAME)))
@@ -152,6 +154,95 @@ class DownloadTest(tf.test.TestCase):
         self.server.faults = [servers.status(503), servers.status(429)]
         self.fetch()
         self.assert_whole()
+
+    def test_servers_cannot_keep_a_download_waiting(self):
+        ok = b"HTTP/1.1 200 OK\r\n"
+        chunked = ok + b"Transfer-Encoding: chunked\r\n\r\n"
+        moved = b"HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\n"
+        for what, answer in {
+            "continues": servers.repeating(b"HTTP/1.1 100 Continue\r\n\r\n"),
+            "a header that drips": servers.repeating(b"x", ok + b"X: ", seconds=0.01),
+            "headers without a status": servers.repeating(b"x", seconds=0.01),
+            "a body that drips": servers.repeating(b"x", ok + b"\r\n", seconds=0.01),
+            "the size of a chunk that drips": servers.repeating(b"0", chunked, seconds=0.01),
+            "trailers": servers.repeating(b"X: y\r\n", chunked + b"0\r\n"),
+            "nothing": servers.repeating(b"", ok, seconds=0.01),
+        }.items():
+            self.server.faults = [answer] * 3
+            with self.subTest(what), fuzzing.limited():
+                self.assert_refused("a second for 0.2 seconds", patience=0.2)
+        self.server.faults = [servers.repeating(b"x" * 9000, moved)]
+        with fuzzing.limited():
+            self.assert_refused("HTTP status 404")
+        self.fetch()
+        self.assert_whole()
+
+    def test_slow_servers_are_waited_for_if_they_are_not_too_slow(self):
+        seconds = len(DATA) / 2**20
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(DATA)
+
+        def in_parts(handler, data):
+            handler.wfile.write(head)
+            for start in range(0, len(data), 2**15):
+                handler.wfile.write(data[start : start + 2**15])
+                time.sleep(seconds / 22)
+            handler.close_connection = True
+
+        self.server.faults = [in_parts]
+        self.fetch(patience=0.3)
+        self.assert_whole()
+        self.assertLen(self.server.requests, 1)
+
+    def test_redirections_are_followed_to_the_web_only(self):
+        secret = os.path.join(samples.new_folder(self), "secret")
+        with open(secret, "wb") as file:
+            file.write(DATA)
+        for place in (
+            *(f"file://{secret}", "ftp://127.0.0.1/x", "data:,x", "gopher://x/", "javascript:x"),
+            *("http://[::1", "http://[x]/", "http://127.0.0.1:port/", "http://127.0.0.1:99999/"),
+            f"http://127.0.0.1:{'9' * 400}/",
+            *("http://", "http:///x", "http://%00/", "http://a b/", "http://" + "a" * 70 + "/"),
+            *("//", "http://\xff/", "http://127.0.0.1:1/", "http://" + "a." * 4000, "\x1b[2J"),
+        ):
+            answer = b"HTTP/1.1 302 Found\r\nLocation: %s\r\n\r\n" % place.encode("latin-1")
+            self.server.faults = [servers.raw(answer)] * 20
+            with self.subTest(place[:40]), fuzzing.limited():
+                self.assert_refused("cannot be downloaded")
+        self.server.files["there"] = DATA
+        answer = b"HTTP/1.1 302 Found\r\nLocation: %s\r\n\r\n" % self.server.url("there").encode()
+        self.server.faults = [servers.raw(answer)]
+        self.fetch()
+        self.assert_whole()
+
+    def test_answers_that_make_no_sense_are_one_printable_line(self):
+        ok = b"HTTP/1.1 200 OK\r\n"
+        for answer in (
+            *(b"", b"\0" * 9, b"HTTP/9.9 x y\r\n\r\n", b"HTTP/1.1 999999 x\r\n\r\n"),
+            *(b"HTTP/1.1 404 \x1b[2J\x07" + b"x" * 60_000 + b"\r\n\r\n", b"x" * 70_000),
+            b"HTTP/1.1 500 a\rb\x85\r\n\r\n",
+            ok + b"X: y\r\n" * 200 + b"\r\n",
+            ok + b"X: " + b"y" * 70_000 + b"\r\n\r\n",
+            ok + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\nx",
+            ok + b"Content-Length: -1\r\n\r\nx",
+            ok + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nx",
+            ok + b"Transfer-Encoding: chunked\r\n\r\n-1\r\nx",
+            ok + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 60_000 + b"\r\nx",
+        ):
+            self.server.faults = [servers.raw(answer)] * 3
+            with self.subTest(answer[:40]), fuzzing.limited():
+                self.assert_refused("cannot be downloaded")
+
+    def test_places_that_make_no_sense_do_not_mix_two_files(self):
+        digits = "9" * 5000
+        for place in (f"bytes {digits}-", "bytes 999-1/2", "bytes x-", "", "bytes 5-", "\xb9-"):
+            os.makedirs(self.folder, exist_ok=True)
+            with open(os.path.join(self.folder, PARTIAL), "wb") as file:
+                file.write(DATA[:1000])
+            answer = f"HTTP/1.1 206 x\r\nContent-Range: {place}\r\n\r\n".encode("latin-1")
+            self.server.faults = [servers.raw(answer + DATA)]
+            self.fetch()
+            self.assert_whole()
+            os.remove(os.path.join(self.folder, NAME))
 
     def test_a_refused_connection_is_one_line(self):
         other = servers.Server({})

@@ -87,7 +87,7 @@ class FaultsTest(tf.test.TestCase):
         self.assert_named(4, "image/class/label")
 
     def test_labels_out_of_range_are_named(self):
-        for label in (-1, 10):
+        for label in (-1, 10, 2**32 + 3):
             self.replace(samples.example(samples.png(), label))
             self.assert_named(4, f"label is not 0 to 9: {label}")
 
@@ -98,8 +98,10 @@ class FaultsTest(tf.test.TestCase):
             self.assert_named(4, reason)
 
     def test_records_that_are_no_examples_are_named(self):
-        self.replace(b"\xff\xff\xff")
-        self.assert_named(4, "parse")
+        # TensorFlow quotes the record up to a zero byte.
+        for record in (b"\xff\xff\xff", b"abc\0\x1b[2J", b"\xff\xfe\0"):
+            self.replace(record)
+            self.assert_named(4, "Could not parse example input")
 
     def test_errors_of_another_origin_pass_unchanged(self):
         for error in (

@@ -1,16 +1,20 @@
 """From ImageNet's official archives to folders, lists and boxes, and on to the records."""
 
+import base64
+import hashlib
 import os
 import pathlib
 import subprocess
 import sys
 import tarfile
+from unittest import mock
 
 import pytest
 import tensorflow as tf
 
 import slim_data
-from tests.slim_data import ilsvrc, pictures, programs, samples
+from slim_data import download, imagenet_download, imagenet_preparation
+from tests.slim_data import ilsvrc, pictures, programs, samples, servers
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts/download_and_preprocess_imagenet.sh"
 SYNSETS = ilsvrc.SYNSETS
@@ -131,6 +135,78 @@ class ImagenetPreparationTest(tf.test.TestCase):
         self.folder = self.path("absent")
         self.assert_refused("DATA_DIR must be a folder", self.folder)
 
+    def serve(self):
+        """Serves the archives to one account alone, in place of image-net.org."""
+        facts = {
+            name: (len(data), hashlib.sha256(data).hexdigest())
+            for name, data in self.archives.items()
+        }
+        facts[ilsvrc.ANNOTATIONS] = (None, None)
+        server = servers.Server(dict(self.archives))
+        server.authorization = "Basic " + base64.b64encode(b"somebody:secret-key").decode()
+        self.addCleanup(server.close)
+        for patch in (
+            mock.patch.dict(imagenet_download.FACTS, facts),
+            mock.patch.dict(
+                os.environ,
+                IMAGENET_USERNAME="somebody",
+                IMAGENET_ACCESS_KEY="secret-key",
+                IMAGENET_URL=server.url(""),
+            ),
+        ):
+            patch.start()
+            self.addCleanup(patch.stop)
+        return server
+
+    def test_an_account_downloads_the_archives_that_are_lacking(self):
+        server = self.serve()
+        os.remove(self.path(ilsvrc.TRAIN))
+        os.remove(self.path(ilsvrc.ANNOTATIONS))
+        server.faults = [servers.breaking_after(100)]
+        done = self.prepare()
+        self.assertEqual((done.status, done.stderr), (0, ""))
+        self.assertIn(f"Downloading {server.url(ilsvrc.TRAIN)}\n", done.stdout)
+        self.assertNotIn("secret", done.stdout)
+        self.assertNotIn("somebody", done.stdout)
+        self.assertEqual({name for name, _ in server.requests}, {ilsvrc.TRAIN, ilsvrc.ANNOTATIONS})
+        self.assert_prepared()
+        self.assert_nothing_else()
+
+    def test_an_account_that_is_refused_or_half_there_is_a_line_without_it(self):
+        server = self.serve()
+        os.remove(self.path(ilsvrc.VALIDATION))
+        del self.archives[ilsvrc.VALIDATION]
+        for changes, part in (
+            ({"IMAGENET_ACCESS_KEY": "secret-and-wrong"}, "HTTP status 401"),
+            (
+                {"IMAGENET_ACCESS_KEY": ""},
+                "must be set together. Received: IMAGENET_USERNAME alone",
+            ),
+            (
+                {"IMAGENET_URL": "http://image-net.org/data"},
+                "IMAGENET_URL must start with https://",
+            ),
+        ):
+            with mock.patch.dict(os.environ, changes):
+                done = self.prepare()
+            self.assertEqual((done.status, len(done.stderr.splitlines())), (2, 1), done)
+            self.assertIn(part, done.stderr)
+            self.assertNotIn("secret", done.stderr + done.stdout)
+        self.assertNotIn("secret", repr(download.File("a", (), 1, "", "secret")))
+        server.faults = [servers.web_page]
+        self.assert_refused("a web page instead")
+        self.assert_nothing_else()
+
+    def test_the_account_does_not_follow_to_another_server(self):
+        server = self.serve()
+        other = servers.Server(dict(self.archives))
+        self.addCleanup(other.close)
+        os.remove(self.path(ilsvrc.DEVKIT))
+        server.faults = [servers.sending_on_to(other.url(ilsvrc.DEVKIT))]
+        self.assertEqual(self.prepare().status, 0)
+        self.assertEqual(other.requests, [(ilsvrc.DEVKIT, None)])
+        self.assertEqual(other.authorizations, [None])
+
     def test_hostile_training_archives_are_refused(self):
         synset = SYNSETS[1]
         image = pictures.encode(pictures.pixels())
@@ -205,6 +281,52 @@ class ImagenetPreparationTest(tf.test.TestCase):
         whole = ilsvrc.annotations()[0]
         self.replace(ilsvrc.ANNOTATIONS, whole[:-20])
         self.assert_refused(self.path(ilsvrc.ANNOTATIONS), "truncated")
+
+    def test_classes_that_are_no_wordnet_ids_are_refused_and_nothing_is_written(self):
+        outside = samples.new_folder(self)
+        hostile = (
+            *(
+                "n01440764\n",
+                outside,
+                "../x",
+                "../../x",
+                "..",
+                "/",
+                "n0144076\u0664",
+                "n0144076",
+                "n014407640",
+            ),
+            *("N01440764", "n01440764/../../x", "\x1b[2J", "n" + "1" * 10**5),
+        )
+        whole_devkit = self.archives[ilsvrc.DEVKIT]
+        for name in hostile[:2]:
+            numbers = {1: SYNSETS[2], 2: name, 3: SYNSETS[1]}
+            self.replace(ilsvrc.DEVKIT, ilsvrc.devkit(numbers))
+            before = ilsvrc.tree(self.folder)
+            self.assert_refused(self.path(ilsvrc.DEVKIT), "must be n and 8 digits")
+            self.assertEqual(ilsvrc.tree(self.folder), before)
+        self.replace(ilsvrc.DEVKIT, whole_devkit)
+        self.assertEqual(self.prepare().status, 0)
+        # The lists are read again by each run, and may be another's by then.
+        for list_name in (imagenet_preparation.SYNSETS, imagenet_preparation.VALIDATION_LABELS):
+            whole = pathlib.Path(self.raw(list_name)).read_bytes()
+            for name in hostile[1:]:
+                pictures.write(self.raw(list_name), whole + name.encode() + b"\n")
+                before = ilsvrc.tree(self.folder)
+                self.assert_refused(self.raw(list_name), "must be n and 8 digits")
+                self.assertEqual(ilsvrc.tree(self.folder), before)
+            for data, part in ((b"", "is empty"), (b"\xff\n", "must be a text file")):
+                pictures.write(self.raw(list_name), data)
+                self.assert_refused(self.raw(list_name), part)
+            pictures.write(self.raw(list_name), whole)
+        self.assertEqual(os.listdir(outside), [])
+
+    def test_names_of_classes_that_would_be_several_lines_are_refused(self):
+        words = dict(pictures.SYNSETS)
+        with mock.patch.dict(pictures.SYNSETS, {SYNSETS[1]: "dog\nn00000009\tcat"}):
+            self.replace(ilsvrc.DEVKIT, ilsvrc.devkit())
+        self.assertEqual(pictures.SYNSETS, words)
+        self.assert_refused(f"the names of {SYNSETS[1]} must be text on one line")
 
     def test_damaged_devkits_are_refused(self):
         folder = "ILSVRC2012_devkit_t12/data"

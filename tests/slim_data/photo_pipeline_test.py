@@ -35,7 +35,7 @@ class PhotoPipelineTest(tf.test.TestCase):
             samples.write_records(path, [next(records) for _ in range(size)])
 
     def load(self, training, batch_size=4, *, name="imagenet", split="train", size=16, **options):
-        options = {"shuffle_buffer": 8, **options}
+        options = {"shuffle_buffer": 8, "repeat": training, **options}
         return slim_data.load(name, self.folder, split, batch_size, size, training, **options)
 
     def batches(self, num_batches, training=True, **options):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from slim_data import pickles
 from slim_data.errors import DataError
+from tests.fuzz import fuzzing
 from tests.slim_data import cifar10_archives, samples
 
 KEYS = st.one_of(st.text(max_size=4), st.binary(min_size=1, max_size=4))
@@ -121,6 +122,9 @@ class PicklesTest(tf.test.TestCase):
             found = pickles.read(b"\x80\x02" + data)
             self.assertNotIsInstance(found, (np.dtype, np.ndarray, type))
 
+    def test_a_mark_is_no_value(self):
+        self.assert_refused(b"\x80\x02(.", "damaged")
+
     def test_arrays_of_other_kinds_are_refused(self):
         for array in (
             np.array([{}], object),
@@ -145,6 +149,22 @@ class PicklesTest(tf.test.TestCase):
             self.assert_refused(b"\x80\x04" + data + b".")
         # The memory is a dictionary: its highest number costs nothing.
         self.assertEqual(pickles.read(b"\x80\x02K\x01r\xff\xff\xff\xff."), 1)
+
+    def test_pickles_that_grow_are_refused(self):
+        text = b"X" + struct.pack("<i", 2**20) + b"x" * 2**20
+        encode = b"c_codecs\nencode\nq\x00" + text + b"q\x01X\x06\0\0\0latin1q\x02"
+        again = b"h\x00h\x01h\x02\x86R"
+        for data, part in (
+            # A text of 1 MiB, encoded again and again: 40 GB
+            (encode + again * 40_000, "encodes a value more than once"),
+            (b"]" * 2**26, "more than"),
+            (b"(" * 2**26, "more than"),
+            (b"K\x01q\x00" + b"h\x00" * 2**24, "more than"),
+            # Each list holds the one before twice
+            (b"]q\x00" + b"".join(b"](h\x00h\x00eq\x00" for _ in range(50_000)), "more than"),
+        ):
+            with fuzzing.limited():
+                self.assert_refused(b"\x80\x02" + data + b".", part)
 
     def test_deep_nesting_is_no_harm(self):
         depth = 200_000

@@ -36,6 +36,7 @@ class PipelineTest(tf.test.TestCase):
         samples.write_numbered(self.folder, [7, 4], "test")
 
     def load(self, split="train", batch_size=8, image_size=28, training=True, **options):
+        options.setdefault("repeat", training)
         return slim_data.load(
             "mnist", self.folder, split, batch_size, image_size, training, **options
         )
@@ -71,8 +72,8 @@ class PipelineTest(tf.test.TestCase):
         self.assertEqual(train.cardinality(), tf.data.INFINITE_CARDINALITY)
         self.assertEqual(test.cardinality(), 2)
         once = dict(repeat=False, start_step=2)
-        self.assertEqual(self.load(**once).cardinality(), 5)
-        self.assertEqual(self.load(**once, drop_remainder=False).cardinality(), 6)
+        self.assertEqual(self.load(**once).cardinality(), 6)
+        self.assertEqual(self.load(**once, drop_remainder=True).cardinality(), 5)
 
     def test_images_are_cropped_or_padded_around_the_centre(self):
         image = np.arange(1, 28 * 28 + 1).reshape(28, 28, 1) % 256
@@ -133,9 +134,26 @@ class PipelineTest(tf.test.TestCase):
             self.assertCountEqual(epoch, range(NUM_EXAMPLES))
         self.assertLen(set(map(tuple, epochs)), 3)
 
-    def test_one_epoch_on_request(self):
-        flat = sum(numbers(self.load(repeat=False, drop_remainder=False)), [])
-        self.assertCountEqual(flat, range(NUM_EXAMPLES))
+    def test_a_pass_is_an_epoch_and_each_has_an_order_of_its_own(self):
+        def passes():
+            dataset = slim_data.load("mnist", self.folder, "train", 8, 28, training=True)
+            self.assertEqual(dataset.cardinality(), -(-NUM_EXAMPLES // 8))
+            return [tuple(sum(numbers(dataset), [])) for _ in range(3)]
+
+        first = passes()
+        for found in first:
+            self.assertCountEqual(found, range(NUM_EXAMPLES))
+        self.assertLen(set(first), 3)
+        tf.random.set_seed(1234)
+        self.assertEqual(passes(), first)
+
+    def test_fit_ends_after_its_epochs(self):
+        keras = tf.keras
+        model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10)])
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        train = slim_data.load("mnist", self.folder, "train", 8, 28, training=True)
+        history = model.fit(train, epochs=2, verbose=0)
+        self.assertLen(history.epoch, 2)
 
     def test_the_order_depends_on_the_seed_alone(self):
         first = self.order()

@@ -3,6 +3,7 @@
 import http.server
 import re
 import threading
+import time
 
 
 class Server:
@@ -13,18 +14,27 @@ class Server:
         faults: list of functions of a request handler and the file's bytes. Each request takes
             the first one away and is answered by it; without any it is answered rightly.
         requests: list of (name, value of the Range header or None) so far.
+        authorization: the Authorization header without which nothing is served; None for all.
+        authorizations: list of those that came, None where there was none.
     """
 
     def __init__(self, files):
         self.files = files
         self.faults = []
         self.requests = []
+        self.authorization = None
+        self.authorizations = []
         server = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
                 name = self.path.lstrip("/")
                 server.requests.append((name, self.headers.get("Range")))
+                given = self.headers.get("Authorization")
+                server.authorizations.append(given)
+                if server.authorization not in (None, given):
+                    self.send_error(401)
+                    return
                 if name not in server.files:
                     self.send_error(404)
                     return
@@ -70,6 +80,29 @@ def status(code):
     return lambda handler, data: handler.send_error(code)
 
 
+def sending_on_to(url):
+    """Returns an answer that sends on to another address."""
+
+    def send_on(handler, data):
+        del data
+        handler.send_response(302)
+        handler.send_header("Location", url)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    return send_on
+
+
+def web_page(handler, data):
+    """Answers by a page for people."""
+    del data
+    handler.send_response(200)
+    handler.send_header("Content-Type", "text/html; charset=utf-8")
+    handler.send_header("Content-Length", "2")
+    handler.end_headers()
+    handler.wfile.write(b"hi")
+
+
 def instead(other):
     """Returns an answer by other bytes than the file's."""
     return lambda handler, data: send(handler, other, len(other))
@@ -84,6 +117,34 @@ def endless(handler, data):
             handler.wfile.write(data)
     except OSError:
         pass
+
+
+def raw(answer):
+    """Returns an answer of these bytes, in place of all that HTTP asks for."""
+
+    def send_raw(handler, data):
+        del data
+        handler.wfile.write(answer)
+        handler.close_connection = True
+
+    return send_raw
+
+
+def repeating(answer, before=b"", seconds=0):
+    """Returns an answer that sends bytes again and again, with a pause after each."""
+
+    def send_again(handler, data):
+        del data
+        handler.close_connection = True
+        try:
+            handler.wfile.write(before)
+            while True:
+                handler.wfile.write(answer)
+                time.sleep(seconds)
+        except OSError:
+            pass
+
+    return send_again
 
 
 def hang_up(handler, data):

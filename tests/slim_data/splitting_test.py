@@ -63,7 +63,7 @@ class SplittingTest(tf.test.TestCase):
         self.assertTrue(all(os.path.islink(os.path.join(folder, n)) for n in names(folder)))
         self.assertEqual(read(folder), [5, 6, 7, 8, 9])
         self.assertEqual(read(folder + "/"), [5, 6, 7, 8, 9])
-        stream = slim_data.load("mnist", folder, "train", 5, 28, training=True).take(2)
+        stream = slim_data.load("mnist", folder, "train", 5, 28, training=True, repeat=True).take(2)
         for images, _ in stream:
             self.assertCountEqual(samples.brightness(images), [5, 6, 7, 8, 9])
 
@@ -175,11 +175,25 @@ class ProgramTest(tf.test.TestCase):
             self.assertEqual((again.returncode, again.stdout), (0, f"{folder} exists.\n"))
             self.assertEqual(read(os.path.join(self.parent, folder)), numbers)
 
+    def test_all_makes_every_folder_and_links_named_after_the_files(self):
+        for _ in range(2):  # the second time it finds them
+            done = self.run_split("data", 2, "all", "--link_as", "part")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual(read(os.path.join(self.parent, "part-0-0")), [0, 1])
+            self.assertEqual(read(os.path.join(self.parent, "part-1-2")), [2, 3, 4, 5])
+        # Of three workers, the first would have that name again.
+        done = self.run_split("data", 3, "all", "--link_as", "part")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("part-0-0 exists and is not", done.stderr)
+        self.assertEqual(self.run_split("data", 3, "all").returncode, 0)
+
     def test_misuse_is_one_line_and_a_status(self):
         for arguments, part in (
             (["data", 3], "WORKER_ID"),
             (["data", 3, 0, 1], "unrecognized arguments: 1"),
             (["data", "three", 0], "WORKER_NUM"),
+            (["data", 3, "some"], "WORKER_ID"),
+            (["data", 3, 0, "--link_as", "x"], "`link_as` must go with"),
             (["data", 3, -1], "worker_id=-1"),
             (["absent", 3, 0], "absent"),
         ):

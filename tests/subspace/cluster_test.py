@@ -22,21 +22,13 @@ NUM_HOSTS = 2
 
 
 class ClusterTest(tf.test.TestCase):
-    def check_second_phase(self, num_local, variants):
+    def check_second_phase(self, results, variants):
         """Hosts alike to the bit; each variant as one replica; the last resumes as if it went on.
 
         Args:
-            num_local: workers a host.
+            results: what the hosts left.
             variants: options of `SubspaceBFGS`.
         """
-        results = processes.run(
-            WORKER,
-            NUM_HOSTS,
-            new_folder(self),
-            job="second_phase",
-            num_local=num_local,
-            variants=variants,
-        )
         for result in results:
             for name, value in results[0].items():
                 np.testing.assert_array_equal(result[name], value, err_msg=name)
@@ -54,18 +46,31 @@ class ClusterTest(tf.test.TestCase):
             np.testing.assert_allclose(weights, flat(expected), atol=1e-3, err_msg=str(options))
             np.testing.assert_allclose(loss, history["loss"], atol=1e-4, err_msg=str(options))
 
-    def test_two_hosts_step_as_one_replica_with_a_copy_of_the_basis_each_or_half_of_it(self):
-        self.check_second_phase(1, [{}, {"shard_basis": True}])
+    def test_two_hosts_step_as_one_replica_and_the_chief_alone_writes_snapshots(self):
+        """With a copy of the basis on each host, or half of it."""
+        variants = [{}, {"shard_basis": True}]
+        second_phase = {"num_local": 1, "variants": variants}
+        first, second = processes.run(
+            WORKER,
+            NUM_HOSTS,
+            new_folder(self),
+            jobs={"first_phase": {}, "second_phase": second_phase},
+        )
+        self.assertTrue(first["first_phase"]["wrote"])
+        self.assertFalse(second["first_phase"]["wrote"])
+        np.testing.assert_array_equal(
+            first["first_phase"]["weights"], second["first_phase"]["weights"]
+        )
+        self.check_second_phase([first["second_phase"], second["second_phase"]], variants)
 
+    @pytest.mark.slow
     def test_two_hosts_with_two_workers_each_and_momentum_outside(self):
         outside = {"alpha": 0.05, "residual_every": 3}
-        self.check_second_phase(2, [{"alpha": 0.05}, {**outside, "shard_basis": True}])
-
-    def test_the_chief_alone_writes_snapshots(self):
-        first, second = processes.run(WORKER, NUM_HOSTS, new_folder(self), job="first_phase")
-        self.assertTrue(first["wrote"])
-        self.assertFalse(second["wrote"])
-        np.testing.assert_array_equal(first["weights"], second["weights"])
+        variants = [{"alpha": 0.05}, {**outside, "shard_basis": True}]
+        results = processes.run(
+            WORKER, NUM_HOSTS, new_folder(self), job="second_phase", num_local=2, variants=variants
+        )
+        self.check_second_phase(results, variants)
 
 
 if __name__ == "__main__":

@@ -3,17 +3,15 @@
 Run by `cluster_test.py` with TF_CONFIG set: `python cluster_worker.py OUTPUT.npz JSON`.
 """
 
-import json
 import os
-import sys
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute import TernGradStrategy
 from terngrad_tf.subspace import SnapshotCheckpoint, Subspace
 from terngrad_tf.subspace.sharing import share_subspace
+from tests.distribute import processes
 from tests.subspace.samples import build_under, data, directions, flat, subspace_optimizer
 
 
@@ -56,6 +54,4 @@ def second_phase(config):
 
 
 if __name__ == "__main__":
-    output, config = sys.argv[1], json.loads(sys.argv[2])
-    jobs = {"first_phase": first_phase, "second_phase": second_phase}
-    np.savez(output, **jobs[config["job"]](config))
+    processes.main({"first_phase": first_phase, "second_phase": second_phase})

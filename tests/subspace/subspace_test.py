@@ -194,7 +194,7 @@ class SubspaceTest(tf.test.TestCase):
 
     def test_the_mean_is_a_place_to_start_from(self):
         self.fit().assign_mean(self.model)
-        np.testing.assert_allclose(flat(self.model), self.matrix.mean(0), atol=1e-5)
+        np.testing.assert_allclose(flat(self.model), self.matrix.mean(0, np.float64), atol=1e-5)
 
 
 if __name__ == "__main__":

@@ -96,8 +96,7 @@ class WorkersTest(tf.test.TestCase):
             ].optimizer._last_gradient.numpy()
             for strategy in (TernGradStrategy(NUM_WORKERS), tf.distribute.get_strategy())
         ]
-        # Each worker's loss is divided by four; two have an example.
-        np.testing.assert_allclose(gradients[0], gradients[1] / 2, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-4, atol=1e-6)
 
     def test_ternary_gradients_outside_leave_the_subspace_exact(self):
         """The weights' coordinates move by the float step, whatever the rounding outside."""

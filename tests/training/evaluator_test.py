@@ -84,8 +84,16 @@ class EvaluatorTest(tf.test.TestCase):
         with contextlib.redirect_stdout(printed):
             result = self.evaluate(eval_dir=str(self.root / "written"))
         scalars = report.read_scalars(self.root / "written")
-        self.assertAllClose(scalars["Accuracy @ 1"], {30: result.precision_at_1})
-        self.assertAllClose(scalars["Accuracy @ 5"], {30: result.recall_at_5})
+        self.assertAllClose(scalars["Precision @ 1"], {30: result.precision_at_1})
+        self.assertAllClose(scalars["Recall @ 5"], {30: result.recall_at_5})
+        # LeNet's layers with a ReLU, and the last one.
+        for layer in ("conv1", "conv2", "fc3"):
+            self.assertBetween(scalars[f"{layer}/sparsity"][30], 0.01, 0.99)
+        self.assertEqual(scalars["logits/sparsity"], {30: 0.0})
+        self.assertRegex(
+            printed.getvalue(),
+            r": \[52 batches out of 52\] \(\d+\.\d examples/sec; \d+\.\d{3}sec/batch\)\n",
+        )
         self.assertIn(
             f": precision @ 1 = {result.precision_at_1:.4f} "
             f"recall @ 5 = {result.recall_at_5:.4f} [360 examples]\n",
@@ -112,6 +120,25 @@ class EvaluatorTest(tf.test.TestCase):
         self.assertEqual(self.evaluate(device="/gpu:7").step, 30)
         with self.assertRaisesRegex(training.UserError, "`device` must be .*device='shoe:0:0'"):
             self.evaluate(device="shoe:0:0")
+
+    def test_the_end_of_the_training_ends_a_long_wait(self):
+        options = dataclasses.replace(
+            self.train_options, train_dir=str(self.root / "waited"), max_steps=10
+        )
+        looks = threading.Event()
+
+        def loop():
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.evaluate(
+                    checkpoint_dir=options.train_dir, run_once=False, eval_interval_secs=100000
+                )
+            looks.set()
+
+        # It finds no checkpoint before it waits.
+        thread = threading.Thread(target=loop, daemon=True)
+        thread.start()
+        training.train(options)
+        self.assertTrue(looks.wait(100))
 
     def test_the_loop_waits_for_checkpoints_and_ends_with_the_last(self):
         options = dataclasses.replace(self.train_options, train_dir=str(self.root / "late"))

@@ -44,7 +44,8 @@ class ObjectiveTest(tf.test.TestCase):
         examples = objective.with_targets(net, examples)
         logs = model.fit(examples, shuffle=False, verbose=0).history
         # Biases are not regularized.
-        regularization = 0.25 * sum(np.sum(np.square(w)) for w in model.get_weights() if w.ndim > 1)
+        kernels = [w.astype(np.float64) for w in model.get_weights() if w.ndim > 1]
+        regularization = 0.25 * sum(np.sum(np.square(kernel)) for kernel in kernels)
         computed = tf.nest.map_structure(np.asarray, tf.nest.flatten(model(self.images)))
         return {name: values[0] for name, values in logs.items()}, computed, regularization
 
@@ -52,8 +53,8 @@ class ObjectiveTest(tf.test.TestCase):
         for smoothing in (0.0, 0.1):
             logs, (logits,), regularization = self.logs("lenet", ["logits"], smoothing)
             expected = cross_entropy(self.labels, logits, smoothing)
-            self.assertAllClose(objective.entropy_loss("lenet", logs), expected)
-            self.assertAllClose(logs["loss"], expected + regularization)
+            self.assertAllClose(objective.entropy_loss("lenet", logs), expected, rtol=1e-5)
+            self.assertAllClose(logs["loss"], expected + regularization, rtol=1e-5)
 
     def test_auxiliary_logits_count_for_two_fifths(self):
         for smoothing in (0.0, 0.1):
@@ -62,8 +63,8 @@ class ObjectiveTest(tf.test.TestCase):
             )
             expected = cross_entropy(self.labels, logits, smoothing)
             expected += 0.4 * cross_entropy(self.labels, auxiliary, smoothing)
-            self.assertAllClose(objective.entropy_loss("inception_v3", logs), expected)
-            self.assertAllClose(logs["loss"], expected + regularization)
+            self.assertAllClose(objective.entropy_loss("inception_v3", logs), expected, rtol=1e-5)
+            self.assertAllClose(logs["loss"], expected + regularization, rtol=1e-5)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """Options are checked at the door."""
 
 import dataclasses
+import math
 import sys
+import typing
 
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.training import EvalOptions, TrainOptions, UserError
+from terngrad_tf.training import EvalOptions, SubspaceOptions, TrainOptions, UserError
 
 
 def train_options(**changes):
@@ -31,6 +33,7 @@ class OptionsTest(tf.test.TestCase):
             ("save_tower", 1),
             ("save_tower", -2),
             ("label_smoothing", 1),
+            ("loss_scale", -1),
             ("use_encoding", False),
         ):
             with self.assertRaisesRegex(UserError, f"`{argument}` must be .*{argument}={value}"):
@@ -44,6 +47,27 @@ class OptionsTest(tf.test.TestCase):
         ):
             with self.assertRaisesRegex(UserError, f"`{argument}` must be .*{argument}=-1"):
                 EvalOptions(checkpoint_dir="c", eval_dir="e", data_dir="d", **{argument: -1})
+
+    def test_every_number_has_a_range_and_extremes_are_told_by_name_and_value(self):
+        needed = {"train_dir": "t", "data_dir": "d", "dataset_name": "digits"}
+        for kind, given in (
+            (TrainOptions, needed),
+            (EvalOptions, {"checkpoint_dir": "c", "eval_dir": "e", "data_dir": "d"}),
+            (SubspaceOptions, {**needed, "pretrained_weight_path": "p"}),
+        ):
+            kind(**given)
+            for name, hint in typing.get_type_hints(kind).items():
+                if not {int, float} & {hint, *typing.get_args(hint)}:
+                    continue
+                for value in (math.inf, -math.inf, math.nan, 10**400, -(10**400), 1e300, "1", True):
+                    with self.subTest(name, value=str(value)[:9]):
+                        rule = f"^`{name}` must be .*\\. Received: {name}=.{{1,250}}$"
+                        with self.assertRaisesRegex(UserError, rule):
+                            kind(**{**given, name: value})
+
+    def test_a_loss_scale_of_0_is_none(self):
+        self.assertIsNone(train_options(loss_scale=0).loss_scale)
+        self.assertEqual(train_options(loss_scale=1024).loss_scale, 1024)
 
     def test_fine_tuning_needs_weights_to_start_from(self):
         with self.assertRaisesRegex(UserError, "`fine_tune` must go with `pretrained_model_ch"):
@@ -70,9 +94,15 @@ class OptionsTest(tf.test.TestCase):
                 "train_dir data_dir max_steps num_gpus save_iter save_interval_secs "
                 "save_summaries_secs max_to_keep save_tower num_preprocess_threads "
                 "skip_corrupt_records use_encoding snapshot_per_epoch snapshot_every_steps "
-                "snapshot_start_epoch snapshot_keep_max"
+                "snapshot_start_epoch snapshot_keep_max epochs save_epochs"
             ).split(" ")
             self.assertEqual(field.name not in identity, same_run, msg=field.name)
+
+    def test_epochs_become_steps_of_which_the_last_holds_what_is_left(self):
+        options = train_options(batch_size=10, epochs=2, save_epochs=0.5).with_steps(26)
+        self.assertEqual((options.max_steps, options.save_iter), (6, 2))
+        options = train_options(batch_size=10, max_steps=7, save_iter=3).with_steps(26)
+        self.assertEqual((options.max_steps, options.save_iter), (7, 3))
 
     def test_a_line_to_the_end_of_the_run_makes_its_length_part_of_it(self):
         linear = {"learning_rate_decay_type": "linear", "max_steps": 7}

@@ -91,6 +91,27 @@ class PhaseOneTest(tf.test.TestCase):
             )
         self.assertEqual(result.num_examples, 10)
 
+    def test_a_fixed_loss_scale_cancels_and_overflows_end_the_run(self):
+        plain, scaled = (
+            self.weights(self.train(f"scale-{scale}", 2, loss_scale=scale))
+            for scale in (None, 1024)
+        )
+        for name, array in plain.items():
+            self.assertAllEqual(array, scaled[name], msg=name)
+        mixed = self.weights(self.train("scale-mixed", 2, mixed_precision=True, loss_scale=1024))
+        self.assertEqual(mixed.keys(), plain.keys())
+        with self.assertRaises(training.DivergedError):
+            self.train("scale-overflow", 2, mixed_precision=True, loss_scale=1e9)
+
+    def weights(self, result):
+        """Dict from the names of a checkpoint's variables to their values."""
+        saved = tf.train.load_checkpoint(result.checkpoint)
+        return {
+            name: saved.get_tensor(name)
+            for name in saved.get_variable_to_shape_map()
+            if "OBJECT_GRAPH" not in name
+        }
+
 
 if __name__ == "__main__":
     sys.exit(pytest.main([__file__]))

@@ -1,6 +1,7 @@
 """A folder holds one run, and nothing in it is ever deleted."""
 
 import json
+import os
 import pathlib
 import sys
 
@@ -10,7 +11,20 @@ import tensorflow as tf
 from terngrad_tf.training import UserError, run_folder
 from terngrad_tf.training.run_folder import RunFolder
 
-IDENTITY = {"net": "lenet", "seed": 1}
+IDENTITY = {
+    "batch_size": 8,
+    "dataset_name": "digits",
+    "dropout_keep_prob": 0.5,
+    "image_size": 28,
+    "net": "lenet",
+    "num_nodes": 1,
+    "optimizer": "adam",
+    "seed": 1,
+    "size_to_binarize": 1,
+    "weight_decay": 0.0,
+}
+MODEL = {"net": "lenet", "num_classes": 10, "image_size": 28, "channels": 1}
+RUN = {"identity": IDENTITY, "max_steps": 10, "model": MODEL}
 
 
 class RunFolderTest(tf.test.TestCase):
@@ -25,13 +39,13 @@ class RunFolderTest(tf.test.TestCase):
         return {p.name: p.read_bytes() for p in self.path.iterdir() if p.name[0] != "."}
 
     def test_a_new_folder_takes_the_run(self):
-        self.claim(max_steps=10)
-        self.assertEqual(run_folder.read(self.path), {"identity": IDENTITY, "max_steps": 10})
+        self.claim(max_steps=10, model=MODEL)
+        self.assertEqual(run_folder.read(self.path), RUN)
 
     def test_the_same_run_is_resumed_and_its_details_are_renewed(self):
-        self.claim(max_steps=10)
+        self.claim(max_steps=10, model=MODEL)
         (self.path / "model.ckpt-10.index").write_text("weights")
-        self.claim(max_steps=20)
+        self.claim(max_steps=20, model=MODEL)
         self.assertEqual(run_folder.read(self.path)["max_steps"], 20)
         self.assertEqual(self.contents()["model.ckpt-10.index"], b"weights")
 
@@ -39,7 +53,7 @@ class RunFolderTest(tf.test.TestCase):
         self.claim()
         before = self.contents()
         with self.assertRaisesRegex(UserError, "`train_dir` .*net: 'lenet' there, 'vgg' asked"):
-            self.claim({"net": "vgg", "seed": 1})
+            self.claim(IDENTITY | {"net": "vgg"})
         self.assertEqual(self.contents(), before)
 
     def test_files_of_something_else_are_refused_and_stay(self):
@@ -63,6 +77,54 @@ class RunFolderTest(tf.test.TestCase):
             (self.path / "run.json").write_text(text)
             with self.assertRaisesRegex(UserError, "run.json is damaged"):
                 self.claim()
+
+    def test_a_description_of_the_wrong_shape_is_refused_by_the_field(self):
+        self.path.mkdir(parents=True)
+        for field, value in (
+            ("model", None),
+            ("model", 5),
+            ("max_steps", "10"),
+            ("model.net", "nonet"),
+            ("model.net", ["lenet"]),
+            ("model.image_size", 10**6),
+            ("model.num_classes", 0),
+            ("model.channels", True),
+            ("identity.dataset_name", 5),
+            ("identity.weight_decay", "x" * 10**5),
+            ("identity.num_nodes", None),
+            ("identity.label_smoothing", 2),
+        ):
+            run = json.loads(json.dumps(RUN))
+            *sections, name = field.split(".")
+            (run[sections[0]] if sections else run)[name] = value
+            (self.path / "run.json").write_text(json.dumps(run))
+            rule = rf"run.json is damaged: {field} is not .* Received: .{{1,250}}$"
+            with self.assertRaisesRegex(UserError, rule):
+                run_folder.read(self.path)
+            del (run[sections[0]] if sections else run)[name]
+            (self.path / "run.json").write_text(json.dumps(run))
+            if field != "identity.label_smoothing":
+                with self.assertRaisesRegex(UserError, f"run.json is incomplete: {field} is not"):
+                    run_folder.read(self.path)
+
+    def test_nothing_is_waited_for_and_no_link_is_followed(self):
+        self.path.mkdir(parents=True)
+        os.mkfifo(self.path / "run.json")
+        with self.assertRaisesRegex(UserError, "run.json must be a regular file"):
+            run_folder.read(self.path)
+        (self.path / "run.json").unlink()
+        (self.path / ".lock").symlink_to(self.path.parent / "elsewhere")
+        with self.assertRaisesRegex(UserError, "`train_dir` must be a folder .*symbolic"):
+            self.claim()
+        self.assertFalse((self.path.parent / "elsewhere").exists())
+
+    def test_paths_that_checkpoints_are_not_found_by_again_are_refused(self):
+        for name, rule in (("a[1]", r"without \[ \], which"), ("a*", r"\*"), ("a\0", "zero bytes")):
+            with self.assertRaisesRegex(UserError, f"`train_dir` must be a path .*{rule}"):
+                RunFolder(self.path / name, IDENTITY)
+        with self.assertRaisesRegex(UserError, r"must be text in UTF-8.*'.*\\udcff'"):
+            RunFolder(str(self.path) + "\udcff", IDENTITY)
+        self.assertFalse(self.path.exists())
 
     def test_two_processes_cannot_hold_one_folder(self):
         holder = RunFolder(self.path, IDENTITY)

@@ -41,10 +41,9 @@ class SummariesTest(tf.test.TestCase):
             dataset_name="mnist",
             benchmark_mode=True,
             batch_size=4,
-            max_steps=4,
             save_iter=2,
             num_nodes=2,
-            **changes,
+            **{"max_steps": 4, **changes},
         )
         with contextlib.redirect_stdout(io.StringIO()):
             training.train(options)
@@ -75,8 +74,11 @@ class SummariesTest(tf.test.TestCase):
         self.assertEmpty([tag for tag in found if "ternary" in tag])
 
     def test_a_step_with_float_gradients_shows_no_ternary_ones(self):
-        found = self.train(grad_bits=1, floating_grad_epoch=1)
+        # LeNet's 1,256,080 gradients in a ring of two, four bytes each.
+        found = self.train(grad_bits=1, floating_grad_epoch=1, max_steps=10)
         self.assertEmpty([tag for tag in found if "ternary" in tag])
+        self.assertEqual(found["received_bytes"][10][1], 4 * 1256080)
+        self.assertEqual(found["compression_ratio"][10][1], 1.0)
 
 
 if __name__ == "__main__":

@@ -53,15 +53,21 @@ class TrainerTest(tf.test.TestCase):
 
     def test_log_lines_come_every_10_steps_in_the_known_form_and_the_loss_falls(self):
         lines = [tuple(map(float, match)) for match in LINE.findall(self.printed.getvalue())]
-        self.assertEqual([line[0] for line in lines], [10, 20])
+        # The first line tells the losses of the weights before any step.
+        self.assertEqual([line[0] for line in lines], [0, 10, 20])
         for _, entropy, regularization, total in lines:
             self.assertAllClose(entropy + regularization, total, atol=0.011)
+        self.assertLess(lines[2][1], lines[1][1])
         self.assertLess(lines[1][1], lines[0][1])
 
     def test_tensorboard_has_losses_learning_rate_and_speed(self):
         scalars = report.read_scalars(self.root / "whole")
-        for name in ("entropy_loss", "reg_loss", "total_loss", "examples_per_second"):
+        for name in ("entropy_loss", "reg_loss", "total_loss"):
             self.assertEqual(list(scalars[name]), [10, 20])
+            raw, smoothed = scalars[name], scalars[f"{name}_smoothed"]
+            kept = 0.9**10
+            self.assertAllClose(smoothed, {10: raw[10], 20: kept * raw[10] + (1 - kept) * raw[20]})
+        self.assertEqual(list(scalars["examples_per_second"]), [1, 10, 20])
         self.assertAllClose(scalars["learning_rate"][20], 0.01)
 
     def test_checkpoints_and_summaries_may_go_by_time(self):
@@ -75,7 +81,7 @@ class TrainerTest(tf.test.TestCase):
 
     def test_the_regularization_loss_is_that_of_the_weights(self):
         kernels = [
-            array
+            array.astype(np.float64)
             for name, array in runs.saved(self.result.checkpoint).items()
             if "trainable_variables" in name and array.ndim > 1
         ]

@@ -15,8 +15,10 @@ What is needed, and why no public way exists:
 
 from terngrad_tf.distribute.private.cross_device_ops import ExactCrossDeviceOps, gradient_ops
 from terngrad_tf.distribute.private.devices import (
+    cluster_is_joined,
     devices_are_initialized,
     in_xla_context,
+    is_distributed,
     local_tensors,
     mirrored,
     stop_tuning_device_datasets,
@@ -29,10 +31,19 @@ from terngrad_tf.distribute.private.hosts import (
     report_error,
 )
 from terngrad_tf.distribute.private.keras_hooks import (
+    in_keras_step,
     install_keras_hooks,
+    keras_step,
+    unscale_loss,
+)
+from terngrad_tf.distribute.private.keras_optimizers import (
+    mask_gradients,
+    padded_replica,
+    padding_of_replica,
     replica_is_empty,
     sum_gradients,
 )
+from terngrad_tf.distribute.private.scopes import scope_entered, watch_scope
 from terngrad_tf.distribute.private.strategies import (
     TernGradClusterExtended,
     TernGradLocalExtended,
@@ -43,17 +54,27 @@ __all__ = [
     "HostGroup",
     "TernGradClusterExtended",
     "TernGradLocalExtended",
+    "cluster_is_joined",
     "communication_options",
     "devices_are_initialized",
     "gradient_ops",
+    "in_keras_step",
     "in_xla_context",
     "install_keras_hooks",
+    "is_distributed",
+    "keras_step",
     "local_tensors",
+    "mask_gradients",
     "mirrored",
+    "padded_replica",
+    "padding_of_replica",
     "publish",
     "published",
     "replica_is_empty",
     "report_error",
+    "scope_entered",
     "stop_tuning_device_datasets",
     "sum_gradients",
+    "watch_scope",
+    "unscale_loss",
 ]

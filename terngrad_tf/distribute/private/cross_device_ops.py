@@ -13,25 +13,34 @@ class ExactCrossDeviceOps(tf.distribute.CrossDeviceOps):
     """
 
     def reduce_implementation(self, reduce_op, per_replica_value, destinations, options):
-        return _stock_ops().reduce_implementation(
+        return self._stock_ops().reduce_implementation(
             reduce_op, per_replica_value, destinations, options
         )
 
     def batch_reduce_implementation(self, reduce_op, value_destination_pairs, options):
-        return _stock_ops().batch_reduce_implementation(reduce_op, value_destination_pairs, options)
+        return self._stock_ops().batch_reduce_implementation(
+            reduce_op, value_destination_pairs, options
+        )
 
     def broadcast_implementation(self, tensor, destinations):
-        return _stock_ops().broadcast_implementation(tensor, destinations)
+        return self._stock_ops().broadcast_implementation(tensor, destinations)
 
     def _gather_implementation(self, per_replica_value, destinations, axis, options):
-        return _stock_ops()._gather_implementation(per_replica_value, destinations, axis, options)
+        return self._stock_ops()._gather_implementation(
+            per_replica_value, destinations, axis, options
+        )
 
     def _all_reduce(self, reduce_op, value, replica_id, options):
-        return _stock_ops()._all_reduce(reduce_op, value, replica_id, options)
+        return self._stock_ops()._all_reduce(reduce_op, value, replica_id, options)
 
-
-def _stock_ops():
-    return tf.distribute.get_strategy().extended._collective_ops
+    def _stock_ops(self):
+        extended = tf.distribute.get_strategy().extended
+        # Outside of its scope, a strategy's own op cannot be found. On CPUs it would be a ring,
+        # which is slower than a sum on one of them and fails while a function makes variables.
+        is_ours = getattr(extended, "_cross_device_ops", None) is self
+        if is_ours and all("GPU" in device for device in extended.worker_devices):
+            return extended._collective_ops
+        return tf.distribute.ReductionToOneDevice()
 
 
 def gradient_ops(strategy, op_class):

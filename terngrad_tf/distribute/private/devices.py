@@ -14,6 +14,11 @@ def devices_are_initialized():
     return context.context()._initialized
 
 
+def cluster_is_joined():
+    """Whether this process is in a cluster: its server runs, for an earlier strategy."""
+    return context.context()._collective_ops_server_def is not None
+
+
 def in_xla_context():
     """Whether the graph being traced is compiled by XLA (`jit_compile=True`)."""
     return control_flow_util.GraphOrParentsInXlaContext(ops.get_default_graph())
@@ -27,6 +32,24 @@ def mirrored(tensors):
 def local_tensors(value, count=1):
     """The component of each of `count` local replicas, in replica order."""
     return value.values if isinstance(value, values.DistributedValues) else (value,) * count
+
+
+def is_distributed(value):
+    """Whether a value has a component for each replica."""
+    return isinstance(value, values.DistributedValues)
+
+
+def variable_paths(variables):
+    """A name for each variable: the path of Keras' own, TensorFlow's name of others, none twice."""
+    paths = []
+    for variable in variables:
+        name = getattr(variable, "path", None) or variable.name.removesuffix(":0")
+        path, count = name, 0
+        while path in paths:
+            count += 1
+            path = f"{name}_{count}"
+        paths.append(path)
+    return paths
 
 
 def stop_tuning_device_datasets():

@@ -26,10 +26,9 @@ class HostGroup:
         keys = extended._collective_keys
         self._group_key = keys.get_group_key([self.device])
         self._options = extended._communication_options
-        self._launcher = with_static_keys(
-            cross_device_utils.CollectiveReplicaLauncher(
-                self._group_key, self.size, keys, self.device, self._options
-            )
+        self._keys = extended.static_keys
+        self._launcher = cross_device_utils.CollectiveReplicaLauncher(
+            self._group_key, self.size, keys, self.device, self._options
         )
 
     def all_reduce_sum(self, tensor):
@@ -57,6 +56,10 @@ class HostGroup:
         return tensor.shape.num_elements() * self.size <= _FEW
 
     def _launch(self, collective, tensor, **kwargs):
+        if context.executing_eagerly():
+            key = self._launcher._next_instance_key()
+        else:
+            key = self._keys.key(f"{collective.__name__} {kwargs}", tensor)
         with tf.device(self.device):
             # Collectives on GPUs must start in the same order everywhere; on CPUs an order would
             # only keep a late bucket from being sent while an early one is on its way.
@@ -65,13 +68,15 @@ class HostGroup:
                 tensor,
                 group_size=self.size,
                 group_key=self._group_key,
-                instance_key=self._launcher._next_instance_key(),
+                instance_key=key,
                 communication_hint=self._options.implementation.value,
                 timeout=self._options.timeout_seconds or 0,
                 ordering_token=self._launcher._get_ordering_token() if ordered else None,
                 **kwargs,
             )
-        dependencies = None if ordered else ops.get_default_graph().experimental_acd_manager
+        if ordered or context.executing_eagerly():
+            return result
+        dependencies = ops.get_default_graph().experimental_acd_manager
         if dependencies is not None:
             # Functions run operations with side effects one after another, as they were traced.
             dependencies.run_independently(result.op)
@@ -130,16 +135,6 @@ def bounded_start(seconds):
         yield
     finally:
         del current.configure_coordination_service
-
-
-def with_static_keys(launcher):
-    """Gives collectives their key when they are traced, not when they are called.
-
-    A key that is fed at call time does not reach a function called inside `tf.while_loop`, which is
-    what Keras builds for `steps_per_execution > 1`. All processes trace the same program.
-    """
-    launcher._use_unique_instance_key = lambda: False
-    return launcher
 
 
 def communication_options(timeout_seconds=None):

@@ -1,16 +1,15 @@
 """Where Keras 3 leaves gaps under `tf.distribute`."""
 
+import contextlib
+import functools
 import threading
 
 import keras
 import tensorflow as tf
-from keras.src.backend.tensorflow import core as keras_core
-from keras.src.backend.tensorflow import optimizer as keras_tf_optimizer
 from keras.src.backend.tensorflow import trainer as keras_tf_trainer
-from keras.src.optimizers import base_optimizer as keras_base_optimizer
-from tensorflow.python.eager import context
+from keras.src.losses import loss as keras_loss
 
-from terngrad_tf.distribute.private.cross_device_ops import gradient_ops
+from terngrad_tf.distribute.private import keras_optimizers, scopes
 from terngrad_tf.distribute.private.devices import local_tensors
 from terngrad_tf.distribute.private.strategies import EqualReplicas
 
@@ -32,154 +31,118 @@ _hooks_installed = False
 def install_keras_hooks(op_class):
     """Wraps the Keras functions below, once a process. Other strategies are left as they are.
 
-    1. `TFOptimizer._all_reduce_sum_gradients`: under a strategy whose gradients `op_class` reduces,
-       hands it the gradients with their variables and the optimizer's step.
-    2. `LossScaleOptimizer.check_finite`: Keras asks one replica whether *its* gradients are finite.
-       Where another replica overflows, float gradients would poison the weights, and processes that
-       disagree would wait for each other for ever. All replicas decide together here.
-    3. `keras.ops.cond` inside an optimizer's update (gradient accumulation, EMA overwriting):
-       a reduction under `tf.cond` must be traced by all replicas together.
+    1. Optimizers: see `keras_optimizers`, a function a hook.
+    2. `Trainer.make_{train,test,predict}_function`: see `_hook_steps`.
+    3. `{scale,unscale}_loss_for_distribution`: see `_hook_loss_scale`.
     4. `reduce_per_replica`: Keras gathers `predict`'s outputs from other processes for
        `MultiWorkerMirroredStrategy` only, and shows callbacks the metrics of the process's own
        replicas. A callback that stops training on one process (`TerminateOnNaN`) would leave the
        others waiting for it.
     5. `Trainer._maybe_symbolic_build`: Keras averages the first batch over all replicas to learn
-       its shape. That fails where shards differ in size, and moves the batch over the network.
+       its shape. That fails where shards differ in size, and moves the batch over the network. It
+       also calls the model on the batch, which need not work where the model has steps of its own
+       (GANs, autoencoders). Such models are built when their step is traced, as without a strategy.
     6. `SeedGenerator.next`: Keras' random state knows no replica, so dropout would draw the same
        mask for every worker's examples.
+    7. `Optimizer.build` and `apply`: an optimizer that was made outside of the strategy's scope has
+       variables that each replica updates. Its step, and with it a rate's schedule, would advance
+       once a replica.
     """
     global _hooks_installed
     if _hooks_installed:
         return
     _hooks_installed = True
-    _hook_gradients(op_class)
-    _hook_check_finite(op_class)
-    _hook_cond(op_class)
+    keras_optimizers.hook_exchange(op_class)
+    keras_optimizers.hook_rate()
+    keras_optimizers.hook_accumulators()
+    keras_optimizers.hook_check_finite(op_class)
+    keras_optimizers.hook_cond()
+    _hook_steps()
+    _hook_loss_scale()
     _hook_predict()
     _hook_symbolic_build()
     _hook_seeds()
+    scopes.refuse_optimizers_from_outside(op_class)
 
 
-def _active_op(op_class):
-    """The op to use in this replica context, or None."""
-    replica_context = tf.distribute.get_replica_context()
-    if replica_context is None:
-        return None
-    strategy = replica_context.strategy
-    if strategy.num_replicas_in_sync == 1 and not isinstance(strategy.extended, EqualReplicas):
-        return None
-    return gradient_ops(strategy, op_class)
+def in_keras_step():
+    """The kind of Keras' own step that is about to run: "train", "test", "predict" or None."""
+    return getattr(_hooks, "step", None)
 
 
-def _without_examples():
-    extended = tf.distribute.get_strategy().extended
-    return extended.is_empty() if isinstance(extended, EqualReplicas) else None
+@contextlib.contextmanager
+def keras_step(kind):
+    """What runs within calls `strategy.run` as Keras does for a step of this kind."""
+    previous, _hooks.step = in_keras_step(), kind
+    try:
+        yield
+    finally:
+        _hooks.step = previous
 
 
-def replica_is_empty():
-    """Whether the current replica computes on filled-up data: a boolean tensor, or None for no."""
-    return _without_examples()
+def _hook_steps():
+    """Lets the strategy know which functions are Keras' own steps.
 
-
-def sum_gradients(optimizer, gradients, variables):
-    """Sums gradients over replicas as Keras optimizers do it; in replica context.
-
-    Keras offers this as a part of `apply` only, which also updates the variables.
+    They are Keras' `run` of a step on a batch, and get examples where a replica has none; what
+    users give to `run` is theirs.
     """
-    return [
-        g for g, _ in optimizer._all_reduce_sum_gradients(zip(gradients, variables, strict=True))
-    ]
+    trainer_class = keras_tf_trainer.TensorFlowTrainer
+
+    def hook(kind):
+        stock = getattr(trainer_class, f"make_{kind}_function")
+        attribute = f"{kind}_function"
+
+        @functools.wraps(stock)
+        def make(self, force=False):
+            before = getattr(self, attribute)
+            stock(self, force)
+            made = getattr(self, attribute)
+            if made is not None and (made is not before or force):
+                setattr(self, attribute, in_step(made))
+            return getattr(self, attribute)
+
+        def in_step(function):
+            @functools.wraps(function)
+            def keras_function(*args):
+                with keras_step(kind):
+                    return function(*args)
+
+            return keras_function
+
+        setattr(trainer_class, f"make_{kind}_function", make)
+
+    for kind in ("train", "test", "predict"):
+        hook(kind)
 
 
-def _hook_gradients(op_class):
-    stock = keras_tf_optimizer.TFOptimizer._all_reduce_sum_gradients
+def _hook_loss_scale():
+    """Weighs a replica's mean loss by its share of the batch's examples.
 
-    def _all_reduce_sum_gradients(self, grads_and_vars):
-        op = _active_op(op_class)
-        if op is None:
-            return stock(self, grads_and_vars)
-        op.check_context()
-        grads_and_vars = list(grads_and_vars)
-        kept = keras_tf_optimizer.filter_empty_gradients(grads_and_vars)
-        indices = [self._get_variable_index(variable) for _, variable in kept]
-        paths = [self._trainable_variables[index].path for index in indices]
+    Keras divides by the number of replicas, so in a batch that does not divide evenly among them
+    examples would count differently, and those of a batch with fewer examples than replicas less.
+    """
+    stock_scale = keras_loss.scale_loss_for_distribution
+    stock_unscale = keras_loss.unscale_loss_for_distribution
 
-        empty = _without_examples()
-        gradients = [g for g, _ in kept]
-        if empty is not None:
-            gradients = [
-                g if isinstance(g, tf.IndexedSlices) else tf.where(empty, tf.zeros_like(g), g)
-                for g in gradients
-            ]
+    def share_of_examples():
+        extended = tf.distribute.get_strategy().extended
+        return extended.share_of_examples() if isinstance(extended, EqualReplicas) else None
 
-        def merge(strategy, gradients, scales, step):
-            return op.reduce_gradients(strategy, gradients, scales, paths, indices, step)
+    def scale_loss_for_distribution(value):
+        share = share_of_examples()
+        return stock_scale(value) if share is None else value * tf.cast(share, value.dtype)
 
-        reduced = iter(
-            tf.distribute.get_replica_context().merge_call(
-                merge,
-                args=(
-                    gradients,
-                    op.local_scales(gradients, paths),
-                    tf.convert_to_tensor(self.iterations),
-                ),
-            )
-        )
-        return [(g if g is None else next(reduced), v) for g, v in grads_and_vars]
+    def unscale_loss_for_distribution(value):
+        share = share_of_examples()
+        return stock_unscale(value) if share is None else value / tf.cast(share, value.dtype)
 
-    keras_tf_optimizer.TFOptimizer._all_reduce_sum_gradients = _all_reduce_sum_gradients
+    keras_loss.scale_loss_for_distribution = scale_loss_for_distribution
+    keras_loss.unscale_loss_for_distribution = unscale_loss_for_distribution
 
 
-def _hook_check_finite(op_class):
-    optimizer_class = keras.optimizers.LossScaleOptimizer
-    stock = optimizer_class.check_finite
-
-    def check_finite(self, grads):
-        finite = stock(self, grads)
-        if _active_op(op_class) is None:
-            return finite
-        overflows = tf.distribute.get_replica_context().all_reduce(
-            tf.distribute.ReduceOp.SUM, tf.cast(tf.logical_not(finite), tf.float32)
-        )
-        return tf.equal(overflows, 0.0)
-
-    optimizer_class.check_finite = check_finite
-
-
-def _hook_cond(op_class):
-    stock_cond = keras_core.cond
-    stock_apply = keras_base_optimizer.BaseOptimizer._backend_apply_gradients
-
-    def _backend_apply_gradients(self, grads, trainable_variables):
-        _hooks.optimizer_depth = getattr(_hooks, "optimizer_depth", 0) + 1
-        try:
-            return stock_apply(self, grads, trainable_variables)
-        finally:
-            _hooks.optimizer_depth -= 1
-
-    def cond(pred, true_fn, false_fn):
-        if not getattr(_hooks, "optimizer_depth", 0) or _active_op(op_class) is None:
-            return stock_cond(pred, true_fn, false_fn)
-        if context.executing_eagerly():
-            return true_fn() if pred else false_fn()
-
-        def merge(strategy, pred, true_fn, false_fn):
-            def branch(fn):
-                # The branches' values are not used by the optimizer, and the two would have to
-                # agree in structure.
-                def run():
-                    strategy.extended.call_for_each_replica(lambda f: (f(), None)[1], args=(fn,))
-                    return tf.constant(0)
-
-                return run
-
-            tf.cond(local_tensors(pred)[0], branch(true_fn), branch(false_fn))
-
-        tf.distribute.get_replica_context().merge_call(merge, args=(pred, true_fn, false_fn))
-        return None
-
-    keras_core.cond = cond
-    keras_base_optimizer.BaseOptimizer._backend_apply_gradients = _backend_apply_gradients
+def unscale_loss(loss):
+    """A replica's mean loss of its part of the global loss, as Keras' metrics want it."""
+    return keras_loss.unscale_loss_for_distribution(loss)
 
 
 def _hook_predict():
@@ -190,9 +153,9 @@ def _hook_predict():
         if group is None:
             return stock(values, strategy, reduction)
         if reduction == "concat":
-            return tf.nest.map_structure(
-                lambda value: keras_tf_trainer._multi_worker_concat(value, strategy), values
-            )
+            # A host's replicas have neighbouring parts of a batch; those of the stock strategy have
+            # not, so Keras would put rows into another order.
+            return tf.nest.map_structure(lambda value: strategy.gather(value, axis=0), values)
         return _mean_over_hosts(stock(values, strategy, reduction), group)
 
     keras_tf_trainer.reduce_per_replica = reduce_per_replica
@@ -216,11 +179,20 @@ def _hook_symbolic_build():
         strategy = self._distribute_strategy
         if strategy is None or not isinstance(strategy.extended, EqualReplicas):
             return stock(self, iterator=iterator, data_batch=data_batch)
+        if type(self).call is keras.Model.call:
+            return None
         if iterator is not None:
             for _, _, batches in iterator:
                 data_batch = tf.nest.map_structure(lambda v: local_tensors(v)[0], next(batches))
                 break
-        return stock(self, data_batch=data_batch)
+        try:
+            return stock(self, data_batch=data_batch)
+        except (RuntimeError, ValueError):
+            trainer = keras_tf_trainer.TensorFlowTrainer
+            steps = type(self).train_step, type(self).test_step
+            if steps == (trainer.train_step, trainer.test_step):
+                raise
+            return None
 
     keras_tf_trainer.TensorFlowTrainer._maybe_symbolic_build = _maybe_symbolic_build
 

@@ -1,8 +1,7 @@
 """Strategies whose workers stay equal: on one host, and in a cluster."""
 
+import contextlib
 import functools
-import itertools
-import threading
 import weakref
 
 import tensorflow as tf
@@ -14,7 +13,6 @@ from tensorflow.python.distribute import (
     distribute_lib,
     distribute_utils,
     input_lib,
-    input_util,
     mirrored_run,
     mirrored_strategy,
     values,
@@ -22,12 +20,15 @@ from tensorflow.python.distribute import (
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
-from terngrad_tf.distribute.private import workers
-from terngrad_tf.distribute.private.devices import local_tensors, mirrored
-from terngrad_tf.distribute.private.hosts import HostGroup, bounded_start, with_static_keys
+from terngrad_tf.distribute.private import batches, workers
+from terngrad_tf.distribute.private.collective_keys import StaticKeys, use_static_keys
+from terngrad_tf.distribute.private.devices import cluster_is_joined, local_tensors, mirrored
+from terngrad_tf.distribute.private.hosts import HostGroup, bounded_start
+from terngrad_tf.distribute.private.initial_values import InitialValues
+from terngrad_tf.distribute.private.padding import PaddedReplicas
 
 
-class EqualReplicas:
+class EqualReplicas(PaddedReplicas):
     """Several workers on each device, whose variables stay equal.
 
     Worker i runs on device i modulo the number of devices. All workers of a device share one copy
@@ -46,8 +47,9 @@ class EqualReplicas:
         self._device_of_worker = [worker % num_devices for worker in range(num_workers)]
         self._written = {}
         self._run_depth = 0
+        self._one_for_each_replica = False
         self._wrapped_functions = weakref.WeakKeyDictionary()
-        self._step = threading.local()
+        self._initialize_padding()
 
     @property
     def worker_devices(self):
@@ -57,36 +59,6 @@ class EqualReplicas:
     def worker_devices_by_replica(self):
         return [[device] for device in self.worker_devices]
 
-    def is_empty(self):
-        """Whether the current replica has no examples: a boolean tensor, or None for no."""
-        return getattr(self._step, "empty", None)
-
-    def on_examples(self, fn, returns_rows):
-        """`fn` of a batch, to run on replicas that may have no examples.
-
-        The last batch of an epoch may hold fewer examples than there are replicas. On an empty
-        batch several CPU kernels abort, return wrong shapes or, in the backward pass, NaN. So `fn`
-        gets one example of zeros instead, and what it writes to metrics and statistics is undone.
-
-        Args:
-            fn: a step of Keras, a function of structures of tensors with a batch axis.
-            returns_rows: whether its results have a batch axis too; rows of zeros are cut.
-        """
-
-        @functools.wraps(fn)
-        @tf.autograph.experimental.do_not_convert
-        def on_examples(*args):
-            args, self._step.empty = _fill_empty(args)
-            try:
-                results = fn(*args)
-                if returns_rows and self._step.empty is not None:
-                    results = _drop_filled(results, self._step.empty)
-                return results
-            finally:
-                self._step.empty = None
-
-        return on_examples
-
     def _create_variable(self, next_creator, **kwargs):
         # Optimizer slots are created beside their variable, one a device.
         is_slot = kwargs.pop("colocate_with", None) is not None
@@ -94,13 +66,18 @@ class EqualReplicas:
         unsynchronized = (
             kwargs.get("aggregation", tf.VariableAggregation.NONE) == tf.VariableAggregation.NONE
         )
-        if on_read or (unsynchronized and kwargs.get("trainable") is False and not is_slot):
+        is_own = self._one_for_each_replica
+        if (
+            on_read
+            or is_own
+            or (unsynchronized and kwargs.get("trainable") is False and not is_slot)
+        ):
             devices, self._devices = self._devices, self.worker_devices
             try:
                 variable = super()._create_variable(next_creator, **kwargs)
             finally:
                 self._devices = devices
-            is_statistic = not on_read and variable.dtype.is_floating
+            is_statistic = not on_read and not is_own and variable.dtype.is_floating
             if on_read or is_statistic:
                 self._guard(variable, is_statistic)
             return variable
@@ -109,6 +86,15 @@ class EqualReplicas:
         if unsynchronized:
             self._write_once(variable)
         return variable
+
+    @contextlib.contextmanager
+    def variables_of_replicas(self):
+        """Each replica has its own copy of the variables that are created within."""
+        self._one_for_each_replica = True
+        try:
+            yield
+        finally:
+            self._one_for_each_replica = False
 
     def _guard(self, variable, is_statistic):
         """Undoes what a replica without examples writes; notes written statistics."""
@@ -153,13 +139,11 @@ class EqualReplicas:
 
                 wrapped = self._wrapped_functions[fn] = fn._clone(python_function=traced)
             return wrapped(*args, **kwargs)
-        if len(self._devices) < len(self._device_of_worker):
-            args, kwargs = self._split_batches((args, kwargs))
         self._run_depth += 1
         try:
             # Eager code runs in one thread a worker, as in every strategy of TensorFlow.
             call = mirrored_run.call_for_each_replica
-            if not context.executing_eagerly():
+            if not context.executing_eagerly() and not workers.needs_own_traces((args, kwargs)):
                 call = workers.call_for_each_worker
                 fn = autograph.tf_convert(fn, autograph_ctx.control_status_ctx())
             result = call(self._container_strategy(), fn, args, kwargs)
@@ -174,15 +158,18 @@ class EqualReplicas:
 
     def _assign_means(self, variables):
         components = list(zip(*(variable.values for variable in variables), strict=True))
+        shares = self.shares_of_run or [None] * len(components)
         flat = []
-        for device, local in zip(self.worker_devices, components, strict=True):
+        for device, local, share in zip(self.worker_devices, components, shares, strict=True):
             with tf.device(device):
-                flat.append(tf.concat([tf.reshape(tf.cast(v, tf.float32), [-1]) for v in local], 0))
+                part = tf.concat([tf.reshape(tf.cast(v, tf.float32), [-1]) for v in local], 0)
+                flat.append(part if share is None else part * share)
         with tf.device(self.worker_devices[0]):
-            total = tf.add_n(flat)
+            mean = tf.add_n(flat)
             if self.host_group is not None:
-                total = self.host_group.all_reduce_sum(total)
-            mean = total / self._num_replicas_in_sync
+                mean = self.host_group.all_reduce_sum(mean)
+            if self.shares_of_run is None:
+                mean /= self._num_replicas_in_sync
         for device, local in zip(self.worker_devices, components, strict=True):
             with tf.device(device):
                 parts = tf.split(mean, [v.shape.num_elements() for v in local])
@@ -190,46 +177,24 @@ class EqualReplicas:
                     variable.assign(tf.cast(tf.reshape(part, variable.shape), variable.dtype))
 
     def _experimental_distribute_dataset(self, dataset, options):
-        """Batches of a device, which `_call_for_each_replica` splits among its workers.
-
-        The stock method would give each worker an iterator of its own.
-        """
+        if _is_per_replica(options):
+            raise NotImplementedError(
+                "InputReplicationMode.PER_REPLICA is only supported in "
+                "`distribute_datasets_from_function`"
+            )
         context_ = None if self.host_group is None else self._make_input_context()
         hosts = 1 if self.host_group is None else self.host_group.size
         (host, _), *_ = self._input_workers._worker_device_pairs
-        distributed = input_util.get_distributed_dataset(
-            dataset,
+        shared = len(self._devices) < len(self._device_of_worker)
+        distributed_dataset = batches.WorkerBatches if shared else input_lib.DistributedDataset
+        return distributed_dataset(
             input_lib.InputWorkers([(host, self._devices)]),
             self._container_strategy(),
+            dataset,
             num_replicas_in_sync=hosts * len(self._devices),
             input_context=context_,
             options=options,
         )
-
-        def of_devices(spec):
-            if not isinstance(spec, values.PerReplicaSpec):
-                return spec
-            return values.PerReplicaSpec(*spec._value_specs[: len(self._devices)])
-
-        distributed._element_spec = tf.nest.map_structure(of_devices, distributed._element_spec)
-        return distributed
-
-    def _split_batches(self, structure):
-        """Values of a device to values of its workers, as equal in length as can be."""
-        num_workers, num_devices = len(self._device_of_worker), len(self._devices)
-
-        def split(value):
-            if not isinstance(value, values.PerReplica) or len(value.values) != num_devices:
-                return value
-            parts = [None] * num_workers
-            for index, (device, batch) in enumerate(zip(self._devices, value.values, strict=True)):
-                mine = [w for w, d in enumerate(self._device_of_worker) if d == index]
-                with tf.device(device):
-                    for worker, part in zip(mine, _split_rows(batch, len(mine)), strict=True):
-                        parts[worker] = part
-            return values.PerReplica(parts)
-
-        return tf.nest.map_structure(split, structure)
 
     # Reductions add up the workers of a device, then the devices as the base class does.
 
@@ -247,6 +212,15 @@ class EqualReplicas:
         return self._reduce_all([value for value, _ in value_destination_pairs], reduce_op, options)
 
     def _reduce_all(self, per_worker, reduce_op, options):
+        if self.host_group is None and len(self._device_of_worker) > 1:
+            # What is not distributed is the same for all, and counts once, as in stock strategies.
+            distributed = [v for v in per_worker if isinstance(v, values.DistributedValues)]
+            if len(distributed) < len(per_worker):
+                reduced = iter(self._reduce_all(distributed, reduce_op, options))
+                return [
+                    next(reduced) if isinstance(value, values.DistributedValues) else value
+                    for value in per_worker
+                ]
         sums = [self._sum_by_device(value) for value in per_worker]
         if self.host_group is None and len(self._devices) == 1:
             reduced = [values.Mirrored(local) for local in sums]
@@ -292,8 +266,9 @@ class EqualReplicas:
         return self._to_workers(super()._broadcast_to(tensor, None))
 
     def _gather_to_implementation(self, value, destinations, axis, options):
-        if not _is_per_worker(value):
+        if not isinstance(value, values.DistributedValues):
             value = values.PerReplica([value])
+        _check_gathered([part.shape for part in value.values], axis)
         with tf.device(self._devices[0]):
             rows = tf.concat(list(value.values), axis)
         if self.host_group is None:
@@ -306,6 +281,8 @@ class EqualReplicas:
         )
 
     def _update(self, var, fn, args, kwargs, group):
+        if len({id(component) for component in var.values}) < len(var.values):
+            args, kwargs = self._one_a_device((args, kwargs), var.name)
         updates = {}
         for worker, component in enumerate(var.values):
             if id(component) not in updates:
@@ -322,12 +299,61 @@ class EqualReplicas:
         by_worker = [updates[id(component)] for component in var.values]
         return distribute_utils.update_regroup(self, by_worker, group)
 
+    def _update_non_slot(self, colocate_with, fn, args, kwargs, group):
+        if len(self._devices) < len(self._device_of_worker):
+            args, kwargs = self._one_a_device((args, kwargs), "`update_non_slot`")
+        return super()._update_non_slot(colocate_with, fn, args, kwargs, group)
+
+    def agreed(self, value):
+        """One value a device, of a per-replica value that is the same for all its replicas."""
+        if not _is_per_worker(value):
+            return value
+        by_device = [value.values[self._device_of_worker.index(d)] for d in self._device_of_worker]
+        return values.Mirrored(by_device)
+
+    def _one_a_device(self, structure, name):
+        """Per-replica values to values that the replicas of a device share.
+
+        Raises (when it runs): the replicas of a device have different values. `tf.distribute`
+        would give each replica's copy its own; here they have one.
+        """
+        message = (
+            f"`extended.update` of {name} got values that differ between replicas, which share one "
+            "copy of it. Reduce them first, with `replica_context.all_reduce` or "
+            "`extended.reduce_to`"
+        )
+
+        def one(value):
+            if isinstance(value, values.DistributedVariable) or not _is_per_worker(value):
+                return value
+            if not all(isinstance(v, tf.Tensor) for v in value.values):
+                raise ValueError(f"{message}. Received: {value}")
+            checks = []
+            for worker, device in enumerate(self._device_of_worker):
+                first = value.values[self._device_of_worker.index(device)]
+                other = value.values[worker]
+                if other is not first:
+                    with tf.device(self._devices[device]):
+                        checks.append(_assert_same(first, other, message))
+            with tf.control_dependencies([check for check in checks if check is not None]):
+                return tf.nest.map_structure(tf.identity, self.agreed(value))
+
+        return tf.nest.map_structure(one, structure)
+
 
 class TernGradLocalExtended(EqualReplicas, mirrored_strategy.MirroredExtended):
     """All workers in this process."""
 
     host_group = None
     is_chief = True
+
+    def _input_workers_with_options(self, options=None):
+        if not _is_per_replica(options):
+            return super()._input_workers_with_options(options)
+        on_device = options.experimental_place_dataset_on_device
+        return input_lib.InputWorkers(
+            [(d if on_device else "/device:CPU:0", (d,)) for d in self.worker_devices]
+        )
 
     def __init__(self, strategy, devices, num_workers, gradient_ops):
         self.gradient_ops = gradient_ops
@@ -364,12 +390,14 @@ class TernGradClusterExtended(
         options,
         gradient_ops,
         start_timeout,
+        make_equal,
     ):
         self.gradient_ops = gradient_ops
         self.host_group = None
+        self.initial_values = InitialValues(make_equal)
         self._relative_devices = devices
         self._initialize_equal_replicas(num_workers, len(devices))
-        if context.context()._collective_ops_server_def is not None:
+        if cluster_is_joined():
             # The stock method would start the process's server anew, under the collectives of an
             # earlier strategy that peers may still wait for. Its peers are watched already.
             self._std_server_started = True
@@ -378,14 +406,43 @@ class TernGradClusterExtended(
             super().__init__(
                 strategy, cluster_resolver=cluster_resolver, communication_options=options
             )
+        self.static_keys = StaticKeys()
         for ops_ in (self._cross_device_ops, self._host_cross_device_ops):
             for launcher in ops_._launchers:
-                with_static_keys(launcher)
+                use_static_keys(launcher, self.static_keys)
         self.host_group = HostGroup(self) if self._num_workers > 1 else None
 
     @property
     def is_chief(self):
         return self._is_chief
+
+    def _create_variable(self, next_creator, **kwargs):
+        variable = super()._create_variable(next_creator, **kwargs)
+        if self._has_own_initial_values() and isinstance(variable, values.DistributedVariable):
+            self.initial_values.add(variable)
+        return variable
+
+    def _get_variable_creator_initial_value(self, **kwargs):
+        stock = super()
+        if self._has_own_initial_values():
+            # That of one host, without the broadcast.
+            stock = super(collective_all_reduce_strategy.CollectiveAllReduceExtended, self)
+        return stock._get_variable_creator_initial_value(**kwargs)
+
+    def _has_own_initial_values(self):
+        # A function that is being traced initializes its variables after the trace.
+        return self.host_group is not None and context.executing_eagerly()
+
+    def _call_for_each_replica(self, fn, args, kwargs):
+        call = functools.partial(super()._call_for_each_replica, fn, args, kwargs)
+        if self.host_group is None or self._run_depth:
+            return call()
+        with self.initial_values.run():
+            return call()
+
+    def _update(self, var, fn, args, kwargs, group):
+        self.initial_values.use(var)
+        return super()._update(var, fn, args, kwargs, group)
 
     def _initialize_local_devices(self, cluster_resolver, worker_device):
         # The stock method knows of one CPU a host only.
@@ -399,65 +456,35 @@ class TernGradClusterExtended(
         return self._cross_device_ops if on_devices else self._host_cross_device_ops
 
 
-def _split_rows(batch, count):
-    """A batch (dense, ragged or sparse) in `count` parts; the first may be longer by a row."""
-    if isinstance(batch, tf.RaggedTensor):
-        rows = batch.nrows()
-    elif isinstance(batch, tf.SparseTensor):
-        rows = batch.dense_shape[0]
-    elif not isinstance(batch, tf.Tensor) or not batch.shape.rank:
-        return [batch] * count
-    else:
-        rows = batch.shape[0] if batch.shape[0] is not None else tf.shape(batch)[0]
-    minimum = min if isinstance(rows, int) else tf.minimum
-    bounds = [k * (rows // count) + minimum(rows % count, k) for k in range(count + 1)]
-    parts = []
-    for first, last in itertools.pairwise(bounds):
-        if isinstance(batch, tf.SparseTensor):
-            rest = batch.dense_shape[1:]
-            parts.append(
-                tf.sparse.slice(
-                    batch,
-                    tf.concat([[first], tf.zeros_like(rest)], 0),
-                    tf.concat([[last - first], rest], 0),
-                )
-            )
-        else:
-            parts.append(batch[first:last])
-    return parts
+def _check_gathered(shapes, axis):
+    """Raises ValueError where tensors of these shapes cannot be concatenated."""
+    known = [shape.as_list() for shape in shapes if shape.rank is not None]
+    ranks = {len(shape) for shape in known}
+    fits = 0 not in ranks and len(ranks) <= 1
+    for dimension in range(*ranks) if fits else ():
+        sizes = {shape[dimension] for shape in known} - {None}
+        fits &= len(sizes) <= 1 or dimension == axis % len(known[0])
+    if not fits:
+        raise ValueError(
+            "Values can be gathered whose rank is 1 or more and whose shapes differ along `axis`"
+            " only (`tf.expand_dims` gives scalars an axis). Received:"
+            f" axis={axis}, shapes={known}"
+        )
+
+
+def _is_per_replica(options):
+    mode = tf.distribute.InputReplicationMode.PER_REPLICA
+    return options is not None and options.experimental_replication_mode == mode
+
+
+def _assert_same(first, other, message):
+    if not first.shape.is_compatible_with(other.shape) or first.dtype != other.dtype:
+        raise ValueError(f"{message}. Received: {first} and {other}")
+    same = tf.equal(first, other)
+    if first.dtype.is_floating:
+        same |= tf.math.is_nan(first) & tf.math.is_nan(other)
+    return tf.debugging.Assert(tf.reduce_all(same), [message])
 
 
 def _is_per_worker(value):
     return isinstance(value, values.DistributedValues) and not distribute_utils.is_mirrored(value)
-
-
-def _fill_empty(args):
-    """Gives a replica without examples one of zeros, and says whether it did.
-
-    Args:
-        args: arguments of a step, structures of tensors with a batch axis.
-
-    Returns:
-        Tuple of the filled structure and a boolean tensor, true where there were no examples; None
-        instead of the tensor where that cannot happen.
-    """
-    empty = None
-
-    def one_of_zeros(tensor):
-        zeros = tf.zeros(tf.concat([[1], tf.shape(tensor)[1:]], 0), tensor.dtype)
-        return tf.ensure_shape(zeros, [None, *tensor.shape[1:]])
-
-    def fill(tensor):
-        nonlocal empty
-        if not isinstance(tensor, tf.Tensor) or not tensor.shape.rank or tensor.shape[0]:
-            return tensor
-        is_empty = tf.equal(tf.shape(tensor)[0], 0)
-        empty = is_empty if empty is None else empty
-        return tf.cond(is_empty, lambda: one_of_zeros(tensor), lambda: tensor)
-
-    return tf.nest.map_structure(fill, args), empty
-
-
-def _drop_filled(results, empty):
-    """Cuts the rows that belong to `_fill_empty` from results."""
-    return tf.nest.map_structure(lambda v: v[: tf.where(empty, 0, tf.shape(v)[0])], results)

@@ -39,8 +39,12 @@ from tensorflow.python.ops import handle_data_util, resource_variable_ops
 _CONFIG = tf.compat.v1.ConfigProto()
 _CONFIG.graph_options.rewrite_options.disable_meta_optimizer = True
 
-# Graphs of segments whose function is not defined yet, by id.
+# Segments whose function is not defined yet, by the id of their graph.
 _open_segments = {}
+
+# Workers' own tensors, by the id of the tensor that stands for them. Runs within a merge function
+# use those of the run that they are part of.
+_own_tensors = {}
 
 
 def call_for_each_worker(strategy, function, args, kwargs):
@@ -58,6 +62,20 @@ def call_for_each_worker(strategy, function, args, kwargs):
     return _Run(strategy).call(function, args, kwargs)
 
 
+def needs_own_traces(structure):
+    """Whether per-replica values hold Python or NumPy values that differ between the replicas.
+
+    What a function does with them may differ too, so each replica has to be traced.
+    """
+    return any(
+        isinstance(value, values.DistributedValues)
+        and not isinstance(value, values.DistributedVariable)
+        and not all(_is_tensor(v) for v in value.values)
+        and not _are_same(value.values)
+        for value in tf.nest.flatten(structure)
+    )
+
+
 class _Run:
     """One call of a function on all local workers."""
 
@@ -65,7 +83,7 @@ class _Run:
         self.strategy = strategy
         self.devices = strategy.extended.worker_devices
         self.outer = ops.get_default_graph()
-        self._per_worker = {}
+        self._keys = []
         self._segments = []
         self._contexts = None
 
@@ -89,6 +107,8 @@ class _Run:
         finally:
             for segment in self._segments:
                 del _open_segments[id(segment.graph)]
+            for key in self._keys:
+                del _own_tensors[id(key)]
 
     def merge(self, function, args, kwargs):
         """Ends a segment, runs `function` for all workers together, begins the next segment."""
@@ -109,8 +129,8 @@ class _Run:
 
     def tensor_of(self, tensor, worker):
         """What stands for a tensor of worker 0, from outside or from a segment, on a worker."""
-        if id(tensor) in self._per_worker:
-            return self._per_worker[id(tensor)][worker]
+        if id(tensor) in _own_tensors:
+            return _own_tensors[id(tensor)][worker]
         if isinstance(tensor, ops.EagerTensor):
             container = getattr(tensor, "_distributed_container", lambda: None)()
             return tensor if container is None else container.values[worker].handle
@@ -134,9 +154,10 @@ class _Run:
                 shape = shape.most_specific_compatible_shape(tensor.shape)
         if shape.rank != first.shape.rank or shape.as_list() != first.shape.as_list():
             first = tf.compat.v1.placeholder_with_default(first, shape)
-        elif id(first) in self._per_worker or isinstance(first, ops.EagerTensor):
+        elif id(first) in _own_tensors or isinstance(first, ops.EagerTensor):
             first = tf.identity(first)
-        self._per_worker[id(first)] = [first, *tensors[1:]]
+        _own_tensors[id(first)] = [first, *tensors[1:]]
+        self._keys.append(first)
         return first
 
     def _for_first_worker(self, structure):
@@ -147,11 +168,13 @@ class _Run:
                 value, values.DistributedValues
             ):
                 return value
-            if not all(_is_tensor(v) for v in value.values):
+            if _are_same(value.values):
                 return value.values[0]
-            flat = [tf.nest.flatten(v, expand_composites=True) for v in value.values]
+            # What a merge function returned; differing arguments have traces of their own.
+            parts = [v if _is_tensor(v) else tf.convert_to_tensor(v) for v in value.values]
+            flat = [tf.nest.flatten(v, expand_composites=True) for v in parts]
             keys = [self._key(list(tensors)) for tensors in zip(*flat, strict=True)]
-            return tf.nest.pack_sequence_as(value.values[0], keys, expand_composites=True)
+            return tf.nest.pack_sequence_as(parts[0], keys, expand_composites=True)
 
         return tf.nest.map_structure(of_first, structure)
 
@@ -168,9 +191,19 @@ class _Run:
                 lambda t: self.tensor_of(t, worker), value, expand_composites=True
             )
 
+        def same_if_equal(parts):
+            # A composite tensor is known to be the same for all workers by its components.
+            flat = [tf.nest.flatten(part, expand_composites=True) for part in parts]
+            same = all(a is b for other in flat[1:] for a, b in zip(flat[0], other, strict=True))
+            return [parts[0]] * len(parts) if same else parts
+
+        by_value = [
+            same_if_equal([of(value, worker) for worker in range(len(self.devices))])
+            for value in tf.nest.flatten(structure)
+        ]
         return distribute_utils.regroup(
             tuple(
-                tf.nest.map_structure(lambda v, worker=worker: of(v, worker), structure)
+                tf.nest.pack_sequence_as(structure, [parts[worker] for parts in by_value])
                 for worker in range(len(self.devices))
             )
         )
@@ -290,6 +323,14 @@ def _is_tensor(value):
     if isinstance(value, tf.Variable | values.DistributedValues):
         return False
     return isinstance(value, tf.Tensor | tf.__internal__.CompositeTensor)
+
+
+def _are_same(components):
+    first = components[0]
+    return all(v is first for v in components) or (
+        isinstance(first, bool | int | float | str | None)
+        and all(type(v) is type(first) and v == first for v in components)
+    )
 
 
 def _as_tensor(value):

@@ -1,0 +1,116 @@
+r"""Finds the TFRecords of a folder of photos; writes them at the first use.
+
+    python -m slim_data.find_records ./imagenet
+
+prints ./imagenet where that holds train-* files. Where it holds images instead,
+
+    imagenet/train/<class>/*.JPEG
+    imagenet/val/<class>/*.JPEG          (or validation, or validation_preprocess)
+
+it writes them to ./imagenet/tfrecords, which takes as much space again, and prints that. Classes
+are numbered from 1 in the order of their names. JPEG and PNG are told by content; an image that is
+damaged is an error that names it. The same command again goes on where it was interrupted, and
+looks at the images no more once all are written: remove the folder tfrecords after a change.
+scripts/run_stage_1.sh and run_stage_2.sh call it.
+"""
+
+import contextlib
+import functools
+import os
+import sys
+
+from slim_data import datasets, image_folders, program, shard_sets, shards
+from slim_data.errors import DataError
+
+RECORDS = "tfrecords"
+VALIDATION_FOLDERS = ("val", "validation", "validation_preprocess")
+_IMAGES_A_FILE = 1000
+# So that several processes can share even a small set.
+_FEWEST_FILES = 16
+_MOST_FILES = {"train": 1024, "validation": 128}
+
+
+def find(data_dir, output_directory=None, *, num_processes=None, report=lambda line: None):
+    """Returns the folder with the TFRecords of a folder of photos, written if they are missing.
+
+    Args:
+        data_dir: folder with TFRecords, or with images in a folder a class.
+        output_directory: where to write to. Default: "tfrecords" in data_dir.
+        num_processes: how many processes may write at once. Default: one a core.
+        report: function of a line of text, called with what was done.
+
+    Raises:
+        DataError: there is neither, an image is damaged, or nothing can be written.
+    """
+    train = os.path.join(data_dir, "train")
+    if shards.find(data_dir, "train") or not os.path.isdir(train):
+        return data_dir
+    output_directory = output_directory or os.path.join(data_dir, RECORDS)
+    if all(_is_whole(output_directory, split) for split in _MOST_FILES):
+        return output_directory
+    validation = [os.path.join(data_dir, name) for name in VALIDATION_FOLDERS]
+    validation = next(filter(os.path.isdir, validation), None)
+    if validation is None:
+        raise DataError(
+            f"{data_dir} must hold a folder {' or '.join(VALIDATION_FOLDERS)} with a folder a "
+            "class, beside train"
+        )
+    labels = image_folders.classes(train)
+    most = datasets.info("imagenet").num_labels
+    if len(labels) > most:
+        raise DataError(f"{train} must hold at most {most} classes. Received: {len(labels)}")
+    unknown = sorted(set(image_folders.classes(validation)) - set(labels))
+    if unknown:
+        raise DataError(f"{validation} holds a class that {train} does not: {unknown[0]!r}")
+    numbers = {label: number for number, label in enumerate(labels, 1)}
+    build = functools.partial(image_folders.labelled, numbers)
+    sources = {}
+    for split, folder in (("validation", validation), ("train", train)):
+        files = image_folders.find(folder, image_folders.classes(folder))
+        sources[split] = image_folders.source(folder, files, build, {"classes": labels})
+    shard_sets.write(
+        sources,
+        {split: _num_files(split, source.num_examples) for split, source in sources.items()},
+        output_directory,
+        num_processes=num_processes,
+        report=report,
+    )
+    return output_directory
+
+
+def _is_whole(folder, split):
+    """Whether a folder holds all files of a split; one that is being written lacks some."""
+    with contextlib.suppress(DataError):
+        return bool(shards.find(folder, split))
+    return False
+
+
+def _num_files(split, num_examples):
+    wanted = max(_FEWEST_FILES, -(-num_examples // _IMAGES_A_FILE))
+    return min(wanted, _MOST_FILES[split], num_examples)
+
+
+def _add_arguments(parser):
+    parser.add_argument("data_dir", metavar="DATA_DIR", help="folder with TFRecords or images")
+    parser.add_argument(
+        "--output_directory", help="folder to write to (default: tfrecords in DATA_DIR)"
+    )
+
+
+def _main(values):
+    output = values.output_directory
+    found = find(
+        os.path.expanduser(values.data_dir),
+        output and os.path.expanduser(output),
+        report=lambda line: program.report(line, sys.stderr),
+    )
+    print(found, flush=True)
+
+
+def run():
+    """Entry point of the console command."""
+    sys.exit(program.run("find_records", __doc__, _add_arguments, _main))
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,36 @@
+"""Text of unknown make, such as names and values out of files, made fit to be shown."""
+
+MAX_LENGTH = 1000
+
+
+def printable(text, max_length=MAX_LENGTH):
+    r"""Returns text on one line, of limited length, that no terminal takes for a command.
+
+    Line ends, control characters, characters that turn the direction of writing and bytes that
+    were no text appear as Python writes them, such as `\x1b`. Of a longer text the middle is left
+    out: an error begins with its rule and often ends with the advice.
+
+    Args:
+        text: str, or what `str` makes one of, such as an exception.
+        max_length: int, at least 100; characters of the result at most.
+
+    Example:
+        >>> printable("train\x1b[2J.tfrecord")
+        'train\\x1b[2J.tfrecord'
+    """
+    # Shortened first as well: escaping much takes long.
+    escaped = "".join(map(_escaped, _shortened(str(text), 2 * max_length)))
+    return _shortened(escaped, max_length)
+
+
+def _escaped(character):
+    return character if character.isprintable() else repr(character)[1:-1]
+
+
+def _shortened(text, max_length):
+    if len(text) <= max_length:
+        return text
+    mark = f"[... {len(text)} characters ...]"
+    begin = 2 * (max_length - len(mark)) // 3
+    end = max_length - len(mark) - begin
+    return f"{text[:begin]}{mark}{text[-end:]}"

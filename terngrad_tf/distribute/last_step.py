@@ -1,0 +1,56 @@
+"""Which of several traced steps ran last."""
+
+import itertools
+
+import tensorflow as tf
+
+_numbers = itertools.count()
+
+
+class LastStep:
+    """Keeps what is known of each step when it is traced, and tells it of the one that ran last.
+
+    A step's Python code runs when the step is traced. Only TensorFlow knows which of several traced
+    steps, of one model or of many, it ran since.
+    """
+
+    def __init__(self):
+        self._known = []
+        self._handle = None
+
+    def record(self, known, count):
+        """Adds to the step under construction that it ran.
+
+        Args:
+            known: what `latest` returns after it ran; compared by value.
+            count: scalar integer, a tensor if only the running step knows it.
+        """
+        if known not in self._known:
+            self._known.append(known)
+        with tf.init_scope(), tf.device("CPU:0"):
+            if self._handle is None:
+                # Below `tf.Variable`, of which a strategy would make a mirrored one.
+                self._handle = tf.raw_ops.VarHandleOp(
+                    dtype=tf.int64,
+                    shape=[2],
+                    shared_name=f"terngrad_tf/last_step_{next(_numbers)}",
+                )
+                tf.raw_ops.AssignVariableOp(
+                    resource=self._handle, value=tf.constant([-1, 0], tf.int64)
+                )
+        with tf.device("CPU:0"):
+            tf.raw_ops.AssignVariableOp(
+                resource=self._handle,
+                value=tf.stack(
+                    [tf.cast(self._known.index(known), tf.int64), tf.cast(count, tf.int64)]
+                ),
+            )
+
+    @property
+    def latest(self):
+        """What was known of the last step and its count, a pair; None before the first step."""
+        if self._handle is None:
+            return None
+        with tf.init_scope():
+            index, count = tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=tf.int64).numpy()
+        return None if index < 0 else (self._known[index], int(count))

@@ -1,0 +1,202 @@
+"""Distributed datasets whose batches are split among the workers of each device."""
+
+import tensorflow as tf
+from tensorflow.python.distribute import input_lib, values
+
+
+class WorkerBatches(input_lib.DistributedDataset):
+    """Fetches one batch a device and gives each of the device's workers a part of it.
+
+    The stock class would give each worker an iterator of its own.
+    """
+
+    def __init__(self, input_workers, strategy, dataset=None, **options):
+        for spec in tf.nest.flatten(dataset.element_spec if dataset is not None else ()):
+            if getattr(spec, "shape", None) is not None and spec.shape.rank == 0:
+                raise ValueError(
+                    "Call `batch` on the dataset: what has no batch axis cannot be split among"
+                    f" {strategy.num_replicas_in_sync} replicas. Received:"
+                    f" element_spec={dataset.element_spec}"
+                )
+        super().__init__(input_workers, strategy, dataset, **options)
+        # One component a device, where the base class counts workers.
+        self._element_spec = _map(
+            self._element_spec,
+            values.PerReplicaSpec,
+            lambda specs: values.PerReplicaSpec(*specs[: len(devices_and_workers(strategy))]),
+        )
+
+    def __iter__(self):
+        return _iterator(self, super().__iter__()._iterators)
+
+    @property
+    def element_spec(self):
+        return _spec_of_workers(super().element_spec, self._strategy)
+
+    @property
+    def _type_spec(self):
+        return _WorkerBatchesSpec(
+            self._input_workers,
+            self._element_spec,
+            self._strategy,
+            self._options,
+            enable_get_next_as_optional=self._enable_get_next_as_optional,
+        )
+
+
+class _WorkerBatchesSpec(input_lib.DistributedDatasetSpec):
+    @property
+    def value_type(self):
+        return WorkerBatches
+
+    def _from_components(self, components):
+        (dataset,) = components
+        # The base class compares with what it would make of the dataset.
+        spec = input_lib._create_distributed_tensor_spec(self._strategy, dataset.element_spec)
+        return WorkerBatches(
+            self._input_workers,
+            self._strategy,
+            components=components,
+            element_spec=spec,
+            enable_get_next_as_optional=self._enable_get_next_as_optional,
+            options=self._options,
+        )
+
+
+class _WorkerIterator(input_lib.DistributedIterator):
+    def get_next(self, name=None):
+        return _batches_of_workers(super().get_next(name), self._strategy)
+
+    def get_next_as_optional(self):
+        of_devices = super().get_next_as_optional()
+        return tf.cond(
+            of_devices.has_value(),
+            lambda: tf.experimental.Optional.from_value(
+                _batches_of_workers(of_devices.get_value(), self._strategy)
+            ),
+            lambda: tf.experimental.Optional.empty(self.element_spec),
+        )
+
+    @property
+    def element_spec(self):
+        return _spec_of_workers(super().element_spec, self._strategy)
+
+    @property
+    def _type_spec(self):
+        return _WorkerIteratorSpec(
+            self._input_workers,
+            self._element_spec,
+            self._strategy,
+            self._options,
+            self._cardinality,
+            self._enable_get_next_as_optional,
+        )
+
+
+class _WorkerIteratorSpec(input_lib.DistributedIteratorSpec):
+    @property
+    def value_type(self):
+        return _WorkerIterator
+
+    def _from_components(self, components):
+        return _iterator(self, components)
+
+
+def _iterator(source, components):
+    """The iterator over what a dataset, or an iterator's spec, describes."""
+    return _WorkerIterator(
+        input_workers=source._input_workers,
+        components=components,
+        element_spec=source._element_spec,
+        strategy=source._strategy,
+        cardinality=source._cardinality,
+        enable_get_next_as_optional=source._enable_get_next_as_optional,
+        options=source._options,
+    )
+
+
+def devices_and_workers(strategy):
+    """List of each local device with the positions of its workers."""
+    extended = strategy.extended
+    of_device = {}
+    for worker, device in enumerate(extended.worker_devices):
+        of_device.setdefault(device, []).append(worker)
+    return list(of_device.items())
+
+
+def _map(structure, kind, function):
+    """Replaces each value of a kind by the function of its components."""
+
+    def replaced(value):
+        if not isinstance(value, kind):
+            return value
+        return function(value._value_specs if kind is values.PerReplicaSpec else value.values)
+
+    return tf.nest.map_structure(replaced, structure)
+
+
+def _to_workers(structure, kind, strategy, split):
+    """Replaces values with a component a device by values with one a worker."""
+
+    def to_workers(components):
+        result = [None] * len(strategy.extended.worker_devices)
+        pairs = zip(devices_and_workers(strategy), components, strict=True)
+        for (device, workers), component in pairs:
+            with tf.device(device):
+                parts = split(component, len(workers))
+            for worker, part in zip(workers, parts, strict=True):
+                result[worker] = part
+        return kind(*result) if kind is values.PerReplicaSpec else kind(result)
+
+    return _map(structure, kind, to_workers)
+
+
+def _batches_of_workers(batches, strategy):
+    return _to_workers(batches, values.PerReplica, strategy, split_rows)
+
+
+def _spec_of_workers(spec, strategy):
+    return _to_workers(spec, values.PerReplicaSpec, strategy, _split_spec)
+
+
+def _split_spec(spec, count):
+    """The spec of each result of `split_rows`."""
+    if not isinstance(spec, tf.TensorSpec | tf.RaggedTensorSpec | tf.SparseTensorSpec):
+        return [spec] * count
+    rows = spec.shape[0]
+    rows = None if rows is None or rows % count else rows // count
+    # The public way to another batch axis goes through a dataset.
+    return [spec._unbatch()._batch(rows)] * count
+
+
+def split_rows(batch, count):
+    """A batch in `count` parts, as equal as can be; the first may be longer by a row."""
+    if isinstance(batch, tf.Tensor):
+        rows = batch.shape[0]
+        if rows is not None and rows % count == 0:
+            return tf.split(batch, count)
+        return tf.split(batch, _lengths(tf.shape(batch)[0], count), num=count)
+    if isinstance(batch, tf.RaggedTensor):
+        rows = batch.nrows()
+    elif isinstance(batch, tf.SparseTensor):
+        rows = batch.dense_shape[0]
+    else:
+        return [batch] * count
+    lengths = _lengths(rows, count)
+    firsts = tf.cumsum(lengths, exclusive=True)
+    if isinstance(batch, tf.RaggedTensor):
+        return [batch[firsts[k] : firsts[k] + lengths[k]] for k in range(count)]
+    rest = batch.dense_shape[1:]
+    return [
+        tf.sparse.slice(
+            batch,
+            tf.concat([firsts[k : k + 1], tf.zeros_like(rest)], 0),
+            tf.concat([lengths[k : k + 1], rest], 0),
+        )
+        for k in range(count)
+    ]
+
+
+def _lengths(rows, count):
+    """Rows of each part, an integer tensor of shape `[count]`."""
+    return rows // count + tf.cast(tf.range(count, dtype=rows.dtype) < rows % count, rows.dtype)

@@ -1,0 +1,146 @@
+"""Replicas whose batches differ in length, or hold nothing.
+
+A batch need not divide evenly among the replicas: the last one of an epoch may even have fewer
+examples than there are replicas. A replica without examples then computes on a row of zeros, and
+what that gives is left out, and each replica's mean counts by its number of examples.
+"""
+
+import contextlib
+import threading
+import typing
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.distribute import distribute_utils, values
+from tensorflow.python.eager.polymorphic_function import polymorphic_function
+
+from terngrad_tf.distribute.private import batches
+
+
+class Padding(typing.NamedTuple):
+    """What a replica that runs on a part of a batch knows of the part.
+
+    Attributes:
+        is_empty: boolean tensor, whether it computes on a row of zeros; None for no.
+        share: float32 tensor, its examples over those of all replicas; None for one over their
+            number.
+    """
+
+    is_empty: typing.Any
+    share: typing.Any
+
+
+class PaddedReplicas:
+    """What a strategy's `extended` knows of its replicas' parts of a batch."""
+
+    def _initialize_padding(self):
+        self._step = threading.local()
+        # The examples of each local worker over those of all, while `run_padded` runs.
+        self.shares_of_run = None
+
+    def is_empty(self):
+        """Whether the current replica is padded: a boolean tensor, or None for no."""
+        return self.padding().is_empty
+
+    def share_of_examples(self):
+        """The current replica's part of the batch's examples, a float32 tensor; None for 1/N."""
+        return self.padding().share
+
+    def padding(self):
+        """`Padding` of the current replica's batch, to be given to `padded`."""
+        return getattr(self._step, "padding", Padding(None, None))
+
+    @contextlib.contextmanager
+    def padded(self, padding):
+        """In replica context: what runs within computes on a batch with this `Padding`."""
+        previous, self._step.padding = self.padding(), padding
+        try:
+            yield
+        finally:
+            self._step.padding = previous
+
+    def run_padded(self, fn, args, returns_rows):
+        """`strategy.run` of a function of batches that need not divide evenly among the replicas.
+
+        Args:
+            fn: a function of structures of tensors with a batch axis.
+            args: its arguments, values with a batch a device or a replica.
+            returns_rows: whether its results have a batch axis too; rows of zeros are cut.
+        """
+        run = self._container_strategy().run
+        if isinstance(fn, polymorphic_function.Function):
+            # What replicas do together must not lie inside a function of its own.
+            fn = fn.python_function
+        num_workers = len(self._device_of_worker)
+        args = tf.nest.map_structure(self._split_undistributed, args)
+        rows = [_num_rows(distribute_utils.select_replica(w, args)) for w in range(num_workers)]
+        is_alone = self.host_group is None
+        are_static = all(isinstance(r, int) for r in rows)
+        are_even = num_workers == 1 or (are_static and rows[0] and len(set(rows)) == 1)
+        if any(r is None for r in rows) or (is_alone and are_even):
+            return run(fn, args=args)
+        may_be_empty = not (are_static and all(rows))
+        rows = [tf.cast(r, tf.int32) for r in rows]
+        empty = values.PerReplica([tf.equal(r, 0) for r in rows]) if may_be_empty else None
+        # Rows count each for itself.
+        shares = None if returns_rows else self._shares(rows)
+
+        @tf.autograph.experimental.do_not_convert
+        def on_padded(is_empty, share, args):
+            if is_empty is not None:
+                args = tf.nest.map_structure(_pad_empty, args)
+            with self.padded(Padding(is_empty, share)):
+                results = fn(*args)
+            if returns_rows and is_empty is not None:
+                results = tf.nest.map_structure(
+                    lambda v: v[: tf.where(is_empty, 0, tf.shape(v)[0])], results
+                )
+            return results
+
+        self.shares_of_run = shares
+        try:
+            share = None if shares is None else values.PerReplica(shares)
+            return run(on_padded, args=(empty, share, args))
+        finally:
+            self.shares_of_run = None
+
+    def _split_undistributed(self, value):
+        """Parts of a batch that is not distributed (`train_on_batch`) for the local workers."""
+        num_workers = len(self._device_of_worker)
+        if num_workers == 1 or not isinstance(value, tf.Tensor | np.ndarray) or not value.ndim:
+            return value
+        return values.PerReplica(batches.split_rows(tf.convert_to_tensor(value), num_workers))
+
+    def _shares(self, rows):
+        total = tf.add_n(rows)
+        if self.host_group is not None:
+            (total,) = tf.unstack(self.host_group.all_reduce_sum(total[tf.newaxis]))
+        total = tf.cast(tf.maximum(total, 1), tf.float32)
+        return [tf.cast(r, tf.float32) / total for r in rows]
+
+
+def _num_rows(structure):
+    """Rows of the first tensor with a batch axis: an int, a tensor, or None without such one."""
+    for batch in tf.nest.flatten(structure):
+        if isinstance(batch, tf.RaggedTensor):
+            return batch.nrows()
+        if isinstance(batch, tf.SparseTensor):
+            return batch.dense_shape[0]
+        if isinstance(batch, tf.Tensor) and batch.shape.rank:
+            return batch.shape[0] if batch.shape[0] is not None else tf.shape(batch)[0]
+    return None
+
+
+def _pad_empty(tensor):
+    """One row of zeros instead of none.
+
+    On an empty batch several CPU kernels abort, return wrong shapes or, in the backward pass, NaN.
+    """
+    if not isinstance(tensor, tf.Tensor) or not tensor.shape.rank or tensor.shape[0]:
+        return tensor
+
+    def one_of_zeros():
+        zeros = tf.zeros(tf.concat([[1], tf.shape(tensor)[1:]], 0), tensor.dtype)
+        return tf.ensure_shape(zeros, [None, *tensor.shape[1:]])
+
+    return tf.cond(tf.equal(tf.shape(tensor)[0], 0), one_of_zeros, lambda: tensor)

@@ -1,0 +1,23 @@
+"""The line with which a process ends. Imports no TensorFlow: a mistyped flag ends one at once."""
+
+import os
+import sys
+
+
+def write_last_line(line):
+    """Writes a line to standard error and drops all that this process writes there afterwards.
+
+    TensorFlow's threads report errors of their own, such as lost peers, until the process is gone;
+    whoever reads the end of a log looks for the reason there.
+
+    Args:
+        line: str without a line break; the process should end now.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)  # first: no thread may write between the line and this
+    os.close(nothing)
+    with open(terminal, "w", encoding=sys.stderr.encoding, errors="backslashreplace") as stream:
+        print(line, file=stream)

@@ -1,0 +1,126 @@
+"""JSON from files and environments that others wrote. Imports no TensorFlow.
+
+Every reader of JSON in this package comes here, so that size, depth, numbers and repeated keys have
+one rule each, and whatever breaks one is a ValueError that says which.
+"""
+
+import collections
+import json
+import math
+
+from terngrad_tf.files import open_regular
+
+MAX_BYTES = 16 * 2**20
+MAX_DEPTH = 32
+MAX_DIGITS = 30
+_TOLD = 40
+
+
+def read(path):
+    """Reads a JSON file.
+
+    Args:
+        path: path of a regular file in UTF-8 of at most 16 MiB.
+
+    Returns:
+        As `parse`.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is no regular file, or what it holds is not taken.
+    """
+    with open_regular(path) as file:
+        return parse(file.read(MAX_BYTES + 1))
+
+
+def parse(text):
+    """Reads JSON as RFC 8259 defines it, with numbers that Python can hold.
+
+    Args:
+        text: str, or bytes in UTF-8.
+
+    Returns:
+        Dict, list, str, int, float, bool or None.
+
+    Raises:
+        ValueError: the text is longer than 16 MiB, not UTF-8 or not JSON; arrays and objects stand
+            in one another more than 32 deep; an integer has more than 30 digits; a number is too
+            large; a key stands twice in one object; text holds half of a surrogate pair.
+
+    Example:
+        >>> parse('{"rho": 0.5}')
+        {'rho': 0.5}
+        >>> parse('{"rho": 1, "rho": 2}')
+        Traceback (most recent call last):
+        ...
+        ValueError: `rho` stands twice in one object
+    """
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"it is longer than {MAX_BYTES} bytes")
+    if isinstance(text, bytes):
+        try:
+            text = text.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"it is not UTF-8: byte {error.start}") from error
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_int=_integer,
+            parse_float=_float,
+            parse_constant=_constant,
+        )
+    except (RecursionError, MemoryError) as error:
+        raise ValueError(_TOO_DEEP) from error
+    _check(value)
+    return value
+
+
+_TOO_DEEP = f"arrays and objects stand in one another more than {MAX_DEPTH} deep"
+
+
+def _check(value):
+    """Raises ValueError for what stands too deep, and for text that no file or log can hold."""
+    level = [value]
+    for depth in range(MAX_DEPTH + 1):
+        inner = []
+        for outer in level:
+            if isinstance(outer, str):
+                _check_text(outer)
+            elif depth == MAX_DEPTH and isinstance(outer, (list, dict)):
+                raise ValueError(_TOO_DEEP)
+            elif isinstance(outer, list):
+                inner += outer
+            elif isinstance(outer, dict):
+                inner += [*outer, *outer.values()]
+        level = inner
+
+
+def _check_text(text):
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"text is not Unicode: {text[:_TOLD]!r}") from error
+
+
+def _object(pairs):
+    if len(pairs) != len(found := dict(pairs)):
+        counts = collections.Counter(key for key, _ in pairs)
+        raise ValueError(f"`{counts.most_common(1)[0][0]}` stands twice in one object")
+    return found
+
+
+def _integer(digits):
+    if len(digits.lstrip("-")) > MAX_DIGITS:
+        raise ValueError(f"an integer has more than {MAX_DIGITS} digits: {digits[:_TOLD]}...")
+    return int(digits)
+
+
+def _float(text):
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"a number is too large: {text[:_TOLD]}")
+    return value
+
+
+def _constant(name):
+    raise ValueError(f"{name} is not a number")

@@ -1,0 +1,71 @@
+"""Matrices in NumPy's `.npy` format, from files that anybody may have written."""
+
+import math
+import os
+import tokenize
+import warnings
+
+import numpy as np
+
+from terngrad_tf.arguments import shown
+from terngrad_tf.files import open_regular
+
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+# What Python's parser, which NumPy has read the header, says of text that is no literal.
+_PARSER_ERRORS = (
+    SyntaxError,
+    tokenize.TokenError,
+    RecursionError,
+    MemoryError,
+    TypeError,
+    OverflowError,
+)
+
+
+def map_matrix(path):
+    """Maps a matrix of floats; float64 is cast to float32, in memory.
+
+    Args:
+        path: `pathlib.Path` of a regular file. Nothing but numbers is read from it: no pickle.
+
+    Returns:
+        float array [rows, columns].
+
+    Raises:
+        ValueError: the file holds something else.
+        FileNotFoundError: there is no such file.
+    """
+    try:
+        matrix = _map(path)
+    except (ValueError, *_PARSER_ERRORS) as error:
+        raise ValueError(f"{path} is not a matrix in .npy format: {error}") from error
+    if matrix.dtype != np.float64:
+        return matrix
+    with np.errstate(over="ignore", invalid="ignore"):  # what does not fit is refused as infinite
+        return matrix.astype(np.float32)
+
+
+def _map(path):
+    with open_regular(path) as file:
+        read_header = _HEADERS.get(np.lib.format.read_magic(file))
+        if read_header is None:
+            raise ValueError("its version is neither 1.0 nor 2.0")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of headers that Python 2 wrote, and of odd literals
+            shape, is_fortran, dtype = read_header(file)
+        if dtype.kind != "f":
+            raise ValueError(
+                f"it must be in one of float32, float16, float64. Received: {shown(str(dtype))}"
+            )
+        if len(shape) != 2 or min(shape) < 1:
+            raise ValueError(
+                f"it must be a matrix with fewer rows than columns. Received: shape={shown(shape)}"
+            )
+        size = file.tell() + math.prod(shape) * dtype.itemsize
+        if os.fstat(file.fileno()).st_size < size:
+            raise ValueError(f"it ends before the {shown(shape)} numbers of its header")
+        order = "F" if is_fortran else "C"
+        return np.memmap(file, dtype, "r", offset=file.tell(), shape=shape, order=order)

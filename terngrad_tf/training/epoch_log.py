@@ -1,0 +1,70 @@
+"""Lines by epoch, in the words of MindSpore's tutorial on dimension-reduction training."""
+
+import time
+
+from terngrad_tf.training.callbacks import StepCounter
+
+
+class EpochLog(StepCounter):
+    """Prints, at the end of each epoch, its last loss and how long it took.
+
+        ============== Starting Training ==============
+        epoch: 1 step: 625, loss is 5.2477064
+        epoch time: 117246.345 ms, per step time: 187.594 ms
+
+    The loss is the mean over workers, without regularization, of the steps since the metrics were
+    last reset: the steps since the last log line. An epoch ends with the first step that completes
+    it, and counts the steps since the end of the one before; the time is that since then, or since
+    the start of `fit`.
+
+    Args:
+        first_step: steps done before `fit`.
+        batch_size: images per step over all workers.
+        num_examples: images an epoch.
+        entropy_loss: callable from the means of the metrics to the loss without regularization.
+    """
+
+    def __init__(self, first_step, batch_size, num_examples, entropy_loss):
+        super().__init__(first_step)
+        self._batch_size = batch_size
+        self._num_examples = num_examples
+        self._entropy_loss = entropy_loss
+        self._since = None
+        self._steps = 0
+
+    def on_train_begin(self, logs=None):
+        """Says that training starts, and starts the clock."""
+        print("============== Starting Training ==============", flush=True)
+        self._since = time.perf_counter()
+
+    def on_step_end(self, logs):
+        """Reports at the end of an epoch."""
+        self._steps += 1
+        epoch = self.step * self._batch_size // self._num_examples
+        if not epoch or last_step(epoch, self._batch_size, self._num_examples) != self.step:
+            return
+        before = last_step(epoch - 1, self._batch_size, self._num_examples)
+        loss = self._entropy_loss(logs)
+        milliseconds = 1e3 * (time.perf_counter() - self._since)
+        print(
+            f"epoch: {epoch} step: {self.step - before}, loss is {loss:.7f}\n"
+            f"epoch time: {milliseconds:.3f} ms, "
+            f"per step time: {milliseconds / self._steps:.3f} ms",
+            flush=True,
+        )
+        self._since, self._steps = time.perf_counter(), 0
+
+
+def last_step(epoch, batch_size, num_examples):
+    """Steps after which an epoch is complete, all before it included.
+
+    Args:
+        epoch: its number, from 1; 0 gives 0.
+        batch_size: images per step.
+        num_examples: images an epoch.
+
+    Example:
+        >>> last_step(2, batch_size=10, num_examples=25)
+        5
+    """
+    return -(-epoch * num_examples // batch_size)

@@ -1,0 +1,58 @@
+"""Runs a program with and without a strategy and compares what it computed."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from terngrad_tf.distribute import TernGradStrategy
+
+
+class ClientTest(tf.test.TestCase):
+    """Programs compute with float gradients on several replicas what they compute without any.
+
+    A program is a function of a strategy: it makes its model in the strategy's scope, trains on the
+    same total batch, and returns a structure of numbers. `num_replicas` are the numbers to try.
+    """
+
+    num_replicas = ()
+
+    def assert_same_without_strategy(self, programs):
+        for program in programs:
+            with self.subTest(program.__name__):
+                expected = self.run_program(program, tf.distribute.get_strategy())
+                self.assertNotEmpty(keras.tree.flatten(expected))
+                for count in self.num_replicas:
+                    got = self.run_program(program, TernGradStrategy(count, grad_bits=32))
+                    assert_close(got, expected, f"with {count} replicas")
+
+    def run_program(self, program, strategy):
+        keras.utils.clear_session()
+        keras.utils.set_random_seed(1)
+        return keras.tree.map_structure(np.asarray, program(strategy))
+
+
+def assert_close(got, expected, message):
+    """Numbers are equal but for the order in which float32 numbers were added."""
+    keras.tree.assert_same_structure(expected, got)
+    for (path, a), b in zip(
+        keras.tree.flatten_with_path(expected), keras.tree.flatten(got), strict=True
+    ):
+        place = "/".join(map(str, path))
+        np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5, err_msg=f"{place} {message}")
+
+
+def numbers(*shape, seed=0):
+    """float32 numbers from -1 to 1."""
+    return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
+
+
+def weights(model):
+    return [weight.numpy() for weight in model.weights]
+
+
+def fit(model, *data, batch_size=8, epochs=2, **options):
+    """The history of training, and the weights after it."""
+    history = model.fit(
+        *data, batch_size=batch_size, epochs=epochs, shuffle=False, verbose=0, **options
+    )
+    return {"history": history.history, "weights": weights(model)}

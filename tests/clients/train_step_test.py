@@ -1,0 +1,255 @@
+"""Models with steps of their own, after examples of keras.io, as without a strategy."""
+
+import sys
+
+import keras
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from tests.clients.comparison import ClientTest, fit, numbers
+
+
+def num_replicas():
+    return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def step(optimizer, tape, loss, variables):
+    optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+
+
+class Autoencoder(keras.Model):
+    """A variational autoencoder without a `call`; the noise is a part of its data."""
+
+    def __init__(self, *inputs):
+        super().__init__()
+        self.encoder = keras.Sequential([*inputs, layers.Dense(6, "relu"), layers.Dense(4)])
+        self.decoder = keras.Sequential([layers.Dense(6, "relu"), layers.Dense(3)])
+        self.loss_tracker = keras.metrics.Mean(name="loss")
+
+    @property
+    def metrics(self):
+        return [self.loss_tracker]
+
+    def losses_of(self, data):
+        x, noise = data
+        mean, log_variance = tf.split(self.encoder(x), 2, axis=1)
+        z = mean + tf.exp(0.5 * log_variance) * noise
+        reconstruction = tf.reduce_sum(tf.square(x - self.decoder(z)), axis=1)
+        divergence = -0.5 * (1 + log_variance - tf.square(mean) - tf.exp(log_variance))
+        return reconstruction + tf.reduce_sum(divergence, axis=1)
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            losses = self.losses_of(data)
+            loss = tf.reduce_mean(losses) / num_replicas()
+        step(self.optimizer, tape, loss, self.trainable_weights)
+        self.loss_tracker.update_state(losses)
+        return {"loss": self.loss_tracker.result()}
+
+    def test_step(self, data):
+        self.loss_tracker.update_state(self.losses_of(data))
+        return {"loss": self.loss_tracker.result()}
+
+
+def autoencoder(strategy, *inputs, **options):
+    with strategy.scope():
+        model = Autoencoder(*inputs)
+        model.compile(keras.optimizers.Adam(0.01), **options)
+    batches = tf.data.Dataset.from_tensor_slices((numbers(16, 3), numbers(16, 2, seed=1))).batch(8)
+    results = fit(model, batches, batch_size=None, validation_data=batches)
+    return results, model.evaluate(batches, verbose=0)
+
+
+def autoencoder_of_known_inputs(strategy):
+    return autoencoder(strategy, layers.Input((3,)))
+
+
+def autoencoder_of_unknown_inputs(strategy):
+    return autoencoder(strategy)
+
+
+def autoencoder_that_runs_eagerly(strategy):
+    return autoencoder(strategy, run_eagerly=True)
+
+
+def autoencoder_that_accumulates(strategy):
+    return autoencoder(strategy, layers.Input((3,)), steps_per_execution=2)
+
+
+class Adversaries(keras.Model):
+    """A generative adversarial network with two optimizers; the noise is a part of its data."""
+
+    def __init__(self, penalty):
+        super().__init__()
+        self.generator = keras.Sequential([layers.Dense(4, "relu"), layers.Dense(3)])
+        self.discriminator = keras.Sequential(
+            [layers.Dense(4, keras.layers.LeakyReLU()), layers.Dense(1)]
+        )
+        self.penalty = penalty
+
+    def compile(self, generator_optimizer, discriminator_optimizer):
+        super().compile()
+        self.generator_optimizer = generator_optimizer
+        self.discriminator_optimizer = discriminator_optimizer
+        self.trackers = [keras.metrics.Mean(name=name) for name in ("d_loss", "g_loss")]
+
+    @property
+    def metrics(self):
+        return self.trackers
+
+    def gradient_penalty(self, real, fake):
+        between = 0.3 * real + 0.7 * fake
+        with tf.GradientTape() as tape:
+            tape.watch(between)
+            scores = self.discriminator(between)
+        gradient = tape.gradient(scores, between)
+        norm = tf.sqrt(tf.reduce_sum(tf.square(gradient), axis=1))
+        return tf.reduce_mean(tf.square(norm - 1.0))
+
+    def train_step(self, data):
+        real, noise = data
+        for _ in range(2):
+            with tf.GradientTape() as tape:
+                fake = self.generator(noise)
+                difference = self.discriminator(fake) - self.discriminator(real)
+                d_loss = tf.reduce_mean(difference)
+                d_loss += self.penalty * self.gradient_penalty(real, fake)
+                scaled = d_loss / num_replicas()
+            step(self.discriminator_optimizer, tape, scaled, self.discriminator.trainable_weights)
+        with tf.GradientTape() as tape:
+            g_loss = -tf.reduce_mean(self.discriminator(self.generator(noise)))
+            scaled = g_loss / num_replicas()
+        step(self.generator_optimizer, tape, scaled, self.generator.trainable_weights)
+        for tracker, loss in zip(self.trackers, (d_loss, g_loss), strict=True):
+            tracker.update_state(loss)
+        return {tracker.name: tracker.result() for tracker in self.trackers}
+
+
+def adversaries(strategy, penalty):
+    with strategy.scope():
+        model = Adversaries(penalty)
+        model.compile(
+            keras.optimizers.Adam(0.01, beta_1=0.5), keras.optimizers.RMSprop(0.01, momentum=0.5)
+        )
+    return fit(model, numbers(16, 3), numbers(16, 2, seed=1))
+
+
+def generative_adversarial_network(strategy):
+    return adversaries(strategy, 0.0)
+
+
+def wasserstein_network_with_gradient_penalty(strategy):
+    return adversaries(strategy, 10.0)
+
+
+class Triplets(keras.Model):
+    """Its step takes three inputs from what is, to Keras, inputs, targets and sample weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = keras.Sequential([layers.Input((3,)), layers.Dense(2)])
+
+    def call(self, anchor, positive, negative):
+        a, p, n = (self.embedding(x) for x in (anchor, positive, negative))
+        return tf.reduce_sum(tf.square(a - p), 1) - tf.reduce_sum(tf.square(a - n), 1)
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.nn.softplus(self(*data)))
+            scaled = loss / num_replicas()
+        step(self.optimizer, tape, scaled, self.trainable_weights)
+        return {"loss": loss}
+
+
+def triplets(strategy):
+    with strategy.scope():
+        model = Triplets()
+        model.compile("sgd")
+    data = tuple(numbers(16, 3, seed=seed) for seed in range(3))
+    batches = tf.data.Dataset.from_tensor_slices(data).batch(8)
+    return fit(model, batches, batch_size=None)
+
+
+class Distiller(keras.Model):
+    """Trains a student on what a frozen teacher says; `compute_loss` is its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.teacher = keras.Sequential([layers.Input((3,)), layers.Dense(2)])
+        self.teacher.trainable = False
+        self.student = keras.Sequential([layers.Input((3,)), layers.Dense(2)])
+
+    def call(self, x):
+        return self.student(x)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        loss = super().compute_loss(x, y, y_pred, sample_weight)
+        loss += keras.losses.MeanSquaredError()(self.teacher(x, training=False), y_pred)
+        return loss
+
+
+def distillation(strategy):
+    with strategy.scope():
+        model = Distiller()
+        model.compile("adam", "mse", metrics=["mae"])
+    return fit(model, numbers(16, 3), numbers(16, 2), sample_weight=numbers(16, seed=2) ** 2)
+
+
+class Counter(layers.Layer):
+    """Counts its calls in training."""
+
+    def build(self, shape):
+        self.count = self.add_weight(
+            shape=(),
+            dtype="int32",
+            trainable=False,
+            initializer="zeros",
+            aggregation="only_first_replica",
+        )
+
+    def call(self, x, training=False):
+        if training:
+            self.count.assign_add(1)
+        return x
+
+
+def layers_that_count(strategy):
+    with strategy.scope():
+        model = keras.Sequential([layers.Input((3,)), Counter(), layers.Dense(1)])
+        model.compile("sgd", "mse")
+    return fit(model, numbers(16, 3), numbers(16, 1))
+
+
+PROGRAMS = [
+    autoencoder_of_known_inputs,
+    autoencoder_of_unknown_inputs,
+    autoencoder_that_runs_eagerly,
+    autoencoder_that_accumulates,
+    generative_adversarial_network,
+    wasserstein_network_with_gradient_penalty,
+    triplets,
+    distillation,
+    layers_that_count,
+]
+
+
+class TrainStepTest(ClientTest):
+    num_replicas = (4,)
+
+    def test_some_programs_compute_the_same_on_four_replicas(self):
+        self.assert_same_without_strategy(
+            [autoencoder_of_unknown_inputs, generative_adversarial_network]
+        )
+
+
+@pytest.mark.slow
+class AllTrainStepTest(ClientTest):
+    num_replicas = (1, 2, 4)
+
+    def test_all_programs_compute_the_same(self):
+        self.assert_same_without_strategy(PROGRAMS)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

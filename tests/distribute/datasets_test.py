@@ -1,0 +1,153 @@
+"""Tests of distributed datasets: what user code sees of them is what the stock strategy shows."""
+
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from terngrad_tf.distribute import TernGradStrategy
+
+NUM_WORKERS = 4
+
+
+def stock_strategy():
+    devices = [f"CPU:{i}" for i in range(NUM_WORKERS)]
+    return tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
+
+
+def dataset(num_examples=18, batch_size=8, **options):
+    return tf.data.Dataset.range(1, num_examples + 1, output_type=tf.float32).batch(
+        batch_size, **options
+    )
+
+
+def ragged_dataset():
+    return tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[1.0], [2.0, 3.0], []] * 4))
+
+
+class DistributedDatasetTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.strategy = TernGradStrategy(NUM_WORKERS)
+
+    def rows(self, batch):
+        return [np.asarray(v).tolist() for v in self.strategy.experimental_local_results(batch)]
+
+    def test_datasets_and_iterators_are_arguments_of_functions(self):
+        strategy = self.strategy
+        distributed = strategy.experimental_distribute_dataset(dataset())
+        traces = []
+
+        def sum_of(batch):
+            return strategy.reduce("SUM", strategy.run(tf.reduce_sum, args=(batch,)), axis=None)
+
+        @tf.function
+        def epoch(batches):
+            traces.append(batches)
+            total = 0.0
+            for batch in batches:
+                total += sum_of(batch)
+            return total
+
+        @tf.function
+        def step(iterator):
+            return sum_of(next(iterator))
+
+        @tf.function(input_signature=[distributed.element_spec])
+        def step_of_batch(batch):
+            traces.append(batch)
+            return sum_of(batch)
+
+        expected = [36.0, 100.0, 35.0]
+        self.assertEqual(float(epoch(distributed)), sum(expected))
+        self.assertEqual(float(epoch(distributed)), sum(expected))
+        self.assertLen(traces, 1)
+        iterator = iter(distributed)
+        self.assertEqual([float(step(iterator)) for _ in expected], expected)
+        with self.assertRaises(tf.errors.OutOfRangeError):
+            step(iterator)
+        self.assertEqual([float(step_of_batch(batch)) for batch in distributed], expected)
+        self.assertLen(traces, 2)
+
+    def test_an_iterator_ends_inside_a_function(self):
+        for batches in (dataset(), dataset(drop_remainder=True), ragged_dataset().batch(5)):
+            distributed = self.strategy.experimental_distribute_dataset(batches)
+
+            @tf.function
+            def count(iterator):
+                steps = 0
+                optional = iterator.get_next_as_optional()
+                while optional.has_value():
+                    steps += 1
+                    optional = iterator.get_next_as_optional()
+                return steps
+
+            self.assertEqual(int(count(iter(distributed))), int(batches.cardinality()))
+
+    def test_batches_have_one_part_a_worker(self):
+        batches = list(self.strategy.experimental_distribute_dataset(dataset()))
+        self.assertEqual(self.rows(batches[0]), [[1, 2], [3, 4], [5, 6], [7, 8]])
+        self.assertEqual(self.rows(batches[2]), [[17], [18], [], []])
+
+    def test_batches_are_reduced_and_gathered_as_by_the_stock_strategy(self):
+        results = []
+        for strategy in (stock_strategy(), self.strategy):
+            batches = list(strategy.experimental_distribute_dataset(dataset()))
+            results.append(
+                [
+                    strategy.reduce("SUM", batches[0], axis=None),
+                    strategy.reduce("MEAN", batches[0], axis=None),
+                    strategy.reduce("SUM", batches[0], axis=0),
+                    strategy.reduce("MEAN", batches[2], axis=0),
+                    strategy.gather(batches[1], axis=0),
+                    strategy.gather(batches[2], axis=0),
+                ]
+            )
+        for stock, ours in zip(*results, strict=True):
+            self.assertAllEqual(stock, ours)
+
+    def test_specs_are_those_of_the_stock_strategy(self):
+        pairs = tf.data.Dataset.zip((dataset(), {"label": dataset()}))
+        sparse = tf.data.Dataset.from_tensors(tf.sparse.eye(8))
+        for batches in (
+            dataset(),
+            dataset(drop_remainder=True),
+            dataset(batch_size=10, drop_remainder=True),
+            ragged_dataset().batch(8, drop_remainder=True),
+            sparse,
+            pairs,
+        ):
+            stock, ours = (
+                strategy.experimental_distribute_dataset(batches)
+                for strategy in (stock_strategy(), self.strategy)
+            )
+            self.assertEqual(stock.element_spec, ours.element_spec)
+            self.assertEqual(iter(stock).element_spec, iter(ours).element_spec)
+
+    def test_strings_ragged_and_sparse_rows_are_all_there(self):
+        ragged = tf.ragged.constant([[b"a"], [b"b", b"c"], [], [b"d"], [b"e"], [b"f"]])
+        batches = tf.data.Dataset.from_tensors((ragged, ragged.to_tensor()))
+        ((ragged_parts, dense_parts),) = self.strategy.experimental_distribute_dataset(batches)
+        parts = self.strategy.experimental_local_results(ragged_parts)
+        self.assertEqual([p.nrows().numpy() for p in parts], [2, 2, 1, 1])
+        self.assertEqual(tf.concat(parts, 0).to_list(), ragged.to_list())
+        self.assertAllEqual(np.concatenate(self.rows(dense_parts)), ragged.to_tensor())
+        matrix = tf.sparse.from_dense(tf.reshape(tf.range(15), [5, 3]))
+        (batch,) = self.strategy.experimental_distribute_dataset(
+            tf.data.Dataset.from_tensors(matrix)
+        )
+        parts = self.strategy.experimental_local_results(batch)
+        self.assertAllEqual(
+            tf.sparse.to_dense(tf.sparse.concat(0, list(parts))), tf.sparse.to_dense(matrix)
+        )
+
+    def test_a_dataset_without_a_batch_axis_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "Call `batch` on the dataset.*4 replicas"):
+            self.strategy.experimental_distribute_dataset(tf.data.Dataset.range(8))
+        one = TernGradStrategy(1).experimental_distribute_dataset(tf.data.Dataset.range(8))
+        self.assertLen(list(one), 8)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

@@ -1,0 +1,70 @@
+"""What is left on standard error by programs of a cluster that fails, as their users see it."""
+
+import pathlib
+import sys
+
+import pytest
+import tensorflow as tf
+
+from terngrad_tf.distribute import PeerError, peer_errors, peers
+from tests.distribute import processes
+
+WORKER = pathlib.Path(__file__).with_name("exits_worker.py")
+
+
+class ExitsTest(tf.test.TestCase):
+    def run_cluster(self, num_started, start_timeout):
+        addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(2)]
+        started = [
+            processes.start(WORKER, addresses, index, [str(start_timeout)])
+            for index in range(num_started)
+        ]
+        outputs = processes.outputs(started, 300)
+        return addresses, [process.returncode for process in started], outputs
+
+    def test_the_others_end_with_what_a_host_said_alone(self):
+        addresses, statuses, outputs = self.run_cluster(2, 200)
+        self.assertEqual(statuses, [3, 1], outputs)
+        self.assertNotIn("Traceback", outputs[0])
+        self.assertEqual(
+            outputs[0].splitlines()[-1],
+            f"exits_worker: error: worker 1 ({addresses[1]}) ended: no data on this host",
+        )
+        self.assertIn("Traceback", outputs[1])
+        self.assertIn("ValueError: no data on this host", outputs[1])
+
+    def test_a_host_that_does_not_come_is_one_line(self):
+        addresses, statuses, outputs = self.run_cluster(1, 1)
+        self.assertEqual(statuses, [3], outputs)
+        self.assertNotIn("Traceback", outputs[0])
+        self.assertEqual(
+            outputs[0].splitlines()[-1],
+            "exits_worker: error: not all hosts started in time; missing:"
+            f" worker 1 ({addresses[1]}: connection refused)",
+        )
+
+    def test_peer_errors_raise_the_line_without_what_tensorflow_said(self):
+        addresses = tuple(f"127.0.0.1:{port}" for port in processes.free_ports(2))
+        hosts = peers.Hosts(("worker 0", "worker 1"), addresses, 0)
+        lost = f"lost worker 1 ({addresses[1]}: connection refused)"
+        for message, expected in (
+            ("Collective ops is aborted by: /job:worker/replica:0/task:1 is gone\nlong", lost),
+            (
+                "in user code:\n\n    PeerError: the hosts' models differ",
+                "the hosts' models differ",
+            ),
+        ):
+            with self.assertRaises(PeerError) as caught, peer_errors(hosts):
+                try:
+                    raise PeerError("the hosts' models differ")
+                except PeerError as error:
+                    raise RuntimeError(message) from error
+            self.assertEqual(str(caught.exception), expected)
+            self.assertTrue(caught.exception.__suppress_context__)
+            self.assertIsNone(caught.exception.__cause__)
+        with self.assertRaisesRegex(ValueError, "my own"), peer_errors(hosts):
+            raise ValueError("my own")
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

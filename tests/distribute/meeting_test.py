@@ -1,0 +1,122 @@
+"""Tests of how hosts find each other before TensorFlow starts, over sockets on loopback."""
+
+import concurrent.futures
+import socket
+import sys
+import time
+from unittest import mock
+
+import pytest
+import tensorflow as tf
+
+from terngrad_tf.distribute import meeting, peers
+from tests.distribute import processes
+
+HOSTS = ["127.0.0.1"] + ["[::1]"] * socket.has_dualstack_ipv6()
+
+
+def meet(addresses, index, timeout=30):
+    """What a host of a cluster does first; returns why it fails, None where it does not."""
+    names = tuple(f"worker {number}" for number in range(len(addresses)))
+    try:
+        meeting.meet(peers.Hosts(names, tuple(addresses), index), timeout)
+    except peers.PeerError as error:
+        return str(error)
+    return None
+
+
+def listen(address):
+    """A server that says nothing."""
+    host, _, port = address.rpartition(":")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host.strip("[]"), int(port)), family=family)
+
+
+class MeetingTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(3)]
+        self.pool = concurrent.futures.ThreadPoolExecutor()
+        self.addCleanup(self.pool.shutdown)
+
+    def meet_all(self, *calls):
+        """The results of `meet` with these arguments, at once."""
+        return [one.result() for one in [self.pool.submit(meet, *call) for call in calls]]
+
+    def test_hosts_meet_however_late_over_both_versions_of_ip(self):
+        for host in HOSTS:
+            addresses = [f"{host}:{port}" for port in processes.free_ports(3)]
+            others = [self.pool.submit(meet, addresses, index) for index in (0, 2)]
+            time.sleep(1)
+            self.assertFalse(any(other.done() for other in others))
+            self.assertIsNone(meet(addresses, 1))
+            self.assertEqual([other.result() for other in others], [None, None])
+            # The ports are free for TensorFlow.
+            for address in addresses:
+                listen(address).close()
+
+    def test_a_host_that_does_not_come_is_named_while_others_wait_and_at_the_end(self):
+        missing = f"worker 1 ({self.addresses[1]}: connection refused)"
+        with (
+            mock.patch.object(peers, "_FIRST_REPORT_SECONDS", 0.1),
+            self.assertLogs("terngrad_tf.distribute.peers", "WARNING") as logs,
+        ):
+            error = meet(self.addresses[:2], 0, 1.5)
+        self.assertEqual(error, f"not all hosts started in time; missing: {missing}")
+        (line,) = logs.output
+        self.assertEndsWith(line, f"waiting for {missing}")
+
+    def test_another_program_on_a_hosts_port_is_told_to_both_sides(self):
+        addresses = self.addresses[:2]
+        with listen(addresses[0]):
+            first, second = self.meet_all((addresses, 0), (addresses, 1, 1))
+        self.assertStartsWith(first, f"worker 0 ({addresses[0]}) cannot listen on its port: is it")
+        self.assertEqual(
+            second,
+            "not all hosts started in time; missing:"
+            f" worker 0 ({addresses[0]}: another program answers there)",
+        )
+
+    def test_a_port_that_needs_privileges_is_told(self):
+        with mock.patch.object(
+            socket.socket, "bind", side_effect=PermissionError(13, "Permission denied")
+        ):
+            error = meet(["127.0.0.1:22", self.addresses[1]], 0)
+        self.assertEqual(
+            error, "worker 0 (127.0.0.1:22) cannot listen on its port: Permission denied"
+        )
+
+    def test_a_host_that_reaches_another_in_vain_is_told(self):
+        zero, one, dead = self.addresses
+        first, second = self.meet_all(([zero, one], 0, 1), ([dead, one], 1, 2))
+        self.assertStartsWith(
+            first, f"not all hosts started in time; missing: worker 1 ({one}: has"
+        )
+        self.assertIn(f"has not reached worker 0 ({zero})", first)
+        self.assertIn(f"worker 0 ({dead}: connection refused)", second)
+
+    def test_an_index_given_twice_and_lists_of_other_lengths_are_told_on_all(self):
+        zero, one, two = self.addresses
+        rule = "all need one list of workers, and each the index of its own address in it"
+        with mock.patch.object(meeting, "_WRONG_SECONDS", 1.0):
+            # The second machine was started as worker 0, too; here it has another port.
+            (error, _) = self.meet_all(([zero, one], 0), ([one, two], 0, 3))
+            self.assertEqual(
+                error,
+                f'this process is worker 0 of 2, but worker 1 ({one}) says "worker 0 of 2": {rule}',
+            )
+        errors = self.meet_all(([zero, one, two], 0), ([zero, one], 1), ([zero, one, two], 2))
+        for index, error in ((0, errors[0]), (2, errors[2])):
+            self.assertEqual(
+                error,
+                f"this process is worker {index} of 3, but"
+                f' worker 1 ({one}) says "worker 1 of 2": {rule}',
+            )
+        self.assertEqual(
+            errors[1],
+            f'this process is worker 1 of 2, but worker 0 ({zero}) says "worker 0 of 3": {rule}',
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

@@ -1,0 +1,98 @@
+"""Tests of models, optimizers and metrics that were made outside of the strategy's scope."""
+
+import sys
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from terngrad_tf.distribute import TernGradStrategy
+
+X, Y = np.ones((8, 2), np.float32), np.ones(8, np.float32)
+RULE = (
+    r"was (built|made) outside of the scope of the strategy\. Build .* inside `with strategy\.scope"
+)
+
+
+def build(*first):
+    return keras.Sequential([*(first or [keras.Input([2])]), keras.layers.Dense(1)])
+
+
+class ScopesTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.strategy = TernGradStrategy(2)
+
+    def fitted(self, model):
+        model.fit(X, Y, batch_size=8, verbose=0)
+        return model
+
+    def test_a_model_built_outside_is_refused_by_compile(self):
+        for model in (build(), keras.Sequential([keras.layers.Dense(1)])):
+            with self.strategy.scope(), self.assertRaisesRegex(ValueError, f"The model {RULE}"):
+                model.compile("sgd", "mse")
+
+    def test_a_compiled_model_is_refused_in_the_scope(self):
+        model = build()
+        model.compile("sgd", "mse")
+        with self.strategy.scope():
+            for use in (model.fit, model.train_on_batch, model.evaluate):
+                with self.assertRaisesRegex(ValueError, f"The model {RULE}"):
+                    use(X, Y)
+
+    def test_a_part_to_be_trained_that_was_built_outside_is_refused_and_a_frozen_one_used(self):
+        part = build()
+        for trainable in (True, False):
+            part.trainable = trainable
+            with self.strategy.scope():
+                model = build(part)
+                model.compile("sgd", "mse")
+            if trainable:
+                with self.assertRaisesRegex(ValueError, f"The model's variable 'kernel' {RULE}"):
+                    self.fitted(model)
+            else:
+                self.fitted(model)
+
+    def test_an_optimizer_or_a_metric_made_outside_is_refused(self):
+        optimizer, metric = keras.optimizers.Adam(), keras.metrics.MeanAbsoluteError()
+        with self.strategy.scope():
+            model = build()
+            with self.assertRaisesRegex(ValueError, f"The optimizer's variable .* {RULE}"):
+                model.compile(optimizer, "mse")
+            model.compile("adam", "mse", metrics=[metric])
+        for use in (self.fitted, lambda model: model.evaluate(X, Y, verbose=0)):
+            with self.assertRaisesRegex(ValueError, f"The metric's variable 'total' {RULE}"):
+                use(model)
+
+    def test_compile_may_stand_outside_of_the_scope(self):
+        with self.strategy.scope():
+            model = build()
+        model.compile("adam", "mse", metrics=["mae"])
+        self.assertEqual(self.fitted(model).optimizer.iterations.numpy(), 1)
+        self.assertIsNotNone(self.strategy.traffic)
+
+    def test_a_model_without_strategy_warns_once_where_the_strategy_was_not_used_yet(self):
+        model = build()
+        model.compile("sgd", "mse")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self.fitted(self.fitted(model))
+        (message,) = [str(one.message) for one in caught if "TernGradStrategy" in str(one.message)]
+        self.assertRegex(message, "^This model is used without .* inside `with strategy.scope")
+        with self.strategy.scope():
+            build()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.fitted(model)
+
+    def test_other_strategies_are_left_alone(self):
+        with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+            model = build()
+        model.compile("sgd", "mse")
+        self.fitted(model)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

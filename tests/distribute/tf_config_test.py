@@ -1,0 +1,72 @@
+"""TF_CONFIG describes a cluster, or one line says what is wrong with it."""
+
+import json
+import os
+import sys
+from unittest import mock
+
+import pytest
+import tensorflow as tf
+
+from terngrad_tf.distribute import TernGradStrategy, cluster_from_tf_config
+
+CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "[fe80::1]:2"]}
+
+
+def cluster(config):
+    text = config if isinstance(config, str) else json.dumps(config)
+    with mock.patch.dict(os.environ, TF_CONFIG=text):
+        resolver = cluster_from_tf_config()
+        return resolver.cluster_spec().as_dict(), resolver.task_type, resolver.task_id
+
+
+class TFConfigTest(tf.test.TestCase):
+    def test_what_tensorflow_takes_is_taken(self):
+        for index in (1, "1"):
+            config = {"cluster": CLUSTER, "task": {"type": "worker", "index": index}}
+            self.assertEqual(cluster(config | {"rpc_layer": "grpc"}), (CLUSTER, "worker", 1))
+        self.assertEqual(cluster({})[0], {})
+        with mock.patch.dict(os.environ):
+            os.environ.pop("TF_CONFIG", None)
+            self.assertEqual(cluster_from_tf_config().cluster_spec().as_dict(), {})
+
+    def test_every_wrong_shape_is_one_line_with_rule_and_value(self):
+        task = {"type": "worker", "index": 0}
+        for config, error in (
+            ("", "must be JSON. Received: nothing; unset it"),
+            ("{", "must be JSON: Expecting .*Received: '{'"),
+            ("[" * 10_000, r"must be JSON: .*32 deep\. Received: '\[+\[\.\.\. 10002 characters"),
+            ('{"task": 1, "task": 2}', "`task` stands twice"),
+            ('""', 'must hold an object with "cluster" and "task". Received: \'\''),
+            ([], r"must hold an object with .* Received: \[\]"),
+            ({"cluster": 5}, "must hold an object of jobs as cluster. Received: 5"),
+            ({"cluster": {"worker": "a:1"}}, "a list of addresses as cluster.worker.*'a:1'"),
+            ({"cluster": {"worker": [5]}}, "a list of host:port as cluster.worker.*: 5"),
+            ({"cluster": {"worker": ["a:1,b:1"]}}, "a list of host:port .*'a:1,b:1'"),
+            ({"cluster": {"worker": ["a:70000"]}}, "a list of host:port .*'a:70000'"),
+            ({"cluster": {"worker": ["a:1\x1b[2J"]}}, r"a list of host:port .*'a:1\\x1b\[2J'"),
+            ({"task": 5}, 'an object with "type" and "index" as task. Received: 5'),
+            ({"cluster": CLUSTER, "task": {"type": 5}}, "must hold text as task.type. Received: 5"),
+            ({"cluster": CLUSTER}, "one of the jobs chief, worker as task.type. Received: None"),
+            ({"cluster": CLUSTER, "task": {"type": "ps"}}, "one of the jobs .*: 'ps'"),
+            ({"cluster": CLUSTER, "task": task | {"index": 2}}, "below 2, the workers in .*: 2"),
+            ({"cluster": CLUSTER, "task": task | {"index": 1.0}}, "an integer of 0 or more"),
+            ({"cluster": CLUSTER, "task": task | {"index": True}}, "an integer of 0 or more"),
+            ({"cluster": CLUSTER, "task": task | {"index": -1}}, "an integer of 0 or more .*: -1"),
+            ({"cluster": CLUSTER, "task": task, "rpc_layer": 5}, "text as rpc_layer. Received: 5"),
+        ):
+            with self.subTest(config=str(config)[:50]):
+                rule = f"^the environment variable TF_CONFIG .*{error}"
+                with self.assertRaisesRegex(ValueError, rule) as caught:
+                    cluster(config)
+                self.assertNotIn("\n", str(caught.exception))
+                self.assertLess(len(str(caught.exception)), 500)
+
+    def test_the_strategy_refuses_it_too(self):
+        with mock.patch.dict(os.environ, TF_CONFIG='{"cluster": 5}'):
+            with self.assertRaisesRegex(ValueError, "TF_CONFIG must hold an object of jobs"):
+                TernGradStrategy()
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

@@ -1,0 +1,94 @@
+"""Training on batches of sizes that do not divide evenly, or are smaller than the replicas."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+SIZES = (8, 5, 2, 1, 3)
+VOCABULARY = 7
+
+
+def examples():
+    """Word numbers `[19, 3]` and targets `[19, 2]`."""
+    rng = np.random.default_rng(0)
+    total = sum(SIZES)
+    words = rng.integers(0, VOCABULARY, (total, 3)).astype(np.int32)
+    return words, rng.normal(size=(total, 2)).astype(np.float32)
+
+
+def _batches(sample_weight=False):
+    words, targets = examples()
+    weights = (np.arange(len(words)) % 3 + 0.5).astype(np.float32)
+    parts = (words, targets, weights) if sample_weight else (words, targets)
+    bounds = np.cumsum((0, *SIZES))
+    rows = tf.data.Dataset.from_tensor_slices((bounds[:-1], bounds[1:]))
+    options = tf.data.Options()
+    # Every process divides the same batches.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    batches = rows.map(lambda first, last: tuple(tf.constant(p)[first:last] for p in parts))
+    return batches.with_options(options)
+
+
+def _model(strategy, *, loss="mse", optimizer=None, batch_norm=False, run_eagerly=False):
+    with strategy.scope():
+        keras.utils.set_random_seed(1)
+        layers = [
+            keras.layers.Input((3,), dtype="int32"),
+            keras.layers.Embedding(VOCABULARY, 4),
+            keras.layers.Flatten(),
+            keras.layers.Dense(2, kernel_regularizer=keras.regularizers.L2(0.01)),
+        ]
+        if batch_norm:
+            layers.insert(3, keras.layers.BatchNormalization(momentum=0.5))
+        model = keras.Sequential(layers)
+        model.compile(
+            optimizer or keras.optimizers.SGD(0.1, momentum=0.9),
+            loss,
+            metrics=["mae"],
+            weighted_metrics=["mse"],
+            run_eagerly=run_eagerly,
+        )
+    return model
+
+
+def train(strategy, run_eagerly=False):
+    """Weights, losses and metrics of several models.
+
+    Args:
+        strategy: `tf.distribute.Strategy` to train under.
+        run_eagerly: whether steps run without a graph.
+
+    Returns:
+        `{name: array}`.
+    """
+    results = {}
+    cases = {
+        "mean": {},
+        "weights": {"sample_weight": True},
+        "sum": {"loss": keras.losses.MeanSquaredError(reduction="sum")},
+        "accumulation": {"gradient_accumulation_steps": 2},
+    }
+    for name, case in cases.items():
+        options = {k: v for k, v in case.items() if k == "loss"}
+        with strategy.scope():
+            accumulation = case.get("gradient_accumulation_steps")
+            optimizer = keras.optimizers.SGD(0.05, gradient_accumulation_steps=accumulation)
+            model = _model(strategy, optimizer=optimizer, run_eagerly=run_eagerly, **options)
+        data = _batches(case.get("sample_weight", False))
+        history = model.fit(data, epochs=2, verbose=0).history
+        results |= {f"{name}/{key}": value for key, value in history.items()}
+        for i, weight in enumerate(model.get_weights()):
+            results[f"{name}/weight {i}"] = weight
+        results[f"{name}/evaluated"] = model.evaluate(data, verbose=0)
+        results[f"{name}/predicted"] = model.predict(data, verbose=0)
+    results["batch norm/mean"] = _moving_mean(strategy, run_eagerly)
+    return results
+
+
+def _moving_mean(strategy, run_eagerly):
+    """Of inputs that do not change; a replica normalizes by its own variance."""
+    with strategy.scope():
+        optimizer = keras.optimizers.SGD(0.0)
+    model = _model(strategy, batch_norm=True, optimizer=optimizer, run_eagerly=run_eagerly)
+    model.fit(_batches(), verbose=0)
+    return model.layers[2].moving_mean.numpy()

@@ -1,0 +1,62 @@
+"""Files are replaced whole or not at all."""
+
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+import pytest
+
+from terngrad_tf import files
+
+
+class ReplacingTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name, "run.json")
+
+    def names(self):
+        return sorted(os.listdir(self.path.parent))
+
+    def test_readers_see_the_old_or_the_new_content(self):
+        for content in ("one", "two"):
+            with files.replacing(self.path) as beside:
+                beside.write_text(content)
+                self.assertEqual(self.path.exists(), content == "two")
+            self.assertEqual(self.path.read_text(), content)
+        self.assertEqual(self.names(), ["run.json"])
+
+    def test_a_failure_leaves_the_old_content_alone(self):
+        self.path.write_text("old")
+        with self.assertRaises(KeyboardInterrupt), files.replacing(self.path) as beside:
+            beside.write_text("half")
+            raise KeyboardInterrupt
+        self.assertEqual((self.path.read_text(), self.names()), ("old", ["run.json"]))
+
+    def test_a_link_is_replaced_not_followed(self):
+        target = self.path.with_name("precious")
+        target.write_text("kept")
+        self.path.symlink_to(target)
+        with files.replacing(self.path) as beside:
+            beside.write_text("new")
+        self.assertEqual(target.read_text(), "kept")
+        self.assertFalse(self.path.is_symlink())
+
+    def test_the_new_file_has_the_mode_of_any_new_file(self):
+        with files.replacing(self.path):
+            pass
+        other = self.path.with_name("other")
+        other.touch()
+        self.assertEqual(self.path.stat().st_mode, other.stat().st_mode)
+
+    def test_names_may_be_as_long_as_the_file_system_takes(self):
+        path = self.path.with_name("x" * 255)
+        with files.replacing(path):
+            pass
+        self.assertTrue(path.exists())
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

@@ -1,0 +1,1 @@
+"""Fuzzers: parsers and flags get hostile inputs, see `fuzzing`."""

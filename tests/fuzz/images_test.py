@@ -1,0 +1,62 @@
+"""Images and MNIST's files of any bytes: pixels come out, or one line tells why not."""
+
+import gzip
+import os
+import sys
+
+import numpy as np
+import pytest
+
+from slim_data import DataError, image_files, mnist
+from tests.fuzz import fuzzing
+from tests.slim_data import pictures, samples
+
+
+class ImagesTest(fuzzing.FuzzTest):
+    def test_image_files(self):
+        kinds = (("JPEG", "RGB"), ("JPEG", "L"), ("JPEG", "CMYK"), ("PNG", "RGB"), ("PNG", "P"))
+        seeds = [pictures.encode(pictures.pixels(), *kind) for kind in kinds]
+
+        def check(data):
+            try:
+                encoded, (height, width, channels) = image_files.as_jpeg(data)
+            except DataError as error:
+                self.assert_clear(error, "image")
+            else:
+                self.assertTrue(height > 0 < width and channels == 3)
+                self.assertTrue(encoded.startswith(b"\xff\xd8"))
+
+        self.fuzz("JPEG and PNG files", fuzzing.mutated(seeds), check)
+
+    def test_files_of_mnist(self):
+        folder = samples.new_folder(self)
+        samples.write_mnist(folder, 4, 2)
+        names = samples.MNIST_FILES["train"]
+        for name in names:
+            path = os.path.join(folder, name)
+            with open(path, "rb") as file:
+                packed = file.read()
+
+            def check(data, path=path, packed=packed):
+                for content in (data, gzip.compress(data, 1)):
+                    with open(path, "wb") as file:
+                        file.write(content)
+                    try:
+                        number = mnist.num_examples(folder, "train")
+                        found = list(mnist.generate_examples(folder, "train"))
+                        self.assertEqual(len(found), number)
+                    except DataError as error:
+                        self.assert_clear(error, folder)
+                with open(path, "wb") as file:
+                    file.write(packed)
+
+            seeds = [
+                packed,
+                gzip.decompress(packed),
+                samples.idx_labels(np.array([1, 2], np.uint8)),
+            ]
+            self.fuzz(f"MNIST's {name}", fuzzing.mutated(seeds), check)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

@@ -1,0 +1,140 @@
+"""Lists of labels, classes, names and boxes of any bytes, and annotations in XML."""
+
+import json
+import os
+import sys
+import tempfile
+
+import pytest
+from hypothesis import strategies as st
+
+from slim_data import (
+    DataError,
+    bounding_boxes,
+    image_folders,
+    imagenet,
+    imagenet_devkit,
+    imagenet_preparation,
+    writing,
+)
+from tests.fuzz import fuzzing
+from tests.slim_data import ilsvrc, pictures, samples
+
+
+class ListsTest(fuzzing.FuzzTest):
+    def setUp(self):
+        super().setUp()
+        self.folder = samples.new_folder(self)
+        self.path = os.path.join(self.folder, "file")
+
+    def assert_refused_or(self, function, *arguments):
+        """Returns what a function returns, None where it tells in one line what is wrong."""
+        try:
+            return function(*arguments)
+        except DataError as error:
+            self.assert_clear(error, self.path)
+
+    def fuzz_file(self, what, seeds, check):
+        """Gives a check the path of a file that is damaged."""
+
+        def written(data):
+            with open(self.path, "wb") as file:
+                file.write(data)
+            check()
+
+        self.fuzz(what, st.one_of(fuzzing.mutated(seeds), st.binary(max_size=40)), written)
+
+    def test_labels(self):
+        def check():
+            for label in self.assert_refused_or(image_folders.read_labels, self.path) or ():
+                self.assertEqual(os.path.basename(label), label)
+                self.assertNotIn(label, ("", ".", ".."))
+                self.assertNotIn("\0", label)
+
+        self.fuzz_file("files of labels", [b"roses\ndaisy\r\n\ntulips", "\u00fc\n".encode()], check)
+
+    def test_wordnet_ids(self):
+        raw = os.path.join(self.folder, imagenet_preparation.RAW)
+        os.mkdir(raw)
+        self.path = os.path.join(raw, imagenet_preparation.SYNSETS)
+
+        def check():
+            read = imagenet_preparation.read_wordnet_ids
+            for name in self.assert_refused_or(read, self.path) or ():
+                self.assertRegex(name, r"\An[0-9]{8}\Z")
+
+        self.fuzz_file("lists of WordNet ids", ["\n".join(ilsvrc.SYNSETS).encode()], check)
+
+    def test_names_of_classes(self):
+        text = "".join(f"{s}\t{n}\n" for s, n in pictures.SYNSETS.items())
+
+        def check():
+            self.assert_refused_or(imagenet.read_names, self.path, ilsvrc.SYNSETS)
+
+        self.fuzz_file("ImageNet's metadata files", [text.encode()], check)
+
+    def test_lists_of_boxes(self):
+        def check():
+            found = self.assert_refused_or(bounding_boxes.read, self.path) or {}
+            for xmin, ymin, xmax, ymax in (box for boxes in found.values() for box in boxes):
+                self.assertTrue(0 <= xmin < xmax <= 1 and 0 <= ymin < ymax <= 1)
+
+        seed = b'a.JPEG,0.1,0.2,0.3,0.4\n"b, c.JPEG",0,0,1,1\na.JPEG,0,0.5,1,1.0e0\n'
+        self.fuzz_file("CSV files of boxes", [seed], check)
+
+    def test_annotations(self):
+        boxes = [("dog", 50, 100, 10, 20), ("n01440764", 0, 0, 100, 200)]
+        text = pictures.annotation(boxes).decode()
+        declared = f'<?xml version="1.0" encoding="utf-16"?><!DOCTYPE a [<!ENTITY b "b">]>{text}'
+        seeds = [text.encode(), text.encode("utf-16"), declared.encode("utf-16")]
+
+        def check(data):
+            try:
+                found = bounding_boxes.from_xml(data)
+            except DataError as error:
+                self.assert_clear(error, "annotation")
+            else:
+                for box in found:
+                    self.assertTrue(0 <= box.xmin < box.xmax <= 1 and 0 <= box.ymin < box.ymax <= 1)
+
+        self.fuzz("annotations in XML", fuzzing.mutated(seeds), check)
+
+    def test_records_of_conversions(self):
+        path = os.path.join(self.folder, "train-00000-of-00001")
+        self.path = os.path.join(self.folder, ".train.conversion.json")
+        seeds = [json.dumps({"dataset": "mnist", "a": [1, None, "x"]}, indent=1).encode()]
+
+        def check():
+            found = self.assert_refused_or(writing.known_identity, [path])
+            self.assertIsInstance(found or {}, dict)
+
+        self.fuzz_file("records of conversions", [*seeds, b"[" * 10**5], check)
+
+    def test_lists_of_classes_in_the_devkit(self):
+        files = {}
+        with tempfile.TemporaryDirectory() as folder:
+            pictures.write(os.path.join(folder, "x"), ilsvrc.devkit())
+            with imagenet_devkit.archives.opened(os.path.join(folder, "x")) as archive:
+                for name, member in imagenet_devkit.archives.files(archive).items():
+                    files[name] = imagenet_devkit.archives.read(archive, member, 2**20)
+
+        def check(data, name):
+            with open(self.path, "wb") as file:
+                file.write(pictures.tar({**files, name: data}, "gz"))
+            found = self.assert_refused_or(imagenet_devkit.read, self.path)
+            if found is not None:
+                for synset in (*found.names, *found.validation):
+                    self.assertRegex(synset, r"\An[0-9]{8}\Z")
+
+        for name, what in (("meta.mat", "classes"), ("ground_truth.txt", "validation labels")):
+            (place,) = [file for file in files if file.endswith(name)]
+            self.fuzz(
+                f"ImageNet's devkit: {what}",
+                fuzzing.mutated([files[place]]),
+                lambda data, place=place: check(data, place),
+                num_cases=3,  # each takes a process
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

@@ -1,0 +1,52 @@
+"""Programs that parse by argparse have the help flags of those that parse by absl."""
+
+import contextlib
+import io
+import sys
+import unittest
+from xml.etree import ElementTree
+
+import pytest
+
+from slim_data import help_arguments
+from slim_data.version import __version__
+
+
+def told(flag):
+    """What a program prints, and its exit status."""
+    parser = help_arguments.Parser(prog="x", description="Does <it>.")
+    parser.add_argument("--count", type=int, default=3, help="How many & which.")
+    parser.add_argument("file", help="A file.")
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        try:
+            parser.parse_args([flag])
+        except SystemExit as end:
+            return out.getvalue(), end.code
+    raise AssertionError("goes on")
+
+
+class HelpTest(unittest.TestCase):
+    def test_all_names_of_help_show_the_same(self):
+        text, status = told("--help")
+        self.assertEqual(status, 0)
+        self.assertIn("How many & which.", text)
+        for flag in ("-h", "--helpshort", "--helpfull"):
+            self.assertEqual(told(flag), (text, 0))
+
+    def test_xml_names_every_argument(self):
+        text, status = told("--helpxml")
+        self.assertEqual(status, 0)
+        root = ElementTree.fromstring(text)
+        self.assertEqual(root.findtext("usage"), "Does <it>.")
+        flags = {flag.findtext("name"): flag for flag in root.iter("flag")}
+        self.assertEqual(set(flags), {"helpshort", "helpxml", "version", "count", "file"})
+        fields = [flags["count"].findtext(field) for field in ("meaning", "default", "type")]
+        self.assertEqual(fields, ["How many & which.", "3", "int"])
+
+    def test_version(self):
+        self.assertEqual(told("--version"), (f"x {__version__}\n", 0))
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

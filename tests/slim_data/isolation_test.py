@@ -1,0 +1,26 @@
+"""Functions that crash or take too much end their own process only."""
+
+import os
+import sys
+import unittest
+
+import pytest
+
+from slim_data import DataError, isolation
+
+
+class IsolationTest(unittest.TestCase):
+    def test_results_and_errors_come_back(self):
+        self.assertEqual(isolation.call(divmod, 7, 2), (3, 1))
+        with self.assertRaises(ZeroDivisionError):
+            isolation.call(divmod, 7, 0)
+
+    def test_crashes_and_bombs_are_errors(self):
+        with self.assertRaisesRegex(DataError, "crashes"):
+            isolation.call(os.abort)
+        with self.assertRaises(MemoryError):
+            isolation.call(bytes, 2**33)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
