@@ -1,10 +1,10 @@
-"""Test accuracy of ternary against float gradients, for numbers of workers that share one batch.
+"""Test accuracy of ternary against float gradients, for numbers of replicas that share one batch.
 
     python -m benchmarks.accuracy --json=accuracy.json
 
 Trains LeNet and ResNet-20 on scikit-learn's 1,797 handwritten digits (1,437 for training, 360 for
-testing: one of these is 0.28 %) by 2, 4, 8 and 16 virtual workers that divide batches of 64 images,
-with float gradients and with ternary ones: workers' random bits correlated or independent, clipped
+testing: one of these is 0.28 %) by 2, 4, 8 and 16 replicas that divide batches of 64 images,
+with float gradients and with ternary ones: replicas' random bits correlated or independent, clipped
 at 2.5 standard deviations or not at all. Each combination runs once a seed. The seed fixes initial
 weights and the order of the images; accuracy is that of the weights at the end.
 
@@ -40,7 +40,7 @@ class Settings:
         learning_rate: rate of the first step; it falls along half a cosine, to 0 at the end.
         weight_decay: L2 factor of the kernels.
         momentum: share of the last step that the next one keeps.
-        batch_size: images a step, over all workers together.
+        batch_size: images a step, over all replicas together.
     """
 
     image_size: int
@@ -65,7 +65,7 @@ GRADIENTS = {
 }
 
 _NETS = flags.DEFINE_list("nets", list(NETS), f"Networks, of {', '.join(NETS)}.")
-_WORKERS = flags.DEFINE_list("workers", ["2", "4", "8", "16"], "Numbers of virtual workers.")
+_REPLICAS = flags.DEFINE_list("replicas", ["2", "4", "8", "16"], "Numbers of replicas.")
 _SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, one run each.")
 _JSON = flags.DEFINE_string("json", "accuracy.json", "File with the finished runs.")
 _RUNS = flags.DEFINE_string("runs", None, "Used for the processes of the runs.")
@@ -77,7 +77,7 @@ class Trainer:
     Compiling takes longer than some runs, so the seeds of a kind of gradients share it.
     """
 
-    def __init__(self, net, num_workers, gradients):
+    def __init__(self, net, num_replicas, gradients):
         import keras
 
         import terngrad_tf
@@ -86,7 +86,7 @@ class Trainer:
         self._data = digits.load(self._settings.image_size)
         examples = len(self._data["train"][0])
         self._steps_per_epoch = examples // self._settings.batch_size
-        strategy = terngrad_tf.TernGradStrategy(num_workers, **GRADIENTS[gradients])
+        strategy = terngrad_tf.TernGradStrategy(num_replicas, **GRADIENTS[gradients])
         rate = keras.optimizers.schedules.CosineDecay(
             self._settings.learning_rate, self._settings.epochs * self._steps_per_epoch
         )
@@ -135,16 +135,16 @@ class Trainer:
 
 
 def run_all(runs):
-    """Does runs of one network and number of workers; prints a JSON line for each.
+    """Does runs of one network and number of replicas; prints a JSON line for each.
 
-    TensorFlow fixes the workers' devices once a process, so each number has a process of its own.
+    TensorFlow fixes the replicas' devices once a process, so each number has a process of its own.
     """
-    for (net, workers, gradients), group in itertools.groupby(runs, key=lambda run: run[:3]):
+    for (net, replicas, gradients), group in itertools.groupby(runs, key=lambda run: run[:3]):
         start = time.perf_counter()
-        trainer = Trainer(net, workers, gradients)
+        trainer = Trainer(net, replicas, gradients)
         for *_, seed in group:
             accuracy, loss = trainer.run(seed)
-            result = {"net": net, "workers": workers, "gradients": gradients, "seed": seed}
+            result = {"net": net, "replicas": replicas, "gradients": gradients, "seed": seed}
             result |= {"accuracy": accuracy, "loss": loss}
             seconds = time.perf_counter() - start
             print(json.dumps(result | {"seconds": round(seconds, 1)}), flush=True)
@@ -171,8 +171,8 @@ def results_of(runs):
 
 
 def key(result):
-    """What tells runs apart: (net, workers, gradients, seed)."""
-    return tuple(result[name] for name in ("net", "workers", "gradients", "seed"))
+    """What tells runs apart: (net, replicas, gradients, seed)."""
+    return tuple(result[name] for name in ("net", "replicas", "gradients", "seed"))
 
 
 def settings():
@@ -184,13 +184,13 @@ def settings():
 
 
 def table(runs):
-    """Mean, least and greatest accuracy over seeds, in percent: a column a number of workers."""
+    """Mean, least and greatest accuracy over seeds, in percent: a column a number of replicas."""
     cells = collections.defaultdict(list)
     for run in runs:
         cells[key(run)[:3]].append(100 * run["accuracy"])
-    counts = sorted({run["workers"] for run in runs})
+    counts = sorted({run["replicas"] for run in runs})
     lines = [
-        f"| network | gradients | {' | '.join(f'{count} workers' for count in counts)} |",
+        f"| network | gradients | {' | '.join(f'{count} replicas' for count in counts)} |",
         "|---|---|" + "---|" * len(counts),
     ]
     for net, gradients in itertools.product(NETS, GRADIENTS):
@@ -215,8 +215,8 @@ def main(argv):
     path = pathlib.Path(_JSON.value)
     runs = figures.read_finished(path, settings())
     done = {key(run) for run in runs}
-    workers, seeds = map(int, _WORKERS.value), map(int, _SEEDS.value)
-    chosen = itertools.product(_NETS.value, workers, GRADIENTS, seeds)
+    replicas, seeds = map(int, _REPLICAS.value), map(int, _SEEDS.value)
+    chosen = itertools.product(_NETS.value, replicas, GRADIENTS, seeds)
     missing = [run for run in chosen if run not in done]
     print(f"{len(done)} runs are done, {len(missing)} are to do", flush=True)
     for _, group in itertools.groupby(missing, key=lambda run: run[:2]):
@@ -224,7 +224,7 @@ def main(argv):
             runs.append(result)
             figures.write_json(path, {"settings": settings(), "runs": runs})
             print(
-                f"{result['net']}, {result['workers']} workers, {result['gradients']}, "
+                f"{result['net']}, {result['replicas']} replicas, {result['gradients']}, "
                 f"seed {result['seed']}: {100 * result['accuracy']:.2f} % "
                 f"({result['seconds']:.0f} s)",
                 flush=True,

@@ -1,9 +1,9 @@
 """Step time and received bytes on several hosts: ternary and float gradients, TensorFlow, PyTorch.
 
 Makes hosts on this machine that are joined by links of a chosen rate (`benchmarks/netns.sh`: Linux,
-root, iproute2). On each, processes wait, and all modes take turns, round by round. "both_ways" is
-ternary too, but its sum is rounded once more before it comes back. Bytes are what a host's network
-interface received, headers included; CPU time is that of a process and all its threads. For
+root, iproute2). On each, processes wait, and all modes take turns, round by round. "bidirectional"
+is ternary too, but its sum is rounded once more before it comes back. Bytes are what a host's
+network interface received, headers included; CPU time is that of a process and all its threads. For
 AlexNet, ternary gradients, float32 beside TensorFlow, and PyTorch are measured one after another: 4
 hosts of all need more than 20 GB of memory.
 
@@ -55,14 +55,14 @@ ROUND_SECONDS = 6.0
 
 # Modes of one process a host. What is compared within a few per cent shares none: more models of
 # AlexNet's size in a process made its steps up to a fifth slower.
-TENSORFLOW = (("no_exchange", "ternary", "both_ways"), ("float32",), ("tensorflow",))
+TENSORFLOW = (("no_exchange", "ternary", "bidirectional"), ("float32",), ("tensorflow",))
 TORCH = ("ddp_float32", "ddp_fp16", "ddp_powersgd")
 MODES = (*itertools.chain(*TENSORFLOW), *TORCH)
 # (rate, mode, other mode, largest ratio of their step times)
 GOALS = (
     *(("1gbit", "ternary", f"ddp_{other}", 1.0) for other in ("float32", "fp16", "powersgd")),
     *(("100mbit", "ternary", f"ddp_{other}", 1.0) for other in ("float32", "fp16")),
-    *(("100mbit", ours, "ddp_powersgd", 1.3) for ours in ("ternary", "both_ways")),
+    *(("100mbit", ours, "ddp_powersgd", 1.3) for ours in ("ternary", "bidirectional")),
     *((rate, "float32", "tensorflow", 1.05) for rate in ("100mbit", "1gbit", "none")),
 )
 

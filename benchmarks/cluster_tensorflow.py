@@ -100,7 +100,7 @@ def main(argv):
     tf.config.threading.set_intra_op_parallelism_threads(int(threads))
     make_strategy = {
         "ternary": TernGradStrategy,
-        "both_ways": lambda: TernGradStrategy(wire="both_ways"),
+        "bidirectional": lambda: TernGradStrategy(wire="bidirectional"),
         "float32": lambda: TernGradStrategy(grad_bits=32),
         "tensorflow": tf.distribute.MultiWorkerMirroredStrategy,
         # What the same step takes where nothing is exchanged.

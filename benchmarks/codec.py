@@ -51,11 +51,11 @@ def candidates(size, clip_factor, base):
     """Functions without arguments to time, by name."""
     gradient = tf.random.stateless_normal([size], [1, 2])
     scales = ternary.local_scales([gradient], clip_factor)
-    step, worker = tf.constant(7, tf.int64), tf.constant(1)
+    step, replica = tf.constant(7, tf.int64), tf.constant(1)
 
     def encode():
         return ternary.encode(
-            [gradient], scales, seed=0, step=step, worker=worker, num_workers=4, base=base
+            [gradient], scales, seed=0, step=step, replica=replica, num_replicas=4, base=base
         )
 
     words = encode()[tf.newaxis]

@@ -1,9 +1,9 @@
-"""What virtual workers cost: step time, start-up and memory for several numbers of workers.
+"""What replicas cost: step time, start-up and memory for several numbers of replicas.
 
-    python -m benchmarks.emulation --workers=1,4,16,64 --batch_sizes=512,64 --json=emulation.json
+    python -m benchmarks.emulation --replicas=1,4,16,64 --batch_sizes=512,64 --json=emulation.json
 
 LeNet on images of 28 x 28, ternary gradients, stock `model.fit`, the same total batch for every
-number of workers. Each cell runs in a process of its own, and rounds over all cells follow each
+number of replicas. Each cell runs in a process of its own, and rounds over all cells follow each
 other, so that whatever else the machine does meets all of them. A step is the median over the
 steps after the first two; start-up is from the creation of the strategy to the end of the first
 step, imports left out; memory is the largest resident set of the process.
@@ -21,18 +21,18 @@ from absl import app, flags
 
 from benchmarks import figures
 
-_WORKERS = flags.DEFINE_list("workers", ["1", "4", "16", "64"], "Numbers of virtual workers.")
-_BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["512", "64"], "Images a step, all workers.")
+_REPLICAS = flags.DEFINE_list("replicas", ["1", "4", "16", "64"], "Numbers of replicas.")
+_BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["512", "64"], "Images a step, all replicas.")
 _STEPS = flags.DEFINE_integer("steps", 20, "Timed steps of a process.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Processes of each cell.", lower_bound=1)
 _GRAD_BITS = flags.DEFINE_enum("grad_bits", "1", ["1", "32"], "1 for ternary, 32 for float.")
 _JSON = flags.DEFINE_string("json", None, "File to write the figures to.")
-_CELL = flags.DEFINE_string("cell", None, "Internal: WORKERS,BATCH_SIZE measured by this process.")
+_CELL = flags.DEFINE_string("cell", None, "Internal: REPLICAS,BATCH_SIZE measured by this process.")
 
 _WARM_UP_STEPS = 2
 
 
-def _measure(num_workers, batch_size):
+def _measure(num_replicas, batch_size):
     """One cell, in this process: prints a JSON line."""
     import keras
     import numpy as np
@@ -53,7 +53,7 @@ def _measure(num_workers, batch_size):
 
     start = time.perf_counter()
     keras.utils.set_random_seed(0)
-    strategy = terngrad_tf.TernGradStrategy(num_workers, grad_bits=int(_GRAD_BITS.value))
+    strategy = terngrad_tf.TernGradStrategy(num_replicas, grad_bits=int(_GRAD_BITS.value))
     with strategy.scope():
         model = terngrad_tf.models.build("lenet", num_classes=10)
         model.compile(
@@ -84,8 +84,8 @@ def _measure(num_workers, batch_size):
     print(json.dumps(measured))
 
 
-def _run_cell(num_workers, batch_size):
-    command = [sys.executable, "-m", "benchmarks.emulation", f"--cell={num_workers},{batch_size}"]
+def _run_cell(num_replicas, batch_size):
+    command = [sys.executable, "-m", "benchmarks.emulation", f"--cell={num_replicas},{batch_size}"]
     command += [f"--steps={_STEPS.value}", f"--grad_bits={_GRAD_BITS.value}"]
     environment = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3")
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -95,20 +95,20 @@ def _run_cell(num_workers, batch_size):
 
 
 def _table(cells):
-    """Medians as a markdown table; ratios are to the first number of workers of the same batch."""
+    """Medians as a markdown table; ratios are to the first number of replicas of the same batch."""
     lines = [
-        "| batch | workers | step, ms | / one replica | start-up, s | memory, MiB |",
+        "| batch | replicas | step, ms | / one replica | start-up, s | memory, MiB |",
         "|---|---|---|---|---|---|",
     ]
     first = {}
-    for (batch_size, num_workers), rounds in cells.items():
+    for (batch_size, num_replicas), rounds in cells.items():
         median = {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
         base = first.setdefault(batch_size, rounds)
         ratio = statistics.median(
             r["milliseconds"] / b["milliseconds"] for r, b in zip(rounds, base, strict=True)
         )
         lines.append(
-            f"| {batch_size} | {num_workers} | {median['milliseconds']:.0f} | {ratio:.2f} |"
+            f"| {batch_size} | {num_replicas} | {median['milliseconds']:.0f} | {ratio:.2f} |"
             f" {median['start_seconds']:.1f} | {median['memory_mib']:.0f} |"
         )
     return "\n".join(lines)
@@ -121,10 +121,10 @@ def main(argv):
     if _CELL.value:
         _measure(*map(int, _CELL.value.split(",")))
         return
-    cells = {(int(b), int(n)): [] for b in _BATCH_SIZES.value for n in _WORKERS.value}
+    cells = {(int(b), int(n)): [] for b in _BATCH_SIZES.value for n in _REPLICAS.value}
     for _ in range(_ROUNDS.value):
-        for (batch_size, num_workers), rounds in cells.items():
-            rounds.append(_run_cell(num_workers, batch_size))
+        for (batch_size, num_replicas), rounds in cells.items():
+            rounds.append(_run_cell(num_replicas, batch_size))
     print(
         f"LeNet, {_GRAD_BITS.value} bit gradients, median of {_ROUNDS.value} processes of"
         f" {_STEPS.value} steps, {os.cpu_count()} cores"
@@ -132,7 +132,7 @@ def main(argv):
     print(_table(cells))
     if _JSON.value:
         measured = [
-            {"batch_size": b, "num_workers": n, "rounds": rounds}
+            {"batch_size": b, "num_replicas": n, "rounds": rounds}
             for (b, n), rounds in cells.items()
         ]
         figures.write_json(_JSON.value, {"cells": measured})

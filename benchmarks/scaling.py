@@ -7,7 +7,7 @@ gradients. What the backward pass would hide is not taken off; no two hosts shar
 
     step      = compute + codec + wire
     codec     = measured seconds an element (scales, encoding, adding, decoding; for this number of
-                workers and the wire that "auto" chooses, or "both_ways") * elements; 0 for
+                workers and the wire that "auto" chooses, or "bidirectional") * elements; 0 for
                 float32
     wire      = bytes received * (8 / rate + measured seconds a byte of TensorFlow's own transport)
                 + collectives * measured seconds to start one
@@ -57,11 +57,11 @@ SMALL_ROUNDS = 50
 # Small collectives within one call, fewer and more.
 REPEATS = (1, 41)
 # Ternary modes and their wires.
-WIRES = {"ternary": "auto", "both_ways": "both_ways"}
+WIRES = {"ternary": "auto", "bidirectional": "bidirectional"}
 
 
-class InstantHosts:
-    """Stands for `HostGroup`: all other hosts send at once what this one does."""
+class InstantProcesses:
+    """Stands for `ProcessGroup`: all other hosts send at once what this one does."""
 
     rank = 0
 
@@ -83,16 +83,16 @@ class InstantHosts:
         return tf.tile(tensor[tf.newaxis], [self.size] + [1] * tensor.shape.rank)
 
 
-class InstantGroup:
-    """Stands for `exchange.Group`: one worker on each of some hosts."""
+class InstantContext:
+    """Stands for `exchange.ReductionContext`: one worker on each of some hosts."""
 
     devices = encode_devices = ("/cpu:0",)
     num_local = 1
-    first_worker = 0
+    first_replica = 0
 
     def __init__(self, num_hosts):
-        self.hosts = InstantHosts(num_hosts)
-        self.num_workers = self.num_members = num_hosts
+        self.processes = InstantProcesses(num_hosts)
+        self.num_replicas = self.num_members = num_hosts
 
 
 def codec_seconds(num_workers, wire):
@@ -102,7 +102,7 @@ def codec_seconds(num_workers, wire):
     from terngrad_tf import ternary
     from terngrad_tf.distribute import TernaryAllReduce, exchange
 
-    group, op = InstantGroup(num_workers), TernaryAllReduce(wire=wire)
+    group, op = InstantContext(num_workers), TernaryAllReduce(wire=wire)
     gradient = tf.random.stateless_normal([ELEMENTS], [1, 2])
 
     @tf.function(autograph=False)
@@ -126,7 +126,7 @@ def transport_seconds(strategy):
     """
     import tensorflow as tf
 
-    group = strategy.extended.host_group
+    group = strategy.extended.process_group
 
     def chain(collective):
         def run(count):
@@ -224,10 +224,10 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
     collectives_of = {
         "allgather": all_gather,
         "alltoall": all_to_all + all_gather,
-        "lanes": all_reduce,
-        "both_ways": all_to_all + all_gather,
+        "allreduce": all_reduce,
+        "bidirectional": all_to_all + all_gather,
     }
-    group = InstantGroup(num_workers)
+    group = InstantContext(num_workers)
     buckets = buckets_of(cluster_models.ALEXNET_SHAPES)
     num_elements = sum(map(sum, buckets))
     float32 = wires.float32_traffic(num_elements, num_workers)

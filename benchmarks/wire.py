@@ -23,7 +23,7 @@ _ROUNDS = flags.DEFINE_integer("rounds", 7, "Measured rounds; the median counts.
 _JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
 _WORKER = flags.DEFINE_string("worker", None, "Interface to watch. Set by the benchmark itself.")
 
-MODES = ("float32", "float16", "allgather", "alltoall", "lanes", "both_ways", "auto")
+MODES = ("float32", "float16", "allgather", "alltoall", "allreduce", "bidirectional", "auto")
 PREFIX = "tgw"
 SUBNET = "10.79.0"
 PORT = 4711
@@ -35,7 +35,7 @@ def _steps(strategy, num_elements):
 
     from terngrad_tf.distribute import TernaryAllReduce
 
-    gradient = tf.random.stateless_normal([num_elements], [strategy.host_index, 1])
+    gradient = tf.random.stateless_normal([num_elements], [strategy.process_index, 1])
     counter = tf.Variable(0)
 
     def make(mode):

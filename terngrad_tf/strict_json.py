@@ -45,7 +45,7 @@ def parse(text):
     Raises:
         ValueError: the text is longer than 16 MiB, not UTF-8 or not JSON; arrays and objects stand
             in one another more than 32 deep; an integer has more than 30 digits; a number is too
-            large; a key stands twice in one object; text holds half of a surrogate pair.
+            large; a key is given twice in one object; text holds half of a surrogate pair.
 
     Example:
         >>> parse('{"rho": 0.5}')
@@ -53,7 +53,7 @@ def parse(text):
         >>> parse('{"rho": 1, "rho": 2}')
         Traceback (most recent call last):
         ...
-        ValueError: `rho` stands twice in one object
+        ValueError: `rho` is given twice in one object
     """
     if len(text) > MAX_BYTES:
         raise ValueError(f"it is longer than {MAX_BYTES} bytes")
@@ -106,7 +106,7 @@ def _check_text(text):
 def _object(pairs):
     if len(pairs) != len(found := dict(pairs)):
         counts = collections.Counter(key for key, _ in pairs)
-        raise ValueError(f"`{counts.most_common(1)[0][0]}` stands twice in one object")
+        raise ValueError(f"`{counts.most_common(1)[0][0]}` is given twice in one object")
     return found
 
 

@@ -28,7 +28,7 @@ class ReadmeTest(tf.test.TestCase):
             [sys.executable, "-c", program], capture_output=True, text=True, cwd=README.parent
         )
         self.assertEqual(run.returncode, 0, run.stderr[-2000:])
-        self.assertIn("num_workers=8", run.stdout)
+        self.assertIn("num_members=8", run.stdout)
         loss = [float(value) for value in re.findall(r"loss: ([0-9.]+)", run.stdout)]
         self.assertLess(loss[-1], loss[0])
 

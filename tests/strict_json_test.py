@@ -48,7 +48,7 @@ class StrictJsonTest(unittest.TestCase):
             ("1e400", "too large: 1e400"),
             ("NaN", "NaN is not a number"),
             ("-Infinity", "-Infinity is not a number"),
-            ('{"a": {"b": 1, "c": 2, "b": 3}}', "`b` stands twice"),
+            ('{"a": {"b": 1, "c": 2, "b": 3}}', "`b` is given twice"),
             (b"\xff", "not UTF-8: byte 0"),
             (b"\xef\xbb\xbf{}", "BOM"),
             ("", "Expecting value"),

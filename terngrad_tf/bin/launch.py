@@ -15,7 +15,7 @@ import sys
 
 from slim_data import help_arguments
 from slim_data.text import printable
-from terngrad_tf.hosts import parse_hosts
+from terngrad_tf.addresses import parse_addresses
 
 DESCRIPTION = "Starts or stops the workers and parameter servers of a cluster over ssh."
 STOP_SCRIPT = "scripts/stop_single.sh"
@@ -69,8 +69,8 @@ def commands(values):
                 f"`{name}` must be given once for each of the {len(values.worker_host)} workers."
                 f" Received: {len(getattr(values, name))} times"
             )
-    workers = parse_hosts("worker_host", ",".join(values.worker_host))
-    servers = parse_hosts("ps_host", ",".join(values.ps_host))
+    workers = parse_addresses("worker_host", ",".join(values.worker_host))
+    servers = parse_addresses("ps_host", ",".join(values.ps_host))
     if not workers:
         raise ValueError("`worker_host` must be given. Received: no worker")
     if not values.workspace.startswith("/"):

@@ -251,6 +251,6 @@ def _define_workers(values):
         values,
         "wire",
         "auto",
-        "How ternary gradients travel between hosts: allgather, alltoall, lanes, both_ways or "
-        "auto, the one with the fewest bytes.",
+        "How ternary gradients travel between hosts: allgather, alltoall, allreduce, "
+        "bidirectional or auto, the one with the fewest bytes.",
     )

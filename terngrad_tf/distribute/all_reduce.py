@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from terngrad_tf import ternary
 from terngrad_tf.arguments import check, is_integer
-from terngrad_tf.distribute import exchange, handshake, last_step, private, statistics, waiting
+from terngrad_tf.distribute import exchange, handshake, last_step, private, statistics, stragglers
 from terngrad_tf.distribute import wire as wires
 
 TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
@@ -12,19 +12,19 @@ LOGITS = "logits"
 
 
 class TernaryAllReduce(private.ExactCrossDeviceOps):
-    """Sums gradients over workers after rounding each to `{-1, 0, 1}` times a shared scale.
+    """Sums gradients over replicas after rounding each to `{-1, 0, 1}` times a shared scale.
 
-    Every worker k rounds its gradient g_k without bias, codes travel in packed words, and all
+    Every replica k rounds its gradient g_k without bias, codes travel in packed words, and all
     receive the same sum:
 
         s   = max_k min(clip_factor * std(g_k), max|g_k|)       one scale a tensor
         t_k = floor(clip(g_k / s, -1, 1) + u_k)                 u_k uniform in [0, 1)
         sum_k g_k ~ s * sum_k t_k
 
-    Keras scales each worker's loss by 1/N, so the sum is the mean of the workers' gradients. Only
+    Keras scales each replica's loss by 1/N, so the sum is the mean of the replicas' gradients. Only
     gradients are rounded, recognised where Keras optimizers reduce them. Metrics, losses,
     synchronized batch-norm, integers and `IndexedSlices` are reduced exactly as by the strategy's
-    own op. If a worker's gradient holds a NaN or Inf, the reduced tensor is NaN.
+    own op. If a replica's gradient holds a NaN or Inf, the reduced tensor is NaN.
 
     The random bits depend on `seed`, the optimizer's `iterations`, the variable's position among
     the optimizer's variables and the element only, so a run that resumes rounds as if it had not
@@ -40,16 +40,16 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         min_size: gradients with fewer elements stay float. Default 1 (none).
         quantize_logits: whether the gradients of the logits layer are rounded too. The layer is
             known by its name: a component of the variable's path contains "logits". Default True.
-        rounding: "correlated" (workers share random bits, less variance) or "independent" (as in
+        rounding: "correlated" (replicas share random bits, less variance) or "independent" (as in
             the paper). Default "correlated".
-        wire: "allgather", "alltoall", "lanes", "both_ways" or "auto"; see
+        wire: "allgather", "alltoall", "allreduce", "bidirectional" or "auto"; see
             `terngrad_tf.distribute.wire`. Default "auto".
         seed: integer that selects the random bits. Default 0.
         float_steps: function of the optimizer's step (int64 scalar tensor) that returns a bool
             scalar tensor; in steps where it is true, gradients are exchanged exactly as with
             `grad_bits=32`. `traffic` goes on reporting ternary steps; `traffic_of` tells which is
             which. Default None (never).
-        statistics_every: `gradient_statistics` is recorded in steps divisible by this number that
+        statistics_freq: `gradient_statistics` is recorded in steps divisible by this number that
             exchange ternary gradients; other steps pay nothing for it. Default 0 (never).
 
     Raises:
@@ -69,7 +69,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         wire="auto",
         seed=0,
         float_steps=None,
-        statistics_every=0,
+        statistics_freq=0,
     ):
         super().__init__()
         check(grad_bits in (1, 32), "grad_bits", "must be 1 (ternary) or 32 (float)", grad_bits)
@@ -105,10 +105,10 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             float_steps,
         )
         check(
-            is_integer(statistics_every, 0),
-            "statistics_every",
+            is_integer(statistics_freq, 0),
+            "statistics_freq",
             "must be a positive integer or 0 (never)",
-            statistics_every,
+            statistics_freq,
         )
         self.grad_bits = grad_bits
         self.clip_factor = float(clip_factor)
@@ -118,7 +118,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         self.wire = wire
         self.seed = seed
         self.float_steps = float_steps
-        self._recorder = statistics.Recorder(statistics_every)
+        self._recorder = statistics.Recorder(statistics_freq)
         self._last_step = last_step.LastStep()
         private.install_keras_hooks(TernaryAllReduce)
 
@@ -126,13 +126,13 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     def traffic(self):
         """`Traffic` of the last step that reduced gradients; None before the first one.
 
-        Sparse gradients count with the rows of this process's workers in that step.
+        Sparse gradients count with the rows of this process's replicas in that step.
         """
         latest = self._last_step.latest
         if latest is None:
             return None
         dense, sparse_bytes = latest
-        return dense + wires.gathered_traffic(sparse_bytes, dense.num_workers)
+        return dense + wires.gathered_traffic(sparse_bytes, dense.num_members)
 
     def traffic_of(self, step):
         """`Traffic` of the step that the optimizer, at this number of steps done, takes next.
@@ -154,7 +154,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         """`{variable path: GradientStatistics}` last recorded; empty before the first record.
 
         Holds, for each variable whose gradient is ternary, the shared scale and the counts of the
-        codes of this process's first worker.
+        codes of this process's first replica.
         """
         return self._recorder.latest
 
@@ -185,7 +185,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             for bucket in self._buckets(gradients, paths)
         ]
 
-    @waiting.timed
+    @stragglers.timed
     def reduce_gradients(self, strategy, gradients, local_scales, paths, indices, step):
         """Sums the gradients of all replicas. Called in cross-replica context.
 
@@ -210,22 +210,22 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         ternary_positions = sorted(sum(buckets, []))
         handshake.compare_models(strategy, first, ternary_positions)
         exact = [i for i in dense if i not in set(ternary_positions)]
-        group = exchange.Group(strategy)
+        context = exchange.ReductionContext(strategy)
         dense_traffic = sum(
             (
-                exchange.traffic(group, [_num_elements(first[i]) for i in bucket], self.wire)
+                exchange.traffic(context, [_num_elements(first[i]) for i in bucket], self.wire)
                 for bucket in buckets
             ),
             start=wires.float32_traffic(
-                sum(_num_elements(first[i]) for i in exact), group.num_members
+                sum(_num_elements(first[i]) for i in exact), context.num_members
             ),
         )
         own = sum(
             _num_bytes(slices)
             for i in sparse
-            for slices in private.local_tensors(gradients[i], group.num_local)
+            for slices in private.local_tensors(gradients[i], context.num_local)
         )
-        own //= 1 if group.hosts else group.num_local
+        own //= 1 if context.processes else context.num_local
         self._last_step.record(dense_traffic, own)
 
         def reduce_ternary():
@@ -233,9 +233,9 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             for number, (bucket, scales) in enumerate(zip(buckets, local_scales, strict=True)):
                 with tf.name_scope(f"bucket_{number}"):
                     reduced = exchange.reduce_bucket(
-                        group,
-                        [private.local_tensors(gradients[i], group.num_local) for i in bucket],
-                        private.local_tensors(scales, group.num_local),
+                        context,
+                        [private.local_tensors(gradients[i], context.num_local) for i in bucket],
+                        private.local_tensors(scales, context.num_local),
                         [indices[i] for i in bucket],
                         private.local_tensors(step)[0],
                         self,
@@ -256,11 +256,11 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
                 lambda: _reduce_exactly(strategy, gradients, dense),
                 reduce_ternary,
             )
-        if group.num_local > 1 and not group.hosts:
+        if context.num_local > 1 and not context.processes:
             # One tensor for all replicas, made outside of them, counts once, as in TensorFlow.
             for i, gradient in enumerate(gradients):
                 if not private.is_distributed(gradient):
-                    results[i] = private.local_tensors(gradient, group.num_local)
+                    results[i] = private.local_tensors(gradient, context.num_local)
         return [private.mirrored(results[i]) for i in range(len(gradients))]
 
     def _buckets(self, gradients, paths):

@@ -1,20 +1,20 @@
-"""The chief's variables for all hosts of a cluster, bit for bit."""
+"""The chief's variables for all processes of a cluster, bit for bit."""
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.distribute.handshake import compare_hosts
+from terngrad_tf.distribute.handshake import compare_processes
 
 # What travels at once: 16 MiB.
 _MAX_WORDS = 1 << 22
 
 
 def broadcast_variables(strategy, variables):
-    """Gives the variables of all hosts the values that they have on the chief.
+    """Gives the variables of all processes the values that they have on the chief.
 
-    Every host of the cluster must call it, outside of replicas, with the same variables in the same
-    order. Does nothing without a cluster.
+    Every process of the cluster must call it, outside of replicas, with the same variables in the
+    same order. Does nothing without a cluster.
 
     Example:
     >>> broadcast_variables(terngrad_tf.TernGradStrategy(num_nodes=1), [tf.Variable(1.0)])
@@ -22,24 +22,24 @@ def broadcast_variables(strategy, variables):
     Args:
         strategy: a `TernGradStrategy`.
         variables: list of `tf.Variable` or `keras.Variable`, made in the strategy's scope or not,
-            of any shapes and of dtypes with a fixed size. All copies on a host's workers take the
-            chief's first one.
+            of any shapes and of dtypes with a fixed size. All copies on a process's workers take
+            the chief's first one.
 
     Raises:
         ValueError: a variable holds strings.
-        PeerError: variables differ between the hosts in number, shape or dtype.
+        PeerError: variables differ between the processes in number, shape or dtype.
     """
     for variable in variables:
         if variable.dtype == tf.string:
             raise ValueError(f"`variables` must hold numbers. Received: {variable.name} of strings")
-    if strategy.extended.host_group is None:
+    if strategy.extended.process_group is None:
         return
     variables = [v.value if isinstance(v, keras.Variable) else v for v in variables]
     copies = [strategy.experimental_local_results(variable) for variable in variables]
     facts = {"number of variables": len(copies)}
     for position, (variable, *_) in enumerate(copies):
         facts[f"variable {position}"] = f"{variable.dtype.name} {variable.shape}"
-    compare_hosts(strategy, "variables", facts)
+    compare_processes(strategy, "variables", facts)
     for chunk in _chunks(copies):
         values = [local[0].numpy() for local in chunk]
         content = _from_chief(strategy, b"".join(value.tobytes() for value in values))
@@ -52,16 +52,16 @@ def broadcast_variables(strategy, variables):
 
 
 def broadcast_matrix(strategy, matrix):
-    """Gives the matrices of all hosts the chief's values, piece by piece.
+    """Gives the matrices of all processes the chief's values, piece by piece.
 
-    Every host of the cluster must call it. Does nothing without a cluster.
+    Every process of the cluster must call it. Does nothing without a cluster.
 
     Args:
         strategy: a `TernGradStrategy`.
         matrix: array of two dimensions, of the same shape and a dtype of the same size on all
-            hosts. On all but the chief its rows are contiguous, and written to.
+            processes. On all but the chief its rows are contiguous, and written to.
     """
-    if strategy.extended.host_group is None:
+    if strategy.extended.process_group is None:
         return
     for row in matrix:
         row = np.ascontiguousarray(row).view(np.uint8)
@@ -80,7 +80,7 @@ def _from_chief(strategy, content):
     if not strategy.is_chief:
         # A sum in which only the chief's terms are not zero.
         words = np.zeros_like(words)
-    return strategy.extended.host_group.all_reduce_sum(tf.constant(words)).numpy().tobytes()
+    return strategy.extended.process_group.all_reduce_sum(tf.constant(words)).numpy().tobytes()
 
 
 def _chunks(copies):

@@ -7,7 +7,7 @@ of its own. For Slurm and Kubernetes TensorFlow has resolvers: see `tf.distribut
 import tensorflow as tf
 
 from terngrad_tf import rank_table
-from terngrad_tf.hosts import parse_hosts
+from terngrad_tf.addresses import parse_addresses
 
 _JOBS = ("worker", "ps")
 _DEFAULT_PORT = 2222
@@ -35,8 +35,8 @@ def cluster_from_hosts(*, worker_hosts, job_name="worker", task_id=0, ps_hosts="
     Raises:
         ValueError: an argument is out of range.
     """
-    jobs = {"worker": parse_hosts("worker_hosts", worker_hosts)}
-    if ps := parse_hosts("ps_hosts", ps_hosts):
+    jobs = {"worker": parse_addresses("worker_hosts", worker_hosts)}
+    if ps := parse_addresses("ps_hosts", ps_hosts):
         jobs["ps"] = ps
     if not jobs["worker"]:
         raise ValueError("`worker_hosts` must name a worker. Received: worker_hosts=''")

@@ -81,7 +81,7 @@ class Watch:
         return failure, now - self._lost_since.setdefault(address, now)
 
 
-def hang_up(address):
+def shutdown_sockets(address):
     """Closes this process's TCP connections to "host:port", if any.
 
     Who waits for an answer on one then gets an error. Where a link is cut, gRPC would wait for as

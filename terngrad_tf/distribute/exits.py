@@ -1,10 +1,10 @@
-"""How a program of a cluster ends where another host fails: with one line."""
+"""How a program of a cluster ends where another process fails: with one line."""
 
 import contextlib
 import os
 import sys
 
-from terngrad_tf.distribute import meeting, peers
+from terngrad_tf.distribute import peers, rendezvous
 from terngrad_tf.last_line import write_last_line
 
 STATUS_PEER = 3
@@ -12,11 +12,11 @@ STATUS_PEER = 3
 
 @contextlib.contextmanager
 def exit_on_peer_error():
-    """Ends the program with one line and status 3 where another host of the cluster fails.
+    """Ends the program with one line and status 3 where another process of the cluster fails.
 
     The line is the last one on standard error. Around all that a program does, the strategy
-    included, whose hosts may be missing or started differently. Where this host itself fails, its
-    error passes unchanged, and the others end with what it says.
+    included, whose processes may be missing or started differently. Where this process itself
+    fails, its error passes unchanged, and the others end with what it says.
 
     Example:
     >>> with exit_on_peer_error():
@@ -24,15 +24,15 @@ def exit_on_peer_error():
 
     Raises:
         SystemExit: with status 3, after a `PeerError` or an error of TensorFlow that comes from
-            another host.
+            another process.
     """
     try:
         yield
         return
     except BaseException:
-        hosts = meeting.hosts_met()
+        tasks = rendezvous.joined_tasks()
         try:
-            with peers.told_to_peers(hosts), peers.peer_errors(hosts):
+            with peers.propagate_errors(tasks), peers.peer_errors(tasks):
                 raise
         except peers.PeerError as error:
             line = " ".join(str(error).split())

@@ -1,7 +1,7 @@
-"""Whether all hosts of a cluster were started alike, asked before they train together.
+"""Whether all processes of a cluster were started alike, asked before they train together.
 
-Hosts that run other code, options or models may train side by side without an error and give a
-wrong result. Each host publishes what it was started with and reads what all others were.
+Processes that run other code, options or models may train side by side without an error and give a
+wrong result. Each process publishes what it was started with and reads what all others were.
 """
 
 import functools
@@ -13,55 +13,55 @@ import weakref
 import keras
 import tensorflow as tf
 
-from terngrad_tf.distribute.agreement import share
+from terngrad_tf.distribute.coordination import all_gather_object
 from terngrad_tf.distribute.peers import PeerError
 from terngrad_tf.version import __version__
 
 _compared_models = weakref.WeakKeyDictionary()
 
 
-def compare_hosts(strategy, topic, facts):
-    """Returns on all hosts where `facts` are equal, and raises on all where they are not.
+def compare_processes(strategy, topic, metadata):
+    """Returns on all processes where `metadata` are equal, and raises on all where they are not.
 
-    Every host of the cluster must call it with the same topics in the same order. Does nothing
+    Every process of the cluster must call it with the same topics in the same order. Does nothing
     without a cluster.
 
     Example:
     >>> strategy = terngrad_tf.TernGradStrategy(num_nodes=1)
-    >>> compare_hosts(strategy, "flags", {"batch_size": 64, "initial_learning_rate": 0.01})
+    >>> compare_processes(strategy, "flags", {"batch_size": 64, "initial_learning_rate": 0.01})
 
     Args:
         strategy: a `TernGradStrategy`.
         topic: str, what is compared; part of the error.
-        facts: dict of str to what JSON can hold.
+        metadata: dict of str to what JSON can hold.
 
     Raises:
-        PeerError: facts differ, or a host did not come to this point within the strategy's
+        PeerError: metadata differ, or a process did not come to this point within the strategy's
             `start_timeout`.
     """
-    names = strategy.hosts.names if strategy.hosts else ("worker 0",)
-    # The topic stands among the facts, so that hosts at different points learn it.
-    own = dict(facts, topic=topic)
-    shared = share(strategy, topic, own, is_last=lambda all_: bool(differences(all_, names)))
-    if different := differences(shared, names):
-        raise PeerError(f"the hosts' {topic} differ: {'; '.join(different)}")
+    names = strategy.tasks.names if strategy.tasks else ("worker 0",)
+    # The topic stands among the metadata, so that processes at different points learn it.
+    own = dict(metadata, topic=topic)
+    shared = all_gather_object(strategy, topic, own, is_last=lambda all_: bool(diff(all_, names)))
+    if different := diff(shared, names):
+        raise PeerError(f"the processes' {topic} differ: {'; '.join(different)}")
 
 
-def differences(facts, names):
-    """One phrase for each fact that is not the same on all hosts.
+def diff(metadata, names):
+    """One phrase for each entry that is not the same on all processes.
 
     Args:
-        facts: list with a dict a host.
+        metadata: list with a dict a process.
         names: their names.
 
     Returns:
         List of str such as "seed is 1 on worker 0, worker 2 but 5 on worker 1".
     """
     phrases = []
-    for key in sorted(set().union(*facts)):
+    for key in sorted(set().union(*metadata)):
         holders = {}
-        for host, name in zip(facts, names, strict=True):
-            value = json.dumps(host[key]) if key in host else "missing"
+        for process, name in zip(metadata, names, strict=True):
+            value = json.dumps(process[key]) if key in process else "missing"
             holders.setdefault(value, []).append(name)
         if len(holders) > 1:
             most_first = sorted(holders.items(), key=lambda item: -len(item[1]))
@@ -71,20 +71,22 @@ def differences(facts, names):
     return phrases
 
 
-def strategy_facts(gradient_ops, num_local, num_hosts):
-    """What two hosts must share for their strategies to fit together."""
-    facts = {
+def strategy_metadata(gradient_ops, num_local, num_processes):
+    """What two processes must share for their strategies to fit together."""
+    metadata = {
         name: getattr(value, "__qualname__", value)
         for name, value in vars(gradient_ops).items()
         if not name.startswith("_")
     }
-    facts = {k: v for k, v in facts.items() if isinstance(v, bool | int | float | str)}
+    metadata = {k: v for k, v in metadata.items() if isinstance(v, bool | int | float | str)}
     return (
-        facts | code_facts() | {"number of hosts": num_hosts, "number of workers a host": num_local}
+        metadata
+        | code_metadata()
+        | {"number of processes": num_processes, "replicas a process": num_local}
     )
 
 
-def code_facts():
+def code_metadata():
     """What all processes of a cluster must share, whatever they do: code and versions."""
     return {
         "code": code_digest(),
@@ -95,7 +97,7 @@ def code_facts():
 
 
 def compare_models(strategy, gradients, ternary_positions):
-    """As `compare_hosts` for the gradients of a model, the first time that it is traced.
+    """As `compare_processes` for the gradients of a model, the first time that it is traced.
 
     Args:
         strategy: the strategy that is to reduce them.
@@ -103,19 +105,20 @@ def compare_models(strategy, gradients, ternary_positions):
         ternary_positions: those that are to be rounded.
 
     Raises:
-        PeerError: hosts differ in the number, order, shapes, dtypes or rounding of the gradients.
+        PeerError: processes differ in the number, order, shapes, dtypes or rounding of the
+        gradients.
     """
-    if getattr(strategy, "hosts", None) is None:
+    if getattr(strategy, "tasks", None) is None:
         return
-    facts = {"number of gradients": len(gradients)}
+    metadata = {"number of gradients": len(gradients)}
     for position, gradient in enumerate(gradients):
         bits = "ternary" if position in ternary_positions else "float"
-        facts[f"gradient {position}"] = f"{bits} {gradient.dtype.name} {gradient.shape}"
+        metadata[f"gradient {position}"] = f"{bits} {gradient.dtype.name} {gradient.shape}"
     known = _compared_models.setdefault(strategy, [])
-    if facts not in known:
-        # Retracing, which hosts may do at different times, compares nothing anew.
-        known.append(facts)
-        compare_hosts(strategy, "models", facts)
+    if metadata not in known:
+        # Retracing, which processes may do at different times, compares nothing anew.
+        known.append(metadata)
+        compare_processes(strategy, "models", metadata)
 
 
 @functools.cache

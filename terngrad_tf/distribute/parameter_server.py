@@ -24,9 +24,9 @@ class ParameterServerCluster:
     Args:
         cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver` with the jobs "worker"
             and "ps", its task worker 0.
-        facts: dict with "code" from `handshake.code_facts`, "run", what all workers must share, and
-            "own", what is this worker's; both dicts of what JSON can hold. Servers have "code"
-            alone.
+        metadata: dict with "code" from `handshake.code_metadata`, "run", what all workers must
+            share, and "own", what is this worker's; both dicts of what JSON can hold. Servers
+            have "code" alone.
         dataset: this worker's batches, a `tf.data.Dataset`.
         start_timeout: seconds to wait for the other processes. Default 600.
 
@@ -34,17 +34,19 @@ class ParameterServerCluster:
         PeerError: a process is missing or was started differently.
     """
 
-    def __init__(self, cluster_resolver, facts, dataset, *, start_timeout=600):
-        self.hosts = process.process_hosts(cluster_resolver)
+    def __init__(self, cluster_resolver, metadata, dataset, *, start_timeout=600):
+        self.tasks = process.cluster_tasks(cluster_resolver)
         jobs = cluster_resolver.cluster_spec().as_dict()
         self.num_workers = len(jobs["worker"])
         self.worker_devices = [f"/job:worker/replica:0/task:{i}" for i in range(self.num_workers)]
         self.server_devices = [f"/job:ps/replica:0/task:{i}" for i in range(len(jobs["ps"]))]
-        self._server = process.start_server(cluster_resolver, facts, dataset)
-        peers.wait_for_all(self.hosts, start_timeout)
+        self._server = process.start_server(cluster_resolver, metadata, dataset)
+        peers.wait_for_all(self.tasks, start_timeout)
         strategy = tf.distribute.ParameterServerStrategy(_with_coordinator(jobs))
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        self.facts = [process.read_facts(d) for d in self.worker_devices + self.server_devices]
+        self.metadata = [
+            process.read_metadata(d) for d in self.worker_devices + self.server_devices
+        ]
         element_spec = dataset.element_spec
         self.batches = iter(
             self.coordinator.create_per_worker_dataset(lambda: process.own_dataset(element_spec))
@@ -54,10 +56,11 @@ class ParameterServerCluster:
 
     def compare(self):
         """Raises PeerError where processes run other code or workers were started differently."""
-        names = self.hosts.names
-        different = handshake.differences([facts["code"] for facts in self.facts], names)
-        different += handshake.differences(
-            [facts["run"] for facts in self.facts[: self.num_workers]], names[: self.num_workers]
+        names = self.tasks.names
+        different = handshake.diff([metadata["code"] for metadata in self.metadata], names)
+        different += handshake.diff(
+            [metadata["run"] for metadata in self.metadata[: self.num_workers]],
+            names[: self.num_workers],
         )
         if different:
             raise peers.PeerError(f"the processes were started differently: {'; '.join(different)}")
@@ -69,22 +72,22 @@ class ParameterServerCluster:
             PeerError: a parameter server is lost.
         """
         lines = []
-        for index, address in enumerate(self.hosts.addresses):
+        for index, address in enumerate(self.tasks.addresses):
             failure, seconds = self._watch.look(address)
             is_lost = process.is_lost(failure, seconds)
             if is_lost:
                 # What waits for its answers fails then; a step is done by another worker.
-                connections.hang_up(address)
+                connections.shutdown_sockets(address)
             if index >= self.num_workers:
                 if is_lost:
-                    raise peers.PeerError(f"lost {self.hosts.describe(index, failure)}")
+                    raise peers.PeerError(f"lost {self.tasks.describe(index, failure)}")
             elif failure is None:
                 if index in self._lost:
                     self._lost.remove(index)
-                    lines.append(f"{self.hosts.describe(index)} is back")
+                    lines.append(f"{self.tasks.describe(index)} is back")
             elif index not in self._lost:
                 self._lost.add(index)
-                lines.append(f"lost {self.hosts.describe(index, failure)}; going on without it")
+                lines.append(f"lost {self.tasks.describe(index, failure)}; going on without it")
         return lines
 
     def is_loss_of_worker(self, error):
@@ -95,7 +98,7 @@ class ParameterServerCluster:
         """
         if not isinstance(error, tf.errors.UnavailableError):
             return False
-        concerned = {*peers.unreachable(self.hosts), *peers.named(str(error), self.hosts)}
+        concerned = {*peers.unreachable(self.tasks), *peers.named(str(error), self.tasks)}
         return bool(concerned) and all(index < self.num_workers for index in concerned)
 
     @contextlib.contextmanager
@@ -105,33 +108,35 @@ class ParameterServerCluster:
             yield
         except Exception as error:
             # TensorFlow's errors are of many types, according to what it was doing.
-            lost = peers.unreachable(self.hosts)
+            lost = peers.unreachable(self.tasks)
             fatal = any(index >= self.num_workers for index in lost) or (
                 lost and isinstance(error, tf.errors.OpError)
             )
             if isinstance(error, peers.PeerError) or not fatal:
                 raise
-            raise peers.PeerError(peers.explain("", self.hosts, lost)) from error
+            raise peers.PeerError(peers.explain("", self.tasks, lost)) from error
 
-    def end(self, last_words=""):
-        """Lets all other processes end, in good order if `last_words` is "".
+    def end(self, exit_reason=""):
+        """Lets all other processes end, in good order if `exit_reason` is "".
 
         They wait until this process has ended.
         """
         # Beside: where a process is lost, TensorFlow might wait for that.
-        goodbyes = threading.Thread(target=self._say_goodbyes, args=(last_words,), daemon=True)
-        goodbyes.start()
-        goodbyes.join(_GOODBYE_SECONDS)
+        requests = threading.Thread(
+            target=self._request_shutdowns, args=(exit_reason,), daemon=True
+        )
+        requests.start()
+        requests.join(_GOODBYE_SECONDS)
 
-    def _say_goodbyes(self, last_words):
+    def _request_shutdowns(self, exit_reason):
         for device in self.worker_devices[1:] + self.server_devices:
             with contextlib.suppress(tf.errors.OpError):
                 if connections.connection_failure(self._address(device)) is None:
-                    process.say_goodbye(device, last_words)
+                    process.request_shutdown(device, exit_reason)
 
     def _address(self, device):
         spec = tf.DeviceSpec.from_string(device)
-        return self.hosts.addresses[self.hosts.names.index(f"{spec.job} {spec.task}")]
+        return self.tasks.addresses[self.tasks.names.index(f"{spec.job} {spec.task}")]
 
 
 def _with_coordinator(jobs):

@@ -68,8 +68,8 @@ class PushCodec:
             scales,
             seed=self._options.seed,
             step=step,
-            worker=worker,
-            num_workers=self._num_workers,
+            replica=worker,
+            num_replicas=self._num_workers,
             rounding=self._options.rounding,
             tensors=self._indices,
         )

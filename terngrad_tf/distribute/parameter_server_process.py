@@ -13,7 +13,7 @@ import tensorflow as tf
 from terngrad_tf.distribute import connections, peers
 
 _FOLDER = "ram://terngrad_tf"
-_FACTS, _DATASET, _END = (f"{_FOLDER}/{name}" for name in ("facts", "dataset", "end"))
+_METADATA, _DATASET, _END = (f"{_FOLDER}/{name}" for name in ("metadata", "dataset", "end"))
 
 _POLL_SECONDS = 1.0
 _LOOK_SECONDS = 5.0
@@ -23,8 +23,8 @@ LOST_SECONDS = 25.0
 _FAREWELL_SECONDS = 60.0
 
 
-def process_hosts(cluster_resolver):
-    """`Hosts` of all processes of a cluster with parameter servers: workers first, then servers.
+def cluster_tasks(cluster_resolver):
+    """`Tasks` of a cluster with parameter servers: workers first, then servers.
 
     Args:
         cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver` with the jobs "worker"
@@ -40,15 +40,15 @@ def process_hosts(cluster_resolver):
             raise ValueError(
                 f"`{job}_hosts` must name a process for asynchronous training. Received: none"
             )
-    return peers.hosts_of(cluster_resolver, jobs)
+    return peers.tasks_of(cluster_resolver, jobs)
 
 
-def start_server(cluster_resolver, facts, dataset=None):
+def start_server(cluster_resolver, metadata, dataset=None):
     """Starts the TensorFlow server of this process, which lives as long as what is returned.
 
     Args:
-        cluster_resolver: as for `process_hosts`.
-        facts: dict of what JSON can hold, for the chief.
+        cluster_resolver: as for `cluster_tasks`.
+        metadata: dict of what JSON can hold, for the chief.
         dataset: a worker's batches, a `tf.data.Dataset`. Default: none.
 
     Returns:
@@ -57,9 +57,9 @@ def start_server(cluster_resolver, facts, dataset=None):
     Raises:
         PeerError: the process cannot listen on its port.
     """
-    hosts = process_hosts(cluster_resolver)
+    tasks = cluster_tasks(cluster_resolver)
     tf.io.gfile.makedirs(_FOLDER)
-    _write(_FACTS, json.dumps(facts).encode())
+    _write(_METADATA, json.dumps(metadata).encode())
     if dataset is not None:
         # The graph of a data set needs no resource of this process' Python.
         variant = tf.data.experimental.to_variant(dataset)
@@ -76,15 +76,15 @@ def start_server(cluster_resolver, facts, dataset=None):
             protocol="grpc",
         )
     except tf.errors.OpError as error:
-        raise peers.PeerError(peers.explain(str(error), hosts)) from error
+        raise peers.PeerError(peers.explain(str(error), tasks)) from error
 
 
-def serve(cluster_resolver, facts, dataset=None, *, start_timeout=600):
+def serve(cluster_resolver, metadata, dataset=None, *, start_timeout=600):
     """Runs a parameter server, or a worker other than the chief, until the chief ends.
 
     Args:
-        cluster_resolver: as for `process_hosts`.
-        facts: dict of what JSON can hold, for the chief.
+        cluster_resolver: as for `cluster_tasks`.
+        metadata: dict of what JSON can hold, for the chief.
         dataset: a worker's batches, a `tf.data.Dataset`. Default: none.
         start_timeout: seconds to wait for the chief. Default 600.
 
@@ -92,34 +92,34 @@ def serve(cluster_resolver, facts, dataset=None, *, start_timeout=600):
         PeerError: the chief did not start, is lost or stopped with an error; or the process cannot
             listen on its port.
     """
-    hosts = process_hosts(cluster_resolver)
-    server = start_server(cluster_resolver, facts, dataset)
+    tasks = cluster_tasks(cluster_resolver)
+    server = start_server(cluster_resolver, metadata, dataset)
     deadline = time.monotonic() + start_timeout
     watch = connections.Watch()
     next_look = 0.0
-    seen, ended_since, last_words = False, None, ""
+    seen, ended_since, exit_reason = False, None, ""
     while server is not None:
         now = time.monotonic()
-        failure, seconds = watch.look(hosts.addresses[0])
+        failure, seconds = watch.look(tasks.addresses[0])
         if ended_since is None and tf.io.gfile.exists(_END):
             ended_since = now
             with tf.io.gfile.GFile(_END, "r") as file:
-                last_words = file.read()
+                exit_reason = file.read()
         if ended_since is not None:
             if failure or now - ended_since > _FAREWELL_SECONDS:
                 break
         elif failure is None:
             if now > next_look:
-                _hang_up_on_lost(watch, hosts)
+                _shutdown_lost(watch, tasks)
                 next_look = now + _LOOK_SECONDS
             seen = True
         elif not seen and now > deadline:
-            raise peers.PeerError(f"{hosts.describe(0, failure)} did not start in time")
+            raise peers.PeerError(f"{tasks.describe(0, failure)} did not start in time")
         elif seen and is_lost(failure, seconds):
-            raise peers.PeerError(f"lost {hosts.describe(0, failure)}")
+            raise peers.PeerError(f"lost {tasks.describe(0, failure)}")
         time.sleep(_POLL_SECONDS)
-    if last_words:
-        raise peers.PeerError(f"{hosts.describe(0)} ended training: {last_words}")
+    if exit_reason:
+        raise peers.PeerError(f"{tasks.describe(0)} ended training: {exit_reason}")
 
 
 def is_lost(failure, seconds):
@@ -128,17 +128,17 @@ def is_lost(failure, seconds):
     return failure is not None and seconds > limit
 
 
-def _hang_up_on_lost(watch, hosts):
+def _shutdown_lost(watch, tasks):
     """Lets what this process does with others that are cut off fail; it may hold up the rest."""
-    for index, address in enumerate(hosts.addresses):
-        if index not in (0, hosts.index) and is_lost(*watch.look(address)):
-            connections.hang_up(address)
+    for index, address in enumerate(tasks.addresses):
+        if index not in (0, tasks.index) and is_lost(*watch.look(address)):
+            connections.shutdown_sockets(address)
 
 
-def read_facts(device):
-    """The facts of the process that has a device, such as "/job:ps/replica:0/task:0"."""
+def read_metadata(device):
+    """The metadata of the process that has a device, such as "/job:ps/replica:0/task:0"."""
     with tf.device(f"{device}/device:CPU:0"):
-        return json.loads(tf.io.read_file(_FACTS).numpy())
+        return json.loads(tf.io.read_file(_METADATA).numpy())
 
 
 def own_dataset(element_spec):
@@ -154,10 +154,10 @@ def own_dataset(element_spec):
     return tf.data.experimental.from_variant(variant, element_spec)
 
 
-def say_goodbye(device, last_words):
-    """Lets the process that has a device end, in good order if `last_words` is "" (see `serve`)."""
+def request_shutdown(device, exit_reason):
+    """Lets the process of a device end, in good order if `exit_reason` is "" (see `serve`)."""
     with tf.device(f"{device}/device:CPU:0"):
-        tf.io.write_file(_END, last_words)
+        tf.io.write_file(_END, exit_reason)
 
 
 def _write(name, content):

@@ -1,4 +1,4 @@
-"""Errors of a cluster in one line that names the host at fault."""
+"""Errors of a cluster in one line that names the process at fault."""
 
 import concurrent.futures
 import contextlib
@@ -10,18 +10,18 @@ import time
 from terngrad_tf.distribute import connections, private
 
 _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
-# The op that failed, on the host that reports it.
+# The op that failed, on the process that reports it.
 _OWN_OP = re.compile(r"\{\{.*?\}\}")
 _FROM_PEERS = re.compile(
     r"Collective ops is aborted|Collective has timed out|CoordinationService|WorkerService"
     r"|coordination service|Barrier timed out|Could not start gRPC server"
 )
-# What TensorFlow says where hosts run different programs.
+# What TensorFlow says where processes run different programs.
 _DIFFERENT = re.compile(
     r"[^\n]*(?:Shape mismatch in the collective|is joining a group with|expected (?:type|data_type)"
     r"|inconsistent with)[^\n]*"
 )
-# Around what a host reports to the others.
+# Around what a process reports to the others.
 _MARK = "=~="
 _REPORTED = re.compile(f"{_MARK}(.*?){_MARK}", re.DOTALL)
 _LEADER = re.compile(r"CoordinationService|coordination service")
@@ -35,11 +35,11 @@ _logger = logging.getLogger(__name__)
 
 
 class PeerError(RuntimeError):
-    """A host of the cluster is gone, out of reach, or runs something else."""
+    """A process of the cluster is gone, out of reach, or runs something else."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Hosts:
+class Tasks:
     """The processes of a cluster that take part in training, chief first.
 
     Attributes:
@@ -61,15 +61,15 @@ class Hosts:
         return ", ".join(self.describe(index, why) for index, why in sorted(reasons.items()))
 
 
-def hosts_of(cluster_resolver, jobs=("chief", "worker")):
-    """`Hosts` of a `tf.distribute.cluster_resolver.ClusterResolver`, those of these jobs in turn.
+def tasks_of(cluster_resolver, jobs=("chief", "worker")):
+    """`Tasks` of a `tf.distribute.cluster_resolver.ClusterResolver`, those of these jobs in turn.
 
     Raises:
         ValueError: this process is none of them, such as an evaluator.
     """
     cluster = cluster_resolver.cluster_spec().as_dict()
-    tasks = [(job, i, a) for job in jobs for i, a in enumerate(cluster.get(job, ()))]
-    places = [task[:2] for task in tasks]
+    members = [(job, i, a) for job in jobs for i, a in enumerate(cluster.get(job, ()))]
+    places = [task[:2] for task in members]
     own = (cluster_resolver.task_type, cluster_resolver.task_id)
     if own not in places:
         raise ValueError(
@@ -77,38 +77,38 @@ def hosts_of(cluster_resolver, jobs=("chief", "worker")):
             f"Received: {own[0]} {own[1]} of {cluster}"
         )
     names = tuple(f"{job} {i}" for job, i in places)
-    return Hosts(names, tuple(address for *_, address in tasks), places.index(own))
+    return Tasks(names, tuple(address for *_, address in members), places.index(own))
 
 
 @contextlib.contextmanager
-def peer_errors(hosts):
-    """Turns TensorFlow's errors about other hosts into `PeerError`, one line that names them.
+def peer_errors(tasks):
+    """Turns TensorFlow's errors about other processes into `PeerError`, one line that names them.
 
     TensorFlow finds a killed process at its next exchange or, like a cut link, by missing
     heartbeats for 25 s. Other errors pass unchanged.
 
     Example:
-    >>> with peer_errors(None):  # strategy.hosts
+    >>> with peer_errors(None):  # strategy.tasks
     ...     pass  # model.fit(...)
 
     Args:
-        hosts: `TernGradStrategy.hosts`; None (no cluster) leaves all errors as they are.
+        tasks: `TernGradStrategy.tasks`; None (no cluster) leaves all errors as they are.
 
     Raises:
-        PeerError: where TensorFlow raised an error that comes from another host.
+        PeerError: where TensorFlow raised an error that comes from another process.
     """
     try:
         yield
     except Exception as error:
-        line = _line_of(error, hosts)
+        line = _line_of(error, tasks)
         if line is None:
             raise
         _logger.debug("%s", line, exc_info=True)
         raise PeerError(line) from None
 
 
-def _line_of(error, hosts):
-    """What a `PeerError` instead of this error says; None where it is no other host's."""
+def _line_of(error, tasks):
+    """What a `PeerError` instead of this error says; None where it is no other process's."""
     message = str(error)
     cause = error
     while cause is not None:
@@ -116,23 +116,23 @@ def _line_of(error, hosts):
         if isinstance(cause, PeerError) and str(cause) in message:
             return str(cause)
         cause = cause.__cause__ or cause.__context__
-    if hosts is None or not _FROM_PEERS.search(message):
+    if tasks is None or not _FROM_PEERS.search(message):
         return None
-    line = explain(message, hosts, unreachable(hosts))
-    private.report_error(f"{_MARK}{line} (found by {hosts.names[hosts.index]}){_MARK}")
+    line = explain(message, tasks, unreachable(tasks))
+    private.report_error(f"{_MARK}{line} (found by {tasks.names[tasks.index]}){_MARK}")
     return line
 
 
 @contextlib.contextmanager
-def told_to_peers(hosts):
-    """Lets the other hosts end with what goes wrong inside, instead of with the loss of this host.
+def propagate_errors(tasks):
+    """Lets the other processes end with what goes wrong inside, not with the loss of this one.
 
     Example:
-    >>> with told_to_peers(None):  # strategy.hosts
+    >>> with propagate_errors(None):  # strategy.tasks
     ...     pass  # read data, train
 
     Args:
-        hosts: `TernGradStrategy.hosts`; None (no cluster) changes nothing.
+        tasks: `TernGradStrategy.tasks`; None (no cluster) changes nothing.
     """
     try:
         yield
@@ -140,82 +140,84 @@ def told_to_peers(hosts):
         raise  # they know
     except BaseException as error:
         has_failed = not isinstance(error, SystemExit) or error.code
-        if hosts is not None and has_failed:
-            private.report_error(f"{_MARK}{ended(hosts, error)}{_MARK}")
+        if tasks is not None and has_failed:
+            private.report_error(f"{_MARK}{ended(tasks, error)}{_MARK}")
         raise
 
 
-def ended(hosts, error):
-    """One line for the others on why this host ends."""
+def ended(tasks, error):
+    """One line for the others on why this process ends."""
     why = " ".join(str(error).split()) or type(error).__name__
-    return f"{hosts.describe(hosts.index)} ended: {why}"
+    return f"{tasks.describe(tasks.index)} ended: {why}"
 
 
-def explain(message, hosts, unreachable_now=None):
-    """One line on what happened to which host.
+def explain(message, tasks, unreachable_now=None):
+    """One line on what happened to which process.
 
     Args:
         message: TensorFlow's error.
-        hosts: `Hosts`.
-        unreachable_now: `{index: reason}` of the hosts that do not answer now. Default: none.
+        tasks: `Tasks`.
+        unreachable_now: `{index: reason}` of the processes that do not answer now. Default: none.
     """
     if reported := _REPORTED.search(message):
         return reported.group(1)
     if "Could not start gRPC server" in message:
-        return port_in_use(hosts)
+        return port_in_use(tasks)
     if different := _DIFFERENT.search(message):
         sentence = _OWN_OP.sub("", different.group()).strip()
-        return f"the hosts run different programs. TensorFlow says: {sentence}"
+        return f"the processes run different programs. TensorFlow says: {sentence}"
     lost = dict(unreachable_now or {})
-    for index in named(message, hosts):
+    for index in named(message, tasks):
         lost.setdefault(index, "")
-    what = hosts.describe_all(lost)
+    what = tasks.describe_all(lost)
     if "Barrier timed out" in message or "RegisterTask" in message:
-        return not_started(hosts, lost)
+        return not_started(tasks, lost)
     if "Collective has timed out" in message:
-        return f"waited for the other hosts too long; out of reach: {what or 'none'}"
-    return f"lost {what or 'another host, which one is not known'}"
+        return f"waited for the other processes too long; out of reach: {what or 'none'}"
+    return f"lost {what or 'another process, which one is not known'}"
 
 
-def not_started(hosts, missing):
-    """One line on hosts that did not come; `missing` is their `{index: reason}`."""
-    return f"not all hosts started in time; missing: {hosts.describe_all(missing) or 'not known'}"
-
-
-def port_in_use(hosts):
-    """One line on this host's port, on which another process listens."""
+def not_started(tasks, missing):
+    """One line on processes that did not come; `missing` is their `{index: reason}`."""
     return (
-        f"{hosts.describe(hosts.index)} cannot listen on its port: is it in use, perhaps by an"
+        f"not all processes started in time; missing: {tasks.describe_all(missing) or 'not known'}"
+    )
+
+
+def port_in_use(tasks):
+    """One line on this process's port, on which another process listens."""
+    return (
+        f"{tasks.describe(tasks.index)} cannot listen on its port: is it in use, perhaps by an"
         " earlier run that still ends?"
     )
 
 
-def unreachable(hosts, among=None):
-    """`{index: reason}` of the other hosts whose port does not answer.
+def unreachable(tasks, among=None):
+    """`{index: reason}` of the other processes whose port does not answer.
 
     Args:
-        hosts: `Hosts`.
+        tasks: `Tasks`.
         among: indices to look at. Default: all.
     """
     failures = of_others(
-        hosts, among, lambda index: connections.connection_failure(hosts.addresses[index])
+        tasks, among, lambda index: connections.connection_failure(tasks.addresses[index])
     )
     return {index: reason for index, reason in failures.items() if reason}
 
 
-def of_others(hosts, among, function):
-    """`{index: result}` of a function of the indices in `among` but this host's, called at once."""
-    among = range(len(hosts.names)) if among is None else among
-    others = [index for index in among if index != hosts.index]
+def of_others(tasks, among, function):
+    """`{index: result}` of a function of the indices in `among` but the own, called at once."""
+    among = range(len(tasks.names)) if among is None else among
+    others = [index for index in among if index != tasks.index]
     with concurrent.futures.ThreadPoolExecutor(_MOST_PROBES) as pool:
         return dict(zip(others, pool.map(function, others), strict=True))
 
 
-def wait_for_all(hosts, timeout, look=unreachable):
-    """Waits until the port of each other host has answered; tells whom it waits for.
+def wait_for_all(tasks, timeout, look=unreachable):
+    """Waits until the port of each other process has answered; tells whom it waits for.
 
     Args:
-        hosts: `Hosts`.
+        tasks: `Tasks`.
         timeout: seconds.
         look: function as `unreachable` that says who is missing. Default: that.
 
@@ -224,26 +226,26 @@ def wait_for_all(hosts, timeout, look=unreachable):
     """
     start = time.monotonic()
     next_report = start + _FIRST_REPORT_SECONDS
-    missing = look(hosts, None)
+    missing = look(tasks, None)
     while missing:
         now = time.monotonic()
         if now > start + timeout:
-            raise PeerError(not_started(hosts, missing))
+            raise PeerError(not_started(tasks, missing))
         if now > next_report:
-            _logger.warning("waiting for %s", hosts.describe_all(missing))
+            _logger.warning("waiting for %s", tasks.describe_all(missing))
             next_report = now + _REPORT_SECONDS
         time.sleep(_POLL_SECONDS)
-        missing = look(hosts, missing)
+        missing = look(tasks, missing)
 
 
-def named(message, hosts):
-    """Indices of the hosts other than this one that a message of TensorFlow names."""
-    tasks = [f"{job} {task}" for job, task in _TASK.findall(_OWN_OP.sub("", message))]
-    # The coordination service runs in the first host.
-    if not set(tasks) - {hosts.names[hosts.index]} and _LEADER.search(message):
-        tasks.append(hosts.names[0])
+def named(message, tasks):
+    """Indices of the processes other than this one that a message of TensorFlow names."""
+    members = [f"{job} {task}" for job, task in _TASK.findall(_OWN_OP.sub("", message))]
+    # The coordination service runs in the first process.
+    if not set(members) - {tasks.names[tasks.index]} and _LEADER.search(message):
+        members.append(tasks.names[0])
     return {
-        hosts.names.index(task)
-        for task in tasks
-        if task in hosts.names and task != hosts.names[hosts.index]
+        tasks.names.index(task)
+        for task in members
+        if task in tasks.names and task != tasks.names[tasks.index]
     }

@@ -1,4 +1,4 @@
-"""How one worker's gradients were rounded, recorded now and then."""
+"""How one replica's gradients were rounded, recorded now and then."""
 
 import dataclasses
 
@@ -13,8 +13,8 @@ class GradientStatistics:
 
     Attributes:
         step: the optimizer's step.
-        scale: the scale that all workers shared; infinite where a gradient was not finite.
-        negative: number of elements whose code was -1 on this process's first worker.
+        scale: the scale that all replicas shared; infinite where a gradient was not finite.
+        negative: number of elements whose code was -1 on this process's first replica.
         zero: number of elements whose code was 0.
         positive: number of elements whose code was 1.
     """
@@ -37,16 +37,16 @@ class Recorder:
         self._every = every
         self.latest = {}
 
-    def record(self, paths, gradients, scales, indices, step, group, options):
-        """Records T tensors of one worker, if it is time. Adds to the graph under construction.
+    def record(self, paths, gradients, scales, indices, step, context, options):
+        """Records T tensors of one replica, if it is time. Adds to the graph under construction.
 
         Args:
             paths: T paths of the variables.
-            gradients: T tensors of the first local worker.
-            scales: float32 tensor of shape [T], shared by all workers.
+            gradients: T tensors of the first local replica.
+            scales: float32 tensor of shape [T], shared by all replicas.
             indices: T integers that select the random bits of each tensor.
             step: scalar integer tensor.
-            group: `exchange.Group`.
+            context: `exchange.ReductionContext`.
             options: object with the attributes of `TernaryAllReduce`.
         """
         if not self._every:
@@ -64,8 +64,8 @@ class Recorder:
                     seed=options.seed,
                     step=step,
                     tensor=indices[position],
-                    worker=group.first_worker,
-                    num_workers=group.num_workers,
+                    replica=context.first_replica,
+                    num_replicas=context.num_replicas,
                     rounding=options.rounding,
                 )
                 counts.append([tf.math.count_nonzero(tf.equal(codes, c)) for c in (-1, 0, 1)])

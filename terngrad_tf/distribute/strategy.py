@@ -1,4 +1,4 @@
-"""Data-parallel training with ternary gradients, on one host or many, with stock `model.fit`."""
+"""Data-parallel training with ternary gradients, in one process or many, with stock `model.fit`."""
 
 import functools
 import inspect
@@ -10,12 +10,12 @@ from terngrad_tf.arguments import did_you_mean
 from terngrad_tf.distribute import (
     broadcast,
     handshake,
-    meeting,
     peers,
     private,
+    rendezvous,
+    stragglers,
     tf_config,
     virtual_devices,
-    waiting,
 )
 from terngrad_tf.distribute.all_reduce import TernaryAllReduce
 
@@ -25,13 +25,13 @@ _key_ranges = itertools.count(1)
 
 
 class TernGradStrategy(tf.distribute.Strategy):
-    """Trains replicas on several devices or hosts and exchanges ternary gradients.
+    """Trains replicas on several devices or processes and exchanges ternary gradients.
 
-    On one host, `num_nodes` virtual workers run on the local devices: worker i on GPU i modulo the
+    In one process, `num_nodes` replicas run on the local devices: replica i on GPU i modulo the
     number of GPUs, or all on the CPU. Those of one device share one copy of the weights, and their
     function is traced once. In a cluster, described by
     `TF_CONFIG` or a cluster resolver, every process makes the same strategy and runs the same
-    program; each holds `num_nodes` workers, and packed words travel between the processes.
+    program; each holds `num_nodes` replicas, and packed words travel between the processes.
 
     All replicas hold the same weights and the same batch-norm statistics, bit for bit, at the end
     of every step, so it does not matter which of them evaluates or saves.
@@ -43,16 +43,16 @@ class TernGradStrategy(tf.distribute.Strategy):
     ...     model.compile(optimizer="adam", loss="mse")
 
     Args:
-        num_nodes: workers of this process. Default: one a GPU, or one on the CPU.
+        num_nodes: replicas of this process. Default: one a GPU, or one on the CPU.
         num_gpus: GPUs to use. Default: all.
         cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`. Default: `TF_CONFIG`
-            if it is set, else a single host.
+            if it is set, else a single process.
         communication_timeout: seconds after which a collective that misses a peer fails. Default:
             none; TensorFlow's own detection of dead peers still holds.
         start_timeout: seconds that the processes of a cluster wait for each other, at the start and
             before the first step, where they compare what they run. Default 600.
         **options: `grad_bits`, `clip_factor`, `min_size`, `quantize_logits`, `rounding`, `wire`,
-            `seed`, `float_steps`, `statistics_every`: see `TernaryAllReduce`.
+            `seed`, `float_steps`, `statistics_freq`: see `TernaryAllReduce`.
 
     Raises:
         TypeError: an option is not known.
@@ -86,13 +86,13 @@ class TernGradStrategy(tf.distribute.Strategy):
         in_cluster = bool(cluster_resolver.cluster_spec().as_dict())
         devices = virtual_devices.local_devices(num_nodes, num_gpus)
         physical = list(dict.fromkeys(devices))
-        self.hosts = peers.hosts_of(cluster_resolver) if in_cluster else None
+        self.tasks = peers.tasks_of(cluster_resolver) if in_cluster else None
         self.start_timeout = start_timeout
         if in_cluster:
             if not private.cluster_is_joined():
                 _check_start()
-                meeting.meet(self.hosts, start_timeout)
-            with peers.peer_errors(self.hosts):
+                rendezvous.wait_for_peers(self.tasks, start_timeout)
+            with peers.peer_errors(self.tasks):
                 extended = private.TernGradClusterExtended(
                     self,
                     cluster_resolver,
@@ -107,13 +107,13 @@ class TernGradStrategy(tf.distribute.Strategy):
             extended = private.TernGradLocalExtended(self, physical, len(devices), gradient_ops)
         super().__init__(extended)
         private.watch_scope(self)
-        self.meeting_timer = waiting.timer_of(self)
-        facts = handshake.strategy_facts(gradient_ops, len(devices), self.num_hosts)
-        handshake.compare_hosts(self, "strategies", facts)
+        self.sync_timer = stragglers.timer_of(self)
+        metadata = handshake.strategy_metadata(gradient_ops, len(devices), self.num_processes)
+        handshake.compare_processes(self, "strategies", metadata)
 
     @property
     def traffic(self):
-        """Bytes that each worker receives a step, as `Traffic`; None before the first step."""
+        """Bytes that each replica receives a step, as `Traffic`; None before the first step."""
         return self.extended.gradient_ops.traffic
 
     def traffic_of(self, step):
@@ -131,15 +131,15 @@ class TernGradStrategy(tf.distribute.Strategy):
         return self.extended.is_chief
 
     @property
-    def num_hosts(self):
+    def num_processes(self):
         """Processes of the cluster; 1 without one."""
-        group = self.extended.host_group
+        group = self.extended.process_group
         return group.size if group else 1
 
     @property
-    def host_index(self):
+    def process_index(self):
         """This process's place among them, from 0."""
-        group = self.extended.host_group
+        group = self.extended.process_group
         return group.rank if group else 0
 
     def scope(self):
@@ -148,12 +148,12 @@ class TernGradStrategy(tf.distribute.Strategy):
         return super().scope()
 
     def reduce(self, reduce_op, value, axis):
-        """As `tf.distribute.Strategy.reduce`; the time that hosts wait for each other is noted."""
+        """As `tf.distribute.Strategy.reduce`; how long processes wait for each other is noted."""
         reduce = functools.partial(super().reduce, reduce_op, value, axis)
-        # TensorFlow reduces such a value before every step: how many hosts have examples left.
-        if self.meeting_timer is None or not isinstance(value, tf.Tensor):
+        # TensorFlow reduces such a value before every step: how many processes have examples left.
+        if self.sync_timer is None or not isinstance(value, tf.Tensor):
             return reduce()
-        return self.meeting_timer.meet([value], reduce, steps=0)
+        return self.sync_timer.measure([value], reduce, steps=0)
 
     def run(self, fn, args=(), kwargs=None, options=None):
         """As `tf.distribute.Strategy.run`; steps of Keras are run as by `run_padded`."""

@@ -6,8 +6,8 @@ import re
 import tensorflow as tf
 
 from terngrad_tf import strict_json
+from terngrad_tf.addresses import is_address
 from terngrad_tf.arguments import shown
-from terngrad_tf.hosts import is_address
 
 
 def cluster_from_tf_config():

@@ -1,15 +1,15 @@
-"""Which device each virtual worker of this process runs on."""
+"""Which device each replica of this process runs on."""
 
 import tensorflow as tf
 
 
 def local_devices(num_nodes=None, num_gpus=None):
-    """Devices of the virtual workers of this process: worker i on GPU `i % num_gpus`.
+    """Devices of the replicas of this process: replica i on GPU `i % num_gpus`.
 
-    Where there is no GPU (or `num_gpus=0`), all workers are on the CPU.
+    Where there is no GPU (or `num_gpus=0`), all replicas are on the CPU.
 
     Args:
-        num_nodes: number of virtual workers. Default: one a GPU, or one on the CPU.
+        num_nodes: number of replicas. Default: one a GPU, or one on the CPU.
         num_gpus: GPUs to use. Default: all.
 
     Returns:
@@ -22,7 +22,7 @@ def local_devices(num_nodes=None, num_gpus=None):
     if num_gpus is not None:
         if isinstance(num_gpus, bool) or not isinstance(num_gpus, int) or num_gpus < 0:
             raise ValueError(f"`num_gpus` must not be negative. Received: num_gpus={num_gpus}")
-        # Without a GPU the number asked for still stands for that many workers.
+        # Without a GPU the number asked for still stands for that many replicas.
         num_nodes = num_gpus if num_nodes is None and num_gpus else num_nodes
         gpus = min(gpus, num_gpus)
     num_nodes = max(gpus, 1) if num_nodes is None else num_nodes

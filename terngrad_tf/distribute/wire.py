@@ -1,42 +1,42 @@
-"""How ternary codes travel between workers, and what each way costs in bytes.
+"""How ternary codes travel between replicas, and what each way costs in bytes.
 
-N workers on M hosts hold one code in {-1, 0, 1} an element; all need the sum. The L = N/M workers
-of a host write their codes as digits in base 2L+1 and add the words: a host sends W words, at 1.6
-bits an element for one worker. Every host receives
+N replicas on M processes hold one code in {-1, 0, 1} an element; all need the sum. The L = N/M
+replicas of a process write their codes as digits in base 2L+1 and add the words: a process sends W
+words, at 1.6 bits an element for one replica. Every process receives
 
-| wire      | hops                                                       | words received         |
-|-----------|------------------------------------------------------------|------------------------|
-| allgather | all hosts' words to all hosts                              | (M-1) W                |
-| alltoall  | chunk m to host m, which adds; the sums (base 2N+1) to all | (M-1) (W + sums) / M   |
-| lanes     | digits in lanes wide enough for the sum, stock all-reduce  | 2 (M-1) lanes / M      |
-| both_ways | as alltoall, but the sums are rounded to ternary once more | (M-1) (W + rounded) / M |
+| wire          | hops                                                   | words received          |
+|---------------|--------------------------------------------------------|-------------------------|
+| allgather     | all words to all processes                             | (M-1) W                 |
+| alltoall      | chunk m to process m, which adds; sums (2N+1) to all   | (M-1) (W + sums) / M    |
+| allreduce     | digits wide enough for the sum, stock all-reduce       | 2 (M-1) wide / M        |
+| bidirectional | as alltoall, but sums are rounded to ternary once more | (M-1) (W + rounded) / M |
 
-The first three are lossless: the result is the sum of the workers' codes, bit for bit. `both_ways`
-is unbiased. "auto" takes the lossless wire with the fewest bytes.
+The first three are lossless: the result is the sum of the replicas' codes, bit for bit.
+`bidirectional` is unbiased. "auto" takes the lossless wire with the fewest bytes.
 """
 
 import dataclasses
 
 from terngrad_tf import ternary
 
-LOSSLESS = ("allgather", "alltoall", "lanes")
-WIRES = ("auto", *LOSSLESS, "both_ways")
+LOSSLESS = ("allgather", "alltoall", "allreduce")
+WIRES = ("auto", *LOSSLESS, "bidirectional")
 WORD_BYTES = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """What one reduction of all gradients costs every worker.
+    """What one reduction of all gradients costs every member.
 
     Attributes:
         wire: the wire that carries ternary gradients ("float32" where none is ternary).
-        num_workers: workers that exchange words: hosts, or the virtual workers of a single host.
-        received_bytes: payload bytes that each worker receives a step, scales included.
+        num_members: replicas that exchange words: processes, or the replicas of a single process.
+        received_bytes: payload bytes that each member receives a step, scales included.
         float32_bytes: the same for a float32 ring all-reduce, `2 (N-1)/N` times 4 bytes an element.
     """
 
     wire: str
-    num_workers: int
+    num_members: int
     received_bytes: int
     float32_bytes: int
 
@@ -47,52 +47,52 @@ class Traffic:
 
     def as_float32(self):
         """The same gradients' `Traffic` where all travel as float32."""
-        return Traffic("float32", self.num_workers, self.float32_bytes, self.float32_bytes)
+        return Traffic("float32", self.num_members, self.float32_bytes, self.float32_bytes)
 
     def __add__(self, other):
         wires = [t.wire for t in (self, other) if t.wire != "float32"]
         return Traffic(
             wire=wires[0] if wires else "float32",
-            num_workers=self.num_workers,
+            num_members=self.num_members,
             received_bytes=self.received_bytes + other.received_bytes,
             float32_bytes=self.float32_bytes + other.float32_bytes,
         )
 
 
-def ring_bytes(num_bytes, num_workers):
-    """Bytes that each worker receives in a ring all-reduce of `num_bytes`."""
-    return round(2 * (num_workers - 1) / num_workers * num_bytes)
+def ring_bytes(num_bytes, num_members):
+    """Bytes that each member receives in a ring all-reduce of `num_bytes`."""
+    return round(2 * (num_members - 1) / num_members * num_bytes)
 
 
-def float32_traffic(num_elements, num_workers):
+def float32_traffic(num_elements, num_members):
     """Traffic of `num_elements` that stay float32."""
-    size = ring_bytes(4 * num_elements, num_workers)
-    return Traffic("float32", num_workers, size, size)
+    size = ring_bytes(4 * num_elements, num_members)
+    return Traffic("float32", num_members, size, size)
 
 
-def gathered_traffic(num_bytes, num_workers):
-    """Traffic of sparse gradients: each worker sends its `num_bytes` of rows to all others."""
-    size = (num_workers - 1) * num_bytes
-    return Traffic("float32", num_workers, size, size)
+def gathered_traffic(num_bytes, num_members):
+    """Traffic of sparse gradients: each member sends its `num_bytes` of rows to all others."""
+    size = (num_members - 1) * num_bytes
+    return Traffic("float32", num_members, size, size)
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class ExchangePlan:
     """Static sizes of one exchange.
 
     Args:
         sizes: elements of each tensor.
-        num_hosts: M, the members of the exchange.
-        num_local: L, workers whose codes a member adds before it sends.
+        num_members: M, the members of the exchange.
+        num_local: L, replicas whose codes a member adds before it sends.
     """
 
     sizes: tuple[int, ...]
-    num_hosts: int
+    num_members: int
     num_local: int
 
     @property
-    def num_workers(self):
-        return self.num_hosts * self.num_local
+    def num_replicas(self):
+        return self.num_members * self.num_local
 
     @property
     def local_base(self):
@@ -100,7 +100,7 @@ class Layout:
 
     @property
     def total_base(self):
-        return 2 * self.num_workers + 1
+        return 2 * self.num_replicas + 1
 
     def words(self, base):
         """Words of all tensors in `base`: every tensor starts a new word."""
@@ -108,18 +108,18 @@ class Layout:
 
     @property
     def chunk_words(self):
-        """Words of the chunk that one host adds up."""
-        return -(-self.words(self.local_base) // self.num_hosts)
+        """Words of the chunk that one process adds up."""
+        return -(-self.words(self.local_base) // self.num_members)
 
     def received_words(self, wire):
-        """Words that each host receives, without the scales."""
-        peers = self.num_hosts - 1
+        """Words that each process receives, without the scales."""
+        peers = self.num_members - 1
         if wire == "allgather":
             return peers * self.words(self.local_base)
-        if wire == "lanes":
-            return 2 * peers * self.words(self.total_base) / self.num_hosts
+        if wire == "allreduce":
+            return 2 * peers * self.words(self.total_base) / self.num_members
         digits = self.chunk_words * ternary.digits_per_word(self.local_base)
-        second_base = 3 if wire == "both_ways" else self.total_base
+        second_base = 3 if wire == "bidirectional" else self.total_base
         return peers * (self.chunk_words + ternary.num_words(digits, second_base))
 
     def choose(self, wire):
@@ -129,10 +129,10 @@ class Layout:
         return wire
 
     def traffic(self, wire):
-        scales = ring_bytes(4 * len(self.sizes), self.num_hosts)
+        scales = ring_bytes(4 * len(self.sizes), self.num_members)
         return Traffic(
             wire=wire,
-            num_workers=self.num_hosts,
+            num_members=self.num_members,
             received_bytes=round(WORD_BYTES * self.received_words(wire)) + scales,
-            float32_bytes=ring_bytes(4 * sum(self.sizes), self.num_hosts),
+            float32_bytes=ring_bytes(4 * sum(self.sizes), self.num_members),
         )

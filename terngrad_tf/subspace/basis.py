@@ -12,7 +12,7 @@ FLOAT_BYTES = 4
 class ReplicatedBasis:
     """One copy of the components a device, cut by weights.
 
-    Projection is linear: each host projects its own gradient, and hosts exchange k numbers.
+    Projection is linear: each process projects its own gradient, and processes exchange k numbers.
 
     The copies are tensors and no variables, so that no checkpoint holds them.
 
@@ -34,12 +34,12 @@ class ReplicatedBasis:
                 self._blocks[device] = [tf.cast(tf.constant(block), dtype) for block in blocks]
 
     def project_sum(self, strategy, gradients, loss):
-        """Coordinates of the sum of all replicas' gradients, and the sum of all hosts' losses.
+        """Coordinates of the sum of all replicas' gradients, and the sum of all processes' losses.
 
         Args:
             strategy: `tf.distribute.Strategy`.
             gradients: list of per-replica gradients, None for weights that are not used.
-            loss: float32 scalar tensor of this host.
+            loss: float32 scalar tensor of this process.
 
         Returns:
             float32 tensor [k + 1].
@@ -51,10 +51,10 @@ class ReplicatedBasis:
                 blocks = on_device(self._blocks, device)
                 sent.append(_project(blocks, [s[device] for s in sums]))
         sent = tf.concat([tf.add_n(sent), [loss]], 0)
-        return replicas.sum_over_hosts(strategy, sent)
+        return replicas.all_reduce(strategy, sent)
 
     def project(self, strategy, gradients):
-        """Coordinates of a gradient that all hosts hold.
+        """Coordinates of a gradient that all processes hold.
 
         Args:
             strategy: `tf.distribute.Strategy`.
@@ -84,15 +84,15 @@ class ReplicatedBasis:
                 ]
         return found
 
-    def received_bytes(self, num_hosts, outside):
-        """Bytes that a host receives a step for projections and directions, without the loss.
+    def received_bytes(self, num_processes, outside):
+        """Bytes that a process receives a step for projections and directions, without the loss.
 
         Args:
-            num_hosts: hosts that exchange.
+            num_processes: processes that exchange.
             outside: whether the step also has a part outside of the subspace.
         """
-        del outside  # its gradient is there on all hosts
-        return wire.ring_bytes(FLOAT_BYTES * self._num_components, num_hosts)
+        del outside  # its gradient is there on all processes
+        return wire.ring_bytes(FLOAT_BYTES * self._num_components, num_processes)
 
 
 def sizes_of(shapes):

@@ -18,17 +18,18 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
 
     Replicas exchange the coordinates of their gradients, `P g`, which are k numbers, whatever the
     size of the network: projection is linear, so the sum of the projections is the projection of
-    the sum. That needs the whole basis on every host. Where it does not fit, each host keeps a
-    piece (`shard_basis`), and receives as much a step as with float32 gradients. Both give the same
-    numbers but for rounding. The basis stays out of saved models and checkpoints; they hold its
-    fingerprint and refuse another basis.
+    the sum. That needs the whole basis on every process. Where it does not fit, each process keeps
+    a piece (`shard_basis`), and receives as much a step as with float32 gradients. Both give the
+    same numbers but for rounding. The basis stays out of saved models and checkpoints; they hold
+    its fingerprint and refuse another basis.
 
     Args:
         subspace: `Subspace`, or path of its file. A `.keras` file of the model stores the path, so
             saving needs a subspace that was saved.
         dtype: "float32", "float16" or "bfloat16", in which devices keep the basis. Default: as the
             subspace.
-        shard_basis: whether the hosts of a cluster divide the basis among them, see `ShardedBasis`.
+        shard_basis: whether the processes of a cluster divide the basis among them, see
+            `ShardedBasis`.
         name: name of the optimizer.
         learning_rate: as of `keras.optimizers.Optimizer`.
 
@@ -155,15 +156,15 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         del step
         return False
 
-    def received_bytes(self, num_hosts, step):
-        """Bytes that a host receives in a step, but for trials and gradients of steps outside.
+    def received_bytes(self, num_processes, step):
+        """Bytes that a process receives in a step, but for trials and gradients of steps outside.
 
         Args:
-            num_hosts: hosts that exchange.
+            num_processes: processes that exchange.
             step: steps done before.
         """
-        loss = wire.ring_bytes(FLOAT_BYTES, num_hosts)
-        return loss + self._basis.received_bytes(num_hosts, self.steps_outside(step))
+        loss = wire.ring_bytes(FLOAT_BYTES, num_processes)
+        return loss + self._basis.received_bytes(num_processes, self.steps_outside(step))
 
     # What follows runs in cross-replica context.
 
@@ -199,7 +200,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
             self.iterations.assign_add(1)
 
 
-def without_fill(gradients, loss=None):
+def mask_padding(gradients, loss=None):
     """Sets to zero what a replica computed on filled-up data; in replica context.
 
     Args:

@@ -58,56 +58,56 @@ def update(strategy, function, variables, slots=None):
         )
 
 
-def spread(strategy, values):
+def to_per_replica(strategy, values):
     """A value with the entry of its device, of a dict by device strings, for each replica."""
     return private.mirrored([values[device] for device in devices_of(strategy)])
 
 
-def sum_over_hosts(strategy, tensor):
+def all_reduce(strategy, tensor):
     """Sum of a tensor over the processes of a cluster.
 
     Raises:
         ValueError: a strategy of several processes that offers no such sum.
     """
-    hosts = _host_group(strategy)
-    return tensor if hosts is None else hosts.all_reduce_sum(tensor)
+    processes = _process_group(strategy)
+    return tensor if processes is None else processes.all_reduce_sum(tensor)
 
 
-def place_among_hosts(strategy):
+def process_index_and_count(strategy):
     """Tuple of this process's place among the processes of a cluster and their number.
 
     Raises:
-        ValueError: as `sum_over_hosts`.
+        ValueError: as `all_reduce`.
     """
-    hosts = _host_group(strategy)
-    return (0, 1) if hosts is None else (hosts.rank, hosts.size)
+    processes = _process_group(strategy)
+    return (0, 1) if processes is None else (processes.rank, processes.size)
 
 
-def exchange_pieces(strategy, pieces):
-    """Gives each host its piece of every host.
+def all_to_all(strategy, pieces):
+    """Gives each process its piece of every process.
 
     Args:
         strategy: `tf.distribute.Strategy`.
-        pieces: tensor [hosts, width], row i for host i.
+        pieces: tensor [processes, width], row i for process i.
 
     Returns:
-        Tensor [hosts, width], row i from host i.
+        Tensor [processes, width], row i from process i.
     """
-    hosts = _host_group(strategy)
-    return pieces if hosts is None else hosts.all_to_all(pieces)
+    processes = _process_group(strategy)
+    return pieces if processes is None else processes.all_to_all(pieces)
 
 
-def gather_pieces(strategy, piece):
-    """Tensor [hosts, width] with the piece [width] of every host."""
-    hosts = _host_group(strategy)
-    return piece[tf.newaxis] if hosts is None else hosts.all_gather(piece)
+def all_gather(strategy, piece):
+    """Tensor [processes, width] with the piece [width] of every process."""
+    processes = _process_group(strategy)
+    return piece[tf.newaxis] if processes is None else processes.all_gather(piece)
 
 
-def _host_group(strategy):
-    hosts = getattr(strategy.extended, "host_group", None)
-    if hosts is None and strategy.num_replicas_in_sync > len(devices_of(strategy)):
+def _process_group(strategy):
+    processes = getattr(strategy.extended, "process_group", None)
+    if processes is None and strategy.num_replicas_in_sync > len(devices_of(strategy)):
         raise ValueError(
             "training in a subspace over several processes needs TernGradStrategy. "
             f"Received: {type(strategy).__name__}"
         )
-    return hosts
+    return processes

@@ -1,4 +1,4 @@
-"""The directions of a subspace, divided among the hosts of a cluster."""
+"""The directions of a subspace, divided among the processes of a cluster."""
 
 import numpy as np
 import tensorflow as tf
@@ -9,14 +9,15 @@ from terngrad_tf.subspace.basis import FLOAT_BYTES, sizes_of, to_float32
 
 
 class ShardedBasis:
-    """One piece [k, n / hosts] of the components a host, on its first device.
+    """One piece [k, n / processes] of the components a process, on its first device.
 
-    A host cannot project its own gradient, which needs all of P. So gradients are added up piece by
-    piece, each host receiving the sums for its own weights; hosts exchange the k coordinates of
-    their pieces; and each computes `P^T c` for its own weights, which all then gather. With M hosts
-    and n weights a host receives `2 (M - 1) / M` times 4 n bytes a step, as much as a float32 ring
-    all-reduce of the gradient. (Pieces by components instead of weights would take twice that:
-    every host would need the whole summed gradient, and `P^T c` would be a sum of n numbers.)
+    A process cannot project its own gradient, which needs all of P. So gradients are added up
+    piece by piece, each process receiving the sums for its own weights; processes exchange the k
+    coordinates of their pieces; and each computes `P^T c` for its own weights, which all then
+    gather. With M processes and n weights a process receives `2 (M - 1) / M` times 4 n bytes a
+    step, as much as a float32 ring all-reduce of the gradient. (Pieces by components instead of
+    weights would take twice that: every process would need the whole summed gradient, and `P^T c`
+    would be a sum of n numbers.)
 
     The piece is a tensor and no variable, so that no checkpoint holds it.
 
@@ -26,8 +27,8 @@ class ShardedBasis:
     def __init__(self, components, variables, strategy, dtype):
         self._shapes = [tuple(v.shape) for v in variables]
         self._num_components, self._num_weights = components.shape
-        rank, self._num_hosts = replicas.place_among_hosts(strategy)
-        self._width = _piece_width(self._num_weights, self._num_hosts)
+        rank, self._num_processes = replicas.process_index_and_count(strategy)
+        self._width = _piece_width(self._num_weights, self._num_processes)
         self._start = rank * self._width
         own = components[:, self._start : self._start + self._width]
         with tf.init_scope(), tf.device(replicas.devices_of(strategy)[0]):
@@ -38,24 +39,24 @@ class ShardedBasis:
         """As `ReplicatedBasis.project_sum`."""
         with tf.device(replicas.devices_of(strategy)[0]):
             sums = [replicas.sum_locally(strategy, g) for g in gradients]
-            pieces = tf.reshape(self._flat(sums), [self._num_hosts, self._width])
-            own = tf.reduce_sum(replicas.exchange_pieces(strategy, pieces), 0)
+            pieces = tf.reshape(self._flat(sums), [self._num_processes, self._width])
+            own = tf.reduce_sum(replicas.all_to_all(strategy, pieces), 0)
             sent = tf.concat([self._project_piece(own), [loss]], 0)
-        return replicas.sum_over_hosts(strategy, sent)
+        return replicas.all_reduce(strategy, sent)
 
     def project(self, strategy, gradients):
         """As `ReplicatedBasis.project`."""
         with tf.device(replicas.devices_of(strategy)[0]):
             own = self._flat(gradients)[self._start : self._start + self._width]
             sent = self._project_piece(own)
-        return replicas.sum_over_hosts(strategy, sent)
+        return replicas.all_reduce(strategy, sent)
 
     def back_project(self, strategy, coordinates):
         """As `ReplicatedBasis.back_project`."""
         devices = dict.fromkeys(replicas.devices_of(strategy))
         with tf.device(next(iter(devices))):
             own = tf.matmul(coordinates[tf.newaxis], to_float32(self._piece))[0]
-            flat = tf.reshape(replicas.gather_pieces(strategy, own), [-1])[: self._num_weights]
+            flat = tf.reshape(replicas.all_gather(strategy, own), [-1])[: self._num_weights]
             parts = tf.split(flat, sizes_of(self._shapes))
             parts = [tf.reshape(p, s) for p, s in zip(parts, self._shapes, strict=True)]
         found = {}
@@ -64,12 +65,12 @@ class ShardedBasis:
                 found[device] = [tf.identity(part) for part in parts]
         return found
 
-    def received_bytes(self, num_hosts, outside):
+    def received_bytes(self, num_processes, outside):
         """As `ReplicatedBasis.received_bytes`."""
         pieces, projections = (3, 2) if outside else (2, 1)
-        width = _piece_width(self._num_weights, num_hosts)
-        numbers = wire.ring_bytes(FLOAT_BYTES * self._num_components, num_hosts)
-        return projections * numbers + pieces * (num_hosts - 1) * FLOAT_BYTES * width
+        width = _piece_width(self._num_weights, num_processes)
+        numbers = wire.ring_bytes(FLOAT_BYTES * self._num_components, num_processes)
+        return projections * numbers + pieces * (num_processes - 1) * FLOAT_BYTES * width
 
     def _project_piece(self, gradient):
         return tf.linalg.matvec(to_float32(self._piece), gradient)
@@ -80,9 +81,9 @@ class ShardedBasis:
             tf.zeros([size]) if g is None else to_float32(tf.reshape(g, [-1]))
             for g, size in zip(gradients, sizes_of(self._shapes), strict=True)
         ]
-        fill = self._num_hosts * self._width - self._num_weights
+        fill = self._num_processes * self._width - self._num_weights
         return tf.concat([*parts, tf.zeros([fill])], 0)
 
 
-def _piece_width(num_weights, num_hosts):
-    return -(-num_weights // num_hosts)
+def _piece_width(num_weights, num_processes):
+    return -(-num_weights // num_processes)

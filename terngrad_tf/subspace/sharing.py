@@ -1,28 +1,28 @@
-"""The chief's subspace on all hosts of a cluster."""
+"""The chief's subspace on all processes of a cluster."""
 
 import tempfile
 
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.distribute import on_chief
+from terngrad_tf.distribute import run_on_chief
 from terngrad_tf.distribute.broadcast import broadcast_matrix
 from terngrad_tf.subspace.subspace import Subspace
 
 
 def share_subspace(strategy, find, timeout):
-    """A subspace that the chief finds, on all hosts.
+    """A subspace that the chief finds, on all processes.
 
     The others receive the components over the network into a temporary file that has no name, so
     that they need no more memory than for a subspace loaded from a file.
 
     Args:
-        strategy: a `TernGradStrategy`; all hosts call this.
+        strategy: a `TernGradStrategy`; all processes call this.
         find: function without arguments that returns a `Subspace`; the chief alone calls it.
         timeout: seconds that the others wait for it.
 
     Returns:
-        A `Subspace`; on hosts other than the chief with the components and the layout alone.
+        A `Subspace`; on processes other than the chief with the components and the layout alone.
 
     Raises:
         Exception: what `find` raised, on the chief.
@@ -35,7 +35,7 @@ def share_subspace(strategy, find, timeout):
         found = find()
         return [found.components.shape, found.components.dtype.name, found.layout]
 
-    shape, dtype, layout = on_chief(strategy, "subspace", describe, timeout=timeout)
+    shape, dtype, layout = run_on_chief(strategy, "subspace", describe, timeout=timeout)
     if found is not None:
         broadcast_matrix(strategy, found.components)
         return found

@@ -7,7 +7,7 @@ from terngrad_tf.arguments import check, is_integer
 from terngrad_tf.distribute import private
 from terngrad_tf.subspace import bfgs, line_search, replicas
 from terngrad_tf.subspace.basis import on_device
-from terngrad_tf.subspace.optimizer import SubspaceOptimizer, without_fill
+from terngrad_tf.subspace.optimizer import SubspaceOptimizer, mask_padding
 from terngrad_tf.subspace.residual import Residual
 
 ON_FAILURE = ("reset", "reference")
@@ -31,7 +31,7 @@ class SubspaceBFGS(SubspaceOptimizer):
     All trials see the same batch, batch-norm statistics and dropout masks as the gradient did, and
     leave no trace.
 
-    What a host receives, of M hosts, in a step: k + 1 numbers and one more a trial, each
+    What a process receives, of M processes, in a step: k + 1 numbers and one more a trial, each
     `2 (M - 1) / M` times 4 bytes; with `shard_basis` one number a weight more, likewise; with
     `alpha` > 0, in every `residual_every`-th step, the gradient as the strategy sends gradients
     (ternary codes under `TernGradStrategy(grad_bits=1)`), and with both half a number a weight for
@@ -60,9 +60,9 @@ class SubspaceBFGS(SubspaceOptimizer):
         residual_every: steps from one step outside of the subspace to the next, a positive integer.
             In between nothing of it is sent, and m rests. Default 1.
         dtype: dtype in which devices keep the basis. Default: as the subspace.
-        shard_basis: whether the hosts of a cluster divide the basis among them, for one that does
-            not fit: each holds a part 1 / hosts of it on its first device. Default False: every
-            device holds all of it.
+        shard_basis: whether the processes of a cluster divide the basis among them, for one that
+            does not fit: each holds a part 1 / processes of it on its first device. Default False:
+            every device holds all of it.
         name: name of the optimizer.
 
     Raises:
@@ -166,17 +166,17 @@ class SubspaceBFGS(SubspaceOptimizer):
                 is called for other replicas too.
             data: structure of tensors, this replica's batch.
         """
-        gradients, loss = without_fill(gradients, loss)
+        gradients, loss = mask_padding(gradients, loss)
 
         def trial(values, data, padding):
             with private.padded_replica(padding):
-                _, part = without_fill([], loss_at(values, data))
+                _, part = mask_padding([], loss_at(values, data))
             return part
 
         def together(strategy, gradients, loss, data, padding):
             def loss_with(values):
                 parts = strategy.extended.call_for_each_replica(trial, args=(values, data, padding))
-                return replicas.sum_over_hosts(strategy, replicas.sum_locally(strategy, parts))
+                return replicas.all_reduce(strategy, replicas.sum_locally(strategy, parts))
 
             self._step_together(strategy, gradients, loss, loss_with)
 
@@ -223,7 +223,7 @@ class SubspaceBFGS(SubspaceOptimizer):
                 with tf.device(device):
                     step = factor * moves[device][position]
                     found[device] = copies[0] + tf.cast(step, copies[0].dtype)
-            trial.append(replicas.spread(strategy, found))
+            trial.append(replicas.to_per_replica(strategy, found))
         return trial
 
     def _direction(self, gradient):

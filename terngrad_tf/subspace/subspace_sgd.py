@@ -6,7 +6,7 @@ import tensorflow as tf
 from terngrad_tf.arguments import check
 from terngrad_tf.subspace import replicas
 from terngrad_tf.subspace.basis import on_device
-from terngrad_tf.subspace.optimizer import SubspaceOptimizer, without_fill
+from terngrad_tf.subspace.optimizer import SubspaceOptimizer, mask_padding
 
 
 @keras.saving.register_keras_serializable(package="terngrad_tf")
@@ -31,10 +31,10 @@ class SubspaceSGD(SubspaceOptimizer):
         learning_rate: float or `keras.optimizers.schedules.LearningRateSchedule`. Default 1.0.
         momentum: float in [0, 1). Default 0.9.
         dtype: dtype in which devices keep the basis. Default: as the subspace.
-        shard_basis: whether the hosts of a cluster divide the basis among them, for one that does
-            not fit: each holds a part 1 / hosts of it on its first device, and receives two numbers
-            a weight more each step, times (hosts - 1) / hosts. Default False: every device holds
-            all of it.
+        shard_basis: whether the processes of a cluster divide the basis among them, for one that
+            does not fit: each holds a part 1 / processes of it on its first device, and receives
+            two numbers a weight more each step, times (processes - 1) / processes. Default False:
+            every device holds all of it.
         name: name of the optimizer.
 
     Raises:
@@ -80,7 +80,7 @@ class SubspaceSGD(SubspaceOptimizer):
         if not self.built:
             self.build(list(trainable_variables))
         self.check_weights(trainable_variables)
-        gradients, _ = without_fill(grads)
+        gradients, _ = mask_padding(grads)
         tf.distribute.get_replica_context().merge_call(self._step_together, args=(gradients,))
 
     def get_config(self):

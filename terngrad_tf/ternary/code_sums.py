@@ -1,4 +1,4 @@
-"""Sums of workers' ternary codes where nothing travels: rounded and added, never packed."""
+"""Sums of replicas' ternary codes where nothing travels: rounded and added, never packed."""
 
 import functools
 
@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from terngrad_tf.ternary import blocks, compiled, layout, quantizer, random_bits
 
-# Workers whose gradients one loop reads. The sums are read and written once a loop, the random
+# Replicas whose gradients one loop reads. The sums are read and written once a loop, the random
 # words made once; more would only take longer to compile.
-_WORKERS_OF_A_LOOP = 8
+_REPLICAS_OF_A_LOOP = 8
 
 
 def sum_codes(
@@ -18,24 +18,24 @@ def sum_codes(
     *,
     seed,
     step,
-    workers,
-    num_workers: int,
+    replicas,
+    num_replicas: int,
     rounding: str = "correlated",
     tensors=None,
 ) -> list[tf.Tensor]:
-    """Ternarizes the gradients of several workers and adds the codes.
+    """Ternarizes the gradients of several replicas and adds the codes.
 
-    Every tensor is rounded as by `ternarize`: this is what `decode` of the workers' words gives
+    Every tensor is rounded as by `ternarize`: this is what `decode` of the replicas' words gives
     before it multiplies by the scales.
 
     Args:
-        gradients: list of K lists of T float16, bfloat16 or float32 tensors, one list a worker;
-            static shapes, the same for all workers.
-        scales: float32 tensor of shape [T], the scales shared by all workers.
+        gradients: list of K lists of T float16, bfloat16 or float32 tensors, one list a replica;
+            static shapes, the same for all replicas.
+        scales: float32 tensor of shape [T], the scales shared by all replicas.
         seed: Python integer or scalar integer tensor.
         step: training step, Python integer or scalar int32/int64 tensor.
-        workers: K numbers in 0..num_workers-1, Python integers or scalar int32 tensors.
-        num_workers: N.
+        replicas: K numbers in 0..num_replicas-1, Python integers or scalar int32 tensors.
+        num_replicas: N.
         rounding: one of `ROUNDINGS`.
         tensors: T integers that select the random sequence of each tensor. Default 0..T-1.
 
@@ -47,11 +47,11 @@ def sum_codes(
 
     Example:
     >>> sums = sum_codes([[tf.ones([3])], [tf.ones([3])]], tf.ones([1]), seed=0, step=0,
-    ...                  workers=[0, 1], num_workers=2)
+    ...                  replicas=[0, 1], num_replicas=2)
     >>> sums[0].numpy().tolist()
     [2, 2, 2]
     """
-    quantizer.check_rounding(rounding, num_workers)
+    quantizer.check_rounding(rounding, num_replicas)
     shapes = tuple(compiled.static_shape(g, "gradients") for g in gradients[0])
     dtypes = tuple(g.dtype for g in gradients[0])
     tensors = range(len(shapes)) if tensors is None else tensors
@@ -65,10 +65,10 @@ def sum_codes(
         compiled.scalar(step, tf.int64),
     )
     totals = [tf.zeros([rows, blocks.ROW], tf.int32) for rows in pieces.rows]
-    for start in range(0, len(gradients), _WORKERS_OF_A_LOOP):
-        members = slice(start, start + _WORKERS_OF_A_LOOP)
-        ids = [compiled.scalar(worker, tf.int32) for worker in workers[members]]
-        run = _adder(shapes, dtypes, len(ids), num_workers, rounding)
+    for start in range(0, len(gradients), _REPLICAS_OF_A_LOOP):
+        members = slice(start, start + _REPLICAS_OF_A_LOOP)
+        ids = [compiled.scalar(replica, tf.int32) for replica in replicas[members]]
+        run = _adder(shapes, dtypes, len(ids), num_replicas, rounding)
         totals = run(totals, [list(g) for g in gradients[members]], numbers, ids)
     return pieces.tensors(totals)
 
@@ -140,46 +140,48 @@ class _Pieces:
 
 
 @functools.cache
-def _adder(shapes, dtypes, count, num_workers, rounding):
-    """The function that adds the codes of `count` workers to sums, in one loop a piece."""
+def _adder(shapes, dtypes, count, num_replicas, rounding):
+    """The function that adds the codes of `count` replicas to sums, in one loop a piece."""
     del dtypes  # They select the trace.
     pieces = _Pieces(shapes)
     has_rest = len(pieces.rows) > len(pieces.large)
 
-    def by_tensor(numbers, worker):
+    def by_tensor(numbers, replica):
         scales, tensors, seed, step = numbers
-        stream = quantizer.rounding_stream(rounding, worker)
-        return *random_bits.salts(seed, step, tensors, stream), quantizer.rounding_unit(scales)
+        stream = quantizer.rounding_stream(rounding, replica)
+        return *random_bits.key_schedule(seed, step, tensors, stream), quantizer.quantization_step(
+            scales
+        )
 
-    # Apart from the loop, lest XLA looks values up again for every worker.
+    # Apart from the loop, so that XLA does not look values up again for every replica.
     @compiled.compiled
-    def by_element(numbers, worker):
-        element_salts, middle_salts, units = map(pieces.by_element, by_tensor(numbers, worker))
-        return element_salts + pieces.elements(), middle_salts, units
+    def by_element(numbers, replica):
+        element_keys, mix_keys, units = map(pieces.by_element, by_tensor(numbers, replica))
+        return element_keys + pieces.elements(), mix_keys, units
 
     @compiled.compiled
-    def add(totals, gradients, rest, numbers, workers):
+    def add(totals, gradients, rest, numbers, replicas):
         totals = list(totals)
-        for k, worker in enumerate(workers):
-            offset = quantizer.worker_offset(rounding, worker, num_workers)
-            element_salts, middle_salts, units = by_tensor(numbers, worker)
+        for k, replica in enumerate(replicas):
+            offset = quantizer.replica_offset(rounding, replica, num_replicas)
+            element_keys, mix_keys, units = by_tensor(numbers, replica)
             for p, i in enumerate(pieces.large):
-                columns = blocks.columns(pieces.rows[p] * blocks.ROW) + element_salts[i]
-                words = random_bits.finalize(columns, middle_salts[i]) + offset
+                columns = blocks.columns(pieces.rows[p] * blocks.ROW) + element_keys[i]
+                words = random_bits.fmix32(columns, mix_keys[i]) + offset
                 gradient = tf.cast(gradients[k][p], tf.float32)
                 totals[p] += quantizer.round_to_ternary(gradient, units[i], words)
             if has_rest:
-                elements, middle, unit = rest[k % len(rest)]
-                words = random_bits.finalize(elements, middle) + offset
+                elements, key, unit = rest[k % len(rest)]
+                words = random_bits.fmix32(elements, key) + offset
                 totals[-1] += quantizer.round_to_ternary(gradients[k][-1], unit, words)
         return totals
 
-    def run(totals, gradients, numbers, workers):
+    def run(totals, gradients, numbers, replicas):
         rest = []
         if has_rest:
-            # With correlated rounding all workers draw the same words.
-            drawing = workers[:1] if rounding == "correlated" else workers
-            rest = [by_element(numbers, worker) for worker in drawing]
-        return add(totals, [pieces.cut(g) for g in gradients], rest, numbers, workers)
+            # With correlated rounding all replicas draw the same words.
+            drawing = replicas[:1] if rounding == "correlated" else replicas
+            rest = [by_element(numbers, replica) for replica in drawing]
+        return add(totals, [pieces.cut(g) for g in gradients], rest, numbers, replicas)
 
     return tf.function(run, autograph=False)

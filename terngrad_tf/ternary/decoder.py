@@ -14,13 +14,13 @@ def decode(words, scales, shapes, dtypes, *, base: int = 3, total_bias: int) -> 
     Args:
         words: int32 tensor of shape [K, W]: what `encode` returned on each of K senders, or
             sums of it.
-        scales: float32 tensor of shape [T]. Divide by N for the mean over N workers. Where a scale
+        scales: float32 tensor of shape [T]. Divide by N for the mean over N replicas. Where a scale
             is NaN or infinite, the whole tensor is NaN.
         shapes: T static shapes.
         dtypes: T floating-point types; the result is computed in float32 and cast.
         base: the base given to `encode`.
-        total_bias: number of workers whose codes the words hold in all, since every code was
-            stored as code + 1: K for words of single workers.
+        total_bias: number of replicas whose codes the words hold in all, since every code was
+            stored as code + 1: K for words of single replicas.
 
     Returns:
         List of T tensors.
@@ -29,7 +29,7 @@ def decode(words, scales, shapes, dtypes, *, base: int = 3, total_bias: int) -> 
         ValueError: the arguments do not fit each other.
 
     Example:
-    >>> words = encode([tf.constant([0.5, -0.5])], [0.5], seed=0, step=0, worker=0, num_workers=1)
+    >>> words = encode([tf.constant([0.5, -0.5])], [0.5], seed=0, step=0, replica=0, num_replicas=1)
     >>> decode(words[tf.newaxis], [0.5], [[2]], [tf.float32], total_bias=1)[0].numpy().tolist()
     [0.5, -0.5]
     """
@@ -70,7 +70,7 @@ def decode_sums(
         chunk_words: words of one chunk.
         base_in: base of the words that were summed.
         base_out: base of the sums.
-        total_bias: what to subtract from each digit: the number of workers summed.
+        total_bias: what to subtract from each digit: the number of replicas summed.
 
     Returns:
         List of T tensors, `s_t * (digit - total_bias)`.

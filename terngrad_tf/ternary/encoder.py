@@ -16,8 +16,8 @@ def encode(
     *,
     seed,
     step,
-    worker,
-    num_workers: int,
+    replica,
+    num_replicas: int,
     rounding: str = "correlated",
     base: int = 3,
     tensors=None,
@@ -26,16 +26,16 @@ def encode(
 
     Every tensor is rounded as by `ternarize` and its digits, code + 1, are packed as by
     `pack(digits, base, padding=1)`; the words of the tensors follow each other in list order.
-    With `base = 2 * n + 1` the words of n workers can be added as int32: no digit carries into the
+    With `base = 2 * n + 1` the words of n replicas can be added as int32: no digit carries into the
     next, and `decode` with `total_bias=n` gives the sum of the n gradients.
 
     Args:
         gradients: list of T float16, bfloat16 or float32 tensors with static shapes.
-        scales: float32 tensor of shape [T], the scales shared by all workers.
+        scales: float32 tensor of shape [T], the scales shared by all replicas.
         seed: Python integer or scalar integer tensor.
         step: training step, Python integer or scalar int32/int64 tensor.
-        worker: k in 0..num_workers-1, Python integer or scalar int32 tensor.
-        num_workers: N.
+        replica: k in 0..num_replicas-1, Python integer or scalar int32 tensor.
+        num_replicas: N.
         rounding: one of `ROUNDINGS`.
         base: number of values of a digit, at least 3.
         tensors: T integers that select the random sequence of each tensor. Default 0..T-1.
@@ -48,11 +48,11 @@ def encode(
         TypeError: a gradient is not of a supported type.
 
     Example:
-    >>> encode([tf.ones([40]), tf.zeros([3])], tf.ones([2]), seed=0, step=0, worker=0,
-    ...        num_workers=1).shape
+    >>> encode([tf.ones([40]), tf.zeros([3])], tf.ones([2]), seed=0, step=0, replica=0,
+    ...        num_replicas=1).shape
     TensorShape([3])
     """
-    quantizer.check_rounding(rounding, num_workers)
+    quantizer.check_rounding(rounding, num_replicas)
     codec.check_base(base)
     if base < 3:
         raise ValueError(f"`base` must be at least 3 for ternary codes. Received: base={base}")
@@ -71,24 +71,24 @@ def encode(
     if not gradients:
         return tf.zeros([0], tf.int32)
     shapes = tuple(compiled.static_shape(g, "gradients") for g in gradients)
-    run = _encoder(shapes, tuple(g.dtype for g in gradients), num_workers, rounding, base)
+    run = _encoder(shapes, tuple(g.dtype for g in gradients), num_replicas, rounding, base)
     return run(
         gradients,
         tf.cast(scales, tf.float32),
         tf.constant(list(tensors), tf.int32),
         compiled.scalar(seed, tf.int64),
         compiled.scalar(step, tf.int64),
-        compiled.scalar(worker, tf.int32),
+        compiled.scalar(replica, tf.int32),
     )
 
 
 @functools.cache
-def _encoder(shapes, dtypes, num_workers, rounding, base):
+def _encoder(shapes, dtypes, num_replicas, rounding, base):
     """The function that encodes tensors of these shapes, in compiled loops over words.
 
     One loop for each large tensor, one for all small tensors together. What differs from one small
-    tensor to the next becomes one value a column; a function of its own makes these, lest XLA
-    looks them up again for every digit.
+    tensor to the next becomes one value a column; a function of its own makes these, or XLA
+    would look them up again for every digit.
     """
     del dtypes  # They select the trace.
     large, small = layout.split(shapes)
@@ -97,10 +97,10 @@ def _encoder(shapes, dtypes, num_workers, rounding, base):
     small_widths = [widths[i] for i in small]
     joined_width = blocks.num_rows(sum(small_widths)) * blocks.ROW
 
-    def by_tensor(scales, tensors, seed, step, worker):
-        stream = quantizer.rounding_stream(rounding, worker)
-        salts = random_bits.salts(seed, step, tensors, stream)
-        return (*salts, quantizer.rounding_unit(scales))
+    def by_tensor(scales, tensors, seed, step, replica):
+        stream = quantizer.rounding_stream(rounding, replica)
+        keys = random_bits.key_schedule(seed, step, tensors, stream)
+        return (*keys, quantizer.quantization_step(scales))
 
     @compiled.compiled
     def by_column(*numbers):
@@ -108,29 +108,29 @@ def _encoder(shapes, dtypes, num_workers, rounding, base):
 
     @compiled.compiled
     def encode_large(gradients, numbers):
-        offset = quantizer.worker_offset(rounding, numbers[-1], num_workers)
-        element_salts, middle_salts, units = by_tensor(*numbers)
+        offset = quantizer.replica_offset(rounding, numbers[-1], num_replicas)
+        element_keys, mix_keys, units = by_tensor(*numbers)
         words = []
         for i, gradient in zip(large, gradients, strict=True):
-            elements = blocks.columns(widths[i]) + element_salts[i]
+            elements = blocks.columns(widths[i]) + element_keys[i]
             planes = []
             for j in range(count):
                 shift = tf.constant(j * widths[i], tf.uint32)
                 planes.append((blocks.plane(gradient, j, widths[i]), elements + shift))
-            words.append(_encode_planes(planes, units[i], middle_salts[i], offset, base))
+            words.append(_encode_planes(planes, units[i], mix_keys[i], offset, base))
         return words
 
     @compiled.compiled
-    def encode_small(joined, columns, worker):
-        offset = quantizer.worker_offset(rounding, worker, num_workers)
-        element_salts, middle_salts, units, strides = (
+    def encode_small(joined, columns, replica):
+        offset = quantizer.replica_offset(rounding, replica, num_replicas)
+        element_keys, mix_keys, units, strides = (
             tf.reshape(values, [-1, blocks.ROW]) for values in columns
         )
         planes = []
         for j in range(count):
             shift = strides * tf.constant(j, tf.uint32)
-            planes.append((tf.reshape(joined[j], [-1, blocks.ROW]), element_salts + shift))
-        return _encode_planes(planes, units, middle_salts, offset, base)
+            planes.append((tf.reshape(joined[j], [-1, blocks.ROW]), element_keys + shift))
+        return _encode_planes(planes, units, mix_keys, offset, base)
 
     def run(gradients, *numbers):
         flat = [tf.reshape(gradient, [-1]) for gradient in gradients]
@@ -156,8 +156,8 @@ def _by_column(by_tensor, small, widths, joined_width):
     first = np.concatenate([np.arange(width, dtype=np.uint32) for width in widths])
     first = np.pad(first, (0, padding))
     strides = np.pad(np.repeat(np.array(widths, np.uint32), widths), (0, padding))
-    element_salts, middle_salts, units = (tf.gather(v, tensor_of_column) for v in by_tensor)
-    return element_salts + tf.constant(first), middle_salts, units, tf.constant(strides)
+    element_keys, mix_keys, units = (tf.gather(v, tensor_of_column) for v in by_tensor)
+    return element_keys + tf.constant(first), mix_keys, units, tf.constant(strides)
 
 
 def _join(tensors, widths, joined_width, count):
@@ -171,13 +171,13 @@ def _join(tensors, widths, joined_width, count):
     return tf.concat(planes, 1)
 
 
-def _encode_planes(planes, unit, middle_salt, offset, base):
+def _encode_planes(planes, unit, mix_key, offset, base):
     """Words of one column each: Horner's rule over the digits, highest first.
 
     Args:
         planes: for every digit a pair of the gradients and the salted element numbers (uint32).
-        unit: `quantizer.rounding_unit`, scalar or one a column.
-        middle_salt: uint32, scalar or one a column.
+        unit: `quantizer.quantization_step`, scalar or one a column.
+        mix_key: uint32, scalar or one a column.
         offset: uint32 scalar.
         base: number of values of a digit.
 
@@ -186,10 +186,10 @@ def _encode_planes(planes, unit, middle_salt, offset, base):
     """
 
     @functools.partial(tf.function, autograph=False)
-    def digit(gradient, elements, unit, middle_salt, offset):
-        words = random_bits.finalize(elements, middle_salt) + offset
+    def digit(gradient, elements, unit, mix_key, offset):
+        words = random_bits.fmix32(elements, mix_key) + offset
         codes = quantizer.round_to_ternary(tf.cast(gradient, tf.float32), unit, words)
         return tf.cast(codes + 1, tf.uint32)
 
-    digits = [digit(*plane, unit, middle_salt, offset) for plane in planes]
+    digits = [digit(*plane, unit, mix_key, offset) for plane in planes]
     return tf.bitcast(tf.reshape(codec.join_planes(digits, base), [-1]), tf.int32)

@@ -11,17 +11,17 @@ ROUNDINGS = ("correlated", "independent")
 SMALLEST_SCALE = 2.0**-102
 
 
-def check_rounding(rounding: str, num_workers: int) -> None:
+def check_rounding(rounding: str, num_replicas: int) -> None:
     """Raises ValueError unless both arguments are legal."""
     if rounding not in ROUNDINGS:
         raise ValueError(f"`rounding` must be one of {ROUNDINGS}. Received: rounding={rounding!r}")
-    if num_workers < 1:
+    if num_replicas < 1:
         raise ValueError(
-            f"`num_workers` must be a positive integer. Received: num_workers={num_workers}"
+            f"`num_replicas` must be a positive integer. Received: num_replicas={num_replicas}"
         )
 
 
-def rounding_unit(scale: tf.Tensor) -> tf.Tensor:
+def quantization_step(scale: tf.Tensor) -> tf.Tensor:
     """`scale / 2**24`, or NaN where the scale is not positive and finite.
 
     Every comparison with NaN is false, so such a scale gives the code 0 for all elements at no
@@ -41,7 +41,7 @@ def round_to_ternary(gradient: tf.Tensor, unit: tf.Tensor, words: tf.Tensor) -> 
 
     Args:
         gradient: float32 tensor.
-        unit: float32, broadcasts to `gradient`; `rounding_unit(scale)`.
+        unit: float32, broadcasts to `gradient`; `quantization_step(scale)`.
         words: uint32, broadcasts to `gradient`; uniform random words.
 
     Returns:
@@ -54,17 +54,17 @@ def round_to_ternary(gradient: tf.Tensor, unit: tf.Tensor, words: tf.Tensor) -> 
     return tf.cast(up, tf.int32) - tf.cast(down, tf.int32)
 
 
-def rounding_stream(rounding: str, worker):
-    """Stream number of the random words: one for all workers (0), or one for each (1, 2, ...)."""
-    return 0 if rounding == "correlated" else tf.cast(worker, tf.int32) + 1
+def rounding_stream(rounding: str, replica):
+    """Stream number of the random words: one for all replicas (0), or one for each (1, 2, ...)."""
+    return 0 if rounding == "correlated" else tf.cast(replica, tf.int32) + 1
 
 
-def worker_offset(rounding: str, worker, num_workers: int) -> tf.Tensor:
-    """uint32 scalar added to a worker's random words: `worker * floor(2**32 / num_workers)`."""
+def replica_offset(rounding: str, replica, num_replicas: int) -> tf.Tensor:
+    """uint32 scalar added to a replica's random words: `replica * floor(2**32 / num_replicas)`."""
     if rounding == "independent":
         return tf.constant(0, tf.uint32)
-    stride = tf.constant((2**32 // num_workers) & 0xFFFFFFFF, tf.uint32)
-    return tf.cast(worker, tf.uint32) * stride
+    stride = tf.constant((2**32 // num_replicas) & 0xFFFFFFFF, tf.uint32)
+    return tf.cast(replica, tf.uint32) * stride
 
 
 def ternarize(
@@ -74,8 +74,8 @@ def ternarize(
     seed,
     step,
     tensor,
-    worker,
-    num_workers: int,
+    replica,
+    num_replicas: int,
     rounding: str = "correlated",
 ) -> tf.Tensor:
     """Rounds a gradient to ternary codes, without bias where |gradient| <= scale.
@@ -83,10 +83,10 @@ def ternarize(
     With u uniform in [0, 1): `q = floor(clip(g / s, -1, 1) + u)`. For 0 <= g this is 1 with
     probability g/s, for g < 0 it is -1 with probability |g|/s, else 0: TernGrad's distribution.
 
-    * "correlated": all workers share `u0 = hash(element, step, tensor, seed)` and worker k of N
-      uses `u = frac(u0 + k / N)`. Each worker alone has the distribution above, and the mean over
-      workers has less variance.
-    * "independent": every worker has its own u, as in the paper.
+    * "correlated": all replicas share `u0 = hash(element, step, tensor, seed)` and replica k of N
+      uses `u = frac(u0 + k / N)`. Each replica alone has the distribution above, and the mean over
+      replicas has less variance.
+    * "independent": every replica has its own u, as in the paper.
 
     Args:
         gradient: float16, bfloat16 or float32 tensor with a static shape.
@@ -95,33 +95,33 @@ def ternarize(
         seed: Python integer or scalar integer tensor.
         step: training step, Python integer or scalar int32/int64 tensor.
         tensor: index of the tensor within the model.
-        worker: k in 0..num_workers-1, Python integer or scalar int32 tensor.
-        num_workers: N.
+        replica: k in 0..num_replicas-1, Python integer or scalar int32 tensor.
+        num_replicas: N.
         rounding: one of `ROUNDINGS`.
 
     Returns:
         int32 tensor of the shape of `gradient` with values in {-1, 0, 1}.
 
     Raises:
-        ValueError: unknown `rounding`, or `num_workers` below 1.
+        ValueError: unknown `rounding`, or `num_replicas` below 1.
 
     Example:
-    >>> ternarize(tf.constant([0.3, -2.0, 0.0]), 1.0, seed=0, step=0, tensor=0, worker=0,
-    ...           num_workers=1).shape
+    >>> ternarize(tf.constant([0.3, -2.0, 0.0]), 1.0, seed=0, step=0, tensor=0, replica=0,
+    ...           num_replicas=1).shape
     TensorShape([3])
 
     Source: Wen et al., TernGrad, NIPS 2017 (arXiv 1705.07878); Suresh et al., Correlated
     quantization for distributed mean estimation and optimization, ICML 2022.
     """
-    check_rounding(rounding, num_workers)
+    check_rounding(rounding, num_replicas)
     gradient = tf.convert_to_tensor(gradient)
     words = random_bits.random_words(
-        gradient.shape.num_elements(), seed, step, tensor, rounding_stream(rounding, worker)
+        gradient.shape.num_elements(), seed, step, tensor, rounding_stream(rounding, replica)
     )
-    words += worker_offset(rounding, worker, num_workers)
+    words += replica_offset(rounding, replica, num_replicas)
     codes = round_to_ternary(
         tf.reshape(tf.cast(gradient, tf.float32), [-1]),
-        rounding_unit(tf.cast(scale, tf.float32)),
+        quantization_step(tf.cast(scale, tf.float32)),
         words,
     )
     return tf.reshape(codes, gradient.shape)

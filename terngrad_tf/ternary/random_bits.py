@@ -6,7 +6,7 @@ import tensorflow as tf
 _GOLDEN = 0x9E3779B9
 _MURMUR_1 = 0x85EBCA6B
 _MURMUR_2 = 0xC2B2AE35
-# Two chains with different beginnings give the 64 salt bits; any two constants would do.
+# Two chains with different beginnings give the 64 key bits; any two constants would do.
 _CHAIN_STARTS = np.array([0x243F6A88, 0x85A308D3], np.uint32)
 
 
@@ -18,13 +18,13 @@ def _shift_xor(x: tf.Tensor, bits: int) -> tf.Tensor:
     return tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, _u32(bits)))
 
 
-def finalize(x: tf.Tensor, middle: tf.Tensor | None = None) -> tf.Tensor:
+def fmix32(x: tf.Tensor, key: tf.Tensor | None = None) -> tf.Tensor:
     """MurmurHash3's 32-bit finalizer, a bijection in which every input bit moves every output bit.
 
     Args:
         x: uint32 tensor.
-        middle: uint32 tensor that broadcasts to `x`, mixed in between the two multiplications, or
-            None for the plain finalizer. With it, two salts do not merely permute one sequence.
+        key: uint32 tensor that broadcasts to `x`, mixed in between the two multiplications, or
+            None for the plain finalizer. With it, two keys do not merely permute one sequence.
 
     Returns:
         uint32 tensor of the shape of `x`.
@@ -32,8 +32,8 @@ def finalize(x: tf.Tensor, middle: tf.Tensor | None = None) -> tf.Tensor:
     Source: Austin Appleby, MurmurHash3 (public domain), function `fmix32`.
     """
     x = _shift_xor(x, 16) * _u32(_MURMUR_1)
-    if middle is not None:
-        x = tf.bitwise.bitwise_xor(x, middle)
+    if key is not None:
+        x = tf.bitwise.bitwise_xor(x, key)
     x = _shift_xor(x, 13) * _u32(_MURMUR_2)
     return _shift_xor(x, 16)
 
@@ -54,8 +54,8 @@ def _to_u32_pair(value) -> list[tf.Tensor]:
     return [low, high]
 
 
-def salts(seed, step, tensor, stream) -> tuple[tf.Tensor, tf.Tensor]:
-    """Two 32-bit salts for one random sequence.
+def key_schedule(seed, step, tensor, stream) -> tuple[tf.Tensor, tf.Tensor]:
+    """Two 32-bit keys for one random sequence.
 
     Args:
         seed: Python integer or integer tensor; 64 bits count.
@@ -63,11 +63,11 @@ def salts(seed, step, tensor, stream) -> tuple[tf.Tensor, tf.Tensor]:
         tensor: index of the tensor, Python integer or integer tensor; 32 bits count.
         stream: number of the sequence among those of one tensor and step; 32 bits count.
 
-    The arguments broadcast: with `tensor` of shape [T] the salts have shape [T].
+    The arguments broadcast: with `tensor` of shape [T] the keys have shape [T].
 
     Returns:
         Pair of uint32 tensors of the common shape. If exactly one 32-bit half of one argument
-        differs, both salts differ.
+        differs, both keys differ.
     """
     values = [*_to_u32_pair(seed), *_to_u32_pair(step), _to_u32_pair(tensor)[0]]
     values.append(_to_u32_pair(stream)[0])
@@ -75,16 +75,14 @@ def salts(seed, step, tensor, stream) -> tuple[tf.Tensor, tf.Tensor]:
     for start in _CHAIN_STARTS:
         state = _u32(int(start))
         for value in values:
-            state = finalize(tf.bitwise.bitwise_xor(state, value)) + _u32(_GOLDEN)
+            state = fmix32(tf.bitwise.bitwise_xor(state, value)) + _u32(_GOLDEN)
         chains.append(state)
     return chains[0], chains[1]
 
 
-def hash_elements(
-    elements: tf.Tensor, element_salt: tf.Tensor, middle_salt: tf.Tensor
-) -> tf.Tensor:
-    """Random uint32 words of the elements with the given indices, under the salts of `salts`."""
-    return finalize(elements + element_salt, middle_salt)
+def hash_elements(elements: tf.Tensor, element_key: tf.Tensor, mix_key: tf.Tensor) -> tf.Tensor:
+    """Random uint32 words of the elements with these indices, under keys of `key_schedule`."""
+    return fmix32(elements + element_key, mix_key)
 
 
 def random_words(num_elements: int, seed, step, tensor, stream) -> tf.Tensor:
@@ -100,7 +98,7 @@ def random_words(num_elements: int, seed, step, tensor, stream) -> tf.Tensor:
         seed: Python integer or scalar integer tensor.
         step: training step, Python integer or scalar int32/int64 tensor.
         tensor: index of the tensor within the model.
-        stream: which of several sequences for the same tensor and step (a worker, a hop).
+        stream: which of several sequences for the same tensor and step (a replica, a hop).
 
     Returns:
         uint32 tensor of shape [num_elements].
@@ -115,4 +113,4 @@ def random_words(num_elements: int, seed, step, tensor, stream) -> tf.Tensor:
             f"`num_elements` must be zero or a positive integer. Received: {num_elements}"
         )
     elements = tf.cast(tf.range(num_elements), tf.uint32)
-    return hash_elements(elements, *salts(seed, step, tensor, stream))
+    return hash_elements(elements, *key_schedule(seed, step, tensor, stream))

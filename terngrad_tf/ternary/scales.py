@@ -1,4 +1,4 @@
-"""The scale of a gradient tensor, before workers share the largest."""
+"""The scale of a gradient tensor, before replicas share the largest."""
 
 import functools
 
@@ -21,7 +21,7 @@ _SQUARABLE = (1e-15, 1e15)
 
 
 def local_scale(gradient, clip_factor: float) -> tf.Tensor:
-    """Scale of one worker's gradient tensor: `min(clip_factor * std(g), max|g|)`.
+    """Scale of one replica's gradient tensor: `min(clip_factor * std(g), max|g|)`.
 
     Gradients beyond the scale are clipped by the rounding. The standard deviation is that of the
     population (mean removed). A scale above the largest gradient would only add variance, so it is
@@ -35,7 +35,7 @@ def local_scale(gradient, clip_factor: float) -> tf.Tensor:
 
     Returns:
         float32 scalar. 0 for a tensor without elements or of zeros only; +inf if any element is
-        NaN or infinite, so that a maximum over workers, which may drop NaN, still carries it.
+        NaN or infinite, so that a maximum over replicas, which may drop NaN, still carries it.
 
     Raises:
         ValueError: `clip_factor` is negative or not finite.

@@ -75,17 +75,17 @@ def _pack(digits, base):
 
 
 def ternarize_sums(
-    words, num_workers: int, *, seed, step, stream, base: int = 3, total_bias: int | None = None
+    words, num_replicas: int, *, seed, step, stream, base: int = 3, total_bias: int | None = None
 ) -> tf.Tensor:
-    """Rounds the mean of all workers' codes to ternary once more, without bias.
+    """Rounds the mean of all replicas' codes to ternary once more, without bias.
 
-    With `m = (sum_k digit_k - total_bias) / num_workers` in [-1, 1], the new code is
+    With `m = (sum_k digit_k - total_bias) / num_replicas` in [-1, 1], the new code is
     `floor(m + u)`, packed as digit = code + 1 in base 3. `decode` (or `decode_sums`) with
-    `total_bias=1` and the scale `num_workers * s` gives an unbiased estimate of the sum.
+    `total_bias=1` and the scale `num_replicas * s` gives an unbiased estimate of the sum.
 
     Args:
         words: int32 tensor of shape [K, C], one chunk of the words of each sender.
-        num_workers: N, the number of workers whose codes the words hold.
+        num_replicas: N, the number of replicas whose codes the words hold.
         seed: Python integer or scalar integer tensor.
         step: training step, Python integer or scalar int32/int64 tensor.
         stream: number of the chunk, Python integer or scalar int32 tensor, so that chunks draw
@@ -98,14 +98,14 @@ def ternarize_sums(
         `sum_to_words`; [C], in the layout of `words`, where `base` is 3.
 
     Raises:
-        ValueError: `num_workers` is below 1.
+        ValueError: `num_replicas` is below 1.
     """
     words = tf.convert_to_tensor(words)
     senders, chunk = compiled.static_shape(words, "words")
     codec.check_base(base)
-    quantizer.check_rounding("independent", num_workers)
-    total_bias = num_workers if total_bias is None else total_bias
-    return _rounder(senders, chunk, base, num_workers, total_bias)(
+    quantizer.check_rounding("independent", num_replicas)
+    total_bias = num_replicas if total_bias is None else total_bias
+    return _rounder(senders, chunk, base, num_replicas, total_bias)(
         words,
         compiled.scalar(seed, tf.int64),
         compiled.scalar(step, tf.int64),
@@ -114,7 +114,7 @@ def ternarize_sums(
 
 
 @functools.cache
-def _rounder(senders, chunk, base, num_workers, total_bias):
+def _rounder(senders, chunk, base, num_replicas, total_bias):
     del senders  # It selects the trace.
     cut = compiled.compiled(functools.partial(parts.cut, base=base))
 
@@ -122,11 +122,11 @@ def _rounder(senders, chunk, base, num_workers, total_bias):
     def rounded(pieces, seed, step, stream):
         totals = parts.sum_digits(pieces, base) - total_bias
         elements = tf.reshape(tf.range(totals.shape.num_elements()), totals.shape)
-        salts = random_bits.salts(seed, step, _SECOND_HOP, stream)
+        keys = random_bits.key_schedule(seed, step, _SECOND_HOP, stream)
         codes = quantizer.round_to_ternary(
             tf.cast(totals, tf.float32),
-            quantizer.rounding_unit(tf.constant(num_workers, tf.float32)),
-            random_bits.hash_elements(tf.cast(elements, tf.uint32), *salts),
+            quantizer.quantization_step(tf.constant(num_replicas, tf.float32)),
+            random_bits.hash_elements(tf.cast(elements, tf.uint32), *keys),
         )
         return tf.cast(codes + 1, tf.uint16)
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 import slim_data
 from terngrad_tf.distribute import PeerError, TernaryAllReduce
 from terngrad_tf.distribute import parameter_server_process as process
-from terngrad_tf.distribute.handshake import code_facts
+from terngrad_tf.distribute.handshake import code_metadata
 from terngrad_tf.distribute.parameter_server import ParameterServerCluster
 from terngrad_tf.distribute.parameter_server_variables import ServedModel
 from terngrad_tf.training import (
@@ -37,7 +37,7 @@ def serve_parameters(cluster_resolver, *, start_timeout=600):
         PeerError: the chief did not start, is lost or stopped with an error.
     """
     with as_user_error():
-        process.serve(cluster_resolver, {"code": code_facts()}, start_timeout=start_timeout)
+        process.serve(cluster_resolver, {"code": code_metadata()}, start_timeout=start_timeout)
 
 
 def train_async(options, cluster_resolver, *, start_timeout=600):
@@ -75,14 +75,14 @@ def train_async(options, cluster_resolver, *, start_timeout=600):
     with as_user_error():
         # All workers make batches for the network, so all look which one it is.
         options = trainer.resolved(options, trainer.find_pretrained(options))
-        hosts = process.process_hosts(cluster_resolver)
+        tasks = process.cluster_tasks(cluster_resolver)
     own = session.describe(options)
     place = options.dataset_name, options.data_dir, options.subset
-    facts = {
-        "code": code_facts(),
+    metadata = {
+        "code": code_metadata(),
         "run": options.facts(),
         "own": {
-            "fingerprint": str(hosts.index) if options.benchmark_mode else data.fingerprint(*place),
+            "fingerprint": str(tasks.index) if options.benchmark_mode else data.fingerprint(*place),
             "num_examples": own.num_examples,
         },
     }
@@ -90,9 +90,9 @@ def train_async(options, cluster_resolver, *, start_timeout=600):
     batches = session.examples(options, 0, order)
     timeout = {"start_timeout": start_timeout}
     if cluster_resolver.task_id != 0:
-        process.serve(cluster_resolver, facts, batches, **timeout)
+        process.serve(cluster_resolver, metadata, batches, **timeout)
         return None
-    cluster = ParameterServerCluster(cluster_resolver, facts, batches, **timeout)
+    cluster = ParameterServerCluster(cluster_resolver, metadata, batches, **timeout)
     try:
         with slim_data.explained(*place), cluster.errors():
             result = _lead(options, cluster, own)
@@ -125,12 +125,12 @@ def _check(options):
 
 def _lead(options, cluster, own):
     cluster.compare()
-    found = [facts["own"] for facts in cluster.facts[: cluster.num_workers]]
+    found = [one["own"] for one in cluster.metadata[: cluster.num_workers]]
     dataset = own
     if not options.benchmark_mode and cluster.num_workers > 1:
         fingerprints = [one["fingerprint"] for one in found]
         counts = [one["num_examples"] for one in found]
-        dataset = data.among_hosts(own, fingerprints, counts, 0)
+        dataset = data.among_processes(own, fingerprints, counts, 0)
     pretrained_run = trainer.find_pretrained(options)
     trainer.check_pretrained(options, dataset, pretrained_run)
     with as_user_error():
@@ -147,7 +147,7 @@ def _lead(options, cluster, own):
         options.train_dir,
         {**options.identity(), "num_hosts": cluster.num_workers, "asynchronous": True},
         max_steps=options.max_steps,
-        model=trainer.facts_of_model(options, dataset),
+        model=trainer.model_metadata(options, dataset),
     )
     with contextlib.closing(folder):
         checkpoint = tf.train.Checkpoint(
@@ -186,7 +186,7 @@ def _train(options, cluster, dataset, model, learning_rate, served, manager, fir
     # own.
     steps = async_loop.StepQueue(cluster)
     writer = tf.summary.create_file_writer(str(manager.directory))
-    log_every = callbacks.log_interval(cluster.hosts)
+    log_every = callbacks.log_interval(cluster.tasks)
     log = async_log.AsyncLog(
         options.batch_size,
         log_every,

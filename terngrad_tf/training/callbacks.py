@@ -22,13 +22,13 @@ def log(text):
     print(f"{datetime.datetime.now()}: {text}", flush=True)
 
 
-def log_interval(hosts):
+def log_interval(tasks):
     """Steps from one log line to the next: 10, in a cluster 30.
 
     Args:
-        hosts: `TernGradStrategy.hosts`.
+        tasks: `TernGradStrategy.tasks`.
     """
-    return _LOG_EVERY if hosts is None else _WORKER_LOG_EVERY
+    return _LOG_EVERY if tasks is None else _WORKER_LOG_EVERY
 
 
 def log_worker(worker, step, loss, examples_per_second, seconds):
@@ -73,7 +73,7 @@ class StopOnDivergence(StepCounter):
 
     Args:
         first_step: steps done before `fit`.
-        manager: `tf.train.CheckpointManager`, asked for the last good checkpoint; None on hosts
+        manager: `tf.train.CheckpointManager`, asked for the last good checkpoint; None on processes
             other than the chief.
     """
 
@@ -97,13 +97,13 @@ class TrainingLog(StepCounter):
     The losses are means over workers and over the steps since the last line; for TensorBoard also
     smoothed: `s = d * s + (1 - d) * loss`, d being 0.9 a step. The first line follows the first
     step and has the number of steps before it: it tells the losses of the weights that there were,
-    and how long it took to prepare the step. In a cluster each host prints a line with its number
-    and its own speed.
+    and how long it took to prepare the step. In a cluster each process prints a line with its
+    number and its own speed.
 
     Args:
         first_step: steps done before `fit`.
         batch_size: images per step over all workers.
-        writer: `tf.summary` writer; None on hosts other than the chief.
+        writer: `tf.summary` writer; None on processes other than the chief.
         traffic: callable from the number of steps done before a step to None or an object with
             `received_bytes`, `float32_bytes` and `compression_ratio`.
         learning_rate: callable from the number of steps done to the learning rate; None where
@@ -111,7 +111,7 @@ class TrainingLog(StepCounter):
         entropy_loss: callable from the means of the metrics to the loss without regularization.
         every: steps from one line to the next.
         summary_due: rule of `times`, asked at each line: whether to write for TensorBoard too.
-        hosts: `TernGradStrategy.hosts`.
+        tasks: `TernGradStrategy.tasks`.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class TrainingLog(StepCounter):
         entropy_loss,
         every,
         summary_due,
-        hosts,
+        tasks,
     ):
         super().__init__(first_step)
         self._batch_size = batch_size
@@ -132,7 +132,7 @@ class TrainingLog(StepCounter):
         self._entropy_loss = entropy_loss
         self._every = every
         self._summary_due = summary_due
-        self._hosts = hosts
+        self._tasks = tasks
         self._traffic = traffic
         self._learning_rate = learning_rate
         self._first_step = first_step
@@ -172,12 +172,12 @@ class TrainingLog(StepCounter):
             "total_loss": total,
         }
         speed = self._batch_size / seconds
-        if self._hosts is None:
+        if self._tasks is None:
             told = ", ".join(f"{name} = {value:.2f}" for name, value in losses.items())
             log(f"step {step}, {told} ({speed:.1f} examples/sec; {seconds:.3f} sec/batch)")
         else:
-            own_speed = speed / len(self._hosts.names)
-            log_worker(self._hosts.index, step, total, own_speed, seconds)
+            own_speed = speed / len(self._tasks.names)
+            log_worker(self._tasks.index, step, total, own_speed, seconds)
         self._since, self._steps = time.perf_counter(), 0
         return losses, speed
 
@@ -218,11 +218,11 @@ class SaveCheckpoints(StepCounter):
 
     Args:
         first_step: steps done before `fit`.
-        manager: `tf.train.CheckpointManager`; None on hosts other than the chief, which look at
+        manager: `tf.train.CheckpointManager`; None on processes other than the chief, which look at
             the weights (they are those of the chief) so that all end at the same step.
         due: rule of `times`.
-        last_step: step after which to save in any case, and at which all hosts look.
-        is_due_on_all: whether it is due at the same steps on all hosts. Default True. Otherwise
+        last_step: step after which to save in any case, and at which all processes look.
+        is_due_on_all: whether it is due at the same steps on all processes. Default True. Otherwise
             weights that are not finite are left unsaved: the next loss ends the run on all.
     """
 

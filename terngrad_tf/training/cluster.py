@@ -1,17 +1,17 @@
-"""What the hosts of a cluster do together around training; without a cluster, what the one does.
+"""What the processes of a cluster do together around training; one alone does the same.
 
-The chief alone reads and writes the run's folder. Where one host fails, all end with its reason.
+The chief alone reads and writes the run's folder. Where one process fails, all end with its reason.
 """
 
 import contextlib
 
 from terngrad_tf.distribute import (
+    all_gather_object,
     broadcast_variables,
-    compare_hosts,
-    on_chief,
+    compare_processes,
     peer_errors,
-    share,
-    told_to_peers,
+    propagate_errors,
+    run_on_chief,
 )
 from terngrad_tf.training import callbacks, session
 from terngrad_tf.training.errors import DivergedError, UserError
@@ -20,26 +20,26 @@ from terngrad_tf.training.run_folder import RunFolder
 
 @contextlib.contextmanager
 def failing_together(strategy):
-    """Around what all hosts do: where one fails, the others end too, and say why.
+    """Around what all processes do: where one fails, the others end too, and say why.
 
     Args:
         strategy: the strategy.
 
     Raises:
-        PeerError: another host failed, is gone or out of reach.
+        PeerError: another process failed, is gone or out of reach.
     """
-    with told_to_peers(strategy.hosts):
+    with propagate_errors(strategy.tasks):
         try:
-            with peer_errors(strategy.hosts):
+            with peer_errors(strategy.tasks):
                 yield
         except DivergedError:
             # All raise it; the first to end must not take the last messages of the step along.
-            share(strategy, "end of training", "diverged", is_last=lambda values: True)
+            all_gather_object(strategy, "end of training", "diverged", is_last=lambda values: True)
             raise
 
 
 def check_options(options, strategy):
-    """Refuses hosts that were started with different options, and a batch that cannot be divided.
+    """Refuses processes with different options, and a batch that cannot be divided.
 
     Args:
         options: `TrainOptions`.
@@ -47,9 +47,9 @@ def check_options(options, strategy):
 
     Raises:
         UserError: `batch_size` is not divisible by the number of workers.
-        PeerError: hosts differ.
+        PeerError: processes differ.
     """
-    compare_hosts(strategy, "options", options.facts())
+    compare_processes(strategy, "options", options.facts())
     num_workers = strategy.num_replicas_in_sync
     if options.batch_size % num_workers:
         raise UserError(
@@ -65,14 +65,14 @@ def identity(strategy, dataset):
         strategy: the strategy.
         dataset: `data.Subset`.
     """
-    if strategy.num_hosts == 1:
+    if strategy.num_processes == 1:
         return {}
-    return {"num_hosts": strategy.num_hosts, "shares_data": dataset.num_shares > 1}
+    return {"num_hosts": strategy.num_processes, "shares_data": dataset.num_shares > 1}
 
 
 @contextlib.contextmanager
 def opened(options, strategy, checkpoint, variables, start, identity, **details):
-    """Claims the run's folder and brings all hosts to where the run stopped.
+    """Claims the run's folder and brings all processes to where the run stopped.
 
     Args:
         options: `TrainOptions`.
@@ -89,7 +89,7 @@ def opened(options, strategy, checkpoint, variables, start, identity, **details)
 
     Raises:
         UserError: the folder does not fit.
-        PeerError: another host failed.
+        PeerError: another process failed.
     """
     folder = manager = None
 
@@ -101,7 +101,7 @@ def opened(options, strategy, checkpoint, variables, start, identity, **details)
         return start() if step is None else step
 
     try:
-        first_step = on_chief(strategy, "first step", begin)
+        first_step = run_on_chief(strategy, "first step", begin)
         broadcast_variables(strategy, variables)
         yield first_step, manager
     finally:
@@ -110,21 +110,21 @@ def opened(options, strategy, checkpoint, variables, start, identity, **details)
 
 
 def finish(strategy, manager):
-    """Waits until all hosts are done with the run.
+    """Waits until all processes are done with the run.
 
     Args:
         strategy: the strategy.
         manager: from `opened`.
 
     Returns:
-        Path of the newest checkpoint in the chief's folder, on all hosts.
+        Path of the newest checkpoint in the chief's folder, on all processes.
 
     Raises:
-        PeerError: another host failed.
+        PeerError: another process failed.
     """
-    checkpoint = on_chief(strategy, "last checkpoint", lambda: manager.latest_checkpoint)
+    checkpoint = run_on_chief(strategy, "last checkpoint", lambda: manager.latest_checkpoint)
     if strategy.is_chief:
         step = session.step_of(checkpoint)
         callbacks.log(f"finished at step {step}, saved as {checkpoint}")
-    share(strategy, "end of training", "trained", is_last=lambda values: True)
+    all_gather_object(strategy, "end of training", "trained", is_last=lambda values: True)
     return checkpoint

@@ -20,7 +20,7 @@ class Subset:
     Args:
         num_classes: outputs a network for it has.
         channels: channels of its images.
-        num_examples: records in its files; where hosts have files of their own, in those of all.
+        num_examples: records in its files; where processes have files of their own, in all of them.
         num_shares: processes that divide the files among them. Default 1.
         share: number of this process among those. Default 0.
         seed_offset: added to the seed, so that processes with files of their own differ in what
@@ -102,20 +102,20 @@ def fingerprint(name, data_dir, subset):
     return digest.hexdigest()[:16]
 
 
-def among_hosts(own, fingerprints, num_examples, index):
-    """What a host of a cluster reads: its share of files that all have, or all files of its own.
+def among_processes(own, fingerprints, num_examples, index):
+    """What a process of a cluster reads: its share of files that all have, or all files of its own.
 
     Args:
-        own: `Subset` of this host.
-        fingerprints: list of str, `fingerprint` of each host's files.
-        num_examples: list of int, records in each host's files.
-        index: this host's place in both.
+        own: `Subset` of this process.
+        fingerprints: list of str, `fingerprint` of each process's files.
+        num_examples: list of int, records in each process's files.
+        index: this process's place in both.
 
     Returns:
         A `Subset`.
 
     Raises:
-        UserError: some hosts have the same files and others do not.
+        UserError: some processes have the same files and others do not.
     """
     different = len(set(fingerprints))
     if different == 1:

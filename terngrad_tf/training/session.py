@@ -11,10 +11,10 @@ import tensorflow as tf
 import slim_data
 from terngrad_tf import models
 from terngrad_tf.distribute import (
+    StragglerMonitor,
     TernGradStrategy,
-    WaitReport,
-    on_each_host,
     peer_errors,
+    run_on_all,
 )
 from terngrad_tf.training import (
     callbacks,
@@ -50,7 +50,7 @@ def make_strategy(options, num_examples, **cluster):
         **gradient_options(options),
         num_gpus=options.num_gpus,
         float_steps=has_float_gradients if options.floating_grad_epoch else None,
-        statistics_every=options.statistics_every,
+        statistics_freq=options.statistics_freq,
         **cluster,
     )
 
@@ -85,12 +85,12 @@ def describe(options, strategy=None):
 
     Args:
         options: `TrainOptions`.
-        strategy: the strategy, whose hosts all call it. Default: this process looks alone.
+        strategy: the strategy, whose processes all call it. Default: this process looks alone.
 
     Raises:
-        UserError: the data set has no such part, or the hosts' files do not fit together.
+        UserError: the data set has no such part, or the processes' files do not fit together.
         slim_data.DataError: the data set is unknown or its files are missing or damaged.
-        PeerError: another host failed.
+        PeerError: another process failed.
     """
     found = _find_data(options, strategy)
     if options.num_classes is None:
@@ -100,12 +100,12 @@ def describe(options, strategy=None):
 
 
 def _find_data(options, strategy):
-    index = 0 if strategy is None else strategy.host_index
+    index = 0 if strategy is None else strategy.process_index
     if options.benchmark_mode:
         subset = synthetic.describe(options.dataset_name, options.subset)
         return dataclasses.replace(subset, seed_offset=index)
     place = options.dataset_name, options.data_dir, options.subset
-    if strategy is None or strategy.num_hosts == 1:
+    if strategy is None or strategy.num_processes == 1:
         return data.describe(*place, options.skip_corrupt_records)
     own = None
 
@@ -114,8 +114,8 @@ def _find_data(options, strategy):
         own = data.describe(*place, options.skip_corrupt_records)
         return [data.fingerprint(*place), own.num_examples]
 
-    fingerprints, counts = zip(*on_each_host(strategy, "data set", look), strict=True)
-    found = data.among_hosts(own, fingerprints, counts, index)
+    fingerprints, counts = zip(*run_on_all(strategy, "data set", look), strict=True)
+    found = data.among_processes(own, fingerprints, counts, index)
     if strategy.is_chief:
         how = f"share {own.num_examples} examples"
         if found.num_shares == 1:
@@ -227,7 +227,7 @@ def fit(
 ):
     """Trains up to `options.max_steps`, with log lines, TensorBoard, checkpoints, progress.
 
-    In a cluster all hosts call it and print log lines; all else is the chief's.
+    In a cluster all processes call it and print log lines; all else is the chief's.
 
     Args:
         options: `TrainOptions`.
@@ -235,7 +235,7 @@ def fit(
         model: compiled `keras.Model`.
         dataset: `data.Subset`.
         manager: `tf.train.CheckpointManager`, whose folder also takes the TensorBoard logs; None on
-            hosts other than the chief.
+            processes other than the chief.
         first_step: steps done.
         learning_rate: function of the number of steps done. Default: there is none to tell.
         traffic: function of the number of steps done to the `Traffic` of the next one. Default: as
@@ -252,13 +252,13 @@ def fit(
         stack.enter_context(
             slim_data.explained(options.dataset_name, options.data_dir, options.subset)
         )
-        # Inside, so that a lost host is not looked for in the data.
-        stack.enter_context(peer_errors(strategy.hosts))
+        # Inside, so that a lost process is not looked for in the data.
+        stack.enter_context(peer_errors(strategy.tasks))
         writer = None
         if manager is not None:
             writer = tf.summary.create_file_writer(str(manager.directory))
             stack.enter_context(contextlib.closing(writer))
-        log_every = log_every or callbacks.log_interval(strategy.hosts)
+        log_every = log_every or callbacks.log_interval(strategy.tasks)
         entropy_loss = functools.partial(objective.entropy_loss, options.net)
         by_epoch = (first_step, options.batch_size, dataset.num_examples, entropy_loss)
         model.fit(
@@ -279,9 +279,9 @@ def fit(
                     entropy_loss,
                     log_every,
                     summary_rule(options, log_every),
-                    strategy.hosts,
+                    strategy.tasks,
                 ),
-                WaitReport(report=callbacks.log),
+                StragglerMonitor(report=callbacks.log),
                 *(_histograms(options, strategy, first_step, writer) if manager else []),
                 _saving(options, strategy, first_step, manager),
                 *([callbacks.ProgressBar(first_step, options.max_steps)] if manager else []),
@@ -298,7 +298,7 @@ def summary_rule(options, steps):
 
 def _histograms(options, strategy, first_step, writer):
     # The first record of gradients in each so many steps.
-    every = options.statistics_every
+    every = options.statistics_freq
     by_time = options.save_summaries_secs is not None
     gradients_every = every if by_time else -(-options.save_iter // every) * every
     return [
@@ -323,7 +323,7 @@ def _saving(options, strategy, first_step, manager):
     by_time = options.save_interval_secs is not None
     # The clock is the chief's.
     due = (lambda step: False) if by_time and not manager else saving_rule(options)
-    is_due_on_all = not by_time or strategy.num_hosts == 1
+    is_due_on_all = not by_time or strategy.num_processes == 1
     return callbacks.SaveCheckpoints(first_step, manager, due, options.max_steps, is_due_on_all)
 
 
@@ -340,9 +340,9 @@ def examples(options, first_step, dataset=None, strategy=None):
         A `tf.data.Dataset` or, in a cluster, a `tf.distribute.DistributedDataset` of this process's
         part of the batches.
     """
-    if strategy is None or strategy.hosts is None:
+    if strategy is None or strategy.tasks is None:
         return _batches(options, dataset, options.batch_size, first_step)
-    num_local = strategy.num_replicas_in_sync // strategy.num_hosts
+    num_local = strategy.num_replicas_in_sync // strategy.num_processes
     batch_size = options.batch_size // strategy.num_replicas_in_sync
     # Each worker of this process takes a batch in turn.
     return strategy.distribute_datasets_from_function(

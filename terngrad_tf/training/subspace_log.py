@@ -53,7 +53,7 @@ class Moves(StepCounter):
         `step` is the number of steps done before it. What counts are coordinates, losses, what the
         optimizer says of its basis, and gradients where they travel.
         """
-        members = self._strategy.num_hosts
+        members = self._strategy.num_processes
         if members == 1:
             members = self._strategy.num_replicas_in_sync
         own = self._optimizer.received_bytes(members, step)

@@ -6,7 +6,7 @@ import pathlib
 
 import tensorflow as tf
 
-from terngrad_tf.distribute import on_chief
+from terngrad_tf.distribute import run_on_chief
 from terngrad_tf.subspace import SubspaceBFGS, SubspaceModel, SubspaceSGD, update_batch_norm
 from terngrad_tf.subspace.sharing import share_subspace
 from terngrad_tf.training import (
@@ -50,7 +50,7 @@ class SubspaceResult:
     is_chief: bool
 
 
-def train_in_subspace(options, **hosts):
+def train_in_subspace(options, **cluster_options):
     """Trains for `options.epochs`, going on where a run in `train_dir` stopped.
 
     At the end the batch-norm statistics are computed anew from the training data.
@@ -61,7 +61,7 @@ def train_in_subspace(options, **hosts):
 
     Args:
         options: `SubspaceOptions`.
-        **hosts: `cluster_resolver` and `start_timeout`, as for `train`.
+        **cluster_options: `cluster_resolver` and `start_timeout`, as for `train`.
 
     Returns:
         A `SubspaceResult`.
@@ -74,7 +74,7 @@ def train_in_subspace(options, **hosts):
     """
     with as_user_error():
         plan = _plan_of_workers(options)
-        strategy = session.make_strategy(plan, lambda: dataset.num_examples, **hosts)
+        strategy = session.make_strategy(plan, lambda: dataset.num_examples, **cluster_options)
     with cluster.failing_together(strategy):
         cluster.check_options(options, strategy)
         start = _find_start(options, strategy)
@@ -127,13 +127,13 @@ def _plan_of_network(options, plan, start):
 
 
 def _find_start(options, strategy):
-    """The chief's `subspace_source.Start`, on all hosts."""
+    """The chief's `subspace_source.Start`, on all processes."""
 
     def find():
         start = subspace_source.find_start(options.pretrained_weight_path)
         return [start.path, str(start.folder), start.run]
 
-    path, folder, run = on_chief(strategy, "weights to start from", find)
+    path, folder, run = run_on_chief(strategy, "weights to start from", find)
     return subspace_source.Start(path, pathlib.Path(folder), run)
 
 

@@ -241,7 +241,7 @@ class TrainOptions:
             )
 
     @property
-    def statistics_every(self):
+    def statistics_freq(self):
         """Steps from one record of the gradients' values to the next."""
         known = self.save_summaries_secs is None and self.save_epochs is None
         return self.save_iter if known else _STEPS_BETWEEN_RECORDS

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf import models
-from terngrad_tf.distribute import on_chief
+from terngrad_tf.distribute import run_on_chief
 from terngrad_tf.subspace import SnapshotCheckpoint
 from terngrad_tf.training import (
     cluster,
@@ -40,7 +40,7 @@ class TrainResult:
     is_chief: bool = True
 
 
-def train(options, **hosts):
+def train(options, **cluster_options):
     """Trains until `options.max_steps`, going on where a run in `train_dir` stopped.
 
     A run that is stopped, by whatever means, and resumed has the weights, bit for bit, of the run
@@ -52,8 +52,8 @@ def train(options, **hosts):
 
     Args:
         options: `TrainOptions`.
-        **hosts: `cluster_resolver` (default: `TF_CONFIG` if it is set, else a single host) and
-            `start_timeout` (default 600), as for `TernGradStrategy`.
+        **cluster_options: `cluster_resolver` (default: `TF_CONFIG` if it is set, else a single
+            process) and `start_timeout` (default 600), as for `TernGradStrategy`.
 
     Returns:
         A `TrainResult`.
@@ -66,10 +66,10 @@ def train(options, **hosts):
     """
     with as_user_error():
         options = resolved(options)
-        strategy = session.make_strategy(options, lambda: dataset.num_examples, **hosts)
+        strategy = session.make_strategy(options, lambda: dataset.num_examples, **cluster_options)
     with cluster.failing_together(strategy):
         cluster.check_options(options, strategy)
-        pretrained_run = on_chief(
+        pretrained_run = run_on_chief(
             strategy, "weights to start from", lambda: find_pretrained(options)
         )
         options = resolved(options, pretrained_run)
@@ -205,7 +205,7 @@ def _run(options, strategy, dataset, model, learning_rate, snapshots, pretrained
         options.identity() | cluster.identity(strategy, dataset),
         max_steps=options.max_steps,
         steps_per_epoch=dataset.num_examples / options.batch_size,
-        model=facts_of_model(options, dataset),
+        model=model_metadata(options, dataset),
     ) as (first_step, manager):
         if first_step < options.max_steps:
             session.fit(
@@ -224,7 +224,7 @@ def _run(options, strategy, dataset, model, learning_rate, snapshots, pretrained
         return TrainResult(step, newest, strategy.traffic_of(step - 1), strategy.is_chief)
 
 
-def facts_of_model(options, dataset):
+def model_metadata(options, dataset):
     """What `run_folder` keeps of a network, for evaluation; the arguments are those of `build`."""
     return {
         "net": options.net,

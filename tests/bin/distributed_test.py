@@ -135,7 +135,7 @@ class DistributedTest(tf.test.TestCase):
             self.assertEqual(status, 3)
             self.assertEqual(
                 error,
-                "mnist_distributed_train: error: the hosts' options differ: momentum is 0.9 on "
+                "mnist_distributed_train: error: the processes' options differ: momentum is 0.9 on "
                 "worker 0 but 0.5 on worker 1",
             )
 

@@ -104,7 +104,7 @@ TRAINING = {
         *("--warmup_epochs", 0.01), base=("--learning_rate_decay_type", "linear")
     ),
     "weight_decay": weights("--weight_decay", 0.1),
-    "wire": weights("--wire", "both_ways", base=TWO_WORKERS),
+    "wire": weights("--wire", "bidirectional", base=TWO_WORKERS),
 }
 
 

@@ -11,14 +11,14 @@ from terngrad_tf import ternary
 from terngrad_tf.distribute import WIRES, TernaryAllReduce, TernGradStrategy
 from tests.distribute.samples import SHAPES, gradients_of, reduce_once
 
-NUM_WORKERS = 4
+NUM_REPLICAS = 4
 
 
 def expected_sums(gradients, clip_factor, rounding, seed=0, step=0):
-    """The definition, tensor by tensor and worker by worker."""
+    """The definition, tensor by tensor and replica by replica."""
     sums = []
-    for index, per_worker in enumerate(zip(*gradients, strict=True)):
-        scale = max(ternary.local_scale(tf.constant(g), clip_factor).numpy() for g in per_worker)
+    for index, per_replica in enumerate(zip(*gradients, strict=True)):
+        scale = max(ternary.local_scale(tf.constant(g), clip_factor).numpy() for g in per_replica)
         codes = [
             ternary.ternarize(
                 tf.constant(g),
@@ -26,11 +26,11 @@ def expected_sums(gradients, clip_factor, rounding, seed=0, step=0):
                 seed=seed,
                 step=step,
                 tensor=index,
-                worker=worker,
-                num_workers=len(per_worker),
+                replica=replica,
+                num_replicas=len(per_replica),
                 rounding=rounding,
             ).numpy()
-            for worker, g in enumerate(per_worker)
+            for replica, g in enumerate(per_replica)
         ]
         sums.append(np.float32(scale) * np.sum(codes, axis=0).astype(np.float32))
     return sums
@@ -39,21 +39,21 @@ def expected_sums(gradients, clip_factor, rounding, seed=0, step=0):
 class TernaryAllReduceTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
-        self.gradients = [gradients_of(worker) for worker in range(NUM_WORKERS)]
+        self.gradients = [gradients_of(replica) for replica in range(NUM_REPLICAS)]
 
-    def assert_is_float_sum(self, got, per_worker):
+    def assert_is_float_sum(self, got, per_replica):
         # In any order: three roundings of sums below 32.
         np.testing.assert_allclose(
-            got, np.sum(per_worker, axis=0, dtype=np.float64), rtol=0, atol=3 * 2.0**-20
+            got, np.sum(per_replica, axis=0, dtype=np.float64), rtol=0, atol=3 * 2.0**-20
         )
 
-    def test_every_lossless_wire_gives_the_sum_of_the_workers_ternary_gradients(self):
+    def test_every_lossless_wire_gives_the_sum_of_the_replicas_ternary_gradients(self):
         for rounding in ternary.ROUNDINGS:
             for clip_factor in (0.0, 2.5):
                 expected = expected_sums(self.gradients, clip_factor, rounding, seed=7)
-                for wire in ("allgather", "lanes", "auto"):
+                for wire in ("allgather", "allreduce", "auto"):
                     strategy = TernGradStrategy(
-                        NUM_WORKERS, clip_factor=clip_factor, rounding=rounding, wire=wire, seed=7
+                        NUM_REPLICAS, clip_factor=clip_factor, rounding=rounding, wire=wire, seed=7
                     )
                     for got, want in zip(
                         reduce_once(strategy, self.gradients), expected, strict=True
@@ -62,22 +62,22 @@ class TernaryAllReduceTest(tf.test.TestCase):
 
     def test_stock_mirrored_strategy_gives_the_same(self):
         strategy = tf.distribute.MirroredStrategy(
-            [f"CPU:{i}" for i in range(NUM_WORKERS)], cross_device_ops=TernaryAllReduce(seed=3)
+            [f"CPU:{i}" for i in range(NUM_REPLICAS)], cross_device_ops=TernaryAllReduce(seed=3)
         )
         expected = expected_sums(self.gradients, 2.5, "correlated", seed=3)
         for got, want in zip(reduce_once(strategy, self.gradients), expected, strict=True):
             np.testing.assert_array_equal(got, want)
 
-    def test_one_worker_rounds_too(self):
+    def test_one_replica_rounds_too(self):
         expected = expected_sums(self.gradients[:1], 2.5, "correlated")
         got = reduce_once(TernGradStrategy(1), self.gradients[:1])
         for a, b in zip(got, expected, strict=True):
             np.testing.assert_array_equal(a, b)
 
-    def test_both_ways_is_ternary_and_unbiased(self):
+    def test_bidirectional_is_ternary_and_unbiased(self):
         agreed = [np.full([4000], 0.25, np.float32)]
-        gradients = [agreed] * NUM_WORKERS
-        strategy = TernGradStrategy(NUM_WORKERS, wire="both_ways", clip_factor=0.0)
+        gradients = [agreed] * NUM_REPLICAS
+        strategy = TernGradStrategy(NUM_REPLICAS, wire="bidirectional", clip_factor=0.0)
         half = [np.concatenate([g[0], [1.0]]).astype(np.float32) for g in gradients]
         (got,) = reduce_once(strategy, [[h] for h in half])
         self.assertContainsSubset(set(np.unique(got)), {-4.0, 0.0, 4.0})
@@ -87,16 +87,16 @@ class TernaryAllReduceTest(tf.test.TestCase):
         self.assertEqual(got[-1], 4.0)
 
     def test_float_mode_is_the_plain_sum(self):
-        strategy = TernGradStrategy(NUM_WORKERS, grad_bits=32)
-        for got, per_worker in zip(
+        strategy = TernGradStrategy(NUM_REPLICAS, grad_bits=32)
+        for got, per_replica in zip(
             reduce_once(strategy, self.gradients), zip(*self.gradients, strict=True), strict=True
         ):
-            self.assert_is_float_sum(got, per_worker)
+            self.assert_is_float_sum(got, per_replica)
         self.assertEqual(strategy.traffic.wire, "float32")
         self.assertEqual(strategy.traffic.compression_ratio, 1.0)
 
     def test_small_tensors_stay_float(self):
-        strategy = TernGradStrategy(NUM_WORKERS, min_size=360)
+        strategy = TernGradStrategy(NUM_REPLICAS, min_size=360)
         got = reduce_once(strategy, self.gradients)
         ternary_sums = expected_sums(self.gradients, 2.5, "correlated")
         for index, size in enumerate(int(np.prod(s)) for s in SHAPES):
@@ -106,29 +106,29 @@ class TernaryAllReduceTest(tf.test.TestCase):
                 self.assertAllEqual(got[index], ternary_sums[index])
 
     def test_logits_stay_float_by_their_name(self):
-        strategy = TernGradStrategy(NUM_WORKERS, quantize_logits=False)
+        strategy = TernGradStrategy(NUM_REPLICAS, quantize_logits=False)
         names = ["kernel", "aux_logits_kernel", "bias", "other"]
         got = reduce_once(strategy, self.gradients, names)
         self.assert_is_float_sum(got[1], [g[1] for g in self.gradients])
         self.assertAllEqual(got[0], expected_sums(self.gradients, 2.5, "correlated")[0])
 
     def test_no_logits_to_leave_out_is_an_error(self):
-        strategy = TernGradStrategy(NUM_WORKERS, quantize_logits=False)
+        strategy = TernGradStrategy(NUM_REPLICAS, quantize_logits=False)
         with self.assertRaisesRegex(ValueError, "quantize_logits=False.*name contains 'logits'"):
             reduce_once(strategy, self.gradients)
 
-    def test_a_nan_on_one_worker_reaches_all(self):
+    def test_a_nan_on_one_replica_reaches_all(self):
         for bad in (np.nan, np.inf):
             self.gradients[2][1][5] = bad
-            got = reduce_once(TernGradStrategy(NUM_WORKERS), self.gradients)
+            got = reduce_once(TernGradStrategy(NUM_REPLICAS), self.gradients)
             self.assertTrue(np.isnan(got[1]).all())
             self.assertTrue(np.isfinite(got[3]).all())
 
     def test_steps_and_seeds_change_the_rounding(self):
-        first = reduce_once(TernGradStrategy(NUM_WORKERS), self.gradients)[3]
-        again = reduce_once(TernGradStrategy(NUM_WORKERS), self.gradients)[3]
-        seeded = reduce_once(TernGradStrategy(NUM_WORKERS, seed=1), self.gradients)[3]
-        strategy = TernGradStrategy(NUM_WORKERS)
+        first = reduce_once(TernGradStrategy(NUM_REPLICAS), self.gradients)[3]
+        again = reduce_once(TernGradStrategy(NUM_REPLICAS), self.gradients)[3]
+        seeded = reduce_once(TernGradStrategy(NUM_REPLICAS, seed=1), self.gradients)[3]
+        strategy = TernGradStrategy(NUM_REPLICAS)
         with strategy.scope():
             optimizer = keras.optimizers.SGD(1.0)
             optimizer.iterations.assign(41)
@@ -139,8 +139,8 @@ class TernaryAllReduceTest(tf.test.TestCase):
         self.assertAllEqual(later, expected_sums(self.gradients, 2.5, "correlated", step=41)[3])
 
     def test_half_precision_gradients_keep_their_type(self):
-        half = [[g.astype(np.float16) for g in worker] for worker in self.gradients]
-        strategy = TernGradStrategy(NUM_WORKERS)
+        half = [[g.astype(np.float16) for g in replica] for replica in self.gradients]
+        strategy = TernGradStrategy(NUM_REPLICAS)
         got = reduce_once(strategy, half)
         expected = expected_sums(half, 2.5, "correlated")
         for a, b in zip(got, expected, strict=True):
@@ -161,7 +161,7 @@ class TernaryAllReduceTest(tf.test.TestCase):
                 TernaryAllReduce(**options)
         with self.assertRaises(TypeError):
             TernaryAllReduce(unknown=1)
-        self.assertIn("both_ways", WIRES)
+        self.assertIn("bidirectional", WIRES)
 
     def test_compiled_steps_are_refused(self):
         strategy = TernGradStrategy(2)
@@ -190,9 +190,9 @@ class TernaryAllReduceTest(tf.test.TestCase):
         @tf.function
         def step():
             def replica():
-                worker = tf.distribute.get_replica_context().replica_id_in_sync_group
+                replica = tf.distribute.get_replica_context().replica_id_in_sync_group
                 slices = tf.IndexedSlices(
-                    tf.fill([1, 2], 0.3 * tf.cast(worker + 1, tf.float32)),
+                    tf.fill([1, 2], 0.3 * tf.cast(replica + 1, tf.float32)),
                     tf.constant([3]),
                     tf.constant([10, 2]),
                 )
@@ -207,7 +207,7 @@ class TernaryAllReduceTest(tf.test.TestCase):
         self.assertEqual(strategy.traffic.wire, "float32")
 
     def test_traffic_is_that_of_the_step_that_ran_last(self):
-        strategy = TernGradStrategy(NUM_WORKERS)
+        strategy = TernGradStrategy(NUM_REPLICAS)
         steps, sizes = [], (50, 700)
         for size in sizes:
             with strategy.scope():
@@ -226,7 +226,7 @@ class TernaryAllReduceTest(tf.test.TestCase):
         self.assertEqual(strategy.traffic.float32_bytes, 2 * 3 * sizes[0])
 
     def test_traffic_counts_the_rows_of_sparse_gradients(self):
-        strategy = TernGradStrategy(NUM_WORKERS)
+        strategy = TernGradStrategy(NUM_REPLICAS)
         with strategy.scope():
             table, optimizer = tf.Variable(tf.zeros([10, 2])), keras.optimizers.SGD(1.0)
         inputs = [tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.int64)]

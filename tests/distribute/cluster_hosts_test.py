@@ -11,12 +11,12 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from terngrad_tf.addresses import parse_addresses
 from terngrad_tf.distribute import (
     TernGradStrategy,
     cluster_from_hosts,
     cluster_from_rank_table,
 )
-from terngrad_tf.hosts import parse_hosts
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HOSTS = st.lists(
@@ -55,8 +55,8 @@ class HostsTest(tf.test.TestCase):
     @given(HOSTS, st.data())
     def test_hosts_come_back_in_order(self, hosts, draw):
         addresses = [f"{host}:{port}" for host, port in hosts]
-        self.assertEqual(parse_hosts("worker_hosts", ",".join(addresses)), addresses)
-        self.assertEqual(parse_hosts("worker_hosts", " , ".join(addresses)), addresses)
+        self.assertEqual(parse_addresses("worker_hosts", ",".join(addresses)), addresses)
+        self.assertEqual(parse_addresses("worker_hosts", " , ".join(addresses)), addresses)
         task = draw.draw(st.integers(0, len(hosts) - 1))
         resolver = cluster_from_hosts(worker_hosts=",".join(addresses), task_id=task)
         self.assertEqual(resolver.cluster_spec().as_dict(), {"worker": addresses})
@@ -70,7 +70,7 @@ class HostsTest(tf.test.TestCase):
             resolver.cluster_spec().as_dict(), {"worker": ["a:1", "b:1"], "ps": ["c:1"]}
         )
         self.assertEqual(resolver.task_type, "ps")
-        self.assertEqual(parse_hosts("ps_hosts", "[fe80::1]:22"), ["[fe80::1]:22"])
+        self.assertEqual(parse_addresses("ps_hosts", "[fe80::1]:22"), ["[fe80::1]:22"])
 
     def test_wrong_addresses_are_one_clear_line(self):
         for value in (
@@ -79,7 +79,7 @@ class HostsTest(tf.test.TestCase):
         ):
             with self.subTest(value):
                 with self.assertRaisesRegex(ValueError, "`worker_hosts` must hold host:port"):
-                    parse_hosts("worker_hosts", value)
+                    parse_addresses("worker_hosts", value)
 
     def test_wrong_combinations_are_one_clear_line(self):
         for options, message in (
@@ -127,7 +127,7 @@ class RankTableTest(tf.test.TestCase):
         del missing["server_list"][0]["device"][0]["rank_id"]
         for value, message in (
             ("{", "must be JSON"),
-            ('{"status": 1, "status": 2}', "`status` stands twice"),
+            ('{"status": 1, "status": 2}', "`status` is given twice"),
             ("[]", "the table must be an object"),
             ({}, "the table must have `server_list`"),
             (table(one, version="2.0"), '`version` must be "1.0"'),

@@ -19,26 +19,26 @@ WORKER = pathlib.Path(__file__).with_name("cluster_worker.py")
 
 class ClusterTest(tf.test.TestCase):
     @classmethod
-    def run_jobs(cls, num_hosts, jobs):
+    def run_jobs(cls, num_processes, jobs):
         """Starts the processes once for all tests of a class; what each left of each job."""
         cls.folder = str(runs.class_folder(cls))
-        cls.results = processes.run(WORKER, num_hosts, cls.folder, jobs=jobs)
+        cls.results = processes.run(WORKER, num_processes, cls.folder, jobs=jobs)
 
     def of(self, job):
-        """What each host left of a job."""
+        """What each process left of a job."""
         return [result[job] for result in self.results]
 
     def check_wires(self, num_local, wires):
-        """Every wire gives on every host what virtual workers of one process give."""
+        """Every wire gives on every process what virtual workers of one process give."""
         results = self.of("reduce")
         num_workers = len(results) * num_local
         gradients = [gradients_of(worker) for worker in range(num_workers)]
         lossless = reduce_once(TernGradStrategy(num_workers, seed=5), gradients)
         for wire in wires:
             expected = lossless
-            if wire == "both_ways":
+            if wire == "bidirectional":
                 if num_local > 1:
-                    # Chunks differ from those of virtual workers; hosts must still agree.
+                    # Chunks differ from those of virtual workers; processes must still agree.
                     expected = [results[0][f"{wire}/{i}"] for i in range(len(lossless))]
                 else:
                     strategy = TernGradStrategy(num_workers, seed=5, wire=wire)
@@ -48,7 +48,7 @@ class ClusterTest(tf.test.TestCase):
                     np.testing.assert_array_equal(result[f"{wire}/{index}"], want, err_msg=wire)
 
 
-class TwoHostsTest(ClusterTest):
+class TwoProcessesTest(ClusterTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -64,7 +64,7 @@ class TwoHostsTest(ClusterTest):
         self.check_wires(1, list(WIRES))
         result = self.of("reduce")[0]
         received = {wire: int(result[f"{wire}/received_bytes"]) for wire in WIRES}
-        self.assertEqual(received["auto"], min(received[w] for w in WIRES if w != "both_ways"))
+        self.assertEqual(received["auto"], min(received[w] for w in WIRES if w != "bidirectional"))
 
     def test_a_layer_is_exchanged_while_an_earlier_one_computes_its_gradient(self):
         for result in self.of("overlap"):
@@ -89,14 +89,14 @@ class TwoHostsTest(ClusterTest):
         for a, b in zip(restored.weights, model.weights, strict=True):
             np.testing.assert_array_equal(a.numpy(), b.numpy())
 
-    def test_an_overflow_on_one_host_skips_the_step_on_all(self):
+    def test_an_overflow_on_one_process_skips_the_step_on_all(self):
         for result in self.of("overflow"):
             self.assertEqual(int(result["iterations"]), 1)
             self.assertTrue(bool(result["finite"]))
 
 
 @pytest.mark.slow
-class TwoHostsWithTwoWorkersTest(ClusterTest):
+class TwoProcessesWithTwoWorkersTest(ClusterTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -106,7 +106,7 @@ class TwoHostsWithTwoWorkersTest(ClusterTest):
     def test_hosts_agree_with_four_virtual_workers(self):
         self.check_wires(2, list(WIRES))
 
-    def test_float_steps_are_float_on_all_hosts_and_the_others_ternary(self):
+    def test_float_steps_are_float_on_all_processes_and_the_others_ternary(self):
         results = self.of("float_steps")
         gradients = [gradients_of(worker) for worker in range(4)]
         expected = reduce_once(TernGradStrategy(4, seed=5), gradients)
@@ -129,13 +129,13 @@ class TwoHostsWithTwoWorkersTest(ClusterTest):
 
 
 @pytest.mark.slow
-class ThreeHostsTest(ClusterTest):
+class ThreeProcessesTest(ClusterTest):
     SIZES = (1, 7, 20000)
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        wires = {"num_local": 1, "wires": ["alltoall", "both_ways"]}
+        wires = {"num_local": 1, "wires": ["alltoall", "bidirectional"]}
         cls.run_jobs(3, {"collectives": {"sizes": cls.SIZES}, "reduce": wires})
 
     def test_few_numbers_and_many_are_exchanged_alike(self):
@@ -148,7 +148,7 @@ class ThreeHostsTest(ClusterTest):
                 np.testing.assert_array_equal(result[f"max/{size}"], -1.0 * counted)
 
     def test_hosts_agree_with_three_virtual_workers(self):
-        self.check_wires(1, ["alltoall", "both_ways"])
+        self.check_wires(1, ["alltoall", "bidirectional"])
 
 
 if __name__ == "__main__":

@@ -30,8 +30,8 @@ def reduce_gradients(config):
 
 
 def collectives(config):
-    """What hosts that bring multiples of 0, 1, 2... gather, add up and find to be largest."""
-    group = TernGradStrategy().extended.host_group
+    """What processes that bring multiples of 0, 1, 2... gather, add up and find to be largest."""
+    group = TernGradStrategy().extended.process_group
     results = {}
     for size in config["sizes"]:
         words = tf.range(size) * (group.rank + 1)
@@ -50,7 +50,7 @@ def float_steps(config):
     """Reduced tensors of a ternary and of a float step of one strategy, and float ones."""
     strategies = {
         "mixed": TernGradStrategy(
-            config["num_local"], seed=5, float_steps=lambda step: step == 7, statistics_every=4
+            config["num_local"], seed=5, float_steps=lambda step: step == 7, statistics_freq=4
         ),
         "float": TernGradStrategy(config["num_local"], grad_bits=32),
     }
@@ -129,9 +129,9 @@ def overflow(config):
 
 
 def overlap(config):
-    """Whether the last layer's scale is shared between hosts before the first has a gradient."""
+    """Whether the last layer's scale is shared before the first layer has a gradient."""
     del config
-    strategy = TernGradStrategy(1, statistics_every=1)
+    strategy = TernGradStrategy(1, statistics_freq=1)
 
     def wait(gradient):
         deadline = time.monotonic() + 60

@@ -104,7 +104,7 @@ class ConnectionsTest(tf.test.TestCase):
             server, address = self.listen(host)
             other, _ = self.listen(host)
             kept, closed = self.connect(other), [self.connect(server) for _ in range(2)]
-            connections.hang_up(address)
+            connections.shutdown_sockets(address)
             for connection in closed:
                 self.assertEqual(connection.recv(1), b"")
             with self.assertRaises(TimeoutError):
@@ -114,13 +114,13 @@ class ConnectionsTest(tf.test.TestCase):
     def test_hanging_up_knows_names_and_addresses_of_ipv4_inside_ipv6(self):
         server, address = self.listen()
         connection = self.connect(server, socket.AF_INET6, "::ffff:127.0.0.1")
-        connections.hang_up(f"localhost:{_pair(address)[1]}")
+        connections.shutdown_sockets(f"localhost:{_pair(address)[1]}")
         self.assertEqual(connection.recv(1), b"")
 
     def test_hanging_up_on_a_name_that_nobody_knows_does_nothing(self):
         server, _ = self.listen()
         connection = self.connect(server)
-        connections.hang_up("no-such-host.invalid:1")
+        connections.shutdown_sockets("no-such-host.invalid:1")
         with self.assertRaises(TimeoutError):
             connection.recv(1)
 

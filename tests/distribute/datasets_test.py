@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from terngrad_tf.distribute import TernGradStrategy
 
-NUM_WORKERS = 4
+NUM_REPLICAS = 4
 
 
 def stock_strategy():
-    devices = [f"CPU:{i}" for i in range(NUM_WORKERS)]
+    devices = [f"CPU:{i}" for i in range(NUM_REPLICAS)]
     return tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
 
 
@@ -29,7 +29,7 @@ def ragged_dataset():
 class DistributedDatasetTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
-        self.strategy = TernGradStrategy(NUM_WORKERS)
+        self.strategy = TernGradStrategy(NUM_REPLICAS)
 
     def rows(self, batch):
         return [np.asarray(v).tolist() for v in self.strategy.experimental_local_results(batch)]
@@ -85,7 +85,7 @@ class DistributedDatasetTest(tf.test.TestCase):
 
             self.assertEqual(int(count(iter(distributed))), int(batches.cardinality()))
 
-    def test_batches_have_one_part_a_worker(self):
+    def test_batches_have_one_part_a_replica(self):
         batches = list(self.strategy.experimental_distribute_dataset(dataset()))
         self.assertEqual(self.rows(batches[0]), [[1, 2], [3, 4], [5, 6], [7, 8]])
         self.assertEqual(self.rows(batches[2]), [[17], [18], [], []])

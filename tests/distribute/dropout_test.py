@@ -1,4 +1,4 @@
-"""Workers draw random numbers of their own from one state."""
+"""Replicas draw random numbers of their own from one state."""
 
 import sys
 
@@ -11,7 +11,7 @@ from tests.distribute.samples import draw_masks
 
 
 class DropoutTest(tf.test.TestCase):
-    def test_workers_draw_different_masks_from_equal_states(self):
+    def test_replicas_draw_different_masks_from_equal_states(self):
         masks, states = draw_masks(TernGradStrategy(4))
         self.assertLen(np.unique(masks.reshape([8, -1]), axis=0), 8)
         self.assertAllEqual(states, [states[0]] * len(states))
@@ -21,7 +21,7 @@ class DropoutTest(tf.test.TestCase):
     def test_the_same_seed_gives_the_same_masks(self):
         self.assertAllEqual(draw_masks(TernGradStrategy(2))[0], draw_masks(TernGradStrategy(2))[0])
 
-    def test_the_first_worker_draws_what_a_single_replica_draws(self):
+    def test_the_first_replica_draws_what_a_single_replica_draws(self):
         alone, _ = draw_masks(tf.distribute.get_strategy())
         self.assertAllEqual(draw_masks(TernGradStrategy(3))[0][:, 0], alone[:, 0])
 

@@ -22,47 +22,47 @@ class ExitsTest(tf.test.TestCase):
         outputs = processes.outputs(started, 300)
         return addresses, [process.returncode for process in started], outputs
 
-    def test_the_others_end_with_what_a_host_said_alone(self):
+    def test_the_others_end_with_what_a_process_said_alone(self):
         addresses, statuses, outputs = self.run_cluster(2, 200)
         self.assertEqual(statuses, [3, 1], outputs)
         self.assertNotIn("Traceback", outputs[0])
         self.assertEqual(
             outputs[0].splitlines()[-1],
-            f"exits_worker: error: worker 1 ({addresses[1]}) ended: no data on this host",
+            f"exits_worker: error: worker 1 ({addresses[1]}) ended: no data on this process",
         )
         self.assertIn("Traceback", outputs[1])
-        self.assertIn("ValueError: no data on this host", outputs[1])
+        self.assertIn("ValueError: no data on this process", outputs[1])
 
-    def test_a_host_that_does_not_come_is_one_line(self):
+    def test_a_process_that_does_not_come_is_one_line(self):
         addresses, statuses, outputs = self.run_cluster(1, 1)
         self.assertEqual(statuses, [3], outputs)
         self.assertNotIn("Traceback", outputs[0])
         self.assertEqual(
             outputs[0].splitlines()[-1],
-            "exits_worker: error: not all hosts started in time; missing:"
+            "exits_worker: error: not all processes started in time; missing:"
             f" worker 1 ({addresses[1]}: connection refused)",
         )
 
     def test_peer_errors_raise_the_line_without_what_tensorflow_said(self):
         addresses = tuple(f"127.0.0.1:{port}" for port in processes.free_ports(2))
-        hosts = peers.Hosts(("worker 0", "worker 1"), addresses, 0)
+        tasks = peers.Tasks(("worker 0", "worker 1"), addresses, 0)
         lost = f"lost worker 1 ({addresses[1]}: connection refused)"
         for message, expected in (
             ("Collective ops is aborted by: /job:worker/replica:0/task:1 is gone\nlong", lost),
             (
-                "in user code:\n\n    PeerError: the hosts' models differ",
-                "the hosts' models differ",
+                "in user code:\n\n    PeerError: the processes' models differ",
+                "the processes' models differ",
             ),
         ):
-            with self.assertRaises(PeerError) as caught, peer_errors(hosts):
+            with self.assertRaises(PeerError) as caught, peer_errors(tasks):
                 try:
-                    raise PeerError("the hosts' models differ")
+                    raise PeerError("the processes' models differ")
                 except PeerError as error:
                     raise RuntimeError(message) from error
             self.assertEqual(str(caught.exception), expected)
             self.assertTrue(caught.exception.__suppress_context__)
             self.assertIsNone(caught.exception.__cause__)
-        with self.assertRaisesRegex(ValueError, "my own"), peer_errors(hosts):
+        with self.assertRaisesRegex(ValueError, "my own"), peer_errors(tasks):
             raise ValueError("my own")
 
 

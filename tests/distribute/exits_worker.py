@@ -1,4 +1,4 @@
-"""A program of a cluster as its users write it: trains, and fails on one host as its flag says."""
+"""A program of a cluster as users write it: trains, and fails on one process as told."""
 
 import sys
 
@@ -13,7 +13,7 @@ with exit_on_peer_error():
     class Fails(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             if batch == 2:
-                raise ValueError("no data on this host")
+                raise ValueError("no data on this process")
 
     with strategy.scope():
         model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])

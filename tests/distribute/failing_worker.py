@@ -15,9 +15,9 @@ import numpy as np
 
 from terngrad_tf.distribute import (
     PeerError,
+    StragglerMonitor,
     TernGradStrategy,
-    WaitReport,
-    compare_hosts,
+    compare_processes,
     peer_errors,
 )
 
@@ -58,7 +58,7 @@ def train(strategy, *, units=5, num_steps=40, nan_at=None, die_at=None, pause=0.
     callbacks = [
         Steps(die_at, pause),
         keras.callbacks.TerminateOnNaN(),
-        WaitReport(REPORT_EVERY, lambda line: print(f"waits: {line}", flush=True)),
+        StragglerMonitor(REPORT_EVERY, lambda line: print(f"waits: {line}", flush=True)),
     ]
     model.fit(x, np.ones(len(x)), batch_size=BATCH, shuffle=False, verbose=0, callbacks=callbacks)
     return hashlib.sha256(b"".join(w.numpy().tobytes() for w in model.weights)).hexdigest()
@@ -75,10 +75,10 @@ def main(config):
         strategy = TernGradStrategy(start_timeout=config["start_timeout"])
         if "facts" in config:
             try:
-                compare_hosts(strategy, "flags", config["facts"])
+                compare_processes(strategy, "flags", config["facts"])
             except PeerError as error:
                 print(f"refused: {error}", flush=True)
-        with peer_errors(strategy.hosts):
+        with peer_errors(strategy.tasks):
             for options in config.get("train", []):
                 print(f"trained: {train(strategy, **options)}", flush=True)
     except PeerError as error:

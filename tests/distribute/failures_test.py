@@ -18,15 +18,15 @@ DEFAULTS = {"start_timeout": 100}
 
 
 class FailuresTest(tf.test.TestCase):
-    def run_cluster(self, *configs, num_hosts=None, before=None):
+    def run_cluster(self, *configs, num_processes=None, before=None):
         """One process a config; returns addresses, exit statuses and what each printed.
 
         Args:
             *configs: dicts for the worker.
-            num_hosts: hosts of the cluster. Default: as many as configs.
+            num_processes: processes of the cluster. Default: as many as configs.
             before: {index: command that runs the process}. Default: none.
         """
-        addresses = [f"127.0.0.1:{p}" for p in processes.free_ports(num_hosts or len(configs))]
+        addresses = [f"127.0.0.1:{p}" for p in processes.free_ports(num_processes or len(configs))]
         started = [
             processes.start(
                 WORKER,
@@ -44,7 +44,7 @@ class FailuresTest(tf.test.TestCase):
         """The lines that begin with `what: `; each is a single line by its nature."""
         return re.findall(f"^{what}: (.*)$", output, re.MULTILINE)
 
-    def test_hosts_started_late_and_differently_learn_it_and_a_killed_host_is_named(self):
+    def test_hosts_started_late_and_differently_learn_it_and_a_killed_process_is_named(self):
         late = {1: ["sh", "-c", 'sleep 3; exec "$@"', "late"]}
         same = {"seed": 1, "clip_factor": 2.5, "batch_size": 64}
         nan = [{"nan_at": 3}, {"nan_at": None}, {"nan_at": None}]
@@ -64,14 +64,15 @@ class FailuresTest(tf.test.TestCase):
             strategies, flags = self.said(output, "refused")
             self.assertEqual(
                 strategies,
-                "the hosts' strategies differ: seed is 0 on worker 0, worker 2 but 7 on worker 1",
+                "the processes' strategies differ: seed is 0 on worker 0, worker 2"
+                " but 7 on worker 1",
             )
             self.assertEqual(
                 flags,
-                "the hosts' flags differ: dataset is missing on worker 1, worker 2"
+                "the processes' flags differ: dataset is missing on worker 1, worker 2"
                 ' but "digits" on worker 0',
             )
-            # One host's NaN ends the first training on all at the same step.
+            # One process's NaN ends the first training on all at the same step.
             first, _, second = output.partition("trained")
             self.assertEqual(re.findall("step (.*)", first), ["0", "1", "2", "3"])
             self.assertEqual(re.findall("step (.*)", second), ["0", "1", "2", "3", "4"])
@@ -80,7 +81,7 @@ class FailuresTest(tf.test.TestCase):
             self.assertRegex(error, rf"^lost worker 2 \({addresses[2]}\b.*\)")
 
     @pytest.mark.slow
-    def test_a_slow_host_is_told_on_all_and_survivors_of_the_chief_name_it(self):
+    def test_a_slow_process_is_told_on_all_and_survivors_of_the_chief_name_it(self):
         addresses, statuses, outputs = self.run_cluster(
             *(
                 {
@@ -95,7 +96,7 @@ class FailuresTest(tf.test.TestCase):
         )
         self.assertEqual(statuses, [-signal.SIGKILL, 3, 3], outputs)
         for output in outputs:
-            # Equally slow hosts do not wait for each other.
+            # Equally slow processes do not wait for each other.
             self.assertLen(self.said(output, "waits"), 1)
             (line,) = self.said(output.partition("trained")[0], "waits")
             found = re.fullmatch(
@@ -123,7 +124,7 @@ class FailuresTest(tf.test.TestCase):
             (error,) = self.said(output, "error")
             self.assertRegex(
                 error,
-                r"^the hosts' strategies differ: "
+                r"^the processes' strategies differ: "
                 r'code is "\w+" on worker 0, worker 2 but "\w+" on worker 1$',
             )
 
@@ -136,17 +137,17 @@ class FailuresTest(tf.test.TestCase):
             (error,) = self.said(output, "error")
             self.assertStartsWith(
                 error,
-                "the hosts' models differ: gradient 0 is"
+                "the processes' models differ: gradient 0 is"
                 ' "ternary float32 (4, 5)" on worker 0 but "ternary float32 (4, 6)" on worker 1',
             )
 
-    def test_a_host_that_never_starts_is_named(self):
-        addresses, statuses, outputs = self.run_cluster({"start_timeout": 2}, num_hosts=2)
+    def test_a_process_that_never_starts_is_named(self):
+        addresses, statuses, outputs = self.run_cluster({"start_timeout": 2}, num_processes=2)
         self.assertEqual(statuses, [3], outputs)
         self.assertEqual(
             self.said(outputs[0], "error"),
             [
-                "not all hosts started in time; missing: worker 1"
+                "not all processes started in time; missing: worker 1"
                 f" ({addresses[1]}: connection refused)"
             ],
         )

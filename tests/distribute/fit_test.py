@@ -1,4 +1,4 @@
-"""Tests of stock Keras training under the strategy, on one host."""
+"""Tests of stock Keras training under the strategy, on one process."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ import tensorflow as tf
 from terngrad_tf.distribute import TernaryAllReduce, TernGradStrategy
 from tests.distribute.samples import build, data
 
-NUM_WORKERS = 4
+NUM_REPLICAS = 4
 
 
 def weights(model):
@@ -35,13 +35,13 @@ class FitTest(tf.test.TestCase):
             np.testing.assert_array_equal(a, b)
 
     def fit(self, strategy=None, examples=data, epochs=2, batch_size=64, **options):
-        model = build(strategy or TernGradStrategy(NUM_WORKERS), **options)
+        model = build(strategy or TernGradStrategy(NUM_REPLICAS), **options)
         history = model.fit(*examples(), batch_size=batch_size, epochs=epochs, verbose=0)
         self.assertTrue(np.isfinite(history.history["loss"]).all())
         return model
 
     def test_replicas_are_equal_with_batch_norm_and_uneven_batches(self):
-        # 130 examples in batches of 64: the last batch leaves two of the four workers without any.
+        # 130 examples in batches of 64: the last batch leaves two of the four replicas without any.
         self.assert_replicas_equal(self.fit())
 
     def test_training_is_repeatable(self):
@@ -49,14 +49,14 @@ class FitTest(tf.test.TestCase):
 
     def test_eager_steps_and_several_steps_an_execution_give_the_same(self):
         runs = [
-            weights(self.fit(TernGradStrategy(NUM_WORKERS, grad_bits=32), dropout=0.0, **options))
+            weights(self.fit(TernGradStrategy(NUM_REPLICAS, grad_bits=32), dropout=0.0, **options))
             for options in ({}, {"steps_per_execution": 3}, {"run_eagerly": True})
         ]
         for other in runs[1:]:
             for a, b in zip(runs[0], other, strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
-    def test_moving_statistics_are_the_mean_of_the_workers(self):
+    def test_moving_statistics_are_the_mean_of_the_replicas(self):
         """One step on known batches against batch norm written out."""
         strategy = TernGradStrategy(2, grad_bits=32)
         with strategy.scope():
@@ -85,8 +85,8 @@ class FitTest(tf.test.TestCase):
             again = model.predict(x, batch_size=batch_size, verbose=0)
             np.testing.assert_allclose(again, logits, rtol=1e-4, atol=1e-5)
 
-    def test_sequences_of_unknown_length_leave_workers_without_examples_too(self):
-        with TernGradStrategy(NUM_WORKERS).scope():
+    def test_sequences_of_unknown_length_leave_replicas_without_examples_too(self):
+        with TernGradStrategy(NUM_REPLICAS).scope():
             model = keras.Sequential(
                 [
                     keras.layers.Input((None, 3)),
@@ -110,7 +110,7 @@ class FitTest(tf.test.TestCase):
         """With float logits only, nothing but gradients may differ from the float run's."""
         runs = {}
         for bits in (1, 32):
-            strategy = TernGradStrategy(NUM_WORKERS, grad_bits=bits)
+            strategy = TernGradStrategy(NUM_REPLICAS, grad_bits=bits)
             model = build(
                 strategy,
                 synchronized=True,
@@ -122,13 +122,13 @@ class FitTest(tf.test.TestCase):
         self.assert_same(runs[1], runs[32])
 
     def test_float_mode_equals_stock_mirrored_strategy(self):
-        devices = [f"CPU:{i}" for i in range(NUM_WORKERS)]
+        devices = [f"CPU:{i}" for i in range(NUM_REPLICAS)]
         examples = lambda: data(128)  # noqa: E731
         stock = tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
         wrapped = tf.distribute.MirroredStrategy(devices, TernaryAllReduce(grad_bits=32))
         runs = [
             self.fit(strategy, examples, dropout=0.0)
-            for strategy in (stock, wrapped, TernGradStrategy(NUM_WORKERS, grad_bits=32))
+            for strategy in (stock, wrapped, TernGradStrategy(NUM_REPLICAS, grad_bits=32))
         ]
         trainable = [[v.numpy() for v in model.trainable_variables] for model in runs]
         for other in trainable[1:]:
@@ -137,7 +137,7 @@ class FitTest(tf.test.TestCase):
 
     def test_gradient_accumulation_moves_the_weights_every_second_step_only(self):
         optimizer = lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)  # noqa: E731
-        model = build(TernGradStrategy(NUM_WORKERS), optimizer=optimizer)
+        model = build(TernGradStrategy(NUM_REPLICAS), optimizer=optimizer)
         x, y = data(64)
         before = model.trainable_variables[0].numpy()
         model.fit(x, y, batch_size=64, verbose=0)
@@ -158,17 +158,17 @@ class FitTest(tf.test.TestCase):
         average = model.optimizer._model_variables_moving_average[0].numpy()
         np.testing.assert_array_equal(model.trainable_variables[0].numpy(), average)
 
-    def test_mixed_precision_skips_the_step_where_any_worker_overflows(self):
+    def test_mixed_precision_skips_the_step_where_any_replica_overflows(self):
         keras.mixed_precision.set_global_policy("mixed_float16")
         for bits in (1, 32):
-            model = build(TernGradStrategy(NUM_WORKERS, grad_bits=bits), dropout=0.0)
+            model = build(TernGradStrategy(NUM_REPLICAS, grad_bits=bits), dropout=0.0)
             self.assertIsInstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
             x, y = data(64)
             model.fit(x, y, batch_size=64, verbose=0)
             self.assertEqual(int(model.optimizer.iterations.numpy()), 1)
             before = [v.numpy() for v in model.trainable_variables]
             scale = float(model.optimizer.dynamic_scale.numpy())
-            x[40] = 1e9  # On the third worker only.
+            x[40] = 1e9  # On the third replica only.
             model.fit(x, y, batch_size=64, shuffle=False, verbose=0)
             self.assertEqual(int(model.optimizer.iterations.numpy()), 1)
             self.assertEqual(float(model.optimizer.dynamic_scale.numpy()), scale / 2)
@@ -206,8 +206,8 @@ class FitTest(tf.test.TestCase):
 
         @tf.function
         def replica():
-            worker = tf.distribute.get_replica_context().replica_id_in_sync_group
-            statistic.assign_add(tf.cast(worker, tf.float32))
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            statistic.assign_add(tf.cast(replica, tf.float32))
 
         for call in range(1, 4):
             strategy.run(replica)
@@ -221,9 +221,9 @@ class FitTest(tf.test.TestCase):
         model.save(os.path.join(folder, "model.keras"))
         checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
         path = checkpoint.save(os.path.join(folder, "checkpoint"))
-        with TernGradStrategy(NUM_WORKERS).scope():
+        with TernGradStrategy(NUM_REPLICAS).scope():
             loaded = keras.models.load_model(os.path.join(folder, "model.keras"))
-        strategy = TernGradStrategy(NUM_WORKERS)
+        strategy = TernGradStrategy(NUM_REPLICAS)
         restored = build(strategy, dropout=0.0)
         with strategy.scope():
             restored.optimizer.build(restored.trainable_variables)
@@ -236,7 +236,7 @@ class FitTest(tf.test.TestCase):
 
     def test_learning_happens(self):
         x, y = data(256)
-        model = build(TernGradStrategy(NUM_WORKERS), dropout=0.0)
+        model = build(TernGradStrategy(NUM_REPLICAS), dropout=0.0)
         history = model.fit(x, y, batch_size=64, epochs=15, verbose=0).history["loss"]
         self.assertLess(history[-1], 0.8 * history[0])
 

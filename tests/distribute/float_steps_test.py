@@ -11,7 +11,7 @@ from terngrad_tf import ternary
 from terngrad_tf.distribute import GradientStatistics, TernGradStrategy
 from tests.distribute.samples import build, data, gradients_of, reduce_once
 
-NUM_WORKERS = 4
+NUM_REPLICAS = 4
 
 
 def reduced_at(step, strategy, gradients):
@@ -24,18 +24,18 @@ def reduced_at(step, strategy, gradients):
 class FloatStepsTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
-        self.gradients = [gradients_of(worker) for worker in range(NUM_WORKERS)]
+        self.gradients = [gradients_of(replica) for replica in range(NUM_REPLICAS)]
 
     def test_steps_are_float_where_the_function_says_so_and_ternary_elsewhere(self):
-        strategy = TernGradStrategy(NUM_WORKERS, float_steps=lambda step: step % 3 == 2)
+        strategy = TernGradStrategy(NUM_REPLICAS, float_steps=lambda step: step % 3 == 2)
         for step in (0, 1, 2, 3, 5):
             bits = 32 if step % 3 == 2 else 1
             expected = reduced_at(
-                step, TernGradStrategy(NUM_WORKERS, grad_bits=bits), self.gradients
+                step, TernGradStrategy(NUM_REPLICAS, grad_bits=bits), self.gradients
             )
             for got, want in zip(reduced_at(step, strategy, self.gradients), expected, strict=True):
                 np.testing.assert_array_equal(got, want)
-        ternary_strategy = TernGradStrategy(NUM_WORKERS)
+        ternary_strategy = TernGradStrategy(NUM_REPLICAS)
         reduce_once(ternary_strategy, self.gradients)
         self.assertEqual(strategy.traffic, ternary_strategy.traffic)
         for step in range(6):
@@ -47,7 +47,7 @@ class FloatStepsTest(tf.test.TestCase):
         runs = []
         for options in ({"grad_bits": 32}, {"float_steps": lambda step: step >= 0}, {}):
             model = build(
-                TernGradStrategy(NUM_WORKERS, **options), dropout=0.0, steps_per_execution=2
+                TernGradStrategy(NUM_REPLICAS, **options), dropout=0.0, steps_per_execution=2
             )
             model.fit(*data(), batch_size=64, shuffle=False, verbose=0)
             runs.append([v.numpy() for v in model.trainable_variables])
@@ -59,35 +59,35 @@ class FloatStepsTest(tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, "`float_steps` must be a function.*=7"):
             TernGradStrategy(float_steps=7)
         for bad in (-1, 1.5, True):
-            with self.assertRaisesRegex(ValueError, "`statistics_every` must be .*Received"):
-                TernGradStrategy(statistics_every=bad)
+            with self.assertRaisesRegex(ValueError, "`statistics_freq` must be .*Received"):
+                TernGradStrategy(statistics_freq=bad)
 
 
 class GradientStatisticsTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
-        self.gradients = [gradients_of(worker) for worker in range(NUM_WORKERS)]
+        self.gradients = [gradients_of(replica) for replica in range(NUM_REPLICAS)]
 
     def expected(self, step):
         """The definition, written out."""
         result = {}
-        for index, of_workers in enumerate(zip(*self.gradients, strict=True)):
-            scale = max(float(ternary.local_scale(tf.constant(g), 2.5)) for g in of_workers)
+        for index, of_replicas in enumerate(zip(*self.gradients, strict=True)):
+            scale = max(float(ternary.local_scale(tf.constant(g), 2.5)) for g in of_replicas)
             codes = ternary.ternarize(
-                tf.constant(of_workers[0]),
+                tf.constant(of_replicas[0]),
                 scale,
                 seed=0,
                 step=step,
                 tensor=index,
-                worker=0,
-                num_workers=NUM_WORKERS,
+                replica=0,
+                num_replicas=NUM_REPLICAS,
             ).numpy()
             counts = [int((codes == code).sum()) for code in (-1, 0, 1)]
             result[f"v{index}"] = GradientStatistics(step, scale, *counts)
         return result
 
-    def test_records_hold_scale_and_codes_of_the_first_worker(self):
-        strategy = TernGradStrategy(NUM_WORKERS, statistics_every=5)
+    def test_records_hold_scale_and_codes_of_the_first_replica(self):
+        strategy = TernGradStrategy(NUM_REPLICAS, statistics_freq=5)
         self.assertEqual(strategy.gradient_statistics, {})
         reduced_at(3, strategy, self.gradients)
         self.assertEqual(strategy.gradient_statistics, {})
@@ -99,12 +99,12 @@ class GradientStatisticsTest(tf.test.TestCase):
 
     def test_float_gradients_leave_no_record(self):
         for options in ({"grad_bits": 32}, {"float_steps": lambda step: step < 9}):
-            strategy = TernGradStrategy(NUM_WORKERS, statistics_every=1, **options)
+            strategy = TernGradStrategy(NUM_REPLICAS, statistics_freq=1, **options)
             reduce_once(strategy, self.gradients)
             self.assertEqual(strategy.gradient_statistics, {})
 
     def test_fit_records_under_the_paths_of_variables(self):
-        strategy = TernGradStrategy(NUM_WORKERS, statistics_every=4)
+        strategy = TernGradStrategy(NUM_REPLICAS, statistics_freq=4)
         model = build(strategy, steps_per_execution=3)
         model.fit(*data(), batch_size=30, shuffle=False, verbose=0)
         statistics = strategy.gradient_statistics

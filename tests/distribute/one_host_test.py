@@ -1,4 +1,4 @@
-"""Variables that one host makes alone, and initial values, over real processes on loopback."""
+"""Variables that one process makes alone, and initial values, over real processes on loopback."""
 
 import pathlib
 import sys
@@ -27,14 +27,14 @@ class OneHostTest(tf.test.TestCase):
         self.assertEqual(list(first["digests"]), list(second["digests"]))
         self.assertLen(set(first["digests"]), 2)
 
-    def test_all_hosts_hold_the_chiefs_initial_values_once_replicas_use_them(self):
+    def test_all_processes_hold_the_chiefs_initial_values_once_replicas_use_them(self):
         first, second = [dict(result["first_uses"]) for result in self.results]
         self.assertNotEqual(str(first.pop("own")), str(second.pop("own")))
         for way, result in first.items():
             self.assertEqual(str(result), str(second[way]), way)
         self.assertEqual(
             str(first["error"]),
-            "the hosts' variables differ: variable 0 is"
+            "the processes' variables differ: variable 0 is"
             ' "float32 (3,)" on worker 0 but "float32 (4,)" on worker 1',
         )
 

@@ -1,4 +1,4 @@
-"""One process of a cluster whose chief makes variables and files that no other host makes.
+"""One process of a cluster whose chief makes variables and files that no other process makes.
 
 Run by `one_host_test.py` with TF_CONFIG set: `python one_host_worker.py OUTPUT.npz JSON`.
 """
@@ -23,7 +23,7 @@ def data():
 
 
 def build(strategy, **options):
-    """A compiled model, whose initial weights are another on every host and in every run."""
+    """A compiled model, whose initial weights are another on every process and in every run."""
     with strategy.scope():
         model = keras.Sequential(
             [
@@ -47,7 +47,7 @@ def weights(model):
 
 
 class Alone(keras.callbacks.Callback):
-    """Copies, saves and restores the model after each epoch, on this host alone."""
+    """Copies, saves and restores the model after each epoch, on this process alone."""
 
     def __init__(self, folder, scope):
         super().__init__()
@@ -169,9 +169,9 @@ def first_uses(config):
     note("plain", plain)
 
     with strategy.scope():
-        variable = tf.Variable(tf.zeros([3 + strategy.host_index]), trainable=False)
+        variable = tf.Variable(tf.zeros([3 + strategy.process_index]), trainable=False)
     try:
-        with peer_errors(strategy.hosts):
+        with peer_errors(strategy.tasks):
             strategy.run(tf.function(lambda: tf.reduce_sum(variable)))
     except PeerError as error:
         results["error"] = str(error)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from terngrad_tf import ternary
 from terngrad_tf.distribute import TernaryAllReduce, cluster_from_hosts
 from terngrad_tf.distribute.parameter_server_codec import PushCodec
-from terngrad_tf.distribute.parameter_server_process import process_hosts
+from terngrad_tf.distribute.parameter_server_process import cluster_tasks
 from terngrad_tf.distribute.parameter_server_variables import place
 
 SHAPES = [[7, 30], [5], [40], []]
@@ -47,8 +47,8 @@ class ParameterServerTest(tf.test.TestCase):
                     seed=9,
                     step=step,
                     tensor=4 + i,
-                    worker=worker,
-                    num_workers=3,
+                    replica=worker,
+                    num_replicas=3,
                     rounding="independent",
                 )
                 want = scale * tf.cast(codes, tf.float32)
@@ -88,16 +88,16 @@ class ParameterServerTest(tf.test.TestCase):
             self.assertLessEqual(max(totals) - min(totals), max(sizes))
 
     def test_processes_are_named_workers_first(self):
-        hosts = process_hosts(
+        tasks = cluster_tasks(
             cluster_from_hosts(worker_hosts="a:1,b:1", ps_hosts="c:1", job_name="ps")
         )
-        self.assertEqual(hosts.names, ("worker 0", "worker 1", "ps 0"))
-        self.assertEqual(hosts.addresses, ("a:1", "b:1", "c:1"))
-        self.assertEqual(hosts.index, 2)
+        self.assertEqual(tasks.names, ("worker 0", "worker 1", "ps 0"))
+        self.assertEqual(tasks.addresses, ("a:1", "b:1", "c:1"))
+        self.assertEqual(tasks.index, 2)
 
     def test_a_cluster_without_parameter_servers_is_refused(self):
         with self.assertRaisesRegex(ValueError, "`ps_hosts` must name a process .*: none"):
-            process_hosts(cluster_from_hosts(worker_hosts="a:1"))
+            cluster_tasks(cluster_from_hosts(worker_hosts="a:1"))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from terngrad_tf.distribute import TernaryAllReduce, TernGradStrategy
 
-NUM_WORKERS = 2
+NUM_REPLICAS = 2
 OPTIMIZERS = {
     "momentum": lambda: keras.optimizers.SGD(0.05, momentum=0.9),
     "decay, clipping and average": lambda: keras.optimizers.AdamW(
@@ -21,7 +21,7 @@ OPTIMIZERS = {
 
 
 def mirrored(**options):
-    devices = [f"CPU:{i}" for i in range(NUM_WORKERS)]
+    devices = [f"CPU:{i}" for i in range(NUM_REPLICAS)]
     return tf.distribute.MirroredStrategy(devices, TernaryAllReduce(**options))
 
 
@@ -70,7 +70,7 @@ class PlainVariablesTest(tf.test.TestCase):
             expected = train(stock, *self.make(stock, name))
             for strategy in (
                 TernGradStrategy(1, grad_bits=32),
-                TernGradStrategy(NUM_WORKERS, grad_bits=32),
+                TernGradStrategy(NUM_REPLICAS, grad_bits=32),
                 mirrored(grad_bits=32),
             ):
                 got = train(strategy, *self.make(strategy, name))
@@ -81,14 +81,14 @@ class PlainVariablesTest(tf.test.TestCase):
         for name in OPTIMIZERS:
             runs = [
                 train(strategy, *self.make(strategy, name))
-                for strategy in (TernGradStrategy(NUM_WORKERS), mirrored())
+                for strategy in (TernGradStrategy(NUM_REPLICAS), mirrored())
             ]
             for a, b in zip(*runs, strict=True):
                 self.assertAllClose(a, b, msg=name)
 
     def test_an_optimizer_from_outside_of_the_scope_is_refused(self):
         # Stock strategies let it count one step a replica, or say that strategies are mixed.
-        for strategy in (TernGradStrategy(NUM_WORKERS), mirrored()):
+        for strategy in (TernGradStrategy(NUM_REPLICAS), mirrored()):
             for make in (keras.optimizers.SGD, keras.optimizers.Adam, OPTIMIZERS["loss scale"]):
                 with strategy.scope():
                     module = Line()
@@ -116,7 +116,7 @@ class PlainVariablesTest(tf.test.TestCase):
             self.assertAllClose(a, b)
 
     def test_statistics_and_logits_go_by_the_variables_names(self):
-        strategy = TernGradStrategy(2, statistics_every=1, quantize_logits=False)
+        strategy = TernGradStrategy(2, statistics_freq=1, quantize_logits=False)
         with strategy.scope():
             variables = [tf.Variable(tf.zeros([5]), name=name) for name in ("logits", "v", "v")]
             optimizer = keras.optimizers.SGD(1.0)

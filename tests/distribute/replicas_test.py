@@ -1,4 +1,4 @@
-"""Tests of many workers on one device: one trace, one copy of the weights."""
+"""Tests of many replicas on one device: one trace, one copy of the weights."""
 
 import sys
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 from terngrad_tf.distribute import TernGradStrategy
 from tests.distribute.samples import build, data
 
-NUM_WORKERS = 16
+NUM_REPLICAS = 16
 
 
 def local(strategy, value):
@@ -20,9 +20,9 @@ def local(strategy, value):
 class ReplicasTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
-        self.strategy = TernGradStrategy(NUM_WORKERS)
+        self.strategy = TernGradStrategy(NUM_REPLICAS)
 
-    def worker_values(self):
+    def replica_values(self):
         return self.strategy.experimental_distribute_values_from_function(
             lambda context: tf.constant(float(context.replica_id_in_sync_group) + 1)
         )
@@ -30,19 +30,19 @@ class ReplicasTest(tf.test.TestCase):
     def run_in_graph(self, replica, *args):
         return tf.function(lambda *args: self.strategy.run(replica, args=args))(*args)
 
-    def test_the_function_is_traced_once_and_runs_with_every_workers_values(self):
+    def test_the_function_is_traced_once_and_runs_with_every_replicas_values(self):
         calls = []
 
         def replica(x):
             calls.append(x)
-            worker = tf.distribute.get_replica_context().replica_id_in_sync_group
-            return {"number": worker, "square": x * x, "same": 7, "none": None}
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            return {"number": replica, "square": x * x, "same": 7, "none": None}
 
-        result = self.run_in_graph(replica, self.worker_values())
+        result = self.run_in_graph(replica, self.replica_values())
         self.assertLen(calls, 1)
-        self.assertAllEqual(local(self.strategy, result["number"]), range(NUM_WORKERS))
+        self.assertAllEqual(local(self.strategy, result["number"]), range(NUM_REPLICAS))
         self.assertAllEqual(
-            local(self.strategy, result["square"]), np.arange(1.0, NUM_WORKERS + 1) ** 2
+            local(self.strategy, result["square"]), np.arange(1.0, NUM_REPLICAS + 1) ** 2
         )
         self.assertEqual(int(result["same"]), 7)
         self.assertIsNone(result["none"])
@@ -55,9 +55,9 @@ class ReplicasTest(tf.test.TestCase):
             mean = context.all_reduce("MEAN", [double, x * x])
             return double + total + mean[0] - mean[1]
 
-        x = np.arange(1.0, NUM_WORKERS + 1)
+        x = np.arange(1.0, NUM_REPLICAS + 1)
         expected = 2 * x + x.sum() + (2 * x).mean() - (x * x).mean()
-        values = self.worker_values()
+        values = self.replica_values()
         self.assertAllClose(local(self.strategy, self.run_in_graph(replica, values)), expected)
         eager = self.strategy.run(replica, args=(values,))
         self.assertAllClose(local(self.strategy, eager), expected)
@@ -70,14 +70,14 @@ class ReplicasTest(tf.test.TestCase):
                 loss = total * x
             return tape.gradient(loss, x)
 
-        x = np.arange(1.0, NUM_WORKERS + 1)
-        # The loss of worker k is x_k * sum_j x_j^2; the gradient of all losses in x_k.
+        x = np.arange(1.0, NUM_REPLICAS + 1)
+        # The loss of replica k is x_k * sum_j x_j^2; the gradient of all losses in x_k.
         expected = (x * x).sum() + 2 * x * x.sum()
         self.assertAllClose(
-            local(self.strategy, self.run_in_graph(replica, self.worker_values())), expected
+            local(self.strategy, self.run_in_graph(replica, self.replica_values())), expected
         )
 
-    def test_a_loop_and_a_condition_inside_differ_between_workers(self):
+    def test_a_loop_and_a_condition_inside_differ_between_replicas(self):
         def replica(x):
             with tf.GradientTape() as tape:
                 tape.watch(x)
@@ -90,9 +90,9 @@ class ReplicasTest(tf.test.TestCase):
             tf.distribute.get_replica_context().all_reduce("SUM", x)
             return tape.gradient(power, x)
 
-        expected = [1.0, 4.0, 27.0] + [0.0] * (NUM_WORKERS - 3)
+        expected = [1.0, 4.0, 27.0] + [0.0] * (NUM_REPLICAS - 3)
         self.assertAllClose(
-            local(self.strategy, self.run_in_graph(replica, self.worker_values())), expected
+            local(self.strategy, self.run_in_graph(replica, self.replica_values())), expected
         )
 
     def test_a_reduction_inside_a_condition_is_one_clear_error(self):
@@ -101,9 +101,9 @@ class ReplicasTest(tf.test.TestCase):
             return tf.cond(x > 3.0, lambda: context.all_reduce("SUM", x), lambda: x)
 
         with self.assertRaisesRegex(RuntimeError, "must not be called inside a nested"):
-            self.run_in_graph(replica, self.worker_values())
+            self.run_in_graph(replica, self.replica_values())
 
-    def test_weights_and_optimizer_have_one_copy_and_metrics_one_a_worker(self):
+    def test_weights_and_optimizer_have_one_copy_and_metrics_one_a_replica(self):
         model = build(self.strategy)
         model.fit(*data(), batch_size=64, verbose=0)
         optimizer = model.optimizer.variables
@@ -111,9 +111,9 @@ class ReplicasTest(tf.test.TestCase):
             self.assertLen({id(v) for v in variable.value.values}, 1, variable.path)
         with self.strategy.scope():
             metric = keras.metrics.Sum()
-        self.run_in_graph(lambda x: metric.update_state(x), self.worker_values())
-        self.assertLen({id(v) for v in metric.total.value.values}, NUM_WORKERS)
-        self.assertEqual(float(metric.result()), sum(range(NUM_WORKERS + 1)))
+        self.run_in_graph(lambda x: metric.update_state(x), self.replica_values())
+        self.assertLen({id(v) for v in metric.total.value.values}, NUM_REPLICAS)
+        self.assertEqual(float(metric.result()), sum(range(NUM_REPLICAS + 1)))
 
     def test_what_replicas_write_to_a_shared_variable_is_written_once(self):
         with self.strategy.scope():
@@ -125,8 +125,8 @@ class ReplicasTest(tf.test.TestCase):
 
         for replica_run in (self.run_in_graph, lambda f, x: self.strategy.run(f, args=(x,))):
             variable.assign(0.0)
-            result = replica_run(replica, self.worker_values())
-            self.assertAllEqual(local(self.strategy, result), [1.0] * NUM_WORKERS)
+            result = replica_run(replica, self.replica_values())
+            self.assertAllEqual(local(self.strategy, result), [1.0] * NUM_REPLICAS)
 
     def test_constraints_of_weights_hold(self):
         strategy = TernGradStrategy(4)
@@ -163,7 +163,7 @@ class ReplicasTest(tf.test.TestCase):
             self.assertEqual([len(part) for part in parts], [3, 2])
             np.testing.assert_array_equal(np.concatenate(parts), ragged.to_tensor())
 
-    def test_a_dataset_function_gives_each_worker_batches_of_its_own(self):
+    def test_a_dataset_function_gives_each_replica_batches_of_its_own(self):
         strategy = TernGradStrategy(3)
         batches = strategy.distribute_datasets_from_function(
             lambda context: tf.data.Dataset.range(12).batch(2)
@@ -184,7 +184,7 @@ class ReplicasTest(tf.test.TestCase):
         self.assertAllEqual(strategy.gather(per_replica, axis=1), [[1, 1, 1]])
         self.assertAllEqual(strategy.gather(per_replica, axis=-1), [[1, 1, 1]])
 
-    def test_sixty_four_workers_train(self):
+    def test_sixty_four_replicas_train(self):
         model = build(TernGradStrategy(64), dropout=0.2)
         x, y = data(256)
         history = model.fit(x, y, batch_size=128, epochs=8, verbose=0).history["loss"]

@@ -7,14 +7,14 @@ import tensorflow as tf
 SHAPES = ((3, 3, 1, 40), (40,), (1,), (700, 30))
 
 
-def gradients_of(worker, dtype=np.float32):
-    """One gradient for each of `SHAPES`, different for every worker."""
-    rng = np.random.default_rng(worker)
+def gradients_of(replica, dtype=np.float32):
+    """One gradient for each of `SHAPES`, different for every replica."""
+    rng = np.random.default_rng(replica)
     return [rng.standard_normal(shape).astype(dtype) for shape in SHAPES]
 
 
 def reduce_once(strategy, gradients, names=None, optimizer=None):
-    """Sums given gradients (one list a worker) through an optimizer.
+    """Sums given gradients (one list a replica) through an optimizer.
 
     SGD with rate 1 on zero weights leaves minus the sum in the weights. All local copies must be
     equal.
@@ -31,9 +31,9 @@ def reduce_once(strategy, gradients, names=None, optimizer=None):
     @tf.function
     def step():
         def replica():
-            worker = tf.distribute.get_replica_context().replica_id_in_sync_group
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
             mine = [
-                tf.gather(tf.stack([g[i] for g in gradients]), worker)
+                tf.gather(tf.stack([g[i] for g in gradients]), replica)
                 for i in range(len(variables))
             ]
             optimizer.apply(mine, variables)
@@ -81,7 +81,7 @@ def build(strategy, *, synchronized=False, dropout=0.2, optimizer=None, **compil
 
 
 def draw_masks(strategy, steps=2):
-    """What a dropout layer makes of ones: `[steps, local workers, 64]`, and the states it left."""
+    """What a dropout layer makes of ones: `[steps, local replicas, 64]`, and the states it left."""
     with strategy.scope():
         layer = keras.layers.Dropout(0.5, seed=11)
 

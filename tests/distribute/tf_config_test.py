@@ -36,7 +36,7 @@ class TFConfigTest(tf.test.TestCase):
             ("", "must be JSON. Received: nothing; unset it"),
             ("{", "must be JSON: Expecting .*Received: '{'"),
             ("[" * 10_000, r"must be JSON: .*32 deep\. Received: '\[+\[\.\.\. 10002 characters"),
-            ('{"task": 1, "task": 2}', "`task` stands twice"),
+            ('{"task": 1, "task": 2}', "`task` is given twice"),
             ('""', 'must hold an object with "cluster" and "task". Received: \'\''),
             ([], r"must hold an object with .* Received: \[\]"),
             ({"cluster": 5}, "must hold an object of jobs as cluster. Received: 5"),

@@ -1,4 +1,4 @@
-"""Tests of where virtual workers run, and of buckets."""
+"""Tests of where replicas run, and of buckets."""
 
 import subprocess
 import sys
@@ -10,14 +10,14 @@ from terngrad_tf.distribute import TernGradStrategy, exchange, local_devices
 
 
 class VirtualDevicesTest(tf.test.TestCase):
-    def test_workers_share_the_cpu_without_a_gpu(self):
+    def test_replicas_share_the_cpu_without_a_gpu(self):
         self.assertEqual(local_devices(2), ["/device:CPU:0"] * 2)
         self.assertEqual(local_devices(), ["/device:CPU:0"])
         self.assertLen(local_devices(num_gpus=3), 3)
         strategy = TernGradStrategy(3)
         self.assertEqual(strategy.num_replicas_in_sync, 3)
         self.assertTrue(strategy.is_chief)
-        self.assertEqual((strategy.num_hosts, strategy.host_index), (1, 0))
+        self.assertEqual((strategy.num_processes, strategy.process_index), (1, 0))
         self.assertIsNone(strategy.traffic)
 
     def test_bad_numbers_are_one_clear_error(self):

@@ -32,8 +32,8 @@ class UpdateBatchNormTest(tf.test.TestCase):
         self.x = np.random.default_rng(0).normal(3, 2, (50, 4)).astype(np.float32)
         self.dataset = tf.data.Dataset.from_tensor_slices((self.x, np.zeros((50, 5)))).batch(12)
 
-    def test_statistics_become_those_of_all_examples_whatever_the_workers(self):
-        # The last batch has two examples, for four workers.
+    def test_statistics_become_those_of_all_examples_whatever_the_replicas(self):
+        # The last batch has two examples, for four replicas.
         for strategy in (tf.distribute.get_strategy(), TernGradStrategy(4)):
             model, inner = build(strategy)
             before = [v.numpy() for v in model.variables]

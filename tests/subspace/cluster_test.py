@@ -23,10 +23,10 @@ NUM_HOSTS = 2
 
 class ClusterTest(tf.test.TestCase):
     def check_second_phase(self, results, variants):
-        """Hosts alike to the bit; each variant as one replica; the last resumes as if it went on.
+        """Processes alike to the bit; each variant as one replica; the last one resumes.
 
         Args:
-            results: what the hosts left.
+            results: what the processes left.
             variants: options of `SubspaceBFGS`.
         """
         for result in results:
@@ -46,8 +46,8 @@ class ClusterTest(tf.test.TestCase):
             np.testing.assert_allclose(weights, flat(expected), atol=1e-3, err_msg=str(options))
             np.testing.assert_allclose(loss, history["loss"], atol=1e-4, err_msg=str(options))
 
-    def test_two_hosts_step_as_one_replica_and_the_chief_alone_writes_snapshots(self):
-        """With a copy of the basis on each host, or half of it."""
+    def test_two_processes_step_as_one_replica_and_the_chief_alone_writes_snapshots(self):
+        """With a copy of the basis on each process, or half of it."""
         variants = [{}, {"shard_basis": True}]
         second_phase = {"num_local": 1, "variants": variants}
         first, second = processes.run(
@@ -64,7 +64,7 @@ class ClusterTest(tf.test.TestCase):
         self.check_second_phase([first["second_phase"], second["second_phase"]], variants)
 
     @pytest.mark.slow
-    def test_two_hosts_with_two_workers_each_and_momentum_outside(self):
+    def test_two_processes_with_two_workers_each_and_momentum_outside(self):
         outside = {"alpha": 0.05, "residual_every": 3}
         variants = [{"alpha": 0.05}, {**outside, "shard_basis": True}]
         results = processes.run(

@@ -20,7 +20,7 @@ def first_phase(config):
     strategy = TernGradStrategy(1)
     model = build_under(strategy, lambda n: keras.optimizers.SGD(0.1))
     x, y = data()
-    folder = os.path.join(config["folder"], f"pca{strategy.host_index}")
+    folder = os.path.join(config["folder"], f"pca{strategy.process_index}")
     model.fit(x, y, batch_size=32, epochs=2, verbose=0, callbacks=[SnapshotCheckpoint(folder)])
     return {"wrote": os.path.isdir(folder), "weights": flat(model)}
 
@@ -43,7 +43,7 @@ def second_phase(config):
     stopped = build_under(strategy, make)
     stopped.fit(x, y, epochs=1, **options)
     checkpoint = tf.train.Checkpoint(model=stopped, optimizer=stopped.optimizer)
-    path = checkpoint.write(os.path.join(config["folder"], f"checkpoint{strategy.host_index}"))
+    path = checkpoint.write(os.path.join(config["folder"], f"checkpoint{strategy.process_index}"))
     resumed = build_under(strategy, make)
     with strategy.scope():
         resumed.optimizer.build(resumed.trainable_variables)

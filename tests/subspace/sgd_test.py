@@ -44,7 +44,7 @@ class SubspaceSGDTest(tf.test.TestCase):
             np.testing.assert_allclose(flat(self.model), expected, atol=1e-4, err_msg=str(step))
         self.assertEqual(int(self.model.optimizer.iterations.numpy()), 5)
 
-    def test_workers_step_as_one_replica(self):
+    def test_replicas_step_as_one_replica(self):
         results = []
         for strategy in (tf.distribute.get_strategy(), TernGradStrategy(4)):
             model = build_under(strategy, lambda n: SubspaceSGD(Subspace(self.basis), 0.3))

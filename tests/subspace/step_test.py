@@ -88,7 +88,7 @@ class StepTest(StepTestCase):
         self.check_steps(4, alpha=0.05, residual_every=3, shard_basis=True)
 
     def test_bytes_are_those_of_the_numbers_that_travel(self):
-        weights, hosts = self.network.trainable_variables, 2
+        weights, processes = self.network.trainable_variables, 2
         for options, step, numbers in (
             ({}, 0, K + 1),
             ({"alpha": 0.1}, 0, K + 1),
@@ -99,7 +99,7 @@ class StepTest(StepTestCase):
         ):
             optimizer = self.optimizer(**options)
             optimizer.build(weights)
-            self.assertEqual(optimizer.received_bytes(hosts, step), 4 * numbers, options)
+            self.assertEqual(optimizer.received_bytes(processes, step), 4 * numbers, options)
             self.assertEqual(
                 optimizer.steps_outside(step), bool(options.get("alpha")) and step != 1
             )

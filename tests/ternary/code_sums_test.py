@@ -1,4 +1,4 @@
-"""Tests of sums of codes against rounding one tensor of one worker after the other."""
+"""Tests of sums of codes against rounding one tensor of one replica after the other."""
 
 import sys
 
@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from terngrad_tf import ternary
 
 
-def check(shapes, workers, num_workers, rounding, dtype=tf.float32):
+def check(shapes, replicas, num_replicas, rounding, dtype=tf.float32):
     rng = np.random.default_rng(1)
-    gradients = [[tf.cast(rng.standard_normal(shape), dtype) for shape in shapes] for _ in workers]
+    gradients = [[tf.cast(rng.standard_normal(shape), dtype) for shape in shapes] for _ in replicas]
     scales = [0.0, 0.7, 2.0, np.inf][: len(shapes)] + [1.0] * (len(shapes) - 4)
     tensors = [3 + 2 * i for i in range(len(shapes))]
     sums = ternary.sum_codes(
@@ -21,8 +21,8 @@ def check(shapes, workers, num_workers, rounding, dtype=tf.float32):
         scales,
         seed=5,
         step=2**33 + 1,
-        workers=workers,
-        num_workers=num_workers,
+        replicas=replicas,
+        num_replicas=num_replicas,
         rounding=rounding,
         tensors=tensors,
     )
@@ -34,11 +34,11 @@ def check(shapes, workers, num_workers, rounding, dtype=tf.float32):
                 seed=5,
                 step=2**33 + 1,
                 tensor=tensors[i],
-                worker=worker,
-                num_workers=num_workers,
+                replica=replica,
+                num_replicas=num_replicas,
                 rounding=rounding,
             ).numpy()
-            for k, worker in enumerate(workers)
+            for k, replica in enumerate(replicas)
         ]
         np.testing.assert_array_equal(got.numpy(), np.sum(codes, axis=0).reshape(shapes[i]))
 
@@ -49,11 +49,11 @@ class CodeSumsTest(tf.test.TestCase):
         shapes=st.lists(
             st.lists(st.integers(0, 30), max_size=2).map(tuple), min_size=1, max_size=5
         ),
-        num_workers=st.sampled_from([1, 3, 8, 11]),
+        num_replicas=st.sampled_from([1, 3, 8, 11]),
         rounding=st.sampled_from(ternary.ROUNDINGS),
     )
-    def test_sums_are_those_of_the_workers_codes(self, shapes, num_workers, rounding):
-        check(shapes, range(num_workers), num_workers, rounding)
+    def test_sums_are_those_of_the_replicas_codes(self, shapes, num_replicas, rounding):
+        check(shapes, range(num_replicas), num_replicas, rounding)
 
     def test_large_tensors_with_and_without_a_last_row_that_is_not_whole(self):
         for rounding in ternary.ROUNDINGS:
@@ -62,7 +62,7 @@ class CodeSumsTest(tf.test.TestCase):
     def test_large_tensors_alone_need_no_rest(self):
         check([(2048, 512)], range(2), 2, "correlated")
 
-    def test_some_of_many_workers_draw_what_they_would_among_all(self):
+    def test_some_of_many_replicas_draw_what_they_would_among_all(self):
         for rounding in ternary.ROUNDINGS:
             check([(600,), (7,)], [1, 3, 9], 10, rounding)
 
@@ -72,7 +72,7 @@ class CodeSumsTest(tf.test.TestCase):
 
     def test_no_tensors_give_no_sums(self):
         self.assertEqual(
-            ternary.sum_codes([[]], [], seed=0, step=0, workers=[0], num_workers=1), []
+            ternary.sum_codes([[]], [], seed=0, step=0, replicas=[0], num_replicas=1), []
         )
 
     def test_an_unknown_rounding_is_refused(self):

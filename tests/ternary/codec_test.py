@@ -46,14 +46,14 @@ class CodecTest(tf.test.TestCase):
     @settings(deadline=None, max_examples=60, derandomize=True)
     @given(
         size=st.integers(0, 300),
-        workers=st.integers(1, 4096),
+        replicas=st.integers(1, 4096),
         seed=st.integers(0, 2**32 - 1),
         two_bit=st.booleans(),
     )
     def test_pack_equals_the_definition_and_unpack_is_its_inverse(
-        self, size, workers, seed, two_bit
+        self, size, replicas, seed, two_bit
     ):
-        base = 4 if two_bit else 2 * workers + 1
+        base = 4 if two_bit else 2 * replicas + 1
         digits = np.random.default_rng(seed).integers(0, base, size, np.int32)
         words = pack(digits, base)
         self.assertEqual(words.dtype, tf.int32)
@@ -73,12 +73,12 @@ class CodecTest(tf.test.TestCase):
 
     def test_sums_of_packed_words_are_words_of_sums(self):
         rng = np.random.default_rng(0)
-        for workers in (1, 2, 5, 64, 4096):
-            base, size = 2 * workers + 1, 47
-            some = rng.integers(0, 3, [min(workers, 16), size], np.int32)
+        for replicas in (1, 2, 5, 64, 4096):
+            base, size = 2 * replicas + 1, 47
+            some = rng.integers(0, 3, [min(replicas, 16), size], np.int32)
             # The others all hold the largest code, so every lane is filled to the brim.
-            sums = some.sum(0) + 2 * (workers - len(some))
-            rest = (workers - len(some)) * pack(np.full([size], 2, np.int32), base)
+            sums = some.sum(0) + 2 * (replicas - len(some))
+            rest = (replicas - len(some)) * pack(np.full([size], 2, np.int32), base)
             words = tf.add_n([pack(row, base) for row in some]) + rest
             self.assertAllEqual(unpack(words, size, base), sums)
 

@@ -24,7 +24,7 @@ FLOATS = (tf.float32, tf.float16, tf.bfloat16)
 SHAPES = ([1], [3, 5], [19], [20], [21], [0], [], [401], [27, 31], [10_239], [10_241])
 
 
-def oracle_words(tensors, scales, base, *, seed, step, worker, num_workers, rounding):
+def oracle_words(tensors, scales, base, *, seed, step, replica, num_replicas, rounding):
     """`encode` in NumPy: digits written one place after the other."""
     count = digits_per_word(base)
     result = []
@@ -35,8 +35,8 @@ def oracle_words(tensors, scales, base, *, seed, step, worker, num_workers, roun
             seed=seed,
             step=step,
             tensor=index,
-            worker=worker,
-            num_workers=num_workers,
+            replica=replica,
+            num_replicas=num_replicas,
             rounding=rounding,
         )
         q = q.numpy().ravel().astype(object)
@@ -58,20 +58,20 @@ def example(shapes, dtypes=None, seed=0):
     ]
 
 
-def sum_of_workers(workers, scales, **kwargs):
-    """What all workers should agree on, made of `ternarize` alone."""
+def sum_of_replicas(replicas, scales, **kwargs):
+    """What all replicas should agree on, made of `ternarize` alone."""
     result = []
-    for index, tensors in enumerate(zip(*workers, strict=True)):
+    for index, tensors in enumerate(zip(*replicas, strict=True)):
         total = sum(
             ternarize(
                 tensor,
                 scales[index],
                 tensor=index,
-                worker=worker,
-                num_workers=len(workers),
+                replica=replica,
+                num_replicas=len(replicas),
                 **kwargs,
             )
-            for worker, tensor in enumerate(tensors)
+            for replica, tensor in enumerate(tensors)
         )
         total = scales[index] * tf.cast(total, tf.float32)
         result.append(tf.cast(total, tensors[0].dtype))
@@ -84,7 +84,7 @@ class EncodeTest(tf.test.TestCase):
         tensors = example(SHAPES, dtypes)
         scales = local_scales(tensors, 2.5)
         for rounding in ROUNDINGS:
-            kwargs = dict(seed=5, step=2**35 + 1, worker=2, num_workers=3, rounding=rounding)
+            kwargs = dict(seed=5, step=2**35 + 1, replica=2, num_replicas=3, rounding=rounding)
             for base in (3, 4, 7):
                 self.assertAllEqual(
                     encode(tensors, scales, base=base, **kwargs),
@@ -96,7 +96,7 @@ class EncodeTest(tf.test.TestCase):
         shapes = ([7], [2**20], [33], [2**20 + 3], [64, 2])
         tensors = example(shapes)
         scales = local_scales(tensors, 2.5)
-        kwargs = dict(seed=5, step=4, worker=1, num_workers=2)
+        kwargs = dict(seed=5, step=4, replica=1, num_replicas=2)
         words = encode(tensors, scales, **kwargs)
         decoded = decode(words[tf.newaxis], scales, shapes, [tf.float32] * 5, total_bias=1)
         start = 0
@@ -116,18 +116,18 @@ class EncodeTest(tf.test.TestCase):
     @settings(deadline=None, max_examples=6, derandomize=True)
     @given(
         sizes=st.lists(st.integers(0, 900), min_size=1, max_size=4),
-        num_workers=st.integers(1, 5),
+        num_replicas=st.integers(1, 5),
         rounding=st.sampled_from(ROUNDINGS),
         seed=st.integers(0, 1000),
     )
     def test_gathered_and_added_words_both_decode_to_the_sum(
-        self, sizes, num_workers, rounding, seed
+        self, sizes, num_replicas, rounding, seed
     ):
         shapes = [[size] for size in sizes]
-        workers = [example(shapes, seed=seed + k) for k in range(num_workers)]
-        scales = tf.reduce_max([local_scales(tensors, 2.5) for tensors in workers], 0)
-        expected = sum_of_workers(workers, scales, seed=seed, step=3, rounding=rounding)
-        for base in (3, 2 * num_workers + 1):
+        replicas = [example(shapes, seed=seed + k) for k in range(num_replicas)]
+        scales = tf.reduce_max([local_scales(tensors, 2.5) for tensors in replicas], 0)
+        expected = sum_of_replicas(replicas, scales, seed=seed, step=3, rounding=rounding)
+        for base in (3, 2 * num_replicas + 1):
             words = tf.stack(
                 [
                     encode(
@@ -135,30 +135,30 @@ class EncodeTest(tf.test.TestCase):
                         scales,
                         seed=seed,
                         step=3,
-                        worker=worker,
-                        num_workers=num_workers,
+                        replica=replica,
+                        num_replicas=num_replicas,
                         rounding=rounding,
                         base=base,
                     )
-                    for worker, tensors in enumerate(workers)
+                    for replica, tensors in enumerate(replicas)
                 ]
             )
             outputs = ([tf.float32] * len(shapes),)
-            gathered = decode(words, scales, shapes, *outputs, base=base, total_bias=num_workers)
+            gathered = decode(words, scales, shapes, *outputs, base=base, total_bias=num_replicas)
             self.assertAllEqual(tf.concat(gathered, 0), tf.concat(expected, 0))
         added = tf.reduce_sum(words, 0, keepdims=True)
-        added = decode(added, scales, shapes, *outputs, base=base, total_bias=num_workers)
+        added = decode(added, scales, shapes, *outputs, base=base, total_bias=num_replicas)
         self.assertAllEqual(tf.concat(added, 0), tf.concat(expected, 0))
 
-    def test_lanes_of_4096_workers_do_not_carry(self):
-        size, num_workers = 101, 4096
-        base = 2 * num_workers + 1
-        kwargs = dict(seed=0, step=0, worker=0, num_workers=num_workers, base=base)
+    def test_lanes_of_4096_replicas_do_not_carry(self):
+        size, num_replicas = 101, 4096
+        base = 2 * num_replicas + 1
+        kwargs = dict(seed=0, step=0, replica=0, num_replicas=num_replicas, base=base)
         total = 0
         for value, count in ((1.0, 4000), (-1.0, 90), (0.0, 6)):
             total += count * encode([tf.fill([size], value)], [1.0], **kwargs)
         (decoded,) = decode(
-            total[tf.newaxis], [0.5], [[size]], [tf.float32], base=base, total_bias=num_workers
+            total[tf.newaxis], [0.5], [[size]], [tf.float32], base=base, total_bias=num_replicas
         )
         self.assertAllEqual(decoded, np.full([size], 0.5 * (4000 - 90)))
 
@@ -166,9 +166,9 @@ class EncodeTest(tf.test.TestCase):
         shapes = [[33], [2, 7], [5]]
         tensors = example(shapes, FLOATS)
         scales = local_scales(tensors, 2.5)
-        words = encode(tensors, scales, seed=0, step=0, worker=0, num_workers=1)
+        words = encode(tensors, scales, seed=0, step=0, replica=0, num_replicas=1)
         decoded = decode(words[tf.newaxis], scales, shapes, FLOATS, total_bias=1)
-        expected = sum_of_workers([tensors], scales, seed=0, step=0)
+        expected = sum_of_replicas([tensors], scales, seed=0, step=0)
         for actual, wanted, dtype in zip(decoded, expected, FLOATS, strict=True):
             self.assertEqual(actual.dtype, dtype)
             self.assertAllEqual(actual, wanted)
@@ -177,7 +177,7 @@ class EncodeTest(tf.test.TestCase):
         tensors = [tf.constant([1.0, np.nan]), tf.constant([2.0]), tf.zeros([3])]
         scales = local_scales(tensors, 2.5)
         self.assertAllEqual(scales, [np.inf, 2.0, 0.0])
-        words = encode(tensors, scales, seed=0, step=0, worker=0, num_workers=1)
+        words = encode(tensors, scales, seed=0, step=0, replica=0, num_replicas=1)
         shapes, dtypes = [[2], [1], [3]], [tf.float32, tf.float16, tf.bfloat16]
         decoded = decode(words[tf.newaxis], scales, shapes, dtypes, total_bias=1)
         self.assertAllEqual(decoded[0], [np.nan, np.nan])
@@ -189,8 +189,8 @@ class EncodeTest(tf.test.TestCase):
         tensors = example(shapes)
         scales = local_scales(tensors, 2.5)
 
-        def run(tensors, scales, step, worker):
-            words = encode(tensors, scales, seed=7, step=step, worker=worker, num_workers=2)
+        def run(tensors, scales, step, replica):
+            words = encode(tensors, scales, seed=7, step=step, replica=replica, num_replicas=2)
             return words, decode(words[tf.newaxis], scales, shapes, [tf.float32] * 2, total_bias=1)
 
         arguments = (tensors, scales, tf.constant(9, tf.int64), tf.constant(1))
@@ -202,23 +202,23 @@ class EncodeTest(tf.test.TestCase):
             for actual, expected in zip(again[1], decoded, strict=True):
                 self.assertAllEqual(actual, expected)
 
-    def test_one_trace_serves_all_steps_and_workers(self):
+    def test_one_trace_serves_all_steps_and_replicas(self):
         tensors, scales = example([[50]]), tf.constant([1.0])
 
         @tf.function
-        def run(step, worker):
-            return encode(tensors, scales, seed=0, step=step, worker=worker, num_workers=4)
+        def run(step, replica):
+            return encode(tensors, scales, seed=0, step=step, replica=replica, num_replicas=4)
 
-        for step, worker in ((0, 0), (1, 3), (2**40, 2)):
+        for step, replica in ((0, 0), (1, 3), (2**40, 2)):
             self.assertAllEqual(
-                run(tf.constant(step, tf.int64), tf.constant(worker)),
-                encode(tensors, scales, seed=0, step=step, worker=worker, num_workers=4),
+                run(tf.constant(step, tf.int64), tf.constant(replica)),
+                encode(tensors, scales, seed=0, step=step, replica=replica, num_replicas=4),
             )
         self.assertEqual(run.experimental_get_tracing_count(), 1)
 
     def test_random_sequences_follow_the_numbers_in_tensors(self):
         tensors, scales = [tf.fill([100], 0.5)] * 2, tf.ones([2])
-        kwargs = dict(seed=0, step=0, worker=0, num_workers=1)
+        kwargs = dict(seed=0, step=0, replica=0, num_replicas=1)
         words = encode(tensors, scales, tensors=[4, 9], **kwargs)
         for position, number in enumerate((4, 9)):
             one = encode(tensors[:1], scales[:1], tensors=[number], **kwargs)
@@ -227,41 +227,41 @@ class EncodeTest(tf.test.TestCase):
 
     def test_several_threads_may_trace_at_once(self):
         tensors, scales = example([[77], [600]]), tf.ones([2])
-        kwargs = dict(seed=3, num_workers=5)
+        kwargs = dict(seed=3, num_replicas=5)
         results = {}
 
-        def work(worker):
-            run = tf.function(lambda: encode(tensors, scales, step=1, worker=worker, **kwargs))
-            results[worker] = run().numpy()
+        def work(replica):
+            run = tf.function(lambda: encode(tensors, scales, step=1, replica=replica, **kwargs))
+            results[replica] = run().numpy()
 
-        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
+        threads = [threading.Thread(target=work, args=(replica,)) for replica in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        for worker in range(4):
-            expected = encode(tensors, scales, step=1, worker=worker, **kwargs)
-            self.assertAllEqual(results[worker], expected)
+        for replica in range(4):
+            expected = encode(tensors, scales, step=1, replica=replica, **kwargs)
+            self.assertAllEqual(results[replica], expected)
 
     def test_it_runs_on_every_logical_device(self):
         # tests of other files may have initialised the devices: then one is what there is.
         tensors, scales = example([[77]]), tf.ones([1])
-        expected = encode(tensors, scales, seed=0, step=0, worker=0, num_workers=1)
+        expected = encode(tensors, scales, seed=0, step=0, replica=0, num_replicas=1)
         for device in tf.config.list_logical_devices("CPU"):
             with tf.device(device.name):
-                words = encode(tensors, scales, seed=0, step=0, worker=0, num_workers=1)
+                words = encode(tensors, scales, seed=0, step=0, replica=0, num_replicas=1)
             self.assertAllEqual(words, expected)
 
     def test_nothing_encodes_to_nothing(self):
-        words = encode([], tf.zeros([0]), seed=0, step=0, worker=0, num_workers=1)
+        words = encode([], tf.zeros([0]), seed=0, step=0, replica=0, num_replicas=1)
         self.assertAllEqual(words, tf.zeros([0], tf.int32))
         self.assertEqual(decode(words[tf.newaxis], [], [], [], total_bias=1), [])
 
     def test_bad_arguments_are_refused(self):
-        good = dict(seed=0, step=0, worker=0, num_workers=1)
+        good = dict(seed=0, step=0, replica=0, num_replicas=1)
         cases = (
             (ValueError, "`rounding` must be", dict(rounding="up")),
-            (ValueError, "`num_workers` must be", dict(num_workers=0)),
+            (ValueError, "`num_replicas` must be", dict(num_replicas=0)),
             (ValueError, "`base` must be at least 3", dict(base=2)),
             (ValueError, "`tensors` must have one entry", dict(tensors=[1, 2])),
         )

@@ -14,29 +14,29 @@ from terngrad_tf.ternary import ROUNDINGS, quantizer, random_words, ternarize
 SIZE = 40_000
 
 
-def codes(gradient, scale=1.0, *, step=0, worker=0, num_workers=1, **kwargs):
+def codes(gradient, scale=1.0, *, step=0, replica=0, num_replicas=1, **kwargs):
     kwargs = {"seed": 0, "tensor": 0, "rounding": "correlated", **kwargs}
     gradient = tf.cast(gradient, tf.float32)
     return ternarize(
-        gradient, scale, step=step, worker=worker, num_workers=num_workers, **kwargs
+        gradient, scale, step=step, replica=replica, num_replicas=num_replicas, **kwargs
     ).numpy()
 
 
 class TernarizeTest(tf.test.TestCase):
     def test_codes_equal_floor_of_clipped_plus_uniform(self):
         gradient = np.random.default_rng(0).normal(size=5000).astype(np.float32)
-        for worker in range(3):
+        for replica in range(3):
             words = random_words(5000, 9, 4, 2, 0).numpy().astype(np.int64)
-            words = (words + worker * (2**32 // 3)) % 2**32
+            words = (words + replica * (2**32 // 3)) % 2**32
             uniform = (words >> 8) / 2.0**24
             expected = np.floor(np.clip(gradient / np.float64(1.5), -1, 1) + uniform)
-            actual = codes(gradient, 1.5, seed=9, step=4, tensor=2, worker=worker, num_workers=3)
+            actual = codes(gradient, 1.5, seed=9, step=4, tensor=2, replica=replica, num_replicas=3)
             self.assertAllEqual(actual, np.minimum(expected, 1))
 
     def test_probability_of_a_code_is_gradient_over_scale(self):
         for rounding in ROUNDINGS:
             for p in (-1.0, -0.75, -0.01, 0.0, 0.3, 0.5, 0.999, 1.0):
-                q = codes(np.full([SIZE], 2 * p), 2.0, worker=1, num_workers=4, rounding=rounding)
+                q = codes(np.full([SIZE], 2 * p), 2.0, replica=1, num_replicas=4, rounding=rounding)
                 # Binomial: five standard deviations and half a count.
                 bound = 5 * np.sqrt(abs(p) * (1 - abs(p)) / SIZE) + 0.5 / SIZE
                 self.assertNear(np.mean(q != 0), abs(p), bound)
@@ -45,23 +45,25 @@ class TernarizeTest(tf.test.TestCase):
     @settings(deadline=None, max_examples=20, derandomize=True)
     @given(
         rounding=st.sampled_from(ROUNDINGS),
-        num_workers=st.integers(1, 9),
+        num_replicas=st.integers(1, 9),
         step=st.integers(0, 2**40),
         seed=st.integers(-(2**31), 2**31),
     )
-    def test_every_worker_and_the_mean_of_workers_are_unbiased(
-        self, rounding, num_workers, step, seed
+    def test_every_replica_and_the_mean_of_replicas_are_unbiased(
+        self, rounding, num_replicas, step, seed
     ):
         p = np.random.default_rng(abs(seed)).uniform(-1, 1, SIZE).astype(np.float32)
         error = np.stack(
             [
-                codes(p, rounding=rounding, worker=k, num_workers=num_workers, step=step, seed=seed)
+                codes(
+                    p, rounding=rounding, replica=k, num_replicas=num_replicas, step=step, seed=seed
+                )
                 - p
-                for k in range(num_workers)
+                for k in range(num_replicas)
             ]
         )
         # Mean and first moment of the error over SIZE independent elements; the variance of one
-        # is at most 1/4, that of the mean over workers no larger. Five standard deviations.
+        # is at most 1/4, that of the mean over replicas no larger. Five standard deviations.
         bound = 5 * 0.5 / np.sqrt(SIZE)
         for e in (*error, error.mean(0)):
             self.assertNear(e.mean(), 0.0, bound)
@@ -69,19 +71,19 @@ class TernarizeTest(tf.test.TestCase):
 
     def test_correlated_rounding_has_less_variance_than_independent(self):
         rng = np.random.default_rng(1)
-        for num_workers, most in ((2, 0.85), (4, 0.75), (8, 0.70), (64, 0.65)):
+        for num_replicas, most in ((2, 0.85), (4, 0.75), (8, 0.70), (64, 0.65)):
             # Pure noise at 2.5 standard deviations, the worst case.
-            g = np.clip(rng.normal(size=[num_workers, SIZE]) / 2.5, -1, 1).astype(np.float32)
+            g = np.clip(rng.normal(size=[num_replicas, SIZE]) / 2.5, -1, 1).astype(np.float32)
             variance = {}
             for rounding in ROUNDINGS:
-                rounded = functools.partial(codes, rounding=rounding, num_workers=num_workers)
-                q = np.mean([rounded(g[k], worker=k) for k in range(num_workers)], 0)
+                rounded = functools.partial(codes, rounding=rounding, num_replicas=num_replicas)
+                q = np.mean([rounded(g[k], replica=k) for k in range(num_replicas)], 0)
                 variance[rounding] = np.mean((q - g.mean(0)) ** 2)
             self.assertLess(variance["correlated"], most * variance["independent"])
 
-    def test_workers_that_agree_leave_less_than_one_count_of_error(self):
+    def test_replicas_that_agree_leave_less_than_one_count_of_error(self):
         p = np.random.default_rng(2).uniform(-1, 1, 1000).astype(np.float32)
-        total = sum(codes(p, worker=k, num_workers=8) for k in range(8))
+        total = sum(codes(p, replica=k, num_replicas=8) for k in range(8))
         self.assertAllInRange(total - 8 * p, -1.0001, 1.0001)
 
     def test_the_scale_and_beyond_are_never_rounded_to_zero_and_zero_always(self):
@@ -95,7 +97,7 @@ class TernarizeTest(tf.test.TestCase):
     def test_extreme_random_words_round_as_the_formula_says(self):
         words = tf.constant([0, 2**32 - 1, 0, 2**32 - 1, 0, 2**32 - 1], tf.uint32)
         g = tf.constant([0.5, 0.5, -0.5, -0.5, 1.0, -1.0])
-        q = quantizer.round_to_ternary(g, quantizer.rounding_unit(tf.constant(1.0)), words)
+        q = quantizer.round_to_ternary(g, quantizer.quantization_step(tf.constant(1.0)), words)
         self.assertAllEqual(q, [0, 1, -1, 0, 1, -1])
 
     def test_unusable_scales_give_zeros(self):
@@ -106,16 +108,16 @@ class TernarizeTest(tf.test.TestCase):
         gradient = tf.random.stateless_normal([300], [1, 2])
         for dtype in (tf.float16, tf.bfloat16):
             half = tf.cast(gradient, dtype)
-            q = ternarize(half, 2.0, seed=0, step=0, tensor=0, worker=0, num_workers=1)
+            q = ternarize(half, 2.0, seed=0, step=0, tensor=0, replica=0, num_replicas=1)
             self.assertAllEqual(q, codes(half, 2.0))
 
     def test_eager_graph_and_xla_give_the_same_codes(self):
         gradient = tf.random.stateless_normal([37, 5], [3, 4])
         arguments = (gradient, tf.constant(2.5), tf.constant(11, tf.int64), tf.constant(1))
 
-        def run(gradient, scale, step, worker, rounding):
-            return ternarize(gradient, scale, seed=1, step=step, tensor=2, worker=worker,
-                             num_workers=3, rounding=rounding)  # fmt: skip
+        def run(gradient, scale, step, replica, rounding):
+            return ternarize(gradient, scale, seed=1, step=step, tensor=2, replica=replica,
+                             num_replicas=3, rounding=rounding)  # fmt: skip
 
         for rounding in ROUNDINGS:
             eager = run(*arguments, rounding)
@@ -123,19 +125,19 @@ class TernarizeTest(tf.test.TestCase):
             for jit in (False, True):
                 self.assertAllEqual(tf.function(run, jit_compile=jit)(*arguments, rounding), eager)
 
-    def test_other_steps_tensors_seeds_and_workers_draw_other_codes(self):
+    def test_other_steps_tensors_seeds_and_replicas_draw_other_codes(self):
         p = np.full([1000], 0.5)
         for rounding in ROUNDINGS:
-            base = codes(p, num_workers=4, rounding=rounding)
-            for change in ({"step": 1}, {"tensor": 1}, {"seed": 1}, {"worker": 1}):
-                other = codes(p, num_workers=4, rounding=rounding, **change)
+            base = codes(p, num_replicas=4, rounding=rounding)
+            for change in ({"step": 1}, {"tensor": 1}, {"seed": 1}, {"replica": 1}):
+                other = codes(p, num_replicas=4, rounding=rounding, **change)
                 self.assertGreater(np.sum(base != other), 300, f"{rounding} {change}")
 
     def test_bad_options_are_refused(self):
         with self.assertRaisesRegex(ValueError, "`rounding` must be one of.*Received.*'nearest'"):
             codes([1.0], rounding="nearest")
-        with self.assertRaisesRegex(ValueError, "`num_workers` must be a positive.*=0"):
-            codes([1.0], num_workers=0)
+        with self.assertRaisesRegex(ValueError, "`num_replicas` must be a positive.*=0"):
+            codes([1.0], num_replicas=0)
 
 
 if __name__ == "__main__":

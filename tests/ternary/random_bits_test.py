@@ -15,25 +15,25 @@ PINNED = (
 )
 
 
-def finalize(x, middle=0):
+def fmix32(x, key=0):
     x ^= x >> 16
-    x = (x * 0x85EBCA6B & MASK) ^ middle
+    x = (x * 0x85EBCA6B & MASK) ^ key
     x ^= x >> 13
     x = x * 0xC2B2AE35 & MASK
     return x ^ x >> 16
 
 
-def salt(start, seed, step, tensor, stream):
+def key(start, seed, step, tensor, stream):
     state = start
     for value in (seed, seed >> 32, step, step >> 32, tensor, stream):
-        state = finalize(state ^ (value & MASK)) + 0x9E3779B9 & MASK
+        state = fmix32(state ^ (value & MASK)) + 0x9E3779B9 & MASK
     return state
 
 
 def oracle(num_elements, *numbers):
     """The words in Python integers, one by one."""
-    first, middle = salt(0x243F6A88, *numbers), salt(0x85A308D3, *numbers)
-    return [finalize(element + first & MASK, middle) for element in range(num_elements)]
+    first, mix = key(0x243F6A88, *numbers), key(0x85A308D3, *numbers)
+    return [fmix32(element + first & MASK, mix) for element in range(num_elements)]
 
 
 class RandomWordsTest(tf.test.TestCase):

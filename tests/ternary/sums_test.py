@@ -23,19 +23,19 @@ SHAPES = [[1], [33, 7], [20], [0], [1003]]
 TYPES = [tf.float32] * len(SHAPES)
 
 
-def words_of_workers(num_workers, base=3, seed=0):
-    """Words [N, W] of N workers, their shared scales, and the sum as the plain gather gives it."""
+def words_of_replicas(num_replicas, base=3, seed=0):
+    """Words [N, W] of N replicas, their shared scales, and the sum as the plain gather gives it."""
     rng = np.random.default_rng(seed)
-    workers = [
+    replicas = [
         [tf.constant(rng.normal(size=shape), tf.float32) for shape in SHAPES]
-        for _ in range(num_workers)
+        for _ in range(num_replicas)
     ]
-    scales = tf.reduce_max([local_scales(tensors, 2.5) for tensors in workers], 0)
-    kwargs = dict(seed=seed, step=1, num_workers=num_workers)
+    scales = tf.reduce_max([local_scales(tensors, 2.5) for tensors in replicas], 0)
+    kwargs = dict(seed=seed, step=1, num_replicas=num_replicas)
     words = tf.stack(
-        [encode(tensors, scales, worker=k, **kwargs) for k, tensors in enumerate(workers)]
+        [encode(tensors, scales, replica=k, **kwargs) for k, tensors in enumerate(replicas)]
     )
-    return words, scales, decode(words, scales, SHAPES, TYPES, total_bias=num_workers)
+    return words, scales, decode(words, scales, SHAPES, TYPES, total_bias=num_replicas)
 
 
 def chunks(words, owners):
@@ -59,7 +59,7 @@ class SumToWordsTest(tf.test.TestCase):
             self.assertAllEqual(unpack(words, size, base_out), digits.sum(0))
 
     def test_sums_of_sums(self):
-        # Hosts add their local workers first; the owner adds hosts.
+        # Hosts add their local replicas first; the owner adds hosts.
         rng = np.random.default_rng(1)
         digits = rng.integers(0, 3, [2, 2, 20 * 13], np.int32)
         hosts = [
@@ -73,11 +73,11 @@ class SumToWordsTest(tf.test.TestCase):
             sum_to_words(tf.zeros([4, 3], tf.int32), base_out=7)
 
     def test_owners_and_gather_agree_bit_for_bit(self):
-        for num_workers in (2, 3):
-            words, scales, expected = words_of_workers(num_workers)
-            for owners in (1, num_workers):
+        for num_replicas in (2, 3):
+            words, scales, expected = words_of_replicas(num_replicas)
+            for owners in (1, num_replicas):
                 pieces = chunks(words, owners)
-                base = 2 * num_workers + 1
+                base = 2 * num_replicas + 1
                 sums = tf.stack([sum_to_words(piece, base_out=base) for piece in pieces])
                 decoded = decode_sums(
                     sums,
@@ -86,7 +86,7 @@ class SumToWordsTest(tf.test.TestCase):
                     TYPES,
                     chunk_words=pieces[0].shape[1],
                     base_out=base,
-                    total_bias=num_workers,
+                    total_bias=num_replicas,
                 )
                 for actual, wanted in zip(decoded, expected, strict=True):
                     self.assertAllEqual(actual, wanted)
@@ -106,16 +106,16 @@ class SumToWordsTest(tf.test.TestCase):
 
 
 class TernarizeSumsTest(tf.test.TestCase):
-    def rounded(self, words, num_workers, *, step=0, stream=0, seed=0, **kwargs):
-        words = ternarize_sums(words, num_workers, seed=seed, step=step, stream=stream, **kwargs)
+    def rounded(self, words, num_replicas, *, step=0, stream=0, seed=0, **kwargs):
+        words = ternarize_sums(words, num_replicas, seed=seed, step=step, stream=stream, **kwargs)
         return unpack(words, 20 * words.shape[0], 3).numpy() - 1
 
     def test_rounding_of_the_mean_is_unbiased(self):
-        num_workers, size = 4, 20 * 1500
-        digits = np.random.default_rng(2).integers(0, 3, [num_workers, size], np.int32)
+        num_replicas, size = 4, 20 * 1500
+        digits = np.random.default_rng(2).integers(0, 3, [num_replicas, size], np.int32)
         mean = (digits - 1).mean(0)
         words = tf.stack([pack(row, 3) for row in digits])
-        error = [self.rounded(words, num_workers, step=step) - mean for step in range(8)]
+        error = [self.rounded(words, num_replicas, step=step) - mean for step in range(8)]
         for value in (-0.75, -0.5, 0.0, 0.25, 0.5):
             chosen = np.concatenate([e[mean == value] for e in error])
             # Variance |m| (1 - |m|) of each independent rounding; five standard deviations.
@@ -127,7 +127,7 @@ class TernarizeSumsTest(tf.test.TestCase):
             words = tf.stack([pack(np.full([400], code + 1, np.int32), 3)] * 3)
             self.assertAllEqual(self.rounded(words, 3), np.full([400], code))
 
-    def test_sums_of_local_workers_round_as_their_digits(self):
+    def test_sums_of_local_replicas_round_as_their_digits(self):
         digits = np.random.default_rng(3).integers(0, 3, [4, 20 * 13], np.int32)
         plain = tf.stack([pack(row, 3) for row in digits])
         hosts = tf.stack([sum_to_words(plain[k : k + 2], base_out=5) for k in (0, 2)])
@@ -142,35 +142,35 @@ class TernarizeSumsTest(tf.test.TestCase):
             self.assertGreater(np.sum(self.rounded(words, 4, **change) != base), 50)
 
     def test_both_hops_together_are_unbiased(self):
-        num_workers, size, steps = 2, 2000, 60
+        num_replicas, size, steps = 2, 2000, 60
         rng = np.random.default_rng(4)
-        gradients = np.clip(rng.normal(size=[num_workers, size]), -2, 2).astype(np.float32)
+        gradients = np.clip(rng.normal(size=[num_replicas, size]), -2, 2).astype(np.float32)
         scale = float(np.abs(gradients).max())
         total = np.zeros([size])
         for step in range(steps):
             words = tf.stack(
                 [
-                    encode([g], [scale], seed=0, step=step, worker=k, num_workers=num_workers)
+                    encode([g], [scale], seed=0, step=step, replica=k, num_replicas=num_replicas)
                     for k, g in enumerate(gradients)
                 ]
             )
-            rounded = ternarize_sums(words, num_workers, seed=0, step=step, stream=0)
+            rounded = ternarize_sums(words, num_replicas, seed=0, step=step, stream=0)
             (decoded,) = decode(
-                rounded[tf.newaxis], [num_workers * scale], [[size]], [tf.float32], total_bias=1
+                rounded[tf.newaxis], [num_replicas * scale], [[size]], [tf.float32], total_bias=1
             )
             total += decoded.numpy()
         error = total / steps - gradients.sum(0)
         # One result is within 2 N s, so its variance is at most (N s)**2; five deviations, for the
         # mean, its first moment, and (with size tests at once, six) each element.
-        deviation = num_workers * scale / np.sqrt(steps)
+        deviation = num_replicas * scale / np.sqrt(steps)
         self.assertNear(error.mean(), 0.0, 5 * deviation / np.sqrt(size))
         self.assertNear((error * np.sign(gradients[0])).mean(), 0.0, 5 * deviation / np.sqrt(size))
         self.assertAllInRange(error, -6 * deviation, 6 * deviation)
 
     def test_chunks_of_owners_decode_like_the_words_they_replace(self):
-        words, scales, expected = words_of_workers(1)
+        words, scales, expected = words_of_replicas(1)
         pieces = chunks(words, 3)
-        # One worker: the mean of its codes is certain, so nothing is lost.
+        # One replica: the mean of its codes is certain, so nothing is lost.
         rounded = [
             ternarize_sums(piece, 1, seed=0, step=0, stream=owner)
             for owner, piece in enumerate(pieces)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from terngrad_tf import ternary
 from terngrad_tf.distribute import TernaryAllReduce, cluster_from_hosts
 from terngrad_tf.distribute import parameter_server_process as process
-from terngrad_tf.distribute.handshake import code_facts
+from terngrad_tf.distribute.handshake import code_metadata
 from terngrad_tf.distribute.parameter_server import ParameterServerCluster
 from terngrad_tf.distribute.parameter_server_variables import ServedModel
 from terngrad_tf.training import TrainOptions, async_step, optimizers, schedules
@@ -71,8 +71,8 @@ def plain(model, optimizer):
                     scales,
                     seed=SEED,
                     step=number,
-                    worker=0,
-                    num_workers=1,
+                    replica=0,
+                    num_replicas=1,
                     tensors=[i],
                 )
                 shape, dtype = gradients[i].shape, gradients[i].dtype
@@ -99,10 +99,10 @@ def main(job, task, worker_hosts, ps_hosts, file):
     resolver = cluster_from_hosts(
         worker_hosts=worker_hosts, ps_hosts=ps_hosts, job_name=job, task_id=int(task)
     )
-    facts = {"code": code_facts(), "run": {}, "own": {}}
+    metadata = {"code": code_metadata(), "run": {}, "own": {}}
     if job == "ps":
-        return process.serve(resolver, facts, start_timeout=120)
-    cluster = ParameterServerCluster(resolver, facts, batches(), start_timeout=120)
+        return process.serve(resolver, metadata, start_timeout=120)
+    cluster = ParameterServerCluster(resolver, metadata, batches(), start_timeout=120)
     cluster.compare()
     model, optimizer = build()
     options = TernaryAllReduce(

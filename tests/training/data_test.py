@@ -41,15 +41,15 @@ class DataTest(tf.test.TestCase):
 
     def test_hosts_share_what_all_have_and_read_what_is_their_own_whole(self):
         own = data.Subset(10, 1, 100)
-        shared = data.among_hosts(own, ["a", "a", "a"], [100, 100, 100], 2)
+        shared = data.among_processes(own, ["a", "a", "a"], [100, 100, 100], 2)
         self.assertEqual(shared, data.Subset(10, 1, 100, num_shares=3, share=2))
-        separate = data.among_hosts(own, ["a", "b"], [100, 90], 1)
+        separate = data.among_processes(own, ["a", "b"], [100, 90], 1)
         self.assertEqual(separate, data.Subset(10, 1, 190, seed_offset=1))
         with self.assertRaisesRegex(
             training.UserError,
             "`data_dir` must .* Received: the same on worker 0, worker 2; others on worker 1$",
         ):
-            data.among_hosts(own, ["a", "b", "a"], [100, 90, 100], 0)
+            data.among_processes(own, ["a", "b", "a"], [100, 90, 100], 0)
 
     def labels(self, folder, subset, count):
         options = training.TrainOptions(

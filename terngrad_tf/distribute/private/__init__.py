@@ -23,13 +23,6 @@ from terngrad_tf.distribute.private.devices import (
     mirrored,
     stop_tuning_device_datasets,
 )
-from terngrad_tf.distribute.private.hosts import (
-    HostGroup,
-    communication_options,
-    publish,
-    published,
-    report_error,
-)
 from terngrad_tf.distribute.private.keras_hooks import (
     in_keras_step,
     install_keras_hooks,
@@ -43,6 +36,13 @@ from terngrad_tf.distribute.private.keras_optimizers import (
     replica_is_empty,
     sum_gradients,
 )
+from terngrad_tf.distribute.private.process_group import (
+    ProcessGroup,
+    communication_options,
+    publish,
+    published,
+    report_error,
+)
 from terngrad_tf.distribute.private.scopes import scope_entered, watch_scope
 from terngrad_tf.distribute.private.strategies import (
     TernGradClusterExtended,
@@ -51,7 +51,7 @@ from terngrad_tf.distribute.private.strategies import (
 
 __all__ = [
     "ExactCrossDeviceOps",
-    "HostGroup",
+    "ProcessGroup",
     "TernGradClusterExtended",
     "TernGradLocalExtended",
     "cluster_is_joined",

@@ -1,13 +1,13 @@
-"""Distributed datasets whose batches are split among the workers of each device."""
+"""Distributed datasets whose batches are split among the replicas of each device."""
 
 import tensorflow as tf
 from tensorflow.python.distribute import input_lib, values
 
 
-class WorkerBatches(input_lib.DistributedDataset):
-    """Fetches one batch a device and gives each of the device's workers a part of it.
+class ReplicaBatches(input_lib.DistributedDataset):
+    """Fetches one batch a device and gives each of the device's replicas a part of it.
 
-    The stock class would give each worker an iterator of its own.
+    The stock class would give each replica an iterator of its own.
     """
 
     def __init__(self, input_workers, strategy, dataset=None, **options):
@@ -19,11 +19,11 @@ class WorkerBatches(input_lib.DistributedDataset):
                     f" element_spec={dataset.element_spec}"
                 )
         super().__init__(input_workers, strategy, dataset, **options)
-        # One component a device, where the base class counts workers.
+        # One component a device, where the base class counts replicas.
         self._element_spec = _map(
             self._element_spec,
             values.PerReplicaSpec,
-            lambda specs: values.PerReplicaSpec(*specs[: len(devices_and_workers(strategy))]),
+            lambda specs: values.PerReplicaSpec(*specs[: len(devices_and_replicas(strategy))]),
         )
 
     def __iter__(self):
@@ -31,11 +31,11 @@ class WorkerBatches(input_lib.DistributedDataset):
 
     @property
     def element_spec(self):
-        return _spec_of_workers(super().element_spec, self._strategy)
+        return _spec_of_replicas(super().element_spec, self._strategy)
 
     @property
     def _type_spec(self):
-        return _WorkerBatchesSpec(
+        return _ReplicaBatchesSpec(
             self._input_workers,
             self._element_spec,
             self._strategy,
@@ -44,16 +44,16 @@ class WorkerBatches(input_lib.DistributedDataset):
         )
 
 
-class _WorkerBatchesSpec(input_lib.DistributedDatasetSpec):
+class _ReplicaBatchesSpec(input_lib.DistributedDatasetSpec):
     @property
     def value_type(self):
-        return WorkerBatches
+        return ReplicaBatches
 
     def _from_components(self, components):
         (dataset,) = components
         # The base class compares with what it would make of the dataset.
         spec = input_lib._create_distributed_tensor_spec(self._strategy, dataset.element_spec)
-        return WorkerBatches(
+        return ReplicaBatches(
             self._input_workers,
             self._strategy,
             components=components,
@@ -63,27 +63,27 @@ class _WorkerBatchesSpec(input_lib.DistributedDatasetSpec):
         )
 
 
-class _WorkerIterator(input_lib.DistributedIterator):
+class _ReplicaIterator(input_lib.DistributedIterator):
     def get_next(self, name=None):
-        return _batches_of_workers(super().get_next(name), self._strategy)
+        return _batches_of_replicas(super().get_next(name), self._strategy)
 
     def get_next_as_optional(self):
         of_devices = super().get_next_as_optional()
         return tf.cond(
             of_devices.has_value(),
             lambda: tf.experimental.Optional.from_value(
-                _batches_of_workers(of_devices.get_value(), self._strategy)
+                _batches_of_replicas(of_devices.get_value(), self._strategy)
             ),
             lambda: tf.experimental.Optional.empty(self.element_spec),
         )
 
     @property
     def element_spec(self):
-        return _spec_of_workers(super().element_spec, self._strategy)
+        return _spec_of_replicas(super().element_spec, self._strategy)
 
     @property
     def _type_spec(self):
-        return _WorkerIteratorSpec(
+        return _ReplicaIteratorSpec(
             self._input_workers,
             self._element_spec,
             self._strategy,
@@ -93,10 +93,10 @@ class _WorkerIterator(input_lib.DistributedIterator):
         )
 
 
-class _WorkerIteratorSpec(input_lib.DistributedIteratorSpec):
+class _ReplicaIteratorSpec(input_lib.DistributedIteratorSpec):
     @property
     def value_type(self):
-        return _WorkerIterator
+        return _ReplicaIterator
 
     def _from_components(self, components):
         return _iterator(self, components)
@@ -104,7 +104,7 @@ class _WorkerIteratorSpec(input_lib.DistributedIteratorSpec):
 
 def _iterator(source, components):
     """The iterator over what a dataset, or an iterator's spec, describes."""
-    return _WorkerIterator(
+    return _ReplicaIterator(
         input_workers=source._input_workers,
         components=components,
         element_spec=source._element_spec,
@@ -115,12 +115,12 @@ def _iterator(source, components):
     )
 
 
-def devices_and_workers(strategy):
-    """List of each local device with the positions of its workers."""
+def devices_and_replicas(strategy):
+    """List of each local device with the positions of its replicas."""
     extended = strategy.extended
     of_device = {}
-    for worker, device in enumerate(extended.worker_devices):
-        of_device.setdefault(device, []).append(worker)
+    for replica, device in enumerate(extended.worker_devices):
+        of_device.setdefault(device, []).append(replica)
     return list(of_device.items())
 
 
@@ -135,28 +135,28 @@ def _map(structure, kind, function):
     return tf.nest.map_structure(replaced, structure)
 
 
-def _to_workers(structure, kind, strategy, split):
-    """Replaces values with a component a device by values with one a worker."""
+def _to_replicas(structure, kind, strategy, split):
+    """Replaces values with a component a device by values with one a replica."""
 
-    def to_workers(components):
+    def to_replicas(components):
         result = [None] * len(strategy.extended.worker_devices)
-        pairs = zip(devices_and_workers(strategy), components, strict=True)
-        for (device, workers), component in pairs:
+        pairs = zip(devices_and_replicas(strategy), components, strict=True)
+        for (device, replicas), component in pairs:
             with tf.device(device):
-                parts = split(component, len(workers))
-            for worker, part in zip(workers, parts, strict=True):
-                result[worker] = part
+                parts = split(component, len(replicas))
+            for replica, part in zip(replicas, parts, strict=True):
+                result[replica] = part
         return kind(*result) if kind is values.PerReplicaSpec else kind(result)
 
-    return _map(structure, kind, to_workers)
+    return _map(structure, kind, to_replicas)
 
 
-def _batches_of_workers(batches, strategy):
-    return _to_workers(batches, values.PerReplica, strategy, split_rows)
+def _batches_of_replicas(batches, strategy):
+    return _to_replicas(batches, values.PerReplica, strategy, split_rows)
 
 
-def _spec_of_workers(spec, strategy):
-    return _to_workers(spec, values.PerReplicaSpec, strategy, _split_spec)
+def _spec_of_replicas(spec, strategy):
+    return _to_replicas(spec, values.PerReplicaSpec, strategy, _split_spec)
 
 
 def _split_spec(spec, count):

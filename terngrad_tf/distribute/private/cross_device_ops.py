@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from terngrad_tf.distribute.private.strategies import EqualReplicas
+from terngrad_tf.distribute.private.strategies import SharedVariableReplicas
 
 
 class ExactCrossDeviceOps(tf.distribute.CrossDeviceOps):
@@ -46,7 +46,7 @@ class ExactCrossDeviceOps(tf.distribute.CrossDeviceOps):
 def gradient_ops(strategy, op_class):
     """The `op_class` instance that `strategy` reduces gradients with, or None."""
     extended = strategy.extended
-    if isinstance(extended, EqualReplicas):
+    if isinstance(extended, SharedVariableReplicas):
         return extended.gradient_ops
     op = getattr(extended, "_cross_device_ops", None)
     return op if isinstance(op, op_class) else None

@@ -1,4 +1,4 @@
-"""When the variables of a cluster's hosts take the chief's initial values."""
+"""When the variables of a cluster's processes take the chief's initial values."""
 
 import contextlib
 import weakref
@@ -10,20 +10,20 @@ from tensorflow.python.framework import ops
 
 
 class InitialValues:
-    """Variables that may still differ between the hosts of a cluster.
+    """Variables that may still differ between the processes of a cluster.
 
-    Stock strategies broadcast a variable when it is created, so that one which a single host makes
-    (Keras makes some while it saves) waits for the others for ever. Here each host begins with an
-    initial value of its own. All take the chief's when replicas first use the variable: then all
-    hosts are at the same place of the same program.
+    Stock strategies broadcast a variable when it is created, so that one which a single process
+    makes (Keras makes some while it saves) waits for the others for ever. Here each process begins
+    with an initial value of its own. All take the chief's when replicas first use the variable:
+    then all processes are at the same place of the same program.
 
     * Traced, that is when the trace of the replicas' function ends: whatever its graph captured.
       Every step runs after that.
     * Eagerly, it is each variable's first use in a replica.
 
     Args:
-        make_equal: function of a list of variables, called on all hosts with the same ones, that
-            gives them the chief's values.
+        make_equal: function of a list of variables, called on all processes with the same ones,
+            that gives them the chief's values.
     """
 
     def __init__(self, make_equal):
@@ -32,7 +32,7 @@ class InitialValues:
         self._in_eager_run = False
 
     def add(self, variable):
-        """Notes a new variable with a value of this host's own."""
+        """Notes a new variable with a value of this process's own."""
         self._own[id(variable)] = variable
         stock = variable._get_replica
 
@@ -43,7 +43,7 @@ class InitialValues:
         variable._get_replica = get_replica
 
     def are_equal(self, variables):
-        """Notes that all hosts gave these the same value; they are left alone from now on."""
+        """Notes that all processes gave these the same value; they are left alone from now on."""
         for variable in variables:
             if self._own.pop(id(variable), None) is not None:
                 del variable._get_replica

@@ -11,7 +11,7 @@ from keras.src.losses import loss as keras_loss
 
 from terngrad_tf.distribute.private import keras_optimizers, scopes
 from terngrad_tf.distribute.private.devices import local_tensors
-from terngrad_tf.distribute.private.strategies import EqualReplicas
+from terngrad_tf.distribute.private.strategies import SharedVariableReplicas
 
 if keras.config.backend() != "tensorflow":
     # Keras would train without `tf.distribute`, each process for itself, and say nothing.
@@ -43,7 +43,7 @@ def install_keras_hooks(op_class):
        also calls the model on the batch, which need not work where the model has steps of its own
        (GANs, autoencoders). Such models are built when their step is traced, as without a strategy.
     6. `SeedGenerator.next`: Keras' random state knows no replica, so dropout would draw the same
-       mask for every worker's examples.
+       mask for every replica's examples.
     7. `Optimizer.build` and `apply`: an optimizer that was made outside of the strategy's scope has
        variables that each replica updates. Its step, and with it a rate's schedule, would advance
        once a replica.
@@ -126,7 +126,9 @@ def _hook_loss_scale():
 
     def share_of_examples():
         extended = tf.distribute.get_strategy().extended
-        return extended.share_of_examples() if isinstance(extended, EqualReplicas) else None
+        return (
+            extended.share_of_examples() if isinstance(extended, SharedVariableReplicas) else None
+        )
 
     def scale_loss_for_distribution(value):
         share = share_of_examples()
@@ -149,19 +151,19 @@ def _hook_predict():
     stock = keras_tf_trainer.reduce_per_replica
 
     def reduce_per_replica(values, strategy, reduction):
-        group = getattr(strategy.extended, "host_group", None)
+        group = getattr(strategy.extended, "process_group", None)
         if group is None:
             return stock(values, strategy, reduction)
         if reduction == "concat":
-            # A host's replicas have neighbouring parts of a batch; those of the stock strategy have
-            # not, so Keras would put rows into another order.
+            # A process's replicas have neighbouring parts of a batch; those of the stock strategy
+            # have not, so Keras would put rows into another order.
             return tf.nest.map_structure(lambda value: strategy.gather(value, axis=0), values)
-        return _mean_over_hosts(stock(values, strategy, reduction), group)
+        return _mean_over_processes(stock(values, strategy, reduction), group)
 
     keras_tf_trainer.reduce_per_replica = reduce_per_replica
 
 
-def _mean_over_hosts(values, group):
+def _mean_over_processes(values, group):
     flat = [tf.convert_to_tensor(value) for value in tf.nest.flatten(values)]
     if not flat:
         return values
@@ -177,7 +179,7 @@ def _hook_symbolic_build():
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         strategy = self._distribute_strategy
-        if strategy is None or not isinstance(strategy.extended, EqualReplicas):
+        if strategy is None or not isinstance(strategy.extended, SharedVariableReplicas):
             return stock(self, iterator=iterator, data_batch=data_batch)
         if type(self).call is keras.Model.call:
             return None
@@ -204,12 +206,12 @@ def _hook_seeds():
         seed = stock(self, ordered)
         replica_context = tf.distribute.get_replica_context()
         if replica_context is None or not isinstance(
-            replica_context.strategy.extended, EqualReplicas
+            replica_context.strategy.extended, SharedVariableReplicas
         ):
             return seed
         # The state moves on alike everywhere; only what is drawn from it differs. Worker 0 draws
         # what a single replica would.
-        worker = tf.cast(replica_context.replica_id_in_sync_group, seed.dtype)
-        return seed + worker * tf.constant([_SEED_STRIDE, 0], seed.dtype)
+        replica = tf.cast(replica_context.replica_id_in_sync_group, seed.dtype)
+        return seed + replica * tf.constant([_SEED_STRIDE, 0], seed.dtype)
 
     keras.random.SeedGenerator.next = next_seed

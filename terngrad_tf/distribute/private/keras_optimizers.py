@@ -20,7 +20,7 @@ from tensorflow.python.eager import context
 
 from terngrad_tf.distribute.private.cross_device_ops import gradient_ops
 from terngrad_tf.distribute.private.devices import local_tensors, mirrored, variable_paths
-from terngrad_tf.distribute.private.strategies import EqualReplicas
+from terngrad_tf.distribute.private.strategies import SharedVariableReplicas
 
 _state = threading.local()
 
@@ -54,7 +54,9 @@ def active_op(op_class):
     if replica_context is None:
         return None
     strategy = replica_context.strategy
-    if strategy.num_replicas_in_sync == 1 and not isinstance(strategy.extended, EqualReplicas):
+    if strategy.num_replicas_in_sync == 1 and not isinstance(
+        strategy.extended, SharedVariableReplicas
+    ):
         return None
     return gradient_ops(strategy, op_class)
 
@@ -62,7 +64,7 @@ def active_op(op_class):
 def padding_of_replica():
     """What the current replica knows of its part of a batch; None where it was not padded."""
     extended = tf.distribute.get_strategy().extended
-    return extended.padding() if isinstance(extended, EqualReplicas) else None
+    return extended.padding() if isinstance(extended, SharedVariableReplicas) else None
 
 
 def padded_replica(padding):
@@ -174,13 +176,13 @@ def _clip_sums(optimizer, clip, gradients):
     def merge(strategy, gradients):
         devices = strategy.extended.worker_devices
         clipped = {}
-        for worker, device in enumerate(devices):
+        for replica, device in enumerate(devices):
             if device not in clipped:
-                local = [local_tensors(g, len(devices))[worker] for g in gradients]
+                local = [local_tensors(g, len(devices))[replica] for g in gradients]
                 with tf.device(device):
                     clipped[device] = clip(optimizer, local)
         return [
-            mirrored(by_worker) for by_worker in zip(*(clipped[d] for d in devices), strict=True)
+            mirrored(by_replica) for by_replica in zip(*(clipped[d] for d in devices), strict=True)
         ]
 
     return tf.distribute.get_replica_context().merge_call(merge, args=(gradients,))
@@ -196,7 +198,7 @@ def hook_rate():
 
     def _distributed_tf_update_step(self, distribution, grads_and_vars, learning_rate):
         extended = distribution.extended
-        if isinstance(extended, EqualReplicas):
+        if isinstance(extended, SharedVariableReplicas):
             learning_rate = extended.agreed(learning_rate)
         return stock(self, distribution, grads_and_vars, learning_rate)
 
@@ -216,7 +218,7 @@ def hook_accumulators():
     def build(self, variables):
         extended = self._distribution_strategy.extended
         steps = self.gradient_accumulation_steps
-        if not steps or not isinstance(extended, EqualReplicas):
+        if not steps or not isinstance(extended, SharedVariableReplicas):
             return stock(self, variables)
         self.gradient_accumulation_steps = None
         try:

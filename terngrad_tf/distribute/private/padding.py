@@ -35,7 +35,7 @@ class PaddedReplicas:
 
     def _initialize_padding(self):
         self._step = threading.local()
-        # The examples of each local worker over those of all, while `run_padded` runs.
+        # The examples of each local replica over those of all, while `run_padded` runs.
         self.shares_of_run = None
 
     def is_empty(self):
@@ -71,12 +71,12 @@ class PaddedReplicas:
         if isinstance(fn, polymorphic_function.Function):
             # What replicas do together must not lie inside a function of its own.
             fn = fn.python_function
-        num_workers = len(self._device_of_worker)
+        num_replicas = len(self._device_of_replica)
         args = tf.nest.map_structure(self._split_undistributed, args)
-        rows = [_num_rows(distribute_utils.select_replica(w, args)) for w in range(num_workers)]
-        is_alone = self.host_group is None
+        rows = [_num_rows(distribute_utils.select_replica(w, args)) for w in range(num_replicas)]
+        is_alone = self.process_group is None
         are_static = all(isinstance(r, int) for r in rows)
-        are_even = num_workers == 1 or (are_static and rows[0] and len(set(rows)) == 1)
+        are_even = num_replicas == 1 or (are_static and rows[0] and len(set(rows)) == 1)
         if any(r is None for r in rows) or (is_alone and are_even):
             return run(fn, args=args)
         may_be_empty = not (are_static and all(rows))
@@ -105,16 +105,16 @@ class PaddedReplicas:
             self.shares_of_run = None
 
     def _split_undistributed(self, value):
-        """Parts of a batch that is not distributed (`train_on_batch`) for the local workers."""
-        num_workers = len(self._device_of_worker)
-        if num_workers == 1 or not isinstance(value, tf.Tensor | np.ndarray) or not value.ndim:
+        """Parts of a batch that is not distributed (`train_on_batch`) for the local replicas."""
+        num_replicas = len(self._device_of_replica)
+        if num_replicas == 1 or not isinstance(value, tf.Tensor | np.ndarray) or not value.ndim:
             return value
-        return values.PerReplica(batches.split_rows(tf.convert_to_tensor(value), num_workers))
+        return values.PerReplica(batches.split_rows(tf.convert_to_tensor(value), num_replicas))
 
     def _shares(self, rows):
         total = tf.add_n(rows)
-        if self.host_group is not None:
-            (total,) = tf.unstack(self.host_group.all_reduce_sum(total[tf.newaxis]))
+        if self.process_group is not None:
+            (total,) = tf.unstack(self.process_group.all_reduce_sum(total[tf.newaxis]))
         total = tf.cast(tf.maximum(total, 1), tf.float32)
         return [tf.cast(r, tf.float32) / total for r in rows]
 

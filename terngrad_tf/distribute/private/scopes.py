@@ -12,7 +12,7 @@ from keras.src.trainers import trainer as keras_trainer
 from tensorflow.python.distribute import values
 
 from terngrad_tf.distribute.private.cross_device_ops import gradient_ops
-from terngrad_tf.distribute.private.strategies import EqualReplicas
+from terngrad_tf.distribute.private.strategies import SharedVariableReplicas
 
 _ADVICE = (
     "Build the model, and make what `compile` gets (optimizer, metrics), inside"
@@ -56,7 +56,7 @@ def _wrap(owner, name, wrapper):
 def _in_scope(stock):
     def compile_(self, *args, **kwargs):
         strategy = self.distribute_strategy
-        if not isinstance(strategy.extended, EqualReplicas):
+        if not isinstance(strategy.extended, SharedVariableReplicas):
             return stock(self, *args, **kwargs)
         _check_model(self)
         with strategy.scope():
@@ -69,7 +69,7 @@ def _in_scope(stock):
 def _checked(stock):
     def make_function(self, force=False):
         strategy = self.distribute_strategy
-        if isinstance(strategy.extended, EqualReplicas):
+        if isinstance(strategy.extended, SharedVariableReplicas):
             _check_model(self)
             _check(strategy, "metric", self.metrics_variables)
             if stock.__name__ == "make_train_function":

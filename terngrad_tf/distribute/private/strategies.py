@@ -1,4 +1,4 @@
-"""Strategies whose workers stay equal: on one host, and in a cluster."""
+"""Strategies whose replicas stay equal: in one process, and in a cluster."""
 
 import contextlib
 import functools
@@ -20,20 +20,20 @@ from tensorflow.python.distribute import (
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
-from terngrad_tf.distribute.private import batches, workers
+from terngrad_tf.distribute.private import batches, replicas
 from terngrad_tf.distribute.private.collective_keys import StaticKeys, use_static_keys
 from terngrad_tf.distribute.private.devices import cluster_is_joined, local_tensors, mirrored
-from terngrad_tf.distribute.private.hosts import HostGroup, bounded_start
 from terngrad_tf.distribute.private.initial_values import InitialValues
 from terngrad_tf.distribute.private.padding import PaddedReplicas
+from terngrad_tf.distribute.private.process_group import ProcessGroup, bounded_start
 
 
-class EqualReplicas(PaddedReplicas):
-    """Several workers on each device, whose variables stay equal.
+class SharedVariableReplicas(PaddedReplicas):
+    """Several replicas on each device, whose variables stay equal.
 
-    Worker i runs on device i modulo the number of devices. All workers of a device share one copy
+    Replica i runs on device i modulo the number of devices. All replicas of a device share one copy
     of the weights, of the optimizer's variables and of whatever else is written by all together.
-    Variables that replicas write on their own have a copy for every worker:
+    Variables that replicas write on their own have a copy for every replica:
 
     * metrics, which are summed when read;
     * the states of random generators;
@@ -43,8 +43,8 @@ class EqualReplicas(PaddedReplicas):
       exponential average is linear, so the mean of the averages is the average of the means.
     """
 
-    def _initialize_equal_replicas(self, num_workers, num_devices):
-        self._device_of_worker = [worker % num_devices for worker in range(num_workers)]
+    def _initialize_equal_replicas(self, num_replicas, num_devices):
+        self._device_of_replica = [replica % num_devices for replica in range(num_replicas)]
         self._written = {}
         self._run_depth = 0
         self._one_for_each_replica = False
@@ -53,7 +53,7 @@ class EqualReplicas(PaddedReplicas):
 
     @property
     def worker_devices(self):
-        return tuple(self._devices[device] for device in self._device_of_worker)
+        return tuple(self._devices[device] for device in self._device_of_replica)
 
     @property
     def worker_devices_by_replica(self):
@@ -82,7 +82,7 @@ class EqualReplicas(PaddedReplicas):
                 self._guard(variable, is_statistic)
             return variable
         variable = super()._create_variable(next_creator, **kwargs)
-        variable._values = tuple(variable._values[device] for device in self._device_of_worker)
+        variable._values = tuple(variable._values[device] for device in self._device_of_replica)
         if unsynchronized:
             self._write_once(variable)
         return variable
@@ -114,7 +114,7 @@ class EqualReplicas(PaddedReplicas):
         variable._update_replica = guarded_update
 
     def _write_once(self, variable):
-        """Lets the first worker write a variable that all share."""
+        """Lets the first replica write a variable that all share."""
 
         def update_once(update_fn, value, **kwargs):
             def merge(strategy, value):
@@ -141,10 +141,10 @@ class EqualReplicas(PaddedReplicas):
             return wrapped(*args, **kwargs)
         self._run_depth += 1
         try:
-            # Eager code runs in one thread a worker, as in every strategy of TensorFlow.
+            # Eager code runs in one thread a replica, as in every strategy of TensorFlow.
             call = mirrored_run.call_for_each_replica
-            if not context.executing_eagerly() and not workers.needs_own_traces((args, kwargs)):
-                call = workers.call_for_each_worker
+            if not context.executing_eagerly() and not replicas.needs_own_traces((args, kwargs)):
+                call = replicas.call_for_each_replica
                 fn = autograph.tf_convert(fn, autograph_ctx.control_status_ctx())
             result = call(self._container_strategy(), fn, args, kwargs)
         finally:
@@ -166,8 +166,8 @@ class EqualReplicas(PaddedReplicas):
                 flat.append(part if share is None else part * share)
         with tf.device(self.worker_devices[0]):
             mean = tf.add_n(flat)
-            if self.host_group is not None:
-                mean = self.host_group.all_reduce_sum(mean)
+            if self.process_group is not None:
+                mean = self.process_group.all_reduce_sum(mean)
             if self.shares_of_run is None:
                 mean /= self._num_replicas_in_sync
         for device, local in zip(self.worker_devices, components, strict=True):
@@ -177,31 +177,31 @@ class EqualReplicas(PaddedReplicas):
                     variable.assign(tf.cast(tf.reshape(part, variable.shape), variable.dtype))
 
     def _experimental_distribute_dataset(self, dataset, options):
-        if _is_per_replica(options):
+        if _replicates_inputs(options):
             raise NotImplementedError(
                 "InputReplicationMode.PER_REPLICA is only supported in "
                 "`distribute_datasets_from_function`"
             )
-        context_ = None if self.host_group is None else self._make_input_context()
-        hosts = 1 if self.host_group is None else self.host_group.size
-        (host, _), *_ = self._input_workers._worker_device_pairs
-        shared = len(self._devices) < len(self._device_of_worker)
-        distributed_dataset = batches.WorkerBatches if shared else input_lib.DistributedDataset
+        context_ = None if self.process_group is None else self._make_input_context()
+        processes = 1 if self.process_group is None else self.process_group.size
+        (process, _), *_ = self._input_workers._worker_device_pairs
+        shared = len(self._devices) < len(self._device_of_replica)
+        distributed_dataset = batches.ReplicaBatches if shared else input_lib.DistributedDataset
         return distributed_dataset(
-            input_lib.InputWorkers([(host, self._devices)]),
+            input_lib.InputWorkers([(process, self._devices)]),
             self._container_strategy(),
             dataset,
-            num_replicas_in_sync=hosts * len(self._devices),
+            num_replicas_in_sync=processes * len(self._devices),
             input_context=context_,
             options=options,
         )
 
-    # Reductions add up the workers of a device, then the devices as the base class does.
+    # Reductions add up the replicas of a device, then the devices as the base class does.
 
     def _reduce_to(self, reduce_op, value, destinations, options):
         def reduce(value):
-            if not _is_per_worker(value):
-                return super(EqualReplicas, self)._reduce_to(
+            if not _is_per_replica(value):
+                return super(SharedVariableReplicas, self)._reduce_to(
                     reduce_op, value, destinations, options
                 )
             return self._reduce_all([value], reduce_op, options)[0]
@@ -211,18 +211,18 @@ class EqualReplicas(PaddedReplicas):
     def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
         return self._reduce_all([value for value, _ in value_destination_pairs], reduce_op, options)
 
-    def _reduce_all(self, per_worker, reduce_op, options):
-        if self.host_group is None and len(self._device_of_worker) > 1:
+    def _reduce_all(self, per_replica, reduce_op, options):
+        if self.process_group is None and len(self._device_of_replica) > 1:
             # What is not distributed is the same for all, and counts once, as in stock strategies.
-            distributed = [v for v in per_worker if isinstance(v, values.DistributedValues)]
-            if len(distributed) < len(per_worker):
+            distributed = [v for v in per_replica if isinstance(v, values.DistributedValues)]
+            if len(distributed) < len(per_replica):
                 reduced = iter(self._reduce_all(distributed, reduce_op, options))
                 return [
                     next(reduced) if isinstance(value, values.DistributedValues) else value
-                    for value in per_worker
+                    for value in per_replica
                 ]
-        sums = [self._sum_by_device(value) for value in per_worker]
-        if self.host_group is None and len(self._devices) == 1:
+        sums = [self._sum_by_device(value) for value in per_replica]
+        if self.process_group is None and len(self._devices) == 1:
             reduced = [values.Mirrored(local) for local in sums]
         else:
             pairs = [(values.PerReplica(local),) * 2 for local in sums]
@@ -238,7 +238,7 @@ class EqualReplicas(PaddedReplicas):
                 )
                 for value in reduced
             ]
-        return [self._to_workers(value) for value in reduced]
+        return [self._to_replicas(value) for value in reduced]
 
     def _sum_by_device(self, value):
         sums = []
@@ -247,8 +247,8 @@ class EqualReplicas(PaddedReplicas):
                 mine = [
                     v
                     for v, d in zip(
-                        local_tensors(value, len(self._device_of_worker)),
-                        self._device_of_worker,
+                        local_tensors(value, len(self._device_of_replica)),
+                        self._device_of_replica,
                         strict=True,
                     )
                     if d == index
@@ -256,14 +256,14 @@ class EqualReplicas(PaddedReplicas):
                 sums.append(cross_device_utils.aggregate_tensors_or_indexed_slices(mine))
         return sums
 
-    def _to_workers(self, by_device):
-        """One value a device to one a worker."""
-        return mirrored([local_tensors(by_device)[device] for device in self._device_of_worker])
+    def _to_replicas(self, by_device):
+        """One value a device to one a replica."""
+        return mirrored([local_tensors(by_device)[device] for device in self._device_of_replica])
 
     def _broadcast_to(self, tensor, destinations):
         if isinstance(tensor, float | int) or len(self._devices) == 1:
             return tensor
-        return self._to_workers(super()._broadcast_to(tensor, None))
+        return self._to_replicas(super()._broadcast_to(tensor, None))
 
     def _gather_to_implementation(self, value, destinations, axis, options):
         if not isinstance(value, values.DistributedValues):
@@ -271,7 +271,7 @@ class EqualReplicas(PaddedReplicas):
         _check_gathered([part.shape for part in value.values], axis)
         with tf.device(self._devices[0]):
             rows = tf.concat(list(value.values), axis)
-        if self.host_group is None:
+        if self.process_group is None:
             return rows
         # Only the first device has something to send.
         nothing = tf.gather(rows, tf.zeros([0], tf.int32), axis=axis)
@@ -284,31 +284,33 @@ class EqualReplicas(PaddedReplicas):
         if len({id(component) for component in var.values}) < len(var.values):
             args, kwargs = self._one_a_device((args, kwargs), var.name)
         updates = {}
-        for worker, component in enumerate(var.values):
+        for replica, component in enumerate(var.values):
             if id(component) not in updates:
                 with (
                     tf.device(component.device),
-                    distribute_lib.UpdateContext(worker),
-                    tf.name_scope(f"update_{worker}"),
+                    distribute_lib.UpdateContext(replica),
+                    tf.name_scope(f"update_{replica}"),
                 ):
                     updates[id(component)] = fn(
                         component,
-                        *distribute_utils.select_replica(worker, args),
-                        **distribute_utils.select_replica(worker, kwargs),
+                        *distribute_utils.select_replica(replica, args),
+                        **distribute_utils.select_replica(replica, kwargs),
                     )
-        by_worker = [updates[id(component)] for component in var.values]
-        return distribute_utils.update_regroup(self, by_worker, group)
+        by_replica = [updates[id(component)] for component in var.values]
+        return distribute_utils.update_regroup(self, by_replica, group)
 
     def _update_non_slot(self, colocate_with, fn, args, kwargs, group):
-        if len(self._devices) < len(self._device_of_worker):
+        if len(self._devices) < len(self._device_of_replica):
             args, kwargs = self._one_a_device((args, kwargs), "`update_non_slot`")
         return super()._update_non_slot(colocate_with, fn, args, kwargs, group)
 
     def agreed(self, value):
         """One value a device, of a per-replica value that is the same for all its replicas."""
-        if not _is_per_worker(value):
+        if not _is_per_replica(value):
             return value
-        by_device = [value.values[self._device_of_worker.index(d)] for d in self._device_of_worker]
+        by_device = [
+            value.values[self._device_of_replica.index(d)] for d in self._device_of_replica
+        ]
         return values.Mirrored(by_device)
 
     def _one_a_device(self, structure, name):
@@ -324,14 +326,14 @@ class EqualReplicas(PaddedReplicas):
         )
 
         def one(value):
-            if isinstance(value, values.DistributedVariable) or not _is_per_worker(value):
+            if isinstance(value, values.DistributedVariable) or not _is_per_replica(value):
                 return value
             if not all(isinstance(v, tf.Tensor) for v in value.values):
                 raise ValueError(f"{message}. Received: {value}")
             checks = []
-            for worker, device in enumerate(self._device_of_worker):
-                first = value.values[self._device_of_worker.index(device)]
-                other = value.values[worker]
+            for replica, device in enumerate(self._device_of_replica):
+                first = value.values[self._device_of_replica.index(device)]
+                other = value.values[replica]
                 if other is not first:
                     with tf.device(self._devices[device]):
                         checks.append(_assert_same(first, other, message))
@@ -341,41 +343,41 @@ class EqualReplicas(PaddedReplicas):
         return tf.nest.map_structure(one, structure)
 
 
-class TernGradLocalExtended(EqualReplicas, mirrored_strategy.MirroredExtended):
-    """All workers in this process."""
+class TernGradLocalExtended(SharedVariableReplicas, mirrored_strategy.MirroredExtended):
+    """All replicas in this process."""
 
-    host_group = None
+    process_group = None
     is_chief = True
 
     def _input_workers_with_options(self, options=None):
-        if not _is_per_replica(options):
+        if not _replicates_inputs(options):
             return super()._input_workers_with_options(options)
         on_device = options.experimental_place_dataset_on_device
         return input_lib.InputWorkers(
             [(d if on_device else "/device:CPU:0", (d,)) for d in self.worker_devices]
         )
 
-    def __init__(self, strategy, devices, num_workers, gradient_ops):
+    def __init__(self, strategy, devices, num_replicas, gradient_ops):
         self.gradient_ops = gradient_ops
-        self._initialize_equal_replicas(num_workers, len(devices))
+        self._initialize_equal_replicas(num_replicas, len(devices))
         single = len(devices) == 1
         super().__init__(
             strategy,
             devices=devices,
             cross_device_ops=tf.distribute.ReductionToOneDevice() if single else None,
         )
-        ((host, _),) = self._input_workers_devices
-        self._input_workers_devices = ((host, self.worker_devices),)
+        ((process, _),) = self._input_workers_devices
+        self._input_workers_devices = ((process, self.worker_devices),)
 
     @property
     def _num_replicas_in_sync(self):
-        return len(self._device_of_worker)
+        return len(self._device_of_replica)
 
 
 class TernGradClusterExtended(
-    EqualReplicas, collective_all_reduce_strategy.CollectiveAllReduceExtended
+    SharedVariableReplicas, collective_all_reduce_strategy.CollectiveAllReduceExtended
 ):
-    """One process a host, each with the same number of workers.
+    """One process of several, each with the same number of replicas.
 
     The base class of `MultiWorkerMirroredStrategy`. Keras asks for instances of that strategy in
     places that fail under Keras 3, so ours is not one.
@@ -386,17 +388,17 @@ class TernGradClusterExtended(
         strategy,
         cluster_resolver,
         devices,
-        num_workers,
+        num_replicas,
         options,
         gradient_ops,
         start_timeout,
         make_equal,
     ):
         self.gradient_ops = gradient_ops
-        self.host_group = None
+        self.process_group = None
         self.initial_values = InitialValues(make_equal)
         self._relative_devices = devices
-        self._initialize_equal_replicas(num_workers, len(devices))
+        self._initialize_equal_replicas(num_replicas, len(devices))
         if cluster_is_joined():
             # The stock method would start the process's server anew, under the collectives of an
             # earlier strategy that peers may still wait for. Its peers are watched already.
@@ -410,7 +412,7 @@ class TernGradClusterExtended(
         for ops_ in (self._cross_device_ops, self._host_cross_device_ops):
             for launcher in ops_._launchers:
                 use_static_keys(launcher, self.static_keys)
-        self.host_group = HostGroup(self) if self._num_workers > 1 else None
+        self.process_group = ProcessGroup(self) if self._num_workers > 1 else None
 
     @property
     def is_chief(self):
@@ -425,17 +427,17 @@ class TernGradClusterExtended(
     def _get_variable_creator_initial_value(self, **kwargs):
         stock = super()
         if self._has_own_initial_values():
-            # That of one host, without the broadcast.
+            # That of one process, without the broadcast.
             stock = super(collective_all_reduce_strategy.CollectiveAllReduceExtended, self)
         return stock._get_variable_creator_initial_value(**kwargs)
 
     def _has_own_initial_values(self):
         # A function that is being traced initializes its variables after the trace.
-        return self.host_group is not None and context.executing_eagerly()
+        return self.process_group is not None and context.executing_eagerly()
 
     def _call_for_each_replica(self, fn, args, kwargs):
         call = functools.partial(super()._call_for_each_replica, fn, args, kwargs)
-        if self.host_group is None or self._run_depth:
+        if self.process_group is None or self._run_depth:
             return call()
         with self.initial_values.run():
             return call()
@@ -444,13 +446,13 @@ class TernGradClusterExtended(
         self.initial_values.use(var)
         return super()._update(var, fn, args, kwargs, group)
 
-    def _initialize_local_devices(self, cluster_resolver, worker_device):
-        # The stock method knows of one CPU a host only.
-        devices = tuple(f"{worker_device}{device}" for device in self._relative_devices)
+    def _initialize_local_devices(self, cluster_resolver, replica_device):
+        # The stock method knows of one CPU a process only.
+        devices = tuple(f"{replica_device}{device}" for device in self._relative_devices)
         return devices, "GPU" if "GPU" in devices[0] else "CPU"
 
     def _get_cross_device_ops(self, value):
-        # The stock method expects one value a worker where there is one a device.
+        # The stock method expects one value a replica where there is one a device.
         count = len(value.values) if isinstance(value, values.DistributedValues) else 1
         on_devices = count == len(self._devices)
         return self._cross_device_ops if on_devices else self._host_cross_device_ops
@@ -472,7 +474,7 @@ def _check_gathered(shapes, axis):
         )
 
 
-def _is_per_replica(options):
+def _replicates_inputs(options):
     mode = tf.distribute.InputReplicationMode.PER_REPLICA
     return options is not None and options.experimental_replication_mode == mode
 
@@ -486,5 +488,5 @@ def _assert_same(first, other, message):
     return tf.debugging.Assert(tf.reduce_all(same), [message])
 
 
-def _is_per_worker(value):
+def _is_per_replica(value):
     return isinstance(value, values.DistributedValues) and not distribute_utils.is_mirrored(value)

@@ -1,4 +1,4 @@
-"""Tests of how hosts find out who waits for whom. `failures_test.py` has it between processes."""
+"""Tests of how processes find out who waits for whom; `failures_test.py` has real ones."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terngrad_tf.distribute import WaitReport, waiting
+from terngrad_tf.distribute import StragglerMonitor, stragglers
 
 
 def names_of(count):
@@ -22,10 +22,10 @@ class DescribeTest(tf.test.TestCase):
         st.floats(0.3, 5.0),
         st.data(),
     )
-    def test_one_slow_host_is_named_with_the_waits_of_all_others(self, jitter, wait, draw):
+    def test_one_slow_process_is_named_with_the_waits_of_all_others(self, jitter, wait, draw):
         slow = draw.draw(st.integers(0, len(jitter) - 1))
         meetings = [t + (0.0 if i == slow else wait) for i, t in enumerate(jitter)]
-        line = waiting.describe(names_of(len(jitter)), meetings, 1.0)
+        line = stragglers.describe(names_of(len(jitter)), meetings, 1.0)
         who, _, waits = line.partition(": ")
         self.assertEqual(who, f"the others wait for worker {slow}")
         for index, meeting in enumerate(meetings):
@@ -38,19 +38,19 @@ class DescribeTest(tf.test.TestCase):
     @given(st.floats(0.0, 100.0), st.lists(st.floats(0.0, 0.19), min_size=1, max_size=6))
     def test_balanced_waits_are_not_told_however_long_an_exchange_takes(self, exchange, jitter):
         meetings = [exchange + t for t in jitter]
-        self.assertIsNone(waiting.describe(names_of(len(jitter)), meetings, 1.0))
+        self.assertIsNone(stragglers.describe(names_of(len(jitter)), meetings, 1.0))
 
-    def test_several_slow_hosts_are_told_together(self):
+    def test_several_slow_processes_are_told_together(self):
         self.assertEqual(
-            waiting.describe(names_of(4), [0.5, 0.1, 0.52, 0.11], 0.9),
+            stragglers.describe(names_of(4), [0.5, 0.1, 0.52, 0.11], 0.9),
             "the others wait for worker 1, worker 3: worker 0 400 ms, worker 2 420 ms"
             " of the 900 ms of a step",
         )
 
 
-class MeetingTimerTest(tf.test.TestCase):
-    def test_meetings_are_timed_from_what_is_brought_to_what_comes_out(self):
-        timer = waiting.MeetingTimer("CPU:0")
+class SyncTimerTest(tf.test.TestCase):
+    def test_sync_points_are_timed_from_what_is_brought_to_what_comes_out(self):
+        timer = stragglers.SyncTimer("CPU:0")
 
         def late(value, seconds):
             def wait(value):
@@ -62,7 +62,7 @@ class MeetingTimerTest(tf.test.TestCase):
         @tf.function
         def step():
             before = late(tf.constant(1.0), 0.3)
-            inside = timer.meet([before], lambda: late(before, 0.1), steps=1)
+            inside = timer.measure([before], lambda: late(before, 0.1), steps=1)
             return late(inside, 0.3)
 
         began = time.perf_counter()
@@ -75,11 +75,11 @@ class MeetingTimerTest(tf.test.TestCase):
         self.assertEqual(timer.take(), (0.0, 0))
 
 
-class WaitReportTest(tf.test.TestCase):
+class StragglerMonitorTest(tf.test.TestCase):
     def test_wrong_interval_is_refused(self):
-        for every in (0, -1, 1.5, True):
-            with self.assertRaisesRegex(ValueError, "`every` must be a positive integer. Rec"):
-                WaitReport(every)
+        for freq in (0, -1, 1.5, True):
+            with self.assertRaisesRegex(ValueError, "`freq` must be a positive integer. Rec"):
+                StragglerMonitor(freq)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Collectives and messages between the hosts of a cluster."""
+"""Collectives and messages between the processes of a cluster."""
 
 import contextlib
 
@@ -8,15 +8,16 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import collective_ops
 
-# Up to so many numbers from all hosts together, each is sent to all at once: a ring takes size - 1
-# turns, or twice as many, that wait for each other. Large messages that meet in one link lose more.
+# Up to so many numbers from all processes together, each is sent to all at once: a ring takes size
+# - 1 turns, or twice as many, that wait for each other. Large messages that meet in one link lose
+# more.
 _FEW = 2**14
 
 
-class HostGroup:
-    """Collectives with one member a host: the first local device of each.
+class ProcessGroup:
+    """Collectives with one member a process: the first local device of each.
 
-    All tensors must have the same static shape and dtype on every host.
+    All tensors must have the same static shape and dtype on every process.
     """
 
     def __init__(self, extended):
@@ -32,7 +33,7 @@ class HostGroup:
         )
 
     def all_reduce_sum(self, tensor):
-        """int32 or float32 `[n]`; the same bits on all hosts."""
+        """int32 or float32 `[n]`; the same bits on all processes."""
         if self._is_small(tensor):
             return tf.reduce_sum(self.all_gather(tensor), axis=0)
         return self._launch(collective_ops.all_reduce_v2, tensor, merge_op="Add")
@@ -42,14 +43,14 @@ class HostGroup:
         return tf.reduce_max(self.all_gather(tensor), axis=0)
 
     def all_gather(self, tensor):
-        """int32 or float32 `[n]` on each host -> `[size, n]` on all."""
+        """int32 or float32 `[n]` on each process -> `[size, n]` on all."""
         if self._is_small(tensor):
             return self.all_to_all(tf.repeat(tensor[tf.newaxis], self.size, axis=0))
         gathered = self._launch(collective_ops.all_gather_v2, tensor)
         return tf.reshape(gathered, [self.size, *tensor.shape])
 
     def all_to_all(self, tensor):
-        """`[size, n]` -> `[size, n]`: row i goes to host i, row i of the result is from host i."""
+        """`[size, n]` -> `[size, n]`: row i goes to process i, row i of the result is its."""
         return self._launch(collective_ops.all_to_all_v2, tensor)
 
     def _is_small(self, tensor):

@@ -10,7 +10,7 @@ _LONGEST = 300
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
 
 
-def parse_hosts(name, value):
+def parse_addresses(name, value):
     """Splits "host:port,host:port" and checks each address.
 
     Args:

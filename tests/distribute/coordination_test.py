@@ -1,4 +1,4 @@
-"""What hosts tell each other before and after training, over real processes on loopback."""
+"""What processes tell each other before and after training, over real processes on loopback."""
 
 import pathlib
 import sys
@@ -6,10 +6,10 @@ import sys
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import TernGradStrategy, on_each_host, share
+from terngrad_tf.distribute import TernGradStrategy, all_gather_object, run_on_all
 from tests.distribute import processes
 
-WORKER = pathlib.Path(__file__).with_name("agreement_worker.py")
+WORKER = pathlib.Path(__file__).with_name("coordination_worker.py")
 
 
 class AgreementTest(tf.test.TestCase):
@@ -36,9 +36,9 @@ class AgreementTest(tf.test.TestCase):
 
     def test_one_process_has_only_itself(self):
         strategy = TernGradStrategy(2)
-        self.assertEqual(share(strategy, "place", 7), [7])
+        self.assertEqual(all_gather_object(strategy, "place", 7), [7])
         with self.assertRaisesRegex(ZeroDivisionError, "by zero"):
-            on_each_host(strategy, "quotient", lambda: 1 // 0)
+            run_on_all(strategy, "quotient", lambda: 1 // 0)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,23 @@
-"""Many workers on one device: their function is traced once and called once for each.
+"""Many replicas on one device: their function is traced once and called once for each.
 
 `tf.distribute` traces a replica's function once for every replica, each on a device of its own with
-a copy of every variable. Here all workers of a process share one trace and, on one device, one copy
-of the weights:
+a copy of every variable. Here all replicas of a process share one trace and, on one device, one
+copy of the weights:
 
-* The function runs in Python once, as worker 0, and is cut into segments where workers meet
+* The function runs in Python once, as replica 0, and is cut into segments where replicas meet
   (`merge_call`: reductions, updates). What lies between two meetings becomes one TensorFlow
   function.
-* Each segment is called once for every worker, with that worker's examples, number and own
-  variables (metrics, batch-norm statistics, random states) in place of worker 0's.
-* At a meeting, what the calls returned is grouped by worker and given to the merge function, as
+* Each segment is called once for every replica, with that replica's examples, number and own
+  variables (metrics, batch-norm statistics, random states) in place of replica 0's.
+* At a meeting, what the calls returned is grouped by replica and given to the merge function, as
   `tf.distribute` would.
 
 A later segment may use any tensor of an earlier one (the backward pass of synchronized batch norm
 does), which is then added to the outputs of the earlier calls. So functions are only defined when
 the last segment is known.
 
-Python code that asks for the number of its worker gets a tensor. What it does beyond tensors
-(printing, appending to a list) happens once, not once a worker.
+Python code that asks for the number of its replica gets a tensor. What it does beyond tensors
+(printing, appending to a list) happens once, not once a replica.
 """
 
 import contextlib
@@ -42,22 +42,22 @@ _CONFIG.graph_options.rewrite_options.disable_meta_optimizer = True
 # Segments whose function is not defined yet, by the id of their graph.
 _open_segments = {}
 
-# Workers' own tensors, by the id of the tensor that stands for them. Runs within a merge function
+# Replicas' own tensors, by the id of the tensor that stands for them. Runs within a merge function
 # use those of the run that they are part of.
 _own_tensors = {}
 
 
-def call_for_each_worker(strategy, function, args, kwargs):
-    """Adds `function` to the graph under construction, once for every local worker.
+def call_for_each_replica(strategy, function, args, kwargs):
+    """Adds `function` to the graph under construction, once for every local replica.
 
     Args:
-        strategy: the strategy; its `extended.worker_devices` has one entry a local worker.
+        strategy: the strategy; its `extended.worker_devices` has one entry a local replica.
         function: Python function to run in replica context.
-        args: its arguments; per-replica values stand for one value a worker.
+        args: its arguments; per-replica values stand for one value a replica.
         kwargs: its keyword arguments.
 
     Returns:
-        What the function returned, per-replica where it differs between workers.
+        What the function returned, per-replica where it differs between replicas.
     """
     return _Run(strategy).call(function, args, kwargs)
 
@@ -77,7 +77,7 @@ def needs_own_traces(structure):
 
 
 class _Run:
-    """One call of a function on all local workers."""
+    """One call of a function on all local replicas."""
 
     def __init__(self, strategy):
         self.strategy = strategy
@@ -90,17 +90,17 @@ class _Run:
     def call(self, function, args, kwargs):
         extended = self.strategy.extended
         first = extended._get_replica_id_in_sync_group(0)
-        self.worker_ids = [tf.constant(first + w) for w in range(len(self.devices))]
-        self.worker_id = self._key(self.worker_ids)
+        self.replica_ids = [tf.constant(first + w) for w in range(len(self.devices))]
+        self.replica_id = self._key(self.replica_ids)
         try:
             with contextlib.ExitStack() as self._contexts:
-                args, kwargs = self._for_first_worker((args, kwargs))
+                args, kwargs = self._for_first_replica((args, kwargs))
                 self._begin_segment()
                 self._contexts.enter_context(_ReplicaContext(self, first))
                 result = function(*args, **kwargs)
                 result = tf.nest.map_structure(_as_tensor, result)
                 self._segments[-1].close()
-            result = self._for_all_workers(result)
+            result = self._for_all_replicas(result)
             for segment in self._segments:
                 segment.define()
             return result
@@ -111,7 +111,7 @@ class _Run:
                 del _own_tensors[id(key)]
 
     def merge(self, function, args, kwargs):
-        """Ends a segment, runs `function` for all workers together, begins the next segment."""
+        """Ends a segment, runs `function` for all replicas together, begins the next segment."""
         if ops.get_default_graph() is not self._segments[-1].graph:
             raise RuntimeError(
                 "`merge_call` (a reduction, or an optimizer's update) must not be called inside a"
@@ -121,21 +121,21 @@ class _Run:
         self._segments[-1].close()
         # Not `self.outer.as_default()`, which would hand on the state of the segment's graph.
         with ops.Graph.as_default(self.outer), record.stop_recording():
-            args, kwargs = self._for_all_workers((args, kwargs))
+            args, kwargs = self._for_all_replicas((args, kwargs))
             merged = function(self.strategy, *args, **kwargs)
-            merged = self._for_first_worker(merged)
+            merged = self._for_first_replica(merged)
         self._begin_segment()
         return merged
 
-    def tensor_of(self, tensor, worker):
-        """What stands for a tensor of worker 0, from outside or from a segment, on a worker."""
+    def tensor_of(self, tensor, replica):
+        """What stands for a tensor of replica 0, from outside or from a segment, on a replica."""
         if id(tensor) in _own_tensors:
-            return _own_tensors[id(tensor)][worker]
+            return _own_tensors[id(tensor)][replica]
         if isinstance(tensor, ops.EagerTensor):
             container = getattr(tensor, "_distributed_container", lambda: None)()
-            return tensor if container is None else container.values[worker].handle
+            return tensor if container is None else container.values[replica].handle
         segment = _open_segments.get(id(tensor.graph))
-        return tensor if segment is None else segment.output(tensor, worker)
+        return tensor if segment is None else segment.output(tensor, replica)
 
     def _begin_segment(self):
         with ops.Graph.as_default(self.outer):
@@ -145,7 +145,7 @@ class _Run:
         segment.dependencies.__enter__()
 
     def _key(self, tensors):
-        """Remembers a worker's own tensors; the result stands for them in a segment."""
+        """Remembers a replica's own tensors; the result stands for them in a segment."""
         first = tensors[0]
         shape = tf.TensorShape(None)
         if all(t.shape.rank == first.shape.rank for t in tensors):
@@ -160,8 +160,8 @@ class _Run:
         self._keys.append(first)
         return first
 
-    def _for_first_worker(self, structure):
-        """Replaces per-replica values by those of worker 0."""
+    def _for_first_replica(self, structure):
+        """Replaces per-replica values by those of replica 0."""
 
         def of_first(value):
             if isinstance(value, values.DistributedVariable) or not isinstance(
@@ -178,39 +178,39 @@ class _Run:
 
         return tf.nest.map_structure(of_first, structure)
 
-    def _for_all_workers(self, structure):
-        """Groups what worker 0 has with what the others have."""
+    def _for_all_replicas(self, structure):
+        """Groups what replica 0 has with what the others have."""
 
-        def of(value, worker):
+        def of(value, replica):
             if isinstance(value, tf.Operation):
                 segment = _open_segments.get(id(value.graph))
-                return segment.calls()[worker] if segment else value
+                return segment.calls()[replica] if segment else value
             if not _is_tensor(value):
                 return value
             return tf.nest.map_structure(
-                lambda t: self.tensor_of(t, worker), value, expand_composites=True
+                lambda t: self.tensor_of(t, replica), value, expand_composites=True
             )
 
         def same_if_equal(parts):
-            # A composite tensor is known to be the same for all workers by its components.
+            # A composite tensor is known to be the same for all replicas by its components.
             flat = [tf.nest.flatten(part, expand_composites=True) for part in parts]
             same = all(a is b for other in flat[1:] for a, b in zip(flat[0], other, strict=True))
             return [parts[0]] * len(parts) if same else parts
 
         by_value = [
-            same_if_equal([of(value, worker) for worker in range(len(self.devices))])
+            same_if_equal([of(value, replica) for replica in range(len(self.devices))])
             for value in tf.nest.flatten(structure)
         ]
         return distribute_utils.regroup(
             tuple(
-                tf.nest.pack_sequence_as(structure, [parts[worker] for parts in by_value])
-                for worker in range(len(self.devices))
+                tf.nest.pack_sequence_as(structure, [parts[replica] for parts in by_value])
+                for replica in range(len(self.devices))
             )
         )
 
 
 class _Segment:
-    """What a worker computes between two meetings: one function, one call a worker."""
+    """What a replica computes between two meetings: one function, one call a replica."""
 
     def __init__(self, run):
         self._run = run
@@ -229,7 +229,7 @@ class _Segment:
             self.calls()
 
     def calls(self):
-        """The operations that call the function, one a worker."""
+        """The operations that call the function, one a replica."""
         if self._calls is None:
             run = self._run
             # Without side effects, a call that nobody uses need not run.
@@ -242,8 +242,8 @@ class _Segment:
             }
             self._calls = []
             with ops.Graph.as_default(run.outer), tf.control_dependencies(None):
-                for worker, device in enumerate(run.devices):
-                    inputs = [run.tensor_of(t, worker) for t, _ in self.graph.captures]
+                for replica, device in enumerate(run.devices):
+                    inputs = [run.tensor_of(t, replica) for t, _ in self.graph.captures]
                     with tf.device(device):
                         self._calls.append(
                             run.outer.create_op(
@@ -255,11 +255,11 @@ class _Segment:
                         )
         return self._calls
 
-    def output(self, tensor, worker):
-        """A tensor of the segment's graph as its call on a worker returns it."""
+    def output(self, tensor, replica):
+        """A tensor of the segment's graph as its call on a replica returns it."""
         for external, internal in self.graph.captures:
             if internal is tensor:
-                return self._run.tensor_of(external, worker)
+                return self._run.tensor_of(external, replica)
         if id(tensor) not in self._positions:
             self._positions[id(tensor)] = len(self.graph.outputs)
             self.graph.outputs.append(tensor)
@@ -271,7 +271,7 @@ class _Segment:
                 call._set_type_list_attr("Tout", self.graph.output_types)
                 call._add_outputs([tensor.dtype.as_datatype_enum], [tensor.shape])
                 handle_data_util.copy_handle_data(tensor, call.outputs[-1])
-        return self.calls()[worker].outputs[self._positions[id(tensor)]]
+        return self.calls()[replica].outputs[self._positions[id(tensor)]]
 
     def define(self):
         """Defines the function, now that its outputs are known."""
@@ -284,7 +284,7 @@ class _Segment:
         attributes = {"_noinline": attr_value_pb2.AttrValue(b=several)}
         function = atomic_function.from_func_graph(self._name, self.graph, attributes)
         self._run.outer._add_function_recursive(function)
-        # So that workers may read one variable at the same time.
+        # So that replicas may read one variable at the same time.
         read_only = auto_control_deps_utils.get_read_only_resource_input_indices_graph(self.graph)
         for call in self._calls:
             ops.set_int_list_attr(
@@ -293,8 +293,8 @@ class _Segment:
 
 
 class _ReplicaContext(distribute_lib.ReplicaContext):
-    def __init__(self, run, first_worker):
-        super().__init__(run.strategy, first_worker)
+    def __init__(self, run, first_replica):
+        super().__init__(run.strategy, first_replica)
         self._run = run
 
     def _merge_call(self, fn, args, kwargs):
@@ -302,7 +302,7 @@ class _ReplicaContext(distribute_lib.ReplicaContext):
 
     @property
     def replica_id_in_sync_group(self):
-        return self._run.worker_id
+        return self._run.replica_id
 
     @property
     def devices(self):

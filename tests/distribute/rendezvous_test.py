@@ -1,4 +1,4 @@
-"""Tests of how hosts find each other before TensorFlow starts, over sockets on loopback."""
+"""Tests of how processes find each other before TensorFlow starts, over sockets on loopback."""
 
 import concurrent.futures
 import socket
@@ -9,17 +9,17 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import meeting, peers
+from terngrad_tf.distribute import peers, rendezvous
 from tests.distribute import processes
 
 HOSTS = ["127.0.0.1"] + ["[::1]"] * socket.has_dualstack_ipv6()
 
 
 def meet(addresses, index, timeout=30):
-    """What a host of a cluster does first; returns why it fails, None where it does not."""
+    """What a process of a cluster does first; returns why it fails, None where it does not."""
     names = tuple(f"worker {number}" for number in range(len(addresses)))
     try:
-        meeting.meet(peers.Hosts(names, tuple(addresses), index), timeout)
+        rendezvous.wait_for_peers(peers.Tasks(names, tuple(addresses), index), timeout)
     except peers.PeerError as error:
         return str(error)
     return None
@@ -27,12 +27,12 @@ def meet(addresses, index, timeout=30):
 
 def listen(address):
     """A server that says nothing."""
-    host, _, port = address.rpartition(":")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host.strip("[]"), int(port)), family=family)
+    process, _, port = address.rpartition(":")
+    family = socket.AF_INET6 if ":" in process else socket.AF_INET
+    return socket.create_server((process.strip("[]"), int(port)), family=family)
 
 
-class MeetingTest(tf.test.TestCase):
+class RendezvousTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
         self.addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(3)]
@@ -40,7 +40,7 @@ class MeetingTest(tf.test.TestCase):
         self.addCleanup(self.pool.shutdown)
 
     def meet_all(self, *calls):
-        """The results of `meet` with these arguments, at once."""
+        """The results of `wait_for_peers` with these arguments, at once."""
         return [one.result() for one in [self.pool.submit(meet, *call) for call in calls]]
 
     def test_hosts_meet_however_late_over_both_versions_of_ip(self):
@@ -55,25 +55,25 @@ class MeetingTest(tf.test.TestCase):
             for address in addresses:
                 listen(address).close()
 
-    def test_a_host_that_does_not_come_is_named_while_others_wait_and_at_the_end(self):
+    def test_a_process_that_does_not_come_is_named_while_others_wait_and_at_the_end(self):
         missing = f"worker 1 ({self.addresses[1]}: connection refused)"
         with (
             mock.patch.object(peers, "_FIRST_REPORT_SECONDS", 0.1),
             self.assertLogs("terngrad_tf.distribute.peers", "WARNING") as logs,
         ):
             error = meet(self.addresses[:2], 0, 1.5)
-        self.assertEqual(error, f"not all hosts started in time; missing: {missing}")
+        self.assertEqual(error, f"not all processes started in time; missing: {missing}")
         (line,) = logs.output
         self.assertEndsWith(line, f"waiting for {missing}")
 
-    def test_another_program_on_a_hosts_port_is_told_to_both_sides(self):
+    def test_another_program_on_a_processes_port_is_told_to_both_sides(self):
         addresses = self.addresses[:2]
         with listen(addresses[0]):
             first, second = self.meet_all((addresses, 0), (addresses, 1, 1))
         self.assertStartsWith(first, f"worker 0 ({addresses[0]}) cannot listen on its port: is it")
         self.assertEqual(
             second,
-            "not all hosts started in time; missing:"
+            "not all processes started in time; missing:"
             f" worker 0 ({addresses[0]}: another program answers there)",
         )
 
@@ -86,11 +86,11 @@ class MeetingTest(tf.test.TestCase):
             error, "worker 0 (127.0.0.1:22) cannot listen on its port: Permission denied"
         )
 
-    def test_a_host_that_reaches_another_in_vain_is_told(self):
+    def test_a_process_that_reaches_another_in_vain_is_told(self):
         zero, one, dead = self.addresses
         first, second = self.meet_all(([zero, one], 0, 1), ([dead, one], 1, 2))
         self.assertStartsWith(
-            first, f"not all hosts started in time; missing: worker 1 ({one}: has"
+            first, f"not all processes started in time; missing: worker 1 ({one}: has"
         )
         self.assertIn(f"has not reached worker 0 ({zero})", first)
         self.assertIn(f"worker 0 ({dead}: connection refused)", second)
@@ -98,7 +98,7 @@ class MeetingTest(tf.test.TestCase):
     def test_an_index_given_twice_and_lists_of_other_lengths_are_told_on_all(self):
         zero, one, two = self.addresses
         rule = "all need one list of workers, and each the index of its own address in it"
-        with mock.patch.object(meeting, "_WRONG_SECONDS", 1.0):
+        with mock.patch.object(rendezvous, "_WRONG_SECONDS", 1.0):
             # The second machine was started as worker 0, too; here it has another port.
             (error, _) = self.meet_all(([zero, one], 0), ([one, two], 0, 3))
             self.assertEqual(

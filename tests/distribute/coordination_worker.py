@@ -1,6 +1,6 @@
 """One process of a cluster that shares values and variables and leaves what it received in a file.
 
-Run by `agreement_test.py` with TF_CONFIG set: `python agreement_worker.py OUTPUT.npz JSON`.
+Run by `coordination_test.py` with TF_CONFIG set: `python coordination_worker.py OUTPUT.npz JSON`.
 """
 
 import json
@@ -12,11 +12,11 @@ import tensorflow as tf
 
 from terngrad_tf.distribute import (
     TernGradStrategy,
+    all_gather_object,
     broadcast,
     broadcast_variables,
-    on_chief,
-    on_each_host,
-    share,
+    run_on_all,
+    run_on_chief,
 )
 
 DTYPES = ("float32", "float64", "float16", "int64", "int32", "bool")
@@ -39,14 +39,12 @@ def outcome(call, *arguments):
 
 def main(output, config):
     strategy = TernGradStrategy(config["num_local"])
-    index = strategy.host_index
+    index = strategy.process_index
     results = {
-        "shared": share(strategy, "numbers", [index, index + 1]),
-        "of_chief": on_chief(strategy, "name", lambda: strategy.hosts.names[index]),
-        "failed/each": outcome(
-            on_each_host, strategy, "size", fail if index == 1 else lambda: None
-        ),
-        "failed/chief": outcome(on_chief, strategy, "size", fail),
+        "shared": all_gather_object(strategy, "numbers", [index, index + 1]),
+        "of_chief": run_on_chief(strategy, "name", lambda: strategy.tasks.names[index]),
+        "failed/each": outcome(run_on_all, strategy, "size", fail if index == 1 else lambda: None),
+        "failed/chief": outcome(run_on_chief, strategy, "size", fail),
     }
     generator = np.random.default_rng(index)
     variables = {dtype: tf.Variable(tf.zeros([3, 5], dtype)) for dtype in PLAIN_DTYPES}

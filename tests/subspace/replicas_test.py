@@ -1,4 +1,4 @@
-"""Tests of P-BFGS on several workers of one process."""
+"""Tests of P-BFGS on several replicas of one process."""
 
 import sys
 
@@ -16,8 +16,8 @@ from tests.subspace.samples import (
     subspace_optimizer,
 )
 
-NUM_WORKERS = 4
-DEVICES = [f"/device:CPU:{i}" for i in range(NUM_WORKERS)]
+NUM_REPLICAS = 4
+DEVICES = [f"/device:CPU:{i}" for i in range(NUM_REPLICAS)]
 
 
 class MirroredWithOwnKeys(tf.distribute.MirroredStrategy):
@@ -29,7 +29,7 @@ class MirroredWithOwnKeys(tf.distribute.MirroredStrategy):
 def strategies():
     """Each kind of strategy with float gradients, by name."""
     return {
-        "TernGradStrategy": lambda: TernGradStrategy(NUM_WORKERS, grad_bits=32),
+        "TernGradStrategy": lambda: TernGradStrategy(NUM_REPLICAS, grad_bits=32),
         "MirroredStrategy": lambda: tf.distribute.MirroredStrategy(
             DEVICES[:2], cross_device_ops=tf.distribute.ReductionToOneDevice()
         ),
@@ -39,7 +39,7 @@ def strategies():
     }
 
 
-class WorkersTest(tf.test.TestCase):
+class ReplicasTest(tf.test.TestCase):
     def fit(self, strategy, optimizer, *, epochs=1, batch_size=96, num_examples=96, **options):
         """Trains; all replicas must be equal. Returns the model and the history."""
         model = build_under(strategy, optimizer, **options)
@@ -70,18 +70,18 @@ class WorkersTest(tf.test.TestCase):
                 )
 
     def test_replicas_stay_equal_with_batch_norm_dropout_and_uneven_batches(self):
-        # The last batch has two examples for four workers.
+        # The last batch has two examples for four replicas.
         options = {"batch_size": 32, "num_examples": 98, "dropout": 0.3, "batch_norm": True}
-        first, history = self.fit(TernGradStrategy(NUM_WORKERS), subspace_optimizer(), **options)
+        first, history = self.fit(TernGradStrategy(NUM_REPLICAS), subspace_optimizer(), **options)
         self.assertEqual(int(first.optimizer.iterations.numpy()), 4)
-        again, _ = self.fit(TernGradStrategy(NUM_WORKERS), subspace_optimizer(), **options)
+        again, _ = self.fit(TernGradStrategy(NUM_REPLICAS), subspace_optimizer(), **options)
         np.testing.assert_array_equal(flat(first), flat(again))
 
     def test_several_steps_an_execution_give_the_same(self):
         results = [
             flat(
                 self.fit(
-                    TernGradStrategy(NUM_WORKERS), subspace_optimizer(), batch_size=24, **options
+                    TernGradStrategy(NUM_REPLICAS), subspace_optimizer(), batch_size=24, **options
                 )[0]
             )
             for options in ({}, {"steps_per_execution": 2})
@@ -89,12 +89,12 @@ class WorkersTest(tf.test.TestCase):
         np.testing.assert_allclose(*results, atol=1e-4)
 
     def test_replicas_without_examples_count_nothing(self):
-        """Two examples on four workers against one replica."""
+        """Two examples on four replicas against one replica."""
         gradients = [
             self.fit(strategy, subspace_optimizer(), num_examples=2)[
                 0
             ].optimizer._last_gradient.numpy()
-            for strategy in (TernGradStrategy(NUM_WORKERS), tf.distribute.get_strategy())
+            for strategy in (TernGradStrategy(NUM_REPLICAS), tf.distribute.get_strategy())
         ]
         np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-4, atol=1e-6)
 
@@ -102,7 +102,7 @@ class WorkersTest(tf.test.TestCase):
         """The weights' coordinates move by the float step, whatever the rounding outside."""
         moves = {}
         for bits in (1, 32):
-            strategy = TernGradStrategy(NUM_WORKERS, grad_bits=bits)
+            strategy = TernGradStrategy(NUM_REPLICAS, grad_bits=bits)
             start = flat(build_under(strategy, subspace_optimizer()))
             model, _ = self.fit(strategy, subspace_optimizer(alpha=0.05))
             moves[bits] = flat(model) - start

@@ -1,0 +1,132 @@
+"""What the processes of a cluster tell each other outside of training: values, results, errors.
+
+Each process publishes a text and reads those of all others, so that all go on, or all end,
+together.
+"""
+
+import itertools
+import json
+import time
+
+from terngrad_tf.distribute import private
+from terngrad_tf.distribute.connections import REFUSED, connection_failure
+from terngrad_tf.distribute.peers import PeerError, ended, peer_errors
+
+_POLL_SECONDS = 1.0
+# The first process keeps the published values; before it may end, it waits so long for the others
+# to read them.
+_LEADER_WAIT_SECONDS = 10.0
+
+_exchanges = itertools.count()
+
+
+def all_gather_object(strategy, topic, value, *, is_last=None, timeout=None):
+    """Gives every process what every process gave.
+
+    Every process of the cluster must call it with the same topics in the same order.
+
+    Example:
+    >>> all_gather_object(terngrad_tf.TernGradStrategy(num_nodes=1), "size", 7)
+    [7]
+
+    Args:
+        strategy: a `TernGradStrategy`.
+        topic: str, what is shared; part of the error.
+        value: what JSON can hold.
+        is_last: function of the list of values: whether this process may end now, so that the
+            first process must wait until the others have read. Default: never.
+        timeout: seconds to wait for the others. Default: the strategy's `start_timeout`.
+
+    Returns:
+        List with the value of each process, that of the chief first.
+
+    Raises:
+        PeerError: a process ended, or did not come to this point in time.
+    """
+    tasks = strategy.tasks
+    if tasks is None or len(tasks.names) == 1:
+        return [value]
+    key = f"terngrad_tf/shared/{next(_exchanges)}"
+    deadline = time.monotonic() + (strategy.start_timeout if timeout is None else timeout)
+    with peer_errors(tasks):
+        private.publish(f"{key}/{tasks.index}", json.dumps(value))
+        texts = [_read(tasks, i, f"{key}/{i}", topic, deadline) for i in range(len(tasks.names))]
+        values = [json.loads(text) for text in texts]
+        if is_last is not None and is_last(values):
+            private.publish(f"{key}/{tasks.index}/read", "")
+            if tasks.index == 0:
+                for index in range(1, len(tasks.names)):
+                    private.published(f"{key}/{index}/read", _LEADER_WAIT_SECONDS)
+    return values
+
+
+def run_on_all(strategy, topic, function, *, timeout=None):
+    """What a function returns on each process; where it fails on one, all processes fail.
+
+    Example:
+    >>> run_on_all(terngrad_tf.TernGradStrategy(num_nodes=1), "the data set", lambda: 1797)
+    [1797]
+
+    Args:
+        strategy: a `TernGradStrategy`.
+        topic: str, what is done; part of the error.
+        function: function without arguments; what it returns must be what JSON can hold.
+        timeout: as for `all_gather_object`.
+
+    Returns:
+        List with the result of each process, that of the chief first.
+
+    Raises:
+        Exception: what the function raised on this process.
+        PeerError: it raised on another process, which is named with the reason; or as for
+        `all_gather_object`.
+    """
+    tasks = strategy.tasks
+    if tasks is None:
+        return [function()]
+    outcome, own_error = {}, None
+    try:
+        outcome["result"] = function()
+    except Exception as error:
+        own_error = error
+        outcome["error"] = ended(tasks, error)
+    try:
+        outcomes = all_gather_object(
+            strategy,
+            topic,
+            outcome,
+            is_last=lambda all_: any(map(_failed, all_)),
+            timeout=timeout,
+        )
+    except PeerError:
+        if own_error is None:
+            raise
+    if own_error is not None:
+        raise own_error
+    for other in filter(_failed, outcomes):
+        raise PeerError(other["error"])
+    return [one["result"] for one in outcomes]
+
+
+def run_on_chief(strategy, topic, function, *, timeout=None):
+    """As `run_on_all` for a function that only the chief calls. Returns its result everywhere."""
+    function = function if strategy.is_chief else lambda: None
+    return run_on_all(strategy, topic, function, timeout=timeout)[0]
+
+
+def _failed(outcome):
+    return "error" in outcome
+
+
+def _read(tasks, index, key, topic, deadline):
+    while True:
+        text = private.published(key, _POLL_SECONDS)
+        if text is not None:
+            return text
+        failure = connection_failure(tasks.addresses[index]) if index != tasks.index else None
+        if failure == REFUSED:
+            raise PeerError(f"lost {tasks.describe(index, failure)} before it told its {topic}")
+        if time.monotonic() > deadline:
+            raise PeerError(
+                f"{tasks.describe(index, failure or '')} did not tell its {topic} in time"
+            )

@@ -1,0 +1,93 @@
+"""The processes of a cluster find each other, before TensorFlow starts."""
+
+import contextlib
+import errno
+import time
+
+from terngrad_tf.distribute import connections, peers
+
+# So long a process that was started wrongly stays, for the others to learn it.
+_WRONG_SECONDS = 10.0
+
+_joined = None
+
+
+def wait_for_peers(tasks, timeout):
+    """Waits until all processes have come to this point and reach each other.
+
+    TensorFlow itself waits inside one call, which Ctrl-C does not end; before 2.21, for an hour. It
+    also takes whatever program answers on a port for the process that should.
+
+    Args:
+        tasks: `peers.Tasks`.
+        timeout: seconds.
+
+    Raises:
+        PeerError: some have not come after `timeout` seconds, or were started with another index or
+            list of processes; or this process's port cannot be listened on.
+    """
+    with _answering(tasks) as heard:
+        peers.wait_for_all(tasks, timeout, _Look(heard))
+    global _joined
+    _joined = tasks
+
+
+def joined_tasks():
+    """`peers.Tasks` of this process's cluster, which it cannot leave; None before they have met."""
+    return _joined
+
+
+class _Look:
+    """Says who has not met this process, as `peers.unreachable` says who cannot be reached.
+
+    Args:
+        heard: the set of what other processes said that greeted this one.
+    """
+
+    def __init__(self, heard):
+        self._heard = heard
+        self._answers = {}
+        self._wrong = {}
+        self._since = None
+
+    def __call__(self, tasks, among):
+        own = _introduction(tasks, tasks.index)
+        # Who has answered may be gone on by now.
+        asked = set(range(len(tasks.names)) if among is None else among) - set(self._answers)
+        answers = peers.of_others(
+            tasks, asked, lambda index: connections.greet(tasks.addresses[index], own)
+        )
+        missing = {index: failure for index, (_, failure) in answers.items() if failure}
+        self._answers |= {index: name for index, (name, _) in answers.items() if name}
+        for index, answer in self._answers.items():
+            if answer != _introduction(tasks, index):
+                self._since = self._since or time.monotonic()
+                self._wrong[index] = answer
+            if answer not in self._heard:
+                missing[index] = f"has not reached {tasks.describe(tasks.index)}"
+        if self._wrong and (not missing or time.monotonic() > self._since + _WRONG_SECONDS):
+            who = " and ".join(f'{tasks.describe(i)} says "{a}"' for i, a in self._wrong.items())
+            raise peers.PeerError(
+                f"this process is {own}, but {who}: all need one list of workers, and each the"
+                " index of its own address in it"
+            )
+        return missing
+
+
+def _introduction(tasks, index):
+    return f"{tasks.names[index]} of {len(tasks.names)}"
+
+
+@contextlib.contextmanager
+def _answering(tasks):
+    with contextlib.ExitStack() as stack:
+        try:
+            port = int(tasks.addresses[tasks.index].rpartition(":")[2])
+            own = _introduction(tasks, tasks.index)
+            heard = stack.enter_context(connections.answering(port, own))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise peers.PeerError(peers.port_in_use(tasks)) from None
+            who = tasks.describe(tasks.index)
+            raise peers.PeerError(f"{who} cannot listen on its port: {error.strerror}") from None
+        yield heard
