@@ -5,5 +5,5 @@
 # Results go to ./quickstart_output; run again, it goes on from what is there.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
-echo "== quickstart: LeNet on scikit-learn's digits, 4 virtual workers, ternary against float gradients, subspace"
+echo "== quickstart: LeNet on scikit-learn's digits, 4 replicas, ternary against float gradients, subspace"
 exec "$PYTHON" -m terngrad_tf.bin.quickstart "$@"
