@@ -45,7 +45,7 @@ def read_build_file(text, folder, files):
     Args:
       text: its content.
       folder: its folder, relative to the checkout.
-      files: names of the files beside it, which `glob` chooses from.
+      files: names of the files beside it and paths of those below, which `glob` chooses from.
     """
     targets = []
 
@@ -54,7 +54,10 @@ def read_build_file(text, folder, files):
 
     def glob(include, exclude=()):
         def chosen(name, patterns):
-            return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+            return any(
+                name.count("/") == pattern.count("/") and fnmatch.fnmatch(name, pattern)
+                for pattern in patterns
+            )
 
         return [n for n in sorted(files) if chosen(n, include) and not chosen(n, exclude)]
 
@@ -83,7 +86,7 @@ def all_targets():
     for folder in folders():
         path = source_tree.ROOT / folder
         if (path / "BUILD").exists():
-            files = [p.name for p in path.iterdir() if p.is_file()]
+            files = [str(p.relative_to(path)) for p in path.rglob("*") if p.is_file()]
             text = (path / "BUILD").read_text(encoding="utf-8")
             targets += read_build_file(text, folder, files)
     return targets

@@ -162,7 +162,7 @@ def _sum(context, plan, wire, words, scales, gradients, step, options):
     dtypes = [gradient.dtype for gradient in gradients]
     if wire == "bidirectional":
         rounded = _round_again(context, plan, words, step, options.seed)
-        return ternary.decode_sums(
+        return ternary.decode_chunks(
             rounded,
             num_replicas * scales,
             shapes,
@@ -179,8 +179,8 @@ def _sum(context, plan, wire, words, scales, gradients, step, options):
         words = context.processes.all_gather(tf.add_n(words))
     else:
         received = context.processes.all_to_all(_chunks(plan, tf.add_n(words)))
-        sums = ternary.sum_to_words(received, base, base_out=plan.total_base)
-        return ternary.decode_sums(
+        sums = ternary.reduce_chunk(received, base, base_out=plan.total_base)
+        return ternary.decode_chunks(
             context.processes.all_gather(sums),
             scales,
             shapes,
@@ -203,7 +203,7 @@ def _round_again(context, plan, words, step, seed):
     """Second hop of "bidirectional": the owner of each chunk rounds its sums; one row a chunk."""
 
     def ternarize(received, owner):
-        return ternary.ternarize_sums(
+        return ternary.requantize_chunk(
             received,
             plan.num_replicas,
             seed=seed,

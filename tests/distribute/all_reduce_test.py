@@ -18,7 +18,9 @@ def expected_sums(gradients, clip_factor, rounding, seed=0, step=0):
     """The definition, tensor by tensor and replica by replica."""
     sums = []
     for index, per_replica in enumerate(zip(*gradients, strict=True)):
-        scale = max(ternary.local_scale(tf.constant(g), clip_factor).numpy() for g in per_replica)
+        scale = max(
+            ternary.local_scales([tf.constant(g)], clip_factor)[0].numpy() for g in per_replica
+        )
         codes = [
             ternary.ternarize(
                 tf.constant(g),

@@ -72,7 +72,7 @@ class GradientStatisticsTest(tf.test.TestCase):
         """The definition, written out."""
         result = {}
         for index, of_replicas in enumerate(zip(*self.gradients, strict=True)):
-            scale = max(float(ternary.local_scale(tf.constant(g), 2.5)) for g in of_replicas)
+            scale = max(float(ternary.local_scales([tf.constant(g)], 2.5)[0]) for g in of_replicas)
             codes = ternary.ternarize(
                 tf.constant(of_replicas[0]),
                 scale,

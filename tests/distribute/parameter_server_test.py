@@ -40,7 +40,7 @@ class ParameterServerTest(tf.test.TestCase):
         for i, (gradient, found) in enumerate(zip(gradients, arrived, strict=True)):
             want = gradient
             if i in positions:
-                scale = ternary.local_scale(gradient, 2.5)
+                scale = ternary.local_scales([gradient], 2.5)[0]
                 codes = ternary.ternarize(
                     gradient,
                     scale,

@@ -8,7 +8,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terngrad_tf.ternary import codec, digits_per_word, num_words, pack, parts, unpack
+from terngrad_tf.ternary import digits_per_word, num_words, pack, unpack
 
 
 def oracle(digits, base):
@@ -89,33 +89,6 @@ class CodecTest(tf.test.TestCase):
             self.assertAllEqual(tf.function(pack, jit_compile=jit)(digits, 3), words)
             unpacked = tf.function(unpack, jit_compile=jit)(words, 1001, 3)
             self.assertAllEqual(unpacked, digits)
-
-
-class PartsTest(tf.test.TestCase):
-    """The fast way out of words, against division."""
-
-    def test_every_part_of_every_base_gives_its_digits(self):
-        for base in (*range(2, 70), 127, 129, 254, 255, 256, 257, 4097, 8193, 65535, 65536, 65537):
-            layout = parts.layout(base)
-            self.assertGreaterEqual(layout.count * layout.size, digits_per_word(base))
-            part = np.arange(min(base**layout.size, 2**16), dtype=np.uint32)
-            digits = parts.digits(tf.constant(part[np.newaxis]), base).numpy()[0]
-            for place in range(layout.size):
-                self.assertAllEqual(digits[place], part // base**place % base, f"base {base}")
-
-    def test_cut_words_give_what_division_gives(self):
-        rng = np.random.default_rng(2)
-        for base in (2, 3, 4, 5, 7, 17, 8193, 2**31):
-            count = digits_per_word(base)
-            words = rng.integers(0, base**count, [2, 40], np.uint64)
-            words[:, :2] = [0, base**count - 1]
-            signed = tf.constant(words.astype(np.uint32).view(np.int32))
-            digits = [
-                tf.reshape(parts.digits(row, base), [-1, 40])[:count]
-                for row in parts.cut(signed, base)
-            ]
-            planes = [codec.plane(tf.bitcast(signed, tf.uint32), j, base) for j in range(count)]
-            self.assertAllEqual(tf.stack(digits, 1), tf.stack(planes))
 
 
 if __name__ == "__main__":

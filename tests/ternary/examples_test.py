@@ -15,7 +15,7 @@ class ExamplesTest(tf.test.TestCase):
     def test_examples_of_every_module(self):
         names = {name: getattr(ternary, name) for name in ternary.__all__}
         attempted = 0
-        for module in pkgutil.iter_modules(ternary.__path__, "terngrad_tf.ternary."):
+        for module in pkgutil.walk_packages(ternary.__path__, "terngrad_tf.ternary."):
             module = importlib.import_module(module.name)
             result = doctest.testmod(module, extraglobs={"tf": tf, **names})
             self.assertEqual(result.failed, 0, module.__name__)

@@ -24,13 +24,18 @@ def oracle(gradient, clip_factor):
     return min(clip_factor * deviation, largest)
 
 
+def fused_scale(gradient, clip_factor):
+    return local_scales([gradient], clip_factor)[0]
+
+
 class LocalScaleTest(tf.test.TestCase):
     def check(self, gradient, rtol=1e-4):
         gradient = np.asarray(gradient, np.float32)
         for clip_factor in (0, 0.5, 2.5):
-            actual = local_scale(gradient, clip_factor)
-            self.assertEqual((actual.dtype, actual.shape.rank), (tf.float32, 0))
-            self.assertAllClose(actual, oracle(gradient, clip_factor), rtol=rtol, atol=0)
+            for scale in (local_scale, fused_scale):
+                actual = scale(gradient, clip_factor)
+                self.assertEqual((actual.dtype, actual.shape.rank), (tf.float32, 0))
+                self.assertAllClose(actual, oracle(gradient, clip_factor), rtol=rtol, atol=0)
 
     def test_noise_of_any_magnitude(self):
         rng = np.random.default_rng(0)
@@ -49,13 +54,15 @@ class LocalScaleTest(tf.test.TestCase):
             self.check(1000 + rng.normal(size=size), rtol=1e-3)
 
     def test_never_above_the_largest(self):
-        self.assertEqual(float(local_scale([1.0, -1.0], 2.5)), 1.0)
-        self.assertEqual(float(local_scale(np.tile([1.0, -1.0], 2**17), 2.5)), 1.0)
+        for scale in (local_scale, fused_scale):
+            self.assertEqual(float(scale([1.0, -1.0], 2.5)), 1.0)
+            self.assertEqual(float(scale(np.tile([1.0, -1.0], 2**17), 2.5)), 1.0)
 
     def test_zeros_and_nothing_give_zero(self):
         for shape in ([0], [3, 0], [], [7], [2**17]):
             for clip_factor in (0, 2.5):
-                self.assertEqual(float(local_scale(tf.zeros(shape), clip_factor)), 0.0)
+                for scale in (local_scale, fused_scale):
+                    self.assertEqual(float(scale(tf.zeros(shape), clip_factor)), 0.0)
 
     def test_any_non_finite_element_gives_infinity(self):
         for size in SIZES:
@@ -64,15 +71,17 @@ class LocalScaleTest(tf.test.TestCase):
                     gradient = np.full([size], rest, np.float32)
                     gradient[position] = value
                     for clip_factor in (0, 2.5):
-                        self.assertEqual(float(local_scale(gradient, clip_factor)), np.inf)
+                        for scale in (local_scale, fused_scale):
+                            self.assertEqual(float(scale(gradient, clip_factor)), np.inf)
 
     def test_half_precision_does_not_overflow(self):
         for dtype in (tf.float16, tf.bfloat16):
             for size in (500, 2**17, 2**20 + 500):
                 gradient = tf.cast(tf.random.stateless_normal([size], [1, 2]) * 10_000, dtype)
-                self.assertAllClose(
-                    local_scale(gradient, 2.5), oracle(gradient.numpy(), 2.5), rtol=1e-4
-                )
+                for scale in (local_scale, fused_scale):
+                    self.assertAllClose(
+                        scale(gradient, 2.5), oracle(gradient.numpy(), 2.5), rtol=1e-4
+                    )
 
     def test_a_list_gives_the_scale_of_each_in_eager_graph_and_xla(self):
         rng = np.random.default_rng(2)
@@ -87,8 +96,9 @@ class LocalScaleTest(tf.test.TestCase):
 
     def test_bad_clip_factors_are_refused(self):
         for clip_factor in (-1.0, np.inf, np.nan):
-            with self.assertRaisesRegex(ValueError, "`clip_factor` must be zero or.*Received"):
-                local_scale([1.0], clip_factor)
+            for scale in (local_scale, fused_scale):
+                with self.assertRaisesRegex(ValueError, "`clip_factor` must be zero or.*Received"):
+                    scale([1.0], clip_factor)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,14 @@ import functools
 
 import tensorflow as tf
 
-from terngrad_tf.ternary import blocks, codec, compiled, parts, quantizer, random_bits
+from terngrad_tf.ternary import codec, quantizer, random_bits
+from terngrad_tf.ternary.fused import compiled, digit_split, tiles
 
 # Tensor indices count from 0; the second rounding draws from sequences of its own.
 _SECOND_HOP = -1
 
 
-def sum_to_words(words, base_in: int = 3, *, base_out: int) -> tf.Tensor:
+def reduce_chunk(words, base_in: int = 3, *, base_out: int) -> tf.Tensor:
     """Adds the digits of K senders, place by place, and packs the sums.
 
     Args:
@@ -27,7 +28,7 @@ def sum_to_words(words, base_in: int = 3, *, base_out: int) -> tf.Tensor:
 
     Example:
     >>> words = tf.stack([pack(tf.constant([0, 2]), 3), pack(tf.constant([1, 2]), 3)])
-    >>> sums = sum_to_words(words, base_out=5)
+    >>> sums = reduce_chunk(words, base_out=5)
     >>> unpack(sums, digits_per_word(3), base=5).numpy().tolist()[:2]
     [1, 4]
     """
@@ -45,11 +46,12 @@ def sum_to_words(words, base_in: int = 3, *, base_out: int) -> tf.Tensor:
 @functools.cache
 def _summer(senders, chunk, base_in, base_out):
     del senders  # It selects the trace.
-    cut = compiled.compiled(functools.partial(parts.cut, base=base_in))
+    split = digit_split.of_base(base_in)
+    cut = compiled.compiled(split.cut)
 
     @compiled.compiled
-    def add(pieces):
-        return tf.cast(parts.sum_digits(pieces, base_in), parts.layout(base_out).dtype)
+    def add(parts):
+        return tf.cast(split.sum_digits(parts), digit_split.of_base(base_out).dtype)
 
     pack = compiled.compiled(functools.partial(_pack, base=base_out))
 
@@ -65,22 +67,23 @@ def _first_digits(digits, chunk, base):
 
 
 def _pack(digits, base):
-    """`codec.pack` with rows that the compiler can vectorize; what it pads with is undefined."""
+    """`codec.pack` in tiles that the compiler can vectorize; what it pads with is undefined."""
     width = codec.num_words(digits.shape[0], base)
     planes = [
-        tf.cast(blocks.plane(digits, j, width), tf.uint32)
+        tf.cast(tiles.digit_plane(digits, j, width), tf.uint32)
         for j in range(codec.digits_per_word(base))
     ]
-    return tf.bitcast(blocks.flatten(codec.join_planes(planes, base), width), tf.int32)
+    words = tf.reshape(codec.join_planes(planes, base), [-1])[:width]
+    return tf.bitcast(words, tf.int32)
 
 
-def ternarize_sums(
+def requantize_chunk(
     words, num_replicas: int, *, seed, step, stream, base: int = 3, total_bias: int | None = None
 ) -> tf.Tensor:
     """Rounds the mean of all replicas' codes to ternary once more, without bias.
 
     With `m = (sum_k digit_k - total_bias) / num_replicas` in [-1, 1], the new code is
-    `floor(m + u)`, packed as digit = code + 1 in base 3. `decode` (or `decode_sums`) with
+    `floor(m + u)`, packed as digit = code + 1 in base 3. `decode` (or `decode_chunks`) with
     `total_bias=1` and the scale `num_replicas * s` gives an unbiased estimate of the sum.
 
     Args:
@@ -95,7 +98,7 @@ def ternarize_sums(
 
     Returns:
         int32 tensor of shape [num_words(digits_per_word(base) * C, 3)], plane-major as in
-        `sum_to_words`; [C], in the layout of `words`, where `base` is 3.
+        `reduce_chunk`; [C], in the layout of `words`, where `base` is 3.
 
     Raises:
         ValueError: `num_replicas` is below 1.
@@ -116,11 +119,12 @@ def ternarize_sums(
 @functools.cache
 def _rounder(senders, chunk, base, num_replicas, total_bias):
     del senders  # It selects the trace.
-    cut = compiled.compiled(functools.partial(parts.cut, base=base))
+    split = digit_split.of_base(base)
+    cut = compiled.compiled(split.cut)
 
     @compiled.compiled
-    def rounded(pieces, seed, step, stream):
-        totals = parts.sum_digits(pieces, base) - total_bias
+    def rounded(parts, seed, step, stream):
+        totals = split.sum_digits(parts) - total_bias
         elements = tf.reshape(tf.range(totals.shape.num_elements()), totals.shape)
         keys = random_bits.key_schedule(seed, step, _SECOND_HOP, stream)
         codes = quantizer.round_to_ternary(

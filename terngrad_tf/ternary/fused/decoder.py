@@ -5,7 +5,8 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.ternary import codec, compiled, layout, parts
+from terngrad_tf.ternary import codec
+from terngrad_tf.ternary.fused import compiled, digit_split, partition
 
 
 def decode(words, scales, shapes, dtypes, *, base: int = 3, total_bias: int) -> list[tf.Tensor]:
@@ -35,7 +36,7 @@ def decode(words, scales, shapes, dtypes, *, base: int = 3, total_bias: int) -> 
     """
     words = tf.convert_to_tensor(words)
     shapes, dtypes = _static(shapes, dtypes)
-    expected = sum(codec.num_words(_size(shape), base) for shape in shapes)
+    expected = sum(codec.num_words(partition.num_elements(shape), base) for shape in shapes)
     if words.shape.rank != 2 or words.shape[1] != expected:
         raise ValueError(f"`words` must have shape [senders, {expected}]. Received: {words.shape}")
     if not shapes:
@@ -44,7 +45,7 @@ def decode(words, scales, shapes, dtypes, *, base: int = 3, total_bias: int) -> 
     return run(words, tf.cast(scales, tf.float32))
 
 
-def decode_sums(
+def decode_chunks(
     words,
     scales,
     shapes,
@@ -58,8 +59,8 @@ def decode_sums(
     """Decodes sums that were made chunk by chunk on M owners.
 
     The W words of `encode` in base `base_in`, padded to `M * chunk_words`, were cut into M chunks;
-    owner m turned chunk m of all senders into row m of `words` with `sum_to_words` (or with
-    `ternarize_sums`, where `base_out` is 3 and `total_bias` 1).
+    owner m turned chunk m of all senders into row m of `words` with `reduce_chunk` (or with
+    `requantize_chunk`, where `base_out` is 3 and `total_bias` 1).
 
     Args:
         words: int32 tensor of shape [M, num_words(digits_per_word(base_in) * chunk_words,
@@ -80,7 +81,7 @@ def decode_sums(
     """
     words = tf.convert_to_tensor(words)
     shapes, dtypes = _static(shapes, dtypes)
-    needed = sum(codec.num_words(_size(shape), base_in) for shape in shapes)
+    needed = sum(codec.num_words(partition.num_elements(shape), base_in) for shape in shapes)
     row = codec.num_words(codec.digits_per_word(base_in) * chunk_words, base_out)
     if words.shape.rank != 2 or words.shape[1] != row or words.shape[0] * chunk_words < needed:
         raise ValueError(
@@ -89,12 +90,10 @@ def decode_sums(
         )
     if not shapes:
         return []
-    run = _sums_decoder(words.shape[0], shapes, dtypes, chunk_words, base_in, base_out, total_bias)
+    run = _chunks_decoder(
+        words.shape[0], shapes, dtypes, chunk_words, base_in, base_out, total_bias
+    )
     return run(words, tf.cast(scales, tf.float32))
-
-
-def _size(shape) -> int:
-    return layout.num_elements(shape)
 
 
 def _static(shapes, dtypes):
@@ -111,14 +110,15 @@ def _static(shapes, dtypes):
 def _decoder(senders, shapes, dtypes, base, total_bias):
     """The function that decodes these tensors: words to parts, parts to values, one loop each."""
     del senders  # It selects the trace.
-    cut = compiled.compiled(functools.partial(parts.cut, base=base))
+    split = digit_split.of_base(base)
+    cut = compiled.compiled(split.cut)
     segments = _Segments(shapes, dtypes, base)
 
     @compiled.compiled
-    def values(pieces, scales):
+    def values(parts, scales):
         return [
-            _scaled(parts.sum_digits(pieces[:, :, start:end], base), scale, total_bias)
-            for (start, end), scale in zip(segments.columns, scales, strict=True)
+            _scaled(split.sum_digits(parts[:, :, start:end]), scale, total_bias)
+            for (start, end), scale in zip(segments.bounds, scales, strict=True)
         ]
 
     def run(words, scales):
@@ -128,21 +128,22 @@ def _decoder(senders, shapes, dtypes, base, total_bias):
 
 
 @functools.cache
-def _sums_decoder(owners, shapes, dtypes, chunk_words, base_in, base_out, total_bias):
-    cut = compiled.compiled(functools.partial(parts.cut, base=base_out))
+def _chunks_decoder(owners, shapes, dtypes, chunk_words, base_in, base_out, total_bias):
+    split = digit_split.of_base(base_out)
+    cut = compiled.compiled(split.cut)
     count = codec.digits_per_word(base_in)
     segments = _Segments(shapes, dtypes, base_in)
 
     @compiled.compiled
-    def digits(pieces):
-        rows = [parts.digits(pieces[owner], base_out) for owner in range(owners)]
-        return tf.cast(tf.stack(rows), parts.layout(base_out).dtype)
+    def digits(parts):
+        rows = [split.digits(parts[owner]) for owner in range(owners)]
+        return tf.cast(tf.stack(rows), split.dtype)
 
     @compiled.compiled
     def values(sums, scales):
         return [
             _scaled(tf.cast(sums[:, start:end], tf.int32), scale, total_bias)
-            for (start, end), scale in zip(segments.columns, scales, strict=True)
+            for (start, end), scale in zip(segments.bounds, scales, strict=True)
         ]
 
     def run(words, scales):
@@ -169,33 +170,35 @@ class _Segments:
     """
 
     def __init__(self, shapes, dtypes, base):
-        large, small = layout.split(shapes)
+        large, small = partition.split(shapes)
         self._shapes, self._dtypes = shapes, dtypes
-        self._widths = [codec.num_words(_size(shape), base) for shape in shapes]
-        self._members = sorted([[i] for i in large] + layout.runs(small))
-        starts = np.concatenate([[0], np.cumsum(self._widths)])
-        self.columns = [(int(starts[m[0]]), int(starts[m[-1] + 1])) for m in self._members]
+        self._members = sorted([[i] for i in large] + partition.runs(small))
+        sizes = [partition.num_elements(shape) for shape in shapes]
+        self._columns = [
+            partition.Columns({i: codec.num_words(sizes[i], base) for i in members})
+            for members in self._members
+        ]
+        ends = np.cumsum([columns.size for columns in self._columns]).tolist()
+        self.bounds = list(zip([0, *ends], ends, strict=False))
 
     def scales(self, scales):
         """The scale of each segment: a scalar, or one value a column."""
         finite = tf.math.is_finite(scales)
         scales = tf.where(finite, scales, tf.constant(np.nan, tf.float32))
-        result = []
-        for members in self._members:
-            repeats = [self._widths[i] for i in members]
-            positions = np.repeat(np.array(members, np.int32), repeats)
-            one = len(members) == 1
-            result.append(scales[members[0]] if one else tf.gather(scales, positions))
-        return result
+        return [
+            scales[members[0]]
+            if len(members) == 1
+            else tf.reshape(columns.spread(scales), [-1])[: columns.size]
+            for members, columns in zip(self._members, self._columns, strict=True)
+        ]
 
     def tensors(self, values):
         """Values `[..., columns]` of the segments to the tensors."""
         result = []
-        for members, segment in zip(self._members, values, strict=True):
+        for columns, segment in zip(self._columns, values, strict=True):
             segment = tf.reshape(segment, [-1, segment.shape[-1]])
-            widths = [self._widths[i] for i in members]
-            for i, planes in zip(members, tf.split(segment, widths, axis=1), strict=True):
+            for i, planes in columns.split(segment).items():
                 # For sizes that are multiples of 16 this is a view, not a copy.
-                flat = tf.reshape(planes, [-1])[: _size(self._shapes[i])]
+                flat = tf.reshape(planes, [-1])[: partition.num_elements(self._shapes[i])]
                 result.append(tf.reshape(tf.cast(flat, self._dtypes[i]), self._shapes[i]))
         return result

@@ -2,10 +2,10 @@
 
 import functools
 
-import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.ternary import blocks, codec, compiled, layout, quantizer, random_bits
+from terngrad_tf.ternary import codec, quantizer
+from terngrad_tf.ternary.fused import compiled, loop_rounding, partition, tiles
 
 _SUPPORTED = (tf.float16, tf.bfloat16, tf.float32)
 
@@ -63,23 +63,12 @@ def encode(
                 "`gradients` must be float16, bfloat16 or float32."
                 f" Received: dtype={gradient.dtype.name}"
             )
-    tensors = range(len(gradients)) if tensors is None else tensors
-    if len(tensors) != len(gradients):
-        raise ValueError(
-            f"`tensors` must have one entry a gradient ({len(gradients)}). Received: {len(tensors)}"
-        )
+    numbers = loop_rounding.arguments(scales, tensors, len(gradients), seed, step)
     if not gradients:
         return tf.zeros([0], tf.int32)
     shapes = tuple(compiled.static_shape(g, "gradients") for g in gradients)
     run = _encoder(shapes, tuple(g.dtype for g in gradients), num_replicas, rounding, base)
-    return run(
-        gradients,
-        tf.cast(scales, tf.float32),
-        tf.constant(list(tensors), tf.int32),
-        compiled.scalar(seed, tf.int64),
-        compiled.scalar(step, tf.int64),
-        compiled.scalar(replica, tf.int32),
-    )
+    return run(gradients, numbers, compiled.scalar(replica, tf.int32))
 
 
 @functools.cache
@@ -91,91 +80,70 @@ def _encoder(shapes, dtypes, num_replicas, rounding, base):
     would look them up again for every digit.
     """
     del dtypes  # They select the trace.
-    large, small = layout.split(shapes)
-    widths = [codec.num_words(layout.num_elements(shape), base) for shape in shapes]
+    large, small = partition.split(shapes)
+    widths = [codec.num_words(partition.num_elements(shape), base) for shape in shapes]
     count = codec.digits_per_word(base)
-    small_widths = [widths[i] for i in small]
-    joined_width = blocks.num_rows(sum(small_widths)) * blocks.ROW
-
-    def by_tensor(scales, tensors, seed, step, replica):
-        stream = quantizer.rounding_stream(rounding, replica)
-        keys = random_bits.key_schedule(seed, step, tensors, stream)
-        return (*keys, quantizer.quantization_step(scales))
+    small_columns = partition.Columns({i: widths[i] for i in small})
 
     @compiled.compiled
-    def by_column(*numbers):
-        return _by_column(by_tensor(*numbers), small, small_widths, joined_width)
+    def by_column(numbers, replica):
+        element_keys, mix_keys, units = map(
+            small_columns.spread, loop_rounding.by_tensor(numbers, rounding, replica)
+        )
+        strides = small_columns.spread(tf.constant(widths, tf.uint32))
+        return element_keys + small_columns.numbers(), mix_keys, units, strides
 
     @compiled.compiled
-    def encode_large(gradients, numbers):
-        offset = quantizer.replica_offset(rounding, numbers[-1], num_replicas)
-        element_keys, mix_keys, units = by_tensor(*numbers)
+    def encode_large(gradients, numbers, replica):
+        offset = quantizer.replica_offset(rounding, replica, num_replicas)
+        element_keys, mix_keys, units = loop_rounding.by_tensor(numbers, rounding, replica)
         words = []
         for i, gradient in zip(large, gradients, strict=True):
-            elements = blocks.columns(widths[i]) + element_keys[i]
+            elements = tiles.column_numbers(widths[i]) + element_keys[i]
             planes = []
             for j in range(count):
                 shift = tf.constant(j * widths[i], tf.uint32)
-                planes.append((blocks.plane(gradient, j, widths[i]), elements + shift))
+                planes.append((tiles.digit_plane(gradient, j, widths[i]), elements + shift))
             words.append(_encode_planes(planes, units[i], mix_keys[i], offset, base))
         return words
 
     @compiled.compiled
     def encode_small(joined, columns, replica):
         offset = quantizer.replica_offset(rounding, replica, num_replicas)
-        element_keys, mix_keys, units, strides = (
-            tf.reshape(values, [-1, blocks.ROW]) for values in columns
-        )
+        element_keys, mix_keys, units, strides = columns
         planes = []
         for j in range(count):
             shift = strides * tf.constant(j, tf.uint32)
-            planes.append((tf.reshape(joined[j], [-1, blocks.ROW]), element_keys + shift))
+            planes.append((joined[j], element_keys + shift))
         return _encode_planes(planes, units, mix_keys, offset, base)
 
-    def run(gradients, *numbers):
+    def run(gradients, numbers, replica):
         flat = [tf.reshape(gradient, [-1]) for gradient in gradients]
         pieces = {}
         if large:
-            words = encode_large([flat[i] for i in large], numbers)
+            words = encode_large([flat[i] for i in large], numbers, replica)
             pieces = dict(zip(large, words, strict=True))
         if small:
-            joined = _join([flat[i] for i in small], small_widths, joined_width, count)
-            words = encode_small(joined, by_column(*numbers), numbers[-1])
-            words = words[: sum(small_widths)]
-            pieces |= dict(zip(small, tf.split(words, small_widths), strict=True))
+            joined = small_columns.join([_planes(flat[i], count, widths[i]) for i in small])
+            words = encode_small(joined, by_column(numbers, replica), replica)
+            pieces |= small_columns.split(words)
         return tf.concat([pieces[i][: widths[i]] for i in range(len(shapes))], 0)
 
     return tf.function(run, autograph=False)
 
 
-def _by_column(by_tensor, small, widths, joined_width):
-    """Salts, units and strides of the joined columns: one value a column."""
-    tensor_of_column = np.repeat(np.array(small, np.int32), widths)
-    padding = joined_width - tensor_of_column.size
-    tensor_of_column = np.pad(tensor_of_column, (0, padding), constant_values=small[0])
-    first = np.concatenate([np.arange(width, dtype=np.uint32) for width in widths])
-    first = np.pad(first, (0, padding))
-    strides = np.pad(np.repeat(np.array(widths, np.uint32), widths), (0, padding))
-    element_keys, mix_keys, units = (tf.gather(v, tensor_of_column) for v in by_tensor)
-    return element_keys + tf.constant(first), mix_keys, units, tf.constant(strides)
-
-
-def _join(tensors, widths, joined_width, count):
-    """Tensors side by side as float32 planes of shape [count, joined_width]."""
-    planes = []
-    for flat, width in zip(tensors, widths, strict=True):
-        padding = count * width - flat.shape[0]
-        flat = tf.pad(flat, [[0, padding]]) if padding else flat
-        planes.append(tf.cast(tf.reshape(flat, [count, width]), tf.float32))
-    planes.append(tf.zeros([count, joined_width - sum(widths)], tf.float32))
-    return tf.concat(planes, 1)
+def _planes(flat, count, width):
+    """A flat tensor as `[count, width]`, filled up with zeros."""
+    padding = count * width - flat.shape[0]
+    flat = tf.pad(flat, [[0, padding]]) if padding else flat
+    return tf.reshape(flat, [count, width])
 
 
 def _encode_planes(planes, unit, mix_key, offset, base):
     """Words of one column each: Horner's rule over the digits, highest first.
 
     Args:
-        planes: for every digit a pair of the gradients and the salted element numbers (uint32).
+        planes: for every digit a pair of the gradients and the keyed element numbers (uint32).
         unit: `quantizer.quantization_step`, scalar or one a column.
         mix_key: uint32, scalar or one a column.
         offset: uint32 scalar.
@@ -186,10 +154,8 @@ def _encode_planes(planes, unit, mix_key, offset, base):
     """
 
     @functools.partial(tf.function, autograph=False)
-    def digit(gradient, elements, unit, mix_key, offset):
-        words = random_bits.fmix32(elements, mix_key) + offset
-        codes = quantizer.round_to_ternary(tf.cast(gradient, tf.float32), unit, words)
-        return tf.cast(codes + 1, tf.uint32)
+    def digit(*plane):
+        return tf.cast(loop_rounding.round_elements(*plane) + 1, tf.uint32)
 
-    digits = [digit(*plane, unit, mix_key, offset) for plane in planes]
+    digits = [digit(*plane, mix_key, unit, offset) for plane in planes]
     return tf.bitcast(tf.reshape(codec.join_planes(digits, base), [-1]), tf.int32)

@@ -8,14 +8,14 @@ import tensorflow as tf
 
 from terngrad_tf.ternary import (
     decode,
-    decode_sums,
+    decode_chunks,
     digits_per_word,
     encode,
     local_scales,
     num_words,
     pack,
-    sum_to_words,
-    ternarize_sums,
+    reduce_chunk,
+    requantize_chunk,
     unpack,
 )
 
@@ -52,7 +52,7 @@ class SumToWordsTest(tf.test.TestCase):
             size = digits_per_word(base_in) * chunk
             digits = rng.integers(0, base_in, [senders, size], np.int32)
             base_out = senders * (base_in - 1) + 1
-            words = sum_to_words(
+            words = reduce_chunk(
                 tf.stack([pack(row, base_in) for row in digits]), base_in, base_out=base_out
             )
             self.assertEqual(words.shape, [num_words(size, base_out)])
@@ -63,14 +63,14 @@ class SumToWordsTest(tf.test.TestCase):
         rng = np.random.default_rng(1)
         digits = rng.integers(0, 3, [2, 2, 20 * 13], np.int32)
         hosts = [
-            sum_to_words(tf.stack([pack(row, 3) for row in host]), base_out=5) for host in digits
+            reduce_chunk(tf.stack([pack(row, 3) for row in host]), base_out=5) for host in digits
         ]
-        total = sum_to_words(tf.stack(hosts), 5, base_out=9)
+        total = reduce_chunk(tf.stack(hosts), 5, base_out=9)
         self.assertAllEqual(unpack(total, 260, 9), digits.sum((0, 1)))
 
     def test_a_base_too_small_for_the_sums_is_refused(self):
         with self.assertRaisesRegex(ValueError, "`base_out` must be at least 9.*=7"):
-            sum_to_words(tf.zeros([4, 3], tf.int32), base_out=7)
+            reduce_chunk(tf.zeros([4, 3], tf.int32), base_out=7)
 
     def test_owners_and_gather_agree_bit_for_bit(self):
         for num_replicas in (2, 3):
@@ -78,8 +78,8 @@ class SumToWordsTest(tf.test.TestCase):
             for owners in (1, num_replicas):
                 pieces = chunks(words, owners)
                 base = 2 * num_replicas + 1
-                sums = tf.stack([sum_to_words(piece, base_out=base) for piece in pieces])
-                decoded = decode_sums(
+                sums = tf.stack([reduce_chunk(piece, base_out=base) for piece in pieces])
+                decoded = decode_chunks(
                     sums,
                     scales,
                     SHAPES,
@@ -94,7 +94,7 @@ class SumToWordsTest(tf.test.TestCase):
     def test_sums_of_another_shape_are_refused(self):
         for shape, chunk in (([2, 3], 1), ([1, 20], 1)):
             with self.assertRaisesRegex(ValueError, "`words` must have shape .owners, 2."):
-                decode_sums(
+                decode_chunks(
                     tf.zeros(shape, tf.int32),
                     [1.0],
                     [[60]],
@@ -107,7 +107,7 @@ class SumToWordsTest(tf.test.TestCase):
 
 class TernarizeSumsTest(tf.test.TestCase):
     def rounded(self, words, num_replicas, *, step=0, stream=0, seed=0, **kwargs):
-        words = ternarize_sums(words, num_replicas, seed=seed, step=step, stream=stream, **kwargs)
+        words = requantize_chunk(words, num_replicas, seed=seed, step=step, stream=stream, **kwargs)
         return unpack(words, 20 * words.shape[0], 3).numpy() - 1
 
     def test_rounding_of_the_mean_is_unbiased(self):
@@ -130,7 +130,7 @@ class TernarizeSumsTest(tf.test.TestCase):
     def test_sums_of_local_replicas_round_as_their_digits(self):
         digits = np.random.default_rng(3).integers(0, 3, [4, 20 * 13], np.int32)
         plain = tf.stack([pack(row, 3) for row in digits])
-        hosts = tf.stack([sum_to_words(plain[k : k + 2], base_out=5) for k in (0, 2)])
+        hosts = tf.stack([reduce_chunk(plain[k : k + 2], base_out=5) for k in (0, 2)])
         self.assertAllEqual(self.rounded(plain, 4), self.rounded(hosts, 4, base=5))
 
     def test_steps_chunks_and_seeds_draw_other_bits(self):
@@ -154,7 +154,7 @@ class TernarizeSumsTest(tf.test.TestCase):
                     for k, g in enumerate(gradients)
                 ]
             )
-            rounded = ternarize_sums(words, num_replicas, seed=0, step=step, stream=0)
+            rounded = requantize_chunk(words, num_replicas, seed=0, step=step, stream=0)
             (decoded,) = decode(
                 rounded[tf.newaxis], [num_replicas * scale], [[size]], [tf.float32], total_bias=1
             )
@@ -172,14 +172,14 @@ class TernarizeSumsTest(tf.test.TestCase):
         pieces = chunks(words, 3)
         # One replica: the mean of its codes is certain, so nothing is lost.
         rounded = [
-            ternarize_sums(piece, 1, seed=0, step=0, stream=owner)
+            requantize_chunk(piece, 1, seed=0, step=0, stream=owner)
             for owner, piece in enumerate(pieces)
         ]
         whole = tf.concat(rounded, 0)[tf.newaxis, : words.shape[1]]
         chunk = pieces[0].shape[1]
         for decoded in (
             decode(whole, scales, SHAPES, TYPES, total_bias=1),
-            decode_sums(
+            decode_chunks(
                 tf.stack(rounded),
                 scales,
                 SHAPES,

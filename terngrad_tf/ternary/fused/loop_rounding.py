@@ -1,0 +1,41 @@
+"""Rounding inside compiled loops, as `quantizer.ternarize` does it for one tensor."""
+
+import tensorflow as tf
+
+from terngrad_tf.ternary import quantizer, random_bits
+from terngrad_tf.ternary.fused import compiled
+
+
+def arguments(scales, tensors, num_tensors, seed, step):
+    """Tensors that a loop over T tensors gets: scales, positions in the model, seed and step."""
+    tensors = range(num_tensors) if tensors is None else tensors
+    if len(tensors) != num_tensors:
+        raise ValueError(
+            f"`tensors` must have one entry a gradient ({num_tensors}). Received: {len(tensors)}"
+        )
+    return (
+        tf.cast(scales, tf.float32),
+        tf.constant(list(tensors), tf.int32),
+        compiled.scalar(seed, tf.int64),
+        compiled.scalar(step, tf.int64),
+    )
+
+
+def by_tensor(numbers, rounding, replica):
+    """What differs between tensors: two keys and the quantization step, each of shape [T].
+
+    Args:
+        numbers: what `arguments` returned.
+        rounding: one of `ROUNDINGS`.
+        replica: scalar int32 tensor.
+    """
+    scales, tensors, seed, step = numbers
+    stream = quantizer.rounding_stream(rounding, replica)
+    keys = random_bits.key_schedule(seed, step, tensors, stream)
+    return *keys, quantizer.quantization_step(scales)
+
+
+def round_elements(gradient, elements, mix_key, unit, offset):
+    """Codes in {-1, 0, 1} of elements whose numbers, with the first key added, are given."""
+    words = random_bits.fmix32(elements, mix_key) + offset
+    return quantizer.round_to_ternary(tf.cast(gradient, tf.float32), unit, words)

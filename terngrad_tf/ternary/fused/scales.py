@@ -1,0 +1,146 @@
+"""The scales of many gradient tensors, in as few passes as can be."""
+
+import functools
+
+import tensorflow as tf
+
+from terngrad_tf.ternary import scales
+from terngrad_tf.ternary.fused import compiled, partition, tiles
+
+# Tensors up to this size are reduced together, padded to a power of four.
+_SMALL = 2**16
+# Tensors beyond this size are folded by XLA first; for smaller ones, compiling costs more than that
+# saves.
+_HUGE = 2**20
+# Parts of such a tensor that are added, element by element.
+_PLANES = 16
+# Squares and their sums are exact enough in float32 between these.
+_SQUARABLE = (1e-15, 1e15)
+
+
+def local_scales(gradients, clip_factor: float) -> tf.Tensor:
+    """`local_scale` of each tensor of a list, as one float32 tensor of shape [T]."""
+    scales.check_clip_factor(clip_factor)
+    if not gradients:
+        return tf.zeros([0], tf.float32)
+    gradients = [tf.convert_to_tensor(g) for g in gradients]
+    shapes = tuple(compiled.static_shape(g, "gradients") for g in gradients)
+    run = _scaler(shapes, tuple(g.dtype for g in gradients), float(clip_factor))
+    return run(gradients)
+
+
+@functools.cache
+def _scaler(shapes, dtypes, clip_factor):
+    """The function for tensors of these shapes.
+
+    Plain TensorFlow, as XLA reduces on one thread; but it adds the planes of a huge tensor on all
+    threads, in fewer passes than single operations need.
+    """
+    del dtypes  # They select the trace.
+    sizes = [partition.num_elements(shape) for shape in shapes]
+    huge = [i for i, size in enumerate(sizes) if size > _HUGE]
+    groups = {}
+    for i, size in enumerate(sizes):
+        if 0 < size <= _SMALL:
+            groups.setdefault(_padded(size), []).append(i)
+
+    def run(gradients):
+        flat = [tf.reshape(g, [-1]) for g in gradients]
+        result = [tf.zeros([1], tf.float32)] * len(flat)
+        folded = dict(zip(huge, _fold([flat[i] for i in huge]), strict=True)) if huge else {}
+        for i, size in enumerate(sizes):
+            if size > _SMALL:
+                moments = (
+                    _moments_of_folded(flat[i], *folded[i]) if i in folded else _moments(flat[i])
+                )
+                result[i] = _large_scale(flat[i], *moments, clip_factor)[tf.newaxis]
+        for padded, members in groups.items():
+            rows = [tf.pad(flat[i], [[0, padded - sizes[i]]]) for i in members]
+            rows = tf.stack([tf.cast(row, tf.float32) for row in rows])
+            of_rows = scales.scales_of_rows(rows, [sizes[i] for i in members], clip_factor)
+            for i, scale in zip(members, tf.split(of_rows, len(members)), strict=True):
+                result[i] = scale
+        return tf.concat(result, 0)
+
+    return tf.function(run, autograph=False)
+
+
+def _padded(size: int) -> int:
+    length = 64
+    while length < size:
+        length *= 4
+    return length
+
+
+def _folded_size(size):
+    """Elements of a tensor that `_fold` takes in."""
+    return size // (_PLANES * tiles.TILE) * _PLANES * tiles.TILE
+
+
+@compiled.compiled
+def _fold(tensors):
+    """Sums, sums of squares and largest magnitudes over the planes of flat tensors.
+
+    Args:
+        tensors: list of floating-point tensors; of each, the first `_folded_size` elements count.
+
+    Returns:
+        List of pairs: complex64 `sum + i * (sum of squares)`, as XLA makes both in one pass then,
+        and float32 maximum, each with one element for every `_PLANES`.
+    """
+    results = []
+    for flat in tensors:
+        width = _folded_size(flat.shape[0]) // _PLANES
+        pieces = [flat[j * width : (j + 1) * width] for j in range(_PLANES)]
+        planes = [tf.cast(tf.reshape(p, [-1, tiles.TILE]), tf.float32) for p in pieces]
+        squares = _pairwise(tf.add, [tf.square(p) for p in planes])
+        sums = tf.complex(_pairwise(tf.add, planes), squares)
+        results.append((sums, _pairwise(tf.maximum, [tf.abs(p) for p in planes])))
+    return results
+
+
+def _pairwise(function, values):
+    while len(values) > 1:
+        values = [function(a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
+    return values[0]
+
+
+def _moments_of_folded(flat, sums, maxima):
+    """As `_moments`, from what `_fold` made and from the last elements."""
+    rest = tf.cast(flat[_folded_size(flat.shape[0]) :], tf.float32)
+    size = tf.constant(flat.shape[0], tf.float32)
+    return (
+        tf.maximum(tf.reduce_max(maxima), tf.reduce_max(tf.abs(rest))),
+        (tf.reduce_sum(tf.math.real(sums)) + tf.reduce_sum(rest)) / size,
+        (tf.reduce_sum(tf.math.imag(sums)) + tf.reduce_sum(tf.square(rest))) / size,
+    )
+
+
+def _moments(flat):
+    """Largest magnitude, mean and mean square, by reductions without temporaries."""
+    flat = tf.cast(flat, tf.float32)
+    largest = tf.maximum(tf.reduce_max(flat), -tf.reduce_min(flat))
+    mean_square = tf.nn.l2_loss(flat) * (2.0 / tf.constant(flat.shape[0], tf.float32))
+    return largest, tf.reduce_mean(flat), mean_square
+
+
+def _large_scale(flat, largest, mean, mean_square, clip_factor):
+    """Scale of one large tensor from its moments in float32, where that allows it."""
+    variance = mean_square - tf.square(mean)
+    # False for NaN too. Where the mean prevails, the difference is mostly rounding error.
+    exact_enough = tf.reduce_all(
+        [
+            tf.math.is_finite(mean_square),
+            largest > _SQUARABLE[0],
+            largest < _SQUARABLE[1],
+            variance > 0.01 * mean_square,
+        ]
+    )
+
+    def two_passes():
+        row = tf.cast(flat, tf.float32)[tf.newaxis]
+        return scales.scales_of_rows(row, [flat.shape[0]], clip_factor)[0]
+
+    return tf.cond(
+        exact_enough, lambda: scales.choose(tf.sqrt(variance), largest, clip_factor), two_passes
+    )
