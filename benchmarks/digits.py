@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from slim_data import digits
+from slim_data.datasets import digits
 
 
 def load(image_size):

@@ -36,7 +36,8 @@ from absl import app, flags
 
 import slim_data
 from benchmarks import figures
-from slim_data import digits, examples, photo
+from slim_data.datasets import digits
+from slim_data.tfrecord import encoded_image, examples
 from terngrad_tf import models
 
 _ROUNDS = flags.DEFINE_integer("rounds", 7, "Timed rounds.", lower_bound=1)
@@ -56,7 +57,7 @@ DATASETS = {"mnist": 28, "cifar10": 32, "imagenet": 224}
 CORES = os.cpu_count()
 
 
-class Decoded(photo.Photo):
+class Decoded(encoded_image.Photo):
     """A photograph whose pixels are there already, as tensorflow-datasets delivers them."""
 
     def __init__(self, pixels):

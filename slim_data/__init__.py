@@ -6,14 +6,15 @@
 The package needs neither Keras nor `terngrad_tf`; TensorFlow itself is loaded at the first use.
 """
 
-from slim_data.conversion import convert
-from slim_data.datasets import DATASETS, DatasetInfo, info
-from slim_data.errors import DataError
-from slim_data.faults import CorruptRecord, corrupt_records, explain, explained, verify
-from slim_data.framing import count_examples
-from slim_data.pipeline import load
-from slim_data.shards import find_files
-from slim_data.splitting import split_dataset
+from slim_data.common.errors import DataError
+from slim_data.datasets.conversion import convert
+from slim_data.datasets.registry import DATASETS, DatasetInfo, info
+from slim_data.input.corrupt_records import corrupt_records, explain, explained, verify
+from slim_data.input.data_files import find_files
+from slim_data.input.pipeline import load
+from slim_data.tfrecord.corruption import CorruptRecord
+from slim_data.tfrecord.record_files import count_examples
+from slim_data.tfrecord.splitting import split_dataset
 
 __all__ = [
     "DATASETS",

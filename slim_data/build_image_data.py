@@ -14,11 +14,13 @@ import functools
 import os
 import sys
 
-from slim_data import checksums, folder_arguments, image_folders, program
+from slim_data.cli import image_folder_flags, program
+from slim_data.datasets import image_folders
+from slim_data.files import checksums
 
 
 def _add_arguments(parser):
-    folder_arguments.add(parser, train_shards=2, validation_shards=2, num_threads=2)
+    image_folder_flags.add(parser, train_shards=2, validation_shards=2, num_threads=2)
     parser.add_argument(
         "--labels_file", required=True, help="text file with one label, a folder's name, a line"
     )
@@ -30,7 +32,9 @@ def _main(values):
     numbers = {label: number for number, label in enumerate(labels, 1)}
     build = functools.partial(image_folders.labelled, numbers)
     options = {"labels": checksums.sha256(labels_file)}
-    folder_arguments.write(values, folder_arguments.sources(values, labels, "*", build, options))
+    image_folder_flags.write(
+        values, image_folder_flags.sources(values, labels, "*", build, options)
+    )
 
 
 def run():

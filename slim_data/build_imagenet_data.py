@@ -20,22 +20,16 @@ import functools
 import os
 import sys
 
-from slim_data import (
-    arguments,
-    bounding_boxes,
-    checksums,
-    folder_arguments,
-    image_folders,
-    imagenet,
-    imagenet_prepared,
-    program,
-    wordnet,
-)
-from slim_data.errors import DataError
+from slim_data.cli import image_folder_flags, program
+from slim_data.common import arguments
+from slim_data.common.errors import DataError
+from slim_data.datasets import image_folders
+from slim_data.datasets.imagenet import bounding_boxes, records, tfds, wordnet
+from slim_data.files import checksums
 
 
 def _add_arguments(parser):
-    folder_arguments.add(parser, train_shards=1024, validation_shards=128, num_threads=8)
+    image_folder_flags.add(parser, train_shards=1024, validation_shards=128, num_threads=8)
     for flag, default, text in (
         ("labels_file", "imagenet_lsvrc_2015_synsets.txt", "text file with one synset a line"),
         ("imagenet_metadata_file", "imagenet_metadata.txt", "lines of synset, tab and names"),
@@ -71,7 +65,7 @@ def _main(values):
     synsets = image_folders.read_labels(labels_file)
     for synset in synsets:
         wordnet.check(synset, f"`labels_file` {labels_file}")
-    names = imagenet.read_names(metadata_file, synsets)
+    names = records.read_names(metadata_file, synsets)
     raw_side = values.resize_dimen if values.raw_pixel else None
     options = {
         "synsets": checksums.sha256(labels_file),
@@ -80,20 +74,20 @@ def _main(values):
         "resize_dimen": values.resize_dimen,
     }
     if values.tfds_dir:
-        for split in folder_arguments.SPLITS:
+        for split in image_folder_flags.SPLITS:
             if getattr(values, f"{split}_directory"):
                 raise DataError(f"`tfds_dir` takes the place of --{split}_directory: give one")
         tfds_dir = os.path.expanduser(values.tfds_dir)
-        found = imagenet_prepared.sources(tfds_dir, names, raw_side, options)
+        found = tfds.sources(tfds_dir, names, raw_side, options)
     else:
         box_file = os.path.expanduser(values.bounding_box_file)
         boxes = bounding_boxes.read(box_file)
         number = sum(map(len, boxes.values()))
         program.report(f"Read {number} bounding boxes of {len(boxes)} images")
-        build = functools.partial(imagenet.builder, names, box_file, raw_side)
+        build = functools.partial(records.builder, names, box_file, raw_side)
         options["bounding boxes"] = checksums.sha256(box_file)
-        found = folder_arguments.sources(values, synsets, imagenet.PATTERN, build, options)
-    folder_arguments.write(values, found)
+        found = image_folder_flags.sources(values, synsets, records.PATTERN, build, options)
+    image_folder_flags.write(values, found)
 
 
 def run():

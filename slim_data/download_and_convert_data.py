@@ -20,11 +20,12 @@ ImageNet has a program of its own, build_imagenet_data.
 import os
 import sys
 
-from slim_data import conversion, datasets, program
+from slim_data.cli import program
+from slim_data.datasets import conversion, registry
 
 
 def _add_arguments(parser):
-    names = ", ".join(name for name, dataset in datasets.DATASETS.items() if dataset.source)
+    names = ", ".join(name for name, dataset in registry.DATASETS.items() if dataset.source)
     parser.add_argument("--dataset_name", required=True, help=f"data set to convert: {names}")
     parser.add_argument("--dataset_dir", required=True, help="folder to write to; made if absent")
     program.add_boolean(

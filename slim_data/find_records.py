@@ -19,8 +19,10 @@ import functools
 import os
 import sys
 
-from slim_data import datasets, image_folders, program, shard_sets, shards
-from slim_data.errors import DataError
+from slim_data.cli import program
+from slim_data.common.errors import DataError
+from slim_data.datasets import image_folders, registry
+from slim_data.tfrecord import shards, write_splits
 
 RECORDS = "tfrecords"
 VALIDATION_FOLDERS = ("val", "validation", "validation_preprocess")
@@ -56,7 +58,7 @@ def find(data_dir, output_directory=None, *, num_processes=None, report=lambda l
             "class, beside train"
         )
     labels = image_folders.classes(train)
-    most = datasets.info("imagenet").num_labels
+    most = registry.info("imagenet").num_labels
     if len(labels) > most:
         raise DataError(f"{train} must hold at most {most} classes. Received: {len(labels)}")
     unknown = sorted(set(image_folders.classes(validation)) - set(labels))
@@ -68,7 +70,7 @@ def find(data_dir, output_directory=None, *, num_processes=None, report=lambda l
     for split, folder in (("validation", validation), ("train", train)):
         files = image_folders.find(folder, image_folders.classes(folder))
         sources[split] = image_folders.source(folder, files, build, {"classes": labels})
-    shard_sets.write(
+    write_splits.write(
         sources,
         {split: _num_files(split, source.num_examples) for split, source in sources.items()},
         output_directory,

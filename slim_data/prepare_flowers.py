@@ -9,7 +9,8 @@ downloads flower_photos.tgz to DATA_DIR unless it is there, and writes 500 photo
 import os
 import sys
 
-from slim_data import flowers_preparation, program
+from slim_data.cli import program
+from slim_data.datasets import flowers_preparation
 
 
 def _add_arguments(parser):

@@ -14,7 +14,8 @@ already is kept, so the same command goes on where it was interrupted.
 import os
 import sys
 
-from slim_data import imagenet_preparation, program
+from slim_data.cli import program
+from slim_data.datasets.imagenet import preparation
 
 
 def _add_arguments(parser):
@@ -22,7 +23,7 @@ def _add_arguments(parser):
 
 
 def _main(values):
-    imagenet_preparation.prepare(os.path.expanduser(values.data_dir), program.report)
+    preparation.prepare(os.path.expanduser(values.data_dir), program.report)
 
 
 def run():

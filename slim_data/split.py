@@ -16,8 +16,9 @@ import argparse
 import os
 import sys
 
-from slim_data import program, splitting
-from slim_data.errors import DataError
+from slim_data.cli import program
+from slim_data.common.errors import DataError
+from slim_data.tfrecord import splitting
 
 ALL = "all"
 

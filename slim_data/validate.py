@@ -9,11 +9,13 @@ At the first fault a line names file, record and reason, and the exit status is 
 import os
 import sys
 
-from slim_data import datasets, program, validation
+from slim_data.cli import program
+from slim_data.datasets import registry
+from slim_data.input import validation
 
 
 def _add_arguments(parser):
-    names = ", ".join(datasets.DATASETS)
+    names = ", ".join(registry.DATASETS)
     parser.add_argument("--dataset_name", required=True, help=f"data set to expect: {names}")
     parser.add_argument("--dataset_dir", required=True, help="folder that it was converted to")
 

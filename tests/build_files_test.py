@@ -131,7 +131,7 @@ class BuildFilesTest(unittest.TestCase):
         text = (source_tree.ROOT / "terngrad_tf/version.py").read_text(encoding="utf-8")
         stated = re.search(r'__version__ = "(.+)"', text).group(1)
         self.assertIn(f'    version = "{stated}",\n)', module)
-        data = (source_tree.ROOT / "slim_data/version.py").read_text(encoding="utf-8")
+        data = (source_tree.ROOT / "slim_data/common/version.py").read_text(encoding="utf-8")
         self.assertIn(f'__version__ = "{stated}"', data)
 
     def test_programs_have_the_names_of_terngrads_readme_too(self):

@@ -13,6 +13,8 @@ from tests import source_tree
 
 # Lower layers first: a module imports its own layer and those before it.
 LAYERS = ("ternary", "distribute", "subspace", "models", "training", "bin")
+# The same within slim_data; its programs, which lie beside these packages, may import them all.
+DATA_LAYERS = ("common", "files", "tfrecord", "preprocessing", "datasets", "input", "cli")
 PRIVATE_PACKAGE = "terngrad_tf.distribute.private"
 PRIVATE_MODULES = (
     "tensorflow.python",
@@ -37,10 +39,14 @@ def within(name, package):
 
 
 def layer_of(name):
-    """Returns the rank in LAYERS of a dotted module name, None where it is in no layer."""
-    parts = name.split(".")
-    if parts[0] == "terngrad_tf" and len(parts) > 1 and parts[1] in LAYERS:
-        return LAYERS.index(parts[1])
+    """Returns (top package, rank of the layer) of a dotted module name, None outside of them."""
+    package, _, rest = name.partition(".")
+    part = rest.partition(".")[0]
+    if package == "terngrad_tf" and part in LAYERS:
+        return package, LAYERS.index(part)
+    if package == "slim_data":
+        is_program = part not in DATA_LAYERS
+        return package, len(DATA_LAYERS) if is_program else DATA_LAYERS.index(part)
     return None
 
 
@@ -65,10 +71,11 @@ def violations(module, source, is_package=False, known=()):
     rank = layer_of(module)
     if rank is not None:
         for name in sorted(names):
-            if (layer_of(name) or 0) > rank:
+            other = layer_of(name)
+            if other is not None and other[0] == rank[0] and other[1] > rank[1]:
                 found.append(f"{module} uses {name}: layers import downwards only")
         # The front door imports the layers, so that only programs may come in through it.
-        if "terngrad_tf" in names and module.split(".")[1] != "bin":
+        if "terngrad_tf" in names and not within(module, "terngrad_tf.bin"):
             found.append(f"{module} uses terngrad_tf: import the layer that holds the name")
     if within(module, "slim_data"):
         for forbidden in NOT_IN_SLIM_DATA:
@@ -183,12 +190,23 @@ class RulesTest(unittest.TestCase):
             with self.subTest(source):
                 self.assert_refused("terngrad_tf.ternary.codec", source, "downwards")
 
+    def test_upward_imports_within_slim_data_are_refused(self):
+        for module, source in (
+            ("slim_data.tfrecord.shards", "from slim_data.datasets import registry"),
+            ("slim_data.common.text", "def f():\n    from slim_data.files import opening"),
+            ("slim_data.datasets.mnist", "import slim_data"),
+            ("slim_data.cli.program", "from slim_data.validate import run"),
+        ):
+            with self.subTest(module):
+                self.assert_refused(module, source, "downwards")
+
     def test_downward_and_sideways_imports_pass(self):
         for module, source in (
             ("terngrad_tf.bin.x", "from terngrad_tf.ternary import codec\nimport slim_data"),
             ("terngrad_tf.ternary.codec", "from terngrad_tf.ternary import hashing"),
             ("terngrad_tf.training.x", "import slim_data.datasets"),
-            ("slim_data.mnist", "import tensorflow as tf\nfrom slim_data import shards"),
+            ("slim_data.datasets.mnist", "from slim_data.files import download"),
+            ("slim_data.validate", "from slim_data.input import validation"),
             ("slim_data.download_and_convert_data", "from absl import app, flags"),
             ("terngrad_tf.distribute.private", "from tensorflow.python.framework import ops"),
         ):

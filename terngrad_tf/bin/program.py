@@ -6,8 +6,10 @@ import sys
 
 from absl import flags
 
-from slim_data import DataError, legacy_flags, quiet
-from slim_data.text import printable
+from slim_data import DataError
+from slim_data.cli import legacy_flags
+from slim_data.common import captured_stderr
+from slim_data.common.text import printable
 from terngrad_tf import files
 from terngrad_tf.bin import supervisor
 from terngrad_tf.last_line import write_last_line
@@ -32,7 +34,7 @@ def run(description, define_flags, main, argv, module=None, report=_print_error)
     """Parses flags and calls a program's main function.
 
     A wrong flag, folder or file is one line on standard error, whatever it quotes: see
-    `slim_data.text.printable`. `--help`, `--helpshort` and `--helpfull` print the flags,
+    `slim_data.common.text.printable`. `--help`, `--helpshort` and `--helpfull` print the flags,
     `--helpxml` prints them for other programs, `--version` the version.
 
     Args:
@@ -87,7 +89,7 @@ def run(description, define_flags, main, argv, module=None, report=_print_error)
     os.environ["KERAS_BACKEND"] = "tensorflow"
     try:
         # Imported only now, so that --help and a mistyped flag do not wait for TensorFlow.
-        with quiet.stderr_held_back():
+        with captured_stderr.stderr_held_back():
             from terngrad_tf.distribute import PeerError
             from terngrad_tf.training.errors import DivergedError, UserError, write_failure
         try:

@@ -72,7 +72,9 @@ def describe(name, data_dir, subset, skip_corrupt_records=False):
     info = find(name, subset)
     files = slim_data.find_files(name, data_dir, subset)
     if skip_corrupt_records:
-        num_examples = sum(framing.num_records for framing in slim_data.framing.scan(files))
+        num_examples = sum(
+            framing.num_records for framing in slim_data.tfrecord.record_files.scan(files)
+        )
     else:
         num_examples = slim_data.count_examples(files)
     return Subset(info.num_classes, info.channels, num_examples)

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from absl import flags as absl_flags
 
-from slim_data import legacy_flags
+from slim_data.cli import legacy_flags
 from terngrad_tf import training
 from terngrad_tf.bin import (
     cifar10_distributed_train,

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from slim_data import DataError, archives, cifar10, flowers, pickles
+from slim_data import DataError
+from slim_data.datasets import cifar10, flowers
+from slim_data.files import archives, pickles
 from tests.fuzz import fuzzing
 from tests.slim_data import cifar10_archives, pictures, samples
 

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from slim_data import DataError, download
+from slim_data import DataError
+from slim_data.files import download
 from tests.fuzz import fuzzing
 from tests.slim_data import samples, servers
 

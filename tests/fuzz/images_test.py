@@ -7,7 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from slim_data import DataError, image_files, mnist
+from slim_data import DataError
+from slim_data.datasets import image_files, mnist
 from tests.fuzz import fuzzing
 from tests.slim_data import pictures, samples
 

@@ -8,15 +8,10 @@ import tempfile
 import pytest
 from hypothesis import strategies as st
 
-from slim_data import (
-    DataError,
-    bounding_boxes,
-    image_folders,
-    imagenet,
-    imagenet_devkit,
-    imagenet_preparation,
-    writing,
-)
+from slim_data import DataError
+from slim_data.datasets import image_folders
+from slim_data.datasets.imagenet import bounding_boxes, devkit, preparation, records
+from slim_data.tfrecord import writing
 from tests.fuzz import fuzzing
 from tests.slim_data import ilsvrc, pictures, samples
 
@@ -54,12 +49,12 @@ class ListsTest(fuzzing.FuzzTest):
         self.fuzz_file("files of labels", [b"roses\ndaisy\r\n\ntulips", "\u00fc\n".encode()], check)
 
     def test_wordnet_ids(self):
-        raw = os.path.join(self.folder, imagenet_preparation.RAW)
+        raw = os.path.join(self.folder, preparation.RAW)
         os.mkdir(raw)
-        self.path = os.path.join(raw, imagenet_preparation.SYNSETS)
+        self.path = os.path.join(raw, preparation.SYNSETS)
 
         def check():
-            read = imagenet_preparation.read_wordnet_ids
+            read = preparation.read_wordnet_ids
             for name in self.assert_refused_or(read, self.path) or ():
                 self.assertRegex(name, r"\An[0-9]{8}\Z")
 
@@ -69,7 +64,7 @@ class ListsTest(fuzzing.FuzzTest):
         text = "".join(f"{s}\t{n}\n" for s, n in pictures.SYNSETS.items())
 
         def check():
-            self.assert_refused_or(imagenet.read_names, self.path, ilsvrc.SYNSETS)
+            self.assert_refused_or(records.read_names, self.path, ilsvrc.SYNSETS)
 
         self.fuzz_file("ImageNet's metadata files", [text.encode()], check)
 
@@ -114,14 +109,14 @@ class ListsTest(fuzzing.FuzzTest):
         files = {}
         with tempfile.TemporaryDirectory() as folder:
             pictures.write(os.path.join(folder, "x"), ilsvrc.devkit())
-            with imagenet_devkit.archives.opened(os.path.join(folder, "x")) as archive:
-                for name, member in imagenet_devkit.archives.files(archive).items():
-                    files[name] = imagenet_devkit.archives.read(archive, member, 2**20)
+            with devkit.archives.opened(os.path.join(folder, "x")) as archive:
+                for name, member in devkit.archives.files(archive).items():
+                    files[name] = devkit.archives.read(archive, member, 2**20)
 
         def check(data, name):
             with open(self.path, "wb") as file:
                 file.write(pictures.tar({**files, name: data}, "gz"))
-            found = self.assert_refused_or(imagenet_devkit.read, self.path)
+            found = self.assert_refused_or(devkit.read, self.path)
             if found is not None:
                 for synset in (*found.names, *found.validation):
                     self.assertRegex(synset, r"\An[0-9]{8}\Z")

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import slim_data
-from slim_data import DataError, framing
+from slim_data import DataError
+from slim_data.tfrecord import record_files
 from tests.fuzz import fuzzing
 from tests.slim_data import pictures, samples
 
@@ -34,13 +35,13 @@ class FramingTest(fuzzing.FuzzTest):
         def check(data):
             with open(self.path, "wb") as file:
                 file.write(data)
-            (found,) = framing.scan([self.path])
-            offsets, lengths = framing.extents(self.path)
+            (found,) = record_files.scan([self.path])
+            offsets, lengths = record_files.extents(self.path)
             self.assertEqual(len(offsets), found.num_records)
             self.assertLessEqual(int((offsets + lengths).max(initial=0)), len(data))
-            framing.damaged(self.path)
+            record_files.damaged(self.path)
             try:
-                self.assertEqual(framing.count_examples([self.path]), found.num_records)
+                self.assertEqual(record_files.count_examples([self.path]), found.num_records)
             except DataError as error:
                 self.assert_clear(error, self.path, f"record {found.num_records} ")
 

@@ -12,8 +12,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slim_data import archives
-from slim_data.errors import DataError
+from slim_data.common.errors import DataError
+from slim_data.files import archives
 from tests.fuzz import fuzzing
 from tests.slim_data import samples
 from tests.slim_data.cifar10_archives import entry, write_archive

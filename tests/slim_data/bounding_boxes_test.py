@@ -8,7 +8,7 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 import slim_data
-from slim_data import bounding_boxes
+from slim_data.datasets.imagenet import bounding_boxes
 from tests.slim_data import pictures, samples
 
 SETTINGS = hypothesis.settings(deadline=None, max_examples=100, derandomize=True)
@@ -89,9 +89,11 @@ class BoundingBoxesTest(tf.test.TestCase):
         boxes = bounding_boxes.from_xml(
             pictures.annotation([("x", 10, 20, 50, 200), ("x", 33, 0, 99, 100)])
         )
-        text = bounding_boxes.lines("a_1.JPEG", boxes) + bounding_boxes.lines("b_2.JPEG", boxes[:1])
-        self.assertEqual(text[0], "a_1.JPEG,0.1000,0.1000,0.5000,1.0000\n")
-        pictures.write(path, "".join(text) + "b_2.JPEG,0.1,0.2,0.1,0.9\n")
+        lines = bounding_boxes.lines("a_1.JPEG", boxes) + bounding_boxes.lines(
+            "b_2.JPEG", boxes[:1]
+        )
+        self.assertEqual(lines[0], "a_1.JPEG,0.1000,0.1000,0.5000,1.0000")
+        pictures.write(path, "\n".join([*lines, "b_2.JPEG,0.1,0.2,0.1,0.9"]))
         first, second = (0.1, 0.1, 0.5, 1.0), (0.33, 0.0, 0.99, 0.5)
         expected = {"a_1.JPEG": [first, second], "b_2.JPEG": [first]}
         self.assertEqual(bounding_boxes.read(path), expected)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from slim_data import shards
+from slim_data.tfrecord import shards
 from tests.slim_data import ilsvrc, pictures, programs, samples
 
 SYNSETS = list(pictures.SYNSETS)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data import cifar_resnet_preprocessing, cifarnet_preprocessing
+from slim_data.preprocessing import cifar_resnet, cifarnet
 from tests.slim_data import samples
 
 MEAN = np.array([0.4914, 0.4822, 0.4465])
@@ -108,7 +108,7 @@ class DistortionsTest(tf.test.TestCase):
         shape = crops - crops.mean((1, 2), keepdims=True)
         seen, shifts, gains = set(), [], []
         images = np.stack([self.image] * 150)
-        for found in cifarnet_preprocessing.change(images, size, draws(150, 5)).numpy():
+        for found in cifarnet.change(images, size, draws(150, 5)).numpy():
             centred = found - found.mean((0, 1))
             gain = (shape * centred).sum((1, 2, 3)) / (shape**2).sum((1, 2, 3))
             lack = np.abs(shape * gain[:, None, None, None] - centred).max((1, 2, 3))
@@ -132,7 +132,7 @@ class DistortionsTest(tf.test.TestCase):
                 places[part.tobytes()] = top, left, False
                 places[part[:, ::-1].tobytes()] = top, left, True
         images = np.stack([self.image] * 400)
-        found = cifar_resnet_preprocessing.distort(images, 32, draws(400, 3)).numpy()
+        found = cifar_resnet.distort(images, 32, draws(400, 3)).numpy()
         pixels = np.rint((found * DEVIATION + MEAN) * 255).astype(np.uint8)
         self.assertAllClose((pixels / 255 - MEAN) / DEVIATION, found, atol=1e-5)
         seen = np.array([places[image.tobytes()] for image in pixels])

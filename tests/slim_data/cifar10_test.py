@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data import cifar10, validation
+from slim_data.datasets import cifar10
+from slim_data.input import validation
 from tests.slim_data import cifar10_archives, samples
 
 BINARY = cifar10_archives.names("binary")

@@ -12,7 +12,10 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data import cifar10, download, flowers, mnist, shards, validation
+from slim_data.datasets import cifar10, flowers, mnist
+from slim_data.files import download
+from slim_data.input import validation
+from slim_data.tfrecord import shards
 from tests.slim_data import cifar10_archives, flower_photos, samples, servers
 
 LABELS = "".join(

@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data import crc32c, framing, remembered
+from slim_data.files import file_cache
+from slim_data.tfrecord import crc32c, record_files
 from tests.slim_data import photos, samples
 
 SIZES = (9, 12, 7)
@@ -197,7 +198,7 @@ class ChecksumTest(tf.test.TestCase):
         samples.write_records(path, [rows[i, :n].tobytes() for i, n in enumerate(lengths)])
         with open(path, "rb") as file:
             data = file.read()
-        offsets, found = framing.extents(path)
+        offsets, found = record_files.extents(path)
         self.assertAllEqual(found, lengths)
         stored = [
             int.from_bytes(data[o + n : o + n + 4], "little")
@@ -208,14 +209,14 @@ class ChecksumTest(tf.test.TestCase):
     def test_damaged_records_are_found_in_any_chunks(self):
         path = os.path.join(samples.new_folder(self), "records")
         samples.write_records(path, [bytes([i]) * (i % 5 * 40) for i in range(50)])
-        self.assertEqual(framing.damaged(path), [])
-        offsets, _ = framing.extents(path)
+        self.assertEqual(record_files.damaged(path), [])
+        offsets, _ = record_files.extents(path)
         for number in (3, 24, 49):
             samples.flip_bit(path, offsets[number])
-        self.assertEqual(framing.damaged(path), [3, 24, 49])
-        self.addCleanup(setattr, framing, "_CHECKED_AT_ONCE", framing._CHECKED_AT_ONCE)
-        framing._CHECKED_AT_ONCE = 1000
-        self.assertEqual(framing.damaged(path), [3, 24, 49])
+        self.assertEqual(record_files.damaged(path), [3, 24, 49])
+        self.addCleanup(setattr, record_files, "_CHECKED_AT_ONCE", record_files._CHECKED_AT_ONCE)
+        record_files._CHECKED_AT_ONCE = 1000
+        self.assertEqual(record_files.damaged(path), [3, 24, 49])
 
 
 class RememberedTest(tf.test.TestCase):
@@ -237,14 +238,14 @@ class RememberedTest(tf.test.TestCase):
         for i, path in enumerate(self.paths):
             with open(path, "wb") as file:
                 # Takes no room on the disk.
-                file.truncate(remembered.SMALLEST_SIZE // 2 + i)
+                file.truncate(file_cache.SMALLEST_SIZE // 2 + i)
 
     def values(self, kind="size", paths=None):
         def compute(paths):
             self.computed += paths
             return [[os.path.getsize(path), None] for path in paths]
 
-        return remembered.values(kind, paths or self.paths, compute)
+        return file_cache.values(kind, paths or self.paths, compute)
 
     def test_a_value_is_computed_once_for_each_large_file(self):
         expected = [[os.path.getsize(path), None] for path in self.paths]
@@ -256,8 +257,8 @@ class RememberedTest(tf.test.TestCase):
 
     def test_a_changed_file_is_looked_at_again(self):
         self.values()
-        os.truncate(self.paths[1], remembered.SMALLEST_SIZE)
-        self.assertEqual(self.values()[1], [remembered.SMALLEST_SIZE, None])
+        os.truncate(self.paths[1], file_cache.SMALLEST_SIZE)
+        self.assertEqual(self.values()[1], [file_cache.SMALLEST_SIZE, None])
         self.assertEqual(self.computed, [*self.paths, self.paths[1]])
         os.utime(self.paths[2], ns=(1, 1))
         self.values()
@@ -287,11 +288,11 @@ class RememberedTest(tf.test.TestCase):
 
     def test_counts_of_large_files_are_remembered(self):
         samples.write_records(self.paths[0], [b"x" * 2**20] * 3)
-        self.addCleanup(setattr, remembered, "SMALLEST_SIZE", remembered.SMALLEST_SIZE)
-        remembered.SMALLEST_SIZE = 2**20
+        self.addCleanup(setattr, file_cache, "SMALLEST_SIZE", file_cache.SMALLEST_SIZE)
+        file_cache.SMALLEST_SIZE = 2**20
         self.assertEqual(slim_data.count_examples(self.paths[:1]), 3)
-        self.addCleanup(setattr, framing, "_headers", framing._headers)
-        framing._headers = None
+        self.addCleanup(setattr, record_files, "_headers", record_files._headers)
+        record_files._headers = None
         self.assertEqual(slim_data.count_examples(self.paths[:1]), 3)
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from sklearn import datasets as sklearn_datasets
 
 import slim_data
-from slim_data import digits
+from slim_data.datasets import digits
 from tests.slim_data import samples
 
 NAMES = "zero one two three four five six seven eight nine".split()

@@ -10,8 +10,9 @@ import time
 import pytest
 import tensorflow as tf
 
-from slim_data import download, flowers, mnist
-from slim_data.errors import DataError
+from slim_data.common.errors import DataError
+from slim_data.datasets import flowers, mnist
+from slim_data.files import download
 from tests.fuzz import fuzzing
 from tests.slim_data import samples, servers
 
@@ -27,7 +28,7 @@ def file_of(urls, data=DATA):
 
 SLOW_PROGRAM = """
 import time
-from slim_data import download
+from slim_data.files import download
 file = download.{!r}
 download.fetch(file, {!r}, progress=lambda done: time.sleep(0.05))
 """

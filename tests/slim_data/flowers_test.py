@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data import flowers
+from slim_data.datasets import flowers
 from tests.slim_data import flower_photos, samples
 from tests.slim_data.cifar10_archives import entry
 

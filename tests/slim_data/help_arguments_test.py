@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from slim_data import help_arguments
-from slim_data.version import __version__
+from slim_data.cli import help_arguments
+from slim_data.common.version import __version__
 
 
 def told(flag):

@@ -13,7 +13,8 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data import download, imagenet_download, imagenet_preparation
+from slim_data.datasets.imagenet import official_archives, preparation
+from slim_data.files import download
 from tests.slim_data import ilsvrc, pictures, programs, samples, servers
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts/download_and_preprocess_imagenet.sh"
@@ -146,7 +147,7 @@ class ImagenetPreparationTest(tf.test.TestCase):
         server.authorization = "Basic " + base64.b64encode(b"somebody:secret-key").decode()
         self.addCleanup(server.close)
         for patch in (
-            mock.patch.dict(imagenet_download.FACTS, facts),
+            mock.patch.dict(official_archives.FACTS, facts),
             mock.patch.dict(
                 os.environ,
                 IMAGENET_USERNAME="somebody",
@@ -308,7 +309,7 @@ class ImagenetPreparationTest(tf.test.TestCase):
         self.replace(ilsvrc.DEVKIT, whole_devkit)
         self.assertEqual(self.prepare().status, 0)
         # The lists are read again by each run, and may be another's by then.
-        for list_name in (imagenet_preparation.SYNSETS, imagenet_preparation.VALIDATION_LABELS):
+        for list_name in (preparation.SYNSETS, preparation.VALIDATION_LABELS):
             whole = pathlib.Path(self.raw(list_name)).read_bytes()
             for name in hostile[1:]:
                 pictures.write(self.raw(list_name), whole + name.encode() + b"\n")

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data import shards
+from slim_data.tfrecord import shards
 from tests.slim_data import ilsvrc, pictures, programs, samples
 
 tfds = pytest.importorskip("tensorflow_datasets")

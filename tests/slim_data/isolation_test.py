@@ -6,7 +6,8 @@ import unittest
 
 import pytest
 
-from slim_data import DataError, isolation
+from slim_data import DataError
+from slim_data.common import isolation
 
 
 class IsolationTest(unittest.TestCase):

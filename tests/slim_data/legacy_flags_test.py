@@ -6,7 +6,7 @@ import unittest
 import pytest
 from absl import flags
 
-from slim_data import legacy_flags
+from slim_data.cli import legacy_flags
 
 
 class LegacyFlagsTest(unittest.TestCase):

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data import mnist
+from slim_data.datasets import mnist
 from tests.slim_data import samples
 
 IMAGES, LABELS = samples.MNIST_FILES["train"]

@@ -8,21 +8,11 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data import (
-    archives,
-    bounding_boxes,
-    checksums,
-    download,
-    extraction,
-    framing,
-    image_files,
-    image_folders,
-    imagenet,
-    mnist,
-    opening,
-    shards,
-    writing,
-)
+from slim_data.datasets import image_files, image_folders, mnist
+from slim_data.datasets.imagenet import bounding_boxes, records
+from slim_data.files import archives, checksums, download, opening
+from slim_data.files.atomic import atomic_directory, atomic_write
+from slim_data.tfrecord import record_files, writing
 from tests.fuzz import fuzzing
 from tests.slim_data import generators, samples, servers
 
@@ -57,12 +47,12 @@ class PipesTest(tf.test.TestCase):
             functools.partial(archives.check_whole, path),
             functools.partial(bounding_boxes.read, path),
             functools.partial(checksums.sha256, path),
-            functools.partial(framing.total_size, [path]),
+            functools.partial(record_files.total_size, [path]),
             functools.partial(slim_data.count_examples, [path]),
             functools.partial(slim_data.verify, [path]),
             functools.partial(image_files.read, path),
             functools.partial(image_folders.read_labels, path),
-            functools.partial(imagenet.read_names, path, []),
+            functools.partial(records.read_names, path, []),
         ):
             self.assert_refused(read, path)
 
@@ -133,7 +123,7 @@ class PlantedLinksTest(tf.test.TestCase):
         write()
 
         def replace():
-            with shards.replacing(os.path.join(self.folder, "x")) as partial:
+            with atomic_write(os.path.join(self.folder, "x")) as partial:
                 with open(partial, "w", encoding="utf-8"):
                     pass
 
@@ -159,7 +149,7 @@ class PlantedLinksTest(tf.test.TestCase):
     def test_folders_are_not_made_through_links(self):
         os.symlink(self.elsewhere, os.path.join(self.folder, ".x.partial"))
         with self.assertRaises(FileExistsError):
-            with extraction.new_folder(os.path.join(self.folder, "x")):
+            with atomic_directory(os.path.join(self.folder, "x")):
                 pass
         self.assertEqual(samples.contents(self.elsewhere), {"victim": b"precious"})
 

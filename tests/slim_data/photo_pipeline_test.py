@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data import faults, validation
+from slim_data.input import validation
+from slim_data.tfrecord import corruption
 from tests.slim_data import photos, samples
 
 SIZES = (7, 4, 9)
@@ -151,7 +152,7 @@ class PhotoPipelineTest(tf.test.TestCase):
                 self.batches(5)
 
     def test_validation_accepts_images_of_any_size(self):
-        check = faults.checked(slim_data.find_files("imagenet", self.folder, "train"))
+        check = corruption.checked(slim_data.find_files("imagenet", self.folder, "train"))
         self.assertLen(list(check), NUM_EXAMPLES)
         with self.assertRaisesRegex(slim_data.DataError, "No validation files"):
             validation.validate("imagenet", self.folder)

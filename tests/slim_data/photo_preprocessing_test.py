@@ -9,15 +9,8 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data import (
-    alexnet_preprocessing,
-    colors,
-    decoding,
-    inception_preprocessing,
-    resizing,
-    resnet_preprocessing,
-    vgg_preprocessing,
-)
+from slim_data.preprocessing import alexnet, colors, inception, resizing, resnet, vgg
+from slim_data.tfrecord import decoding
 from tests.slim_data import photos
 
 IMAGENET = slim_data.info("imagenet")
@@ -25,10 +18,10 @@ MEAN = np.array([123.68, 116.78, 103.94])
 RESNET_MEAN = np.array([0.485, 0.456, 0.406]) * 255
 RESNET_DEVIATION = np.array([0.229, 0.224, 0.225]) * 255
 STYLES = {
-    "inception": inception_preprocessing,
-    "alexnet": alexnet_preprocessing,
-    "vgg": vgg_preprocessing,
-    "resnet": resnet_preprocessing,
+    "inception": inception,
+    "alexnet": alexnet,
+    "vgg": vgg,
+    "resnet": resnet,
 }
 
 
@@ -159,7 +152,7 @@ class TrainingTest(tf.test.TestCase):
         for height, width in ((375, 500), (500, 100), (30, 300), (224, 224)):
             for _ in range(20):
                 draws = generator.random((10, 4), np.float32)
-                found = resnet_preprocessing.random_window([height, width], draws).numpy()
+                found = resnet.random_window([height, width], draws).numpy()
                 self.assertAllEqual(found, self.window(height, width, draws.astype(float)))
 
     def window(self, height, width, draws):
@@ -191,7 +184,7 @@ class TrainingTest(tf.test.TestCase):
 class InceptionTest(tf.test.TestCase):
     def windows(self, boxes, num_windows=200, height=200, width=300):
         def draw(number):
-            return inception_preprocessing.random_window(
+            return inception.random_window(
                 tf.constant([height, width]),
                 tf.reshape(tf.constant(boxes, tf.float32), [-1, 4]),
                 tf.stack([tf.constant(3, tf.int64), number]),
@@ -229,14 +222,14 @@ class InceptionTest(tf.test.TestCase):
 
     def test_images_are_parts_resized_in_four_ways_and_mirrored(self):
         image = photos.pixels(100, 130)
-        with_colors = inception_preprocessing.distort_colors
-        self.addCleanup(setattr, inception_preprocessing, "distort_colors", with_colors)
-        inception_preprocessing.distort_colors = lambda image, draws: image
+        with_colors = inception.distort_colors
+        self.addCleanup(setattr, inception, "distort_colors", with_colors)
+        inception.distort_colors = lambda image, draws: image
         record = photos.raw_example(image)
         seen = set()
         for number, found in enumerate(distort_many("inception", record, 40, 64)):
             seed = tf.constant([7, number], tf.int64)
-            window = inception_preprocessing.random_window([100, 130], tf.zeros([0, 4]), seed)
+            window = inception.random_window([100, 130], tf.zeros([0, 4]), seed)
             top, left, rows, columns = window.numpy()
             part = image[top : top + rows, left : left + columns]
             expected = {
@@ -262,7 +255,7 @@ class InceptionTest(tf.test.TestCase):
         for order in (0.2, 0.8):
             for _ in range(3):
                 draws = np.array([order, *generator.random(4)], np.float32)
-                found = inception_preprocessing.distort_colors(tf.constant(image), draws)
+                found = inception.distort_colors(tf.constant(image), draws)
                 expected = self.changed(image.astype(float) / 255, *draws.astype(float)) * 255
                 self.assertAllClose(found, expected, atol=0.05)
 

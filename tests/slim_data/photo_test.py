@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data import decoding
+from slim_data.tfrecord import decoding
 from tests.slim_data import photos
 
 IMAGENET = slim_data.info("imagenet")

@@ -11,8 +11,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slim_data import pickles
-from slim_data.errors import DataError
+from slim_data.common.errors import DataError
+from slim_data.files import pickles
 from tests.fuzz import fuzzing
 from tests.slim_data import cifar10_archives, samples
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data import cifar10, mnist, prepared
+from slim_data.datasets import cifar10, mnist, tfds_source
 from tests.slim_data import cifar10_archives, flower_photos, samples
 
 tfds = pytest.importorskip("tensorflow_datasets")
@@ -130,11 +130,11 @@ class PreparedTest(tf.test.TestCase):
 
     def test_parts_of_a_split_join_to_the_whole(self):
         self.store_mnist()
-        source = prepared.Source("mnist", self.tfds_dir)
-        whole = list(prepared.generate_examples(source, "train"))
-        self.assertLen(set(whole), prepared.num_examples(source, "train"))
+        source = tfds_source.Source("mnist", self.tfds_dir)
+        whole = list(tfds_source.generate_examples(source, "train"))
+        self.assertLen(set(whole), tfds_source.num_examples(source, "train"))
         for start, stop in ((0, 23), (3, 5), (6, 17), (20, 23), (23, 23)):
-            part = list(prepared.generate_examples(source, "train", start, stop))
+            part = list(tfds_source.generate_examples(source, "train", start, stop))
             self.assertEqual(part, whole[start:stop])
 
     def test_what_cannot_be_prepared_is_one_line(self):

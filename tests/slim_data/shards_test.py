@@ -10,7 +10,8 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 import slim_data
-from slim_data import crc32c, shards
+from slim_data.files.atomic import atomic_write
+from slim_data.tfrecord import crc32c, shards
 from tests.slim_data import samples
 
 SETTINGS = hypothesis.settings(deadline=None, max_examples=20, derandomize=True)
@@ -51,7 +52,7 @@ class ShardsTest(tf.test.TestCase):
         path = self.path("train-mnist.tfrecord")
         with open(path, "w", encoding="utf-8") as file:
             file.write("before")
-        with self.assertRaises(KeyboardInterrupt), shards.replacing(path) as partial:
+        with self.assertRaises(KeyboardInterrupt), atomic_write(path) as partial:
             with open(partial, "w", encoding="utf-8") as file:
                 file.write("half")
             raise KeyboardInterrupt
@@ -59,8 +60,8 @@ class ShardsTest(tf.test.TestCase):
 
     def test_two_writers_of_one_file_are_refused(self):
         path = self.path("train-mnist.tfrecord")
-        with shards.replacing(path):
-            self.assert_data_error([path, "another process"], shards.replacing(path).__enter__)
+        with atomic_write(path):
+            self.assert_data_error([path, "another process"], atomic_write(path).__enter__)
         self.assertEqual(os.listdir(self.folder), ["train-mnist.tfrecord"])
 
     def test_shards_are_found_in_order(self):

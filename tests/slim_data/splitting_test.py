@@ -10,7 +10,7 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 import slim_data
-from slim_data import shards
+from slim_data.tfrecord import shards
 from tests.slim_data import samples
 
 SETTINGS = hypothesis.settings(deadline=None, max_examples=20, derandomize=True)

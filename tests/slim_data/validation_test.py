@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data import examples, validation
+from slim_data.input import validation
+from slim_data.tfrecord import examples
 from tests.slim_data import photos, samples
 
 

@@ -14,7 +14,8 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 import slim_data
-from slim_data import shards, writing
+from slim_data.files.atomic import atomic_write
+from slim_data.tfrecord import shards, writing
 from tests.slim_data import generators, samples
 
 SETTINGS = hypothesis.settings(deadline=None, max_examples=20, derandomize=True)
@@ -22,7 +23,8 @@ SIZE = 3100  # enough for three processes
 IDENTITY = {"source": "numbers"}
 PROGRAM = """
 import functools, sys
-from slim_data import shards, writing
+from slim_data.tfrecord import shards
+from slim_data.tfrecord import writing
 from tests.slim_data import generators
 
 if __name__ == "__main__":
@@ -179,12 +181,12 @@ class WritingTest(tf.test.TestCase):
         return process
 
     def wait_for_orphans(self):
-        """Waits until no process holds a file's lock, which `replacing` would refuse."""
+        """Waits until no process holds a file's lock, which `atomic_write` would refuse."""
         for name in os.listdir(self.folder):
             if name.endswith(".partial"):
                 for _ in range(500):
                     try:
-                        with shards.replacing(os.path.join(self.folder, name[1:-8])):
+                        with atomic_write(os.path.join(self.folder, name[1:-8])):
                             raise KeyError
                     except slim_data.DataError:
                         time.sleep(0.01)

@@ -1,0 +1,3 @@
+"""What the programs for data have in common."""
+
+__all__ = []

@@ -1,0 +1,50 @@
+"""What every program tells of itself, under the names that programs built on absl use."""
+
+import argparse
+import sys
+from xml.etree import ElementTree
+
+from slim_data.common.version import __version__
+
+
+class Parser(argparse.ArgumentParser):
+    """As argparse's, with `--help`, `--helpshort`, `--helpfull`, `--helpxml` and `--version`."""
+
+    def __init__(self, **arguments):
+        self.told = []
+        super().__init__(add_help=False, allow_abbrev=False, **arguments)
+        names = ("-h", "--help", "--helpshort", "--helpfull")
+        self.add_argument(*names, action="help", help="Show this text.")
+        self.add_argument("--helpxml", action=_HelpXML, help="Show the arguments as XML.")
+        version = f"{self.prog} {__version__}"
+        text = "Show the version."
+        self.add_argument("--version", action="version", version=version, help=text)
+
+    def add_argument(self, *names, **options):
+        """As argparse's; `told` keeps what was added."""
+        self.told.append(super().add_argument(*names, **options))
+        return self.told[-1]
+
+
+class _HelpXML(argparse.Action):
+    def __init__(self, option_strings, dest, **arguments):
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, **arguments)
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        root = ElementTree.Element("AllFlags")
+        ElementTree.SubElement(root, "program").text = parser.prog
+        ElementTree.SubElement(root, "usage").text = parser.description
+        for action in parser.told:
+            names = [name.lstrip("-") for name in action.option_strings] or [action.dest]
+            default = action.default if action.default is not argparse.SUPPRESS else None
+            flag = ElementTree.SubElement(root, "flag")
+            for field, text in (
+                ("name", max(names, key=len)),
+                ("meaning", "" if action.help in (None, argparse.SUPPRESS) else action.help),
+                ("default", "" if default is None else str(default)),
+                ("type", getattr(action.type, "__name__", "string").strip("_")),
+            ):
+                ElementTree.SubElement(flag, field).text = text
+        ElementTree.indent(root)
+        sys.stdout.write(ElementTree.tostring(root, "unicode") + "\n")
+        parser.exit()

@@ -1,0 +1,66 @@
+"""What the programs that convert folders of images have in common."""
+
+import os
+
+from slim_data.cli import program
+from slim_data.common.arguments import check_at_least
+from slim_data.common.errors import DataError
+from slim_data.datasets import image_folders
+from slim_data.tfrecord import write_splits
+
+SPLITS = ("validation", "train")
+
+
+def add(parser, *, train_shards, validation_shards, num_threads):
+    """Adds the common arguments to an `argparse` parser, with these defaults for the numbers."""
+    for split in ("train", "validation"):
+        parser.add_argument(f"--{split}_directory", help=f"folder with {split} images, <label>/*")
+    parser.add_argument(
+        "--output_directory", required=True, help="folder to write to; made if absent"
+    )
+    for flag, default, text in (
+        ("train_shards", train_shards, "number of files with training images"),
+        ("validation_shards", validation_shards, "number of files with validation images"),
+        (
+            "num_threads",
+            num_threads,
+            "number of processes at most, as threads would wait for one another; a few images "
+            "take fewer. Need not divide the numbers of files",
+        ),
+    ):
+        parser.add_argument(
+            f"--{flag}", type=int, default=default, help=f"{text} (default: %(default)s)"
+        )
+
+
+def sources(values, labels, pattern, build, options):
+    """Returns {split: `write_splits.Source`} of the folders of images that the arguments name.
+
+    Args:
+        values: `argparse.Namespace` of the arguments that `add` added.
+        labels, pattern: as for `image_folders.find`.
+        build, options: as for `image_folders.source`.
+    """
+    found = {}
+    for split in SPLITS:
+        folder = getattr(values, f"{split}_directory")
+        if not folder:
+            raise DataError(
+                f"`{split}_directory` must name a folder. Give it with --{split}_directory"
+            )
+        folder = os.path.expanduser(folder)
+        files = image_folders.find(folder, labels, pattern)
+        found[split] = image_folders.source(folder, files, build, options)
+    return found
+
+
+def write(values, found):
+    """Writes {split: `write_splits.Source`} as the arguments say."""
+    check_at_least(1, num_threads=values.num_threads)
+    write_splits.write(
+        found,
+        {split: getattr(values, f"{split}_shards") for split in found},
+        os.path.expanduser(values.output_directory),
+        num_processes=values.num_threads,
+        report=program.report,
+    )

@@ -1,0 +1,80 @@
+"""How the programs for data parse their arguments, report errors and end."""
+
+import argparse
+import sys
+
+from slim_data.cli import help_arguments, legacy_flags
+from slim_data.common.errors import DataError
+from slim_data.common.lazy import tf
+from slim_data.common.text import printable
+
+STATUS_ERROR = 2
+STATUS_INTERRUPTED = 130  # as shells call it
+
+
+class _Parser(help_arguments.Parser):
+    def error(self, message):
+        # argparse would print several lines of usage first.
+        raise DataError(f"{message} (--help shows the usage)")
+
+
+def run(name, description, add_arguments, main, arguments=None):
+    """Parses the command line and calls a program's main function.
+
+    What is wrong with arguments or data is one line on standard error.
+
+    Args:
+        name: what the program is called in messages.
+        description: text for `--help`.
+        add_arguments: function that adds the program's arguments to an `argparse` parser.
+        main: function of the parsed `argparse.Namespace`.
+        arguments: list of str, those of the process by default.
+
+    Returns:
+        The exit status: 0, 2 for what the user can mend, or 130 after Ctrl-C.
+    """
+    # TensorFlow's notes on start-up would hide the lines that matter.
+    tf.load_quietly()
+    parser = _Parser(
+        prog=name,
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_arguments(parser)
+    try:
+        main(parser.parse_args(arguments))
+    except DataError as error:
+        return _fail(name, error)
+    except OSError as error:
+        return _fail(name, f"{error.filename or 'a file'}: {error.strerror or error}")
+    except MemoryError:
+        return _fail(name, "the memory of this machine does not suffice")
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr, flush=True)
+        return STATUS_INTERRUPTED
+    return 0
+
+
+def _fail(name, reason):
+    print(f"{name}: error: {printable(reason)}", file=sys.stderr, flush=True)
+    return STATUS_ERROR
+
+
+def add_boolean(parser, name, text, default=False):
+    """Adds a flag that takes `--x`, `--x True`, `--x=False` and `--nox`."""
+    kind = {"nargs": "?", "const": True, "type": _boolean, "metavar": "True"}
+    parser.add_argument(f"--{name}", **kind, default=default, help=text)
+    parser.add_argument(
+        f"--no{name}", dest=name, action="store_false", default=default, help=argparse.SUPPRESS
+    )
+
+
+def _boolean(text):
+    if text.lower() not in legacy_flags.VALUES:
+        raise argparse.ArgumentTypeError(f"must be True or False. Received: {text!r}")
+    return text.lower() in ("true", "t", "1")
+
+
+def report(line, file=None):
+    """Prints a line, to standard output or `file`, at once, also where that is a file or a pipe."""
+    print(printable(line), file=file, flush=True)

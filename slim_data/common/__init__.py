@@ -1,0 +1,3 @@
+"""What every part of the package needs: errors, arguments, processes, progress."""
+
+__all__ = []

@@ -1,0 +1,21 @@
+"""Rules that arguments of several functions keep."""
+
+import numbers
+
+from slim_data.common.errors import DataError
+
+
+def check_at_least(minimum, **arguments):
+    """Raises DataError unless every argument is an integer of at least `minimum`.
+
+    Example:
+        >>> check_at_least(1, batch_size=0)
+        Traceback (most recent call last):
+        ...
+        DataError: `batch_size` must be a positive integer. Received: batch_size=0
+    """
+    for name, value in arguments.items():
+        is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        if not is_integer or value < minimum:
+            kind = {1: "a positive integer", 0: "an integer of 0 or more"}.get(minimum, "an int64")
+            raise DataError(f"`{name}` must be {kind}. Received: {name}={value!r}")

@@ -1,0 +1,123 @@
+"""Work divided among processes that report how far they are."""
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import multiprocessing.resource_tracker
+import os
+import signal
+import threading
+import time
+import traceback
+
+from slim_data.common.errors import DataError
+from slim_data.common.lazy import tf
+
+_REPORT_SECONDS = 0.1
+_STOP_SECONDS = 30
+
+
+def run(function, arguments, advance):
+    """Calls a function in several processes at once and waits until all are done.
+
+    Each is a fresh interpreter. Should one fail or be killed, or this process be interrupted, the
+    others end at their next report and close what they have open. Should this process be killed,
+    they end at once.
+
+    Args:
+        function: function of a module, called as `function(*arguments[i], advance)`. What it
+            tells `advance` is added up and passed on.
+        arguments: one tuple of picklable arguments a process.
+        advance: function of an int, called in this process.
+
+    Raises:
+        DataError, OSError: as the function raised it.
+        DataError: a process was killed.
+        RuntimeError: the function raised anything else, which is quoted.
+    """
+    context = multiprocessing.get_context("spawn")
+    # Otherwise the first start would start it, and let signals through again.
+    multiprocessing.resource_tracker.ensure_running()
+    workers = {}
+    try:
+        for own in arguments:
+            receiver, sender = context.Pipe(duplex=False)
+            process = context.Process(target=_work, args=(sender, function, own), daemon=True)
+            with sender, _interrupts_wait():
+                process.start()
+            workers[receiver] = process
+        waiting = set(workers)
+        while waiting:
+            for receiver in multiprocessing.connection.wait(waiting):
+                if _receive(receiver, workers[receiver], advance):
+                    waiting.remove(receiver)
+    finally:
+        for receiver in workers:
+            receiver.close()  # who reports from now on finds nobody
+        for process in workers.values():
+            process.join(_STOP_SECONDS)
+            process.kill()
+
+
+def _receive(receiver, process, advance):
+    """Passes one report on; returns whether it was the last."""
+    try:
+        message = receiver.recv()
+    except EOFError:
+        process.join()
+        raise DataError(
+            f"A process of the conversion ended early ({_ending(process.exitcode)}). Files that "
+            "are finished are kept: the same command goes on from there"
+        ) from None
+    if isinstance(message, Exception):
+        raise message
+    if message is not None:
+        advance(message)
+    return message is None
+
+
+def _ending(exit_code):
+    if exit_code >= 0:
+        return f"status {exit_code}"
+    return f"killed by signal {-exit_code}, {signal.Signals(-exit_code).name}"
+
+
+def _end_with_parent():
+    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _work(sender, function, arguments):
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    tf.load_quietly()
+    pending, reported = 0, time.monotonic()
+
+    def advance(count):
+        nonlocal pending, reported
+        pending += count
+        if time.monotonic() - reported >= _REPORT_SECONDS:
+            sender.send(pending)
+            pending, reported = 0, time.monotonic()
+
+    with contextlib.suppress(BrokenPipeError):
+        try:
+            function(*arguments, advance)
+            sender.send(pending)
+            sender.send(None)
+        except BrokenPipeError:
+            raise
+        except (DataError, OSError) as error:
+            sender.send(error)
+        except Exception:
+            sender.send(RuntimeError(f"In a process of its own:\n{traceback.format_exc()}"))
+
+
+@contextlib.contextmanager
+def _interrupts_wait():
+    # The processes inherit the mask: on Ctrl-C, which reaches all of a terminal's processes, only
+    # this one acts.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,3 @@
+"""Data sets, one a file, and their conversion to TFRecords."""
+
+__all__ = []

@@ -1,0 +1,196 @@
+"""From a data set's source to its folder of shards and labels."""
+
+import contextlib
+import functools
+import os
+
+from slim_data.common import progress
+from slim_data.common.arguments import check_at_least
+from slim_data.common.errors import DataError
+from slim_data.datasets import registry, tfds_source
+from slim_data.files import download
+from slim_data.files.atomic import write_lines
+from slim_data.tfrecord import record_files, shards, writing
+
+LABELS_FILE = "labels.txt"
+SOURCES = ("download", "files", "tfds")
+
+
+def convert(
+    name,
+    dataset_dir,
+    *,
+    shard=None,
+    train_shards=None,
+    source=None,
+    raw_dir=None,
+    tfds_dir=None,
+    num_processes=1,
+    report=None,
+):
+    """Writes a data set as TFRecords: every split of it, and `labels.txt`.
+
+    Files that are already there and whole are kept, also those of a run that was interrupted. The
+    same source gives the same bytes, whatever the number of processes.
+
+    Args:
+        name: name of the data set, one of `DATASETS`.
+        dataset_dir: folder to write to; made if absent.
+        shard: whether to write `train-00000-of-01000` and so on, and `test-00000-of-00001`,
+            instead of one file a split, `train-mnist.tfrecord`; `False` by default, but `True` for
+            the flowers, of which each split has 5 files.
+        train_shards: number of files for training, 1000 by default; only with `shard`.
+        source: where the images come from, for data sets that are not inside a package:
+            "download" (default): official files in `raw_dir`; what it lacks is downloaded to it;
+            "files": official files in `raw_dir`, without any download;
+            "tfds": tensorflow-datasets, which downloads and prepares on its own.
+        raw_dir: folder of the official files, `dataset_dir` by default.
+        tfds_dir: tensorflow-datasets' `data_dir`, only with source "tfds".
+        num_processes: how many processes may work at once, None for one a core. A program that asks
+            for more than one must guard its main part by `if __name__ == "__main__":`.
+        report: function of a line of text, called with what was done. With it, a terminal also
+            shows progress bars.
+
+    Returns:
+        {split: list of paths}.
+
+    Raises:
+        DataError: an argument is wrong, the source is missing or damaged, or the folder holds
+            files of another conversion or cannot be written to.
+
+    Example:
+        >>> convert("digits", "/data/digits", shard=True, train_shards=2)["test"]
+        ['/data/digits/test-00000-of-00001']
+    """
+    dataset = registry.info(name)
+    module, place = _source(dataset, dataset_dir, source, raw_dir, tfds_dir)
+    paths = _paths(dataset, dataset_dir, shard, train_shards)
+    for split, wanted in paths.items():
+        shards.refuse_others(dataset_dir, split, wanted)
+    bar = _no_bar if report is None else progress.bar
+    report = report or (lambda line: None)
+    is_done = functools.partial(_is_done, name, module, place, report)
+    to_write = [split for split in paths if not is_done(split, paths[split])]
+    if not to_write and os.path.isfile(os.path.join(dataset_dir, LABELS_FILE)):
+        report("Dataset files already exist. Exiting without re-creating them.")
+        return paths
+
+    _complete(module, place, source, report, bar)
+    sizes = {split: _size(module, place, split, len(paths[split])) for split in to_write}
+    try:
+        os.makedirs(dataset_dir, exist_ok=True)
+        for split, size in sizes.items():
+            with bar(split, size) as advance:
+                writing.write(
+                    functools.partial(module.generate_examples, place, split),
+                    paths[split],
+                    size,
+                    identity={"dataset": name, **module.identity(place)},
+                    num_processes=num_processes,
+                    progress=advance,
+                )
+            report(f"Wrote {size} {split} images to {shards.first_and_last(paths[split])}")
+        numbered = enumerate(dataset.labels, dataset.label_offset)
+        labels = [f"{number}:{label}" for number, label in numbered]
+        write_lines(os.path.join(dataset_dir, LABELS_FILE), labels)
+    except OSError as error:
+        raise DataError(
+            f"`dataset_dir` must be a folder that can be written to. "
+            f"Received: dataset_dir={str(dataset_dir)!r} ({error})"
+        ) from error
+    report("")
+    report(f"Finished converting the {dataset.title} dataset!")
+    return paths
+
+
+def _source(dataset, dataset_dir, source, raw_dir, tfds_dir):
+    """Returns the module of the source, and what its functions take as their `source`."""
+    name = dataset.name
+    if dataset.source is None:
+        raise DataError(f"`{name}` is converted by: python -m slim_data.build_{name}_data")
+    if source is not None and source not in SOURCES:
+        raise DataError(
+            f"`source` must be one of {', '.join(SOURCES)}. Received: source={source!r}"
+        )
+    arguments = {"source": source, "raw_dir": raw_dir, "tfds_dir": tfds_dir}
+    if not dataset.has_raw_dir:
+        _refuse_given(f"for {name}", **arguments)
+    if source == "tfds":
+        _refuse_given("with source='tfds'", raw_dir=raw_dir)
+        return tfds_source, tfds_source.Source(name, tfds_dir)
+    _refuse_given("without source='tfds'", tfds_dir=tfds_dir)
+    return dataset.source, dataset_dir if raw_dir is None else raw_dir
+
+
+def _refuse_given(case, **arguments):
+    for argument, value in arguments.items():
+        if value is not None:
+            raise DataError(f"`{argument}` has no meaning {case}. Received: {argument}={value!r}")
+
+
+def _complete(module, place, source, report, bar):
+    """Gets what the source lacks."""
+    if module is tfds_source:
+        tfds_source.prepare(place)
+    elif source != "files" and hasattr(module, "missing"):
+        for file in module.missing(place):
+            report(f"Downloading {file.name} ({file.size / 1e6:.1f} MB) to {place}")
+            with bar(file.name, file.size, "bytes") as advance:
+                download.fetch(file, place, progress=advance)
+
+
+def _paths(dataset, dataset_dir, shard, train_shards):
+    shard = dataset.is_sharded if shard is None else shard
+    num_shards = dict(dataset.num_shards)
+    if train_shards is not None:
+        if not shard:
+            raise DataError(
+                f"`train_shards` needs shard=True. "
+                f"Received: train_shards={train_shards}, shard={shard}"
+            )
+        check_at_least(1, train_shards=train_shards)
+        num_shards["train"] = train_shards
+    paths = {}
+    for split in dataset.splits:
+        found = shards.names(split, num_shards[split])
+        files = found if shard else [shards.single_name(split, dataset.name)]
+        paths[split] = [os.path.join(dataset_dir, file) for file in files]
+    return paths
+
+
+def _is_done(name, module, place, report, split, paths):
+    """Whether a split is there already, every file of it whole."""
+    if not all(os.path.isfile(path) for path in paths):
+        return False
+    try:
+        record_files.count_examples(paths)
+    except DataError as error:
+        report(f"{error}. Writing the {split} files again.")
+        return False
+    identity = {"dataset": name}
+    with contextlib.suppress(DataError):  # the source is gone, which is no harm by now
+        identity |= module.identity(place)
+    known = writing.known_identity(paths)
+    for key, value in identity.items():
+        if known and known.get(key) != value:
+            raise DataError(
+                f"`dataset_dir` already holds {split} files of another conversion ({key}: "
+                f"{known.get(key)!r}, now {value!r}): choose another folder. "
+                f"Received: dataset_dir={os.path.dirname(paths[0])!r}"
+            )
+    return True
+
+
+def _size(module, place, split, num_shards):
+    size = module.num_examples(place, split)
+    if split == "train" and num_shards > size:
+        raise DataError(
+            f"`train_shards` must be at most the number of examples, {size}. "
+            f"Received: train_shards={num_shards}"
+        )
+    return size
+
+
+@contextlib.contextmanager
+def _no_bar(*_):
+    yield None

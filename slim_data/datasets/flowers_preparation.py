@@ -1,0 +1,90 @@
+"""The folders of flower photos that `build_image_data` reads, made from their archive."""
+
+import os
+import random
+import re
+
+from slim_data.common import progress
+from slim_data.common.errors import DataError
+from slim_data.datasets import flowers
+from slim_data.files import archives, download
+from slim_data.files.atomic import atomic_directory, write_bytes, write_lines
+
+RAW = "raw-data"
+LABELS_FILE = "labels.txt"
+VALIDATION_PER_CLASS = 100
+SEED = 0
+
+_PHOTO = re.compile(rf"flower_photos/({'|'.join(flowers.LABELS)})/(\w[\w .-]*\.jpg)")
+
+
+def prepare(data_dir, report):
+    """Makes `raw-data/train/<class>`, `raw-data/validation/<class>` and `raw-data/labels.txt`.
+
+    Of each class 100 photos, drawn with a fixed seed, are for validation. Folders that are there
+    already are kept.
+
+    Args:
+        data_dir: folder that holds `flower_photos.tgz`, which is downloaded if it is missing.
+        report: function of a line of text, called with what was done.
+
+    Raises:
+        DataError: the archive can be neither found nor downloaded, is damaged or holds too few
+            photos, or the folder cannot be written to.
+    """
+    folders = {
+        (split, label): os.path.join(data_dir, RAW, split, label)
+        for split in ("train", "validation")
+        for label in flowers.LABELS
+    }
+    missing = {key: path for key, path in folders.items() if not os.path.isdir(path)}
+    try:
+        if missing:
+            file = flowers.DOWNLOADS[0]
+            with progress.bar(file.name, file.size, "bytes") as advance:
+                path = download.fetch(file, data_dir, progress=advance)
+            number = _extract(path, missing)
+            report(f"Extracted {number} photos to {os.path.join(data_dir, RAW)}")
+        labels_path = os.path.join(data_dir, RAW, LABELS_FILE)
+        write_lines(labels_path, sorted(flowers.LABELS))
+    except OSError as error:
+        raise DataError(f"{error.filename or data_dir}: {error.strerror or error}") from error
+
+
+def _extract(path, folders):
+    """Writes the photos of some (split, class) to their folders; returns how many."""
+    number = 0
+    with archives.opened(path) as archive:
+        photos = draw(path, archives.files(archive))
+        for key, folder in folders.items():
+            with atomic_directory(folder) as partial:
+                # In the archive's order, so that it is unpacked once a folder.
+                for member in sorted(photos[key], key=lambda member: member.offset):
+                    data = archives.read(archive, member, flowers.MAX_PHOTO_SIZE)
+                    write_bytes(os.path.join(partial, os.path.basename(member.name)), data)
+                    number += 1
+    return number
+
+
+def draw(path, members):
+    """Returns {(split, class): entries of its photos} of an archive's {name: entry}.
+
+    Raises:
+        DataError: a class has no photos left to train with.
+    """
+    place = random.Random(SEED)
+    photos = {}
+    for label in flowers.LABELS:
+        found = [_PHOTO.fullmatch(name) for name in sorted(members)]
+        names = [match[0] for match in found if match and match[1] == label]
+        if len(names) <= VALIDATION_PER_CLASS:
+            raise DataError(
+                f"{path}: the archive must hold more than {VALIDATION_PER_CLASS} photos "
+                f"flower_photos/{label}/<name>.jpg. Received: {len(names)}"
+            )
+        # Only `random()` is promised to give the same numbers with every release of Python.
+        names.sort(key=lambda name: place.random())
+        drawn = names[:VALIDATION_PER_CLASS]
+        photos["validation", label] = [members[name] for name in drawn]
+        photos["train", label] = [members[name] for name in names[VALIDATION_PER_CLASS:]]
+    return photos

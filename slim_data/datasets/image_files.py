@@ -1,0 +1,85 @@
+"""Image files of unknown make: told by their content, brought to what the records hold."""
+
+import numpy as np
+
+from slim_data.common.errors import DataError
+from slim_data.common.lazy import tf
+from slim_data.files import opening
+
+_JPEG_START = b"\xff\xd8\xff"
+_PNG_START = b"\x89PNG\r\n\x1a\n"
+_CMYK_COMPONENTS = 4
+_QUALITY = 100
+
+
+def read(path):
+    """Returns the bytes of a file.
+
+    Raises:
+        DataError: names the file and why it cannot be read.
+    """
+    try:
+        with open(path, "rb", opener=opening.regular) as file:
+            return file.read()
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from error
+
+
+def as_jpeg(data):
+    """Returns an image as a JPEG that every decoder takes for RGB or grey, and its size.
+
+    JPEG files stay as they are, byte for byte, but for those of four colours (CMYK). These and PNG
+    files are encoded anew, as RGB of quality 100.
+
+    Args:
+        data: bytes of a JPEG or PNG file, whatever its name.
+
+    Returns:
+        (bytes, (height, width, 3)); 3 is what a decoder is to be asked for, also for grey images.
+
+    Raises:
+        DataError: it is neither, or damaged.
+    """
+    pixels = decode(data)
+    is_kept = data.startswith(_JPEG_START) and _num_components(data) != _CMYK_COMPONENTS
+    if not is_kept:
+        # With full colour resolution, which costs nothing where so few images are concerned.
+        encoded = tf.io.encode_jpeg(pixels, "rgb", _QUALITY, chroma_downsampling=False)
+        data = encoded.numpy()
+    return data, pixels.shape
+
+
+def decode(data):
+    """Returns the pixels of a JPEG or PNG file as uint8 array [height, width, 3].
+
+    Raises:
+        DataError: it is neither, or damaged.
+    """
+    if data.startswith(_JPEG_START):
+        decoder = tf.io.decode_jpeg
+    elif data.startswith(_PNG_START):
+        decoder = tf.io.decode_png
+    else:
+        raise DataError("it is neither a JPEG nor a PNG image")
+    try:
+        return decoder(data, channels=3).numpy()
+    except tf.errors.InvalidArgumentError:
+        raise DataError("the image is damaged and cannot be decoded") from None
+
+
+def resize(pixels, side):
+    """Returns an image squeezed to a square: bilinear, and averaged where it shrinks.
+
+    Args:
+        pixels: uint8 array of shape [height, width, 3].
+        side: height and width of the result, in pixels.
+
+    Returns:
+        uint8 array of shape [side, side, 3].
+    """
+    resized = tf.image.resize(pixels, [side, side], method="bilinear", antialias=True)
+    return np.clip(np.rint(resized.numpy()), 0, 255).astype(np.uint8)
+
+
+def _num_components(data):
+    return int(tf.io.extract_jpeg_shape(data)[2])

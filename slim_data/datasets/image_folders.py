@@ -1,0 +1,140 @@
+"""Folders of images, one a class, in a shuffled but fixed order."""
+
+import fnmatch
+import functools
+import hashlib
+import os
+import random
+
+from slim_data.common.errors import DataError
+from slim_data.datasets import image_files
+from slim_data.files import opening
+from slim_data.tfrecord import examples, write_splits
+
+SEED = 12345
+
+
+def read_labels(path):
+    """Returns the lines of a labels file: the first names class 1, as 0 is the background.
+
+    Args:
+        path: text file with the name of a class, which is a folder's name too, on each line.
+
+    Raises:
+        DataError: it cannot be read, is empty, names a class twice, or what is no folder's name.
+    """
+    try:
+        with open(path, encoding="utf-8", opener=opening.regular) as file:
+            labels = [line.strip() for line in file if line.strip()]
+    except OSError as error:
+        raise DataError(f"`labels_file` {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"`labels_file` {path} must be a text file: {error.reason}") from None
+    if not labels:
+        raise DataError(f"`labels_file` must name the classes. Received: {path} without any")
+    known = set()
+    for line, label in enumerate(labels, 1):
+        # Of hidden folders `find` knows nothing.
+        if label.startswith(".") or not {"/", "\0"}.isdisjoint(label) or label in known:
+            raise DataError(
+                f"`labels_file` must name folders, each once. Received: {path}, class {line}: "
+                f"{label!r}"
+            )
+        known.add(label)
+    return labels
+
+
+def classes(directory):
+    """Returns the names of the folders in a folder, sorted; hidden ones do not count.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    try:
+        found = sorted(entry.name for entry in os.scandir(directory) if entry.is_dir())
+    except OSError as error:
+        raise DataError(f"{directory}: {error.strerror}") from error
+    return [name for name in found if not name.startswith(".")]
+
+
+def find(directory, labels, pattern="*"):
+    """Returns the images of a folder of folders as `<label>/<name>`, shuffled with a fixed seed.
+
+    Args:
+        directory: folder that holds one folder a label. Files beside these do not count.
+        labels: names of the classes.
+        pattern: shell pattern of the images' names. Hidden files do not count.
+
+    Raises:
+        DataError: the folders are not those of the labels, or hold no images.
+    """
+    folders = classes(directory)
+    for name in sorted(set(folders) ^ set(labels)):
+        state = "holds a folder that is not in" if name in folders else "lacks a folder of"
+        raise DataError(f"{directory} {state} the labels file: {name}")
+    files = []
+    for label in labels:
+        names = sorted(os.listdir(os.path.join(directory, label)))
+        chosen = [name for name in fnmatch.filter(names, pattern) if not name.startswith(".")]
+        files += [f"{label}/{name}" for name in chosen]
+    if not files:
+        raise DataError(f"{directory} holds no images <label>/{pattern}")
+    # Only `random()` is promised to give the same numbers with every release of Python.
+    place = random.Random(SEED)
+    files.sort(key=lambda file: place.random())
+    return files
+
+
+def source(directory, files, build, options):
+    """Returns the `write_splits.Source` of a split's images.
+
+    Args:
+        directory: folder that `files` lie in.
+        files: what `find` returned.
+        build: function of the names of some files, all at once, whose result is a function of
+            (name, bytes) of one of them, which returns a serialized example. Picklable.
+        options: dictionary of what else the examples depend on.
+    """
+    generate = functools.partial(_generate, directory, files, build)
+    identity = {**options, "images": _digest(directory, files), "seed": SEED}
+    return write_splits.Source(generate, len(files), identity)
+
+
+def labelled(numbers, files):
+    """Returns the function that makes an example of an image, its class and its file's name.
+
+    Args:
+        numbers: {name of a class: its number}.
+        files: the images that will be asked for, as `<class>/<name>`.
+    """
+    del files
+
+    def build(file, data):
+        label, name = os.path.split(file)
+        encoded, size = image_files.as_jpeg(data)
+        return examples.build(encoded, "JPEG", size, numbers[label], label, filename=name)
+
+    return build
+
+
+def _generate(directory, files, build, start, stop):
+    example = build(files[start:stop])
+    for file in files[start:stop]:
+        path = os.path.join(directory, file)
+        data = image_files.read(path)
+        try:
+            yield example(file, data)
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from None
+
+
+def _digest(directory, files):
+    """Returns what changes when a file is added, renamed, removed or of another size."""
+    digest = hashlib.sha256()
+    for file in files:
+        try:
+            size = os.stat(os.path.join(directory, file)).st_size
+        except OSError as error:
+            raise DataError(f"{error.filename}: {error.strerror}") from error
+        digest.update(f"{file}\0{size}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()

@@ -1,0 +1,120 @@
+"""Bounding boxes of ImageNet: from XML annotations to a CSV file, and from there to the records.
+
+A line of the CSV file is `n00007846_147031.JPEG,0.0060,0.2620,0.7545,0.9940`: the image's name, and
+xmin, ymin, xmax and ymax relative to its width and height.
+"""
+
+import csv
+from typing import NamedTuple
+
+from slim_data.common.errors import DataError
+from slim_data.files import opening
+
+
+class Box(NamedTuple):
+    """A box and the name of what it holds, coordinates relative to the image's size."""
+
+    label: str
+    xmin: float
+    ymin: float
+    xmax: float
+    ymax: float
+
+
+def from_xml(data):
+    """Returns the boxes of one annotation.
+
+    They are scaled by the size that the annotation states, which need not be the image's. Reversed
+    corners are swapped, what lies outside is cut off, and boxes without an area are left out.
+
+    Args:
+        data: bytes of an XML file with `size` (`width`, `height`) and, of each `object`, `name` and
+            `bndbox` (`xmin`, `ymin`, `xmax`, `ymax` in pixels).
+
+    Raises:
+        DataError: it is no such file.
+    """
+    from defusedxml import DefusedXmlException, ElementTree  # only this function needs it
+
+    try:
+        # Annotations have no document type; entities that grow without bounds would be declared
+        # there.
+        root = ElementTree.fromstring(data, forbid_dtd=True)
+        width, height = (float(root.findtext(f"size/{side}")) for side in ("width", "height"))
+        boxes = [_scaled(box, width, height) for box in root.iter("object")]
+    except DefusedXmlException:
+        raise DataError("an annotation must not declare a document type") from None
+    except (
+        ElementTree.ParseError,
+        LookupError,  # an encoding that nobody knows
+        TypeError,
+        ValueError,
+        ZeroDivisionError,
+    ) as error:
+        raise DataError(f"it is no annotation with size and boxes ({error})") from None
+    return [box for box in boxes if box.xmin < box.xmax and box.ymin < box.ymax]
+
+
+def _scaled(annotated, width, height):
+    corners = []
+    for axis, size in (("x", width), ("y", height)):
+        ends = [float(annotated.findtext(f"bndbox/{axis}{end}")) / size for end in ("min", "max")]
+        corners.append(sorted(min(max(end, 0.0), 1.0) for end in ends))
+    (xmin, xmax), (ymin, ymax) = corners
+    return Box(annotated.findtext("name") or "", xmin, ymin, xmax, ymax)
+
+
+def of_class(boxes, synset, synsets):
+    """Returns the boxes without those of another known class.
+
+    Dogs are often labelled with the name of a breed in place of a WordNet id: what is no known id
+    is taken for the image's class.
+    """
+    return [box for box in boxes if box.label == synset or box.label not in synsets]
+
+
+def lines(image, boxes):
+    """Returns the lines of the CSV file for the boxes of one image."""
+    return [f"{image},{b.xmin:.4f},{b.ymin:.4f},{b.xmax:.4f},{b.ymax:.4f}" for b in boxes]
+
+
+def read(path, images=None):
+    """Returns {name of an image: list of its boxes as (xmin, ymin, xmax, ymax)} of a CSV file.
+
+    Boxes without an area are left out.
+
+    Args:
+        path: path of the file.
+        images: names of the images whose boxes are wanted; of all by default.
+
+    Raises:
+        DataError: it cannot be read; names the line that is not as it should be.
+    """
+    found = {}
+    try:
+        with open(path, encoding="utf-8", newline="", opener=opening.regular) as file:
+            for number, row in enumerate(csv.reader(file), 1):
+                box = _parsed(row)
+                if box is None:
+                    raise DataError(
+                        f"{path}: line {number} must be `name,xmin,ymin,xmax,ymax` with values "
+                        f"of 0 to 1. Received: {','.join(row)!r}"
+                    )
+                # Four decimals leave nothing of the narrowest.
+                has_area = box[0] < box[2] and box[1] < box[3]
+                if has_area and (images is None or row[0] in images):
+                    found.setdefault(row[0], []).append(box)
+    except OSError as error:
+        raise DataError(f"`bounding_box_file` {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"`bounding_box_file` {path} must be a CSV file ({error})") from None
+    return found
+
+
+def _parsed(row):
+    try:
+        _, *values = row
+        xmin, ymin, xmax, ymax = box = tuple(map(float, values))
+    except ValueError:
+        return None
+    return box if 0 <= xmin <= xmax <= 1 and 0 <= ymin <= ymax <= 1 else None

@@ -1,0 +1,179 @@
+"""From the official archives of ImageNet (ILSVRC 2012) to a folder a class and a list of boxes.
+
+Each function can be called again after an interruption and goes on from there. Only members of the
+names that images and annotations have are written, into the folders that are given; an archive
+with others of a class is refused.
+"""
+
+import os
+import re
+
+from slim_data.common.errors import DataError
+from slim_data.datasets.imagenet import bounding_boxes
+from slim_data.files import archives
+from slim_data.files.atomic import atomic_directory, atomic_write, write_bytes, write_lines
+
+MAX_IMAGE_SIZE = 2**26
+MAX_ANNOTATION_SIZE = 2**20
+MAX_ANNOTATIONS_SIZE = 2**33
+
+_IMAGE = re.compile(r"(?:\./)?(n[0-9]{8}_[0-9]+\.JPEG)")
+_VALIDATION_IMAGE = re.compile(r"(?:\./)?(?:ILSVRC2012_img_val/)?(ILSVRC2012_val_[0-9]{8}\.JPEG)")
+_ANNOTATION = re.compile(r"(?:\S+/)?(n[0-9]{8})/(n[0-9]{8}_[0-9]+)\.xml")
+
+
+def missing_synsets(folder, synsets):
+    """Returns the classes that have no folder of training images yet."""
+    return [synset for synset in synsets if not os.path.isdir(os.path.join(folder, synset))]
+
+
+def extract_train(path, folder, synsets, progress=None):
+    """Writes the training images, each class to a folder, which appears when it is whole.
+
+    Args:
+        path: `ILSVRC2012_img_train.tar`, an archive of one archive a class, `<synset>.tar`.
+        folder: folder to write to; made if absent.
+        synsets: WordNet ids of the classes. Archives of others are left alone.
+        progress: function of the number of classes that are there, called after each.
+
+    Raises:
+        DataError: the archive is damaged, lacks a class, or an inner one holds other things than
+            images of its class.
+    """
+    wanted = missing_synsets(folder, synsets)
+    done = len(synsets) - len(wanted)
+    with archives.opened_plain(path) as archive:
+        members = archives.files(archive)
+        for synset in wanted:
+            member = members.get(f"{synset}.tar") or members.get(f"./{synset}.tar")
+            if member is None:
+                raise DataError(f"{path}: the archive lacks {synset}.tar")
+            with archives.nested(archive, member) as images:
+                _extract_class(images, folder, synset)
+            done += 1
+            if progress is not None:
+                progress(done)
+
+
+def _extract_class(archive, folder, synset):
+    with atomic_directory(os.path.join(folder, synset)) as partial:
+        for member in archives.members(archive):
+            name = _IMAGE.fullmatch(member.name)
+            if name is None or not name[1].startswith(f"{synset}_"):
+                raise DataError(
+                    f"{archive.name}: the archive must hold {synset}_<number>.JPEG only. "
+                    f"Received: {member.name!r}"
+                )
+            data = archives.read(archive, member, MAX_IMAGE_SIZE)
+            write_bytes(os.path.join(partial, name[1]), data)
+        if not os.listdir(partial):
+            raise DataError(f"{archive.name}: the archive is empty")
+
+
+def missing_validation(folder, labels):
+    """Returns {name: class} of the validation images that are not in their class's folder yet.
+
+    Args:
+        folder: folder of the validation images.
+        labels: WordNet ids of the images' classes, by their numbers from 1.
+    """
+    names = {f"ILSVRC2012_val_{i:08d}.JPEG": label for i, label in enumerate(labels, 1)}
+    there = {(s, n) for s in set(labels) for n in _listed(os.path.join(folder, s))}
+    return {name: label for name, label in names.items() if (label, name) not in there}
+
+
+def _listed(folder):
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+
+
+def sort_validation(folder, labels):
+    """Moves validation images that lie in the folder itself into the folders of their classes.
+
+    Args:
+        folder, labels: as for `missing_validation`.
+
+    Returns:
+        The number of images moved.
+    """
+    there = set(_listed(folder))
+    moved = {n: s for n, s in missing_validation(folder, labels).items() if n in there}
+    for name, synset in moved.items():
+        os.makedirs(os.path.join(folder, synset), exist_ok=True)
+        os.rename(os.path.join(folder, name), os.path.join(folder, synset, name))
+    return len(moved)
+
+
+def extract_validation(path, folder, labels, progress=None):
+    """Writes those validation images to the folders of their classes that are missing there.
+
+    Args:
+        path: `ILSVRC2012_img_val.tar`.
+        folder, labels: as for `missing_validation`.
+        progress: function of the number of images that are there.
+
+    Raises:
+        DataError: the archive is damaged or lacks an image.
+    """
+    missing = missing_validation(folder, labels)
+    for synset in set(missing.values()):
+        os.makedirs(os.path.join(folder, synset), exist_ok=True)
+    with archives.opened_plain(path) as archive:
+        for member in archives.members(archive):
+            name = _VALIDATION_IMAGE.fullmatch(member.name)
+            if name is None or name[1] not in missing:
+                continue
+            data = archives.read(archive, member, MAX_IMAGE_SIZE)
+            place = os.path.join(folder, missing.pop(name[1]), name[1])
+            with atomic_write(place) as partial:
+                write_bytes(partial, data)
+            if progress is not None:
+                progress(len(labels) - len(missing))
+    if missing:
+        raise DataError(f"{path}: the archive lacks {min(missing)}")
+
+
+def write_boxes(path, csv_path, synsets, progress=None):
+    """Writes the bounding boxes of the annotations as a sorted CSV file.
+
+    Images are called as their annotations' files are, and belong to the classes in whose folders
+    these lie: what the files themselves say is sometimes `%s`. Boxes of other known classes are
+    left out, see `bounding_boxes`.
+
+    Args:
+        path: `ILSVRC2012_bbox_train_v2.tar.gz`, an archive of `<synset>/<image>.xml`.
+        csv_path: path of the file to write.
+        synsets: WordNet ids of the classes. Annotations of others are left out.
+        progress: function of the number of annotations read.
+
+    Returns:
+        (number of annotations, number of boxes).
+
+    Raises:
+        DataError: the archive is damaged or holds no annotations; names the one at fault.
+    """
+    known = set(synsets)
+    lines = []
+    count = 0
+    archives.check_whole(path, MAX_ANNOTATIONS_SIZE)
+    with archives.opened(path, MAX_ANNOTATIONS_SIZE) as archive:
+        for member in archives.members(archive):
+            name = _ANNOTATION.fullmatch(member.name)
+            if name is None or name[1] not in known:
+                continue
+            data = archives.read(archive, member, MAX_ANNOTATION_SIZE)
+            try:
+                boxes = bounding_boxes.from_xml(data)
+            except DataError as error:
+                raise DataError(f"{path}: {member.name}: {error}") from None
+            boxes = bounding_boxes.of_class(boxes, name[1], known)
+            lines += bounding_boxes.lines(f"{name[2]}.JPEG", boxes)
+            count += 1
+            if progress is not None:
+                progress(count)
+    if not lines:
+        raise DataError(f"{path}: the archive holds no boxes <synset>/<image>.xml of the classes")
+    write_lines(csv_path, sorted(lines))
+    return count, len(lines)

@@ -1,0 +1,84 @@
+"""The official archives of ImageNet (ILSVRC 2012), downloaded with an account of image-net.org.
+
+The account is that of the environment variables IMAGENET_USERNAME and IMAGENET_ACCESS_KEY. It is
+sent encrypted and only to the server that gives the archives (HTTP Basic authentication), and shown
+nowhere.
+"""
+
+import base64
+import os
+import urllib.parse
+
+from slim_data.common import progress
+from slim_data.common.errors import DataError
+from slim_data.files import download
+
+URL = "https://image-net.org/data/ILSVRC/2012/"
+# The place of the archives, such as that of a copy within a firm, where not image-net.org's.
+URL_VARIABLE = "IMAGENET_URL"
+USERNAME = "IMAGENET_USERNAME"
+ACCESS_KEY = "IMAGENET_ACCESS_KEY"
+
+TRAIN = "ILSVRC2012_img_train.tar"
+VALIDATION = "ILSVRC2012_img_val.tar"
+ANNOTATIONS = "ILSVRC2012_bbox_train_v2.tar.gz"
+DEVKIT = "ILSVRC2012_devkit_t12.tar.gz"
+
+# Size and SHA-256. Of the boxes none are published; their archive has a checksum of its own inside.
+FACTS = {
+    TRAIN: (147897477120, "b08200a27a8e34218a0e58fde36b0fe8f73bc377f4acea2d91602057c3ca45bb"),
+    VALIDATION: (6744924160, "c7e06a6c0baccf06d8dbeb6577d71efff84673a5dbdd50633ab44f8ea0456ae0"),
+    DEVKIT: (2568145, "b59243268c0d266621fd587d2018f69e906fb22875aca0e295b48cafaa927953"),
+    ANNOTATIONS: (None, None),
+}
+
+
+def has_account():
+    """Whether the environment holds an account.
+
+    Raises:
+        DataError: it holds one half of it.
+    """
+    there = [name for name in (USERNAME, ACCESS_KEY) if os.environ.get(name)]
+    if len(there) == 1:
+        raise DataError(
+            f"{USERNAME} and {ACCESS_KEY} must be set together. Received: {there[0]} alone"
+        )
+    return bool(there)
+
+
+def fetch(name, folder, report):
+    """Downloads an archive to a folder.
+
+    Args:
+        name: its name.
+        folder: path of the folder.
+        report: function of a line of text.
+
+    Raises:
+        DataError: the server refuses the account or does not give the archive.
+    """
+    url = _place() + name
+    account = f"{os.environ[USERNAME]}:{os.environ[ACCESS_KEY]}".encode()
+    authorization = f"Basic {base64.b64encode(account).decode('ascii')}"
+    size, sha256 = FACTS[name]
+    report(f"Downloading {url}")
+    with progress.bar(name, size, "bytes") as advance:
+        file = download.File(name, (url,), size, sha256, authorization)
+        download.fetch(file, folder, progress=advance)
+
+
+def _place():
+    place = os.environ.get(URL_VARIABLE) or URL
+    parts = urllib.parse.urlsplit(place)
+    is_local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_local):
+        raise DataError(
+            f"{URL_VARIABLE} must start with https://, so that nobody reads the account on its "
+            f"way. Received: {URL_VARIABLE} with {parts.scheme + '://' if parts.scheme else 'none'}"
+        )
+    if "@" in parts.netloc:
+        raise DataError(
+            f"{URL_VARIABLE} must hold no account: it is shown. {USERNAME} and {ACCESS_KEY} are not"
+        )
+    return place.rstrip("/") + "/"

@@ -1,0 +1,144 @@
+"""What `build_imagenet_data` reads, made from the official archives in a folder.
+
+| made in `raw-data` | of |
+|---|---|
+| the lists of classes, names and validation labels | `ILSVRC2012_devkit_t12.tar.gz` |
+| `train/<synset>` | `ILSVRC2012_img_train.tar` |
+| `validation/<synset>` | `ILSVRC2012_img_val.tar`, or images that lie in `validation` |
+| `imagenet_2012_bounding_boxes.csv` | `ILSVRC2012_bbox_train_v2.tar.gz` |
+
+What is there already is not made again, and its archive not needed. An archive that is lacking is
+downloaded where the environment holds an account, see `official_archives`.
+"""
+
+import os
+
+from slim_data.common import progress
+from slim_data.common.errors import DataError
+from slim_data.datasets.imagenet import devkit, extraction, official_archives, wordnet
+from slim_data.files import opening
+from slim_data.files.atomic import write_lines
+
+RAW = "raw-data"
+SYNSETS = "imagenet_lsvrc_2015_synsets.txt"
+METADATA = "imagenet_metadata.txt"
+VALIDATION_LABELS = "imagenet_2012_validation_synset_labels.txt"
+LISTS = (SYNSETS, METADATA, VALIDATION_LABELS)
+BOXES = "imagenet_2012_bounding_boxes.csv"
+DEVKIT = official_archives.DEVKIT
+TRAIN = official_archives.TRAIN
+VALIDATION = official_archives.VALIDATION
+ANNOTATIONS = official_archives.ANNOTATIONS
+# Where earlier scripts kept it.
+_OTHER_ANNOTATIONS = os.path.join(RAW, "bounding_boxes", "annotations.tar.gz")
+
+
+def prepare(data_dir, report):
+    """Makes everything in `raw-data` that is not there yet.
+
+    Args:
+        data_dir: folder that holds the archives.
+        report: function of a line of text, called with what was done.
+
+    Raises:
+        DataError: an archive that is needed is missing, and what to do about it; or one is
+            damaged, or the folder cannot be written to.
+    """
+    if not os.path.isdir(data_dir):
+        raise DataError(f"DATA_DIR must be a folder that exists. Received: {data_dir!r}")
+    try:
+        os.makedirs(os.path.join(data_dir, RAW), exist_ok=True)
+        if not all(os.path.isfile(_raw(data_dir, name)) for name in LISTS):
+            # All that is sure to be needed, so that nobody is told of one archive after the other.
+            made = {TRAIN: "train", VALIDATION: "validation", ANNOTATIONS: BOXES}
+            others = [n for n, what in made.items() if not os.path.exists(_raw(data_dir, what))]
+            _provide(data_dir, [DEVKIT, *others], report)
+            _write_lists(data_dir, report)
+        synsets = read_wordnet_ids(_raw(data_dir, SYNSETS))
+        labels = read_wordnet_ids(_raw(data_dir, VALIDATION_LABELS))
+        _prepare_images(data_dir, synsets, labels, report)
+    except OSError as error:
+        raise DataError(f"{error.filename or data_dir}: {error.strerror or error}") from error
+
+
+def _prepare_images(data_dir, synsets, labels, report):
+    train, validation, boxes = (_raw(data_dir, n) for n in ("train", "validation", BOXES))
+    moved = extraction.sort_validation(validation, labels)
+    if moved:
+        report(f"Sorted {moved} validation images into the folders of their classes")
+    todo = {
+        TRAIN: bool(extraction.missing_synsets(train, synsets)),
+        VALIDATION: bool(extraction.missing_validation(validation, labels)),
+        ANNOTATIONS: not os.path.exists(boxes),
+    }
+    _provide(data_dir, [archive for archive, is_needed in todo.items() if is_needed], report)
+    if todo[TRAIN]:
+        with progress.bar(TRAIN, len(synsets), "classes") as advance:
+            path = _archive(data_dir, TRAIN)
+            extraction.extract_train(path, train, synsets, advance)
+        report(f"Extracted the training images of {len(synsets)} classes to {train}")
+    if todo[VALIDATION]:
+        with progress.bar(VALIDATION, len(labels)) as advance:
+            path = _archive(data_dir, VALIDATION)
+            extraction.extract_validation(path, validation, labels, advance)
+        report(f"Extracted {len(labels)} validation images to {validation}")
+    if todo[ANNOTATIONS]:
+        with progress.bar(ANNOTATIONS, None, "annotations") as advance:
+            path = _archive(data_dir, ANNOTATIONS)
+            counts = extraction.write_boxes(path, boxes, synsets, advance)
+        report(f"Wrote {counts[1]} bounding boxes of {counts[0]} annotations to {boxes}")
+
+
+def _write_lists(data_dir, report):
+    kit = devkit.read(_archive(data_dir, DEVKIT))
+    for name, lines in (
+        (SYNSETS, kit.names),
+        (METADATA, [f"{synset}\t{names}" for synset, names in kit.names.items()]),
+        (VALIDATION_LABELS, kit.validation),
+    ):
+        path = _raw(data_dir, name)
+        if not os.path.isfile(path):
+            write_lines(path, lines)
+            report(f"Wrote {len(lines)} lines to {path}")
+
+
+def read_wordnet_ids(path):
+    """Returns the WordNet ids of a list that was made here, or that somebody has put there.
+
+    Raises:
+        DataError: it is empty, or holds anything else; names of folders are made of them.
+        OSError: it cannot be read.
+    """
+    try:
+        with open(path, encoding="utf-8", opener=opening.regular) as file:
+            lines = [wordnet.check(line, path) for line in file.read().split()]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} must be a text file: {error.reason}") from None
+    if not lines:
+        raise DataError(f"{path} is empty: remove it and run this command again")
+    return lines
+
+
+def _raw(data_dir, name):
+    return os.path.join(data_dir, RAW, name)
+
+
+def _archive(data_dir, name):
+    """Returns the path of an archive, None where it is missing."""
+    places = [name, _OTHER_ANNOTATIONS] if name == ANNOTATIONS else [name]
+    paths = [os.path.join(data_dir, place) for place in places]
+    return next((path for path in paths if os.path.isfile(path)), None)
+
+
+def _provide(data_dir, names, report):
+    """Downloads the archives that are missing, or tells how to come by them."""
+    missing = [name for name in names if _archive(data_dir, name) is None]
+    if missing and not official_archives.has_account():
+        raise DataError(
+            f"{data_dir} lacks {', '.join(missing)}. Log in to https://image-net.org, which gives "
+            "the archives of ILSVRC 2012 to registered users, put what is lacking into that folder "
+            f"and run this command again; or set {official_archives.USERNAME} and "
+            f"{official_archives.ACCESS_KEY} to those of your account"
+        )
+    for name in missing:
+        official_archives.fetch(name, data_dir, report)

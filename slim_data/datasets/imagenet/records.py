@@ -1,0 +1,94 @@
+"""Records of ImageNet (ILSVRC 2012) from its images, classes, their names and bounding boxes.
+
+Source: O. Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, IJCV 2015.
+"""
+
+import os
+
+from slim_data.common.errors import DataError
+from slim_data.datasets import image_files
+from slim_data.datasets.imagenet import bounding_boxes
+from slim_data.files import opening
+from slim_data.tfrecord import examples
+
+PATTERN = "*.JPEG"
+
+
+def read_names(path, synsets):
+    """Returns {WordNet id: names} of the classes from a metadata file.
+
+    Args:
+        path: text file with a WordNet id, a tab and names on each line.
+        synsets: the ids that are wanted.
+
+    Raises:
+        DataError: the file cannot be read or lacks one of them.
+    """
+    try:
+        with open(path, encoding="utf-8", opener=opening.regular) as file:
+            pairs = (line.rstrip("\n").split("\t", 1) for line in file if line.strip())
+            names = {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
+    except OSError as error:
+        raise DataError(f"`imagenet_metadata_file` {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"`imagenet_metadata_file` {path} must be a text file: {error.reason}"
+        ) from None
+    for synset in synsets:
+        if synset not in names:
+            raise DataError(f"`imagenet_metadata_file` {path} lacks the names of {synset}")
+    return {synset: names[synset] for synset in synsets}
+
+
+def builder(names, box_file, raw_side, files):
+    """Returns the function that makes an example of an image, see `image_folders.source`.
+
+    Args:
+        names: {WordNet id: names} of the classes, in their order; the first one is class 1.
+        box_file: path of the CSV file with bounding boxes.
+        raw_side: as for `example`.
+        files: the images that will be asked for, as `<WordNet id>/<name>`.
+    """
+    boxes = bounding_boxes.read(box_file, {os.path.basename(file) for file in files})
+    labels = number(names)
+
+    def build(file, data):
+        synset, name = os.path.split(file)
+        found = boxes.get(name, ())
+        return example(data, name, synset, labels[synset], names[synset], found, raw_side)
+
+    return build
+
+
+def number(names):
+    """Returns {WordNet id: number} of the classes in their order, the first one being 1."""
+    return {synset: i for i, synset in enumerate(names, 1)}
+
+
+def example(data, filename, synset, label, text, boxes, raw_side):
+    """Returns the serialized tf.Example of an image.
+
+    Args:
+        data: bytes of the image file, JPEG or PNG.
+        filename, synset, label, text, boxes: as for `examples.build`.
+        raw_side: None keeps the image as JPEG; otherwise it becomes raw pixels, squeezed to a
+            square of so many pixels, or of its own size with 0.
+
+    Raises:
+        DataError: the image is damaged.
+    """
+    encoded, image_format, size = _image(data, raw_side)
+    return examples.build(
+        encoded, image_format, size, label, text, synset=synset, filename=filename, boxes=boxes
+    )
+
+
+def _image(data, raw_side):
+    """Returns (bytes, format, (height, width, 3)) as a record holds them."""
+    if raw_side is None:
+        encoded, size = image_files.as_jpeg(data)
+        return encoded, "JPEG", size
+    pixels = image_files.decode(data)
+    if raw_side:
+        pixels = image_files.resize(pixels, raw_side)
+    return pixels.tobytes(), "RAW", pixels.shape

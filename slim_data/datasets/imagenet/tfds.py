@@ -1,0 +1,54 @@
+"""ImageNet (ILSVRC 2012) as tensorflow-datasets has prepared it, as an alternative source.
+
+Source: https://www.tensorflow.org/datasets/catalog/imagenet2012. Its records hold the images as
+JPEG files, whose bytes are kept, and no bounding boxes; it has mended CMYK and PNG files itself.
+"""
+
+import functools
+
+from slim_data.common.errors import DataError
+from slim_data.datasets import tfds_source
+from slim_data.datasets.imagenet import records
+from slim_data.tfrecord import write_splits
+
+NAME = "imagenet2012"
+
+
+def sources(tfds_dir, names, raw_side, options):
+    """Returns {split: `write_splits.Source`}, after preparing the data set unless that is done.
+
+    Args:
+        tfds_dir: tensorflow-datasets' `data_dir`. What is to be prepared must lie in its folder
+            downloads/manual: ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar.
+        names: {WordNet id: names} of the classes, in their order; the first one is class 1.
+        raw_side: as for `records.example`.
+        options: dictionary of what else the examples depend on.
+
+    Raises:
+        DataError: tensorflow-datasets is not installed or cannot prepare the data set.
+    """
+    builder = tfds_source.builder_of(NAME, tfds_dir)
+    tfds_source.prepare_builder(builder)
+    found = {}
+    for split in ("validation", "train"):
+        generate = functools.partial(_generate, tfds_dir, split, names, raw_side)
+        identity = {**options, builder.info.full_name: int(builder.info.dataset_size)}
+        number = builder.info.splits[split].num_examples
+        found[split] = write_splits.Source(generate, number, identity)
+    return found
+
+
+def _generate(tfds_dir, split, names, raw_side, start, stop):
+    builder = tfds_source.builder_of(NAME, tfds_dir)
+    synsets = builder.info.features["label"].names
+    labels = records.number(names)
+
+    def build(record):
+        synset = synsets[record["label"]]
+        if synset not in names:
+            raise DataError(f"its class is not in the labels file: {synset}")
+        filename = record["file_name"].decode()
+        data = record["image"]
+        return records.example(data, filename, synset, labels[synset], names[synset], (), raw_side)
+
+    yield from tfds_source.read(builder, split, start, stop, build)

@@ -1,0 +1,3 @@
+"""Files that may come from anywhere: opened, downloaded, unpacked and written safely."""
+
+__all__ = []

@@ -1,0 +1,247 @@
+"""Reading .tar and .tar.gz archives that may come from anywhere: nothing is extracted.
+
+Only what is asked for is read, so that links, devices and names such as `../x` have no effect.
+Sizes that a header declares are not believed: no single read and no archive exceeds a limit.
+"""
+
+import contextlib
+import gzip
+import re
+import tarfile
+import zlib
+
+from slim_data.common.errors import DataError
+from slim_data.files import opening
+
+MAX_SIZE = 2**30
+# What one entry's headers may take, extended ones included: names take a few hundred bytes.
+MAX_HEADERS_SIZE = 2**16
+MAX_FILES = 2**17
+_MAX_DIGITS = 64
+_DIGITS = re.compile(rb"[0-9]+")
+
+
+@contextlib.contextmanager
+def opened(path, max_size=MAX_SIZE):
+    """Yields a `tarfile.TarFile` to read from; what goes wrong meanwhile becomes one line.
+
+    Args:
+        path: a .tar.gz file.
+        max_size: largest size in bytes that it may have when unpacked.
+
+    Raises:
+        DataError: the file cannot be read, is damaged or is too large.
+    """
+    with _unpacked(path) as stream, _archive(path, stream, 0, max_size) as archive:
+        yield archive
+
+
+@contextlib.contextmanager
+def opened_plain(path):
+    """Yields a `tarfile.TarFile` of a .tar file, of any size, as `opened` does."""
+    with _errors_named(path), open(path, "rb", opener=opening.regular) as stream:
+        with _archive(path, stream, 0, 2**62) as archive:
+            yield archive
+
+
+@contextlib.contextmanager
+def nested(archive, member):
+    """Yields a `tarfile.TarFile` of a .tar file that lies in another archive.
+
+    Args:
+        archive: what `opened_plain` yields.
+        member: `tarfile.TarInfo` of the file.
+
+    Raises:
+        DataError: it is no regular file, or damaged.
+    """
+    _check_regular(archive, member)
+    name = f"{archive.name}: {member.name}"
+    outer = archive.fileobj
+    begin = outer.begin + member.offset_data
+    with _errors_named(name):
+        with _archive(name, outer.stream, begin, member.size, is_cut=True) as inner:
+            yield inner
+
+
+def check_whole(path, max_size=MAX_SIZE):
+    """Reads an archive to its end, which makes gzip compare its checksum.
+
+    Args:
+        path: a .tar.gz file.
+        max_size: largest size in bytes that it may have when unpacked.
+
+    Raises:
+        DataError: the file cannot be read, is damaged or is too large.
+    """
+    with _unpacked(path) as stream:
+        part = _Part(path, stream, 0, max_size)
+        position = 0
+        while piece := part.content(position, 2**20):
+            position += len(piece)
+
+
+def files(archive):
+    """Returns {name: `tarfile.TarInfo`} of what an archive lists, in its order.
+
+    Args:
+        archive: what `opened` yields.
+
+    Raises:
+        DataError: the headers are damaged or do not follow each other, or there are more than
+            `MAX_FILES`.
+    """
+    found = {}
+    for member in members(archive):
+        found[member.name] = member
+        if len(found) > MAX_FILES:
+            raise DataError(f"{archive.name}: the archive holds more than {MAX_FILES} files")
+    return found
+
+
+def members(archive):
+    """Yields the entries that `files` returns one by one, holding none of them."""
+    end = -1
+    while (member := _next(archive)) is not None:
+        archive.members.clear()  # half a million of them would be kept
+        # Python before its fix of CVE-2025-8194 would go round in circles.
+        if member.offset <= end or member.size < 0:
+            raise DataError(f"{archive.name}: the headers of the archive do not follow each other")
+        end = member.offset
+        yield member
+
+
+def _next(archive):
+    archive.fileobj.begin_headers()
+    with _damage_named(archive.name):
+        return archive.next()
+
+
+def read(archive, member, max_size):
+    """Returns the bytes of one file of an archive.
+
+    Args:
+        archive: what `opened` yields.
+        member: `tarfile.TarInfo` of the file.
+        max_size: largest size in bytes that the file may have.
+
+    Raises:
+        DataError: it is no regular file, is empty, larger than `max_size` or not whole.
+    """
+    _check_regular(archive, member)
+    if not 0 < member.size <= max_size:
+        raise DataError(
+            f"{archive.name}: the size of {member.name} must be 1 to {max_size} bytes. "
+            f"Received: {member.size}"
+        )
+    data = archive.fileobj.content(member.offset_data, member.size)
+    if len(data) < member.size:
+        raise DataError(f"{archive.name}: the file is truncated")
+    return data
+
+
+def _check_regular(archive, member):
+    if not member.isreg() or member.issparse():
+        raise DataError(f"{archive.name}: {member.name} is no regular file")
+
+
+class _Part:
+    """A part of a stream as a file from which `tarfile` reads headers, and only these.
+
+    Args:
+        name: what messages call it.
+        stream: file that can be read and sought.
+        begin: where the part begins in the stream.
+        max_size: its largest size in bytes.
+        is_cut: whether it ends there; otherwise what lies beyond is an error.
+    """
+
+    def __init__(self, name, stream, begin, max_size, is_cut=False):
+        self.stream = stream
+        self.begin = begin
+        self._name = name
+        self._max_size = max_size
+        self._is_cut = is_cut
+        self._position = 0
+        self._headers_size = 0
+
+    def begin_headers(self):
+        """Tells that what is read from now on are the headers of another entry."""
+        self._headers_size = 0
+
+    def read(self, size):
+        self._headers_size += size
+        if not 0 <= size <= self._headers_size <= MAX_HEADERS_SIZE:
+            raise DataError(f"{self._name}: a header of the archive declares {size} bytes or more")
+        data = self.content(self._position, size)
+        self._position += len(data)
+        # Python before its fix of CVE-2024-6232 takes a time that grows by their square.
+        if any(run.end() - run.start() > _MAX_DIGITS for run in _DIGITS.finditer(data)):
+            raise DataError(
+                f"{self._name}: a header of the archive holds a number of more than {_MAX_DIGITS} "
+                "digits"
+            )
+        return data
+
+    def content(self, position, size):
+        """Returns the `size` bytes from `position` on, fewer at the end of the stream."""
+        self._check(position + size)
+        size = max(0, min(size, self._max_size - position))
+        if self.stream.tell() != self.begin + position:
+            self.stream.seek(self.begin + position)
+        return self.stream.read(size)
+
+    def seek(self, position):
+        self._check(position)
+        self._position = position
+
+    def tell(self):
+        return self._position
+
+    def seekable(self):
+        return True
+
+    def _check(self, end):
+        if end > self._max_size and not self._is_cut:
+            raise DataError(f"{self._name}: the archive holds more than {self._max_size} bytes")
+
+
+@contextlib.contextmanager
+def _archive(name, *part, **options):
+    with _damage_named(name):
+        archive = tarfile.open(name, "r:", fileobj=_Part(name, *part, **options))
+    with archive:
+        yield archive
+
+
+@contextlib.contextmanager
+def _unpacked(path):
+    with _errors_named(path), open(path, "rb", opener=opening.regular) as file:
+        with gzip.open(file) as stream:
+            yield stream
+
+
+@contextlib.contextmanager
+def _damage_named(name):
+    try:
+        yield
+    except (DataError, EOFError, OSError, zlib.error):
+        raise
+    # Of damaged headers tarfile complains in many ways: LookupError, RecursionError, ...
+    except Exception as error:
+        reason = (
+            error if isinstance(error, tarfile.TarError) else f"{type(error).__name__}: {error}"
+        )
+        raise DataError(f"{name}: the file is no valid archive ({reason})") from None
+
+
+@contextlib.contextmanager
+def _errors_named(path):
+    try:
+        yield
+    except EOFError:
+        raise DataError(f"{path}: the file is truncated") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path}: the file is no valid archive ({error})") from None
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from error

@@ -1,0 +1,232 @@
+"""Downloading official files: checked against a known checksum, resumed where they broke off."""
+
+import contextlib
+import dataclasses
+import fcntl
+import http.client
+import os
+import re
+import time
+
+from slim_data.common.errors import DataError
+from slim_data.files import checksums, http_get, opening
+
+PAUSES_SECONDS = (1, 2, 4, 8)
+CHUNK = 2**18
+# An attempt that brings less counts as one that brought nothing.
+_MIN_PROGRESS = 2**16
+
+
+@dataclasses.dataclass(frozen=True)
+class File:
+    """One official file.
+
+    Args:
+        name: its name.
+        urls: where it can be had, the preferred address first.
+        size: its size in bytes; None where the server is to tell it.
+        sha256: its SHA-256 in hexadecimal digits; None where it is not known.
+        authorization: what to tell the servers of `urls`, and no others, as HTTP's Authorization.
+            Default "": nothing.
+    """
+
+    name: str
+    urls: tuple[str, ...]
+    size: int | None
+    sha256: str | None
+    authorization: str = dataclasses.field(default="", repr=False)
+
+
+def missing(files, folder):
+    """Returns those of some `File`s that are not in a folder."""
+    return [file for file in files if not os.path.isfile(os.path.join(folder, file.name))]
+
+
+def fetch(
+    file,
+    folder,
+    *,
+    progress=None,
+    pauses=PAUSES_SECONDS,
+    patience=http_get.PATIENCE_SECONDS,
+):
+    """Downloads a file to a folder; it appears there when its size and checksum are right.
+
+    Until then what has arrived is in `.<name>.partial` beside it. The next attempt, in this call
+    or in a later one, goes on from there if the server can.
+
+    Args:
+        file: the `File`.
+        folder: path of the folder; made if absent.
+        progress: function of the number of bytes that are there, called after each piece.
+        pauses: seconds to wait after each failed attempt; the attempt after the last one is the
+            last. An attempt that brought 64 KiB starts the list again. Addresses take turns.
+        patience: seconds after which a server that sends too little is left, as for
+            `http_get.opened`.
+
+    Returns:
+        The path of the file. One that is there already is left as it is.
+
+    Raises:
+        DataError: no address gives the file, or it cannot be written, as where a link has the
+            name of the partial file.
+
+    Example:
+        >>> fetch(slim_data.datasets.mnist.DOWNLOADS[1], "/data/mnist")
+        '/data/mnist/train-labels-idx1-ubyte.gz'
+    """
+    path = os.path.join(folder, file.name)
+    if os.path.isfile(path):
+        return path
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with opening.partial(path) as partial:
+            _lock(partial, path)
+            _complete(partial, file, progress or (lambda done: None), pauses, patience)
+            os.fsync(partial.fileno())
+            os.replace(partial.name, path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from error
+    return path
+
+
+class _Failed(Exception):
+    """An attempt failed; `is_final` where the same address would fail again."""
+
+    def __init__(self, reason, is_final=False):
+        super().__init__(reason)
+        self.is_final = is_final
+
+
+class _RangeGone(_Failed):
+    """What is asked for from a byte on is shorter."""
+
+
+def _lock(partial, path):
+    try:
+        fcntl.flock(partial, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise DataError(f"{path}: another process is downloading this file") from None
+
+
+def _complete(partial, file, progress, pauses, patience):
+    """Repeats attempts until the partial file is the whole file."""
+    urls = list(file.urls)
+    best = _size(partial)
+    remaining = list(pauses)
+    while True:
+        url = urls.pop(0)
+        try:
+            return _attempt(partial, file, url, progress, patience)
+        except _Failed as failure:
+            if not failure.is_final:
+                urls.append(url)
+            if _size(partial) >= best + _MIN_PROGRESS:
+                best, remaining = _size(partial), list(pauses)
+            if not urls or not remaining:
+                if not _size(partial):
+                    os.remove(partial.name)
+                raise DataError(
+                    f"{file.name} cannot be downloaded from {url}: {failure}. Run again to go on "
+                    f"where it stopped, or put the file into {os.path.dirname(partial.name)}"
+                ) from None
+            time.sleep(remaining.pop(0))
+
+
+def _attempt(partial, file, url, progress, patience):
+    """Fetches what is lacking and compares the checksum; raises `_Failed`."""
+    if file.size is None:
+        file = dataclasses.replace(file, size=_told_size(file, url, patience))
+    start = _size(partial)
+    if start > file.size:
+        start = _truncate(partial)
+    is_resumed = start > 0
+    if start < file.size:
+        is_resumed = _receive(partial, file, url, start, progress, patience)
+    partial.flush()
+    if file.sha256 is None:
+        return
+    found = checksums.sha256_of_open(partial)
+    if found != file.sha256:
+        _truncate(partial)
+        # A resumed file may be made of two that differ: its beginning may be at fault.
+        raise _Failed(
+            f"its SHA-256 must be {file.sha256}. Received: {found}", is_final=not is_resumed
+        )
+
+
+def _receive(partial, file, url, start, progress, patience):
+    """Appends what a server sends; returns whether that followed on what was there before."""
+    try:
+        with _opened(file, url, start, patience) as (read, response):
+            if start and not _continues(response, start):
+                start = _truncate(partial)
+            _copy(read, partial, file, start, progress)
+    except _RangeGone:
+        _truncate(partial)  # the file there is another one than before
+        raise
+    return start > 0
+
+
+@contextlib.contextmanager
+def _opened(file, url, start, patience):
+    """The answer of a server, from byte `start` on if it can; raises `_Failed`."""
+    headers = {"User-Agent": "slim_data"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+    try:
+        with http_get.opened(url, headers, file.authorization, patience) as (read, response):
+            if file.authorization and response.headers.get_content_type() == "text/html":
+                raise _Failed(
+                    "the server sent a web page instead, as to those it does not know", True
+                )
+            yield read, response
+    except http_get.Failed as failure:
+        gone = failure.status == http.client.REQUESTED_RANGE_NOT_SATISFIABLE
+        raise (_RangeGone(failure) if gone else _Failed(failure, failure.is_final)) from None
+
+
+def _told_size(file, url, patience):
+    """The size that a server tells of a file."""
+    with _opened(file, url, 0, patience) as (_, response):
+        size = response.headers.get("Content-Length", "")
+    if not re.fullmatch("[0-9]{1,19}", size):
+        raise _Failed("the server does not tell its size", is_final=True)
+    return int(size)
+
+
+def _copy(read, partial, file, size, progress):
+    while size <= file.size:
+        try:
+            piece = read(CHUNK)
+        except http_get.Failed as failure:
+            raise _Failed(
+                f"the connection broke after {size} of {file.size} bytes: {failure}"
+            ) from None
+        if not piece:
+            break
+        partial.write(piece)
+        size += len(piece)
+        progress(size)
+    partial.flush()
+    if size < file.size:
+        raise _Failed(f"the connection broke after {size} of {file.size} bytes")
+    if size > file.size:
+        _truncate(partial)
+        raise _Failed(f"the file is longer than its {file.size} bytes", is_final=True)
+
+
+def _continues(response, start):
+    """Whether a response holds what follows the first `start` bytes."""
+    place = re.match(r"bytes ([0-9]{1,19})-", response.headers.get("Content-Range", ""))
+    return response.status == http.client.PARTIAL_CONTENT and place and int(place[1]) == start
+
+
+def _size(partial):
+    partial.flush()
+    return os.fstat(partial.fileno()).st_size
+
+
+def _truncate(partial):
+    partial.truncate(0)
+    return 0

@@ -1,0 +1,186 @@
+"""HTTP requests that end: a server can neither keep them waiting nor lead them elsewhere.
+
+A socket's timeout starts anew with each byte, and a server may send one a second for ever, or
+announce without end that the answer comes. So the bytes that arrived are counted from outside.
+"""
+
+import contextlib
+import http.client
+import socket
+import ssl
+import threading
+import urllib.error
+import urllib.request
+
+from slim_data.common.text import printable
+
+TIMEOUT_SECONDS = 30
+PATIENCE_SECONDS = 60
+MIN_RATE = 2**12  # bytes a second: half of what a telephone line carries
+_LONGEST_REASON = 200
+_BUSY = (408, 429)
+
+
+class Failed(Exception):
+    """There is no answer, or no good one; a printable line.
+
+    Attributes:
+        status: the HTTP status, None where there was none.
+        is_final: whether the same request would fail again.
+    """
+
+    def __init__(self, reason, status=None):
+        super().__init__(printable(" ".join(str(reason).split()), _LONGEST_REASON))
+        self.status = status
+        self.is_final = status is not None and 400 <= status < 500 and status not in _BUSY
+
+
+@contextlib.contextmanager
+def opened(url, headers, authorization="", patience=PATIENCE_SECONDS):
+    """Requests an address and yields the answer.
+
+    Only addresses of http and https are followed, proxies are those of the environment.
+
+    Args:
+        url: str.
+        headers: dictionary of what to send.
+        authorization: what to tell this server, and none that it sends on to, as HTTP's
+            Authorization; "" for nothing.
+        patience: seconds in each of which, on average over so many, `MIN_RATE` bytes of the
+            answer must arrive; else the connection is cut.
+
+    Yields:
+        A function that returns the next bytes (at most so many as it is asked for, b"" at the
+        end), and the `http.client.HTTPResponse`.
+
+    Raises:
+        Failed: there is no answer; it has an error's status; or, from the function, the
+            connection broke.
+    """
+    guard = _Guard(patience)
+    opener = urllib.request.OpenerDirector()
+    # `urllib.request.urlopen` would also read files and FTP.
+    for handler in (
+        urllib.request.ProxyHandler(),
+        _Http(guard),
+        _Https(guard),
+        urllib.request.UnknownHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        _Redirects(),
+        urllib.request.HTTPErrorProcessor(),
+    ):
+        opener.add_handler(handler)
+    with guard:
+        with guard.failures_named():
+            request = urllib.request.Request(url, headers=headers)
+            if authorization:
+                request.add_unredirected_header("Authorization", authorization)
+            try:
+                response = opener.open(request, timeout=TIMEOUT_SECONDS)
+            except urllib.error.HTTPError as error:
+                error.close()
+                raise Failed(f"HTTP status {error.code} {error.reason}", error.code) from None
+
+        def read(size):
+            with guard.failures_named():
+                piece = response.read1(size)
+            guard.count(len(piece))
+            return piece
+
+        with response:
+            yield read, response
+
+
+class _Guard:
+    """Cuts a connection over which too little arrives."""
+
+    def __init__(self, patience):
+        self._patience = patience
+        self._received = 0
+        self._connection = None
+        self._socket = None
+        self._has_cut = False
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._ended.set()
+        self._thread.join()
+
+    def connection(self, kind):
+        """Returns a function that makes connections of a class, which the guard then watches."""
+        watch = self._watch
+
+        class Watched(kind):
+            def connect(self):
+                watch(self, None)
+                super().connect()
+                # `urllib` makes the connection forget it when the answer begins.
+                watch(self, self.sock)
+
+        return Watched
+
+    def count(self, size):
+        self._received += size
+
+    @contextlib.contextmanager
+    def failures_named(self):
+        try:
+            yield
+        # Of addresses that a server has sent on to, `urllib` complains in many ways.
+        except (OSError, http.client.HTTPException, ValueError, OverflowError) as error:
+            if not self._has_cut:
+                raise Failed(getattr(error, "reason", error) or type(error).__name__) from None
+        # A connection that is cut may also look like one that ends.
+        if self._has_cut:
+            raise Failed(
+                f"the server sent less than {MIN_RATE} bytes a second for {self._patience} seconds"
+            )
+
+    def _watch(self, connection, its_socket):
+        self._connection, self._socket = connection, its_socket
+
+    def _run(self):
+        before = self._received
+        while not self._ended.wait(self._patience):
+            if self._received - before < MIN_RATE * self._patience:
+                self._has_cut = True
+                self._cut()
+            before = self._received
+
+    def _cut(self):
+        watched = self._socket or (self._connection and self._connection.sock)
+        if watched:
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(watched, socket.SHUT_RDWR)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    def http_error_302(self, req, fp, code, msg, headers):
+        fp.close()  # it would be read to its end, wherever that is
+        return super().http_error_302(req, fp, code, msg, headers)
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, guard):
+        super().__init__()
+        self._guard = guard
+
+    def http_open(self, request):
+        return self.do_open(self._guard.connection(http.client.HTTPConnection), request)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, guard):
+        super().__init__()
+        self._guard = guard
+
+    def https_open(self, request):
+        kind = self._guard.connection(http.client.HTTPSConnection)
+        return self.do_open(kind, request, context=ssl.create_default_context())

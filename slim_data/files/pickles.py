@@ -1,0 +1,202 @@
+"""The values inside a pickle, read as data: whatever it asks to be called is not.
+
+CIFAR-10's python version is a set of pickles, and a pickle is a program: loading one runs it. Here
+its opcodes are read by the standard library's disassembler and only those that build plain values
+and uint8 arrays are followed. Everything else is refused by name before it has any effect. Time and
+memory are bounded by the pickle's size: opcodes are counted, and none can copy a value again and
+again. (`pickle.Unpickler` with a `find_class` that allows NumPy's few functions would still call
+these with whatever sizes and states the pickle gives.)
+"""
+
+import io
+import itertools
+import pickletools
+
+import numpy as np
+
+from slim_data.common.errors import DataError
+
+# What pickles of NumPy arrays and, in protocol 2 of Python 3, of bytes name. None of it is called.
+_RECONSTRUCT = ("numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct")
+_NDARRAY = "numpy ndarray"
+_DTYPE = "numpy dtype"
+_ENCODE = "_codecs encode"
+_GLOBALS = (*_RECONSTRUCT, _NDARRAY, _DTYPE, _ENCODE)
+
+MAX_OPCODES = 2**18  # CIFAR-10's have about 60,000
+
+_IGNORED = {"PROTO", "FRAME"}
+_STRINGS = {"BINSTRING", "SHORT_BINSTRING"}  # str of Python 2: bytes
+_VALUES = {"BININT", "BININT1", "BININT2", "LONG1"}
+_VALUES |= {"BINUNICODE", "SHORT_BINUNICODE", "BINBYTES", "SHORT_BINBYTES"}
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_PUTS = {"BINPUT", "LONG_BINPUT", "MEMOIZE"}
+_GETS = {"BINGET", "LONG_BINGET"}
+
+
+def read(data):
+    """Returns what a pickle of protocol 2, 3 or 4 holds.
+
+    Args:
+        data: bytes of the pickle. It may hold dictionaries, lists, tuples, strings, integers,
+            booleans, None and contiguous uint8 arrays of NumPy. Strings of Python 2 become bytes.
+
+    Raises:
+        DataError: it holds or does anything else, or is damaged.
+
+    Example:
+        >>> read(pickle.dumps({"labels": [3, 1]}, protocol=2))
+        {'labels': [3, 1]}
+        >>> read(pickle.dumps(os.getcwd))
+        Traceback (most recent call last):
+        ...
+        DataError: the pickle asks for 'posix getcwd', which is no plain value
+    """
+    machine = _Machine(len(data))
+    try:
+        opcodes = pickletools.genops(io.BytesIO(data))
+        for opcode, argument, _ in itertools.islice(opcodes, MAX_OPCODES):
+            if opcode.name != "STOP":
+                machine.step(opcode.name, argument)
+        if next(opcodes, None) is not None:
+            raise DataError(f"the pickle holds more than {MAX_OPCODES} opcodes")
+        (value,) = machine.stack
+        if value is _Mark:
+            raise ValueError("a value is missing")
+    except DataError:
+        raise
+    # What a damaged one makes of NumPy's shapes and types is of many kinds.
+    except Exception as error:
+        raise DataError(f"the pickle is damaged ({str(error)[:60]})") from None
+    return value
+
+
+class _Mark:
+    """Where a run of values on the stack begins."""
+
+
+class _Global(str):
+    """Name of something that the pickle wants to use."""
+
+    __slots__ = ()
+
+
+class _Call:
+    """Something that the pickle wants called: a data type or an array, until BUILD completes it."""
+
+    __slots__ = ("arguments", "function", "state")
+
+    def __init__(self, function, arguments):
+        self.function, self.arguments, self.state = function, arguments, None
+
+
+class _Machine:
+    """The stack and the memory of a pickle that is being read."""
+
+    def __init__(self, size):
+        self.stack = []
+        self._memory = {}
+        self._left_to_encode = size
+
+    def step(self, name, argument):
+        """Follows one opcode."""
+        stack = self.stack
+        if name in _VALUES:
+            stack.append(argument)
+        elif name in _PUTS:
+            self._memory[len(self._memory) if argument is None else argument] = stack[-1]
+        elif name in _STRINGS:
+            stack.append(argument.encode("latin-1"))
+        elif name in _GETS:
+            stack.append(self._memory[argument])
+        elif name in _CONSTANTS:
+            stack.append(_CONSTANTS[name])
+        elif name in _EMPTY:
+            stack.append(_EMPTY[name]())
+        elif name == "MARK":
+            stack.append(_Mark)
+        elif name == "TUPLE":
+            stack.append(tuple(self._since_mark()))
+        elif name in _TUPLES:
+            stack.append(tuple(self._pop(_TUPLES[name])))
+        elif name in ("APPEND", "APPENDS"):
+            values = self._since_mark() if name == "APPENDS" else self._pop(1)
+            _top(stack, list).extend(values)
+        elif name in ("SETITEM", "SETITEMS"):
+            values = self._since_mark() if name == "SETITEMS" else self._pop(2)
+            if not all(isinstance(key, (str, bytes)) for key in values[::2]):
+                raise DataError("the pickle holds a dictionary with keys that are no strings")
+            _top(stack, dict).update(zip(values[::2], values[1::2], strict=True))
+        elif name in ("GLOBAL", "STACK_GLOBAL"):
+            stack.append(_global(argument or " ".join(self._pop(2))))
+        elif name == "REDUCE":
+            stack.append(self._reduced(*self._pop(2)))
+        elif name == "BUILD":
+            (state,) = self._pop(1)
+            stack.append(_built(*self._pop(1), state))
+        elif name not in _IGNORED:
+            raise DataError(f"the pickle uses {name}, which no plain value needs")
+
+    def _pop(self, number):
+        values = self.stack[-number:]
+        if len(values) < number or any(value is _Mark for value in values):
+            raise ValueError("a value is missing")
+        del self.stack[-number:]
+        return values
+
+    def _reduced(self, function, arguments):
+        if not isinstance(function, _Global) or not isinstance(arguments, tuple):
+            raise DataError("the pickle calls a value")
+        if function != _ENCODE:
+            return _Call(function, arguments)
+        text, encoding = arguments
+        if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
+            raise DataError("the pickle encodes a value in another way than latin-1")
+        self._left_to_encode -= len(text)
+        if self._left_to_encode < 0:
+            raise DataError("the pickle encodes a value more than once")
+        return text.encode("latin-1")
+
+    def _since_mark(self):
+        values = []
+        while self.stack[-1] is not _Mark:
+            values.append(self.stack.pop())
+        self.stack.pop()
+        return values[::-1]
+
+
+def _top(stack, kind):
+    if not isinstance(stack[-1], kind):
+        raise ValueError(f"a {kind.__name__} is missing")
+    return stack[-1]
+
+
+def _global(name):
+    if name not in _GLOBALS:
+        raise DataError(f"the pickle asks for {name[:60]!r}, which is no plain value")
+    return _Global(name)
+
+
+def _built(call, state):
+    """Returns what a call gives once its state is known: an array, or for a data type itself."""
+    if not isinstance(call, _Call):
+        raise DataError("the pickle sets the state of a value")
+    call.state = state
+    return _array(call) if call.function in _RECONSTRUCT else call
+
+
+def _array(call):
+    """Returns an array of uint8 from the state that NumPy gives it: a copy of the bytes."""
+    _, shape, kind, is_fortran, data = call.state
+    is_uint8 = (
+        isinstance(kind, _Call)
+        and kind.function == _DTYPE
+        and kind.arguments[0] in (b"u1", "u1")
+        and not is_fortran
+        and isinstance(data, bytes)
+    )
+    if not is_uint8:
+        raise DataError("the pickle holds what is no array of contiguous uint8")
+    return np.frombuffer(data, np.uint8).reshape(shape)

@@ -1,0 +1,3 @@
+"""From a converted data set to batches: pipelines, checks of whole data sets."""
+
+__all__ = []

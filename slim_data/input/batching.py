@@ -1,0 +1,92 @@
+"""From records to batches of images that a network takes."""
+
+import dataclasses
+
+from slim_data.common.lazy import tf
+from slim_data.datasets import registry
+from slim_data.preprocessing.base import Preprocessing
+from slim_data.tfrecord import decoding
+
+# Random numbers are drawn for so many images at once.
+_BLOCK = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Batching:
+    """Makes batches of serialized tf.Examples.
+
+    What is random about an image depends on the seed and on the image's position in the stream
+    alone, whatever step that starts at and whatever the size of batches.
+
+    Args:
+        dataset: `DatasetInfo`.
+        style: `Preprocessing` of the data set.
+        image_size: pixels of a side.
+        distorted: whether images are changed at random.
+        batch_size: images a batch.
+        drop_remainder: whether a last, smaller batch is dropped.
+        num_parallel_calls: images, or batches where all have one size, made ready at once.
+    """
+
+    dataset: registry.DatasetInfo
+    style: Preprocessing
+    image_size: int
+    distorted: bool
+    batch_size: int
+    drop_remainder: bool
+    num_parallel_calls: int
+
+    def batches(self, records, seed, first_step):
+        """Returns a dataset of (images, labels).
+
+        Args:
+            records: dataset of serialized tf.Examples.
+            seed: int64 scalar tensor.
+            first_step: number of the first batch in the stream.
+        """
+        if self.dataset.image_size is None:
+            return self._of_photos(records, seed, first_step)
+        return self._of_one_size(records, seed, first_step)
+
+    def _of_photos(self, records, seed, first_step):
+        def make_ready(position, serialized):
+            photo, label = decoding.open_photo(serialized, self.dataset)
+            with tf.name_scope(decoding.SCOPE):
+                if self.distorted:
+                    own_seed = tf.stack([seed, position])
+                    return self.style.distort(photo, self.image_size, own_seed), label
+                return self.style.evaluate(photo, self.image_size), label
+
+        examples = records.enumerate(first_step * self.batch_size)
+        examples = examples.map(make_ready, num_parallel_calls=self.num_parallel_calls)
+        return examples.batch(self.batch_size, drop_remainder=self.drop_remainder)
+
+    def _of_one_size(self, records, seed, first_step):
+        def make_ready(step, serialized):
+            images, labels = decoding.decode_batch(serialized, self.dataset)
+            if self.distorted:
+                draws = self._draws(seed, step * self.batch_size, tf.shape(images)[0])
+                images = self.style.distort(images, self.image_size, draws)
+            else:
+                images = self.style.evaluate(images, self.image_size)
+            shape = [*serialized.shape, self.image_size, self.image_size, self.dataset.channels]
+            return tf.ensure_shape(images, shape), labels
+
+        serialized = records.batch(self.batch_size, drop_remainder=self.drop_remainder)
+        return serialized.enumerate(first_step).map(
+            make_ready, num_parallel_calls=self.num_parallel_calls
+        )
+
+    def _draws(self, seed, position, num_images):
+        """Returns random numbers of the images from a position on, [n, num_draws] in [0, 1)."""
+        # A block's numbers depend on its place in the stream. One call for a batch instead of one
+        # for each image: for small images that is most of the time.
+        first = position // _BLOCK
+        shape = [_BLOCK, self.style.num_draws]
+        num_blocks = (self.batch_size - 2) // _BLOCK + 2
+        blocks = [
+            tf.random.stateless_uniform(shape, tf.stack([seed, first + i]), alg="philox")
+            for i in range(num_blocks)
+        ]
+        begin = position - first * _BLOCK
+        return tf.concat(blocks, axis=0)[begin : begin + tf.cast(num_images, tf.int64)]

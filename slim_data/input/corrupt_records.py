@@ -1,0 +1,106 @@
+"""The records of a data set that cannot be read: found beforehand, or after an error."""
+
+import contextlib
+import functools
+
+from slim_data.common.errors import DataError
+from slim_data.datasets import registry
+from slim_data.files import file_cache
+from slim_data.input import data_files
+from slim_data.tfrecord import corruption, decoding
+
+
+def verify(files, name=None):
+    """Reads records from first to last and checks them.
+
+    Args:
+        files: paths of TFRecord files.
+        name: name of the data set: checks keys, images and labels too. None checks only the
+            framing and its checksums.
+
+    Returns:
+        The number of records.
+
+    Raises:
+        DataError: names the first file and record (counted from 0) at fault, and the reason.
+    """
+    check = (
+        None if name is None else functools.partial(decoding.decode, dataset=registry.info(name))
+    )
+    return sum(1 for _ in corruption.checked(files, check))
+
+
+def corrupt_records(name, data_dir, split):
+    """Returns the records that `load` leaves out with `skip_corrupt_records`, in order.
+
+    Reads and decodes all records. Of data sets larger than 1 GiB the result is remembered, see
+    `file_cache`.
+
+    Args:
+        name: name of the data set.
+        data_dir: folder that `load` reads.
+        split: split that `load` reads.
+
+    Returns:
+        List of `corruption.CorruptRecord`.
+
+    Raises:
+        DataError: files are missing or cannot be read.
+    """
+    check = functools.partial(decoding.decode, dataset=registry.info(name))
+
+    def compute(paths):
+        found = {path: [] for path in paths}
+        for _ in corruption.checked(paths, check, lambda record: found[record.path].append(record)):
+            pass
+        return [[[r.number, r.reason, r.ends_file] for r in records] for records in found.values()]
+
+    files = data_files.find_files(name, data_dir, split)
+    found = file_cache.values(f"corrupt records of {name}", files, compute)
+    pairs = zip(files, found, strict=True)
+    return [
+        corruption.CorruptRecord(path, *record) for path, records in pairs for record in records
+    ]
+
+
+def explain(error, files, name=None):
+    """Returns the DataError that says which record caused `error`, None if no record did.
+
+    Args:
+        error: exception raised while iterating over a dataset made by `load`.
+        files: paths of the files it was made of.
+        name: name of the data set.
+    """
+    if not corruption.is_of_record(error):
+        return None
+    try:
+        verify(files, name)
+    except DataError as found:
+        return found
+    return None
+
+
+@contextlib.contextmanager
+def explained(name, data_dir, split):
+    """Turns an error that a damaged record causes inside the block into one that names the record.
+
+    Args:
+        name: name of the data set.
+        data_dir: folder that `load` reads.
+        split: split that `load` reads.
+
+    Raises:
+        DataError: a record is damaged; names the file, the record and the reason. Other errors
+            pass unchanged.
+
+    Example:
+        >>> with slim_data.explained("mnist", data_dir, "train"):
+        ...     model.fit(slim_data.load("mnist", data_dir, "train", 64, 28, training=True))
+    """
+    try:
+        yield
+    except Exception as error:
+        explanation = explain(error, data_files.find_files(name, data_dir, split), name)
+        if explanation is None:
+            raise
+        raise explanation from error

@@ -1,0 +1,85 @@
+"""Reading a converted folder from its first record to its last, and counting what it holds."""
+
+import collections
+import functools
+import itertools
+import os
+
+from slim_data.datasets import registry
+from slim_data.input import data_files
+from slim_data.tfrecord import corruption, decoding, shards
+
+
+def validate(name, data_dir, report=None):
+    """Checks every record of a data set and counts them by file and by class.
+
+    Every checksum is compared, every key that the converters write must be there, every label
+    must be one of the data set's, and every image is decoded and must have the size that the
+    record and the data set state.
+
+    Args:
+        name: name of the data set, one of `DATASETS`.
+        data_dir: folder that `convert` wrote to, all splits; or one that `split_dataset` made,
+            which holds training files only.
+        report: function of a line of text, called with a table of what was found, row by row.
+
+    Returns:
+        {split: {path: {class: number of records}}}.
+
+    Raises:
+        DataError: files are missing, or names the first file and record (counted from 0) at
+            fault, and the reason.
+
+    Example:
+        >>> counts = validate("digits", "/data/digits")["test"]
+        >>> counts["/data/digits/test-00000-of-00001"][3]
+        36
+    """
+    dataset = registry.info(name)
+    report = report or (lambda line: None)
+    splits = ["train"] if shards.is_worker_folder(data_dir) else list(dataset.splits)
+    files = {split: data_files.find_files(name, data_dir, split) for split in splits}
+    width = max(len(os.path.basename(path)) for paths in files.values() for path in paths)
+    check = functools.partial(decoding.decode_strictly, dataset=dataset)
+
+    report(f"{'file':{width}}  records")
+    found = {}
+    for split, paths in files.items():
+        found[split] = {}
+        for path, counts in _counts_by_file(paths, corruption.checked(paths, check)):
+            found[split][path] = counts
+            report(f"{os.path.basename(path):{width}}  {counts.total():7}")
+    _report_classes(dataset, found, report)
+    sizes = {s: sum(c.total() for c in counts.values()) for s, counts in found.items()}
+    shown = ", ".join(f"{s} {size}{_lacking(dataset, s, size)}" for s, size in sizes.items())
+    num_files = sum(map(len, files.values()))
+    report(f"{dataset.title}: {sum(sizes.values())} records in {num_files} files, whole ({shown})")
+    return found
+
+
+def _counts_by_file(paths, results):
+    """Yields (path, {class: number of records}) of each file, in order, as soon as it is read."""
+    waiting = iter(paths)
+    for path, group in itertools.groupby(results, key=lambda result: result[0]):
+        for empty in itertools.takewhile(lambda other, path=path: other != path, waiting):
+            yield empty, collections.Counter()
+        yield path, collections.Counter(int(label) for _, (_, label) in group)
+    for empty in waiting:
+        yield empty, collections.Counter()
+
+
+def _lacking(dataset, split, size):
+    published = dataset.splits[split]
+    return "" if size == published else f" of the published {published}"
+
+
+def _report_classes(dataset, found, report):
+    labels = dataset.labels or [""] * dataset.num_labels
+    width = max(len("class"), *map(len, labels)) + 5
+    report("")
+    report(f"{'class':{width}}" + "".join(f"  {split:>7}" for split in found))
+    totals = [sum(counts.values(), collections.Counter()) for counts in found.values()]
+    for number, label in enumerate(labels, dataset.label_offset):
+        row = "".join(f"  {total[number]:7}" for total in totals)
+        report(f"{f'{number:4} {label}':{width}}{row}")
+    report("")

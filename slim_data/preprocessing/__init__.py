@@ -1,0 +1,3 @@
+"""Styles of preprocessing, one a file, and what they are made of."""
+
+__all__ = []

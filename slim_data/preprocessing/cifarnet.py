@@ -1,0 +1,57 @@
+"""CifarNet's style: in training random parts, mirrored, of other brightness and contrast."""
+
+from slim_data.common.lazy import tf
+from slim_data.preprocessing.base import Preprocessing
+from slim_data.preprocessing.cropping import random_crop_and_mirror
+
+BRIGHTNESS = 63 / 255
+CONTRAST = (0.2, 1.8)
+
+
+def distort(images, size, draws):
+    """Returns what `change` does, standardized as by `evaluate`."""
+    return tf.image.per_image_standardization(change(images, size, draws))
+
+
+def change(images, size, draws):
+    """Returns a random part of each image, perhaps mirrored, of other brightness and contrast.
+
+    With x in [0, 1] and u, v uniform: `c = x + u`, |u| <= 63/255, then `mean(c) + v (c - mean(c))`,
+    v in [0.2, 1.8), the mean taken by channel. Values are not clipped.
+
+    Args:
+        images: uint8 tensor of shape [n, height, width, channels].
+        size: int, pixels of a side of the result. Images are padded with zeros to it first.
+        draws: float32 tensor of shape [n, 5], uniform in [0, 1).
+
+    Returns:
+        float32 tensor of shape [n, size, size, channels].
+    """
+    height, width = images.shape[1:3]
+    images = tf.image.resize_with_crop_or_pad(images, max(size, height), max(size, width))
+    images = random_crop_and_mirror(images, size, draws)
+    images = tf.image.convert_image_dtype(images, tf.float32)
+    brightness, factor = tf.unstack(draws[:, 3:, None, None, None], axis=1)
+    images += (2 * brightness - 1) * BRIGHTNESS
+    mean = tf.reduce_mean(images, axis=(1, 2), keepdims=True)
+    lowest, highest = CONTRAST
+    return mean + (lowest + (highest - lowest) * factor) * (images - mean)
+
+
+def evaluate(images, size):
+    """Returns the central part of each image, zeros around smaller ones, standardized.
+
+    That is `(x - mean(x)) / max(std(x), 1 / sqrt(n))` of each image x of n values.
+
+    Args:
+        images: uint8 tensor of shape [n, height, width, channels].
+        size: int, pixels of a side of the result.
+
+    Returns:
+        float32 tensor of shape [n, size, size, channels].
+    """
+    images = tf.image.resize_with_crop_or_pad(images, size, size)
+    return tf.image.per_image_standardization(tf.image.convert_image_dtype(images, tf.float32))
+
+
+PREPROCESSING = Preprocessing(evaluate, distort, num_draws=5)

@@ -1,0 +1,91 @@
+"""Changes of an image's colours: brightness, saturation, hue and contrast.
+
+The formulas are those of `tf.image.adjust_saturation`, `adjust_hue` and `adjust_contrast`. As plain
+arithmetic that XLA compiles to a few passes they take about half the time of these.
+"""
+
+import functools
+
+from slim_data.common.lazy import tf
+
+
+def change(image, contrast_last, brightness, saturation, hue, contrast):
+    """Returns an image of other colours, clipped to [0, 255].
+
+    Brightness changes first, contrast last or second, saturation and hue otherwise.
+
+    Args:
+        image: float32 tensor of shape [height, width, 3], statically known, from 0 to 255.
+        contrast_last: bool scalar.
+        brightness: float32 scalar, added to all values.
+        saturation: float32 scalar, 0 or more, a factor.
+        hue: float32 scalar, in turns.
+        contrast: float32 scalar, a factor of the distance from each channel's mean.
+
+    Returns:
+        float32 tensor of the same shape.
+    """
+    arguments = image, brightness, saturation, hue, contrast
+    return tf.cond(
+        contrast_last,
+        lambda: _compiled(_with_contrast_last)(*arguments),
+        lambda: _compiled(_with_contrast_second)(*arguments),
+    )
+
+
+def _with_contrast_last(image, brightness, saturation, hue, contrast):
+    image = change_saturation_and_hue(image + brightness, saturation, hue)
+    return tf.clip_by_value(change_contrast(image, contrast), 0.0, 255.0)
+
+
+def _with_contrast_second(image, brightness, saturation, hue, contrast):
+    image = change_contrast(image + brightness, contrast)
+    return tf.clip_by_value(change_saturation_and_hue(image, saturation, hue), 0.0, 255.0)
+
+
+@functools.cache
+def _compiled(function):
+    # Not a decorator: importing this module does not load TensorFlow.
+    return tf.function(function, autograph=False, jit_compile=True)
+
+
+def change_saturation_and_hue(image, saturation, hue):
+    """Returns an image whose colours are stronger or weaker, and turned on the colour circle.
+
+    In HSV, hue in sixths of a turn: `S' = min(S saturation, 1)`, `H' = H + 6 hue` and, back again,
+    `x = V - V S' clip(min(k, 4 - k), 0, 1)` with `k = (n + H') mod 6` and n = 5, 3 and 1 for red,
+    green and blue (https://en.wikipedia.org/wiki/HSL_and_HSV#HSV_to_RGB_alternative). Where all
+    three are negative, the result is grey.
+
+    Args:
+        image: float32 tensor of shape [height, width, 3].
+        saturation, hue: float32 scalars.
+    """
+    red, green, blue = tf.split(image, 3, axis=-1)
+    value = tf.maximum(tf.maximum(red, green), blue)
+    spread = value - tf.minimum(tf.minimum(red, green), blue)
+    sixths = tf.where(
+        red >= value,
+        green - blue,
+        tf.where(green >= value, blue - red + 2 * spread, red - green + 4 * spread),
+    )
+    # Grey has no hue: 0 / 0 would spoil what the strength of 0 makes no use of.
+    sixths /= tf.maximum(spread, 1e-20)
+    strength = tf.minimum(spread * saturation, tf.maximum(value, 0.0))
+    k = sixths + (tf.constant([5.0, 3.0, 1.0]) + 6 * hue)
+    k -= 6 * tf.floor(k / 6)
+    return value - strength * tf.clip_by_value(tf.minimum(k, 4 - k), 0.0, 1.0)
+
+
+def change_contrast(image, contrast):
+    """Returns `mean + contrast (x - mean)`, with the mean of each channel.
+
+    Args:
+        image: float32 tensor of shape [height, width, 3], statically known.
+        contrast: float32 scalar.
+    """
+    height, width, channels = image.shape
+    # First over whole rows, which runs many times as fast as over three values at a time.
+    columns = tf.reduce_mean(tf.reshape(image, [height, width * channels]), axis=0)
+    mean = tf.reduce_mean(tf.reshape(columns, [width, channels]), axis=0)
+    return mean + contrast * (image - mean)

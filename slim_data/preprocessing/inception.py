@@ -1,0 +1,123 @@
+"""The Inception networks' style: random parts, colours and ways of resizing; values -1 to 1.
+
+Source: Szegedy et al., *Going Deeper with Convolutions*, CVPR 2015, and TernGrad's pipeline.
+"""
+
+from slim_data.common.lazy import tf
+from slim_data.preprocessing import colors, resizing
+from slim_data.preprocessing.base import Preprocessing
+
+MIN_OBJECT_COVERED = 0.1
+ASPECT_RATIO = (0.75, 1.33)
+AREA = (0.05, 1.0)
+MAX_ATTEMPTS = 100
+METHODS = ("bilinear", "nearest", "bicubic", "area")
+# On a scale from 0 to 255.
+BRIGHTNESS = 32.0
+SATURATION = (0.5, 1.5)
+HUE = 0.2
+CONTRAST = (0.5, 1.5)
+EVALUATED = 0.875
+
+
+def distort(photo, size, seed):
+    """Returns a random part of an image in random colours, resized, perhaps mirrored.
+
+    1. The part is chosen by `random_window`.
+    2. It is mirrored in half of the cases, and resized in one of four ways.
+    3. Colours change as by `distort_colors`.
+    4. Values become `x / 127.5 - 1`.
+
+    Args:
+        photo: `Photo`.
+        size: int, pixels of a side of the result.
+        seed: int64 tensor of shape [2].
+
+    Returns:
+        float32 tensor of shape [size, size, 3], in [-1, 1].
+    """
+    image = photo.window(*tf.unstack(random_window(photo.size(), photo.boxes, seed)))
+    # Numbers of their own: the window was drawn from the same seed by another operation.
+    draws = tf.random.stateless_uniform([7], seed, alg="philox")
+    image = tf.cast(resizing.mirrored_if(draws[0] < 0.5, image), tf.float32)
+    image = tf.switch_case(
+        tf.cast(draws[1] * len(METHODS), tf.int32),
+        [lambda method=method: tf.image.resize(image, [size, size], method) for method in METHODS],
+    )
+    image.set_shape([size, size, 3])
+    return distort_colors(image, draws[2:]) * (2 / 255) - 1.0
+
+
+def random_window(size, boxes, seed):
+    """Returns top, left, height and width of a random part of an image, int32 [4].
+
+    It holds at least 10 % of one of the objects' boxes (of the image, where there are none); its
+    area is 5 to 100 % of the image's, width / height 0.75 to 1.33. After 100 vain attempts it is
+    the whole image.
+
+    Args:
+        size: int32 tensor of shape [2], the image's height and width.
+        boxes: float32 tensor of shape [n, 4], as `Photo` has them.
+        seed: int64 tensor of shape [2].
+    """
+    begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
+        tf.concat([size, [3]], axis=0),
+        boxes[tf.newaxis],
+        seed,
+        min_object_covered=MIN_OBJECT_COVERED,
+        aspect_ratio_range=ASPECT_RATIO,
+        area_range=AREA,
+        max_attempts=MAX_ATTEMPTS,
+        use_image_if_no_bounding_boxes=True,
+    )
+    return tf.concat([begin[:2], extent[:2]], axis=0)
+
+
+def distort_colors(image, draws):
+    """Returns an image of other brightness, saturation, hue and contrast, clipped to [0, 255].
+
+    Brightness changes by up to 32 of 255, saturation by a factor of 0.5 to 1.5, hue by up to 0.2
+    of a turn, contrast by a factor of 0.5 to 1.5. Contrast comes last in half of the cases and
+    second in the others.
+
+    Args:
+        image: float32 tensor of shape [height, width, 3], from 0 to 255.
+        draws: float32 tensor of shape [5], uniform in [0, 1).
+    """
+    order, brightness, saturation, hue, contrast = tf.unstack(draws)
+    return colors.change(
+        image,
+        order < 0.5,
+        _between((-BRIGHTNESS, BRIGHTNESS), brightness),
+        _between(SATURATION, saturation),
+        _between((-HUE, HUE), hue),
+        _between(CONTRAST, contrast),
+    )
+
+
+def evaluate(photo, size):
+    """Returns the central 87.5 % of height and width, resized bilinearly, as `x / 127.5 - 1`.
+
+    Args:
+        photo: `Photo`.
+        size: int, pixels of a side of the result.
+
+    Returns:
+        float32 tensor of shape [size, size, 3], in [-1, 1].
+    """
+    # Decoding so large a part of a JPEG saves nothing, and takes a look at its size beforehand.
+    image = photo.pixels()
+    whole = tf.shape(image)[:2]
+    # As `tf.image.central_crop` does.
+    begin = tf.cast(tf.cast(whole, tf.float32) * (1 - EVALUATED) / 2, tf.int32)
+    end = whole - begin
+    image = image[begin[0] : end[0], begin[1] : end[1]]
+    return resizing.bilinear(image, size, size) * (2 / 255) - 1.0
+
+
+def _between(bounds, draw):
+    lowest, highest = bounds
+    return lowest + (highest - lowest) * draw
+
+
+PREPROCESSING = Preprocessing(evaluate, distort)

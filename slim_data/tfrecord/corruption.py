@@ -1,0 +1,170 @@
+"""Finding the records that cannot be read.
+
+Reading checks every checksum, key, image and label, but TensorFlow's errors tell neither file nor
+record. Carrying that along with each record would cost time on every step; instead the files are
+read once more, in order, when an error has occurred.
+"""
+
+import bisect
+import dataclasses
+import itertools
+import re
+
+from slim_data.common.lazy import tf
+from slim_data.tfrecord import decoding, record_files
+
+_CHECKSUM = "the data does not match its checksum"
+_NO_EXAMPLE = "Could not parse example input"
+_LONGEST_REASON = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class CorruptRecord:
+    """A record that cannot be read.
+
+    Args:
+        path: path of its file.
+        number: its number in the file, from 0.
+        reason: what is wrong with it.
+        ends_file: whether nothing after it in the file can be found: its length is damaged, or
+            the file is truncated.
+    """
+
+    path: str
+    number: int
+    reason: str
+    ends_file: bool
+
+    def error(self):
+        """Returns the DataError that names the record."""
+        return record_files.record_error(self.path, self.number, self.reason)
+
+
+def checked(files, check=None, report=None):
+    """Yields (path, what `check` makes of a record) for each record, in order.
+
+    Args:
+        files: paths of TFRecord files.
+        check: function of a serialized record, for `tf.data.Dataset.map`. What it does not return
+            TensorFlow may leave out. Without it, the records themselves are yielded.
+        report: function of a `CorruptRecord`, called with each in order, which is left out.
+
+    Raises:
+        DataError: names the first record at fault (counted from 0), and the reason; only without
+            `report`. A file cannot be read.
+    """
+
+    def fail(record):
+        raise record.error()
+
+    report = report or fail
+    framings = record_files.scan(files)
+    # One pipeline serves many files: starting one takes longer than reading a small file.
+    for group in _up_to_faults(files, framings):
+        paths = [path for path, _ in group]
+        yield from _checked(paths, [f.num_records for _, f in group], check, report)
+        path, last = group[-1]
+        if last.fault is not None:
+            report(CorruptRecord(path, last.num_records, last.fault, ends_file=True))
+
+
+def _up_to_faults(files, framings):
+    """Yields runs of (path, framing), of which only the last of each run has a fault."""
+    group = []
+    for path, found in zip(files, framings, strict=True):
+        group.append((path, found))
+        if found.fault is not None:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _checked(paths, sizes, check, report):
+    """Yields what `checked` does, of the first `sizes[i]` records of each file."""
+    ends = list(itertools.accumulate(sizes, initial=0))
+    first = 0
+    while first < len(paths):
+        # TensorFlow takes a file that ends inside a record's header for whole.
+        records = tf.data.TFRecordDataset(paths[first:]).take(ends[-1] - ends[first])
+        number = ends[first]
+        try:
+            # Results, errors included, come in the order of the records.
+            for result in _mapped(records, check):
+                yield paths[bisect.bisect_right(ends, number) - 1], result
+                number += 1
+            return
+        except _errors() as error:
+            reason = _reason(error)
+        i = bisect.bisect_right(ends, number) - 1
+        report(CorruptRecord(paths[i], number - ends[i], reason, ends_file=False))
+        # Which TensorFlow would leave out when it has met a wrong checksum.
+        yield from _rest(paths[i], number - ends[i] + 1, sizes[i], check, report)
+        first = i + 1
+
+
+def _rest(path, begin, end, check, report):
+    """Yields what `checked` does, of the records numbered `begin` to `end - 1` of a file."""
+    damaged = set(record_files.damaged(path))
+    offsets, lengths = record_files.extents(path)
+    whole = [number for number in range(begin, end) if number not in damaged]
+    results = iter(_mapped(in_memory(path, offsets[whole], lengths[whole]), check))
+    for number in range(begin, end):
+        if number in damaged:
+            report(CorruptRecord(path, number, _CHECKSUM, ends_file=False))
+            continue
+        try:
+            yield path, next(results)
+        except _errors() as error:
+            report(CorruptRecord(path, number, _reason(error), ends_file=False))
+
+
+def _errors():
+    """Returns the types of the errors that a damaged record causes."""
+    return tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError
+
+
+def _mapped(records, check):
+    if check is None:
+        return records
+    return records.map(check, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+
+def in_memory(path, offsets, lengths):
+    """Returns chosen records of a file, which is read as a whole, as a dataset.
+
+    Args:
+        path: scalar string tensor.
+        offsets, lengths: int64 tensors of shape [n], where each record's data lies in the file.
+    """
+    content = tf.io.read_file(path)
+    extents = tf.data.Dataset.from_tensor_slices((offsets, lengths))
+    return extents.map(lambda offset, length: tf.strings.substr(content, offset, length))
+
+
+def _message(error):
+    """Returns the text of an error that iterating over a dataset raised."""
+    if isinstance(error, UnicodeDecodeError):
+        # What TensorFlow's own error becomes when it quotes a record that is no text.
+        return error.object.decode(errors="replace")
+    return str(error)
+
+
+def is_of_record(error):
+    """Whether an error that iterating over a dataset raised is one that a record caused."""
+    if isinstance(error, (tf.errors.InvalidArgumentError, UnicodeDecodeError)):
+        # The message quotes a record that is no tf.Example, and ends where that holds a zero byte.
+        return decoding.SCOPE in _message(error) or _NO_EXAMPLE in _message(error)
+    return isinstance(error, tf.errors.DataLossError)
+
+
+def _reason(error):
+    """Returns what TensorFlow found wrong, on one line, without names of ops and iterators."""
+    if isinstance(error, tf.errors.DataLossError):
+        return _CHECKSUM
+    text = " ".join(_message(error).split())
+    text = re.sub(r"\{\{function_node.*?\}\} | ?\[\[\{\{.*| ?\[Op:.*", "", text)
+    text = re.sub(r"^Error in user-defined function passed to \S+ .*? iterator: \S+: ", "", text)
+    text = re.sub(rf"^({_NO_EXAMPLE}), value: .*", r"\1", text)
+    text = re.sub(r"^assertion failed: \[(.*?)\] \[(.*?)\]", r"\1 \2", text)
+    return text[:_LONGEST_REASON]

@@ -1,0 +1,104 @@
+"""An encoded image of any size: its size, and its pixels or a part of them."""
+
+import functools
+
+from slim_data.common.lazy import tf
+
+CHANNELS = 3
+RAW = "RAW"
+
+_NEIGHBOURS = 2
+
+
+class Photo:
+    """Decodes an image, or just a part of it, when asked to.
+
+    JPEG, PNG, GIF and BMP are told by their content, whatever the record says: some JPEG files of
+    ImageNet are PNG. Of a JPEG only the part asked for is decoded. Images of the format "RAW" are
+    bytes of red, green and blue, row by row, and are not decoded at all.
+
+    Args:
+        encoded: scalar string tensor, the image file.
+        image_format: scalar string tensor.
+        height, width: int64 scalars, used for "RAW" only.
+        find_boxes: function that returns what `boxes` is.
+    """
+
+    def __init__(self, encoded, image_format, height, width, find_boxes):
+        self._encoded = encoded
+        self._find_boxes = find_boxes
+        self._is_raw = image_format == RAW
+        self._stated_size = height, width
+
+    @functools.cached_property
+    def boxes(self):
+        """float32 tensor of shape [n, 4]: ymin, xmin, ymax, xmax of objects.
+
+        They are fractions of height and width.
+        """
+        return self._find_boxes()
+
+    def size(self):
+        """Returns height and width, int32 [2]."""
+        return self._opened[0]
+
+    def pixels(self):
+        """Returns all of the image, uint8 [height, width, 3]."""
+
+        def raw():
+            shape = [*self._stated_size, CHANNELS]
+            return tf.reshape(tf.io.decode_raw(self._encoded, tf.uint8), shape)
+
+        def decoded():
+            return tf.io.decode_image(self._encoded, CHANNELS, expand_animations=False)
+
+        return _photo(tf.cond(self._is_raw, raw, decoded))
+
+    @functools.cached_property
+    def _opened(self):
+        """(size, pixels): no pixels of a JPEG, and those of others are decoded once for both."""
+
+        def jpeg():
+            size = tf.image.extract_jpeg_shape(self._encoded)[:2]
+            return size, tf.zeros([0, 0, CHANNELS], tf.uint8)
+
+        def other():
+            pixels = self.pixels()
+            return tf.shape(pixels)[:2], pixels
+
+        return tf.cond(self._is_jpeg, jpeg, other)
+
+    @functools.cached_property
+    def _is_jpeg(self):
+        # Pixels may begin with the bytes that a JPEG file begins with.
+        return tf.logical_and(tf.io.is_jpeg(self._encoded), tf.logical_not(self._is_raw))
+
+    def window(self, top, left, height, width):
+        """Returns a part of the image, uint8 [height, width, 3].
+
+        Args:
+            top, left, height, width: int32 scalars.
+        """
+        size, pixels = self._opened
+        return _photo(
+            tf.cond(
+                self._is_jpeg,
+                lambda: self._jpeg_window(top, left, height, width, size[1]),
+                lambda: pixels[top : top + height, left : left + width],
+            )
+        )
+
+    def _jpeg_window(self, top, left, height, width, whole_width):
+        # Colours, of which a JPEG has fewer, are interpolated from their neighbours: without these
+        # the outermost columns would come out otherwise than in the whole image.
+        begin = tf.maximum(left - _NEIGHBOURS, 0)
+        end = tf.minimum(left + width + _NEIGHBOURS, whole_width)
+        wider = tf.image.decode_and_crop_jpeg(
+            self._encoded, tf.stack([top, begin, height, end - begin]), CHANNELS
+        )
+        return wider[:, left - begin : left - begin + width]
+
+
+def _photo(image):
+    image.set_shape([None, None, CHANNELS])
+    return image

@@ -1,0 +1,119 @@
+"""The tf.Example of one labelled image: the only place that names its keys.
+
+| key | type | value |
+|---|---|---|
+| image/encoded | bytes | the image file |
+| image/format | bytes | its format, such as `png` |
+| image/height, image/width, image/channels | int64 | its size |
+| image/colorspace | bytes | always `RGB`, as other readers of these files expect |
+| image/class/label | int64 | the class, from the data set's first label |
+| image/class/text | bytes | the class's name |
+| image/class/synset | bytes | ImageNet only: the class's WordNet id |
+| image/filename | bytes | only of images that lay in files: the file's name |
+| image/object/bbox/{xmin,xmax,ymin,ymax} | float list | one value a box, 0 to 1; none: no boxes |
+| image/object/bbox/label | int64 list | ImageNet only: the class, once a box |
+"""
+
+import os
+
+from slim_data.common.lazy import tf
+
+ENCODED = "image/encoded"
+FORMAT = "image/format"
+HEIGHT = "image/height"
+WIDTH = "image/width"
+CHANNELS = "image/channels"
+COLORSPACE = "image/colorspace"
+SIZE = (HEIGHT, WIDTH, CHANNELS)
+LABEL = "image/class/label"
+TEXT = "image/class/text"
+SYNSET = "image/class/synset"
+FILENAME = "image/filename"
+BOX = ("image/object/bbox/xmin", "image/object/bbox/xmax") + (
+    "image/object/bbox/ymin",
+    "image/object/bbox/ymax",
+)
+BOX_LABEL = "image/object/bbox/label"
+
+
+def build(encoded, image_format, size, label, text, *, synset=None, filename=None, boxes=()):
+    """Returns a serialized tf.Example.
+
+    Args:
+        encoded: bytes of the image file.
+        image_format: str, such as "png".
+        size: (height, width, channels) of the image.
+        label: int, the class.
+        text: str, the class's name.
+        synset: str, the class's WordNet id, which also makes room for the classes of boxes; None
+            leaves both out.
+        filename: str; None leaves it out.
+        boxes: (xmin, ymin, xmax, ymax) of each box, relative to the image's size.
+
+    Returns:
+        bytes; equal arguments give equal bytes.
+    """
+    height, width, channels = size
+    feature = {
+        ENCODED: _bytes(encoded),
+        FORMAT: _bytes(image_format.encode()),
+        HEIGHT: _int64(height),
+        WIDTH: _int64(width),
+        CHANNELS: _int64(channels),
+        COLORSPACE: _bytes(b"RGB"),
+        LABEL: _int64(label),
+        TEXT: _bytes(text.encode()),
+    }
+    for key, i in zip(BOX, (0, 2, 1, 3), strict=True):
+        feature[key] = _floats([box[i] for box in boxes])
+    if synset is not None:
+        feature[SYNSET] = _bytes(synset.encode())
+        feature[BOX_LABEL] = _int64(*[label] * len(boxes))
+    if filename is not None:
+        feature[FILENAME] = _bytes(os.fsencode(filename))
+    example = tf.train.Example(features=tf.train.Features(feature=feature))
+    # Without this, the order of the keys may differ from one process to the next.
+    return example.SerializeToString(deterministic=True)
+
+
+def build_png(image, label, text):
+    """Returns a serialized tf.Example that holds `image` as PNG.
+
+    Args:
+        image: uint8 array of shape [height, width, channels].
+        label: int, the class.
+        text: str, the class's name.
+    """
+    return build(tf.io.encode_png(image).numpy(), "png", image.shape, label, text)
+
+
+def features():
+    """Returns what `tf.io.parse_single_example` needs for an image and its class.
+
+    There are no defaults, so that a record without a key is an error rather than an empty image.
+    """
+    return {
+        ENCODED: tf.io.FixedLenFeature([], tf.string),
+        LABEL: tf.io.FixedLenFeature([], tf.int64),
+    }
+
+
+def other_features():
+    """Returns what `tf.io.parse_single_example` needs for the keys that `features` leaves out."""
+    return {
+        **{key: tf.io.FixedLenFeature([], tf.string) for key in (FORMAT, COLORSPACE, TEXT)},
+        **{key: tf.io.FixedLenFeature([], tf.int64) for key in SIZE},
+        **{key: tf.io.VarLenFeature(tf.float32) for key in BOX},
+    }
+
+
+def _bytes(value):
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+
+def _int64(*values):
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=map(int, values)))
+
+
+def _floats(values):
+    return tf.train.Feature(float_list=tf.train.FloatList(value=values))

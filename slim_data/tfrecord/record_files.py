@@ -1,0 +1,182 @@
+"""The framing of TFRecord files, read without TensorFlow.
+
+A file is a sequence of records: length (uint64, little endian), masked CRC-32C of the length
+(uint32), data, masked CRC-32C of the data (uint32).
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import os
+
+import numpy as np
+
+from slim_data.common import progress
+from slim_data.common.errors import DataError
+from slim_data.files import file_cache, opening
+from slim_data.tfrecord import crc32c
+
+HEADER_SIZE = 12
+FOOTER_SIZE = 4
+
+# Headers lie far apart: what takes long is waiting for the disk, for many files at once.
+_NUM_THREADS = 16
+_CHECKED_AT_ONCE = 2**26  # bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Framing:
+    """What the framing of a file tells.
+
+    Args:
+        num_records: records before the first fault, all of them where there is none.
+        fault: what is wrong with record `num_records`, after which nothing can be found; or None.
+    """
+
+    num_records: int
+    fault: str | None
+
+
+def scan(files):
+    """Returns the `Framing` of each file.
+
+    Large data sets take minutes the first time; their framing is remembered from then on, see
+    `file_cache`.
+
+    Args:
+        files: paths of TFRecord files.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+
+    def compute(paths):
+        found = []
+        shown = contextlib.nullcontext(lambda done: None)
+        if total_size(paths) > file_cache.SMALLEST_SIZE:
+            shown = progress.bar("counting records", len(paths), "files")
+        with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as threads, shown as report:
+            for framing in threads.map(_scan, paths):
+                found.append(framing)
+                report(len(found))
+        return found
+
+    found = file_cache.values("framing", files, compute)
+    return [Framing(*value) for value in found]
+
+
+def count_examples(files):
+    """Returns the number of records in files, reading their framing only.
+
+    Args:
+        files: paths of TFRecord files.
+
+    Raises:
+        DataError: a file is truncated, or a record's length does not match its checksum; names
+            the file and the record.
+    """
+    framings = scan(files)
+    for path, framing in zip(files, framings, strict=True):
+        if framing.fault is not None:
+            raise record_error(path, framing.num_records, framing.fault)
+    return sum(framing.num_records for framing in framings)
+
+
+def extents(path):
+    """Returns where the data of each record of a file lies, up to the first fault of its framing.
+
+    Args:
+        path: path of a TFRecord file.
+
+    Returns:
+        (offsets, lengths): int64 arrays, in bytes.
+    """
+    headers, _ = _headers(path)
+    lengths = _table(headers)["length"][: _scan(path)[0]].astype(np.int64)
+    ends = np.cumsum(HEADER_SIZE + lengths + FOOTER_SIZE)
+    return ends - FOOTER_SIZE - lengths, lengths
+
+
+def damaged(path):
+    """Returns the numbers of the records whose data does not match its checksum, ascending.
+
+    Slower than TensorFlow's reading, which however ends a file at the first such record.
+
+    Args:
+        path: path of a TFRecord file.
+    """
+    found = []
+    offsets, lengths = extents(path)
+    if not len(offsets):
+        return found  # an empty file cannot be mapped into memory
+    data = np.memmap(path, np.uint8, "r")
+    # As many records at once as fit well into memory, padded to the longest.
+    step = max(1, _CHECKED_AT_ONCE // max(1, lengths.max(initial=0)))
+    for first in range(0, len(offsets), step):
+        chunk = slice(first, first + step)
+        ends = offsets[chunk] + lengths[chunk]
+        rows = np.zeros([len(ends), lengths[chunk].max(initial=0)], np.uint8)
+        for row, offset, end in zip(rows, offsets[chunk], ends, strict=True):
+            row[: end - offset] = data[offset:end]
+        stored = data[ends[:, None] + np.arange(FOOTER_SIZE)].view("<u4")[:, 0]
+        wrong = np.flatnonzero(crc32c.masked(rows, lengths[chunk]) != stored)
+        found += (first + wrong).tolist()
+    return found
+
+
+def total_size(files):
+    """Returns the size of files in bytes.
+
+    Raises:
+        DataError: a file cannot be found or read, such as a link to nowhere, or is a pipe.
+    """
+    try:
+        return sum(_size(path) for path in files)
+    except OSError as error:
+        raise DataError(f"{error.filename}: {error.strerror}") from error
+
+
+def _size(path):
+    status = os.stat(path)
+    # TensorFlow would wait for ever until somebody writes to a pipe.
+    opening.check_regular(path, status)
+    return status.st_size
+
+
+def _headers(path):
+    """Returns the headers of a file's records in one string, and whether the last one is whole."""
+    headers = bytearray()
+    offset = 0
+    try:
+        with open(path, "rb", buffering=0, opener=opening.regular) as file:
+            number, size = file.fileno(), os.fstat(file.fileno()).st_size
+            while offset + HEADER_SIZE <= size:
+                header = os.pread(number, HEADER_SIZE, offset)
+                headers += header
+                offset += HEADER_SIZE + int.from_bytes(header[:8], "little") + FOOTER_SIZE
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from error
+    return headers, offset - size
+
+
+def _table(headers):
+    return np.frombuffer(headers, np.dtype([("length", "<u8"), ("crc", "<u4")]))
+
+
+def _scan(path):
+    """Returns (number of records before the first fault, the fault or None)."""
+    headers, excess = _headers(path)
+    table = _table(headers)
+    lengths = np.frombuffer(table["length"].tobytes(), np.uint8).reshape(-1, 8)
+    # After a wrong length the walk went astray: of all mismatches only the first is real.
+    wrong = np.flatnonzero(crc32c.masked(lengths) != table["crc"])
+    if len(wrong):
+        return int(wrong[0]), "the length does not match its checksum"
+    if excess:
+        return len(table) - (1 if excess > 0 else 0), "the file is truncated here"
+    return len(table), None
+
+
+def record_error(path, number, reason):
+    """Returns the DataError that names a record, counted from 0."""
+    return DataError(f"{path}: record {number} (counted from 0): {reason}")

@@ -1,0 +1,144 @@
+"""Shards: the files that a split's records lie in, how they are named and found."""
+
+import itertools
+import os
+import re
+
+from slim_data.common.errors import DataError
+
+_WORKER = re.compile(r"worker_(?P<id>\d+)_of_(?P<num>\d+)")
+_SHARD = re.compile(r"(?P<split>.+)-(?P<index>\d{5,})-of-(?P<count>\d{5,})")
+
+
+def names(split, num_shards):
+    """Returns the file names of a sharded split: `train-00000-of-00004` and so on."""
+    return [f"{split}-{i:05d}-of-{num_shards:05d}" for i in range(num_shards)]
+
+
+def single_name(split, name):
+    """Returns the file name of a split in one file: `train-mnist.tfrecord`."""
+    return f"{split}-{name}.tfrecord"
+
+
+def spread(num_examples, num_shards):
+    """Returns how many examples each shard takes: sizes differ by one at most.
+
+    Example:
+        >>> spread(10, 4)
+        [2, 3, 2, 3]
+    """
+    bounds = [num_examples * i // num_shards for i in range(num_shards + 1)]
+    return [stop - start for start, stop in itertools.pairwise(bounds)]
+
+
+def worker_name(num_workers, worker_id):
+    """Returns the name of the folder that holds a worker's part of the files: `worker_0_of_4`."""
+    return f"worker_{worker_id}_of_{num_workers}"
+
+
+def is_worker_folder(data_dir):
+    """Whether a folder holds one worker's part of the training files, by its name."""
+    return _worker_of(data_dir) is not None
+
+
+def _worker_of(data_dir):
+    """Returns (number of workers, worker's id) that a folder's name tells, or None."""
+    match = _WORKER.fullmatch(os.path.basename(os.path.realpath(data_dir)))
+    if match is None or int(match["id"]) >= int(match["num"]):
+        return None
+    return int(match["num"]), int(match["id"])
+
+
+def first_and_last(paths):
+    """Returns the names of a run of files for a message: `train-00000-of-00004 to ...`."""
+    shown = [os.path.basename(path) for path in paths]
+    return shown[0] if len(shown) == 1 else f"{shown[0]} to {shown[-1]}"
+
+
+def worker_part(files, num_workers, worker_id):
+    """Returns the contiguous block of files that a worker takes: sizes differ by one at most.
+
+    Example:
+        >>> worker_part(["a", "b", "c", "d", "e"], 2, 0)
+        ['a', 'b']
+    """
+    start = len(files) * worker_id // num_workers
+    return files[start : len(files) * (worker_id + 1) // num_workers]
+
+
+def candidates(data_dir, split):
+    """Returns the sorted paths of the files that by their names hold a split, whole set or not.
+
+    They are named `<split>-00000-of-00004` or `<split>-<anything>.tfrecord`. Other files, such as
+    `train-images-idx3-ubyte.gz`, are nobody's shards.
+    """
+    try:
+        found = os.listdir(data_dir)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise DataError(
+            f"`data_dir` must be a folder that can be read. Received: data_dir={str(data_dir)!r} "
+            f"({error.strerror})"
+        ) from error
+    return [os.path.join(data_dir, name) for name in sorted(found) if _set_of(name, split)]
+
+
+def _set_of(name, split):
+    """Returns what the files of one conversion have in common, None for other files."""
+    match = _SHARD.fullmatch(name)
+    if match and match["split"] == split:
+        return int(match["count"])
+    return name if name.startswith(f"{split}-") and name.endswith(".tfrecord") else None
+
+
+def refuse_others(folder, split, wanted):
+    """Raises DataError where a folder holds files of a split that are not among `wanted`."""
+    known = {os.path.basename(path) for path in wanted}
+    found = [os.path.basename(path) for path in candidates(folder, split)]
+    others = [name for name in found if name not in known]
+    if others:
+        raise DataError(
+            f"{str(folder)!r} already holds {others[0]} of another conversion: "
+            f"choose another folder or remove its {split} files"
+        )
+
+
+def find(data_dir, split):
+    """Returns the sorted paths of the files that hold a split; [] where there are none.
+
+    In a folder named `worker_1_of_4` they may also be just that worker's part of all.
+
+    Raises:
+        DataError: a shard is missing, or the files belong to more than one conversion or worker.
+    """
+    paths = candidates(data_dir, split)
+    sets = {_set_of(os.path.basename(path), split): path for path in reversed(paths)}
+    received = f"Received: data_dir={str(data_dir)!r}"
+    if len(sets) > 1:
+        shown = " and ".join(os.path.basename(path) for path in sorted(sets.values())[:2])
+        raise DataError(
+            f"`data_dir` must hold the {split} files of one conversion only. "
+            f"{received} with {shown}"
+        )
+    for count in sets:
+        wanted = names(split, count) if isinstance(count, int) else [count]
+        share = f"all {len(wanted)}"
+        worker = _worker_of(data_dir)
+        if worker is not None and len(paths) < len(wanted):
+            wanted = worker_part(wanted, *worker)
+            share = f"its {len(wanted)} of {count}"
+        foreign = [path for path in paths if os.path.basename(path) not in wanted]
+        if foreign:
+            raise DataError(
+                f"`data_dir` must hold {share} {split} files and no others. "
+                f"{received} with {os.path.basename(foreign[0])}"
+            )
+        missing = [name for name in wanted if os.path.join(data_dir, name) not in paths]
+        if missing:
+            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+            raise DataError(
+                f"`data_dir` must hold {share} {split} files. "
+                f"{received} without {', '.join(missing[:3])}{more}"
+            )
+    return paths

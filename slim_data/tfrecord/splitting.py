@@ -1,0 +1,151 @@
+"""Dividing the training files among workers by folders of links, one folder a worker.
+
+Programs that know their place in a cluster need no such folders: see `num_input_pipelines` of
+`load`. Folders serve where each worker is only given the name of one.
+"""
+
+import os
+import tempfile
+
+from slim_data.common.arguments import check_at_least
+from slim_data.common.errors import DataError
+from slim_data.tfrecord import shards
+
+SPLIT = "train"
+
+
+def split_dataset(data_dir, num_workers, worker_id, report=None):
+    """Makes `<data_dir>/worker_<worker_id>_of_<num_workers>`, links to a worker's files.
+
+    The worker takes the `worker_id`-th contiguous block of the training files. If they do not
+    divide evenly, some workers take one more than others. All workers together take each file
+    once. `load` reads such a folder by its name, and refuses it if a file of the block is missing
+    or another one is there. The links are relative: they last as long as the folder lies in
+    `data_dir`, wherever that is moved or mounted.
+
+    Args:
+        data_dir: folder that `convert` wrote to.
+        num_workers: number of workers, at most the number of training files.
+        worker_id: number of the worker, from 0.
+        report: function of a line of text, called with what was done.
+
+    Returns:
+        The path of the worker's folder. One that is there already, with the right links, is kept.
+
+    Raises:
+        DataError: an argument is out of range; training files are missing; the worker's folder
+            exists and holds anything else; or it cannot be made.
+
+    Example:
+        >>> slim_data.split_dataset("/data/imagenet", 16, 1)  # 64 links of 1,024 files
+        '/data/imagenet/worker_1_of_16'
+    """
+    check_at_least(1, num_workers=num_workers)
+    check_at_least(0, worker_id=worker_id)
+    if worker_id >= num_workers:
+        raise DataError(
+            f"`worker_id` must be less than num_workers={num_workers}. "
+            f"Received: worker_id={worker_id}"
+        )
+    report = report or (lambda line: None)
+    paths = _all_files(data_dir, num_workers)
+    own = shards.worker_part(paths, num_workers, worker_id)
+    folder = os.path.join(data_dir, shards.worker_name(num_workers, worker_id))
+    if os.path.lexists(folder):
+        _check_links(folder, own)
+        report(f"{folder} exists.")
+        return folder
+    report(f"Splitting to {folder} ...")
+    _link(folder, own)
+    sizes = sorted(set(shards.spread(len(paths), num_workers)))
+    uneven = f" (workers take {sizes[0]} or {sizes[-1]} files)" if len(sizes) > 1 else ""
+    report(f"Linked {len(own)} of {len(paths)} {SPLIT} files, {shards.first_and_last(own)}{uneven}")
+    return folder
+
+
+def split_for_all(data_dir, num_workers, link_as=None, report=None):
+    """Makes the folders of all workers, as `split_dataset` does.
+
+    Args:
+        data_dir, num_workers, report: as for `split_dataset`.
+        link_as: path that links to the folders start with, such as `~/cifar10-data-shard`; each
+            goes on with the numbers of its first and last file, as `-0-499`. Default None: no
+            links.
+
+    Returns:
+        List of the paths of the folders or, with `link_as`, of the links.
+
+    Raises:
+        DataError: as for `split_dataset`; or something else lies where a link should.
+
+    Example:
+        >>> slim_data.tfrecord.splitting.split_for_all("/data/cifar10", 2, "/data/part")
+        ['/data/part-0-499', '/data/part-500-999']
+    """
+    folders = [split_dataset(data_dir, num_workers, i, report) for i in range(num_workers)]
+    if link_as is None:
+        return folders
+    links, start = [], 0
+    for folder in folders:
+        size = len(shards.candidates(folder, SPLIT))
+        links.append(f"{link_as}-{start}-{start + size - 1}")
+        start += size
+    for link, folder in zip(links, folders, strict=True):
+        _link_folder(link, folder)
+        if report is not None:
+            report(f"{link} is {folder}")
+    return links
+
+
+def _link_folder(link, folder):
+    """Makes a link to a folder; one that is there already is kept."""
+    try:
+        if not os.path.lexists(link):
+            os.symlink(os.path.abspath(folder), link)
+        elif not os.path.samefile(link, folder):
+            raise DataError(f"{link} exists and is not {folder}: remove it and run again")
+    except OSError as error:
+        raise DataError(f"{link} cannot be made: {error.strerror}") from error
+
+
+def _all_files(data_dir, num_workers):
+    received = f"Received: data_dir={str(data_dir)!r}"
+    if shards.is_worker_folder(data_dir):
+        raise DataError(f"`data_dir` must hold the files of all workers. {received}")
+    paths = shards.find(data_dir, SPLIT)
+    if not paths:
+        raise DataError(f"`data_dir` must be a folder with {SPLIT} files. {received}")
+    if num_workers > len(paths):
+        raise DataError(
+            f"`num_workers` must be at most the number of {SPLIT} files, {len(paths)}. "
+            f"Received: num_workers={num_workers}"
+        )
+    return paths
+
+
+def _check_links(folder, own):
+    found = shards.candidates(folder, SPLIT)
+    try:
+        same = len(found) == len(own) and all(map(os.path.samefile, found, own))
+    except OSError:
+        same = False  # a link to nowhere
+    if not same:
+        raise DataError(
+            f"{folder} exists and does not hold the worker's {len(own)} {SPLIT} files, "
+            f"{shards.first_and_last(own)}: remove it and run again"
+        )
+
+
+def _link(folder, own):
+    data_dir, name = os.path.split(folder)
+    try:
+        # Made beside and renamed, so that no folder is ever there with some of its links.
+        with tempfile.TemporaryDirectory(dir=data_dir, prefix=f".{name}.") as hidden:
+            made = os.path.join(hidden, name)
+            os.mkdir(made)
+            for path in own:
+                file = os.path.basename(path)
+                os.symlink(os.path.join(os.pardir, file), os.path.join(made, file))
+            os.rename(made, folder)
+    except OSError as error:
+        raise DataError(f"{folder} cannot be made: {error.strerror}") from error

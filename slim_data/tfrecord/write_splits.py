@@ -1,0 +1,70 @@
+"""Several splits, from anywhere, written as sets of shards that tell their end."""
+
+import datetime
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from slim_data.common import progress
+from slim_data.common.arguments import check_at_least
+from slim_data.common.errors import DataError
+from slim_data.tfrecord import shards, writing
+
+
+class Source(NamedTuple):
+    """Where the examples of a split come from, as `writing.write` takes it."""
+
+    generate: Callable
+    num_examples: int
+    identity: dict
+
+
+def write(sources, num_shards, output_directory, *, num_processes, report):
+    """Writes each split to `<split>-00000-of-00002` and so on.
+
+    Args:
+        sources: {split: its `Source`}, first split first.
+        num_shards: {split: number of its files}.
+        output_directory: folder to write to; made if absent.
+        num_processes: as for `writing.write`.
+        report: function of a line of text, called with what was done.
+
+    Raises:
+        DataError: a number is out of range, an image cannot be read, or a file cannot be written.
+    """
+    for split, source in sources.items():
+        _check(split, num_shards[split], source.num_examples)
+    for split, source in sources.items():
+        names = shards.names(split, num_shards[split])
+        paths = [os.path.join(output_directory, name) for name in names]
+        try:
+            os.makedirs(output_directory, exist_ok=True)
+            with progress.bar(f"Writing {split}", source.num_examples) as advance:
+                writing.write(
+                    source.generate,
+                    paths,
+                    source.num_examples,
+                    identity=source.identity,
+                    num_processes=num_processes,
+                    progress=advance,
+                )
+        except OSError as error:
+            raise DataError(
+                f"`output_directory` must be a folder that can be written to. "
+                f"Received: output_directory={str(output_directory)!r} ({error})"
+            ) from error
+        shown = shards.first_and_last(paths)
+        report(f"Wrote {source.num_examples} {split} images to {shown}")
+        report(
+            f"{datetime.datetime.now()}: Finished writing all {source.num_examples} images in "
+            "data set."
+        )
+
+
+def _check(split, num_shards, num_examples):
+    check_at_least(1, **{f"{split}_shards": num_shards})
+    if num_shards > num_examples:
+        raise DataError(
+            f"`{split}_shards` must be at most the number of images, {num_examples}. "
+            f"Received: {split}_shards={num_shards}"
+        )

@@ -1,0 +1,194 @@
+"""Writing the shards of a split: restartable, and the same bytes from however many processes."""
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+
+from slim_data.common import processes
+from slim_data.common.arguments import check_at_least
+from slim_data.common.errors import DataError
+from slim_data.common.lazy import tf
+from slim_data.files import opening
+from slim_data.files.atomic import atomic_write, write_lines
+from slim_data.tfrecord import record_files, shards
+
+# Starting a process takes seconds, in which one that runs writes about so many photos.
+EXAMPLES_PER_PROCESS = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """One file and the numbers of the examples that it takes: `start` to `stop - 1`."""
+
+    path: str
+    start: int
+    stop: int
+
+
+def write(generate, paths, num_examples, *, identity, num_processes=None, progress=None):
+    """Spreads examples evenly over files, in order; each file appears when it is whole.
+
+    Files that an interrupted run of the same conversion has finished are kept. What the
+    conversion is lies beside the files, hidden: a folder with files of another one is refused.
+
+    Args:
+        generate: function of (start, stop) whose result is a generator of the serialized
+            examples numbered start to stop - 1. Several processes call it, so it must be
+            picklable: a function of a module, or a `functools.partial` of one. A program that
+            calls `write` must guard its main part by `if __name__ == "__main__":`.
+        paths: paths of the files in one folder, which exists, first shard first.
+        num_examples: int, number of all examples.
+        identity: dictionary of what the files' content depends on (source, sizes, options), of
+            values that JSON can hold.
+        num_processes: int, how many processes may work at once; by default as many as there are
+            cores. A job of few examples takes fewer.
+        progress: function of the number of examples that are written so far.
+
+    Raises:
+        DataError: the folder holds files of another conversion, the source holds more or fewer
+            examples than stated, or a process was killed. Files are whole or absent then.
+        OSError: a file cannot be written.
+
+    Example:
+        >>> generate = functools.partial(digits.generate_examples, None, "train")
+        >>> write(generate, ["/data/train-00000-of-00001"], 1437, identity={"source": "digits"})
+    """
+    if num_processes is not None:
+        check_at_least(1, num_processes=num_processes)
+    _claim(paths, {**identity, "num_files": len(paths), "num_examples": num_examples})
+    stops = list(itertools.accumulate(shards.spread(num_examples, len(paths))))
+    every = [Shard(*s) for s in zip(paths, [0, *stops[:-1]], stops, strict=True)]
+    missing = [shard for shard in every if not _is_whole(shard)]
+    num_missing = sum(shard.stop - shard.start for shard in missing)
+    written = num_examples - num_missing
+
+    def advance(count):
+        nonlocal written
+        written += count
+        if progress is not None:
+            progress(written)
+
+    advance(0)
+    most = num_processes or len(os.sched_getaffinity(0))
+    num_parts = max(1, min(most, len(missing), num_missing // EXAMPLES_PER_PROCESS))
+    parts = [shards.worker_part(missing, num_parts, i) for i in range(num_parts)]
+    if num_parts == 1:
+        _write_part(generate, missing, advance)
+    else:
+        processes.run(_write_part, [(generate, part) for part in parts], advance)
+
+
+def _claim(paths, identity):
+    """Makes the folder one of this conversion, or raises DataError where it is another's."""
+    folder, name = os.path.split(os.path.abspath(paths[0]))
+    split = name.partition("-")[0]
+    shards.refuse_others(folder, split, paths)
+    identity = json.loads(json.dumps(identity))
+    if any(os.path.lexists(path) for path in paths):
+        known = known_identity(paths)
+        if known != identity:
+            raise DataError(
+                f"{folder} already holds {split} files of another conversion "
+                f"({_difference(known, identity)}): choose another folder or remove its {split} "
+                "files"
+            )
+    else:
+        write_lines(_record(paths), [json.dumps(identity, indent=1, sort_keys=True)])
+
+
+def _record(paths):
+    folder, name = os.path.split(os.path.abspath(paths[0]))
+    return os.path.join(folder, f".{name.partition('-')[0]}.conversion.json")
+
+
+def known_identity(paths):
+    """Returns the identity that `write` was given with these paths; {} where it is not known.
+
+    Raises:
+        DataError: the file that holds it cannot be read.
+    """
+    path = _record(paths)
+    try:
+        with open(path, encoding="utf-8", opener=opening.regular) as file:
+            known = json.load(file)
+    except FileNotFoundError:
+        known = {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read ({error})") from None
+    return known if isinstance(known, dict) else {}
+
+
+def _difference(known, identity):
+    if not known:
+        return "nothing tells what they were made from"
+    keys = sorted(known.keys() | identity.keys())
+    key = next(key for key in keys if known.get(key) != identity.get(key))
+    return f"{key}: {known.get(key)!r}, now {identity.get(key)!r}"
+
+
+def _is_whole(shard):
+    if not os.path.isfile(shard.path):
+        return False
+    try:
+        found = record_files.count_examples([shard.path])
+    except DataError:
+        return False
+    if found != shard.stop - shard.start:
+        raise DataError(
+            f"{shard.path} already holds {found} examples and not the "
+            f"{shard.stop - shard.start} of this conversion: remove it or choose another folder"
+        )
+    return True
+
+
+def _write_part(generate, part, advance):
+    """Writes some of the shards; `advance` is told of each example."""
+    for run in _runs(part):
+        start, stop = run[0].start, run[-1].stop
+        with contextlib.closing(generate(start, stop)) as records:
+            for shard in run:
+                chunk = itertools.islice(records, shard.stop - shard.start)
+                if shard is run[-1]:
+                    chunk = itertools.chain(chunk, _nothing_left(records, stop))
+                with atomic_write(shard.path) as partial:
+                    _write_file(partial, chunk, shard, advance)
+
+
+def _runs(part):
+    """Yields the lists of shards that follow each other without a gap."""
+    run = []
+    for shard in part:
+        if run and shard.start != run[-1].stop:
+            yield run
+            run = []
+        run.append(shard)
+    if run:
+        yield run
+
+
+def _nothing_left(records, stop):
+    # A source may find out at its very end only that it is damaged: ask before the last rename.
+    for _ in records:
+        raise DataError(f"The source holds more than the {stop} examples it stated")
+    yield from ()
+
+
+def _write_file(path, records, shard, advance):
+    num_bytes = count = 0
+    try:
+        with tf.io.TFRecordWriter(path) as writer:
+            for record in records:
+                writer.write(record)
+                num_bytes += record_files.HEADER_SIZE + len(record) + record_files.FOOTER_SIZE
+                count += 1
+                advance(1)
+    except tf.errors.OpError as error:
+        raise OSError(error.message) from error
+    if count < shard.stop - shard.start:
+        raise DataError(
+            f"The source ends after {shard.start + count} examples and stated more than that"
+        )
+    if os.path.getsize(path) != num_bytes:
+        raise OSError(f"{os.path.getsize(path)} of {num_bytes} bytes were written to {path}")
