@@ -1,15 +1,11 @@
 """Reads the BUILD files: they are Starlark, of which these use the part that is also Python."""
 
-import fnmatch
-import os
+import types
 
 from tests import source_tree
 
 FOLDERS = (*source_tree.PACKAGES, "tests", "benchmarks")
-RULES = (
-    *("py_library", "py_binary", "py_test", "sh_binary"),
-    *("filegroup", "alias", "test_suite"),
-)
+RULES = ("py_library", "py_binary", "py_test", "sh_binary", "filegroup", "alias")
 
 
 class Target:
@@ -18,16 +14,18 @@ class Target:
     Attributes:
       rule: name of the rule, such as "py_library".
       label: absolute label, such as "//terngrad_tf/ternary:ternary".
-      srcs: paths of the sources, relative to the checkout.
+      srcs: paths of the sources, relative to the checkout, and labels of those of other packages.
       deps: absolute labels of what it depends on.
+      data: labels of what it reads.
     """
 
-    def __init__(self, rule, folder, name, srcs=(), deps=(), **_):
+    def __init__(self, rule, folder, name, srcs=(), deps=(), data=(), **_):
         """Resolves names that are relative to `folder`, the path of the BUILD file's folder."""
         self.rule = rule
         self.label = f"//{folder}:{name}"
-        self.srcs = tuple(os.path.join(folder, src) for src in srcs)
+        self.srcs = tuple(src if ":" in src else f"{folder}/{src}" for src in srcs)
         self.deps = tuple(absolute_label(dep, folder) for dep in deps)
+        self.data = tuple(data)
 
 
 def absolute_label(label, folder):
@@ -39,54 +37,59 @@ def absolute_label(label, folder):
     return label
 
 
-def read_build_file(text, folder, files):
-    """Returns the targets that a BUILD file declares.
+def glob(path, include, exclude=(), allow_empty=False):
+    """Returns the names below the folder `path`, without those of folders with BUILD files."""
 
-    Args:
-      text: its content.
-      folder: its folder, relative to the checkout.
-      files: names of the files beside it and paths of those below, which `glob` chooses from.
-    """
+    def chosen(patterns):
+        # Python's "**" matches folders only.
+        return {p for text in patterns for p in path.glob(text + "/*" * text.endswith("**"))}
+
+    files = {p for p in chosen(include) - chosen(exclude) if p.is_file()}
+    inside = {p.parent for p in path.glob("*/**/BUILD")}
+    names = [str(p.relative_to(path)) for p in files if not inside & set(p.parents)]
+    if not names and not allow_empty:
+        raise ValueError(f"`glob` must find files in {path}. Received: include={include}")
+    return sorted(names)
+
+
+def read_build_file(folder, root=source_tree.ROOT):
+    """Returns the targets that the BUILD file of `folder`, in the checkout `root`, declares."""
     targets = []
 
     def recorder(rule):
         return lambda **attributes: targets.append(Target(rule, folder, **attributes))
 
-    def glob(include, exclude=()):
-        def chosen(name, patterns):
-            return any(
-                name.count("/") == pattern.count("/") and fnmatch.fnmatch(name, pattern)
-                for pattern in patterns
-            )
+    def run(path):
+        def load(label, *loaded):
+            if label.startswith("//"):
+                macros = run(root / label.strip("/").replace(":", "/"))
+                names.update({name: macros[name] for name in loaded})
 
-        return [n for n in sorted(files) if chosen(n, include) and not chosen(n, exclude)]
+        names = {**rules, "load": load}
+        exec(compile(path.read_text(encoding="utf-8"), path, "exec"), names)  # noqa: S102 - our own
+        return names
 
-    def ignored(*_, **__):
-        return None
-
-    names = {rule: recorder(rule) for rule in RULES}
-    names.update(glob=glob, load=ignored, package=ignored, exports_files=ignored)
-    exec(compile(text, f"{folder}/BUILD", "exec"), names)  # noqa: S102 - our own file
+    rules = {rule: recorder(rule) for rule in RULES}
+    rules["glob"] = lambda *patterns, **options: glob(root / folder, *patterns, **options)
+    rules["native"] = types.SimpleNamespace(package_name=lambda: folder, **rules)
+    rules["exports_files"] = lambda *_, **__: None
+    run(root / folder / "BUILD")
     return targets
 
 
 def folders():
     """Returns the folders, relative to the checkout, that hold Python files."""
-    found = set()
-    for top in FOLDERS:
-        for path in (source_tree.ROOT / top).rglob("*.py"):
-            if "__pycache__" not in path.parts:
-                found.add(str(path.parent.relative_to(source_tree.ROOT)))
-    return sorted(found)
+    return sorted(
+        {
+            str(path.parent.relative_to(source_tree.ROOT))
+            for top in FOLDERS
+            for path in (source_tree.ROOT / top).rglob("*.py")
+            if "__pycache__" not in path.parts
+        }
+    )
 
 
 def all_targets():
-    """Returns the targets of every BUILD file in `folders()`; a missing file declares none."""
-    targets = []
-    for folder in folders():
-        path = source_tree.ROOT / folder
-        if (path / "BUILD").exists():
-            files = [str(p.relative_to(path)) for p in path.rglob("*") if p.is_file()]
-            text = (path / "BUILD").read_text(encoding="utf-8")
-            targets += read_build_file(text, folder, files)
-    return targets
+    """Returns the targets of every BUILD file in `folders()`."""
+    with_file = [f for f in folders() if (source_tree.ROOT / f / "BUILD").exists()]
+    return [target for folder in with_file for target in read_build_file(folder)]

@@ -1,0 +1,135 @@
+"""Macros of the BUILD files: a folder of modules or of tests is one call.
+
+tests/build_files.py reads the BUILD files and this one as Python: use what both languages share.
+"""
+
+load("@rules_python//python:defs.bzl", "py_binary", "py_library", "py_test")
+
+# Folders with Python files and a BUILD file; what lies below without one belongs to the folder.
+PACKAGES = [
+    "terngrad_tf",
+    "terngrad_tf/bin",
+    "terngrad_tf/distribute",
+    "terngrad_tf/distribute/private",
+    "terngrad_tf/models",
+    "terngrad_tf/subspace",
+    "terngrad_tf/ternary",
+    "terngrad_tf/training",
+    "slim_data",
+]
+TESTS = [
+    "tests/bin",
+    "tests/clients",
+    "tests/distribute",
+    "tests/fuzz",
+    "tests/models",
+    "tests/scripts",
+    "tests/slim_data",
+    "tests/subspace",
+    "tests/ternary",
+    "tests/training",
+]
+
+# Programs of terngrad_tf/bin; those of TernGrad's README have the name //inception:<name> too.
+SEED_PROGRAMS = [
+    "cifar10_distributed_train",
+    "cifar10_eval",
+    "cifar10_train",
+    "flowers_eval",
+    "flowers_train",
+    "imagenet_distributed_train",
+    "imagenet_eval",
+    "imagenet_train",
+    "mnist_distributed_train",
+    "mnist_eval",
+    "mnist_train",
+]
+PROGRAMS = SEED_PROGRAMS + [
+    "quickstart",
+    "resnet50_imagenet_stage_1",
+    "subspace_train",
+]
+
+# Third-party packages that any test may import.
+_TEST_PACKAGES = [
+    "absl_py",
+    "hypothesis",
+    "keras",
+    "matplotlib",
+    "numpy",
+    "pillow",
+    "pytest",
+    "safetensors",
+    "scikit_learn",
+    "scipy",
+    "tensorflow",
+]
+
+def _name():
+    return native.package_name().split("/")[-1]
+
+def _pypi(packages):
+    return ["@pypi//" + package for package in packages]
+
+def sources():
+    """The files of this folder, as `:sources`, for tests that read the checkout."""
+    native.filegroup(
+        name = "sources",
+        srcs = native.glob(["**"], exclude = ["**/*.pyc"]),
+        visibility = ["//tests:__subpackages__"],
+    )
+
+def modules(packages, users, deps = [], name = None, exclude = [], programs = [], data = []):
+    """A library of all the modules of this folder, and its programs.
+
+    Args:
+      packages: names of the third-party packages that the modules import.
+      users: packages that may depend on the library, besides benchmarks and tests.
+      deps: labels of the project's own libraries that the modules import.
+      name: the library's name; by default the folder's.
+      exclude: files left out.
+      programs: names of the modules that are programs.
+      data: files that the modules need when they run.
+    """
+    sources()
+    py_library(
+        name = name or _name(),
+        srcs = native.glob(["**/*.py"], exclude = exclude),
+        data = data,
+        visibility = ["//benchmarks:__pkg__", "//tests:__subpackages__"] + users,
+        deps = deps + _pypi(packages),
+    )
+    for program in programs:
+        py_binary(
+            name = program,
+            srcs = [program + ".py"],
+            visibility = ["//visibility:public"],
+            deps = [":" + (name or _name())],
+        )
+
+def tests(deps = [], test_deps = [], data = [], **kwargs):
+    """A library of this folder's helpers of tests, named as the folder, and its `*_test.py`.
+
+    Args:
+      deps: labels of the project's own libraries that helpers and tests import.
+      test_deps: further ones, which only tests import.
+      data: files that the tests read.
+      **kwargs: further attributes of each `py_test`.
+    """
+    sources()
+    py_library(
+        name = _name(),
+        srcs = native.glob(["*.py"], exclude = ["*_test.py"], allow_empty = True),
+        visibility = ["//tests:__subpackages__"],
+        deps = deps + _pypi(_TEST_PACKAGES),
+    )
+    for file in native.glob(["*_test.py"]):
+        # pytest loads //tests:conftest.py, and reads its settings, for every test.
+        needed = ["//tests", "//" + native.package_name()] + deps + test_deps
+        py_test(
+            name = file[:-len(".py")],
+            srcs = [file],
+            data = ["//:pyproject.toml"] + data,
+            deps = list({label: None for label in needed}) + _pypi(_TEST_PACKAGES),
+            **kwargs
+        )
