@@ -18,7 +18,7 @@ def load(image_size):
     Raises:
         ValueError: another size.
     """
-    images, labels = digits.read()
+    images, labels = digits.read_digits()
     if image_size == digits.SOURCE_SIDE:
         images = images[..., np.newaxis] / digits.SOURCE_MAXIMUM
     elif image_size == digits.SIDE:

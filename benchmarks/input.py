@@ -93,7 +93,7 @@ def make_images(name):
     if name == "imagenet":
         return [(make_photograph(i), 1 + i % 1000) for i in range(_PHOTOS.value)] * COPIES
     if name == "mnist":
-        records = list(digits.generate_examples("", "train"))
+        records = list(digits.Digits().generate_examples("train"))
         images = [tf.train.Example.FromString(r).features.feature for r in records]
         encoded = [image[examples.ENCODED].bytes_list.value[0] for image in images]
         return [(encoded[i % len(encoded)], i % 10) for i in range(_IMAGES.value)]

@@ -217,6 +217,7 @@ def main(argv):
                 raw_dir=_RAW_DIR.value,
                 shard=True,
                 train_shards=NUM_PARTS,
+                allow_other_archives=True,
             )
         for seed in missing:
             runs += measure(data_dir, seed)

@@ -7,8 +7,9 @@ The package needs neither Keras nor `terngrad_tf`; TensorFlow itself is loaded a
 """
 
 from slim_data.common.errors import DataError
+from slim_data.datasets.builder import DatasetBuilder, DatasetInfo
 from slim_data.datasets.conversion import convert
-from slim_data.datasets.registry import DATASETS, DatasetInfo, info
+from slim_data.datasets.registry import DATASETS, find_builder, info, register
 from slim_data.input.corrupt_records import corrupt_records, explain, explained, verify
 from slim_data.input.data_files import find_files
 from slim_data.input.pipeline import load
@@ -20,15 +21,18 @@ __all__ = [
     "DATASETS",
     "CorruptRecord",
     "DataError",
+    "DatasetBuilder",
     "DatasetInfo",
     "convert",
     "corrupt_records",
     "count_examples",
     "explain",
     "explained",
+    "find_builder",
     "find_files",
     "info",
     "load",
+    "register",
     "split_dataset",
     "verify",
 ]

@@ -7,15 +7,15 @@ r"""Writes folders of images as TFRecords, one folder a class.
 reads <directory>/<label>/*, JPEG or PNG told by content, and writes validation-00000-of-00002,
 train-00000-of-00002 and so on, in an order that is shuffled but always the same. Classes are
 numbered from 1 in the order of the labels file. JPEG files are kept byte for byte; PNG and CMYK
-become RGB JPEG of quality 100. The same command again goes on where it was interrupted.
+become RGB JPEG of quality 100. The same command again goes on where it was interrupted. Training
+takes the result with --dataset_name folder; labels.txt, beside the files, names the classes.
 """
 
-import functools
 import os
 import sys
 
 from slim_data.cli import image_folder_flags, program
-from slim_data.datasets import image_folders
+from slim_data.datasets import image_folders, labels_file
 from slim_data.files import checksums
 
 
@@ -27,14 +27,13 @@ def _add_arguments(parser):
 
 
 def _main(values):
-    labels_file = os.path.expanduser(values.labels_file)
-    labels = image_folders.read_labels(labels_file)
-    numbers = {label: number for number, label in enumerate(labels, 1)}
-    build = functools.partial(image_folders.labelled, numbers)
-    options = {"labels": checksums.sha256(labels_file)}
-    image_folder_flags.write(
-        values, image_folder_flags.sources(values, labels, "*", build, options)
-    )
+    path = os.path.expanduser(values.labels_file)
+    labels = image_folders.read_labels(path)
+    build = image_folders.example_builder(labels)
+    options = {"labels": checksums.sha256(path)}
+    sources = image_folder_flags.sources(values, labels, "*", build, options)
+    image_folder_flags.write(values, sources)
+    labels_file.write_labels(os.path.expanduser(values.output_directory), labels, label_offset=1)
 
 
 def run():

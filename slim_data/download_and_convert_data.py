@@ -10,11 +10,14 @@ interrupted goes on where it was when the same command is given again.
 
 Data sets, and the official files that `--raw_dir` may hold already:
 `digits`: none, they are inside scikit-learn;
-`mnist`: train-images-idx3-ubyte.gz and its three companions;
+`mnist`, `fashion_mnist`: train-images-idx3-ubyte.gz and its three companions;
+`idx`: your own files in this format, whose classes --labels names;
 `cifar10`: cifar-10-python.tar.gz or cifar-10-binary.tar.gz;
 `flowers`: flower_photos.tgz, written as `train-00000-of-00005` and so on, labels from 1.
 
-ImageNet has a program of its own, build_imagenet_data.
+Archives that are not the official ones, by their checksums, are refused unless
+--allow_other_archives is given. Folders of images have a program of their own, build_image_data,
+and ImageNet has build_imagenet_data.
 """
 
 import os
@@ -22,10 +25,11 @@ import sys
 
 from slim_data.cli import program
 from slim_data.datasets import conversion, registry
+from slim_data.files.text_files import read_lines
 
 
 def _add_arguments(parser):
-    names = ", ".join(name for name, dataset in registry.DATASETS.items() if dataset.source)
+    names = ", ".join(name for name, builder in registry.DATASETS.items() if not builder.program)
     parser.add_argument("--dataset_name", required=True, help=f"data set to convert: {names}")
     parser.add_argument("--dataset_dir", required=True, help="folder to write to; made if absent")
     program.add_boolean(
@@ -51,6 +55,16 @@ def _add_arguments(parser):
         help="folder of tensorflow-datasets with --source tfds (default: ~/tensorflow_datasets)",
     )
     parser.add_argument(
+        "--labels",
+        help="names of the classes of idx in the order of their numbers from 0: with commas "
+        "between, or a text file with one a line",
+    )
+    program.add_boolean(
+        parser,
+        "allow_other_archives",
+        "take files in --raw_dir that are not the official ones, by their checksums",
+    )
+    parser.add_argument(
         "--num_processes",
         type=int,
         help="how many processes may work at once (default: one a core)",
@@ -66,9 +80,16 @@ def _main(values):
         source=values.source,
         raw_dir=values.raw_dir and os.path.expanduser(values.raw_dir),
         tfds_dir=values.tfds_dir and os.path.expanduser(values.tfds_dir),
+        labels=values.labels and _labels(os.path.expanduser(values.labels)),
+        allow_other_archives=values.allow_other_archives,
         num_processes=values.num_processes,
         report=program.report,
     )
+
+
+def _labels(text):
+    names = read_lines(text, "labels") if os.path.exists(text) else text.split(",")
+    return [name.strip() for name in names if name.strip()]
 
 
 def run():

@@ -15,13 +15,12 @@ scripts/run_stage_1.sh and run_stage_2.sh call it.
 """
 
 import contextlib
-import functools
 import os
 import sys
 
 from slim_data.cli import program
 from slim_data.common.errors import DataError
-from slim_data.datasets import image_folders, registry
+from slim_data.datasets import image_folders, labels_file, registry
 from slim_data.tfrecord import shards, write_splits
 
 RECORDS = "tfrecords"
@@ -58,14 +57,13 @@ def find(data_dir, output_directory=None, *, num_processes=None, report=lambda l
             "class, beside train"
         )
     labels = image_folders.classes(train)
-    most = registry.info("imagenet").num_labels
+    most = len(registry.info("imagenet").labels)
     if len(labels) > most:
         raise DataError(f"{train} must hold at most {most} classes. Received: {len(labels)}")
     unknown = sorted(set(image_folders.classes(validation)) - set(labels))
     if unknown:
         raise DataError(f"{validation} holds a class that {train} does not: {unknown[0]!r}")
-    numbers = {label: number for number, label in enumerate(labels, 1)}
-    build = functools.partial(image_folders.labelled, numbers)
+    build = image_folders.example_builder(labels)
     sources = {}
     for split, folder in (("validation", validation), ("train", train)):
         files = image_folders.find(folder, image_folders.classes(folder))
@@ -77,6 +75,7 @@ def find(data_dir, output_directory=None, *, num_processes=None, report=lambda l
         num_processes=num_processes,
         report=report,
     )
+    labels_file.write_labels(output_directory, labels, label_offset=1)
     return output_directory
 
 

@@ -11,8 +11,9 @@ import os
 import numpy as np
 
 from slim_data.common.errors import DataError
-from slim_data.files import archives, checksums, download, pickles
-from slim_data.tfrecord import examples
+from slim_data.datasets.builder import DatasetBuilder, DatasetInfo
+from slim_data.files import archives, download, pickles
+from slim_data.preprocessing import styles
 
 LABELS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SIDE = 32
@@ -33,90 +34,83 @@ FILES = {
         "test": ("cifar-10-batches-bin/test_batch.bin",),
     },
 }
-DOWNLOADS = (
-    download.File(
-        name=PYTHON,
-        urls=(f"https://www.cs.toronto.edu/~kriz/{PYTHON}",),
-        size=170498071,
-        sha256="6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
-    ),
-)
 
 
-def missing(source):
-    """Returns the `download.File`s that a folder lacks: none where it holds either archive."""
-    if any(os.path.isfile(os.path.join(source, name)) for name in ARCHIVES):
-        return []
-    return list(DOWNLOADS)
+class Cifar10(DatasetBuilder):
+    """60,000 pictures of ten kinds of things, of 32 x 32 pixels."""
 
-
-def identity(source):
-    """Returns what the examples' content depends on."""
-    return checksums.identity([_path(source)])
-
-
-def _path(source):
-    """Returns the path of the archive to read."""
-    for name in ARCHIVES:
-        path = os.path.join(source, name)
-        if os.path.isfile(path):
-            return path
-    raise DataError(
-        f"`raw_dir` must hold {PYTHON} or {BINARY}, the official archives of CIFAR-10. "
-        f"Received: raw_dir={str(source)!r}"
+    info = DatasetInfo(
+        name="cifar10",
+        title="Cifar10",
+        labels=LABELS,
+        channels=CHANNELS,
+        image_size=SIDE,
+        splits={"train": 50000, "test": 10000},
+        preprocessings=styles.SMALL,
     )
+    downloads = (
+        download.File(
+            name=PYTHON,
+            urls=(f"https://www.cs.toronto.edu/~kriz/{PYTHON}",),
+            size=170498071,
+            sha256="6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+        ),
+    )
+    other_checksums = (
+        (BINARY, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"),
+    )
+    tfds_name = "cifar10"
 
+    def raw_paths(self):
+        """See the base class; either archive is enough."""
+        for name in ARCHIVES:
+            path = os.path.join(self.raw_dir, name)
+            if os.path.isfile(path):
+                return [path]
+        raise DataError(
+            f"`raw_dir` must hold {PYTHON} or {BINARY}, the official archives of CIFAR-10. "
+            f"Received: raw_dir={str(self.raw_dir)!r}"
+        )
 
-def generate_examples(source, split, start=0, stop=None):
-    """Yields the serialized tf.Examples of a split, in the order of the files' numbers.
+    def missing(self):
+        """See the base class."""
+        is_there = any(os.path.isfile(os.path.join(self.raw_dir, name)) for name in ARCHIVES)
+        return [] if is_there else list(self.downloads)
 
-    Nothing is extracted: whatever else the archive holds is not touched.
+    def num_examples(self, split):
+        """See the base class."""
+        archives.check_whole(*self.raw_paths())
+        return sum(len(labels) for _, labels in self._batches(split))
 
-    Args:
-        source: folder that holds `cifar-10-python.tar.gz` or `cifar-10-binary.tar.gz`.
-        split: "train" or "test".
-        start: number of the first example to yield, counted from 0.
-        stop: number of the example to end before; by default there is none.
+    def generate_images(self, split, start=0, stop=None):
+        """See the base class; in the order of the files' numbers, and nothing is extracted."""
+        first = 0
+        for images, labels in self._batches(split):
+            end = first + len(labels)
+            for i in range(max(start, first), end if stop is None else min(stop, end)):
+                image = images[i - first].reshape(CHANNELS, SIDE, SIDE)
+                yield image.transpose(1, 2, 0), labels[i - first]
+            first = end
+            if stop is not None and first >= stop:
+                return
 
-    Raises:
-        DataError: the archive is missing, damaged or no CIFAR-10.
-    """
-    first = 0
-    for images, labels in _batches(source, split):
-        end = first + len(labels)
-        for i in range(max(start, first), end if stop is None else min(stop, end)):
-            image = images[i - first].reshape(CHANNELS, SIDE, SIDE).transpose(1, 2, 0)
-            label = labels[i - first]
-            yield examples.build_png(image, label, LABELS[label])
-        first = end
-        if stop is not None and first >= stop:
-            return
-
-
-def num_examples(source, split):
-    """Returns how many examples `generate_examples` yields, after a check of the whole archive."""
-    path = _path(source)
-    archives.check_whole(path)
-    return sum(len(labels) for _, labels in _batches(source, split))
-
-
-def _batches(source, split):
-    """Yields (images, labels) of each file: uint8 [n, 3072] and n integers."""
-    path = _path(source)
-    name = os.path.basename(path)
-    parse = {PYTHON: _parse_python, BINARY: _parse_binary}[name]
-    with archives.opened(path) as archive:
-        members = archives.files(archive)
-        for file in FILES[name][split]:
-            if file not in members:
-                raise DataError(f"{path}: the archive lacks {file}")
-            data = archives.read(archive, members[file], MAX_FILE_SIZE)
-            try:
-                images, labels = parse(data)
-                _check_labels(labels)
-            except DataError as error:
-                raise DataError(f"{path}: {file}: {error}") from None
-            yield images, labels
+    def _batches(self, split):
+        """Yields (images, labels) of each file: uint8 [n, 3072] and n integers."""
+        (path,) = self.raw_paths()
+        name = os.path.basename(path)
+        parse = {PYTHON: _parse_python, BINARY: _parse_binary}[name]
+        with archives.opened(path) as archive:
+            members = archives.files(archive)
+            for file in FILES[name][split]:
+                if file not in members:
+                    raise DataError(f"{path}: the archive lacks {file}")
+                data = archives.read(archive, members[file], MAX_FILE_SIZE)
+                try:
+                    images, labels = parse(data)
+                    _check_labels(labels)
+                except DataError as error:
+                    raise DataError(f"{path}: {file}: {error}") from None
+                yield images, labels
 
 
 def _parse_binary(data):

@@ -7,12 +7,9 @@ import os
 from slim_data.common import progress
 from slim_data.common.arguments import check_at_least
 from slim_data.common.errors import DataError
-from slim_data.datasets import registry, tfds_source
-from slim_data.files import download
-from slim_data.files.atomic import write_lines
+from slim_data.datasets import labels_file, registry, tfds_source
 from slim_data.tfrecord import record_files, shards, writing
 
-LABELS_FILE = "labels.txt"
 SOURCES = ("download", "files", "tfds")
 
 
@@ -25,6 +22,8 @@ def convert(
     source=None,
     raw_dir=None,
     tfds_dir=None,
+    labels=None,
+    allow_other_archives=False,
     num_processes=1,
     report=None,
 ):
@@ -46,6 +45,9 @@ def convert(
             "tfds": tensorflow-datasets, which downloads and prepares on its own.
         raw_dir: folder of the official files, `dataset_dir` by default.
         tfds_dir: tensorflow-datasets' `data_dir`, only with source "tfds".
+        labels: names of the classes in the order of their numbers from 0, only for `idx`.
+        allow_other_archives: whether archives may be others than the official ones, which are known
+            by their checksums.
         num_processes: how many processes may work at once, None for one a core. A program that asks
             for more than one must guard its main part by `if __name__ == "__main__":`.
         report: function of a line of text, called with what was done. With it, a terminal also
@@ -55,44 +57,44 @@ def convert(
         {split: list of paths}.
 
     Raises:
-        DataError: an argument is wrong, the source is missing or damaged, or the folder holds
-            files of another conversion or cannot be written to.
+        DataError: an argument is wrong, the source is missing, damaged or not the official one, or
+            the folder holds files of another conversion or cannot be written to.
 
     Example:
         >>> convert("digits", "/data/digits", shard=True, train_shards=2)["test"]
         ['/data/digits/test-00000-of-00001']
     """
-    dataset = registry.info(name)
-    module, place = _source(dataset, dataset_dir, source, raw_dir, tfds_dir)
+    builder = _source(name, dataset_dir, source, raw_dir, tfds_dir, labels)
+    dataset = builder.info
     paths = _paths(dataset, dataset_dir, shard, train_shards)
     for split, wanted in paths.items():
         shards.refuse_others(dataset_dir, split, wanted)
     bar = _no_bar if report is None else progress.bar
     report = report or (lambda line: None)
-    is_done = functools.partial(_is_done, name, module, place, report)
-    to_write = [split for split in paths if not is_done(split, paths[split])]
-    if not to_write and os.path.isfile(os.path.join(dataset_dir, LABELS_FILE)):
+    to_write = [split for split in paths if not _is_done(builder, report, split, paths[split])]
+    if not to_write and os.path.isfile(os.path.join(dataset_dir, labels_file.NAME)):
         report("Dataset files already exist. Exiting without re-creating them.")
         return paths
 
-    _complete(module, place, source, report, bar)
-    sizes = {split: _size(module, place, split, len(paths[split])) for split in to_write}
+    if source != "files":
+        builder.prepare(report, bar)
+    if not allow_other_archives:
+        builder.check_official()
+    sizes = {split: _size(builder, split, len(paths[split])) for split in to_write}
     try:
         os.makedirs(dataset_dir, exist_ok=True)
         for split, size in sizes.items():
             with bar(split, size) as advance:
                 writing.write(
-                    functools.partial(module.generate_examples, place, split),
+                    functools.partial(builder.generate_examples, split),
                     paths[split],
                     size,
-                    identity={"dataset": name, **module.identity(place)},
+                    identity={"dataset": name, **builder.fingerprint()},
                     num_processes=num_processes,
                     progress=advance,
                 )
             report(f"Wrote {size} {split} images to {shards.first_and_last(paths[split])}")
-        numbered = enumerate(dataset.labels, dataset.label_offset)
-        labels = [f"{number}:{label}" for number, label in numbered]
-        write_lines(os.path.join(dataset_dir, LABELS_FILE), labels)
+        labels_file.write_labels(dataset_dir, dataset.labels, dataset.label_offset)
     except OSError as error:
         raise DataError(
             f"`dataset_dir` must be a folder that can be written to. "
@@ -103,40 +105,33 @@ def convert(
     return paths
 
 
-def _source(dataset, dataset_dir, source, raw_dir, tfds_dir):
-    """Returns the module of the source, and what its functions take as their `source`."""
-    name = dataset.name
-    if dataset.source is None:
-        raise DataError(f"`{name}` is converted by: python -m slim_data.build_{name}_data")
+def _source(name, dataset_dir, source, raw_dir, tfds_dir, labels):
+    """Returns the `DatasetBuilder` to convert with."""
+    builder = registry.find_builder(name)
+    if builder.program is not None:
+        raise DataError(f"`{name}` is converted by: python -m slim_data.{builder.program}")
     if source is not None and source not in SOURCES:
         raise DataError(
             f"`source` must be one of {', '.join(SOURCES)}. Received: source={source!r}"
         )
-    arguments = {"source": source, "raw_dir": raw_dir, "tfds_dir": tfds_dir}
-    if not dataset.has_raw_dir:
-        _refuse_given(f"for {name}", **arguments)
+    if not builder.has_raw_dir:
+        _refuse_given(f"for {name}", source=source, raw_dir=raw_dir, tfds_dir=tfds_dir)
+    if not builder.takes_labels:
+        _refuse_given(f"for {name}", labels=labels)
     if source == "tfds":
         _refuse_given("with source='tfds'", raw_dir=raw_dir)
-        return tfds_source, tfds_source.Source(name, tfds_dir)
+        if builder.tfds_name is None:
+            _refuse_given(f"for {name}", source=source)
+        return tfds_source.TfdsSource(builder, tfds_dir)
     _refuse_given("without source='tfds'", tfds_dir=tfds_dir)
-    return dataset.source, dataset_dir if raw_dir is None else raw_dir
+    raw_dir = dataset_dir if raw_dir is None else raw_dir
+    return builder(raw_dir, labels) if builder.takes_labels else builder(raw_dir)
 
 
 def _refuse_given(case, **arguments):
     for argument, value in arguments.items():
         if value is not None:
             raise DataError(f"`{argument}` has no meaning {case}. Received: {argument}={value!r}")
-
-
-def _complete(module, place, source, report, bar):
-    """Gets what the source lacks."""
-    if module is tfds_source:
-        tfds_source.prepare(place)
-    elif source != "files" and hasattr(module, "missing"):
-        for file in module.missing(place):
-            report(f"Downloading {file.name} ({file.size / 1e6:.1f} MB) to {place}")
-            with bar(file.name, file.size, "bytes") as advance:
-                download.fetch(file, place, progress=advance)
 
 
 def _paths(dataset, dataset_dir, shard, train_shards):
@@ -158,7 +153,7 @@ def _paths(dataset, dataset_dir, shard, train_shards):
     return paths
 
 
-def _is_done(name, module, place, report, split, paths):
+def _is_done(builder, report, split, paths):
     """Whether a split is there already, every file of it whole."""
     if not all(os.path.isfile(path) for path in paths):
         return False
@@ -167,9 +162,9 @@ def _is_done(name, module, place, report, split, paths):
     except DataError as error:
         report(f"{error}. Writing the {split} files again.")
         return False
-    identity = {"dataset": name}
+    identity = {"dataset": builder.info.name}
     with contextlib.suppress(DataError):  # the source is gone, which is no harm by now
-        identity |= module.identity(place)
+        identity |= builder.fingerprint()
     known = writing.known_identity(paths)
     for key, value in identity.items():
         if known and known.get(key) != value:
@@ -181,8 +176,8 @@ def _is_done(name, module, place, report, split, paths):
     return True
 
 
-def _size(module, place, split, num_shards):
-    size = module.num_examples(place, split)
+def _size(builder, split, num_shards):
+    size = builder.num_examples(split)
     if split == "train" and num_shards > size:
         raise DataError(
             f"`train_shards` must be at most the number of examples, {size}. "

@@ -7,7 +7,8 @@ Learning Repository, 1998 (its test set), as distributed inside scikit-learn.
 import numpy as np
 
 from slim_data.common.errors import DataError
-from slim_data.tfrecord import examples
+from slim_data.datasets.builder import DatasetBuilder, DatasetInfo
+from slim_data.preprocessing import styles
 
 LABELS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 SIDE = 28
@@ -16,34 +17,36 @@ SOURCE_MAXIMUM = 16  # brightest value in the source
 TEST_EVERY = 5
 
 
-def generate_examples(source, split, start=0, stop=None):
-    """Yields the serialized tf.Examples of a split, in the order of the source.
+class Digits(DatasetBuilder):
+    """The digits inside scikit-learn, enlarged to 28 x 28 pixels."""
 
-    Args:
-        source: not used: the images lie inside scikit-learn.
-        split: "train" (1,437 images) or "test" (360).
-        start: number of the first example to yield, counted from 0.
-        stop: number of the example to end before; by default there is none.
-    """
-    del source
-    images, labels = read()
-    for i in split_indices(labels)[split][start:stop]:
-        yield examples.build_png(enlarge(images[i]), labels[i], LABELS[labels[i]])
+    info = DatasetInfo(
+        name="digits",
+        title="Digits",
+        labels=LABELS,
+        channels=1,
+        image_size=SIDE,
+        splits={"train": 1437, "test": 360},
+        preprocessings=styles.GREY,
+    )
+    has_raw_dir = False
+
+    def fingerprint(self):
+        """See the base class: nothing that ever changes."""
+        return {"source": "scikit-learn"}
+
+    def num_examples(self, split):
+        """See the base class."""
+        return len(split_indices(read_digits()[1])[split])
+
+    def generate_images(self, split, start=0, stop=None):
+        """See the base class, in the order of the source."""
+        images, labels = read_digits()
+        for i in split_indices(labels)[split][start:stop]:
+            yield enlarge(images[i]), labels[i]
 
 
-def identity(source):
-    """Returns what the examples' content depends on: nothing that ever changes."""
-    del source
-    return {"source": "scikit-learn"}
-
-
-def num_examples(source, split):
-    """Returns how many examples `generate_examples` yields."""
-    del source
-    return len(split_indices(read()[1])[split])
-
-
-def read():
+def read_digits():
     """Returns (images, labels): int64 [1797, 8, 8] with values 0 to 16, and int64 [1797]."""
     try:
         from sklearn import datasets  # takes a second, and only this function needs it

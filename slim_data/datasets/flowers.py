@@ -4,28 +4,29 @@ Source: The TensorFlow Team, Flowers, 2019: 3,670 photos of five kinds, each in 
 kind inside `flower_photos.tgz`.
 """
 
-import os
 import random
 import re
 
 from slim_data.common.errors import DataError
 from slim_data.common.lazy import tf
-from slim_data.files import archives, checksums, download
+from slim_data.datasets.builder import DatasetBuilder, DatasetInfo
+from slim_data.files import archives, download
+from slim_data.preprocessing import styles
 from slim_data.tfrecord import examples
 
 LABELS = ("daisy", "dandelion", "roses", "sunflowers", "tulips")
 LABEL_OFFSET = 1
-ARCHIVE = "flower_photos.tgz"
-DOWNLOADS = (
-    download.File(
-        name=ARCHIVE,
-        urls=(
-            f"https://storage.googleapis.com/download.tensorflow.org/example_images/{ARCHIVE}",
-            f"http://download.tensorflow.org/example_images/{ARCHIVE}",
-        ),
-        size=228813984,
-        sha256="4c54ace7911aaffe13a365c34f650e71dd5bf1be0a58b464e5a7183e3e595d9c",
+ARCHIVE = download.File(
+    name="flower_photos.tgz",
+    urls=tuple(
+        f"{place}/example_images/flower_photos.tgz"
+        for place in (
+            "https://storage.googleapis.com/download.tensorflow.org",
+            "http://download.tensorflow.org",
+        )
     ),
+    size=228813984,
+    sha256="4c54ace7911aaffe13a365c34f650e71dd5bf1be0a58b464e5a7183e3e595d9c",
 )
 NUM_PHOTOS = 3670
 NUM_VALIDATION = 350
@@ -36,59 +37,56 @@ _PHOTO = re.compile(rf"flower_photos/({'|'.join(LABELS)})/\w[\w .-]*\.jpg")
 _JPEG_START = b"\xff\xd8\xff"
 
 
-def missing(source):
-    """Returns the `download.File`s that a folder lacks."""
-    return download.missing(DOWNLOADS, source)
-
-
-def identity(source):
-    """Returns what the examples' content depends on."""
-    return checksums.identity([_path(source)])
-
-
 def num_validation(num_photos):
     """Returns how many photos are for validation: 350 of 3,670, and as large a part of others."""
     return round(num_photos * NUM_VALIDATION / NUM_PHOTOS)
 
 
-def generate_examples(source, split, start=0, stop=None):
-    """Yields the serialized tf.Examples of a split, in an order that is shuffled but fixed.
+class Flowers(DatasetBuilder):
+    """3,670 photos of flowers, of which 350 are for validation."""
 
-    The bytes of the photos stay as they are, and nothing is extracted. The photos that are asked
-    for are held in memory, 225 MB for all.
+    info = DatasetInfo(
+        name="flowers",
+        title="Flowers",
+        labels=LABELS,
+        channels=3,
+        image_size=None,
+        splits={"train": NUM_PHOTOS - NUM_VALIDATION, "validation": NUM_VALIDATION},
+        preprocessings=styles.PHOTO,
+        label_offset=LABEL_OFFSET,
+        num_shards={"train": 5, "validation": 5},
+        is_sharded=True,
+    )
+    downloads = (ARCHIVE,)
+    tfds_name = "tf_flowers"
 
-    Args:
-        source: folder that holds `flower_photos.tgz`.
-        split: "train" or "validation".
-        start: number of the first example to yield, counted from 0.
-        stop: number of the example to end before; by default there is none.
+    @classmethod
+    def tfds_range(cls, split, sizes):
+        """See the base class; of the one split, which comes shuffled, the first ones validate."""
+        border = num_validation(sizes["train"])
+        return ("train", 0, border) if split == "validation" else ("train", border, sizes["train"])
 
-    Raises:
-        DataError: the archive is missing, damaged or holds no such photos.
-    """
-    with archives.opened(_path(source)) as archive:
-        wanted = _photos(archive)[split][start:stop]
-        # In the archive's order, so that it is unpacked once.
-        by_place = sorted(wanted, key=lambda member: member.offset)
-        data = {m.name: archives.read(archive, m, MAX_PHOTO_SIZE) for m in by_place}
-    for member in wanted:
-        photo = data.pop(member.name)
-        yield _example(photo, member.name, _path(source))
+    def num_examples(self, split):
+        """See the base class."""
+        (path,) = self.raw_paths()
+        archives.check_whole(path)
+        with archives.opened(path) as archive:
+            return len(_photos(archive)[split])
 
+    def generate_examples(self, split, start=0, stop=None):
+        """See the base class; the order is shuffled but fixed.
 
-def num_examples(source, split):
-    """Returns how many examples `generate_examples` yields, after a check of the whole archive."""
-    path = _path(source)
-    archives.check_whole(path)
-    with archives.opened(path) as archive:
-        return len(_photos(archive)[split])
-
-
-def _path(source):
-    path = os.path.join(source, ARCHIVE)
-    if not os.path.isfile(path):
-        raise DataError(f"`raw_dir` must hold {ARCHIVE}. Received: raw_dir={str(source)!r}")
-    return path
+        The bytes of the photos stay as they are, and nothing is extracted. The photos that are
+        asked for are held in memory, 225 MB for all.
+        """
+        (path,) = self.raw_paths()
+        with archives.opened(path) as archive:
+            wanted = _photos(archive)[split][start:stop]
+            # In the archive's order, so that it is unpacked once.
+            by_place = sorted(wanted, key=lambda member: member.offset)
+            data = {m.name: archives.read(archive, m, MAX_PHOTO_SIZE) for m in by_place}
+        for member in wanted:
+            yield _example(data.pop(member.name), member.name, path)
 
 
 def _photos(archive):

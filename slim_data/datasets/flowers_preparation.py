@@ -40,9 +40,8 @@ def prepare(data_dir, report):
     missing = {key: path for key, path in folders.items() if not os.path.isdir(path)}
     try:
         if missing:
-            file = flowers.DOWNLOADS[0]
-            with progress.bar(file.name, file.size, "bytes") as advance:
-                path = download.fetch(file, data_dir, progress=advance)
+            with progress.bar(flowers.ARCHIVE.name, flowers.ARCHIVE.size, "bytes") as advance:
+                path = download.fetch(flowers.ARCHIVE, data_dir, progress=advance)
             number = _extract(path, missing)
             report(f"Extracted {number} photos to {os.path.join(data_dir, RAW)}")
         labels_path = os.path.join(data_dir, RAW, LABELS_FILE)

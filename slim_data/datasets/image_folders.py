@@ -8,7 +8,8 @@ import random
 
 from slim_data.common.errors import DataError
 from slim_data.datasets import image_files
-from slim_data.files import opening
+from slim_data.datasets.labels_file import check_labels
+from slim_data.files.text_files import read_lines
 from slim_data.tfrecord import examples, write_splits
 
 SEED = 12345
@@ -23,13 +24,7 @@ def read_labels(path):
     Raises:
         DataError: it cannot be read, is empty, names a class twice, or what is no folder's name.
     """
-    try:
-        with open(path, encoding="utf-8", opener=opening.regular) as file:
-            labels = [line.strip() for line in file if line.strip()]
-    except OSError as error:
-        raise DataError(f"`labels_file` {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"`labels_file` {path} must be a text file: {error.reason}") from None
+    labels = [line.strip() for line in read_lines(path, "labels_file") if line.strip()]
     if not labels:
         raise DataError(f"`labels_file` must name the classes. Received: {path} without any")
     known = set()
@@ -100,13 +95,20 @@ def source(directory, files, build, options):
     return write_splits.Source(generate, len(files), identity)
 
 
-def labelled(numbers, files):
-    """Returns the function that makes an example of an image, its class and its file's name.
+def example_builder(labels):
+    """Returns the `build` that `source` takes for images whose classes are numbered from 1.
 
     Args:
-        numbers: {name of a class: its number}.
-        files: the images that will be asked for, as `<class>/<name>`.
+        labels: names of the classes.
+
+    Raises:
+        DataError: a name cannot be a line of labels.txt.
     """
+    check_labels(labels)
+    return functools.partial(_builder, {label: number for number, label in enumerate(labels, 1)})
+
+
+def _builder(numbers, files):
     del files
 
     def build(file, data):

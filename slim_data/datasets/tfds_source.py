@@ -7,37 +7,68 @@ whose bytes are kept; classes are matched by their names.
 import importlib
 import os
 import sys
-from typing import NamedTuple
 
 from slim_data.common.errors import DataError
 from slim_data.common.lazy import tf
-from slim_data.datasets import registry
-from slim_data.datasets.flowers import num_validation
+from slim_data.datasets.builder import DatasetBuilder
 from slim_data.tfrecord import examples
 
-# What tensorflow-datasets calls them.
-NAMES = {"mnist": "mnist", "cifar10": "cifar10", "flowers": "tf_flowers"}
 _FORMATS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpg"}
 
 
-class Source(NamedTuple):
-    """A prepared data set: its name, one of `NAMES`, and tensorflow-datasets' `data_dir`."""
+class TfdsSource(DatasetBuilder):
+    """A data set as tensorflow-datasets has prepared it.
 
-    name: str
-    tfds_dir: str | None = None
-
-
-def prepare(source):
-    """Lets tensorflow-datasets download and prepare a data set unless that is done already.
-
-    Raises:
-        DataError: tensorflow-datasets is not installed, does not know the data set or fails.
+    Args:
+        builder: the `DatasetBuilder` subclass of the data set, which has a `tfds_name`.
+        tfds_dir: tensorflow-datasets' `data_dir`. Default: its own.
     """
-    prepare_builder(_builder(source))
+
+    def __init__(self, builder, tfds_dir=None):
+        super().__init__()
+        self.info = builder.info
+        self._dataset, self._tfds_dir = builder, tfds_dir
+
+    def prepare(self, report, bar=None):
+        """Lets tensorflow-datasets download and prepare the data set unless that is done."""
+        prepare_builder(self._builder())
+
+    def fingerprint(self):
+        """See the base class."""
+        info = self._builder().info
+        return {info.full_name: int(info.dataset_size)}
+
+    def num_examples(self, split):
+        """See the base class."""
+        _, first, last = self._range(self._builder(), split)
+        return last - first
+
+    def generate_examples(self, split, start=0, stop=None):
+        """See the base class; in the order of tensorflow-datasets' files."""
+        builder = self._builder()
+        whole, first, last = self._range(builder, split)
+        begin, end = first + start, last if stop is None else min(first + stop, last)
+        names = builder.info.features["label"].names
+        yield from read_records(builder, whole, begin, end, lambda r: _example(r, names, self.info))
+
+    def _builder(self):
+        # Made anew in each process: it cannot be sent from one to another.
+        return tfds_builder(self._dataset.tfds_name, self._tfds_dir)
+
+    def _range(self, builder, split):
+        sizes = {name: part.num_examples for name, part in builder.info.splits.items()}
+        return self._dataset.tfds_range(split, sizes)
 
 
 def prepare_builder(builder):
-    """Does what `prepare` does for any of tensorflow-datasets' builders."""
+    """Lets tensorflow-datasets download and prepare a data set unless that is done already.
+
+    Args:
+        builder: what `tfds_builder` returned.
+
+    Raises:
+        DataError: tensorflow-datasets fails.
+    """
     if not sys.stderr.isatty():
         _tfds().disable_progress_bar()
     try:
@@ -51,37 +82,7 @@ def prepare_builder(builder):
         ) from error
 
 
-def identity(source):
-    """Returns what the examples' content depends on."""
-    builder = _builder(source)
-    return {builder.info.full_name: int(builder.info.dataset_size)}
-
-
-def generate_examples(source, split, start=0, stop=None):
-    """Yields the serialized tf.Examples of a split, in the order of tensorflow-datasets' files.
-
-    Args:
-        source: a `Source` that is prepared.
-        split: one of the data set's splits. Of the one split of the flowers, which comes
-            shuffled, the first photos are for validation.
-        start: number of the first example to yield, counted from 0.
-        stop: number of the example to end before; by default there is none.
-
-    Raises:
-        DataError: tensorflow-datasets is not installed, or a record is not as expected.
-    """
-    builder = _builder(source)
-    first, last = _range(builder, source, split)
-    begin, end = first + start, last if stop is None else min(first + stop, last)
-    if begin >= end:
-        return
-    whole = _whole(source, split)
-    dataset = registry.info(source.name)
-    names = builder.info.features["label"].names
-    yield from read(builder, whole, begin, end, lambda r: _example(r, names, dataset))
-
-
-def read(builder, split, start, stop, build):
+def read_records(builder, split, start, stop, build):
     """Yields what a function makes of the records start to stop - 1, in the files' order.
 
     Args:
@@ -94,6 +95,8 @@ def read(builder, split, start, stop, build):
     Raises:
         DataError: names the record of which it could not be made.
     """
+    if start >= stop:
+        return
     tfds = _tfds()
     records = builder.as_dataset(
         split=tfds.core.ReadInstruction(split, from_=start, to=stop, unit="abs"),
@@ -111,12 +114,6 @@ def read(builder, split, start, stop, build):
             ) from None
 
 
-def num_examples(source, split):
-    """Returns how many examples `generate_examples` yields."""
-    first, last = _range(_builder(source), source, split)
-    return last - first
-
-
 def _tfds():
     try:
         return importlib.import_module("tensorflow_datasets")
@@ -127,31 +124,13 @@ def _tfds():
         ) from None
 
 
-def _builder(source):
-    return builder_of(NAMES[source.name], source.tfds_dir)
-
-
-def builder_of(name, tfds_dir):
+def tfds_builder(name, tfds_dir):
     """Returns tensorflow-datasets' builder of a data set in its `data_dir`.
 
     Raises:
         DataError: tensorflow-datasets is not installed.
     """
     return _tfds().builder(name, data_dir=tfds_dir and os.path.abspath(tfds_dir))
-
-
-def _whole(source, split):
-    """Returns the name of the split of tensorflow-datasets that holds a split."""
-    return "train" if source.name == "flowers" else split
-
-
-def _range(builder, source, split):
-    """Returns the numbers of a split's first example and of the one after its last."""
-    number = builder.info.splits[_whole(source, split)].num_examples
-    if source.name != "flowers":
-        return 0, number
-    border = num_validation(number)
-    return (0, border) if split == "validation" else (border, number)
 
 
 def _example(record, names, dataset):

@@ -72,7 +72,7 @@ def fetch(
             name of the partial file.
 
     Example:
-        >>> fetch(slim_data.datasets.mnist.DOWNLOADS[1], "/data/mnist")
+        >>> fetch(mnist.Mnist.downloads[1], "/data/mnist")
         '/data/mnist/train-labels-idx1-ubyte.gz'
     """
     path = os.path.join(folder, file.name)

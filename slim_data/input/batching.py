@@ -3,7 +3,7 @@
 import dataclasses
 
 from slim_data.common.lazy import tf
-from slim_data.datasets import registry
+from slim_data.datasets.builder import DatasetInfo
 from slim_data.preprocessing.base import Preprocessing
 from slim_data.tfrecord import decoding
 
@@ -28,7 +28,7 @@ class Batching:
         num_parallel_calls: images, or batches where all have one size, made ready at once.
     """
 
-    dataset: registry.DatasetInfo
+    dataset: DatasetInfo
     style: Preprocessing
     image_size: int
     distorted: bool

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 
 from slim_data.common.errors import DataError
 from slim_data.datasets import registry
@@ -24,9 +25,7 @@ def verify(files, name=None):
     Raises:
         DataError: names the first file and record (counted from 0) at fault, and the reason.
     """
-    check = (
-        None if name is None else functools.partial(decoding.decode, dataset=registry.info(name))
-    )
+    check = None if name is None else _check(name, os.path.dirname(files[0]))
     return sum(1 for _ in corruption.checked(files, check))
 
 
@@ -47,7 +46,7 @@ def corrupt_records(name, data_dir, split):
     Raises:
         DataError: files are missing or cannot be read.
     """
-    check = functools.partial(decoding.decode, dataset=registry.info(name))
+    check = _check(name, data_dir)
 
     def compute(paths):
         found = {path: [] for path in paths}
@@ -61,6 +60,10 @@ def corrupt_records(name, data_dir, split):
     return [
         corruption.CorruptRecord(path, *record) for path, records in pairs for record in records
     ]
+
+
+def _check(name, data_dir):
+    return functools.partial(decoding.decode, dataset=registry.info(name, data_dir))
 
 
 def explain(error, files, name=None):

@@ -18,21 +18,15 @@ def find_files(name, data_dir, split):
     Raises:
         DataError: the data set has no such split, or its files are missing, incomplete or empty.
     """
-    dataset = registry.info(name)
-    dataset.check_split(split)
+    builder = registry.find_builder(name)
+    builder.info.check_split(split)
     files = shards.find(data_dir, split)
     if not files:
         state = "holds neither" if os.path.isdir(data_dir) else "is no folder with"
-        program = f"slim_data.download_and_convert_data --dataset_name {name} --dataset_dir"
-        if dataset.source is None:
-            program = (
-                f"slim_data.find_records {data_dir} (of train/<class>/* and val/<class>/*) or "
-            )
-            program += "with: bash scripts/download_and_preprocess_imagenet.sh"
         raise DataError(
             f"No {split} files of {name}: data_dir={str(data_dir)!r} {state} "
-            f"{split}-?????-of-????? or {split}-*.tfrecord. Write them with: python -m "
-            f"{program} {data_dir}"
+            f"{split}-?????-of-????? or {split}-*.tfrecord. Write them with: "
+            f"{builder.command(data_dir)}"
         )
     if record_files.total_size(files) == 0:
         raise DataError(f"No {split} examples of {name}: all files in {data_dir} are empty")

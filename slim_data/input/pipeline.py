@@ -125,7 +125,7 @@ def load(
             f"`input_pipeline_id` must be less than num_input_pipelines={num_input_pipelines}. "
             f"Received: input_pipeline_id={input_pipeline_id}"
         )
-    dataset = registry.info(name)
+    dataset = registry.info(name, data_dir)
     style = _style(dataset, preprocessing, image_size)
     drop_remainder = repeat if drop_remainder is None else drop_remainder
 

@@ -35,7 +35,7 @@ def validate(name, data_dir, report=None):
         >>> counts["/data/digits/test-00000-of-00001"][3]
         36
     """
-    dataset = registry.info(name)
+    dataset = registry.info(name, data_dir)
     report = report or (lambda line: None)
     splits = ["train"] if shards.is_worker_folder(data_dir) else list(dataset.splits)
     files = {split: data_files.find_files(name, data_dir, split) for split in splits}
@@ -70,16 +70,15 @@ def _counts_by_file(paths, results):
 
 def _lacking(dataset, split, size):
     published = dataset.splits[split]
-    return "" if size == published else f" of the published {published}"
+    return "" if published in (None, size) else f" of the published {published}"
 
 
 def _report_classes(dataset, found, report):
-    labels = dataset.labels or [""] * dataset.num_labels
-    width = max(len("class"), *map(len, labels)) + 5
+    width = max(len("class"), *map(len, dataset.labels)) + 5
     report("")
     report(f"{'class':{width}}" + "".join(f"  {split:>7}" for split in found))
     totals = [sum(counts.values(), collections.Counter()) for counts in found.values()]
-    for number, label in enumerate(labels, dataset.label_offset):
+    for number, label in enumerate(dataset.labels, dataset.label_offset):
         row = "".join(f"  {total[number]:7}" for total in totals)
         report(f"{f'{number:4} {label}':{width}}{row}")
     report("")

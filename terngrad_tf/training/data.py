@@ -35,20 +35,13 @@ class Subset:
     seed_offset: int = 0
 
 
-def find(name, subset):
-    """Returns the `slim_data.DatasetInfo` of a data set.
-
-    Raises:
-        UserError: the data set has no such part.
-        slim_data.DataError: the data set is unknown.
-    """
-    info = slim_data.info(name)
-    if subset not in info.splits:
+def check_subset(name, subset):
+    """Raises UserError unless a data set has the part, slim_data.DataError where it is unknown."""
+    splits = slim_data.find_builder(name).info.splits
+    if subset not in splits:
         raise UserError(
-            f"`subset` must be one of {', '.join(info.splits)} for {name}. "
-            f"Received: subset={subset!r}"
+            f"`subset` must be one of {', '.join(splits)} for {name}. Received: subset={subset!r}"
         )
-    return info
 
 
 def describe(name, data_dir, subset, skip_corrupt_records=False):
@@ -69,7 +62,8 @@ def describe(name, data_dir, subset, skip_corrupt_records=False):
         slim_data.DataError: the data set is unknown or its files are missing, empty or, unless
             they may be, damaged.
     """
-    info = find(name, subset)
+    check_subset(name, subset)
+    info = slim_data.info(name, data_dir)
     files = slim_data.find_files(name, data_dir, subset)
     if skip_corrupt_records:
         num_examples = sum(
@@ -168,7 +162,7 @@ def load(
     Raises:
         slim_data.DataError: files are missing or an argument is out of range.
     """
-    has_style = preprocessing in slim_data.info(name).preprocessings
+    has_style = preprocessing in slim_data.info(name, data_dir).preprocessings
     examples = slim_data.load(
         name,
         data_dir,

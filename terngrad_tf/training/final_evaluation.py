@@ -20,8 +20,9 @@ def subset_of(dataset_name, subset=None):
         UserError: the data set has no such part.
     """
     if subset is None:
-        return next(name for name in slim_data.info(dataset_name).splits if name != "train")
-    data.find(dataset_name, subset)
+        splits = slim_data.find_builder(dataset_name).info.splits
+        return next(name for name in splits if name != "train")
+    data.check_subset(dataset_name, subset)
     return subset
 
 

@@ -95,7 +95,8 @@ def describe(options, strategy=None):
     found = _find_data(options, strategy)
     if options.num_classes is None:
         return found
-    outputs = slim_data.info(options.dataset_name).label_offset + options.num_classes
+    info = slim_data.info(options.dataset_name, options.data_dir)
+    outputs = info.label_offset + options.num_classes
     return dataclasses.replace(found, num_classes=outputs)
 
 

@@ -22,7 +22,8 @@ def describe(name, subset):
         UserError: the data set has no such part.
         slim_data.DataError: the data set is unknown.
     """
-    info = data.find(name, subset)
+    data.check_subset(name, subset)
+    info = slim_data.info(name)
     return data.Subset(info.num_classes, info.channels, info.splits[subset])
 
 

@@ -25,7 +25,12 @@ class ExperimentsTest(tf.test.TestCase):
         samples.write_mnist(cls.root / "mnist-raw", {"train": 200, "test": 53})
         samples.write_cifar10(cls.root / "cifar10-raw", 40)
         for name in ("mnist", "cifar10"):
-            slim_data.convert(name, str(cls.root / name), raw_dir=str(cls.root / f"{name}-raw"))
+            slim_data.convert(
+                name,
+                str(cls.root / name),
+                raw_dir=str(cls.root / f"{name}-raw"),
+                allow_other_archives=True,
+            )
         for name in ("imagenet", "flowers"):
             samples.write_photos(cls.root / name, {"train": 120, "validation": 33})
 

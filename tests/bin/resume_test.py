@@ -62,7 +62,9 @@ class ResumeTest(tf.test.TestCase):
     def test_killed_and_resumed_training_equals_uninterrupted_to_the_bit(self):
         root = pathlib.Path(self.get_temp_dir())
         samples.write_cifar10(root / "raw", 40)
-        slim_data.convert("cifar10", str(root / "data"), raw_dir=str(root / "raw"))
+        slim_data.convert(
+            "cifar10", str(root / "data"), raw_dir=str(root / "raw"), allow_other_archives=True
+        )
         subprocess.run(
             command(root, "whole"), check=True, timeout=TIMEOUT_SECONDS, env=samples.ENVIRONMENT
         )

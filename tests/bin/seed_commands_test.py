@@ -221,7 +221,9 @@ class SeedCommandsTest(tf.test.TestCase):
     def test_the_commands_of_mnist_train_two_workers_and_evaluate_them(self):
         samples.write_mnist(self.root / "raw", {"train": 200, "test": 40})
         data_dir = str(self.root / "dataset" / "mnist-data")
-        slim_data.convert("mnist", data_dir, raw_dir=str(self.root / "raw"))
+        slim_data.convert(
+            "mnist", data_dir, raw_dir=str(self.root / "raw"), allow_other_archives=True
+        )
         (train, train_arguments), (evaluate, eval_arguments) = command_lines()[:2]
         # Only the first of the steps, to end.
         status, out, err = self.call(train, train_arguments, "--max_steps", 10)
@@ -265,7 +267,7 @@ class SeedCommandsTest(tf.test.TestCase):
     def test_the_commands_of_mnist_and_cifar10_write_the_documents_files(self):
         samples.write_mnist(self.root / "raw", {"train": 20, "test": 10})
         samples.write_cifar10(self.root / "raw", 10)
-        raw = ("--raw_dir", self.root / "raw")
+        raw = ("--raw_dir", self.root / "raw", "--allow_other_archives")
         folders = [str(self.root / "dataset" / name) for name in ("mnist", "cifar10", "shards")]
         mnist, cifar10, shards = (
             command_lines(DATA_COMMANDS, DATA_PATH=folder)[i] for i, folder in enumerate(folders)

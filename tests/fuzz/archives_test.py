@@ -139,7 +139,7 @@ class ArchivesTest(fuzzing.FuzzTest):
             def check(data, names=names, archive=archive):
                 files = {name: whole[name] for name in names}
                 self.write(archive, pictures.tar({**files, names[0]: data}, "gz"))
-                number = self.assert_refused_or(cifar10.num_examples, self.folder, "train")
+                number = self.assert_refused_or(cifar10.Cifar10(self.folder).num_examples, "train")
                 if number is not None:
                     self.assertGreaterEqual(number, 9)
 
@@ -153,14 +153,15 @@ class ArchivesTest(fuzzing.FuzzTest):
         seeds = [pictures.tar(dict.fromkeys(names, photo))]
 
         def check(data):
-            self.write(flowers.ARCHIVE, gzip.compress(data, 1))
+            self.write(flowers.ARCHIVE.name, gzip.compress(data, 1))
             self.assert_refused_or(self.read_flowers)
 
         self.fuzz("archives of flower photos", fuzzing.mutated(seeds), check, num_cases=10)
 
     def read_flowers(self):
-        flowers.num_examples(self.folder, "train")
-        for _ in flowers.generate_examples(self.folder, "validation"):
+        builder = flowers.Flowers(self.folder)
+        builder.num_examples("train")
+        for _ in builder.generate_examples("validation"):
             pass
 
 

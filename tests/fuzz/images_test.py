@@ -43,8 +43,8 @@ class ImagesTest(fuzzing.FuzzTest):
                     with open(path, "wb") as file:
                         file.write(content)
                     try:
-                        number = mnist.num_examples(folder, "train")
-                        found = list(mnist.generate_examples(folder, "train"))
+                        number = mnist.Mnist(folder).num_examples("train")
+                        found = list(mnist.Mnist(folder).generate_examples("train"))
                         self.assertEqual(len(found), number)
                     except DataError as error:
                         self.assert_clear(error, folder)

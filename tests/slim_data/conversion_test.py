@@ -1,5 +1,6 @@
 """Converting a data set, as a function and as a program."""
 
+import dataclasses
 import hashlib
 import os
 import shutil
@@ -13,7 +14,6 @@ import tensorflow as tf
 
 import slim_data
 from slim_data.datasets import cifar10, flowers, mnist
-from slim_data.files import download
 from slim_data.input import validation
 from slim_data.tfrecord import shards
 from tests.slim_data import cifar10_archives, flower_photos, samples, servers
@@ -32,11 +32,12 @@ class ConversionTest(tf.test.TestCase):
         self.content = samples.write_mnist(self.raw_dir)
 
     def convert(self, folder=None, **arguments):
+        arguments = {"allow_other_archives": True, **arguments}
         return slim_data.convert("mnist", folder or self.folder, raw_dir=self.raw_dir, **arguments)
 
     def assert_refused(self, parts, name="mnist", **arguments):
         with self.assertRaises(slim_data.DataError) as caught:
-            slim_data.convert(name, self.folder, **arguments)
+            slim_data.convert(name, self.folder, allow_other_archives=True, **arguments)
         self.assertNotIn("\n", str(caught.exception))
         for part in parts:
             self.assertIn(part, str(caught.exception))
@@ -56,7 +57,7 @@ class ConversionTest(tf.test.TestCase):
         other = samples.new_folder(self)
         done = samples.run_converter(
             *("--dataset_name", "mnist", "--raw_dir", self.raw_dir, "--dataset_dir", other),
-            *("--shard", "True", "--train_shards", "3"),
+            *("--shard", "True", "--train_shards", "3", "--allow_other_archives"),
         )
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(samples.contents(other), samples.contents(self.folder))
@@ -148,7 +149,7 @@ class ConversionTest(tf.test.TestCase):
         samples.write_mnist(self.raw_dir, num_train=4000)
         arguments = ["--dataset_name=mnist", "--shard", "True", "--train_shards", "16"]
         arguments += ["--raw_dir", self.raw_dir, "--dataset_dir", self.folder]
-        arguments += ["--num_processes", "2"]
+        arguments += ["--num_processes", "2", "--allow_other_archives"]
         with subprocess.Popen(
             samples.converter(*arguments), stderr=subprocess.DEVNULL, env=samples.environment()
         ) as process:
@@ -191,19 +192,22 @@ class DownloadTest(tf.test.TestCase):
         """Lets the files of a folder stand for the official ones of a source."""
         self.server.files = samples.contents(folder)
         official = tuple(
-            download.File(
-                name, (self.server.url(name),), len(data), hashlib.sha256(data).hexdigest()
+            dataclasses.replace(
+                file,
+                urls=(self.server.url(file.name),),
+                size=len(self.server.files[file.name]),
+                sha256=hashlib.sha256(self.server.files[file.name]).hexdigest(),
             )
-            for name, data in self.server.files.items()
+            for file in source.downloads
         )
-        patched = mock.patch.object(source, "DOWNLOADS", official)
+        patched = mock.patch.object(source, "downloads", official)
         patched.start()
         self.addCleanup(patched.stop)
 
     def test_missing_files_are_downloaded_and_stay(self):
         made = samples.new_folder(self)
         content = samples.write_mnist(made)
-        self.serve(mnist, made)
+        self.serve(mnist.Mnist, made)
         mine = samples.MNIST_FILES["train"][0]
         shutil.copy(os.path.join(made, mine), self.raw_dir)
         self.server.faults = [servers.breaking_after(20)]
@@ -222,7 +226,7 @@ class DownloadTest(tf.test.TestCase):
     def test_the_folder_of_the_shards_is_the_default(self):
         made = samples.new_folder(self)
         flower_photos.write(os.path.join(made, "flower_photos.tgz"), flower_photos.photos(60))
-        self.serve(flowers, made)
+        self.serve(flowers.Flowers, made)
         slim_data.convert("flowers", self.folder)
         self.assertIn("flower_photos.tgz", os.listdir(self.folder))
         found = validation.validate("flowers", self.folder)
@@ -246,8 +250,8 @@ class DownloadTest(tf.test.TestCase):
             )
         binary = os.path.join(made, "cifar-10-binary.tar.gz")
         shutil.move(binary, self.raw_dir)
-        self.serve(cifar10, made)
-        slim_data.convert("cifar10", self.folder, raw_dir=self.raw_dir)
+        self.serve(cifar10.Cifar10, made)
+        slim_data.convert("cifar10", self.folder, raw_dir=self.raw_dir, allow_other_archives=True)
         self.assertEqual(self.server.requests, [])
         other = samples.new_folder(self)
         slim_data.convert("cifar10", other)
@@ -259,7 +263,7 @@ class DownloadTest(tf.test.TestCase):
     def test_a_wrong_checksum_leaves_nothing(self):
         made = samples.new_folder(self)
         samples.write_mnist(made)
-        self.serve(mnist, made)
+        self.serve(mnist.Mnist, made)
         self.server.files = {name: b"x" * len(data) for name, data in self.server.files.items()}
         with self.assertRaisesRegex(slim_data.DataError, "cannot be downloaded.*SHA-256 must be"):
             slim_data.convert("mnist", self.folder, raw_dir=self.raw_dir)
@@ -306,7 +310,7 @@ class ProgramTest(tf.test.TestCase):
         text = samples.run_converter("--help").stdout
         for flag in (
             *("dataset_name", "dataset_dir", "shard", "train_shards"),
-            *("source", "raw_dir", "tfds_dir", "num_processes"),
+            *("source", "raw_dir", "tfds_dir", "num_processes", "labels", "allow_other_archives"),
         ):
             self.assertIn(f"--{flag}", text)
 

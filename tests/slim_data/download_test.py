@@ -289,11 +289,11 @@ class DownloadTest(tf.test.TestCase):
 
     def test_missing_files_are_those_that_are_not_there(self):
         os.mkdir(self.folder)
-        with open(os.path.join(self.folder, mnist.DOWNLOADS[1].name), "wb"):
+        with open(os.path.join(self.folder, mnist.Mnist.downloads[1].name), "wb"):
             pass
-        others = [file for file in mnist.DOWNLOADS if file != mnist.DOWNLOADS[1]]
-        self.assertEqual(mnist.missing(self.folder), others)
-        self.assertEqual(flowers.missing(self.folder), list(flowers.DOWNLOADS))
+        others = [file for file in mnist.Mnist.downloads if file != mnist.Mnist.downloads[1]]
+        self.assertEqual(mnist.Mnist(self.folder).missing(), others)
+        self.assertEqual(flowers.Flowers(self.folder).missing(), list(flowers.Flowers.downloads))
 
 
 if __name__ == "__main__":

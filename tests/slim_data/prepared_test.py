@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data.datasets import cifar10, mnist, tfds_source
+from slim_data.datasets import cifar10, digits, mnist, tfds_source
 from tests.slim_data import cifar10_archives, flower_photos, samples
 
 tfds = pytest.importorskip("tensorflow_datasets")
@@ -125,16 +125,16 @@ class PreparedTest(tf.test.TestCase):
             self.assertEqual(found, expected)
             for record in records:
                 self.assertEqual(record["pixels"].shape, (28, 28, 1))
-                text = mnist.LABELS[record["image/class/label"]]
+                text = digits.LABELS[record["image/class/label"]]
                 self.assertEqual(record["image/class/text"].decode(), text)
 
     def test_parts_of_a_split_join_to_the_whole(self):
         self.store_mnist()
-        source = tfds_source.Source("mnist", self.tfds_dir)
-        whole = list(tfds_source.generate_examples(source, "train"))
-        self.assertLen(set(whole), tfds_source.num_examples(source, "train"))
+        builder = tfds_source.TfdsSource(mnist.Mnist, self.tfds_dir)
+        whole = list(builder.generate_examples("train"))
+        self.assertLen(set(whole), builder.num_examples("train"))
         for start, stop in ((0, 23), (3, 5), (6, 17), (20, 23), (23, 23)):
-            part = list(tfds_source.generate_examples(source, "train", start, stop))
+            part = list(builder.generate_examples("train", start, stop))
             self.assertEqual(part, whole[start:stop])
 
     def test_what_cannot_be_prepared_is_one_line(self):

@@ -18,7 +18,9 @@ class ValidationTest(tf.test.TestCase):
         super().setUp()
         self.folder = samples.new_folder(self)
         self.content = samples.write_mnist(self.folder)
-        self.files = slim_data.convert("mnist", self.folder, shard=True, train_shards=3)
+        self.files = slim_data.convert(
+            "mnist", self.folder, shard=True, train_shards=3, allow_other_archives=True
+        )
 
     def replace(self, record):
         """Puts `record` in the place of record 4 of the second training file."""

@@ -16,8 +16,8 @@ import os
 from slim_data.common import progress
 from slim_data.common.errors import DataError
 from slim_data.datasets.imagenet import devkit, extraction, official_archives, wordnet
-from slim_data.files import opening
 from slim_data.files.atomic import write_lines
+from slim_data.files.text_files import read_lines
 
 RAW = "raw-data"
 SYNSETS = "imagenet_lsvrc_2015_synsets.txt"
@@ -106,14 +106,10 @@ def read_wordnet_ids(path):
     """Returns the WordNet ids of a list that was made here, or that somebody has put there.
 
     Raises:
-        DataError: it is empty, or holds anything else; names of folders are made of them.
-        OSError: it cannot be read.
+        DataError: it cannot be read, is empty, or holds anything else; names of folders are made of
+            them.
     """
-    try:
-        with open(path, encoding="utf-8", opener=opening.regular) as file:
-            lines = [wordnet.check(line, path) for line in file.read().split()]
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} must be a text file: {error.reason}") from None
+    lines = [wordnet.check(word, path) for line in read_lines(path) for word in line.split()]
     if not lines:
         raise DataError(f"{path} is empty: remove it and run this command again")
     return lines

@@ -8,7 +8,7 @@ import os
 from slim_data.common.errors import DataError
 from slim_data.datasets import image_files
 from slim_data.datasets.imagenet import bounding_boxes
-from slim_data.files import opening
+from slim_data.files.text_files import read_lines
 from slim_data.tfrecord import examples
 
 PATTERN = "*.JPEG"
@@ -24,16 +24,9 @@ def read_names(path, synsets):
     Raises:
         DataError: the file cannot be read or lacks one of them.
     """
-    try:
-        with open(path, encoding="utf-8", opener=opening.regular) as file:
-            pairs = (line.rstrip("\n").split("\t", 1) for line in file if line.strip())
-            names = {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
-    except OSError as error:
-        raise DataError(f"`imagenet_metadata_file` {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"`imagenet_metadata_file` {path} must be a text file: {error.reason}"
-        ) from None
+    lines = read_lines(path, "imagenet_metadata_file")
+    pairs = (line.split("\t", 1) for line in lines)
+    names = {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
     for synset in synsets:
         if synset not in names:
             raise DataError(f"`imagenet_metadata_file` {path} lacks the names of {synset}")

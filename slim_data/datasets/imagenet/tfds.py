@@ -27,7 +27,7 @@ def sources(tfds_dir, names, raw_side, options):
     Raises:
         DataError: tensorflow-datasets is not installed or cannot prepare the data set.
     """
-    builder = tfds_source.builder_of(NAME, tfds_dir)
+    builder = tfds_source.tfds_builder(NAME, tfds_dir)
     tfds_source.prepare_builder(builder)
     found = {}
     for split in ("validation", "train"):
@@ -39,7 +39,7 @@ def sources(tfds_dir, names, raw_side, options):
 
 
 def _generate(tfds_dir, split, names, raw_side, start, stop):
-    builder = tfds_source.builder_of(NAME, tfds_dir)
+    builder = tfds_source.tfds_builder(NAME, tfds_dir)
     synsets = builder.info.features["label"].names
     labels = records.number(names)
 
@@ -51,4 +51,4 @@ def _generate(tfds_dir, split, names, raw_side, start, stop):
         data = record["image"]
         return records.example(data, filename, synset, labels[synset], names[synset], (), raw_side)
 
-    yield from tfds_source.read(builder, split, start, stop, build)
+    yield from tfds_source.read_records(builder, split, start, stop, build)

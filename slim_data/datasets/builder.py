@@ -1,0 +1,231 @@
+"""What a data set is: what there is to know of it, and where its examples come from."""
+
+import abc
+import dataclasses
+import os
+from collections.abc import Mapping
+
+from slim_data.common import progress
+from slim_data.common.errors import DataError
+from slim_data.datasets.labels_file import read_labels
+from slim_data.files import checksums, download
+from slim_data.preprocessing.base import Preprocessing
+from slim_data.tfrecord import examples
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetInfo:
+    """What there is to know of a data set.
+
+    Args:
+        name: what `load` and `convert` call it.
+        title: its name in messages.
+        labels: names of the classes, in the order of their numbers; "" where the records alone
+            name them. None at all: those of labels.txt, beside the records.
+        channels: channels of its images.
+        image_size: height and width of its images, in pixels; None where they differ.
+        splits: {name of a split: its number of examples in the published data set, or None}. A
+            folder may hold another number, as where the validation part was drawn otherwise.
+        preprocessings: {name of a style: how it makes images ready for a network}; the first is
+            the default.
+        label_offset: number of the first class; smaller ones are outputs that no image has.
+        num_shards: {name of a split: number of files where it is spread over several}.
+        is_sharded: whether `convert` spreads it over several files unless told otherwise.
+    """
+
+    name: str
+    title: str
+    labels: tuple[str, ...]
+    channels: int
+    image_size: int | None
+    splits: Mapping[str, int | None]
+    preprocessings: Mapping[str, Preprocessing]
+    label_offset: int = 0
+    num_shards: Mapping[str, int] = dataclasses.field(
+        default_factory=lambda: {"train": 1000, "test": 1}
+    )
+    is_sharded: bool = False
+
+    @property
+    def num_classes(self):
+        """Number of outputs that a network for the data set has."""
+        return self.label_offset + len(self.labels)
+
+    def check_split(self, split):
+        """Raises DataError unless `split` is one of the data set's."""
+        if split not in self.splits:
+            raise DataError(
+                f"`split` must be one of {', '.join(self.splits)} for {self.name}. "
+                f"Received: split={split!r}"
+            )
+
+
+class DatasetBuilder(abc.ABC):
+    """A data set: one subclass a file, registered under the name in its `info`.
+
+    Args:
+        raw_dir: folder of the official files; None for data sets that need none.
+
+    Attributes:
+        info: `DatasetInfo`.
+        downloads: `download.File`s, the official files, all of which `raw_dir` is to hold.
+        other_checksums: (name, SHA-256) of further archives that are official.
+        has_raw_dir: whether there are official files, and so `--raw_dir` and `--source`.
+        takes_labels: whether the names of the classes are an argument, `labels`.
+        tfds_name: what tensorflow-datasets calls the data set; None where it has none.
+        program: the program that writes the data set; None where `convert` does.
+
+    Example, after which `slim_data.convert("stripes", ...)` writes it, and training programs that
+    the same process runs take `--dataset_name stripes`:
+        >>> @slim_data.register
+        ... class Stripes(slim_data.DatasetBuilder):
+        ...     info = slim_data.DatasetInfo(
+        ...         name="stripes",
+        ...         title="Stripes",
+        ...         labels=("rows", "columns"),
+        ...         channels=1,
+        ...         image_size=28,
+        ...         splits={"train": 100, "test": 20},
+        ...         preprocessings=slim_data.info("mnist").preprocessings,
+        ...     )
+        ...     has_raw_dir = False
+        ...
+        ...     def fingerprint(self):
+        ...         return {"version": 1}
+        ...
+        ...     def num_examples(self, split):
+        ...         return self.info.splits[split]
+        ...
+        ...     def generate_images(self, split, start=0, stop=None):
+        ...         for i in range(self.num_examples(split))[start:stop]:
+        ...             image = np.zeros([28, 28, 1], np.uint8)
+        ...             image[:: 2 + i] = 255
+        ...             yield (image, 0) if i % 2 else (image.swapaxes(0, 1), 1)
+    """
+
+    info: DatasetInfo
+    downloads: tuple[download.File, ...] = ()
+    other_checksums: tuple[tuple[str, str], ...] = ()
+    has_raw_dir = True
+    takes_labels = False
+    tfds_name: str | None = None
+    program: str | None = None
+
+    def __init__(self, raw_dir=None):
+        self.raw_dir = raw_dir
+
+    @classmethod
+    def command(cls, data_dir):
+        """Returns the command that writes the data set to a folder, for messages."""
+        if cls.program is not None:
+            return f"python -m slim_data.{cls.program} --output_directory {data_dir}"
+        return (
+            f"python -m slim_data.download_and_convert_data --dataset_name {cls.info.name} "
+            f"--dataset_dir {data_dir}"
+        )
+
+    @classmethod
+    def read_info(cls, data_dir):
+        """Returns the `DatasetInfo` of what was written to a folder, which may be None.
+
+        Raises:
+            DataError: its labels.txt, which names the classes, is needed and missing or wrong.
+        """
+        if cls.info.labels:
+            return cls.info
+        labels, label_offset = read_labels(cls.info.name, data_dir)
+        return dataclasses.replace(cls.info, labels=labels, label_offset=label_offset)
+
+    @classmethod
+    def tfds_range(cls, split, sizes):
+        """Returns what tensorflow-datasets holds of a split: (name there, first, last + 1).
+
+        Args:
+            split: one of the data set's splits.
+            sizes: {name there: number of examples}.
+        """
+        return split, 0, sizes[split]
+
+    def raw_paths(self):
+        """Returns the paths of the official files.
+
+        Raises:
+            DataError: some are missing.
+        """
+        names = [file.name for file in self.downloads]
+        lacking = [name for name in names if not os.path.isfile(os.path.join(self.raw_dir, name))]
+        if lacking:
+            raise DataError(
+                f"`raw_dir` must hold {', '.join(names)}, the official archives of "
+                f"{self.info.title}. Received: raw_dir={str(self.raw_dir)!r} without "
+                f"{', '.join(lacking)}"
+            )
+        return [os.path.join(self.raw_dir, name) for name in names]
+
+    def missing(self):
+        """Returns the `download.File`s that `raw_dir` lacks."""
+        return [f for f in self.downloads if not os.path.isfile(os.path.join(self.raw_dir, f.name))]
+
+    def prepare(self, report, bar=progress.bar):
+        """Downloads what `raw_dir` lacks.
+
+        Args:
+            report: function of a line of text, called with what is done.
+            bar: function as `progress.bar`.
+        """
+        for file in self.missing():
+            report(f"Downloading {file.name} ({file.size / 1e6:.1f} MB) to {self.raw_dir}")
+            with bar(file.name, file.size, "bytes") as advance:
+                download.fetch(file, self.raw_dir, progress=advance)
+
+    def fingerprint(self):
+        """Returns what the content of the examples depends on, a dictionary that JSON can hold."""
+        return {os.path.basename(path): checksums.sha256(path) for path in self.raw_paths()}
+
+    def check_official(self):
+        """Raises DataError where an archive's checksum is not that of an official one."""
+        official = {(file.name, file.sha256) for file in self.downloads}
+        official.update(self.other_checksums)
+        if not official:
+            return
+        for name, sha256 in self.fingerprint().items():
+            if (name, sha256) not in official:
+                raise DataError(
+                    f"{os.path.join(self.raw_dir, name)} is not the official archive of "
+                    f"{self.info.title}: perhaps it is another data set's, or damaged. "
+                    f"--allow_other_archives takes it as it is. Its SHA-256 is {sha256}"
+                )
+
+    @abc.abstractmethod
+    def num_examples(self, split):
+        """Returns how many examples a split has, after a check of all of the source.
+
+        Raises:
+            DataError: the source is missing or damaged.
+        """
+
+    def generate_images(self, split, start=0, stop=None):
+        """Yields (image, label): uint8 array [height, width, channels] and the class's number.
+
+        Args:
+            split: one of the data set's splits.
+            start: number of the first example to yield, counted from 0.
+            stop: number of the example to end before; by default there is none.
+
+        Raises:
+            DataError: the source is missing or damaged.
+        """
+        raise NotImplementedError
+
+    def generate_examples(self, split, start=0, stop=None):
+        """Yields the serialized tf.Examples of a split, in an order that is always the same.
+
+        By default they hold what `generate_images` yields, as PNG; a data set of image files, whose
+        bytes are to stay, has its own.
+
+        Args:
+            split, start, stop: as for `generate_images`.
+        """
+        for image, label in self.generate_images(split, start, stop):
+            text = self.info.labels[label - self.info.label_offset]
+            yield examples.build_png(image, label, text)

@@ -1,0 +1,63 @@
+"""A data set of one's own in the format of MNIST's files, whose classes the user names."""
+
+import dataclasses
+import os
+
+from slim_data.common.errors import DataError
+from slim_data.datasets.builder import DatasetInfo
+from slim_data.datasets.idx_files import NAMES, SIDE, IdxBuilder
+from slim_data.datasets.labels_file import check_labels
+from slim_data.preprocessing import styles
+
+_MAX_LABELS = 256  # a label is a byte
+
+
+class Idx(IdxBuilder):
+    """Grey images of 28 x 28 pixels from four files, called as MNIST's are.
+
+    Words may stand before these names, as in `emnist-letters-train-images-idx3-ubyte.gz`, and
+    `test` instead of `t10k`.
+
+    Args:
+        raw_dir: folder of the files.
+        labels: names of the classes, in the order of their numbers from 0.
+    """
+
+    info = DatasetInfo(
+        name="idx",
+        title="idx",
+        labels=(),
+        channels=1,
+        image_size=SIDE,
+        splits={"train": None, "test": None},
+        preprocessings=styles.GREY,
+    )
+    takes_labels = True
+
+    def __init__(self, raw_dir, labels):
+        super().__init__(raw_dir)
+        if not labels or len(labels) > _MAX_LABELS:
+            raise DataError(
+                f"`labels` must name the 1 to {_MAX_LABELS} classes. Received: labels={labels!r}"
+            )
+        check_labels(list(labels))
+        self.info = dataclasses.replace(self.info, labels=tuple(labels))
+
+    def fingerprint(self):
+        """See the base class; of the files and the names of the classes."""
+        return {**super().fingerprint(), "labels": list(self.info.labels)}
+
+    def raw_paths(self):
+        """See the base class."""
+        names = sorted(os.listdir(self.raw_dir)) if os.path.isdir(self.raw_dir) else []
+        paths = []
+        for wanted in NAMES:
+            endings = wanted, wanted.replace("t10k", "test")
+            found = [name for name in names if name.endswith(endings)]
+            if len(found) != 1:
+                raise DataError(
+                    f"`raw_dir` must hold one file {' or '.join(dict.fromkeys(endings))}. "
+                    f"Received: raw_dir={str(self.raw_dir)!r} with {len(found)}"
+                )
+            paths.append(os.path.join(self.raw_dir, found[0]))
+        return paths

@@ -1,0 +1,31 @@
+"""ImageNet (ILSVRC 2012) as training reads it.
+
+Source: O. Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, IJCV 2015.
+"""
+
+from slim_data.datasets.builder import DatasetBuilder, DatasetInfo
+from slim_data.preprocessing import styles
+
+
+class ImageNet(DatasetBuilder):
+    """1.3 million photos of 1,000 classes; `build_imagenet_data` writes them."""
+
+    info = DatasetInfo(
+        name="imagenet",
+        title="ImageNet",
+        labels=("",) * 1000,
+        channels=3,
+        image_size=None,
+        splits={"train": 1281167, "validation": 50000},
+        preprocessings=styles.PHOTO,
+        label_offset=1,
+    )
+    program = "build_imagenet_data"
+
+    @classmethod
+    def command(cls, data_dir):
+        """See the base class."""
+        return (
+            f"python -m slim_data.find_records {data_dir} (of train/<class>/* and val/<class>/*) "
+            f"or with: bash scripts/download_and_preprocess_imagenet.sh {data_dir}"
+        )

@@ -1,0 +1,12 @@
+"""The styles that suit each kind of images by name, its default first."""
+
+from slim_data.preprocessing import alexnet, cifar_resnet, cifarnet, inception, lenet, resnet, vgg
+
+GREY = {"lenet": lenet.PREPROCESSING}
+SMALL = {"cifarnet": cifarnet.PREPROCESSING, "resnet": cifar_resnet.PREPROCESSING}
+PHOTO = {
+    "inception": inception.PREPROCESSING,
+    "alexnet": alexnet.PREPROCESSING,
+    "vgg": vgg.PREPROCESSING,
+    "resnet": resnet.PREPROCESSING,
+}

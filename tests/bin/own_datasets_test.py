@@ -1,0 +1,68 @@
+"""Training programs read data sets of one's own: idx files and folders of images."""
+
+import sys
+
+import pytest
+import tensorflow as tf
+
+import slim_data
+from terngrad_tf.bin import experiments
+from tests import runs
+from tests.bin import samples
+from tests.slim_data import pictures, programs
+
+
+class OwnDatasetsTest(tf.test.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.root = runs.class_folder(cls)
+        samples.write_mnist(cls.root / "raw", {"train": 40, "test": 20})
+        labels = [f"class {i}" for i in range(10)]
+        slim_data.convert(
+            "idx", str(cls.root / "idx"), raw_dir=str(cls.root / "raw"), labels=labels
+        )
+        for split in ("train", "validation"):
+            for label in ("a", "b"):
+                for i in range(6):
+                    data = pictures.encode(pictures.pixels(40, 30, seed=i))
+                    pictures.write(str(cls.root / "photos" / split / label / f"{i}.jpg"), data)
+        pictures.write(str(cls.root / "names"), "a\nb\n")
+        done = programs.call(
+            "build_image_data",
+            *("--train_directory", cls.root / "photos/train"),
+            *("--validation_directory", cls.root / "photos/validation"),
+            *("--labels_file", cls.root / "names", "--output_directory", cls.root / "folder"),
+        )
+        assert done.status == 0, done.stderr
+
+    def test_programs_train_and_evaluate_on_them(self):
+        for program, dataset_name, subset, more in (
+            ("mnist", "idx", "test", ()),
+            ("cifar10", "idx", "test", ("--image_size", 28)),
+            ("flowers", "folder", "validation", ("--net", "cifar10_alexnet", "--image_size", 24)),
+            ("imagenet", "folder", "validation", ("--net", "cifar10_alexnet", "--image_size", 24)),
+        ):
+            data = ("--data_dir", self.root / dataset_name, "--dataset_name", dataset_name)
+            train_dir = self.root / f"{program}-{dataset_name}"
+            with self.subTest(program):
+                status, out, err = samples.call(
+                    experiments.training(program).main,
+                    f"{program}_train",
+                    *data,
+                    *("--train_dir", train_dir, "--batch_size", 4, "--max_steps", 2, *more),
+                )
+                self.assertEqual(status, 0, err)
+                status, out, err = samples.call(
+                    experiments.evaluation(program).main,
+                    f"{program}_eval",
+                    *data,
+                    *("--checkpoint_dir", train_dir, "--eval_dir", self.root / "eval"),
+                    *("--subset", subset, "--run_once", "--batch_size", 4),
+                )
+                self.assertEqual(status, 0, err)
+                self.assertRegex(out, r"precision @ 1 = \d\.\d{4}")
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

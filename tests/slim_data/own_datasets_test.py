@@ -1,0 +1,241 @@
+"""Data sets of one's own: idx files, folders of images, and a builder that a program registers."""
+
+import os
+import sys
+from unittest import mock
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import slim_data
+from slim_data.datasets import labels_file, registry
+from slim_data.input import validation
+from tests.slim_data import pictures, programs, samples
+
+CLASSES = [f"class {i}" for i in range(10)]
+
+
+class Stripes(slim_data.DatasetBuilder):
+    """As in the example of `DatasetBuilder`."""
+
+    info = slim_data.DatasetInfo(
+        name="stripes",
+        title="Stripes",
+        labels=("rows", "columns"),
+        channels=1,
+        image_size=28,
+        splits={"train": 100, "test": 20},
+        preprocessings=slim_data.info("mnist").preprocessings,
+    )
+    has_raw_dir = False
+
+    def fingerprint(self):
+        return {"version": 1}
+
+    def num_examples(self, split):
+        return self.info.splits[split]
+
+    def generate_images(self, split, start=0, stop=None):
+        for i in range(self.num_examples(split))[start:stop]:
+            image = np.zeros([28, 28, 1], np.uint8)
+            image[:: 2 + i] = 255
+            yield (image, 0) if i % 2 else (image.swapaxes(0, 1), 1)
+
+
+class DatasetsTestCase(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = samples.new_folder(self)
+        self.raw_dir = samples.new_folder(self)
+
+    def assert_refused(self, parts, function, *arguments, **options):
+        with self.assertRaises(slim_data.DataError) as caught:
+            function(*arguments, **options)
+        self.assertNotIn("\n", str(caught.exception))
+        for part in parts:
+            self.assertIn(part, str(caught.exception))
+
+
+class IdxTest(DatasetsTestCase):
+    def setUp(self):
+        super().setUp()
+        self.content = samples.write_mnist(self.raw_dir)
+
+    def convert(self, **options):
+        options = {"labels": CLASSES, **options}
+        return slim_data.convert("idx", self.folder, raw_dir=self.raw_dir, **options)
+
+    def test_records_hold_the_files_and_the_names_of_the_classes(self):
+        files = self.convert(shard=True, train_shards=2)
+        for split, (images, labels) in self.content.items():
+            records = samples.read(files[split])
+            self.assertAllEqual([record["pixels"] for record in records], images[..., None])
+            texts = [record["image/class/text"].decode() for record in records]
+            self.assertEqual(texts, [CLASSES[label] for label in labels])
+        found = slim_data.info("idx", self.folder)
+        self.assertEqual((found.labels, found.num_classes), (tuple(CLASSES), 10))
+        validation.validate("idx", self.folder)
+        self.assertEqual(slim_data.verify(files["test"], "idx"), 7)
+        (images, _), *_ = slim_data.load("idx", self.folder, "train", 5, 28, training=True)
+        self.assertEqual(images.shape, (5, 28, 28, 1))
+
+    def test_a_workers_folder_takes_the_names_of_the_whole(self):
+        self.convert(shard=True, train_shards=2)
+        own = slim_data.split_dataset(self.folder, 2, 1)
+        self.assertEqual(slim_data.info("idx", own).labels, tuple(CLASSES))
+        self.assertLen(list(slim_data.load("idx", own, "train", 12, 28, training=False)), 1)
+
+    def test_files_of_other_data_sets_of_the_format_are_found(self):
+        for name in os.listdir(self.raw_dir):
+            other = f"emnist-letters-{name.replace('t10k', 'test')}"
+            os.rename(os.path.join(self.raw_dir, name), os.path.join(self.raw_dir, other))
+        self.assertLen(samples.read(self.convert()["train"]), 23)
+        samples.write_mnist(self.raw_dir)
+        parts = ["one file train-images-idx3-ubyte.gz", "with 2"]
+        self.folder = samples.new_folder(self)
+        self.assert_refused(parts, self.convert)
+
+    def test_classes_are_named_on_the_command_line_or_in_a_file(self):
+        lines = os.path.join(self.raw_dir, "names")
+        pictures.write(lines, "\n".join(CLASSES))
+        for labels in (",".join(CLASSES), lines):
+            folder = samples.new_folder(self)
+            arguments = ["--dataset_name", "idx", "--raw_dir", self.raw_dir, "--labels", labels]
+            done = programs.call("download_and_convert_data", *arguments, "--dataset_dir", folder)
+            self.assertEqual(done.status, 0, done.stderr)
+            self.assertEqual(slim_data.info("idx", folder).labels, tuple(CLASSES))
+
+    def test_wrong_names_are_refused(self):
+        for labels, part in (
+            (None, "must name the 1 to 256 classes"),
+            ([], "must name the 1 to 256 classes"),
+            ([str(i) for i in range(257)], "must name the 1 to 256 classes"),
+            (["a", "b\nc"], "must be printable text"),
+            (["a", ""], "must be printable text"),
+            (["a", "b", "a"], "Received twice: 'a'"),
+            (CLASSES[:-1], "is not 0 to 8"),
+        ):
+            with self.subTest(labels=labels):
+                self.content["train"][1][0] = 9
+                self.assert_refused([part], self.convert, labels=labels)
+        self.assert_refused(
+            ["`labels` has no meaning for mnist"],
+            *(slim_data.convert, "mnist", self.folder),
+            labels=CLASSES,
+        )
+
+    def test_another_naming_is_another_conversion(self):
+        self.convert()
+        self.assert_refused(["another conversion"], self.convert, labels=CLASSES[::-1])
+
+
+class OfficialArchivesTest(DatasetsTestCase):
+    def test_archives_that_are_not_official_are_refused_unless_allowed(self):
+        samples.write_mnist(self.raw_dir)
+        for name, title in (("mnist", "MNIST"), ("fashion_mnist", "Fashion-MNIST")):
+            folder = samples.new_folder(self)
+            parts = ["train-images-idx3-ubyte.gz is not the official", title, "SHA-256 is"]
+            convert = [slim_data.convert, name, folder]
+            self.assert_refused(parts, *convert, raw_dir=self.raw_dir)
+            self.assertEqual(os.listdir(folder), [])
+            files = slim_data.convert(name, folder, raw_dir=self.raw_dir, allow_other_archives=True)
+            texts = {r["image/class/text"].decode() for r in samples.read(files["train"])}
+            self.assertContainsSubset(texts, slim_data.info(name).labels)
+
+    def test_official_archives_are_taken(self):
+        samples.write_mnist(self.raw_dir)
+        fashion = slim_data.find_builder("fashion_mnist")
+        known = tuple(fashion(self.raw_dir).fingerprint().items())
+        with mock.patch.object(fashion, "other_checksums", known):
+            slim_data.convert("fashion_mnist", self.folder, raw_dir=self.raw_dir)
+
+
+class FolderTest(DatasetsTestCase):
+    def setUp(self):
+        super().setUp()
+        for split in ("train", "validation"):
+            for label in ("cats", "dogs", "no animals"):
+                for i in range(3):
+                    data = pictures.encode(pictures.pixels(40 + i, 30, seed=i))
+                    pictures.write(f"{self.raw_dir}/{split}/{label}/{i}.jpg", data)
+        pictures.write(f"{self.raw_dir}/names", "dogs\ncats\nno animals\n")
+        done = programs.call(
+            "build_image_data",
+            *("--train_directory", f"{self.raw_dir}/train"),
+            *("--validation_directory", f"{self.raw_dir}/validation"),
+            *("--labels_file", f"{self.raw_dir}/names", "--output_directory", self.folder),
+        )
+        self.assertEqual(done.status, 0, done.stderr)
+
+    def test_what_build_image_data_wrote_is_read(self):
+        found = slim_data.info("folder", self.folder)
+        self.assertEqual(found.labels, ("dogs", "cats", "no animals"))
+        self.assertEqual((found.label_offset, found.num_classes), (1, 4))
+        counts = validation.validate("folder", self.folder)
+        for split in ("train", "validation"):
+            self.assertEqual(sum(c.total() for c in counts[split].values()), 9)
+        batches = list(slim_data.load("folder", self.folder, "train", 4, 24, training=True))
+        labels = np.concatenate([labels for _, labels in batches])
+        self.assertAllEqual(np.sort(labels), [1, 1, 1, 2, 2, 2, 3, 3, 3])
+
+    def test_labels_that_the_folder_does_not_name_are_damage(self):
+        labels_file.write_labels(self.folder, ["dogs", "cats"], 1)
+        self.assert_refused(["label is not 1 to 2"], validation.validate, "folder", self.folder)
+
+    def test_it_is_written_by_its_own_program_and_read_with_its_folder(self):
+        self.assert_refused(
+            ["slim_data.build_image_data"], slim_data.convert, "folder", self.folder
+        )
+        self.assert_refused(["needs a folder, `data_dir`"], slim_data.info, "folder")
+        empty = samples.new_folder(self)
+        self.assert_refused([f"{empty}/labels.txt", "No such"], slim_data.info, "folder", empty)
+        parts = ["No train files", "slim_data.build_image_data --output_directory"]
+        self.assert_refused(parts, slim_data.find_files, "folder", empty, "train")
+
+
+class LabelsFileTest(DatasetsTestCase):
+    def read(self, text):
+        pictures.write(f"{self.folder}/labels.txt", text)
+        return labels_file.read_labels("folder", self.folder)
+
+    def test_names_with_and_without_numbers_are_read(self):
+        self.assertEqual(self.read("0:a\n1:b:c\n"), (("a", "b:c"), 0))
+        self.assertEqual(self.read("7:a\n\n8:b"), (("a", "b"), 7))
+        self.assertEqual(self.read("a\n1:b\n"), (("a", "1:b"), 1))
+
+    def test_what_names_no_classes_is_refused(self):
+        for text in ("", "\n\n", "0:a\n2:b\n", "1:a\n1:b\n", b"\xff\xfe\n", "99999999999:a\n0:b\n"):
+            with self.subTest(text):
+                try:
+                    names, _ = self.read(text)
+                except slim_data.DataError as error:
+                    self.assertNotIn("\n", str(error))
+                else:
+                    self.assertEqual(names, ("99999999999:a", "0:b"))
+
+
+class RegisterTest(DatasetsTestCase):
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(registry.DATASETS.pop, "stripes", None)
+
+    def test_a_registered_data_set_is_converted_and_read(self):
+        self.assertIs(slim_data.register(Stripes), Stripes)
+        slim_data.convert("stripes", self.folder, shard=True, train_shards=3)
+        validation.validate("stripes", self.folder)
+        batches = slim_data.load("stripes", self.folder, "test", 20, 28, training=False)
+        ((images, labels),) = batches
+        self.assertAllEqual(labels, [1, 0] * 10)
+        self.assertEqual(images.shape, (20, 28, 28, 1))
+
+    def test_names_are_not_taken_twice(self):
+        slim_data.register(Stripes)
+        slim_data.register(Stripes)
+        other = type("Other", (Stripes,), {})
+        self.assert_refused(["a name of its own", "'stripes'"], slim_data.register, other)
+        self.assert_refused(["must be a subclass"], slim_data.register, Stripes())
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
