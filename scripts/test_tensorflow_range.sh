@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests at both ends of the TensorFlow and Keras ranges that setup.py states, each end in
+# Runs the tests at both ends of the TensorFlow and Keras ranges that pyproject.toml states, each end in
 # its own virtual environment (.venv-tf2.18 and .venv-tf2.21). Arguments go to pytest.
 #   bash scripts/test_tensorflow_range.sh
 #   bash scripts/test_tensorflow_range.sh tests/distribute

@@ -52,7 +52,7 @@ terngrad_venv() {
 import hashlib, pathlib, sys
 root, require = sys.argv[1:]
 parts = [sys.version, root, require]
-parts += [(pathlib.Path(root) / name).read_text() for name in ("setup.py", "pyproject.toml")]
+parts.append((pathlib.Path(root) / "pyproject.toml").read_text())
 print(hashlib.sha256("\0".join(parts).encode()).hexdigest())
 PY
   )" || return 1

@@ -22,7 +22,7 @@ PACKAGE_NAMES = {
 PRODUCT = tuple(f"//{package}" for package in source_tree.PACKAGES)
 DATASETS = ("mnist", "cifar10", "imagenet", "flowers")
 
-# Extras of setup.py: the code that uses them says so where they are not installed.
+# Of extras of pyproject.toml: the code that uses them says so where they are not installed.
 OPTIONAL = {"tensorflow_datasets", "torch"}
 
 

@@ -24,13 +24,15 @@ PRIVATE_MODULES = (
     "keras._tf_keras",
 )
 NOT_IN_TERNARY = ("keras", "absl", "tensorflow.keras", "tensorflow.distribute")
+# All that `pip install terngrad_tf` installs, besides what these need; the rest comes with extras.
+CORE_PACKAGES = {"tensorflow", "keras", "numpy", "safetensors"}
 NOT_IN_SLIM_DATA = ("keras", "tensorflow.keras", "terngrad_tf")
 
 
 def commands():
-    """Returns the modules behind the console commands of setup.py."""
-    text = (source_tree.ROOT / "setup.py").read_text(encoding="utf-8")
-    return set(re.findall(r'"\w+ = ([\w.]+):run"', text))
+    """Returns the modules behind the console commands of pyproject.toml."""
+    text = (source_tree.ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    return set(re.findall(r'^\w+ = "([\w.]+):run"$', text, re.MULTILINE))
 
 
 def within(name, package):
@@ -82,6 +84,9 @@ def violations(module, source, is_package=False, known=()):
             refuse(forbidden, "slim_data stands alone and needs no Keras")
     elif not (within(module, "terngrad_tf.bin") or within(module, "terngrad_tf.training")):
         refuse("slim_data", "only bin and training may read data")
+        allowed = CORE_PACKAGES | set(source_tree.PACKAGES) | set(sys.stdlib_module_names)
+        for name in sorted(n for n in names if n.split(".")[0] not in allowed):
+            found.append(f"{module} uses {name}: the core needs {sorted(CORE_PACKAGES)} alone")
     if within(module, "terngrad_tf.ternary"):
         for forbidden in NOT_IN_TERNARY:
             refuse(forbidden, "ternary is pure tensor maths")
@@ -231,6 +236,12 @@ class RulesTest(unittest.TestCase):
         for layer in ("models", "distribute", "ternary"):
             self.assert_refused(f"terngrad_tf.{layer}.x", "import slim_data", "read data")
         self.assert_refused("terngrad_tf", "from slim_data import mnist", "read data")
+
+    def test_the_core_needs_few_packages(self):
+        for module in ("ternary.codec", "distribute.cluster", "subspace.pca", "files"):
+            with self.subTest(module):
+                source = "import numpy as np, os\nfrom scipy import io"
+                self.assert_refused(f"terngrad_tf.{module}", source, "the core needs")
 
     def test_ternary_is_pure(self):
         for source in (

@@ -57,7 +57,7 @@ def imported_modules(source, module="", is_package=False, known=()):
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             # importlib.import_module("a.b"), and classes that put off an import.
             function = ast.unparse(node.func).rpartition(".")[2]
-            if function == "import_module" or function.endswith("LazyModule"):
+            if function in ("import_module", "import_extra") or function.endswith("LazyModule"):
                 found.add(node.args[0].value)
     return found
 

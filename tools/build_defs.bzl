@@ -57,6 +57,7 @@ _TEST_PACKAGES = [
     "keras",
     "matplotlib",
     "numpy",
+    "packaging",
     "pillow",
     "pytest",
     "safetensors",

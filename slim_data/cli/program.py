@@ -5,6 +5,7 @@ import sys
 
 from slim_data.cli import help_arguments, legacy_flags
 from slim_data.common.errors import DataError
+from slim_data.common.extras import check_installed
 from slim_data.common.lazy import tf
 from slim_data.common.text import printable
 
@@ -42,7 +43,9 @@ def run(name, description, add_arguments, main, arguments=None):
     )
     add_arguments(parser)
     try:
-        main(parser.parse_args(arguments))
+        values = parser.parse_args(arguments)
+        check_installed()
+        main(values)
     except DataError as error:
         return _fail(name, error)
     except OSError as error:

@@ -6,7 +6,7 @@ Learning Repository, 1998 (its test set), as distributed inside scikit-learn.
 
 import numpy as np
 
-from slim_data.common.errors import DataError
+from slim_data.common.extras import import_extra
 from slim_data.datasets.builder import DatasetBuilder, DatasetInfo
 from slim_data.preprocessing import styles
 
@@ -48,13 +48,7 @@ class Digits(DatasetBuilder):
 
 def read_digits():
     """Returns (images, labels): int64 [1797, 8, 8] with values 0 to 16, and int64 [1797]."""
-    try:
-        from sklearn import datasets  # takes a second, and only this function needs it
-    except ImportError:
-        raise DataError(
-            "`digits` come with scikit-learn, which is not installed: pip install scikit-learn"
-        ) from None
-    source = datasets.load_digits()
+    source = import_extra("sklearn.datasets").load_digits()
     return source.images.astype(np.int64), source.target.astype(np.int64)
 
 

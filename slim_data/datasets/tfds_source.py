@@ -4,11 +4,11 @@ Source: https://www.tensorflow.org/datasets. Its records hold the images as PNG 
 whose bytes are kept; classes are matched by their names.
 """
 
-import importlib
 import os
 import sys
 
 from slim_data.common.errors import DataError
+from slim_data.common.extras import import_extra
 from slim_data.common.lazy import tf
 from slim_data.datasets.builder import DatasetBuilder
 from slim_data.tfrecord import examples
@@ -115,13 +115,7 @@ def read_records(builder, split, start, stop, build):
 
 
 def _tfds():
-    try:
-        return importlib.import_module("tensorflow_datasets")
-    except ImportError:
-        raise DataError(
-            "`source` tfds needs tensorflow-datasets, which is not installed: "
-            "pip install 'terngrad_tf[tfds]'"
-        ) from None
+    return import_extra("tensorflow_datasets", "tfds")
 
 
 def tfds_builder(name, tfds_dir):

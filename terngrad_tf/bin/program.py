@@ -9,6 +9,7 @@ from absl import flags
 from slim_data import DataError
 from slim_data.cli import legacy_flags
 from slim_data.common import captured_stderr
+from slim_data.common.extras import check_installed
 from slim_data.common.text import printable
 from terngrad_tf import files
 from terngrad_tf.bin import supervisor
@@ -93,6 +94,7 @@ def run(description, define_flags, main, argv, module=None, report=_print_error)
             from terngrad_tf.distribute import PeerError
             from terngrad_tf.training.errors import DivergedError, UserError, write_failure
         try:
+            check_installed()
             main(values)
         except (UserError, DataError) as error:
             return fail(error, STATUS_ERROR)

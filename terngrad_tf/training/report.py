@@ -6,6 +6,8 @@ import pathlib
 
 import tensorflow as tf
 
+from slim_data.common.extras import import_extra
+
 
 def read_scalars(folder):
     """Scalars in the TensorBoard logs of a folder.
@@ -76,10 +78,9 @@ def plot(path, panels):
         panels: dict from a panel's title to (label of the y axis, its scale "linear" or "log",
             dict from a curve's label to a dict from step to value).
     """
-    # Not at the top: only reports need Matplotlib.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6 * len(panels), 4), layout="constrained")
+    figure = import_extra("matplotlib.figure").Figure(
+        figsize=(6 * len(panels), 4), layout="constrained"
+    )
     for axes, (title, (label, scale, curves)) in zip(
         figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
     ):

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from slim_data.common.extras import import_extra
 from terngrad_tf.subspace import snapshot_files
 from terngrad_tf.training import checkpoints, final_evaluation, report, session, subspace_source
 from terngrad_tf.training.errors import UserError, as_user_error
@@ -33,11 +34,8 @@ def draw(options, result, eval_subset=None):
     Returns:
         `pathlib.Path` of the PNG, subspace.png in the run's folder, replaced if it is there.
     """
-    # Not at the top: only pictures need Matplotlib.
-    from matplotlib.figure import Figure
-
     scalars = report.read_scalars(options.train_dir)
-    figure = Figure(figsize=(12, 8), layout="constrained")
+    figure = import_extra("matplotlib.figure").Figure(figsize=(12, 8), layout="constrained")
     axes = figure.subplots(2, 2)
     _draw_variance(axes[0, 0], result.subspace)
     _draw_surface(axes[0, 1], options, result, scalars)

@@ -56,7 +56,6 @@ class VenvTest(unittest.TestCase):
         self.root = self.folder / "a checkout"
         (self.root / "scripts").mkdir(parents=True)
         shutil.copy(SCRIPT, self.root / "scripts")
-        (self.root / "setup.py").touch()
         (self.root / "backend.py").write_text(BACKEND, "utf-8")
         (self.root / "pyproject.toml").write_text(PYPROJECT, "utf-8")
         write_wheel(self.folder)

@@ -8,6 +8,7 @@ import csv
 from typing import NamedTuple
 
 from slim_data.common.errors import DataError
+from slim_data.common.extras import import_extra
 from slim_data.files import opening
 
 
@@ -34,18 +35,17 @@ def from_xml(data):
     Raises:
         DataError: it is no such file.
     """
-    from defusedxml import DefusedXmlException, ElementTree  # only this function needs it
-
+    defusedxml, tree = import_extra("defusedxml"), import_extra("defusedxml.ElementTree")
     try:
         # Annotations have no document type; entities that grow without bounds would be declared
         # there.
-        root = ElementTree.fromstring(data, forbid_dtd=True)
+        root = tree.fromstring(data, forbid_dtd=True)
         width, height = (float(root.findtext(f"size/{side}")) for side in ("width", "height"))
         boxes = [_scaled(box, width, height) for box in root.iter("object")]
-    except DefusedXmlException:
+    except defusedxml.DefusedXmlException:
         raise DataError("an annotation must not declare a document type") from None
     except (
-        ElementTree.ParseError,
+        tree.ParseError,
         LookupError,  # an encoding that nobody knows
         TypeError,
         ValueError,

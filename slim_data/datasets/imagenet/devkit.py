@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from slim_data.common import isolation
 from slim_data.common.errors import DataError
+from slim_data.common.extras import import_extra
 from slim_data.datasets.imagenet import wordnet
 from slim_data.files import archives
 
@@ -69,9 +70,7 @@ def _classes(path, meta):
 
 
 def _parse(meta):
-    from scipy import io as scipy_io  # takes long, and only this function needs it
-
-    synsets = scipy_io.loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"]
+    synsets = import_extra("scipy.io").loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"]
     # The rest of them are groups of classes.
     leaves = [synset for synset in synsets if synset["num_children"] == 0]
     return {int(s["ILSVRC2012_ID"]): (str(s["WNID"]), str(s["words"])) for s in leaves}

@@ -1,0 +1,37 @@
+"""Packages that only an extra of terngrad_tf installs."""
+
+import importlib
+import importlib.util
+
+from slim_data.common.errors import DataError
+
+# Those of [experiments] that slim_data uses and no package of the core brings along.
+_PACKAGES = ("defusedxml", "scipy", "sklearn")
+
+
+def import_extra(name, extra="experiments"):
+    """Imports and returns a module of such a package, at its use: most take long, and few need it.
+
+    Args:
+        name: dotted name of the module.
+        extra: the extra that installs it.
+
+    Raises:
+        DataError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        raise _missing(name, extra) from None
+
+
+def check_installed():
+    """Raises DataError where the extra that the programs need is not installed."""
+    for name in _PACKAGES:
+        if importlib.util.find_spec(name) is None:
+            raise _missing(name, "experiments")
+
+
+def _missing(name, extra):
+    package = name.partition(".")[0]
+    return DataError(f"{package} is not installed: pip install 'terngrad_tf[{extra}]'")

@@ -1,0 +1,126 @@
+"""`pip install terngrad_tf` without extras: the core trains, and the rest says what it lacks."""
+
+import importlib.metadata
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+import venv
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests import source_tree
+
+PARTS = ("pyproject.toml", "setup.py", "README.md", *source_tree.PACKAGES)
+
+FIT = textwrap.dedent("""
+    import importlib.util
+
+    import keras
+    import numpy as np
+    import terngrad_tf
+
+    assert importlib.util.find_spec("sklearn") is None
+    assert "site-packages" in terngrad_tf.__file__, terngrad_tf.__file__
+    x = np.random.default_rng(0).normal(size=(64, 8)).astype("float32")
+    y = x[:, :1]
+    strategy = terngrad_tf.TernGradStrategy(num_nodes=2)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input([8]), keras.layers.Dense(1, name="top")])
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+    snapshots = terngrad_tf.SnapshotCheckpoint("pca")
+    history = model.fit(x, y, batch_size=16, epochs=5, verbose=0, callbacks=[snapshots])
+    subspace = terngrad_tf.Subspace.fit("pca", num_components=2)
+    with strategy.scope():
+        model.compile(terngrad_tf.SubspaceSGD(subspace), "mse")
+    model.fit(x, y, verbose=0)
+    print("losses", *history.history["loss"])
+    terngrad_tf.models, terngrad_tf.training
+""")
+
+
+def core_distributions(requirements):
+    """Returns the installed distributions that the texts `requirements` need, without extras."""
+    found, names = {}, list(requirements)
+    while names:
+        needed = Requirement(names.pop())
+        name = canonicalize_name(needed.name)
+        if name not in found and (not needed.marker or needed.marker.evaluate({"extra": ""})):
+            found[name] = importlib.metadata.distribution(name)
+            names += found[name].requires or ()
+    return found.values()
+
+
+@pytest.mark.slow
+class CoreInstallTest(unittest.TestCase):
+    """The wheel in a fresh environment, with links to what its metadata names and that needs."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        (cls.folder / "source").mkdir()
+        # A copy: setuptools writes beside the sources, and takes what an older build left there.
+        for part in PARTS:
+            copy = shutil.copytree if (source_tree.ROOT / part).is_dir() else shutil.copy
+            copy(source_tree.ROOT / part, cls.folder / "source" / part)
+        cls.run_pip("wheel", "--no-deps", "--wheel-dir", cls.folder, cls.folder / "source")
+        venv.create(cls.folder / "venv")
+        (wheel,) = cls.folder.glob("*.whl")
+        python = cls.folder / "venv/bin/python"
+        cls.run_pip("--python", python, "install", "--no-deps", "--no-index", wheel)
+        (site,) = cls.folder.glob("venv/lib/*/site-packages")
+        (own,) = importlib.metadata.distributions(name="terngrad_tf", path=[str(site)])
+        for distribution in core_distributions(own.requires):
+            for top in {file.parts[0] for file in distribution.files} - {"..", "__pycache__"}:
+                (site / top).symlink_to(distribution.locate_file(top))
+
+    @classmethod
+    def run_pip(cls, *arguments):
+        command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*command, *arguments], check=True)
+
+    def run_installed(self, command, *arguments):
+        return subprocess.run(
+            [self.folder / "venv/bin" / command, *arguments],
+            cwd=self.folder,
+            env={"TF_CPP_MIN_LOG_LEVEL": "2", "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def test_the_core_trains(self):
+        done = self.run_installed("python", "-c", FIT)
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        first, *_, last = map(float, done.stdout.split("losses")[1].split())
+        self.assertLess(last, first / 2)
+
+    def test_commands_say_in_one_line_what_to_install(self):
+        for command, arguments in (
+            ("mnist_train", ["--train_dir=run", "--data_dir=data"]),
+            ("split_dataset", ["--help"]),
+            ("find_records", ["data"]),
+        ):
+            with self.subTest(command):
+                done = self.run_installed(command, *arguments)
+                if arguments == ["--help"]:
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                else:
+                    self.assertEqual(done.returncode, 2, done.stderr)
+                    self.assertRegex(
+                        done.stderr,
+                        rf"^{command}: error: \w+ is not installed: "
+                        r"pip install 'terngrad_tf\[experiments\]'\n$",
+                    )
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
