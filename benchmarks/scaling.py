@@ -83,34 +83,33 @@ class InstantProcesses:
         return tf.tile(tensor[tf.newaxis], [self.size] + [1] * tensor.shape.rank)
 
 
-class InstantContext:
-    """Stands for `exchange.ReductionContext`: one worker on each of some hosts."""
+def instant_context(num_hosts):
+    """`exchange.ReductionContext` of one worker on each of some hosts."""
+    from terngrad_tf.distribute import exchange
 
-    devices = encode_devices = ("/cpu:0",)
-    num_local = 1
-    first_replica = 0
-
-    def __init__(self, num_hosts):
-        self.processes = InstantProcesses(num_hosts)
-        self.num_replicas = self.num_members = num_hosts
+    return exchange.ReductionContext(["/cpu:0"], num_hosts, InstantProcesses(num_hosts))
 
 
 def codec_seconds(num_workers, wire):
     """Measured seconds an element that a host computes for its exchange over a wire."""
     import tensorflow as tf
 
-    from terngrad_tf import ternary
-    from terngrad_tf.distribute import TernaryAllReduce, exchange
+    from terngrad_tf.distribute import Quantization, exchange
 
-    group, op = InstantContext(num_workers), TernaryAllReduce(wire=wire)
+    context, quantization = instant_context(num_workers), Quantization()
     gradient = tf.random.stateless_normal([ELEMENTS], [1, 2])
 
     @tf.function(autograph=False)
     def reduce(gradient, step):
-        scales = ternary.local_scales([gradient], op.clip_factor)
-        ((total,),) = exchange.reduce_bucket(
-            group, [(gradient,)], [scales], [0], step, op, lambda *_: None
+        bucket = exchange.Bucket(
+            context=context,
+            quantization=quantization,
+            gradients=[[gradient]],
+            scales=context.shared_scales([quantization.local_scales([gradient])]),
+            indices=[0],
+            step=step,
         )
+        ((total,),) = exchange.reduce_bucket(bucket, wire)
         return total
 
     seconds = _median_seconds(lambda: reduce(gradient, tf.constant(0)).numpy(), _ROUNDS.value)
@@ -207,8 +206,7 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
     Returns:
         Dict of seconds by mode: `float32` and those of `WIRES`.
     """
-    from terngrad_tf.distribute import exchange
-    from terngrad_tf.distribute import wire as wires
+    from terngrad_tf.distribute.traffic import float32_traffic
 
     def started(messages, beside=0):
         return (
@@ -227,15 +225,15 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
         "allreduce": all_reduce,
         "bidirectional": all_to_all + all_gather,
     }
-    group = InstantContext(num_workers)
+    context = instant_context(num_workers)
     buckets = buckets_of(cluster_models.ALEXNET_SHAPES)
     num_elements = sum(map(sum, buckets))
-    float32 = wires.float32_traffic(num_elements, num_workers)
+    float32 = float32_traffic(num_elements, num_workers)
     seconds = {"float32": all_reduce + wire_seconds(float32.received_bytes)}
     for mode, wire in WIRES.items():
         seconds[mode] = slowdown * costs["codec"][mode][num_workers] * num_elements
         for sizes in buckets:
-            traffic = exchange.traffic(group, sizes, wire)
+            traffic = context.wire(wire, sizes).traffic
             seconds[mode] += wire_seconds(traffic.received_bytes)
             seconds[mode] += all_to_all + collectives_of[traffic.wire]
     return seconds

@@ -11,17 +11,20 @@ from terngrad_tf.distribute.coordination import all_gather_object, run_on_all, r
 from terngrad_tf.distribute.exits import exit_on_peer_error
 from terngrad_tf.distribute.handshake import compare_processes
 from terngrad_tf.distribute.peers import PeerError, peer_errors, propagate_errors
+from terngrad_tf.distribute.quantization import Quantization
 from terngrad_tf.distribute.statistics import GradientStatistics
 from terngrad_tf.distribute.stragglers import StragglerMonitor
 from terngrad_tf.distribute.strategy import TernGradStrategy
 from terngrad_tf.distribute.tf_config import cluster_from_tf_config
+from terngrad_tf.distribute.traffic import Traffic
 from terngrad_tf.distribute.virtual_devices import local_devices
-from terngrad_tf.distribute.wire import WIRES, Traffic
+from terngrad_tf.distribute.wires import WIRES
 
 __all__ = [
     "WIRES",
     "GradientStatistics",
     "PeerError",
+    "Quantization",
     "StragglerMonitor",
     "TernGradStrategy",
     "TernaryAllReduce",

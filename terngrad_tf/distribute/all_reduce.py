@@ -1,14 +1,21 @@
 """The cross-device op: gradients travel as ternary codes, everything else as stock TensorFlow."""
 
+import functools
+
 import tensorflow as tf
 
-from terngrad_tf import ternary
 from terngrad_tf.arguments import check, is_integer
-from terngrad_tf.distribute import exchange, handshake, last_step, private, statistics, stragglers
-from terngrad_tf.distribute import wire as wires
-
-TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
-LOGITS = "logits"
+from terngrad_tf.distribute import (
+    exchange,
+    handshake,
+    last_step,
+    private,
+    statistics,
+    stragglers,
+    wires,
+)
+from terngrad_tf.distribute.quantization import Quantization
+from terngrad_tf.distribute.traffic import float32_traffic, gathered_traffic
 
 
 class TernaryAllReduce(private.ExactCrossDeviceOps):
@@ -34,23 +41,16 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     >>> strategy = tf.distribute.MirroredStrategy(cross_device_ops=TernaryAllReduce())
 
     Args:
-        grad_bits: 1 for ternary gradients, 32 for float gradients, exactly as stock TensorFlow
-            reduces them. Default 1.
-        clip_factor: c of the scale `c * std(g)`; 0 for `max|g|`. Default 2.5.
-        min_size: gradients with fewer elements stay float. Default 1 (none).
-        quantize_logits: whether the gradients of the logits layer are rounded too. The layer is
-            known by its name: a component of the variable's path contains "logits". Default True.
-        rounding: "correlated" (replicas share random bits, less variance) or "independent" (as in
-            the paper). Default "correlated".
         wire: "allgather", "alltoall", "allreduce", "bidirectional" or "auto"; see
-            `terngrad_tf.distribute.wire`. Default "auto".
-        seed: integer that selects the random bits. Default 0.
+            `terngrad_tf.distribute.wires`. Default "auto".
         float_steps: function of the optimizer's step (int64 scalar tensor) that returns a bool
             scalar tensor; in steps where it is true, gradients are exchanged exactly as with
             `grad_bits=32`. `traffic` goes on reporting ternary steps; `traffic_of` tells which is
             which. Default None (never).
         statistics_freq: `gradient_statistics` is recorded in steps divisible by this number that
             exchange ternary gradients; other steps pay nothing for it. Default 0 (never).
+        **quantization: `grad_bits`, `clip_factor`, `min_size`, `quantize_logits`, `rounding` and
+            `seed`, which say what is rounded and how: see `Quantization`.
 
     Raises:
         ValueError: an argument is out of range.
@@ -58,46 +58,10 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     Source: Wen et al., TernGrad, NIPS 2017 (arXiv 1705.07878).
     """
 
-    def __init__(
-        self,
-        *,
-        grad_bits=1,
-        clip_factor=2.5,
-        min_size=1,
-        quantize_logits=True,
-        rounding="correlated",
-        wire="auto",
-        seed=0,
-        float_steps=None,
-        statistics_freq=0,
-    ):
+    def __init__(self, *, wire="auto", float_steps=None, statistics_freq=0, **quantization):
         super().__init__()
-        check(grad_bits in (1, 32), "grad_bits", "must be 1 (ternary) or 32 (float)", grad_bits)
-        check(
-            isinstance(clip_factor, int | float) and 0 <= clip_factor < float("inf"),
-            "clip_factor",
-            "must be a finite number, 0 (no clipping) or more",
-            clip_factor,
-        )
-        check(
-            is_integer(min_size, 1),
-            "min_size",
-            "must be a positive integer",
-            min_size,
-        )
-        check(
-            isinstance(quantize_logits, bool), "quantize_logits", "must be a bool", quantize_logits
-        )
-        check(
-            rounding in ternary.ROUNDINGS,
-            "rounding",
-            f"must be one of {ternary.ROUNDINGS}",
-            rounding,
-        )
+        self.quantization = Quantization(**quantization)
         check(wire in wires.WIRES, "wire", f"must be one of {wires.WIRES}", wire)
-        check(
-            is_integer(seed) and -(2**31) <= seed < 2**31, "seed", "must be a 32-bit integer", seed
-        )
         check(
             float_steps is None or callable(float_steps),
             "float_steps",
@@ -110,13 +74,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             "must be a positive integer or 0 (never)",
             statistics_freq,
         )
-        self.grad_bits = grad_bits
-        self.clip_factor = float(clip_factor)
-        self.min_size = min_size
-        self.quantize_logits = quantize_logits
-        self.rounding = rounding
         self.wire = wire
-        self.seed = seed
         self.float_steps = float_steps
         self._recorder = statistics.Recorder(statistics_freq)
         self._last_step = last_step.LastStep()
@@ -132,7 +90,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         if latest is None:
             return None
         dense, sparse_bytes = latest
-        return dense + wires.gathered_traffic(sparse_bytes, dense.num_members)
+        return dense + gathered_traffic(sparse_bytes, dense.num_members)
 
     def traffic_of(self, step):
         """`Traffic` of the step that the optimizer, at this number of steps done, takes next.
@@ -181,7 +139,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             ValueError: `quantize_logits=False` finds no logits.
         """
         return [
-            ternary.local_scales([gradients[i] for i in bucket], self.clip_factor)
+            self.quantization.local_scales([gradients[i] for i in bucket])
             for bucket in self._buckets(gradients, paths)
         ]
 
@@ -210,47 +168,46 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         ternary_positions = sorted(sum(buckets, []))
         handshake.compare_models(strategy, first, ternary_positions)
         exact = [i for i in dense if i not in set(ternary_positions)]
-        context = exchange.ReductionContext(strategy)
+        context = exchange.ReductionContext.of(strategy)
+        of_replicas = functools.partial(private.local_tensors, count=context.num_local)
         dense_traffic = sum(
             (
-                exchange.traffic(context, [_num_elements(first[i]) for i in bucket], self.wire)
+                context.wire(self.wire, [_num_elements(first[i]) for i in bucket]).traffic
                 for bucket in buckets
             ),
-            start=wires.float32_traffic(
-                sum(_num_elements(first[i]) for i in exact), context.num_members
-            ),
+            start=float32_traffic(sum(_num_elements(first[i]) for i in exact), context.num_members),
         )
-        own = sum(
-            _num_bytes(slices)
-            for i in sparse
-            for slices in private.local_tensors(gradients[i], context.num_local)
-        )
+        own = sum(_num_bytes(slices) for i in sparse for slices in of_replicas(gradients[i]))
         own //= 1 if context.processes else context.num_local
         self._last_step.record(dense_traffic, own)
 
+        (first_step, *_) = private.local_tensors(step)
+
         def reduce_ternary():
             results = _reduce_exactly(strategy, gradients, exact)
-            for number, (bucket, scales) in enumerate(zip(buckets, local_scales, strict=True)):
+            for number, (positions, scales) in enumerate(zip(buckets, local_scales, strict=True)):
                 with tf.name_scope(f"bucket_{number}"):
-                    reduced = exchange.reduce_bucket(
-                        context,
-                        [private.local_tensors(gradients[i], context.num_local) for i in bucket],
-                        private.local_tensors(scales, context.num_local),
-                        [indices[i] for i in bucket],
-                        private.local_tensors(step)[0],
-                        self,
-                        lambda *what, bucket=bucket: self._recorder.record(
-                            [paths[i] for i in bucket], *what
-                        ),
+                    local = [
+                        private.local_tensors(gradients[i], context.num_local) for i in positions
+                    ]
+                    bucket = exchange.Bucket(
+                        context=context,
+                        quantization=self.quantization,
+                        gradients=list(zip(*local, strict=True)),
+                        scales=context.shared_scales(of_replicas(scales)),
+                        indices=[indices[i] for i in positions],
+                        step=first_step,
                     )
-                results |= dict(zip(bucket, reduced, strict=True))
+                    self._recorder.record([paths[i] for i in positions], bucket)
+                    reduced = exchange.reduce_bucket(bucket, self.wire)
+                results |= dict(zip(positions, reduced, strict=True))
             return results
 
         results = _reduce_exactly(strategy, gradients, sparse)
         if self.float_steps is None or not buckets:
             results |= reduce_ternary()
         else:
-            is_float = self.float_steps(tf.cast(private.local_tensors(step)[0], tf.int64))
+            is_float = self.float_steps(tf.cast(first_step, tf.int64))
             results |= tf.cond(
                 tf.convert_to_tensor(is_float, tf.bool),
                 lambda: _reduce_exactly(strategy, gradients, dense),
@@ -260,42 +217,14 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             # One tensor for all replicas, made outside of them, counts once, as in TensorFlow.
             for i, gradient in enumerate(gradients):
                 if not private.is_distributed(gradient):
-                    results[i] = private.local_tensors(gradient, context.num_local)
+                    results[i] = of_replicas(gradient)
         return [private.mirrored(results[i]) for i in range(len(gradients))]
 
     def _buckets(self, gradients, paths):
         """Positions of the gradients that are to be ternary, bucket by bucket."""
-        positions = self.ternary_positions(gradients, paths)
+        positions = self.quantization.ternary_positions(gradients, paths)
         sizes = [_num_elements(gradients[i]) for i in positions]
         return [[positions[i] for i in bucket] for bucket in exchange.buckets(sizes)]
-
-    def ternary_positions(self, gradients, paths):
-        """Positions of the gradients that are to be ternary.
-
-        Args:
-            gradients: list of T tensors, `tf.TensorSpec`s or `tf.IndexedSlices`.
-            paths: T variable paths, as in `keras.Variable.path`.
-
-        Raises:
-            ValueError: `quantize_logits=False` finds no logits.
-        """
-        if self.grad_bits == 32:
-            return []
-        logits = [_is_logits(path) for path in paths]
-        if not self.quantize_logits and not any(logits):
-            raise ValueError(
-                "`quantize_logits=False` needs a layer whose name contains 'logits'. Received"
-                f" variables: {', '.join(paths)}"
-            )
-        return [
-            position
-            for position, gradient in enumerate(gradients)
-            if _is_dense(gradient)
-            and gradient.dtype in TERNARY_DTYPES
-            and gradient.shape.is_fully_defined()
-            and max(_num_elements(gradient), 1) >= self.min_size
-            and (self.quantize_logits or not logits[position])
-        ]
 
 
 def _reduce_exactly(strategy, gradients, positions):
@@ -309,10 +238,6 @@ def _reduce_exactly(strategy, gradients, positions):
         i: list(private.local_tensors(value, count))
         for i, value in zip(positions, reduced, strict=True)
     }
-
-
-def _is_logits(path):
-    return any(LOGITS in component for component in path.split("/"))
 
 
 def _is_dense(tensor):

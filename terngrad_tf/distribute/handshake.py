@@ -4,6 +4,7 @@ Processes that run other code, options or models may train side by side without 
 wrong result. Each process publishes what it was started with and reads what all others were.
 """
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -73,12 +74,10 @@ def diff(metadata, names):
 
 def strategy_metadata(gradient_ops, num_local, num_processes):
     """What two processes must share for their strategies to fit together."""
-    metadata = {
-        name: getattr(value, "__qualname__", value)
-        for name, value in vars(gradient_ops).items()
-        if not name.startswith("_")
-    }
-    metadata = {k: v for k, v in metadata.items() if isinstance(v, bool | int | float | str)}
+    metadata = dataclasses.asdict(gradient_ops.quantization) | {"wire": gradient_ops.wire}
+    float_steps = getattr(gradient_ops.float_steps, "__qualname__", None)
+    if float_steps:
+        metadata["float_steps"] = float_steps
     return (
         metadata
         | code_metadata()

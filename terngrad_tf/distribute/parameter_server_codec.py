@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from terngrad_tf import ternary
-from terngrad_tf.distribute import wire
+from terngrad_tf.distribute.traffic import WORD_BYTES
 
 
 class PushCodec:
@@ -17,8 +17,7 @@ class PushCodec:
     One buffer of packed codes travels, one vector of scales, and the gradients that stay float.
 
     Example:
-    >>> options = terngrad_tf.TernaryAllReduce(clip_factor=0)
-    >>> codec = PushCodec([[3]], [0], [0], options, num_workers=1)
+    >>> codec = PushCodec([[3]], [0], [0], Quantization(clip_factor=0), num_workers=1)
     >>> codec.decode(codec.encode([tf.constant([2.0, 0.0, -2.0])], 0, 0))[0].numpy().tolist()
     [2.0, 0.0, -2.0]
 
@@ -26,13 +25,13 @@ class PushCodec:
         shapes: static shape of each gradient; all are float32.
         ternary_positions: positions among them of those that are rounded.
         indices: position of each variable in the whole model; they select the random bits.
-        options: `TernaryAllReduce`, of which `clip_factor`, `rounding` and `seed` count here.
+        quantization: `Quantization`, how gradients are rounded.
         num_workers: number of workers.
     """
 
-    def __init__(self, shapes, ternary_positions, indices, options, num_workers):
+    def __init__(self, shapes, ternary_positions, indices, quantization, num_workers):
         self._shapes = [tf.TensorShape(shape) for shape in shapes]
-        self._options = options
+        self._quantization = quantization
         self._num_workers = num_workers
         self._ternary = list(ternary_positions)
         self._exact = [i for i in range(len(shapes)) if i not in set(self._ternary)]
@@ -44,7 +43,7 @@ class PushCodec:
         sizes = [shape.num_elements() for shape in self._shapes]
         words = sum(ternary.num_words(sizes[i], 3) for i in self._ternary)
         floats = len(self._ternary) + sum(sizes[i] for i in self._exact)
-        return wire.WORD_BYTES * (words + floats)
+        return WORD_BYTES * (words + floats)
 
     def encode(self, gradients, step, worker):
         """What travels.
@@ -62,15 +61,13 @@ class PushCodec:
         if not self._ternary:
             return tf.zeros([0], tf.int32), tf.zeros([0], tf.float32), exact
         rounded = [gradients[i] for i in self._ternary]
-        scales = ternary.local_scales(rounded, self._options.clip_factor)
-        words = ternary.encode(
+        scales = self._quantization.local_scales(rounded)
+        words = self._quantization.encode(
             rounded,
             scales,
-            seed=self._options.seed,
             step=step,
             replica=worker,
             num_replicas=self._num_workers,
-            rounding=self._options.rounding,
             tensors=self._indices,
         )
         return words, scales, exact

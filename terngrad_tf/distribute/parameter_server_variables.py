@@ -69,7 +69,7 @@ class ServedModel:
     Args:
         model: built `keras.Model`, all of whose weights are float32.
         optimizer: built `keras.optimizers.Optimizer`.
-        options: `TernaryAllReduce`, as for `PushCodec`.
+        quantization: `Quantization` of the gradients.
         server_devices: list of str, such as "/job:ps/replica:0/task:0".
         num_workers: number of workers.
 
@@ -77,7 +77,7 @@ class ServedModel:
         ValueError: a weight is not float32, or changes in training outside of batch norm.
     """
 
-    def __init__(self, model, optimizer, options, server_devices, num_workers):
+    def __init__(self, model, optimizer, quantization, server_devices, num_workers):
         self._template = [*model.weights, *optimizer.variables]
         for weight in model.weights:
             if weight.dtype != "float32":
@@ -87,7 +87,7 @@ class ServedModel:
                 )
         trained = model.trainable_variables
         specs = [tf.TensorSpec(v.shape, tf.float32) for v in trained]
-        ternary_positions = options.ternary_positions(specs, [v.path for v in trained])
+        ternary_positions = quantization.ternary_positions(specs, [v.path for v in trained])
         positions = place([v.shape.num_elements() for v in trained], len(server_devices))
         momenta = _statistics(model)
         self.statistics = [variable for variable, _ in momenta]
@@ -104,7 +104,7 @@ class ServedModel:
                     [trained[i].shape for i in found],
                     [place for place, i in enumerate(found) if i in rounded],
                     found,
-                    options,
+                    quantization,
                     num_workers,
                 ),
                 set(ternary_positions),

@@ -4,8 +4,6 @@ import dataclasses
 
 import tensorflow as tf
 
-from terngrad_tf import ternary
-
 
 @dataclasses.dataclass(frozen=True)
 class GradientStatistics:
@@ -37,36 +35,29 @@ class Recorder:
         self._every = every
         self.latest = {}
 
-    def record(self, paths, gradients, scales, indices, step, context, options):
+    def record(self, paths, bucket):
         """Records T tensors of one replica, if it is time. Adds to the graph under construction.
 
         Args:
             paths: T paths of the variables.
-            gradients: T tensors of the first local replica.
-            scales: float32 tensor of shape [T], shared by all replicas.
-            indices: T integers that select the random bits of each tensor.
-            step: scalar integer tensor.
-            context: `exchange.ReductionContext`.
-            options: object with the attributes of `TernaryAllReduce`.
+            bucket: `exchange.Bucket` of their gradients; the first local replica's count.
         """
         if not self._every:
             return
-        step = tf.cast(step, tf.int64)
+        step, scales = tf.cast(bucket.step, tf.int64), bucket.scales
 
         def now():
             counts = []
             # Rounded once more, apart from the words that travel: those are made and added in one
             # pass that nobody may look into.
-            for position, gradient in enumerate(gradients):
-                codes = ternary.ternarize(
+            for position, gradient in enumerate(bucket.gradients[0]):
+                codes = bucket.quantization.ternarize(
                     gradient,
                     scales[position],
-                    seed=options.seed,
                     step=step,
-                    tensor=indices[position],
-                    replica=context.first_replica,
-                    num_replicas=context.num_replicas,
-                    rounding=options.rounding,
+                    tensor=bucket.indices[position],
+                    replica=bucket.context.first_replica,
+                    num_replicas=bucket.context.num_replicas,
                 )
                 counts.append([tf.math.count_nonzero(tf.equal(codes, c)) for c in (-1, 0, 1)])
             # A Python function rather than variables, which could not be made here: the strategy
@@ -81,4 +72,5 @@ class Recorder:
             self.latest = {**self.latest, **recorded}
             return step
 
-        tf.cond(tf.equal(step % self._every, 0), now, lambda: step)
+        with tf.device(bucket.context.devices[0]):
+            tf.cond(tf.equal(step % self._every, 0), now, lambda: step)

@@ -1,5 +1,6 @@
 """Data-parallel training with ternary gradients, in one process or many, with stock `model.fit`."""
 
+import dataclasses
 import functools
 import inspect
 import itertools
@@ -18,6 +19,7 @@ from terngrad_tf.distribute import (
     virtual_devices,
 )
 from terngrad_tf.distribute.all_reduce import TernaryAllReduce
+from terngrad_tf.distribute.quantization import Quantization
 
 # Collectives of two strategies in one process must not meet under one key.
 _KEY_RANGE = 1_000_000
@@ -51,8 +53,8 @@ class TernGradStrategy(tf.distribute.Strategy):
             none; TensorFlow's own detection of dead peers still holds.
         start_timeout: seconds that the processes of a cluster wait for each other, at the start and
             before the first step, where they compare what they run. Default 600.
-        **options: `grad_bits`, `clip_factor`, `min_size`, `quantize_logits`, `rounding`, `wire`,
-            `seed`, `float_steps`, `statistics_freq`: see `TernaryAllReduce`.
+        **options: `grad_bits`, `clip_factor`, `min_size`, `quantize_logits`, `rounding`, `seed`:
+            see `Quantization`; `wire`, `float_steps`, `statistics_freq`: see `TernaryAllReduce`.
 
     Raises:
         TypeError: an option is not known.
@@ -184,9 +186,10 @@ class TernGradStrategy(tf.distribute.Strategy):
 
 
 def _check_options(options):
-    own = inspect.signature(TernGradStrategy.__init__).parameters
-    known = [*inspect.signature(TernaryAllReduce.__init__).parameters, *own]
-    known = [name for name in known if name not in ("self", "options")]
+    known = [field.name for field in dataclasses.fields(Quantization)]
+    for owner in (TernGradStrategy, TernaryAllReduce):
+        parameters = inspect.signature(owner).parameters.values()
+        known += [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
     for name in options:
         if name not in known:
             raise TypeError(

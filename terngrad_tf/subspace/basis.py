@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.distribute import wire
+from terngrad_tf.distribute import traffic
 from terngrad_tf.subspace import replicas
 
 FLOAT_BYTES = 4
@@ -92,7 +92,7 @@ class ReplicatedBasis:
             outside: whether the step also has a part outside of the subspace.
         """
         del outside  # its gradient is there on all processes
-        return wire.ring_bytes(FLOAT_BYTES * self._num_components, num_processes)
+        return traffic.ring_bytes(FLOAT_BYTES * self._num_components, num_processes)
 
 
 def sizes_of(shapes):

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf.arguments import check
-from terngrad_tf.distribute import private, wire
+from terngrad_tf.distribute import private, traffic
 from terngrad_tf.subspace import replicas
 from terngrad_tf.subspace.basis import FLOAT_BYTES, ReplicatedBasis
 from terngrad_tf.subspace.sharded_basis import ShardedBasis
@@ -163,7 +163,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
             num_processes: processes that exchange.
             step: steps done before.
         """
-        loss = wire.ring_bytes(FLOAT_BYTES, num_processes)
+        loss = traffic.ring_bytes(FLOAT_BYTES, num_processes)
         return loss + self._basis.received_bytes(num_processes, self.steps_outside(step))
 
     # What follows runs in cross-replica context.

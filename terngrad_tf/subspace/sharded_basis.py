@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.distribute import wire
+from terngrad_tf.distribute import traffic
 from terngrad_tf.subspace import replicas
 from terngrad_tf.subspace.basis import FLOAT_BYTES, sizes_of, to_float32
 
@@ -69,7 +69,7 @@ class ShardedBasis:
         """As `ReplicatedBasis.received_bytes`."""
         pieces, projections = (3, 2) if outside else (2, 1)
         width = _piece_width(self._num_weights, num_processes)
-        numbers = wire.ring_bytes(FLOAT_BYTES * self._num_components, num_processes)
+        numbers = traffic.ring_bytes(FLOAT_BYTES * self._num_components, num_processes)
         return projections * numbers + pieces * (num_processes - 1) * FLOAT_BYTES * width
 
     def _project_piece(self, gradient):

@@ -134,12 +134,12 @@ def _lead(options, cluster, own):
     pretrained_run = trainer.find_pretrained(options)
     trainer.check_pretrained(options, dataset, pretrained_run)
     with as_user_error():
-        gradient_options = TernaryAllReduce(**session.gradient_options(options))
+        quantization = TernaryAllReduce(**session.gradient_options(options)).quantization
         model, learning_rate = trainer.build(options, dataset)
         served = ServedModel(
             model,
             model.optimizer,
-            gradient_options,
+            quantization,
             cluster.server_devices,
             cluster.num_workers,
         )

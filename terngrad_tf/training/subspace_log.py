@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.distribute import wire
+from terngrad_tf.distribute import traffic
 from terngrad_tf.subspace import SubspaceBFGS
 from terngrad_tf.training.callbacks import StepCounter
 
@@ -57,12 +57,12 @@ class Moves(StepCounter):
         if members == 1:
             members = self._strategy.num_replicas_in_sync
         own = self._optimizer.received_bytes(members, step)
-        own += wire.ring_bytes(4 * self._last_trials, members)
+        own += traffic.ring_bytes(4 * self._last_trials, members)
         gradients = self._strategy.traffic
         if gradients is not None and self._optimizer.steps_outside(step):
             own += gradients.received_bytes
-        float32_bytes = wire.ring_bytes(4 * self._subspace.num_weights, members)
-        return wire.Traffic("float32", members, own, float32_bytes)
+        float32_bytes = traffic.ring_bytes(4 * self._subspace.num_weights, members)
+        return traffic.Traffic("float32", members, own, float32_bytes)
 
     def _count(self):
         if isinstance(self._optimizer, SubspaceBFGS):

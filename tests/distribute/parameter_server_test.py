@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from terngrad_tf import ternary
-from terngrad_tf.distribute import TernaryAllReduce, cluster_from_hosts
+from terngrad_tf.distribute import Quantization, cluster_from_hosts
 from terngrad_tf.distribute.parameter_server_codec import PushCodec
 from terngrad_tf.distribute.parameter_server_process import cluster_tasks
 from terngrad_tf.distribute.parameter_server_variables import place
@@ -23,8 +23,8 @@ def gradients_of(seed):
 
 
 def codec(ternary_positions, **options):
-    options = TernaryAllReduce(seed=9, **options)
-    return PushCodec(SHAPES, ternary_positions, [4, 5, 6, 7], options, num_workers=3)
+    quantization = Quantization(seed=9, **options)
+    return PushCodec(SHAPES, ternary_positions, [4, 5, 6, 7], quantization, num_workers=3)
 
 
 class ParameterServerTest(tf.test.TestCase):

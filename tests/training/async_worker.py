@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from terngrad_tf import ternary
-from terngrad_tf.distribute import TernaryAllReduce, cluster_from_hosts
+from terngrad_tf.distribute import Quantization, cluster_from_hosts
 from terngrad_tf.distribute import parameter_server_process as process
 from terngrad_tf.distribute.handshake import code_metadata
 from terngrad_tf.distribute.parameter_server import ParameterServerCluster
@@ -105,10 +105,12 @@ def main(job, task, worker_hosts, ps_hosts, file):
     cluster = ParameterServerCluster(resolver, metadata, batches(), start_timeout=120)
     cluster.compare()
     model, optimizer = build()
-    options = TernaryAllReduce(
+    quantization = Quantization(
         clip_factor=CLIP_FACTOR, min_size=MIN_SIZE, quantize_logits=False, seed=SEED
     )
-    served = ServedModel(model, optimizer, options, cluster.server_devices, cluster.num_workers)
+    served = ServedModel(
+        model, optimizer, quantization, cluster.server_devices, cluster.num_workers
+    )
     served.upload()
     training = TrainOptions(
         train_dir="", data_dir="", dataset_name="digits", net="lenet", label_smoothing=0.0

@@ -1,0 +1,113 @@
+"""Which gradients become ternary, and how they are rounded."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from terngrad_tf import ternary
+from terngrad_tf.arguments import check, is_integer
+
+TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
+LOGITS = "logits"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Quantization:
+    """Selects the gradients of a model that become ternary, and quantizes them.
+
+    The random bits depend on `seed`, the step, the variable's position in the model and the element
+    only.
+
+    Example:
+    >>> quantization = Quantization(min_size=2)
+    >>> quantization.ternary_positions([tf.zeros([3]), tf.zeros([1])], ["kernel", "bias"])
+    [0]
+
+    Args:
+        grad_bits: 1 for ternary gradients, 32 for float gradients: none is selected. Default 1.
+        clip_factor: c of the scale `min(c * std(g), max|g|)`; 0 for `max|g|`. Default 2.5.
+        min_size: gradients with fewer elements stay float. Default 1 (none).
+        quantize_logits: whether the gradients of the logits layer are rounded too. The layer is
+            known by its name: a component of the variable's path contains "logits". Default True.
+        rounding: "correlated" (replicas share random bits, less variance) or "independent" (as in
+            the paper). Default "correlated".
+        seed: integer that selects the random bits. Default 0.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    grad_bits: int = 1
+    clip_factor: float = 2.5
+    min_size: int = 1
+    quantize_logits: bool = True
+    rounding: str = "correlated"
+    seed: int = 0
+
+    def __post_init__(self):
+        def require(holds, name, rule):
+            check(holds, name, rule, getattr(self, name))
+
+        require(self.grad_bits in (1, 32), "grad_bits", "must be 1 (ternary) or 32 (float)")
+        require(
+            isinstance(self.clip_factor, int | float) and 0 <= self.clip_factor < float("inf"),
+            "clip_factor",
+            "must be a finite number, 0 (no clipping) or more",
+        )
+        require(is_integer(self.min_size, 1), "min_size", "must be a positive integer")
+        require(isinstance(self.quantize_logits, bool), "quantize_logits", "must be a bool")
+        roundings = ternary.ROUNDINGS
+        require(self.rounding in roundings, "rounding", f"must be one of {roundings}")
+        is_32_bit = is_integer(self.seed) and -(2**31) <= self.seed < 2**31
+        require(is_32_bit, "seed", "must be a 32-bit integer")
+        object.__setattr__(self, "clip_factor", float(self.clip_factor))
+
+    def ternary_positions(self, gradients, paths):
+        """Positions of the gradients that are to be ternary.
+
+        Args:
+            gradients: list of T tensors, `tf.TensorSpec`s or `tf.IndexedSlices`.
+            paths: T variable paths, as in `keras.Variable.path`.
+
+        Raises:
+            ValueError: `quantize_logits=False` finds no logits.
+        """
+        if self.grad_bits == 32:
+            return []
+        logits = [any(LOGITS in part for part in path.split("/")) for path in paths]
+        if not self.quantize_logits and not any(logits):
+            raise ValueError(
+                "`quantize_logits=False` needs a layer whose name contains 'logits'. Received"
+                f" variables: {', '.join(paths)}"
+            )
+        return [
+            position
+            for position, gradient in enumerate(gradients)
+            if not isinstance(gradient, tf.IndexedSlices)
+            and gradient.dtype in TERNARY_DTYPES
+            and gradient.shape.is_fully_defined()
+            and max(gradient.shape.num_elements(), 1) >= self.min_size
+            and (self.quantize_logits or not logits[position])
+        ]
+
+    def local_scales(self, gradients):
+        """`ternary.local_scales` of one replica's gradients."""
+        return ternary.local_scales(gradients, self.clip_factor)
+
+    def encode(self, gradients, scales, **options):
+        """`ternary.encode` with this rounding and seed."""
+        return ternary.encode(gradients, scales, rounding=self.rounding, seed=self.seed, **options)
+
+    def ternarize(self, gradient, scale, **options):
+        """`ternary.ternarize` with this rounding and seed."""
+        return ternary.ternarize(gradient, scale, rounding=self.rounding, seed=self.seed, **options)
+
+    def sum_codes(self, gradients, scales, **options):
+        """`ternary.sum_codes` with this rounding and seed."""
+        return ternary.sum_codes(
+            gradients, scales, rounding=self.rounding, seed=self.seed, **options
+        )
+
+    def requantize_chunk(self, words, num_replicas, **options):
+        """`ternary.requantize_chunk` with this seed."""
+        return ternary.requantize_chunk(words, num_replicas, seed=self.seed, **options)

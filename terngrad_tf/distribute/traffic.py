@@ -1,0 +1,57 @@
+"""What an exchange costs in bytes."""
+
+import dataclasses
+
+WORD_BYTES = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Traffic:
+    """What one reduction of all gradients costs every member.
+
+    Attributes:
+        wire: the wire that carries ternary gradients ("float32" where none is ternary).
+        num_members: replicas that exchange words: processes, or the replicas of a single process.
+        received_bytes: payload bytes that each member receives a step, scales included.
+        float32_bytes: the same for a float32 ring all-reduce, `2 (N-1)/N` times 4 bytes an element.
+    """
+
+    wire: str
+    num_members: int
+    received_bytes: int
+    float32_bytes: int
+
+    @property
+    def compression_ratio(self):
+        """`float32_bytes / received_bytes`; 1.0 where nothing is exchanged."""
+        return self.float32_bytes / self.received_bytes if self.received_bytes else 1.0
+
+    def as_float32(self):
+        """The same gradients' `Traffic` where all travel as float32."""
+        return Traffic("float32", self.num_members, self.float32_bytes, self.float32_bytes)
+
+    def __add__(self, other):
+        wires = [t.wire for t in (self, other) if t.wire != "float32"]
+        return Traffic(
+            wire=wires[0] if wires else "float32",
+            num_members=self.num_members,
+            received_bytes=self.received_bytes + other.received_bytes,
+            float32_bytes=self.float32_bytes + other.float32_bytes,
+        )
+
+
+def ring_bytes(num_bytes, num_members):
+    """Bytes that each member receives in a ring all-reduce of `num_bytes`."""
+    return round(2 * (num_members - 1) / num_members * num_bytes)
+
+
+def float32_traffic(num_elements, num_members):
+    """Traffic of `num_elements` that stay float32."""
+    size = ring_bytes(4 * num_elements, num_members)
+    return Traffic("float32", num_members, size, size)
+
+
+def gathered_traffic(num_bytes, num_members):
+    """Traffic of sparse gradients: each member sends its `num_bytes` of rows to all others."""
+    size = (num_members - 1) * num_bytes
+    return Traffic("float32", num_members, size, size)

@@ -1,0 +1,23 @@
+"""How ternary codes travel between replicas: one class, and one file, a wire.
+
+N replicas on M processes hold one code in {-1, 0, 1} an element; all need the sum. The L = N/M
+replicas of a process write their codes as digits in base 2L+1 and add the words: a process sends W
+words, at 1.6 bits an element for one replica. Every process receives
+
+| wire          | hops                                                   | words received          |
+|---------------|--------------------------------------------------------|-------------------------|
+| allgather     | all words to all processes                             | (M-1) W                 |
+| alltoall      | chunk m to process m, which adds; sums (2N+1) to all   | (M-1) (W + sums) / M    |
+| allreduce     | digits wide enough for the sum, stock all-reduce       | 2 (M-1) wide / M        |
+| bidirectional | as alltoall, but sums are rounded to ternary once more | (M-1) (W + rounded) / M |
+
+The first three are lossless: the result is the sum of the replicas' codes, bit for bit.
+`bidirectional` is unbiased. "auto" takes the lossless wire with the fewest bytes.
+
+A new wire is a file here and a name in `registry`.
+"""
+
+from terngrad_tf.distribute.wires.base import Wire
+from terngrad_tf.distribute.wires.registry import LOSSLESS, WIRES, choose
+
+__all__ = ["LOSSLESS", "WIRES", "Wire", "choose"]

@@ -1,0 +1,17 @@
+"""All words to all members."""
+
+from terngrad_tf.distribute.wires.base import Wire
+
+
+class AllGather(Wire):
+    """Every member receives the words of all others, and adds while it decodes."""
+
+    name = "allgather"
+
+    @property
+    def received_words(self):
+        return (self.num_members - 1) * self.num_words(self.local_base)
+
+    def sum(self, bucket):
+        words = bucket.processes.all_gather(bucket.words(self.local_base))
+        return bucket.decode(words, base=self.local_base, total_bias=self.num_replicas)

@@ -1,0 +1,19 @@
+"""Words whose digits have room for the sum."""
+
+import tensorflow as tf
+
+from terngrad_tf.distribute.wires.base import Wire
+
+
+class AllReduce(Wire):
+    """A stock all-reduce adds words in which no digit can carry into the next."""
+
+    name = "allreduce"
+
+    @property
+    def received_words(self):
+        return 2 * (self.num_members - 1) * self.num_words(self.total_base) / self.num_members
+
+    def sum(self, bucket):
+        words = bucket.processes.all_reduce_sum(bucket.words(self.total_base))
+        return bucket.decode(words[tf.newaxis], base=self.total_base, total_bias=self.num_replicas)

@@ -1,0 +1,73 @@
+"""What all wires share."""
+
+import dataclasses
+import typing
+
+from terngrad_tf import ternary
+from terngrad_tf.distribute.traffic import WORD_BYTES, Traffic, ring_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Wire:
+    """One way for the codes of one bucket of gradients to travel.
+
+    A subclass says how many words each member receives, and does the exchange.
+
+    Args:
+        sizes: elements of each tensor.
+        num_members: M, the members of the exchange.
+        num_local: L, replicas whose codes a member adds before it sends.
+    """
+
+    # What users call it, and whether it gives the sum of the replicas' codes, bit for bit.
+    name: typing.ClassVar[str]
+    is_lossless: typing.ClassVar[bool] = True
+
+    sizes: tuple[int, ...]
+    num_members: int
+    num_local: int
+
+    @property
+    def num_replicas(self):
+        return self.num_members * self.num_local
+
+    @property
+    def local_base(self):
+        """Base in which the words of one member's replicas can be added."""
+        return 2 * self.num_local + 1
+
+    @property
+    def total_base(self):
+        """Base in which the words of all replicas can be added."""
+        return 2 * self.num_replicas + 1
+
+    def num_words(self, base):
+        """Words of all tensors in `base`: every tensor starts a new word."""
+        return sum(ternary.num_words(size, base) for size in self.sizes)
+
+    @property
+    def received_words(self):
+        """Words that each member receives, without the scales."""
+        raise NotImplementedError
+
+    def sum(self, bucket):
+        """Sums the gradients of all replicas; on the first local device.
+
+        Args:
+            bucket: `exchange.Bucket` of tensors with these sizes.
+
+        Returns:
+            List of T tensors.
+        """
+        raise NotImplementedError
+
+    @property
+    def traffic(self):
+        """`Traffic` of the exchange, scales included."""
+        scales = ring_bytes(4 * len(self.sizes), self.num_members)
+        return Traffic(
+            wire=self.name,
+            num_members=self.num_members,
+            received_bytes=round(WORD_BYTES * self.received_words) + scales,
+            float32_bytes=ring_bytes(4 * sum(self.sizes), self.num_members),
+        )

@@ -1,0 +1,24 @@
+"""The wires by their names."""
+
+from terngrad_tf.distribute.wires.allgather import AllGather
+from terngrad_tf.distribute.wires.allreduce import AllReduce
+from terngrad_tf.distribute.wires.alltoall import AllToAll
+from terngrad_tf.distribute.wires.bidirectional import Bidirectional
+
+_CLASSES = {wire.name: wire for wire in (AllGather, AllToAll, AllReduce, Bidirectional)}
+LOSSLESS = tuple(name for name, wire in _CLASSES.items() if wire.is_lossless)
+WIRES = ("auto", *_CLASSES)
+
+
+def choose(name, sizes, num_members, num_local):
+    """The `Wire` of a name; for "auto" the lossless one with the fewest bytes.
+
+    Args:
+        name: one of `WIRES`.
+        sizes: elements of each tensor.
+        num_members: members of the exchange.
+        num_local: replicas whose codes a member adds before it sends.
+    """
+    names = LOSSLESS if name == "auto" else (name,)
+    wires = [_CLASSES[name](tuple(sizes), num_members, num_local) for name in names]
+    return min(wires, key=lambda wire: wire.received_words)

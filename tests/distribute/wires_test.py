@@ -1,0 +1,133 @@
+"""Tests of the wires: what they cost in bytes, and what they make of gradients."""
+
+import concurrent.futures
+import sys
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from terngrad_tf.distribute import Quantization, exchange, wires
+from terngrad_tf.distribute.traffic import float32_traffic
+from tests.distribute.samples import SHAPES, gradients_of
+
+FOUR_MEGA = (4 * 2**20,)
+
+
+class ThreadProcesses:
+    """Stands for `ProcessGroup`: each process is a thread, and all launch the same collectives."""
+
+    def __init__(self, rank, boxes, barrier):
+        self.rank, self.size = rank, len(boxes)
+        self._boxes, self._barrier = boxes, barrier
+
+    def all_gather(self, tensor):
+        self._boxes[self.rank] = tensor
+        self._barrier.wait()
+        gathered = tf.stack(self._boxes)
+        self._barrier.wait()
+        return gathered
+
+    def all_reduce_sum(self, tensor):
+        return tf.reduce_sum(self.all_gather(tensor), axis=0)
+
+    def all_reduce_max(self, tensor):
+        return tf.reduce_max(self.all_gather(tensor), axis=0)
+
+    def all_to_all(self, tensor):
+        return self.all_gather(tensor)[:, self.rank]
+
+
+def reduce_in_threads(wire, num_processes, num_local, quantization):
+    """The sums that each process finds, of the gradients of all replicas."""
+    boxes, barrier = [None] * num_processes, threading.Barrier(num_processes, timeout=120)
+
+    def reduce(rank):
+        context = exchange.ReductionContext(
+            ["CPU:0"] * num_local,
+            num_processes * num_local,
+            ThreadProcesses(rank, boxes, barrier),
+        )
+        mine = range(rank * num_local, (rank + 1) * num_local)
+        gradients = [[tf.constant(g) for g in gradients_of(replica)] for replica in mine]
+        bucket = exchange.Bucket(
+            context=context,
+            quantization=quantization,
+            gradients=gradients,
+            scales=context.shared_scales([quantization.local_scales(g) for g in gradients]),
+            indices=range(len(SHAPES)),
+            step=tf.constant(3),
+        )
+        return [local[0].numpy() for local in exchange.reduce_bucket(bucket, wire)]
+
+    with concurrent.futures.ThreadPoolExecutor(num_processes) as pool:
+        return list(pool.map(reduce, range(num_processes)))
+
+
+class WiresTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(*wires.WIRES)
+    def test_every_wire_gives_all_processes_the_sum_of_the_replicas_codes(self, wire):
+        quantization = Quantization(seed=4)
+        gradients = [gradients_of(replica) for replica in range(6)]
+        scales = tf.reduce_max([quantization.local_scales(g) for g in gradients], axis=0)
+        codes = quantization.sum_codes(
+            [[tf.constant(g) for g in local] for local in gradients],
+            scales,
+            step=3,
+            replicas=range(len(gradients)),
+            num_replicas=len(gradients),
+        )
+        results = reduce_in_threads(wire, 3, 2, quantization)
+        for found in results:
+            for got, first, scale, code in zip(found, results[0], scales, codes, strict=True):
+                np.testing.assert_array_equal(got, first)
+                if wire == "bidirectional":
+                    whole = len(gradients) * scale
+                    self.assertContainsSubset(np.unique(got / whole), {-1.0, 0.0, 1.0})
+                    # One more rounding, without bias: 5 standard errors.
+                    bound = 5 * float(whole) / np.sqrt(got.size)
+                    mean = tf.reduce_mean(tf.cast(code, tf.float32)) * scale
+                    self.assertNear(got.mean(), float(mean), bound)
+                else:
+                    np.testing.assert_array_equal(got, scale * tf.cast(code, tf.float32))
+
+    @parameterized.parameters((2, 19.5), (4, 13.0), (8, 10.0))
+    def test_lossless_ratios_reach_the_goal(self, num_processes, ratio):
+        traffic = wires.choose("auto", FOUR_MEGA, num_processes, 1).traffic
+        self.assertIn(traffic.wire, wires.LOSSLESS)
+        self.assertGreaterEqual(traffic.compression_ratio, ratio)
+
+    @parameterized.parameters(2, 4, 8, 64, 512)
+    def test_bidirectional_is_twenty_times_smaller_for_any_number_of_processes(self, num_processes):
+        traffic = wires.choose("bidirectional", FOUR_MEGA, num_processes, 1).traffic
+        self.assertBetween(traffic.compression_ratio, 19.5, 20.01)
+
+    @settings(max_examples=60, deadline=None, derandomize=True)
+    @given(
+        sizes=st.lists(st.integers(0, 5000), min_size=1, max_size=5),
+        num_processes=st.integers(1, 40),
+        num_local=st.integers(1, 9),
+    )
+    def test_auto_is_the_cheapest_lossless_wire(self, sizes, num_processes, num_local):
+        chosen = wires.choose("auto", sizes, num_processes, num_local)
+        lossless = [wires.choose(w, sizes, num_processes, num_local) for w in wires.LOSSLESS]
+        self.assertEqual(chosen.received_words, min(wire.received_words for wire in lossless))
+
+    @parameterized.parameters(*wires.WIRES)
+    def test_one_replica_exchanges_nothing(self, wire):
+        traffic = wires.choose(wire, (100,), 1, 1).traffic
+        self.assertEqual(traffic.received_bytes, 0)
+        self.assertEqual(traffic.compression_ratio, 1.0)
+
+    def test_traffic_of_buckets_adds_up(self):
+        total = float32_traffic(10, 2) + wires.choose("allreduce", (100,), 2, 1).traffic
+        self.assertEqual(total.wire, "allreduce")
+        self.assertEqual(total.float32_bytes, 4 * 110)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
