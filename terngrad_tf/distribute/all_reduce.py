@@ -78,7 +78,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         self.float_steps = float_steps
         self._recorder = statistics.Recorder(statistics_freq)
         self._last_step = last_step.LastStep()
-        private.install_keras_hooks(TernaryAllReduce)
+        private.install_patches()
 
     @property
     def traffic(self):
@@ -180,16 +180,13 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         own = sum(_num_bytes(slices) for i in sparse for slices in of_replicas(gradients[i]))
         own //= 1 if context.processes else context.num_local
         self._last_step.record(dense_traffic, own)
-
-        (first_step, *_) = private.local_tensors(step)
+        first_step = private.local_tensors(step)[0]
 
         def reduce_ternary():
             results = _reduce_exactly(strategy, gradients, exact)
             for number, (positions, scales) in enumerate(zip(buckets, local_scales, strict=True)):
                 with tf.name_scope(f"bucket_{number}"):
-                    local = [
-                        private.local_tensors(gradients[i], context.num_local) for i in positions
-                    ]
+                    local = [of_replicas(gradients[i]) for i in positions]
                     bucket = exchange.Bucket(
                         context=context,
                         quantization=self.quantization,
@@ -213,11 +210,9 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
                 lambda: _reduce_exactly(strategy, gradients, dense),
                 reduce_ternary,
             )
-        if context.num_local > 1 and not context.processes:
-            # One tensor for all replicas, made outside of them, counts once, as in TensorFlow.
-            for i, gradient in enumerate(gradients):
-                if not private.is_distributed(gradient):
-                    results[i] = of_replicas(gradient)
+        for i, gradient in enumerate(gradients):
+            if private.counts_once(gradient, context.num_local, context.processes):
+                results[i] = of_replicas(gradient)
         return [private.mirrored(results[i]) for i in range(len(gradients))]
 
     def _buckets(self, gradients, paths):

@@ -117,9 +117,10 @@ class Bucket:
         return ternary.decode_chunks(words, self.scales, *self._specs(), **options)
 
     def requantize_chunk(self, words, **options):
-        """`Quantization.requantize_chunk` in this step."""
-        return self.quantization.requantize_chunk(
-            words, self.context.num_replicas, step=self.step, **options
+        """`ternary.requantize_chunk` with this step and seed."""
+        seed = self.quantization.seed
+        return ternary.requantize_chunk(
+            words, self.context.num_replicas, seed=seed, step=self.step, **options
         )
 
     def sum_codes(self):

@@ -107,7 +107,3 @@ class Quantization:
         return ternary.sum_codes(
             gradients, scales, rounding=self.rounding, seed=self.seed, **options
         )
-
-    def requantize_chunk(self, words, num_replicas, **options):
-        """`ternary.requantize_chunk` with this seed."""
-        return ternary.requantize_chunk(words, num_replicas, seed=self.seed, **options)

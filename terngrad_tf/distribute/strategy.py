@@ -81,7 +81,6 @@ class TernGradStrategy(tf.distribute.Strategy):
             )
         _check_options(options)
         gradient_ops = TernaryAllReduce(**options)
-        private.stop_tuning_device_datasets()
         self._collective_key_base = next(_key_ranges) * _KEY_RANGE
         if cluster_resolver is None:
             cluster_resolver = tf_config.cluster_from_tf_config()

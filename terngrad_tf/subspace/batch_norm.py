@@ -50,7 +50,7 @@ def update_batch_norm(model, dataset, steps=None):
         variances = [tf.cast(scope.get_current_value(v), tf.float32) for v in moments[1::2]]
         sums = [count] + [count * m for m in means]
         sums += [count * (v + m**2) for m, v in zip(means, variances, strict=True)]
-        empty = private.replica_is_empty()
+        empty = private.current_padding().is_empty
         counts = count > 0.0 if empty is None else tf.logical_not(empty)
         # Of no examples the moments are not numbers.
         return [tf.where(counts, s, tf.zeros_like(s)) for s in sums]

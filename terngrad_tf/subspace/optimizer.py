@@ -212,7 +212,7 @@ def mask_padding(gradients, loss=None):
     """
     gradients = [g if g is None else tf.convert_to_tensor(g) for g in gradients]
     loss = None if loss is None else tf.cast(loss, tf.float32)
-    empty = private.replica_is_empty()
+    empty = private.current_padding().is_empty
     if empty is None:
         return gradients, loss
     return private.mask_gradients(gradients), None if loss is None else tf.where(empty, 0.0, loss)

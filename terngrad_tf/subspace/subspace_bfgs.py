@@ -181,7 +181,7 @@ class SubspaceBFGS(SubspaceOptimizer):
             self._step_together(strategy, gradients, loss, loss_with)
 
         tf.distribute.get_replica_context().merge_call(
-            together, args=(gradients, loss, data, private.padding_of_replica())
+            together, args=(gradients, loss, data, private.current_padding())
         )
 
     def get_config(self):

@@ -1,14 +1,16 @@
 """Pins every private name that `private/` uses: a release that moves one fails here, by name."""
 
+import importlib.metadata
 import inspect
+import re
 import subprocess
 import sys
+from unittest import mock
 
 import keras
 import pytest
 import tensorflow as tf
 from keras.src import ops as keras_ops
-from keras.src.backend.tensorflow import core as keras_core
 from keras.src.backend.tensorflow import optimizer as keras_tf_optimizer
 from keras.src.backend.tensorflow import trainer as keras_tf_trainer
 from keras.src.losses import loss as keras_loss
@@ -46,6 +48,7 @@ from tensorflow.python.ops import (
 )
 
 from terngrad_tf.distribute import TernaryAllReduce, TernGradStrategy, private
+from terngrad_tf.distribute.private import patches
 
 
 def parameters(function):
@@ -101,7 +104,6 @@ class PrivateTest(tf.test.TestCase):
             (resource_variable_ops, ["_UnreadVariable"]),
             (mirrored_run, ["call_for_each_replica"]),
             (values, ["DistributedVariable", "Mirrored", "PerReplica", "PerReplicaSpec"]),
-            (multi_device_iterator_ops, ["_create_device_dataset"]),
             (collective_util, ["CommunicationImplementation", "Options"]),
             (polymorphic_function.Function, ["_clone", "python_function"]),
             (
@@ -181,42 +183,9 @@ class PrivateTest(tf.test.TestCase):
 
     def test_keras_still_has_every_name(self):
         for owner, name, expected in (
-            (
-                keras_tf_optimizer.TFOptimizer,
-                "_all_reduce_sum_gradients",
-                ["self", "grads_and_vars"],
-            ),
             (keras_tf_optimizer, "filter_empty_gradients", ["grads_and_vars"]),
-            (
-                keras_base_optimizer.BaseOptimizer,
-                "_backend_apply_gradients",
-                ["self", "grads", "trainable_variables"],
-            ),
             (keras_base_optimizer.BaseOptimizer, "_get_variable_index", ["self", "variable"]),
-            (keras_base_optimizer.BaseOptimizer, "_clip_gradients", ["self", "grads"]),
-            (keras_base_optimizer.BaseOptimizer, "build", ["self", "variables"]),
-            (
-                keras_tf_optimizer.TFOptimizer,
-                "_distributed_tf_update_step",
-                ["self", "distribution", "grads_and_vars", "learning_rate"],
-            ),
-            (keras_loss, "scale_loss_for_distribution", ["value"]),
-            (keras_loss, "unscale_loss_for_distribution", ["value"]),
             (keras_tracking, "no_automatic_dependency_tracking", ["fn"]),
-            (keras_tf_trainer.TensorFlowTrainer, "make_train_function", ["self", "force"]),
-            (keras_tf_trainer.TensorFlowTrainer, "make_test_function", ["self", "force"]),
-            (keras_tf_trainer.TensorFlowTrainer, "make_predict_function", ["self", "force"]),
-            (keras.optimizers.LossScaleOptimizer, "check_finite", ["self", "grads"]),
-            (keras_core, "cond", ["pred", "true_fn", "false_fn"]),
-            (keras.random.SeedGenerator, "next", ["self", "ordered"]),
-            (keras_tf_trainer, "reduce_per_replica", ["values", "strategy", "reduction"]),
-            (
-                keras_tf_trainer.TensorFlowTrainer,
-                "_maybe_symbolic_build",
-                ["self", "iterator", "data_batch"],
-            ),
-            (keras_tf_trainer.TensorFlowTrainer, "make_train_function", ["self", "force"]),
-            (keras_tf_trainer.TensorFlowTrainer, "make_test_function", ["self", "force"]),
         ):
             self.assertTrue(hasattr(owner, name), f"{owner.__name__}.{name}")
             self.assertEqual(parameters(getattr(owner, name)), expected, name)
@@ -273,6 +242,32 @@ class PrivateTest(tf.test.TestCase):
         step()
         self.assertAllClose(variable.numpy(), [-0.6, -1.4, 0.4])
 
+    def test_buffers_of_other_strategies_go_on_being_tuned(self):
+        TernGradStrategy(2)
+        tuned = []
+        stock = multi_device_iterator_ops._create_device_dataset
+
+        def watched(*args, **kwargs):
+            dataset = stock(*args, **kwargs)
+            tuned.append(dataset.options().autotune.enabled)
+            return dataset
+
+        dataset = tf.data.Dataset.range(8).batch(4)
+        devices = ["CPU:0", "CPU:1"]
+        with mock.patch.object(multi_device_iterator_ops, "_create_device_dataset", watched):
+            for strategy, expected in (
+                (tf.distribute.MirroredStrategy(devices), None),
+                (TernGradStrategy(2), False),
+                (tf.distribute.MirroredStrategy(devices), None),
+            ):
+                for distributed in (
+                    strategy.experimental_distribute_dataset(dataset),
+                    strategy.distribute_datasets_from_function(lambda _: dataset),
+                ):
+                    next(iter(distributed))
+                    self.assertEqual(set(tuned), {expected})
+                    tuned.clear()
+
     def test_another_backend_of_keras_is_refused(self):
         # Keras would ignore the strategy. No other backend is installed here.
         code = (
@@ -288,6 +283,61 @@ class PrivateTest(tf.test.TestCase):
         self.assertNotEqual(
             first.extended._collective_key_base, second.extended._collective_key_base
         )
+
+
+class PatchesTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        patches.uninstall_patches()
+        self.addCleanup(patches.install_patches)
+
+    def owned(self):
+        return [vars(entry.owner).get(entry.name) for entry in patches.manifest]
+
+    def test_each_is_of_a_form_that_is_there_and_has_a_reason(self):
+        self.assertGreater(len(patches.manifest), 20)
+        for entry in patches.manifest:
+            entry.check()
+            self.assertTrue(entry.replacement.__doc__, entry)
+
+    def test_installing_twice_and_uninstalling_leaves_what_was_there(self):
+        stock = self.owned()
+        patches.install_patches()
+        installed = self.owned()
+        patches.install_patches()
+        self.assertTrue(all(a is b for a, b in zip(installed, self.owned(), strict=True)))
+        self.assertFalse(any(a is b for a, b in zip(installed, stock, strict=True)))
+        patches.uninstall_patches()
+        self.assertTrue(all(a is b for a, b in zip(stock, self.owned(), strict=True)))
+
+    def test_a_release_that_does_not_fit_is_one_line_and_nothing_is_replaced(self):
+        stock = self.owned()
+        for name, replacement, wanted, received in (
+            (
+                "scale_loss_for_distribution",
+                lambda stock, value, more: None,
+                "value, more",
+                "value",
+            ),
+            ("scale_loss", lambda stock, value, *args: None, "value", "nothing of this name"),
+        ):
+            wrong = patches.Patch(keras_loss, name, replacement)
+            message = (
+                r"^terngrad_tf is tested with tensorflow .* not with .*"
+                rf"`keras.src.losses.loss.{name}` must take {wanted}. Received: {received}$"
+            )
+            with mock.patch.object(patches, "manifest", [*patches.manifest, wrong]):
+                with self.assertRaisesRegex(RuntimeError, message):
+                    TernaryAllReduce()
+            self.assertTrue(all(a is b for a, b in zip(stock, self.owned(), strict=True)))
+
+    def test_the_releases_named_are_the_ends_of_the_range_that_is_installed_with(self):
+        required = "\n".join(importlib.metadata.requires("terngrad_tf"))
+        for package, (first, last) in patches.TESTED.items():
+            major, minor = map(int, last.split("."))
+            (found,) = set(re.findall(rf"^{package}(?:<[\d.]+,>=|>=)([\d.]+)", required, re.M))
+            self.assertEqual(found, first)
+            self.assertRegex(required, rf"(?m)^{package}[<>=,\d.]*<{major}\.{minor + 1}\b")
 
 
 if __name__ == "__main__":

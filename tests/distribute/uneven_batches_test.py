@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from terngrad_tf.distribute import TernGradStrategy
+from terngrad_tf.distribute import TernGradStrategy, private
 from tests.distribute import processes, uneven_cases
 
 WORKER = pathlib.Path(__file__).with_name("cluster_worker.py")
@@ -52,7 +52,7 @@ class UnevenBatchesTest(tf.test.TestCase, parameterized.TestCase):
         seen = []
 
         def step(x):
-            seen.append(strategy.extended.padding())
+            seen.append(private.current_padding())
             return tf.reduce_sum(x)
 
         tf.function(lambda x: strategy.run_padded(step, (x,)))(

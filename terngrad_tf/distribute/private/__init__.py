@@ -8,34 +8,29 @@ What is needed, and why no public way exists:
 
 * Strategies for local and clustered devices: `tf.distribute` has no public base class to build on.
 * Collectives beyond all-reduce sum (max, all-gather of equal shapes, all-to-all) have no public op.
-* Keras optimizers reduce gradients in a private method; it is the only place where gradients can be
-  told from metrics, losses and batch-norm moments, which use the same `all_reduce`.
-* Gaps of Keras 3 under `tf.distribute`: see `install_keras_hooks`.
+* Functions of Keras and TensorFlow that are replaced: see `patches`, and the reason beside each.
 """
 
+# Imported for what it enters into the manifest of patches.
+from terngrad_tf.distribute.private import device_buffers  # noqa: F401
+from terngrad_tf.distribute.private.cluster_strategy import TernGradClusterExtended
 from terngrad_tf.distribute.private.cross_device_ops import ExactCrossDeviceOps, gradient_ops
 from terngrad_tf.distribute.private.devices import (
     cluster_is_joined,
+    counts_once,
     devices_are_initialized,
     in_xla_context,
-    is_distributed,
     local_tensors,
     mirrored,
-    stop_tuning_device_datasets,
 )
-from terngrad_tf.distribute.private.keras_hooks import (
-    in_keras_step,
-    install_keras_hooks,
-    keras_step,
-    unscale_loss,
-)
-from terngrad_tf.distribute.private.keras_optimizers import (
+from terngrad_tf.distribute.private.keras_optimizers import sum_gradients
+from terngrad_tf.distribute.private.keras_training import in_keras_step, keras_step, unscale_loss
+from terngrad_tf.distribute.private.padding import (
+    current_padding,
     mask_gradients,
     padded_replica,
-    padding_of_replica,
-    replica_is_empty,
-    sum_gradients,
 )
+from terngrad_tf.distribute.private.patches import install_patches, uninstall_patches
 from terngrad_tf.distribute.private.process_group import (
     ProcessGroup,
     communication_options,
@@ -44,10 +39,7 @@ from terngrad_tf.distribute.private.process_group import (
     report_error,
 )
 from terngrad_tf.distribute.private.scopes import scope_entered, watch_scope
-from terngrad_tf.distribute.private.strategies import (
-    TernGradClusterExtended,
-    TernGradLocalExtended,
-)
+from terngrad_tf.distribute.private.strategies import TernGradLocalExtended
 
 __all__ = [
     "ExactCrossDeviceOps",
@@ -56,25 +48,24 @@ __all__ = [
     "TernGradLocalExtended",
     "cluster_is_joined",
     "communication_options",
+    "counts_once",
+    "current_padding",
     "devices_are_initialized",
     "gradient_ops",
     "in_keras_step",
     "in_xla_context",
-    "install_keras_hooks",
-    "is_distributed",
+    "install_patches",
     "keras_step",
     "local_tensors",
     "mask_gradients",
     "mirrored",
     "padded_replica",
-    "padding_of_replica",
     "publish",
     "published",
-    "replica_is_empty",
     "report_error",
     "scope_entered",
-    "stop_tuning_device_datasets",
     "sum_gradients",
-    "watch_scope",
+    "uninstall_patches",
     "unscale_loss",
+    "watch_scope",
 ]

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from terngrad_tf.distribute.private.strategies import SharedVariableReplicas
+from terngrad_tf.distribute.private.strategies import is_own
 
 
 class ExactCrossDeviceOps(tf.distribute.CrossDeviceOps):
@@ -43,10 +43,10 @@ class ExactCrossDeviceOps(tf.distribute.CrossDeviceOps):
         return tf.distribute.ReductionToOneDevice()
 
 
-def gradient_ops(strategy, op_class):
-    """The `op_class` instance that `strategy` reduces gradients with, or None."""
+def gradient_ops(strategy):
+    """The op that treats gradients specially with which `strategy` reduces them, or None."""
     extended = strategy.extended
-    if isinstance(extended, SharedVariableReplicas):
+    if is_own(strategy):
         return extended.gradient_ops
     op = getattr(extended, "_cross_device_ops", None)
-    return op if isinstance(op, op_class) else None
+    return op if isinstance(op, ExactCrossDeviceOps) else None

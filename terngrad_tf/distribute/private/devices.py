@@ -1,7 +1,5 @@
-"""Devices, the values that lie on them, and their input."""
+"""Devices and the values that lie on them."""
 
-import tensorflow as tf
-from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.distribute import distribute_utils, values
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
@@ -39,6 +37,14 @@ def is_distributed(value):
     return isinstance(value, values.DistributedValues)
 
 
+def counts_once(value, num_local, process_group):
+    """Whether a value is one tensor for all replicas of a single process, made outside of them.
+
+    It is reduced to itself, as by stock strategies. Of several processes, each brings its own.
+    """
+    return process_group is None and num_local > 1 and not is_distributed(value)
+
+
 def variable_paths(variables):
     """A name for each variable: the path of Keras' own, TensorFlow's name of others, none twice."""
     paths = []
@@ -50,22 +56,3 @@ def variable_paths(variables):
             path = f"{name}_{count}"
         paths.append(path)
     return paths
-
-
-def stop_tuning_device_datasets():
-    """Turns tf.data's autotuning off in the buffers that feed each device, once a process.
-
-    There is nothing to tune in a buffer of one element, but its tuning thread sleeps up to a minute
-    between looks, and the end of `fit` and `evaluate` waits for it.
-    """
-    stock = multi_device_iterator_ops._create_device_dataset
-    if getattr(stock, "without_tuning", False):
-        return
-    options = tf.data.Options()
-    options.autotune.enabled = False
-
-    def create_device_dataset(*args, **kwargs):
-        return stock(*args, **kwargs).with_options(options)
-
-    create_device_dataset.without_tuning = True
-    multi_device_iterator_ops._create_device_dataset = create_device_dataset

@@ -30,34 +30,48 @@ class Padding(typing.NamedTuple):
     share: typing.Any
 
 
+_NONE = Padding(None, None)
+_state = threading.local()
+
+
+def current_padding():
+    """`Padding` of the current replica's batch."""
+    return getattr(_state, "padding", _NONE)
+
+
+@contextlib.contextmanager
+def padded_replica(padding):
+    """In replica context: what runs within computes on a batch with this `Padding`."""
+    previous, _state.padding = current_padding(), padding
+    try:
+        yield
+    finally:
+        _state.padding = previous
+
+
+def mask_gradients(gradients):
+    """Zeros instead of the gradients of a padded replica; in replica context.
+
+    Not a product: what zeros gave may be NaN.
+    """
+    empty = current_padding().is_empty
+    if empty is None:
+        return list(gradients)
+
+    def mask(gradient):
+        if isinstance(gradient, tf.IndexedSlices):
+            rows = mask(gradient.values)
+            return tf.IndexedSlices(rows, gradient.indices, gradient.dense_shape)
+        return None if gradient is None else tf.where(empty, tf.zeros_like(gradient), gradient)
+
+    return [mask(gradient) for gradient in gradients]
+
+
 class PaddedReplicas:
     """What a strategy's `extended` knows of its replicas' parts of a batch."""
 
-    def _initialize_padding(self):
-        self._step = threading.local()
-        # The examples of each local replica over those of all, while `run_padded` runs.
-        self.shares_of_run = None
-
-    def is_empty(self):
-        """Whether the current replica is padded: a boolean tensor, or None for no."""
-        return self.padding().is_empty
-
-    def share_of_examples(self):
-        """The current replica's part of the batch's examples, a float32 tensor; None for 1/N."""
-        return self.padding().share
-
-    def padding(self):
-        """`Padding` of the current replica's batch, to be given to `padded`."""
-        return getattr(self._step, "padding", Padding(None, None))
-
-    @contextlib.contextmanager
-    def padded(self, padding):
-        """In replica context: what runs within computes on a batch with this `Padding`."""
-        previous, self._step.padding = self.padding(), padding
-        try:
-            yield
-        finally:
-            self._step.padding = previous
+    # The examples of each local replica over those of all, while `run_padded` runs.
+    shares_of_run = None
 
     def run_padded(self, fn, args, returns_rows):
         """`strategy.run` of a function of batches that need not divide evenly among the replicas.
@@ -89,7 +103,7 @@ class PaddedReplicas:
         def on_padded(is_empty, share, args):
             if is_empty is not None:
                 args = tf.nest.map_structure(_pad_empty, args)
-            with self.padded(Padding(is_empty, share)):
+            with padded_replica(Padding(is_empty, share)):
                 results = fn(*args)
             if returns_rows and is_empty is not None:
                 results = tf.nest.map_structure(

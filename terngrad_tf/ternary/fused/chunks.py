@@ -77,24 +77,20 @@ def _pack(digits, base):
     return tf.bitcast(words, tf.int32)
 
 
-def requantize_chunk(
-    words, num_replicas: int, *, seed, step, stream, base: int = 3, total_bias: int | None = None
-) -> tf.Tensor:
+def requantize_chunk(words, num_replicas: int, *, seed, step, stream, base: int = 3) -> tf.Tensor:
     """Rounds the mean of all replicas' codes to ternary once more, without bias.
 
-    With `m = (sum_k digit_k - total_bias) / num_replicas` in [-1, 1], the new code is
-    `floor(m + u)`, packed as digit = code + 1 in base 3. `decode` (or `decode_chunks`) with
+    With `m = sum_k digit_k / num_replicas - 1` in [-1, 1], the new code is `floor(m + u)`, packed
+    as digit = code + 1 in base 3. `decode` (or `decode_chunks`) with
     `total_bias=1` and the scale `num_replicas * s` gives an unbiased estimate of the sum.
 
     Args:
         words: int32 tensor of shape [K, C], one chunk of the words of each sender.
         num_replicas: N, the number of replicas whose codes the words hold.
-        seed: Python integer or scalar integer tensor.
-        step: training step, Python integer or scalar int32/int64 tensor.
+        seed, step: as for `ternarize`.
         stream: number of the chunk, Python integer or scalar int32 tensor, so that chunks draw
             different random bits.
         base: base of the words.
-        total_bias: bias of the summed digits. Default N.
 
     Returns:
         int32 tensor of shape [num_words(digits_per_word(base) * C, 3)], plane-major as in
@@ -107,8 +103,7 @@ def requantize_chunk(
     senders, chunk = compiled.static_shape(words, "words")
     codec.check_base(base)
     quantizer.check_rounding("independent", num_replicas)
-    total_bias = num_replicas if total_bias is None else total_bias
-    return _rounder(senders, chunk, base, num_replicas, total_bias)(
+    return _rounder(senders, chunk, base, num_replicas)(
         words,
         compiled.scalar(seed, tf.int64),
         compiled.scalar(step, tf.int64),
@@ -117,14 +112,14 @@ def requantize_chunk(
 
 
 @functools.cache
-def _rounder(senders, chunk, base, num_replicas, total_bias):
+def _rounder(senders, chunk, base, num_replicas):
     del senders  # It selects the trace.
     split = digit_split.of_base(base)
     cut = compiled.compiled(split.cut)
 
     @compiled.compiled
     def rounded(parts, seed, step, stream):
-        totals = split.sum_digits(parts) - total_bias
+        totals = split.sum_digits(parts) - num_replicas
         elements = tf.reshape(tf.range(totals.shape.num_elements()), totals.shape)
         keys = random_bits.key_schedule(seed, step, _SECOND_HOP, stream)
         codes = quantizer.round_to_ternary(

@@ -32,11 +32,8 @@ def sum_codes(
         gradients: list of K lists of T float16, bfloat16 or float32 tensors, one list a replica;
             static shapes, the same for all replicas.
         scales: float32 tensor of shape [T], the scales shared by all replicas.
-        seed: Python integer or scalar integer tensor.
-        step: training step, Python integer or scalar int32/int64 tensor.
+        seed, step, num_replicas, rounding: as for `ternarize`.
         replicas: K numbers in 0..num_replicas-1, Python integers or scalar int32 tensors.
-        num_replicas: N.
-        rounding: one of `ROUNDINGS`.
         tensors: T integers that select the random sequence of each tensor. Default 0..T-1.
 
     Returns:

@@ -112,19 +112,8 @@ def _decoder(senders, shapes, dtypes, base, total_bias):
     del senders  # It selects the trace.
     split = digit_split.of_base(base)
     cut = compiled.compiled(split.cut)
-    segments = _Segments(shapes, dtypes, base)
-
-    @compiled.compiled
-    def values(parts, scales):
-        return [
-            _scaled(split.sum_digits(parts[:, :, start:end]), scale, total_bias)
-            for (start, end), scale in zip(segments.bounds, scales, strict=True)
-        ]
-
-    def run(words, scales):
-        return segments.tensors(values(cut(words), segments.scales(scales)))
-
-    return tf.function(run, autograph=False)
+    tensors_of = _Segments(shapes, dtypes, base).decoder(split.sum_digits, total_bias)
+    return tf.function(lambda words, scales: tensors_of(cut(words), scales), autograph=False)
 
 
 @functools.cache
@@ -132,32 +121,20 @@ def _chunks_decoder(owners, shapes, dtypes, chunk_words, base_in, base_out, tota
     split = digit_split.of_base(base_out)
     cut = compiled.compiled(split.cut)
     count = codec.digits_per_word(base_in)
-    segments = _Segments(shapes, dtypes, base_in)
+    to_int32 = functools.partial(tf.cast, dtype=tf.int32)
+    tensors_of = _Segments(shapes, dtypes, base_in).decoder(to_int32, total_bias)
 
     @compiled.compiled
     def digits(parts):
         rows = [split.digits(parts[owner]) for owner in range(owners)]
         return tf.cast(tf.stack(rows), split.dtype)
 
-    @compiled.compiled
-    def values(sums, scales):
-        return [
-            _scaled(tf.cast(sums[:, start:end], tf.int32), scale, total_bias)
-            for (start, end), scale in zip(segments.bounds, scales, strict=True)
-        ]
-
     def run(words, scales):
         sums = tf.reshape(digits(cut(words)), [owners, -1])[:, : count * chunk_words]
         sums = tf.transpose(tf.reshape(sums, [owners, count, chunk_words]), [1, 0, 2])
-        sums = tf.reshape(sums, [count, owners * chunk_words])
-        return segments.tensors(values(sums, segments.scales(scales)))
+        return tensors_of(tf.reshape(sums, [count, owners * chunk_words]), scales)
 
     return tf.function(run, autograph=False)
-
-
-def _scaled(digits, scale, total_bias):
-    """Summed digits (int32) to gradients (float32)."""
-    return scale * tf.cast(digits - total_bias, tf.float32)
 
 
 class _Segments:
@@ -172,27 +149,43 @@ class _Segments:
     def __init__(self, shapes, dtypes, base):
         large, small = partition.split(shapes)
         self._shapes, self._dtypes = shapes, dtypes
-        self._members = sorted([[i] for i in large] + partition.runs(small))
-        sizes = [partition.num_elements(shape) for shape in shapes]
+        widths = [codec.num_words(partition.num_elements(shape), base) for shape in shapes]
         self._columns = [
-            partition.Columns({i: codec.num_words(sizes[i], base) for i in members})
-            for members in self._members
+            partition.Columns({i: widths[i] for i in members})
+            for members in sorted([[i] for i in large] + partition.runs(small))
         ]
-        ends = np.cumsum([columns.size for columns in self._columns]).tolist()
-        self.bounds = list(zip([0, *ends], ends, strict=False))
 
-    def scales(self, scales):
+    def decoder(self, digits, total_bias):
+        """Function of parts or digits `[..., columns]` and scales that returns the tensors.
+
+        Args:
+            digits: function of some columns that returns their summed digits, int32.
+            total_bias: what to subtract from each.
+        """
+        ends = np.cumsum([columns.size for columns in self._columns]).tolist()
+        bounds = list(zip([0, *ends], ends, strict=False))
+
+        @compiled.compiled
+        def values(pieces, scales):
+            return [
+                scale * tf.cast(digits(pieces[..., start:end]) - total_bias, tf.float32)
+                for (start, end), scale in zip(bounds, scales, strict=True)
+            ]
+
+        return lambda pieces, scales: self._tensors(values(pieces, self._scales(scales)))
+
+    def _scales(self, scales):
         """The scale of each segment: a scalar, or one value a column."""
         finite = tf.math.is_finite(scales)
         scales = tf.where(finite, scales, tf.constant(np.nan, tf.float32))
         return [
-            scales[members[0]]
-            if len(members) == 1
+            scales[columns.members[0]]
+            if len(columns.members) == 1
             else tf.reshape(columns.spread(scales), [-1])[: columns.size]
-            for members, columns in zip(self._members, self._columns, strict=True)
+            for columns in self._columns
         ]
 
-    def tensors(self, values):
+    def _tensors(self, values):
         """Values `[..., columns]` of the segments to the tensors."""
         result = []
         for columns, segment in zip(self._columns, values, strict=True):

@@ -32,11 +32,7 @@ def encode(
     Args:
         gradients: list of T float16, bfloat16 or float32 tensors with static shapes.
         scales: float32 tensor of shape [T], the scales shared by all replicas.
-        seed: Python integer or scalar integer tensor.
-        step: training step, Python integer or scalar int32/int64 tensor.
-        replica: k in 0..num_replicas-1, Python integer or scalar int32 tensor.
-        num_replicas: N.
-        rounding: one of `ROUNDINGS`.
+        seed, step, replica, num_replicas, rounding: as for `ternarize`.
         base: number of values of a digit, at least 3.
         tensors: T integers that select the random sequence of each tensor. Default 0..T-1.
 

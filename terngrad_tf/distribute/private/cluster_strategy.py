@@ -1,0 +1,96 @@
+"""The strategy of a cluster: one process a machine, each with the same number of replicas."""
+
+import functools
+
+from tensorflow.python.distribute import collective_all_reduce_strategy, values
+from tensorflow.python.eager import context
+
+from terngrad_tf.distribute.private.collective_keys import StaticKeys, use_static_keys
+from terngrad_tf.distribute.private.devices import cluster_is_joined
+from terngrad_tf.distribute.private.initial_values import InitialValues
+from terngrad_tf.distribute.private.process_group import ProcessGroup, bounded_start
+from terngrad_tf.distribute.private.strategies import SharedVariableReplicas
+
+
+class TernGradClusterExtended(
+    SharedVariableReplicas, collective_all_reduce_strategy.CollectiveAllReduceExtended
+):
+    """One process of several, each with the same number of replicas.
+
+    The base class of `MultiWorkerMirroredStrategy`. Keras asks for instances of that strategy in
+    places that fail under Keras 3, so ours is not one.
+    """
+
+    def __init__(
+        self,
+        strategy,
+        cluster_resolver,
+        devices,
+        num_replicas,
+        options,
+        gradient_ops,
+        start_timeout,
+        make_equal,
+    ):
+        self.gradient_ops = gradient_ops
+        self.process_group = None
+        self.initial_values = InitialValues(make_equal)
+        self._relative_devices = devices
+        self._initialize_equal_replicas(num_replicas, len(devices))
+        if cluster_is_joined():
+            # The stock method would start the process's server anew, under the collectives of an
+            # earlier strategy that peers may still wait for. Its peers are watched already.
+            self._std_server_started = True
+            self._enable_check_health = False
+        with bounded_start(start_timeout):
+            super().__init__(
+                strategy, cluster_resolver=cluster_resolver, communication_options=options
+            )
+        self.static_keys = StaticKeys()
+        for ops_ in (self._cross_device_ops, self._host_cross_device_ops):
+            for launcher in ops_._launchers:
+                use_static_keys(launcher, self.static_keys)
+        self.process_group = ProcessGroup(self) if self._num_workers > 1 else None
+
+    @property
+    def is_chief(self):
+        return self._is_chief
+
+    def _create_variable(self, next_creator, **kwargs):
+        variable = super()._create_variable(next_creator, **kwargs)
+        if self._has_own_initial_values() and isinstance(variable, values.DistributedVariable):
+            self.initial_values.add(variable)
+        return variable
+
+    def _get_variable_creator_initial_value(self, **kwargs):
+        stock = super()
+        if self._has_own_initial_values():
+            # That of one process, without the broadcast.
+            stock = super(collective_all_reduce_strategy.CollectiveAllReduceExtended, self)
+        return stock._get_variable_creator_initial_value(**kwargs)
+
+    def _has_own_initial_values(self):
+        # A function that is being traced initializes its variables after the trace.
+        return self.process_group is not None and context.executing_eagerly()
+
+    def _call_for_each_replica(self, fn, args, kwargs):
+        call = functools.partial(super()._call_for_each_replica, fn, args, kwargs)
+        if self.process_group is None or self._run_depth:
+            return call()
+        with self.initial_values.run():
+            return call()
+
+    def _update(self, var, fn, args, kwargs, group):
+        self.initial_values.use(var)
+        return super()._update(var, fn, args, kwargs, group)
+
+    def _initialize_local_devices(self, cluster_resolver, replica_device):
+        # The stock method knows of one CPU a process only.
+        devices = tuple(f"{replica_device}{device}" for device in self._relative_devices)
+        return devices, "GPU" if "GPU" in devices[0] else "CPU"
+
+    def _get_cross_device_ops(self, value):
+        # The stock method expects one value a replica where there is one a device.
+        count = len(value.values) if isinstance(value, values.DistributedValues) else 1
+        on_devices = count == len(self._devices)
+        return self._cross_device_ops if on_devices else self._host_cross_device_ops

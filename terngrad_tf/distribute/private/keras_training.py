@@ -1,0 +1,164 @@
+"""Where Keras 3 leaves gaps under `tf.distribute`: its training loop, losses and seeds."""
+
+import contextlib
+import functools
+import threading
+
+import keras
+import tensorflow as tf
+from keras.src.backend.tensorflow import trainer as keras_tf_trainer
+from keras.src.losses import loss as keras_loss
+
+from terngrad_tf.distribute.private.devices import local_tensors
+from terngrad_tf.distribute.private.padding import current_padding
+from terngrad_tf.distribute.private.patches import patch
+from terngrad_tf.distribute.private.strategies import is_own
+
+if keras.config.backend() != "tensorflow":
+    # Keras would train without `tf.distribute`, each process for itself, and say nothing.
+    raise ImportError(
+        "terngrad_tf needs the TensorFlow backend of Keras. Received: "
+        f"backend={keras.config.backend()!r}. Set the environment variable KERAS_BACKEND to "
+        "tensorflow, or `backend` in ~/.keras/keras.json."
+    )
+
+# A prime far from the distances between seeds that people choose.
+_SEED_STRIDE = 1_000_000_007
+
+_Trainer = keras_tf_trainer.TensorFlowTrainer
+
+_state = threading.local()
+
+
+def in_keras_step():
+    """The kind of Keras' own step that is about to run: "train", "test", "predict" or None."""
+    return getattr(_state, "step", None)
+
+
+@contextlib.contextmanager
+def keras_step(kind):
+    """What runs within calls `strategy.run` as Keras does for a step of this kind."""
+    previous, _state.step = in_keras_step(), kind
+    try:
+        yield
+    finally:
+        _state.step = previous
+
+
+@patch(_Trainer, "make_train_function", "make_test_function", "make_predict_function")
+def _in_step(stock, self, force=False):
+    """Lets the strategy know which functions are Keras' own steps.
+
+    They are Keras' `run` of a step on a batch, and get examples where a replica has none; what
+    users give to `run` is theirs.
+    """
+    attribute = stock.__name__.removeprefix("make_")
+    before = getattr(self, attribute)
+    stock(self, force)
+    made = getattr(self, attribute)
+    if made is None or (made is before and not force):
+        return made
+
+    @functools.wraps(made)
+    def in_step(*args):
+        with keras_step(attribute.removesuffix("_function")):
+            return made(*args)
+
+    setattr(self, attribute, in_step)
+    return in_step
+
+
+@patch(keras_loss, "scale_loss_for_distribution")
+def _scale_loss(stock, value):
+    """Weighs a replica's mean loss by its share of the batch's examples.
+
+    Keras divides by the number of replicas, so in a batch that does not divide evenly among them
+    examples would count differently, and those of a batch with fewer examples than replicas less.
+    """
+    share = current_padding().share
+    return stock(value) if share is None else value * tf.cast(share, value.dtype)
+
+
+@patch(keras_loss, "unscale_loss_for_distribution")
+def _unscale_loss(stock, value):
+    """Undoes the above."""
+    share = current_padding().share
+    return stock(value) if share is None else value / tf.cast(share, value.dtype)
+
+
+def unscale_loss(loss):
+    """A replica's mean loss of its part of the global loss, as Keras' metrics want it."""
+    return keras_loss.unscale_loss_for_distribution(loss)
+
+
+@patch(keras_tf_trainer, "reduce_per_replica")
+def _reduce_over_processes(stock, values, strategy, reduction):
+    """Gathers `predict`'s outputs of all processes, and gives callbacks the same metrics on all.
+
+    Keras gathers outputs for `MultiWorkerMirroredStrategy` only, and shows callbacks the metrics of
+    the process's own replicas. A callback that stops training on one process (`TerminateOnNaN`)
+    would leave the others waiting for it.
+    """
+    group = getattr(strategy.extended, "process_group", None)
+    if group is None:
+        return stock(values, strategy, reduction)
+    if reduction == "concat":
+        # A process's replicas have neighbouring parts of a batch; those of the stock strategy
+        # have not, so Keras would put rows into another order.
+        return tf.nest.map_structure(lambda value: strategy.gather(value, axis=0), values)
+    return _mean_over_processes(stock(values, strategy, reduction), group)
+
+
+def _mean_over_processes(values, group):
+    flat = [tf.convert_to_tensor(value) for value in tf.nest.flatten(values)]
+    if not flat:
+        return values
+    parts = [tf.reshape(tf.cast(value, tf.float32), [-1]) for value in flat]
+    means = group.all_reduce_sum(tf.concat(parts, 0)) / group.size
+    means = tf.split(means, [value.shape.num_elements() for value in flat])
+    means = [tf.cast(tf.reshape(m, v.shape), v.dtype) for m, v in zip(means, flat, strict=True)]
+    return tf.nest.pack_sequence_as(values, means)
+
+
+@patch(_Trainer, "_maybe_symbolic_build")
+def _build_on_own_batch(stock, self, iterator=None, data_batch=None):
+    """Builds a model with the process's own part of the first batch.
+
+    Keras averages the first batch over all replicas to learn its shape. That fails where shards
+    differ in size, and moves the batch over the network. It also calls the model on the batch,
+    which need not work where the model has steps of its own (GANs, autoencoders). Such models are
+    built when their step is traced, as without a strategy.
+    """
+    strategy = self._distribute_strategy
+    if strategy is None or not is_own(strategy):
+        return stock(self, iterator=iterator, data_batch=data_batch)
+    if type(self).call is keras.Model.call:
+        return None
+    if iterator is not None:
+        for _, _, batches in iterator:
+            data_batch = tf.nest.map_structure(lambda v: local_tensors(v)[0], next(batches))
+            break
+    try:
+        return stock(self, data_batch=data_batch)
+    except (RuntimeError, ValueError):
+        steps = type(self).train_step, type(self).test_step
+        if steps == (_Trainer.train_step, _Trainer.test_step):
+            raise
+        return None
+
+
+@patch(keras.random.SeedGenerator, "next")
+def _seed_of_replica(stock, self, ordered=True):
+    """Lets replicas draw different random values.
+
+    Keras' random state knows no replica, so dropout would draw the same mask for the examples of
+    each.
+    """
+    seed = stock(self, ordered)
+    replica_context = tf.distribute.get_replica_context()
+    if replica_context is None or not is_own(replica_context.strategy):
+        return seed
+    # The state moves on alike everywhere; only what is drawn from it differs. Worker 0 draws
+    # what a single replica would.
+    replica = tf.cast(replica_context.replica_id_in_sync_group, seed.dtype)
+    return seed + replica * tf.constant([_SEED_STRIDE, 0], seed.dtype)

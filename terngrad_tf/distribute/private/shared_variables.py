@@ -1,0 +1,173 @@
+"""Variables of which the replicas of a device share one copy, and how they stay equal."""
+
+import contextlib
+
+import tensorflow as tf
+from tensorflow.python.distribute import distribute_lib, distribute_utils, values
+
+from terngrad_tf.distribute.private.devices import local_tensors
+from terngrad_tf.distribute.private.padding import current_padding
+from terngrad_tf.distribute.private.reductions import is_per_replica
+
+
+class SharedVariables:
+    """How a strategy's `extended` creates and updates variables."""
+
+    _one_for_each_replica = False
+
+    def _create_variable(self, next_creator, **kwargs):
+        # Optimizer slots are created beside their variable, one a device.
+        is_slot = kwargs.pop("colocate_with", None) is not None
+        on_read = kwargs.get("synchronization") == tf.VariableSynchronization.ON_READ
+        unsynchronized = (
+            kwargs.get("aggregation", tf.VariableAggregation.NONE) == tf.VariableAggregation.NONE
+        )
+        is_own = self._one_for_each_replica
+        if (
+            on_read
+            or is_own
+            or (unsynchronized and kwargs.get("trainable") is False and not is_slot)
+        ):
+            devices, self._devices = self._devices, self.worker_devices
+            try:
+                variable = super()._create_variable(next_creator, **kwargs)
+            finally:
+                self._devices = devices
+            is_statistic = not on_read and not is_own and variable.dtype.is_floating
+            if on_read or is_statistic:
+                self._guard(variable, is_statistic)
+            return variable
+        variable = super()._create_variable(next_creator, **kwargs)
+        variable._values = tuple(variable._values[device] for device in self._device_of_replica)
+        if unsynchronized:
+            self._write_once(variable)
+        return variable
+
+    @contextlib.contextmanager
+    def variables_of_replicas(self):
+        """Each replica has its own copy of the variables that are created within."""
+        self._one_for_each_replica = True
+        try:
+            yield
+        finally:
+            self._one_for_each_replica = False
+
+    def _guard(self, variable, is_statistic):
+        """Undoes what a replica without examples writes; notes written statistics."""
+        update_replica = variable._update_replica
+
+        def guarded_update(update_fn, value, **kwargs):
+            if is_statistic:
+                self._written[id(variable)] = variable
+            empty = current_padding().is_empty
+            if empty is None:
+                return update_replica(update_fn, value, **kwargs)
+            component = variable._get_on_device_or_primary()
+            before = component.read_value()
+            update_replica(update_fn, value, **kwargs)
+            return component.assign(tf.where(empty, before, component.read_value()))
+
+        variable._update_replica = guarded_update
+
+    def _write_once(self, variable):
+        """Lets the first replica write a variable that all share."""
+
+        def update_once(update_fn, value, **kwargs):
+            def merge(strategy, value):
+                first = tf.nest.map_structure(lambda v: local_tensors(v)[0], value)
+                return strategy.extended.update(variable, update_fn, args=(first,), kwargs=kwargs)
+
+            return tf.distribute.get_replica_context().merge_call(merge, args=(value,))
+
+        variable._update_replica = update_once
+
+    def _assign_means(self, variables):
+        components = list(zip(*(variable.values for variable in variables), strict=True))
+        shares = self.shares_of_run or [None] * len(components)
+        flat = []
+        for device, local, share in zip(self.worker_devices, components, shares, strict=True):
+            with tf.device(device):
+                part = tf.concat([tf.reshape(tf.cast(v, tf.float32), [-1]) for v in local], 0)
+                flat.append(part if share is None else part * share)
+        with tf.device(self.worker_devices[0]):
+            mean = tf.add_n(flat)
+            if self.process_group is not None:
+                mean = self.process_group.all_reduce_sum(mean)
+            if self.shares_of_run is None:
+                mean /= self._num_replicas_in_sync
+        for device, local in zip(self.worker_devices, components, strict=True):
+            with tf.device(device):
+                parts = tf.split(mean, [v.shape.num_elements() for v in local])
+                for variable, part in zip(local, parts, strict=True):
+                    variable.assign(tf.cast(tf.reshape(part, variable.shape), variable.dtype))
+
+    def _update(self, var, fn, args, kwargs, group):
+        if len({id(component) for component in var.values}) < len(var.values):
+            args, kwargs = self._one_a_device((args, kwargs), var.name)
+        updates = {}
+        for replica, component in enumerate(var.values):
+            if id(component) not in updates:
+                with (
+                    tf.device(component.device),
+                    distribute_lib.UpdateContext(replica),
+                    tf.name_scope(f"update_{replica}"),
+                ):
+                    updates[id(component)] = fn(
+                        component,
+                        *distribute_utils.select_replica(replica, args),
+                        **distribute_utils.select_replica(replica, kwargs),
+                    )
+        by_replica = [updates[id(component)] for component in var.values]
+        return distribute_utils.update_regroup(self, by_replica, group)
+
+    def _update_non_slot(self, colocate_with, fn, args, kwargs, group):
+        if len(self._devices) < len(self._device_of_replica):
+            args, kwargs = self._one_a_device((args, kwargs), "`update_non_slot`")
+        return super()._update_non_slot(colocate_with, fn, args, kwargs, group)
+
+    def agreed(self, value):
+        """One value a device, of a per-replica value that is the same for all its replicas."""
+        if not is_per_replica(value):
+            return value
+        by_device = [
+            value.values[self._device_of_replica.index(d)] for d in self._device_of_replica
+        ]
+        return values.Mirrored(by_device)
+
+    def _one_a_device(self, structure, name):
+        """Per-replica values to values that the replicas of a device share.
+
+        Raises (when it runs): the replicas of a device have different values. `tf.distribute`
+        would give each replica's copy its own; here they have one.
+        """
+        message = (
+            f"`extended.update` of {name} got values that differ between replicas, which share one "
+            "copy of it. Reduce them first, with `replica_context.all_reduce` or "
+            "`extended.reduce_to`"
+        )
+
+        def one(value):
+            if isinstance(value, values.DistributedVariable) or not is_per_replica(value):
+                return value
+            if not all(isinstance(v, tf.Tensor) for v in value.values):
+                raise ValueError(f"{message}. Received: {value}")
+            checks = []
+            for replica, device in enumerate(self._device_of_replica):
+                first = value.values[self._device_of_replica.index(device)]
+                other = value.values[replica]
+                if other is not first:
+                    with tf.device(self._devices[device]):
+                        checks.append(_assert_same(first, other, message))
+            with tf.control_dependencies([check for check in checks if check is not None]):
+                return tf.nest.map_structure(tf.identity, self.agreed(value))
+
+        return tf.nest.map_structure(one, structure)
+
+
+def _assert_same(first, other, message):
+    if not first.shape.is_compatible_with(other.shape) or first.dtype != other.dtype:
+        raise ValueError(f"{message}. Received: {first} and {other}")
+    same = tf.equal(first, other)
+    if first.dtype.is_floating:
+        same |= tf.math.is_nan(first) & tf.math.is_nan(other)
+    return tf.debugging.Assert(tf.reduce_all(same), [message])
