@@ -22,7 +22,7 @@ def broadcast_variables(strategy, variables):
     Args:
         strategy: a `TernGradStrategy`.
         variables: list of `tf.Variable` or `keras.Variable`, made in the strategy's scope or not,
-            of any shapes and of dtypes with a fixed size. All copies on a process's workers take
+            of any shapes and of dtypes with a fixed size. All copies on a process's replicas take
             the chief's first one.
 
     Raises:

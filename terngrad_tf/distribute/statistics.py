@@ -28,11 +28,11 @@ class Recorder:
     """Keeps the latest `GradientStatistics` of every variable.
 
     Args:
-        every: recorded are the steps divisible by this number; 0 for none.
+        freq: recorded are the steps divisible by this number; 0 for none.
     """
 
-    def __init__(self, every):
-        self._every = every
+    def __init__(self, freq):
+        self._freq = freq
         self.latest = {}
 
     def record(self, paths, bucket):
@@ -42,7 +42,7 @@ class Recorder:
             paths: T paths of the variables.
             bucket: `exchange.Bucket` of their gradients; the first local replica's count.
         """
-        if not self._every:
+        if not self._freq:
             return
         step, scales = tf.cast(bucket.step, tf.int64), bucket.scales
 
@@ -73,4 +73,4 @@ class Recorder:
             return step
 
         with tf.device(bucket.context.devices[0]):
-            tf.cond(tf.equal(step % self._every, 0), now, lambda: step)
+            tf.cond(tf.equal(step % self._freq, 0), now, lambda: step)

@@ -68,7 +68,7 @@ class TwoProcessesTest(ClusterTest):
 
     def test_a_layer_is_exchanged_while_an_earlier_one_computes_its_gradient(self):
         for result in self.of("overlap"):
-            # NaN where the last layer was waited for in vain.
+            # NaN where the last layer did not come.
             self.assertAllEqual(result["first"], np.full([2048], 1.0 - 2 * 2 * 2048))
 
     def test_fit_evaluate_predict_and_save_on_the_chief(self):

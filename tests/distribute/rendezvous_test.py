@@ -15,7 +15,7 @@ from tests.distribute import processes
 HOSTS = ["127.0.0.1"] + ["[::1]"] * socket.has_dualstack_ipv6()
 
 
-def meet(addresses, index, timeout=30):
+def wait(addresses, index, timeout=30):
     """What a process of a cluster does first; returns why it fails, None where it does not."""
     names = tuple(f"worker {number}" for number in range(len(addresses)))
     try:
@@ -27,9 +27,9 @@ def meet(addresses, index, timeout=30):
 
 def listen(address):
     """A server that says nothing."""
-    process, _, port = address.rpartition(":")
-    family = socket.AF_INET6 if ":" in process else socket.AF_INET
-    return socket.create_server((process.strip("[]"), int(port)), family=family)
+    host, _, port = address.rpartition(":")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host.strip("[]"), int(port)), family=family)
 
 
 class RendezvousTest(tf.test.TestCase):
@@ -41,15 +41,15 @@ class RendezvousTest(tf.test.TestCase):
 
     def meet_all(self, *calls):
         """The results of `wait_for_peers` with these arguments, at once."""
-        return [one.result() for one in [self.pool.submit(meet, *call) for call in calls]]
+        return [one.result() for one in [self.pool.submit(wait, *call) for call in calls]]
 
     def test_hosts_meet_however_late_over_both_versions_of_ip(self):
         for host in HOSTS:
             addresses = [f"{host}:{port}" for port in processes.free_ports(3)]
-            others = [self.pool.submit(meet, addresses, index) for index in (0, 2)]
+            others = [self.pool.submit(wait, addresses, index) for index in (0, 2)]
             time.sleep(1)
             self.assertFalse(any(other.done() for other in others))
-            self.assertIsNone(meet(addresses, 1))
+            self.assertIsNone(wait(addresses, 1))
             self.assertEqual([other.result() for other in others], [None, None])
             # The ports are free for TensorFlow.
             for address in addresses:
@@ -61,7 +61,7 @@ class RendezvousTest(tf.test.TestCase):
             mock.patch.object(peers, "_FIRST_REPORT_SECONDS", 0.1),
             self.assertLogs("terngrad_tf.distribute.peers", "WARNING") as logs,
         ):
-            error = meet(self.addresses[:2], 0, 1.5)
+            error = wait(self.addresses[:2], 0, 1.5)
         self.assertEqual(error, f"not all processes started in time; missing: {missing}")
         (line,) = logs.output
         self.assertEndsWith(line, f"waiting for {missing}")
@@ -81,7 +81,7 @@ class RendezvousTest(tf.test.TestCase):
         with mock.patch.object(
             socket.socket, "bind", side_effect=PermissionError(13, "Permission denied")
         ):
-            error = meet(["127.0.0.1:22", self.addresses[1]], 0)
+            error = wait(["127.0.0.1:22", self.addresses[1]], 0)
         self.assertEqual(
             error, "worker 0 (127.0.0.1:22) cannot listen on its port: Permission denied"
         )

@@ -24,21 +24,21 @@ class DescribeTest(tf.test.TestCase):
     )
     def test_one_slow_process_is_named_with_the_waits_of_all_others(self, jitter, wait, draw):
         slow = draw.draw(st.integers(0, len(jitter) - 1))
-        meetings = [t + (0.0 if i == slow else wait) for i, t in enumerate(jitter)]
-        line = stragglers.describe(names_of(len(jitter)), meetings, 1.0)
+        syncs = [t + (0.0 if i == slow else wait) for i, t in enumerate(jitter)]
+        line = stragglers.describe(names_of(len(jitter)), syncs, 1.0)
         who, _, waits = line.partition(": ")
         self.assertEqual(who, f"the others wait for worker {slow}")
-        for index, meeting in enumerate(meetings):
-            expected = f"worker {index} {1e3 * (meeting - meetings[slow]):.0f} ms"
+        for index, sync in enumerate(syncs):
+            expected = f"worker {index} {1e3 * (sync - syncs[slow]):.0f} ms"
             (self.assertIn if index != slow else self.assertNotIn)(f"worker {index} ", waits)
-            if index != slow and meetings[slow] == min(meetings):
+            if index != slow and syncs[slow] == min(syncs):
                 self.assertIn(expected, waits)
 
     @settings(deadline=None, max_examples=50, derandomize=True)
     @given(st.floats(0.0, 100.0), st.lists(st.floats(0.0, 0.19), min_size=1, max_size=6))
     def test_balanced_waits_are_not_told_however_long_an_exchange_takes(self, exchange, jitter):
-        meetings = [exchange + t for t in jitter]
-        self.assertIsNone(stragglers.describe(names_of(len(jitter)), meetings, 1.0))
+        syncs = [exchange + t for t in jitter]
+        self.assertIsNone(stragglers.describe(names_of(len(jitter)), syncs, 1.0))
 
     def test_several_slow_processes_are_told_together(self):
         self.assertEqual(

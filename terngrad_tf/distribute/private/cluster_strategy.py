@@ -36,7 +36,7 @@ class TernGradClusterExtended(
         self.process_group = None
         self.initial_values = InitialValues(make_equal)
         self._relative_devices = devices
-        self._initialize_equal_replicas(num_replicas, len(devices))
+        self._initialize_replicas(num_replicas, len(devices))
         if cluster_is_joined():
             # The stock method would start the process's server anew, under the collectives of an
             # earlier strategy that peers may still wait for. Its peers are watched already.

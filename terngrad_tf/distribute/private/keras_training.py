@@ -158,7 +158,7 @@ def _seed_of_replica(stock, self, ordered=True):
     replica_context = tf.distribute.get_replica_context()
     if replica_context is None or not is_own(replica_context.strategy):
         return seed
-    # The state moves on alike everywhere; only what is drawn from it differs. Worker 0 draws
+    # The state moves on alike everywhere; only what is drawn from it differs. Replica 0 draws
     # what a single replica would.
     replica = tf.cast(replica_context.replica_id_in_sync_group, seed.dtype)
     return seed + replica * tf.constant([_SEED_STRIDE, 0], seed.dtype)

@@ -30,7 +30,7 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas):
       exponential average is linear, so the mean of the averages is the average of the means.
     """
 
-    def _initialize_equal_replicas(self, num_replicas, num_devices):
+    def _initialize_replicas(self, num_replicas, num_devices):
         self._device_of_replica = [replica % num_devices for replica in range(num_replicas)]
         self._written = {}
         self._run_depth = 0
@@ -117,7 +117,7 @@ class TernGradLocalExtended(SharedVariableReplicas, mirrored_strategy.MirroredEx
 
     def __init__(self, strategy, devices, num_replicas, gradient_ops):
         self.gradient_ops = gradient_ops
-        self._initialize_equal_replicas(num_replicas, len(devices))
+        self._initialize_replicas(num_replicas, len(devices))
         single = len(devices) == 1
         super().__init__(
             strategy,
