@@ -15,6 +15,7 @@ from tests import source_tree
 LAYERS = ("ternary", "distribute", "subspace", "models", "training", "bin")
 # The same within slim_data; its programs, which lie beside these packages, may import them all.
 DATA_LAYERS = ("common", "files", "tfrecord", "preprocessing", "datasets", "input", "cli")
+FUSED_PACKAGE = "terngrad_tf.ternary.fused"
 PRIVATE_PACKAGE = "terngrad_tf.distribute.private"
 PRIVATE_MODULES = (
     "tensorflow.python",
@@ -90,6 +91,8 @@ def violations(module, source, is_package=False, known=()):
     if within(module, "terngrad_tf.ternary"):
         for forbidden in NOT_IN_TERNARY:
             refuse(forbidden, "ternary is pure tensor maths")
+        if not within(module, FUSED_PACKAGE) and module != "terngrad_tf.ternary":
+            refuse(FUSED_PACKAGE, "the readable definition stands alone")
     if not within(module, PRIVATE_PACKAGE):
         for forbidden in PRIVATE_MODULES:
             refuse(forbidden, f"private modules belong into {PRIVATE_PACKAGE}")
@@ -251,6 +254,11 @@ class RulesTest(unittest.TestCase):
         ):
             with self.subTest(source):
                 self.assertTrue(violations("terngrad_tf.ternary.scale", source))
+
+    def test_the_definition_of_ternary_stands_alone(self):
+        source = "import terngrad_tf.ternary.fused"
+        self.assert_refused("terngrad_tf.ternary.quantizer", source, "stands alone")
+        self.assertEqual(violations("terngrad_tf.ternary.fused.encoder", source), [])
 
     def test_private_modules_are_refused_elsewhere(self):
         for module in ("terngrad_tf.distribute.strategy", "terngrad_tf.training.x", "slim_data.x"):
