@@ -17,7 +17,8 @@ class PushCodec:
     One buffer of packed codes travels, one vector of scales, and the gradients that stay float.
 
     Example:
-    >>> codec = PushCodec([[3]], [0], [0], Quantization(clip_factor=0), num_workers=1)
+    >>> quantization = terngrad_tf.distribute.Quantization(clip_factor=0)
+    >>> codec = PushCodec([[3]], [0], [0], quantization, num_workers=1)
     >>> codec.decode(codec.encode([tf.constant([2.0, 0.0, -2.0])], 0, 0))[0].numpy().tolist()
     [2.0, 0.0, -2.0]
 
