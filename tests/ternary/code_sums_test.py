@@ -5,10 +5,12 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl.testing import parameterized
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from terngrad_tf import ternary
+from tests.ternary import half_precision
 
 
 def check(shapes, replicas, num_replicas, rounding, dtype=tf.float32):
@@ -43,7 +45,7 @@ def check(shapes, replicas, num_replicas, rounding, dtype=tf.float32):
         np.testing.assert_array_equal(got.numpy(), np.sum(codes, axis=0).reshape(shapes[i]))
 
 
-class CodeSumsTest(tf.test.TestCase):
+class CodeSumsTest(tf.test.TestCase, parameterized.TestCase):
     @settings(max_examples=12, deadline=None, derandomize=True)
     @given(
         shapes=st.lists(
@@ -66,9 +68,11 @@ class CodeSumsTest(tf.test.TestCase):
         for rounding in ternary.ROUNDINGS:
             check([(600,), (7,)], [1, 3, 9], 10, rounding)
 
-    def test_half_precision(self):
-        for dtype in (tf.float16, tf.bfloat16):
-            check([(2**20 + 1,), (100,)], range(2), 2, "correlated", dtype)
+    @parameterized.parameters(*half_precision.DTYPES)
+    def test_half_precision(self, dtype):
+        if not half_precision.compiles(dtype):
+            self.skipTest(f"XLA compiles no {dtype.name} for this processor")
+        check([(2**20 + 1,), (100,)], range(2), 2, "correlated", dtype)
 
     def test_no_tensors_give_no_sums(self):
         self.assertEqual(
