@@ -1,36 +1,11 @@
 """A model's variables on parameter servers: workers pull them and push gradients."""
 
-import dataclasses
-
 import keras
 import tensorflow as tf
 
 from terngrad_tf.distribute.batch_norms import batch_norms
 from terngrad_tf.distribute.parameter_server_codec import PushCodec
-
-
-@dataclasses.dataclass(frozen=True)
-class PushTraffic:
-    """What one step costs a worker.
-
-    Attributes:
-        pushed_bytes: payload bytes sent to all servers together.
-        pulled_bytes: payload bytes received from them.
-        float32_bytes: what `pushed_bytes` would be with float32 gradients.
-    """
-
-    pushed_bytes: int
-    pulled_bytes: int
-    float32_bytes: int
-
-    def as_float32(self):
-        """The same with float32 gradients."""
-        return dataclasses.replace(self, pushed_bytes=self.float32_bytes)
-
-    @property
-    def compression_ratio(self):
-        """`float32_bytes / pushed_bytes`."""
-        return self.float32_bytes / self.pushed_bytes
+from terngrad_tf.distribute.traffic import PushTraffic
 
 
 def place(sizes, num_servers):
@@ -115,7 +90,7 @@ class ServedModel:
     @property
     def traffic(self):
         """`PushTraffic` of a step in which gradients travel as the options say."""
-        return _sum_traffic([server.traffic for server in self._servers])
+        return sum((server.traffic for server in self._servers), start=PushTraffic(0, 0, 0))
 
     def pull(self):
         """What a worker needs for a step; to be called in the function that it runs.
@@ -228,16 +203,6 @@ class _Server:
             with tf.control_dependencies([*decoded, *moments]):
                 after = self._one_at_a_time.execute(lambda: self._apply(decoded, moments))
             return tf.cast(after, tf.int64)
-
-
-def _sum_traffic(parts):
-    """`PushTraffic` of several servers together."""
-    return PushTraffic(
-        *(
-            sum(getattr(part, field.name) for part in parts)
-            for field in dataclasses.fields(PushTraffic)
-        )
-    )
 
 
 def _statistics(model):

@@ -40,6 +40,37 @@ class Traffic:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class PushTraffic:
+    """What one step of asynchronous training costs a worker.
+
+    Attributes:
+        pushed_bytes: payload bytes sent to all servers together.
+        pulled_bytes: payload bytes received from them.
+        float32_bytes: what `pushed_bytes` would be with float32 gradients.
+    """
+
+    pushed_bytes: int
+    pulled_bytes: int
+    float32_bytes: int
+
+    def as_float32(self):
+        """The same with float32 gradients."""
+        return dataclasses.replace(self, pushed_bytes=self.float32_bytes)
+
+    @property
+    def compression_ratio(self):
+        """`float32_bytes / pushed_bytes`."""
+        return self.float32_bytes / self.pushed_bytes
+
+    def __add__(self, other):
+        return PushTraffic(
+            self.pushed_bytes + other.pushed_bytes,
+            self.pulled_bytes + other.pulled_bytes,
+            self.float32_bytes + other.float32_bytes,
+        )
+
+
 def ring_bytes(num_bytes, num_members):
     """Bytes that each member receives in a ring all-reduce of `num_bytes`."""
     return round(2 * (num_members - 1) / num_members * num_bytes)
