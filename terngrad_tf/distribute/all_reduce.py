@@ -134,9 +134,6 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         Returns:
             List of float32 tensors, one for each bucket of gradients that travel together, with an
             element for each of them.
-
-        Raises:
-            ValueError: `quantize_logits=False` finds no logits.
         """
         return [
             self.quantization.local_scales([gradients[i] for i in bucket])
@@ -157,9 +154,6 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
         Returns:
             List of T values with the sum on each local device, in the gradients' dtypes.
-
-        Raises:
-            ValueError: `quantize_logits=False` finds no logits.
         """
         first = [private.local_tensors(gradient)[0] for gradient in gradients]
         sparse = [i for i, gradient in enumerate(first) if not _is_dense(gradient)]

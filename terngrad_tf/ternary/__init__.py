@@ -4,15 +4,11 @@ The modules here are the readable definition; `fused` computes the same for spee
 """
 
 from terngrad_tf.ternary.codec import digits_per_word, num_words, pack, unpack
-from terngrad_tf.ternary.fused import (
-    decode,
-    decode_chunks,
-    encode,
-    local_scales,
-    reduce_chunk,
-    requantize_chunk,
-    sum_codes,
-)
+from terngrad_tf.ternary.fused.chunks import reduce_chunk, requantize_chunk
+from terngrad_tf.ternary.fused.code_sums import sum_codes
+from terngrad_tf.ternary.fused.decoder import decode, decode_chunks
+from terngrad_tf.ternary.fused.encoder import encode
+from terngrad_tf.ternary.fused.scales import local_scales
 from terngrad_tf.ternary.quantizer import ROUNDINGS, ternarize
 from terngrad_tf.ternary.random_bits import random_words
 from terngrad_tf.ternary.scales import local_scale
