@@ -66,7 +66,7 @@ def write_snapshots(folder, num_weights, num_snapshots):
 
 def matrix_of(folder):
     """All snapshots as one float32 matrix, as the other methods need it."""
-    snapshots = [snapshot_files.open_snapshot(path) for path in snapshot_files.find(folder)]
+    snapshots = snapshot_files.open_snapshots(folder)
     return np.stack([np.concatenate([t.ravel() for t in s.read()]) for s in snapshots])
 
 
@@ -84,7 +84,7 @@ def components_of(method, folder, k):
 
 def largest_angle(folder, components):
     """Largest principal angle to the components in float64, in radians."""
-    snapshots = [snapshot_files.open_snapshot(path) for path in snapshot_files.find(folder)]
+    snapshots = snapshot_files.open_snapshots(folder)
     length, k = components.shape[1], components.shape[0]
 
     def pieces():

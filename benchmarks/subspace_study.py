@@ -107,7 +107,7 @@ class Study:
             assign(self._state, start)
             seconds = self._train(self._settings.epochs, directory)
             self._epoch_seconds = seconds / self._settings.epochs
-            self._snapshots = snapshot_files.find(directory)
+            self._snapshots = snapshot_files.find_snapshots(directory)
             self._end = values(self._state)
             if self._network.non_trainable_variables:
                 yield self._measured("phase 1, moving statistics", 0, 0.0, as_they_are=True)
@@ -124,7 +124,7 @@ class Study:
             done = length
             yield self._measured("continued", length, seconds)
             here = values(self._state)
-            subspace, more = self._subspace(snapshot_files.find(directory)[-20:], 1)
+            subspace, more = self._subspace(snapshot_files.find_snapshots(directory)[-20:], 1)
             subspace.assign_mean(self._network)
             yield self._measured("continued, then mean of 20", length, seconds + more)
             assign(self._state, here)

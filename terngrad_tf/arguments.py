@@ -31,6 +31,19 @@ def is_integer(value, least=None):
     return integer and (least is None or value >= least)
 
 
+def check_integer(name, value, least=1):
+    """Raises ValueError unless a value is an integer of at least `least`; see `check`.
+
+    Example:
+        >>> check_integer("num_nodes", 0)
+        Traceback (most recent call last):
+        ...
+        ValueError: `num_nodes` must be a positive integer. Received: num_nodes=0
+    """
+    rule = "must be a positive integer" if least == 1 else f"must be an integer, {least} or more"
+    check(is_integer(value, least), name, rule, value)
+
+
 def shown(value):
     """A value as an error shows it: as Python writes it, the middle of a long one left out.
 

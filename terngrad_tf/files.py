@@ -43,7 +43,7 @@ def open_regular(path):
 
 
 @contextlib.contextmanager
-def replacing(path):
+def atomic_write(path):
     """Gives a new file beside `path` that takes its place once all is written.
 
     Its name is one that nobody can foresee, and no link is followed.

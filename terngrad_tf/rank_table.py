@@ -33,7 +33,7 @@ class Device:
     address: str
 
 
-def read(path):
+def read_rank_table(path):
     """Reads a table.
 
     Args:
@@ -85,7 +85,7 @@ def on_this_machine(devices, server_id=""):
     addresses in a table may be those of accelerators alone.
 
     Args:
-        devices: list of `Device`, from `read`.
+        devices: list of `Device`, from `read_rank_table`.
         server_id: the server's name in the table. Default "": found by its addresses.
 
     Returns:

@@ -22,7 +22,7 @@ class ReplacingTest(unittest.TestCase):
 
     def test_readers_see_the_old_or_the_new_content(self):
         for content in ("one", "two"):
-            with files.replacing(self.path) as beside:
+            with files.atomic_write(self.path) as beside:
                 beside.write_text(content)
                 self.assertEqual(self.path.exists(), content == "two")
             self.assertEqual(self.path.read_text(), content)
@@ -30,7 +30,7 @@ class ReplacingTest(unittest.TestCase):
 
     def test_a_failure_leaves_the_old_content_alone(self):
         self.path.write_text("old")
-        with self.assertRaises(KeyboardInterrupt), files.replacing(self.path) as beside:
+        with self.assertRaises(KeyboardInterrupt), files.atomic_write(self.path) as beside:
             beside.write_text("half")
             raise KeyboardInterrupt
         self.assertEqual((self.path.read_text(), self.names()), ("old", ["run.json"]))
@@ -39,13 +39,13 @@ class ReplacingTest(unittest.TestCase):
         target = self.path.with_name("precious")
         target.write_text("kept")
         self.path.symlink_to(target)
-        with files.replacing(self.path) as beside:
+        with files.atomic_write(self.path) as beside:
             beside.write_text("new")
         self.assertEqual(target.read_text(), "kept")
         self.assertFalse(self.path.is_symlink())
 
     def test_the_new_file_has_the_mode_of_any_new_file(self):
-        with files.replacing(self.path):
+        with files.atomic_write(self.path):
             pass
         other = self.path.with_name("other")
         other.touch()
@@ -53,7 +53,7 @@ class ReplacingTest(unittest.TestCase):
 
     def test_names_may_be_as_long_as_the_file_system_takes(self):
         path = self.path.with_name("x" * 255)
-        with files.replacing(path):
+        with files.atomic_write(path):
             pass
         self.assertTrue(path.exists())
 

@@ -102,7 +102,7 @@ def _started(pid_file, log_file, command):
         except OSError as error:
             raise BackgroundError(f"cannot start {command[0]!r}: {error.strerror}") from error
     try:
-        with files.replacing(pid_file) as part:
+        with files.atomic_write(pid_file) as part:
             part.write_text(f"{process.pid} {_identity(process.pid)}\n", encoding="ascii")
     except OSError as error:
         # What nobody could stop later must not run.

@@ -25,7 +25,7 @@ def main(argv):
     parser.add_argument("--port", type=int, default=PORT, help="Port of a machine's first process.")
     values = parser.parse_args(argv[1:])
     try:
-        devices = rank_table.read(values.rank_table_file)
+        devices = rank_table.read_rank_table(values.rank_table_file)
         ranks, reached = rank_table.on_this_machine(devices, values.server_id)
         hosts = ",".join(rank_table.addresses(reached, values.port))
     except OSError as error:

@@ -22,12 +22,12 @@ def batch_norms(layer):
 
 
 @contextlib.contextmanager
-def without_memory(layers):
+def zero_momentum(layers):
     """Within, the moving statistics after a pass in training are those of its batch alone.
 
     Example:
     >>> layer = keras.layers.BatchNormalization()
-    >>> with without_memory([layer]):
+    >>> with zero_momentum([layer]):
     ...     print(layer.momentum)
     0.0
 

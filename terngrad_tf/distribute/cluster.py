@@ -74,7 +74,7 @@ def cluster_from_rank_table(path, rank_id, *, port=_DEFAULT_PORT):
         ValueError: the file is not a completed rank table of version 1.0, or has no such rank.
         OSError: the file cannot be read.
     """
-    addresses = rank_table.addresses(rank_table.read(path), port)
+    addresses = rank_table.addresses(rank_table.read_rank_table(path), port)
     if not 0 <= rank_id < len(addresses):
         raise ValueError(
             f"`rank_id` must be one of the {len(addresses)} ranks of {path}."

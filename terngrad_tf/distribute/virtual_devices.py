@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from terngrad_tf.arguments import check_integer
+
 
 def local_devices(num_nodes=None, num_gpus=None):
     """Devices of the replicas of this process: replica i on GPU `i % num_gpus`.
@@ -20,14 +22,12 @@ def local_devices(num_nodes=None, num_gpus=None):
     """
     gpus = len(tf.config.list_physical_devices("GPU"))
     if num_gpus is not None:
-        if isinstance(num_gpus, bool) or not isinstance(num_gpus, int) or num_gpus < 0:
-            raise ValueError(f"`num_gpus` must not be negative. Received: num_gpus={num_gpus}")
+        check_integer("num_gpus", num_gpus, 0)
         # Without a GPU the number asked for still stands for that many replicas.
         num_nodes = num_gpus if num_nodes is None and num_gpus else num_nodes
         gpus = min(gpus, num_gpus)
     num_nodes = max(gpus, 1) if num_nodes is None else num_nodes
-    if isinstance(num_nodes, bool) or not isinstance(num_nodes, int) or num_nodes < 1:
-        raise ValueError(f"`num_nodes` must be a positive integer. Received: num_nodes={num_nodes}")
+    check_integer("num_nodes", num_nodes)
     if not gpus:
         return ["/device:CPU:0"] * num_nodes
     return [f"/device:GPU:{node % gpus}" for node in range(num_nodes)]

@@ -2,7 +2,7 @@
 
 import importlib
 
-from terngrad_tf.arguments import did_you_mean
+from terngrad_tf.arguments import check_integer, did_you_mean
 
 # Modules of this package, each with IMAGE_SIZE, CHANNELS (the network's usual input),
 # PREPROCESSING and build(...), some with AUXILIARY_LOSS_WEIGHT and LABEL_SMOOTHING. They are
@@ -130,10 +130,7 @@ def build(
         ("image_size", image_size),
         ("channels", channels),
     ):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(
-                f"`{argument}` must be a positive integer. Received: {argument}={value!r}"
-            )
+        check_integer(argument, value)
     if not 0 <= weight_decay < float("inf"):
         raise ValueError(
             "`weight_decay` must be a finite number of at least 0. "

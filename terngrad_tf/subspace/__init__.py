@@ -7,7 +7,7 @@ from terngrad_tf.subspace.snapshots import SnapshotCheckpoint
 from terngrad_tf.subspace.subspace import Subspace
 from terngrad_tf.subspace.subspace_bfgs import SubspaceBFGS
 from terngrad_tf.subspace.subspace_sgd import SubspaceSGD
-from terngrad_tf.subspace.trainer import SubspaceModel, SubspaceTraining
+from terngrad_tf.subspace.trainer import SubspaceModel, SubspaceTrainingMixin
 
 __all__ = [
     "SnapshotCheckpoint",
@@ -15,7 +15,7 @@ __all__ = [
     "SubspaceBFGS",
     "SubspaceModel",
     "SubspaceSGD",
-    "SubspaceTraining",
+    "SubspaceTrainingMixin",
     "average_snapshots",
     "restore_snapshot",
     "save_snapshot",

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf.distribute import private
-from terngrad_tf.distribute.batch_norms import batch_norms, without_memory
+from terngrad_tf.distribute.batch_norms import batch_norms, zero_momentum
 
 
 def update_batch_norm(model, dataset, steps=None):
@@ -62,7 +62,7 @@ def update_batch_norm(model, dataset, steps=None):
         return [strategy.reduce(tf.distribute.ReduceOp.SUM, s, axis=None) for s in per_replica]
 
     totals = None
-    with without_memory(layers):
+    with zero_momentum(layers):
         if not isinstance(dataset, tf.distribute.DistributedDataset):
             dataset = strategy.experimental_distribute_dataset(dataset)
         for data in itertools.islice(dataset, steps):

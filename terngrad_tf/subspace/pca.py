@@ -79,7 +79,7 @@ def principal_components(read, num_vectors, length, num_components, dtype):
     return components, mean, leading / (num_vectors - 1), leading / np.trace(gram)
 
 
-def deviation_from_orthonormal(components):
+def orthonormality_error(components):
     """Largest magnitude of `P P^T - I`; NaN where P [k, n] is not finite."""
     k, length = components.shape
     gram = np.zeros((k, k))

@@ -10,8 +10,8 @@ from terngrad_tf.subspace.basis import on_device, to_float32
 class Residual:
     """Gradient descent with momentum outside of a subspace, in every `every`-th step.
 
-        m = gamma m + (g - P^T P g)
-        w = w - alpha m
+        m = momentum m + (g - P^T P g)
+        w = w - learning_rate m
 
     g is the sum of the replicas' gradients as the strategy delivers it: rounded to ternary codes
     under `TernGradStrategy(grad_bits=1)`, exact with 32 bits. It is projected after it arrived, so
@@ -22,19 +22,19 @@ class Residual:
         optimizer: the optimizer, whose `iterations` count the steps.
         basis: `ReplicatedBasis` or `ShardedBasis`.
         weights: list of `keras.Variable`.
-        momentum: list of variables like the weights, m.
-        alpha: step length.
-        gamma: factor of the momentum.
+        velocity: list of variables like the weights, m.
+        learning_rate: step length.
+        momentum: factor of m.
         every: positive integer.
     """
 
-    def __init__(self, optimizer, basis, weights, momentum, *, alpha, gamma, every):
+    def __init__(self, optimizer, basis, weights, velocity, *, learning_rate, momentum, every):
         self._optimizer = optimizer
         self._basis = basis
         self._weights = weights
+        self._velocity = velocity
+        self._learning_rate = learning_rate
         self._momentum = momentum
-        self._alpha = alpha
-        self._gamma = gamma
         self._every = every
 
     def step(self, strategy, gradients):
@@ -61,14 +61,14 @@ class Residual:
         inside = self._basis.back_project(strategy, inside)
         sums = [replicas.by_device(strategy, s) for s in sums]
 
-        def move(copy, position, momentum):
+        def move(copy, position, velocity):
             gradient = to_float32(on_device(sums[position], copy.device)[0])
             outside = gradient - on_device(inside, copy.device)[position]
-            new = self._gamma * to_float32(momentum) + outside
-            momentum.assign(tf.cast(new, momentum.dtype))
-            copy.assign_sub(tf.cast(self._alpha * new, copy.dtype))
+            new = self._momentum * to_float32(velocity) + outside
+            velocity.assign(tf.cast(new, velocity.dtype))
+            copy.assign_sub(tf.cast(self._learning_rate * new, copy.dtype))
 
-        replicas.update(strategy, move, self._weights, self._momentum)
+        replicas.update(strategy, move, self._weights, self._velocity)
 
     def _sum_of_replicas(self, gradients):
         given = [

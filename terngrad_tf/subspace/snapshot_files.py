@@ -8,19 +8,16 @@ import json
 import os
 import pathlib
 import re
-import struct
 
 import numpy as np
-import safetensors
 import safetensors.numpy
 
 from terngrad_tf import strict_json
-from terngrad_tf.arguments import shown
-from terngrad_tf.files import open_regular, replacing
+from terngrad_tf.arguments import check_integer, shown
+from terngrad_tf.subspace import tensor_files
 from terngrad_tf.subspace import variables as weights
 
 _FORMAT = "terngrad_tf.snapshot"
-_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 _NAME = re.compile(r"snapshot-(\d{10,})\.safetensors")
 
 
@@ -47,6 +44,7 @@ class Snapshot:
             start: position of the first weight, from 0.
             out: contiguous float32 array of shape [count], filled in place.
         """
+        # The library's own slices cut whole rows, of which a convolution has three.
         done = first = 0
         with open(self.path, "rb") as file:
             for (_, shape), offset in zip(self.layout, self.offsets, strict=True):
@@ -77,40 +75,13 @@ def step_of(path):
     return int(match.group(1)) if match else None
 
 
-def find(directory):
+def find_snapshots(directory):
     """Paths of the snapshots in a directory, oldest step first; other files are left out."""
     directory = pathlib.Path(directory)
     if not directory.is_dir():
         return []
     found = [path for path in directory.iterdir() if step_of(path) is not None]
     return sorted(found, key=step_of)
-
-
-def write_tensors(path, tensors, metadata):
-    """Writes a safetensors file beside its place and renames it.
-
-    No `fsync`: after a power cut, which alone could leave a file with a missing end, the size no
-    longer agrees with the header, and reading refuses the file.
-
-    Args:
-        path: `pathlib.Path`.
-        tensors: dict of names to contiguous arrays.
-        metadata: dict of strings.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    with replacing(path) as beside:
-        # The library makes files that only their owner can read; this one has the usual mode.
-        mode = beside.stat().st_mode
-        try:
-            safetensors.numpy.save_file(tensors, beside, metadata)
-        except safetensors.SafetensorError as error:
-            number = _SYSTEM_ERROR.search(str(error))
-            if number is None:
-                raise
-            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
-        beside.chmod(mode)
 
 
 def save_snapshot(model, directory, step):
@@ -132,8 +103,7 @@ def save_snapshot(model, directory, step):
         >>> save_snapshot(model, directory, 0).name
         'snapshot-0000000000.safetensors'
     """
-    if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-        raise ValueError(f"`step` must be an integer, 0 or more. Received: step={step!r}")
+    check_integer("step", step, 0)
     if not model.trainable_variables:
         raise ValueError("`model` must be built and hold trainable weights. Received: none")
     layout = weights.layout_of(model.trainable_variables)
@@ -147,7 +117,9 @@ def save_snapshot(model, directory, step):
     if len(tensors) != len(layout):
         raise ValueError("`model` must give each of its weights another path. Received: equal ones")
     names = json.dumps([name for name, _ in layout])
-    write_tensors(path, tensors, {"format": _FORMAT, "step": str(step), "names": names})
+    tensor_files.write_tensors(
+        path, tensors, {"format": _FORMAT, "step": str(step), "names": names}
+    )
     return path
 
 
@@ -165,7 +137,7 @@ def open_snapshot(path):
         FileNotFoundError: there is no such file.
     """
     path = pathlib.Path(path)
-    header, metadata = read_header(path)
+    header, metadata = tensor_files.read_header(path)
     try:
         if metadata["format"] != _FORMAT:
             raise ValueError("another format")
@@ -184,31 +156,6 @@ def open_snapshot(path):
             )
     layout = tuple(zip(names, (tuple(e["shape"]) for e in entries), strict=True))
     return Snapshot(path, int(metadata["step"]), layout, tuple(e["offset"] for e in entries))
-
-
-def read_header(path):
-    """Header of a safetensors file, checked by the library that wrote it.
-
-    Returns:
-        Tuple of a dict of names to {"dtype", "shape", "offset": first byte in the file}, and the
-        metadata, a dict of strings.
-
-    Raises:
-        ValueError: the file is damaged.
-        FileNotFoundError: there is no such file.
-    """
-    with open_regular(path) as file:
-        try:
-            with safetensors.safe_open(path, "numpy") as opened:
-                metadata = opened.metadata() or {}
-            (length,) = struct.unpack("<Q", file.read(8))
-            header = strict_json.parse(file.read(min(length, strict_json.MAX_BYTES + 1)))
-        except (safetensors.SafetensorError, struct.error, ValueError) as error:
-            raise ValueError(f"{path} is damaged: {error}") from error
-    header.pop("__metadata__", None)
-    for entry in header.values():
-        entry["offset"] = 8 + length + entry.pop("data_offsets")[0]
-    return header, metadata
 
 
 def open_snapshots(snapshots):
@@ -230,7 +177,7 @@ def open_snapshots(snapshots):
                 "`snapshots` must be a folder of snapshots or a list of files. "
                 f"Received: {snapshots}"
             )
-        snapshots = find(snapshots)
+        snapshots = find_snapshots(snapshots)
     opened = [open_snapshot(path) for path in snapshots]
     for snapshot in opened[1:]:
         weights.check_same_layout(

@@ -6,7 +6,7 @@ import pathlib
 
 import keras
 
-from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.arguments import check, check_integer
 from terngrad_tf.subspace import snapshot_files, variables
 
 
@@ -66,14 +66,10 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
                 "`every_steps` must not be given together with `per_epoch`. "
                 f"Received: per_epoch={per_epoch!r}, every_steps={every_steps!r}"
             )
-        for name, value, least in (
-            ("start_epoch", start_epoch, 0),
-            ("every_steps", every_steps, 1),
-            ("keep_max", keep_max, 1),
-        ):
-            given = value is not None or name == "start_epoch"
-            rule = f"must be an integer, {least} or more"
-            check(not given or is_integer(value, least), name, rule, value)
+        check_integer("start_epoch", start_epoch, 0)
+        for name, value in (("every_steps", every_steps), ("keep_max", keep_max)):
+            if value is not None:
+                check_integer(name, value)
         check(
             steps_per_epoch is None or 0 < steps_per_epoch < float("inf"),
             "steps_per_epoch",
@@ -99,7 +95,7 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         """Refuses a folder with snapshots of something else."""
         self._step = self._optimizer_step()
-        found = snapshot_files.find(self._directory)
+        found = snapshot_files.find_snapshots(self._directory)
         if found and self._step == 0 and not self._starts_over:
             raise ValueError(
                 "`directory` must be empty or hold the snapshots of the run that goes on. Received:"
@@ -176,5 +172,5 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
             return
         snapshot_files.save_snapshot(self.model, self._directory, self._optimizer_step())
         if self._keep_max is not None:
-            for path in snapshot_files.find(self._directory)[: -self._keep_max]:
+            for path in snapshot_files.find_snapshots(self._directory)[: -self._keep_max]:
                 path.unlink()

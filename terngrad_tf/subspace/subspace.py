@@ -8,9 +8,9 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.arguments import check, check_integer
 from terngrad_tf.subspace import snapshot_files, subspace_files, variables
-from terngrad_tf.subspace.pca import deviation_from_orthonormal, principal_components
+from terngrad_tf.subspace.pca import orthonormality_error, principal_components
 
 _TOLERANCES = {"float32": 1e-3, "float16": 1e-2, "bfloat16": 2e-2}
 DTYPES = tuple(_TOLERANCES)
@@ -71,7 +71,7 @@ class Subspace:
                 f"{source} must have a column for each of the {variables.num_weights(layout)} "
                 f"weights named. Received: {components.shape[1]} columns"
             )
-        deviation = deviation_from_orthonormal(components)
+        deviation = orthonormality_error(components)
         if not deviation <= tolerance:
             raise ValueError(
                 f"{source} must have orthonormal rows: P P^T may differ from the identity by at "
@@ -112,8 +112,7 @@ class Subspace:
                 `num_components` directions, or hold NaN or Inf.
             FileNotFoundError: the folder or a file does not exist.
         """
-        rule = "must be a positive integer"
-        check(is_integer(num_components, 1), "num_components", rule, num_components)
+        check_integer("num_components", num_components)
         check(dtype in DTYPES, "dtype", f"must be one of {', '.join(DTYPES)}", dtype)
         opened = snapshot_files.open_snapshots(snapshots)
         missing = num_components + 1 - len(opened)
@@ -159,7 +158,7 @@ class Subspace:
             ValueError: the file is damaged, of another kind, or its rows are not orthonormal.
             FileNotFoundError: there is no such file.
         """
-        return cls(**subspace_files.read(pathlib.Path(path)), path=path)
+        return cls(**subspace_files.read_subspace(pathlib.Path(path)), path=path)
 
     def save(self, path):
         """Writes the subspace beside its place and renames it.
@@ -171,7 +170,7 @@ class Subspace:
         Raises:
             ValueError: another ending, or `.npy` for components that are not float32.
         """
-        subspace_files.write(pathlib.Path(path), self)
+        subspace_files.write_subspace(pathlib.Path(path), self)
         self.path = os.path.abspath(path)
 
     @property
@@ -212,7 +211,7 @@ class Subspace:
                 f"Received: {variables.num_weights(layout)}"
             )
 
-    def coordinates(self, weights):
+    def transform(self, weights):
         """Position of a point's projection on the subspace, measured from the mean.
 
         Args:
@@ -227,7 +226,7 @@ class Subspace:
             np.float64
         )
 
-    def weights_at(self, coordinates):
+    def inverse_transform(self, coordinates):
         """Weights of a point of the subspace: `mean + P^T coordinates`.
 
         Args:
@@ -257,7 +256,9 @@ class Subspace:
         """
         self._mean()
         self.check_fits(model.trainable_variables)
-        for variable, value in zip(model.trainable_variables, self.weights_at(()), strict=True):
+        for variable, value in zip(
+            model.trainable_variables, self.inverse_transform(()), strict=True
+        ):
             variable.assign(value)
 
     def _mean(self):

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.arguments import check, check_integer
 from terngrad_tf.distribute import private
 from terngrad_tf.subspace import bfgs, line_search, replicas
 from terngrad_tf.subspace.basis import on_device
@@ -91,13 +91,13 @@ class SubspaceBFGS(SubspaceOptimizer):
         for argument, value, rule, keeps in (
             ("rho", rho, "in the range (0, 1)", 0 < rho < 1),
             ("sigma", sigma, "in the range (0, 1)", 0 < sigma < 1),
-            ("max_trials", max_trials, "a positive integer", is_integer(max_trials, 1)),
             ("on_failure", on_failure, f"one of {ON_FAILURE}", on_failure in ON_FAILURE),
             ("alpha", alpha, "a number, 0 or more", 0 <= alpha < float("inf")),
             ("gamma", gamma, "in the range [0, 1)", 0 <= gamma < 1),
-            ("residual_every", residual_every, "a positive integer", is_integer(residual_every, 1)),
         ):
             check(keeps, argument, f"must be {rule}", value)
+        check_integer("max_trials", max_trials)
+        check_integer("residual_every", residual_every)
         self.rho = rho
         self.sigma = sigma
         self.max_trials = max_trials
@@ -124,8 +124,8 @@ class SubspaceBFGS(SubspaceOptimizer):
                 self._basis,
                 self._weights,
                 self.add_optimizer_variables(variables, "momentum"),
-                alpha=self.alpha,
-                gamma=self.gamma,
+                learning_rate=self.alpha,
+                momentum=self.gamma,
                 every=self.residual_every,
             )
 

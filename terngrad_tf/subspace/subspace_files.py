@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from terngrad_tf import strict_json
 from terngrad_tf.arguments import is_integer, shown
-from terngrad_tf.files import replacing
-from terngrad_tf.subspace import npy_files, snapshot_files
+from terngrad_tf.files import atomic_write
+from terngrad_tf.subspace import npy_files, tensor_files
 
 _FORMAT = "terngrad_tf.subspace"
 _ARRAYS = ("components", "mean", "explained_variance", "explained_variance_ratio")
@@ -16,7 +16,7 @@ _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "U16": np.ui
 _STORED = {"float32": "F32", "float16": "F16", "bfloat16": "U16"}
 
 
-def read(path):
+def read_subspace(path):
     """Arguments of a `Subspace` but its path; arrays are mapped from the file.
 
     Args:
@@ -29,7 +29,7 @@ def read(path):
     _check_suffix(path)
     if path.suffix == ".npy":
         return {"components": npy_files.map_matrix(path)}
-    header, metadata = snapshot_files.read_header(path)
+    header, metadata = tensor_files.read_header(path)
     if metadata.get("format") != _FORMAT:
         raise ValueError(f"{path} does not hold a subspace (see Subspace.save)")
     try:
@@ -63,7 +63,7 @@ def _is_entry(entry):
 
 
 def _check_arrays(header, dtype):
-    """Raises ValueError unless the tensors of a file are those that `write` puts there."""
+    """Raises ValueError unless the tensors of a file are those that `write_subspace` puts there."""
     if dtype not in _STORED:
         raise ValueError(f"components must be in one of {', '.join(_STORED)}, not {shown(dtype)}")
     shape = header["components"]["shape"]
@@ -82,7 +82,7 @@ def _check_arrays(header, dtype):
             raise ValueError(f"it holds {shown(name)} as {received[0]} of {shown(received[1])}")
 
 
-def write(path, subspace):
+def write_subspace(path, subspace):
     """Writes a subspace beside its place and renames it.
 
     Args:
@@ -101,14 +101,14 @@ def write(path, subspace):
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".npy":
-        with replacing(path) as beside, open(beside, "wb") as file:
+        with atomic_write(path) as beside, open(beside, "wb") as file:
             np.save(file, subspace.components, allow_pickle=False)
         return
     arrays = {name: getattr(subspace, name) for name in _ARRAYS}
     if dtype == "bfloat16":
         # Releases of the library differ in whether they take NumPy arrays of bfloat16.
         arrays["components"] = arrays["components"].view(np.uint16)
-    snapshot_files.write_tensors(
+    tensor_files.write_tensors(
         path,
         {name: np.ascontiguousarray(a) for name, a in arrays.items() if a is not None},
         {"format": _FORMAT, "dtype": dtype, "layout": json.dumps(subspace.layout)},

@@ -7,11 +7,11 @@ from terngrad_tf.distribute import private
 from terngrad_tf.subspace.subspace_bfgs import SubspaceBFGS
 
 
-class SubspaceTraining:
+class SubspaceTrainingMixin:
     """A `train_step` that hands `SubspaceBFGS` the loss as a function of the weights.
 
-    Mix it into a model written as a class: `class Net(SubspaceTraining, keras.Model)`. With any
-    other optimizer the model trains as it would without.
+    Mix it into a model written as a class: `class Net(SubspaceTrainingMixin, keras.Model)`. With
+    any other optimizer the model trains as it would without.
 
     Trials run the forward pass with `training=True` on the same batch, with batch-norm statistics
     and random seeds as they were before the step, and change no variable.
@@ -61,7 +61,7 @@ class SubspaceTraining:
 
 
 @keras.saving.register_keras_serializable(package="terngrad_tf")
-class SubspaceModel(SubspaceTraining, keras.Model):
+class SubspaceModel(SubspaceTrainingMixin, keras.Model):
     """A functional model that trains with `SubspaceBFGS`; layers and weights are those given.
 
     Stock `fit`, callbacks, metrics, validation, saving and distribution work as for `keras.Model`,

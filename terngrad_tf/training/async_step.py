@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from terngrad_tf.distribute.batch_norms import batch_norms, without_memory
+from terngrad_tf.distribute.batch_norms import batch_norms, zero_momentum
 from terngrad_tf.training import objective, session
 
 # A prime far from the distances between seeds that people choose.
@@ -63,7 +63,7 @@ def _losses(model, statistics, values, weighted, images, targets, worker, pulled
             for v in session.random_variables(model)
         ),
     ]
-    with keras.StatelessScope(mapping) as scope, without_memory(batch_norms(model)):
+    with keras.StatelessScope(mapping) as scope, zero_momentum(batch_norms(model)):
         logits = tf.nest.flatten(model(images, training=True))
         regularization = tf.add_n([tf.zeros([]), *model.losses])
     entropy = tf.add_n(

@@ -1,12 +1,12 @@
 """Figures, a table and a plot of finished runs, read from their TensorBoard logs."""
 
 import collections
-import os
 import pathlib
 
 import tensorflow as tf
 
 from slim_data.common.extras import import_extra
+from terngrad_tf.files import atomic_write
 
 
 def read_scalars(folder):
@@ -89,7 +89,5 @@ def plot(path, panels):
         axes.set(title=title, xlabel="step", ylabel=label, yscale=scale)
         axes.grid(alpha=0.3)
         axes.legend()
-    path = pathlib.Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    figure.savefig(beside, format="png", dpi=120)
-    os.replace(beside, path)
+    with atomic_write(pathlib.Path(path)) as beside:
+        figure.savefig(beside, format="png", dpi=120)

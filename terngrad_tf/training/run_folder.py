@@ -7,7 +7,7 @@ import pathlib
 
 from terngrad_tf import models, strict_json
 from terngrad_tf.arguments import shown
-from terngrad_tf.files import replacing
+from terngrad_tf.files import atomic_write
 from terngrad_tf.training import checks
 from terngrad_tf.training.errors import UserError
 
@@ -176,7 +176,7 @@ class RunFolder:
         description = {"identity": identity, **details}
         if held != description:
             try:
-                with replacing(self.path / RUN_FILE) as beside:
+                with atomic_write(self.path / RUN_FILE) as beside:
                     with open(beside, "w", encoding="utf-8") as file:
                         file.write(json.dumps(description, indent=2) + "\n")
                         file.flush()

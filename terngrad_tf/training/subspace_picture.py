@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from slim_data.common.extras import import_extra
+from terngrad_tf.files import atomic_write
 from terngrad_tf.subspace import snapshot_files
 from terngrad_tf.training import checkpoints, final_evaluation, report, session, subspace_source
 from terngrad_tf.training.errors import UserError, as_user_error
@@ -51,9 +52,8 @@ def draw(options, result, eval_subset=None):
     )
     _draw_curves(axes[1, 1], ("accuracy / %", "linear"), _accuracies(options, phases, eval_subset))
     path = pathlib.Path(options.train_dir, FILE)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    figure.savefig(beside, format="png", dpi=120)
-    os.replace(beside, path)
+    with atomic_write(path) as beside:
+        figure.savefig(beside, format="png", dpi=120)
     return path
 
 
@@ -156,7 +156,7 @@ def _snapshots_in(options, result, rows):
     """Places [snapshots, 2] of the first phase's snapshots; none where their folder is not here."""
     folder = subspace_source.find_snapshots(options, result.start)
     places = []
-    for path in snapshot_files.find(folder) if os.path.isdir(folder) else []:
+    for path in snapshot_files.find_snapshots(folder) if os.path.isdir(folder) else []:
         with as_user_error():
             weights = snapshot_files.open_snapshot(path).read()
         flat = np.concatenate([np.ravel(w) for w in weights])

@@ -24,7 +24,7 @@ class VirtualDevicesTest(tf.test.TestCase):
         for bad in (0, -1, 1.5, True, "4"):
             with self.assertRaisesRegex(ValueError, "`num_nodes` must be a positive integer"):
                 TernGradStrategy(bad)
-        with self.assertRaisesRegex(ValueError, "`num_gpus` must not be negative"):
+        with self.assertRaisesRegex(ValueError, "`num_gpus` must be an integer, 0 or more"):
             TernGradStrategy(num_gpus=-1)
 
     def test_tensorflow_may_have_started_before(self):

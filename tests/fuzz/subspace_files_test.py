@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 
 from terngrad_tf.bin import program
-from terngrad_tf.subspace import Subspace, snapshot_files
+from terngrad_tf.subspace import Subspace, snapshot_files, tensor_files
 from tests.fuzz import fuzzing
 
 LAYOUT = (("dense/kernel", (4, 2)), ("dense/bias", (2,)))
@@ -108,7 +108,7 @@ class SubspaceFilesTest(fuzzing.FuzzTest):
         def read(path):
             subspace = Subspace.load(path)
             if subspace.mean is not None and subspace.layout is not None:
-                subspace.weights_at([1.0])
+                subspace.inverse_transform([1.0])
 
         check = self.checked("subspace.safetensors", read)
         for content in files:
@@ -119,7 +119,7 @@ class SubspaceFilesTest(fuzzing.FuzzTest):
         names = json.dumps([name for name, _ in LAYOUT])
         metadata = {"format": "terngrad_tf.snapshot", "step": "7", "names": names}
         tensors = {name: np.ones(shape, np.float32) for name, shape in LAYOUT}
-        write = snapshot_files.write_tensors
+        write = tensor_files.write_tensors
         files = [self.written("a.safetensors", lambda path: write(path, tensors, metadata))]
         good = snapshot_files.file_name(1)
         (self.folder / good).write_bytes(files[0])

@@ -28,7 +28,7 @@ class SnapshotTestCase(tf.test.TestCase):
         self.folder = new_folder(self)
 
     def steps(self):
-        return [snapshot_files.step_of(path) for path in snapshot_files.find(self.folder)]
+        return [snapshot_files.step_of(path) for path in snapshot_files.find_snapshots(self.folder)]
 
     def fit(self, epochs, batch_size=16, model=None, initial_epoch=0, **options):
         """Trains 96 examples and returns the model and the steps of its snapshots."""
@@ -206,11 +206,11 @@ class SnapshotCheckpointTest(SnapshotTestCase):
         expected, _ = self.fit(4, model=model, initial_epoch=2)
         self.assertEqual(self.steps(), [6, 12, 18, 24])
         # A run that was killed and goes on from a checkpoint of step 12.
-        times = [os.stat(path).st_mtime_ns for path in snapshot_files.find(self.folder)]
+        times = [os.stat(path).st_mtime_ns for path in snapshot_files.find_snapshots(self.folder)]
         model.optimizer.iterations.assign(12)
         self.fit(4, model=model, initial_epoch=2)
         self.assertEqual(self.steps(), [6, 12, 18, 24])
-        after = [os.stat(path).st_mtime_ns for path in snapshot_files.find(self.folder)]
+        after = [os.stat(path).st_mtime_ns for path in snapshot_files.find_snapshots(self.folder)]
         self.assertEqual([a == b for a, b in zip(times, after, strict=True)], [1, 1, 0, 0])
 
     def test_keep_max_removes_the_oldest_snapshots_and_nothing_else(self):

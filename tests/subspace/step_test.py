@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.subspace import Subspace, SubspaceBFGS, SubspaceModel, SubspaceTraining
+from terngrad_tf.subspace import Subspace, SubspaceBFGS, SubspaceModel, SubspaceTrainingMixin
 from tests.subspace.oracle import Oracle
 from tests.subspace.samples import (
     assign_flat,
@@ -212,7 +212,7 @@ class TrialsTest(tf.test.TestCase):
         self.assertNotAllClose(losses[0], losses[3])
 
     def test_models_written_as_classes_train_with_the_mixin(self):
-        class Net(SubspaceTraining, keras.Model):
+        class Net(SubspaceTrainingMixin, keras.Model):
             def __init__(self):
                 super().__init__()
                 self.dense = keras.layers.Dense(3)

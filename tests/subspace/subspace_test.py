@@ -36,7 +36,7 @@ class PrincipalComponentsTest(tf.test.TestCase):
         np.testing.assert_allclose(mean, expected.mean_, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(variance, expected.explained_variance_, rtol=1e-6)
         np.testing.assert_allclose(ratio, expected.explained_variance_ratio_, rtol=1e-6)
-        self.assertLess(pca.deviation_from_orthonormal(components), 1e-5)
+        self.assertLess(pca.orthonormality_error(components), 1e-5)
         # Signs are fixed: the largest entry of each component is positive.
         largest = components[np.arange(k), np.abs(components).argmax(1)]
         self.assertTrue((largest > 0).all())
@@ -77,7 +77,7 @@ class SubspaceTest(tf.test.TestCase):
         expected = sklearn.decomposition.PCA(4).fit(self.matrix)
         np.testing.assert_allclose(subspace.components, expected.components_, atol=1e-4)
         np.testing.assert_allclose(subspace.mean, expected.mean_, atol=1e-5)
-        files = snapshot_files.find(self.folder / "pca")[2:]
+        files = snapshot_files.find_snapshots(self.folder / "pca")[2:]
         expected = sklearn.decomposition.PCA(4).fit(self.matrix[2:])
         subspace = Subspace.fit(files, 4)
         np.testing.assert_allclose(subspace.components, expected.components_, atol=1e-4)
@@ -181,14 +181,14 @@ class SubspaceTest(tf.test.TestCase):
         for row in self.matrix[:3]:
             assign_flat(self.model, row)
             weights = [v.numpy() for v in self.model.trainable_variables]
-            coordinates = subspace.coordinates(weights)
+            coordinates = subspace.transform(weights)
             self.assertEqual(coordinates.shape, (8,))
             # Eight directions hold nine snapshots.
-            for a, b in zip(subspace.weights_at(coordinates), weights, strict=True):
+            for a, b in zip(subspace.inverse_transform(coordinates), weights, strict=True):
                 np.testing.assert_allclose(a, b, atol=1e-4)
         np.testing.assert_allclose(
             subspace.explained_variance,
-            np.var([subspace.coordinates([row]) for row in self.matrix], axis=0, ddof=1),
+            np.var([subspace.transform([row]) for row in self.matrix], axis=0, ddof=1),
             rtol=1e-4,
         )
 

@@ -1,0 +1,65 @@
+"""Safetensors files with metadata, written whole or not at all, and their headers."""
+
+import os
+import re
+import struct
+
+import safetensors
+import safetensors.numpy
+
+from terngrad_tf import strict_json
+from terngrad_tf.files import atomic_write, open_regular
+
+_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
+
+
+def write_tensors(path, tensors, metadata):
+    """Writes a safetensors file beside its place and renames it.
+
+    No `fsync`: after a power cut, which alone could leave a file with a missing end, the size no
+    longer agrees with the header, and reading refuses the file.
+
+    Args:
+        path: `pathlib.Path`.
+        tensors: dict of names to contiguous arrays.
+        metadata: dict of strings.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with atomic_write(path) as beside:
+        # The library makes files that only their owner can read; this one has the usual mode.
+        mode = beside.stat().st_mode
+        try:
+            safetensors.numpy.save_file(tensors, beside, metadata)
+        except safetensors.SafetensorError as error:
+            number = _SYSTEM_ERROR.search(str(error))
+            if number is None:
+                raise
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
+        beside.chmod(mode)
+
+
+def read_header(path):
+    """Header of a safetensors file, checked by the library that wrote it.
+
+    Returns:
+        Tuple of a dict of names to {"dtype", "shape", "offset": first byte in the file}, and the
+        metadata, a dict of strings.
+
+    Raises:
+        ValueError: the file is damaged.
+        FileNotFoundError: there is no such file.
+    """
+    with open_regular(path) as file:
+        try:
+            with safetensors.safe_open(path, "numpy") as opened:
+                metadata = opened.metadata() or {}
+            (length,) = struct.unpack("<Q", file.read(8))
+            header = strict_json.parse(file.read(min(length, strict_json.MAX_BYTES + 1)))
+        except (safetensors.SafetensorError, struct.error, ValueError) as error:
+            raise ValueError(f"{path} is damaged: {error}") from error
+    header.pop("__metadata__", None)
+    for entry in header.values():
+        entry["offset"] = 8 + length + entry.pop("data_offsets")[0]
+    return header, metadata
