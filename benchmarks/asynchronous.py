@@ -138,15 +138,15 @@ def accuracy(folder):
     """Share of the test images that the last weights of a run tell right."""
     from terngrad_tf import training
 
-    options = training.EvalOptions(
+    config = training.EvalConfig(
         checkpoint_dir=str(folder / "run"),
         eval_dir=str(folder / "eval"),
-        data_dir=str(folder / "digits"),
+        data=training.EvalDataConfig(data_dir=str(folder / "digits")),
         run_once=True,
         restore_avg_var=False,
     )
     with contextlib.redirect_stdout(sys.stderr):
-        return training.evaluate(options).precision_at_1
+        return training.evaluate(config).precision_at_1
 
 
 def measure(kind, num_servers, seed):

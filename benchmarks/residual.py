@@ -116,23 +116,25 @@ def first_phase(folder, seed):
     from terngrad_tf import training
 
     result = training.train(
-        training.TrainOptions(
+        training.TrainConfig(
             train_dir=str(folder / "phase_1"),
-            data_dir=str(folder / "data"),
-            dataset_name="mnist",
-            net=NET,
-            batch_size=BATCH_SIZE,
             epochs=EPOCHS,
-            save_epochs=EPOCHS,
-            initial_learning_rate=_RATE.value,
-            learning_rate_decay_type="linear",
-            warmup_epochs=EPOCHS * 5 / 70,
-            decay_epochs=EPOCHS * 90 / 70,
-            num_nodes=NUM_WORKERS,
-            num_gpus=0,
             seed=seed,
-            snapshot_per_epoch=SNAPSHOTS_PER_EPOCH,
-            snapshot_keep_max=NUM_SNAPSHOTS,
+            data=training.TrainingDataConfig(
+                data_dir=str(folder / "data"), dataset_name="mnist", batch_size=BATCH_SIZE
+            ),
+            model=training.ModelConfig(net=NET),
+            optimizer=training.OptimizerConfig(
+                initial_learning_rate=_RATE.value,
+                learning_rate_decay_type="linear",
+                warmup_epochs=EPOCHS * 5 / 70,
+                decay_epochs=EPOCHS * 90 / 70,
+            ),
+            checkpoints=training.CheckpointConfig(save_epochs=EPOCHS),
+            snapshots=training.SnapshotConfig(
+                per_epoch=SNAPSHOTS_PER_EPOCH, keep_max=NUM_SNAPSHOTS
+            ),
+            cluster=training.ClusterConfig(num_nodes=NUM_WORKERS, num_gpus=0),
         )
     )
     return figures_of(folder, result.checkpoint)
@@ -145,7 +147,7 @@ def second_phase(folder, seed, way):
 
     train_dir = folder / way.replace(" ", "_")
     result = training.train_in_subspace(
-        training.SubspaceOptions(
+        training.SubspaceConfig.of(
             train_dir=str(train_dir),
             data_dir=str(folder / "data"),
             pretrained_weight_path=str(folder / "phase_1"),

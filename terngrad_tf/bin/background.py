@@ -188,7 +188,10 @@ def _running(pid_file):
 
 
 def _identity(pid):
-    """When the process started and in which boot; None where it is gone or a zombie."""
+    """When the process started and in which boot; None where it is gone or a zombie.
+
+    psutil tells the start by the clock, which may be set meanwhile; ticks since the boot stay.
+    """
     try:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):

@@ -7,7 +7,8 @@ import os
 import sys
 from collections.abc import Callable
 
-from terngrad_tf.bin import distributed_flags, eval_flags, flags, program, train_flags
+from terngrad_tf.bin import distributed_flags, flags, program, tf1_flags, train_flags
+from terngrad_tf.training.eval_config import EvalConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,40 +91,42 @@ def evaluation(dataset_name):
     """Returns the `Program` that evaluates runs on a data set, one of `EXPERIMENTS`."""
     return Program(
         f"Evaluates the checkpoints of a run of {dataset_name}_train, once or as they appear.",
-        functools.partial(eval_flags.define, subset=EXPERIMENTS[dataset_name].eval_subset),
+        functools.partial(_define_evaluation, subset=EXPERIMENTS[dataset_name].eval_subset),
         _evaluate,
     )
 
 
-def _train(values):
-    import tensorflow as tf
+def _define_evaluation(values, subset):
+    # The folders of TernGrad's commands.
+    folders = {"checkpoint_dir": train_flags.FOLDERS["train_dir"], "eval_dir": "/tmp/dataset_eval"}
+    data_dir = train_flags.FOLDERS["data_dir"]
+    flags.define(values, EvalConfig, data_dir=data_dir, subset=subset, **folders)
+    flags.define(values, tf1_flags.EvaluationFlags)
 
+
+def _train(values):
     from terngrad_tf import training
 
-    if values.log_device_placement:
-        tf.debugging.set_log_device_placement(True)
-    training.train(train_flags.options(values))
+    tf1_flags.log_device_placement(values)
+    training.train(tf1_flags.train_config(values))
 
 
 def _train_distributed(values):
-    import tensorflow as tf
-
     from terngrad_tf import training
     from terngrad_tf.distribute import PeerError
-    from terngrad_tf.training import callbacks
+    from terngrad_tf.training.log import log
 
-    if values.log_device_placement:
-        tf.debugging.set_log_device_placement(True)
+    tf1_flags.log_device_placement(values)
     cluster = distributed_flags.cluster(values)
     for line in distributed_flags.describe(values, cluster):
-        callbacks.log(line)
+        log(line)
     timeout = {"start_timeout": values.start_timeout}
     if values.async_training:
         try:
             if cluster.task_type == "ps":
                 training.serve_parameters(cluster, **timeout)
             else:
-                training.train_async(distributed_flags.async_options(values), cluster, **timeout)
+                training.train_async(distributed_flags.async_config(values), cluster, **timeout)
         except PeerError:
             atexit.register(_leave)
             raise
@@ -134,8 +137,8 @@ def _train_distributed(values):
             flush=True,
         )
         return
-    options, cluster = distributed_flags.options(values, cluster)
-    training.train(options, cluster_resolver=cluster, **timeout)
+    config, cluster = distributed_flags.sync_config(values, cluster)
+    training.train(config, cluster_resolver=cluster, **timeout)
 
 
 def _leave():
@@ -147,4 +150,4 @@ def _leave():
 def _evaluate(values):
     from terngrad_tf import training
 
-    training.evaluate(flags.options(values, training.EvalOptions))
+    training.evaluate(tf1_flags.eval_config(values))

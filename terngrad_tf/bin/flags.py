@@ -1,78 +1,53 @@
-"""Flags of the training and evaluation programs; each becomes one field of the options."""
+"""Flags of the programs, made of configurations: each option is a flag of its name."""
+
+import typing
 
 from absl import flags
 
+from terngrad_tf.training import config
 
-def define_shared(values):
-    """Defines the flags that training and evaluation have in common.
-
-    Args:
-        values: `absl.flags.FlagValues` to define them in.
-    """
-    string(values, "data_dir", "/tmp/mydata", "Folder with the TFRecords.")
-    integer(values, "num_readers", 4, "Files read in parallel.")
-    integer(
-        values,
-        "num_preprocess_threads",
-        None,
-        "Images decoded and distorted in parallel. Default: twice as many as the CPU has cores, "
-        "where TernGrad had 4 a worker: images come in their order, and fewer leave cores idle.",
-    )
-    boolean(
-        values,
-        "skip_corrupt_records",
-        False,
-        "Leave out records that cannot be read, after telling which. Default: they are an error.",
-    )
+_DEFINE = {
+    str: flags.DEFINE_string,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    bool: flags.DEFINE_bool,
+}
 
 
-def define_workers(values):
-    """Defines the flags of the programs that train: how many workers, and where they run.
+def define(values, kind, *, omit=(), texts=None, **defaults):
+    """Defines a flag for each option of a configuration.
 
     Args:
         values: `absl.flags.FlagValues` to define them in.
+        kind: subclass of `config.Config`.
+        omit: names of options that the program has no flag for.
+        texts: dict from names of options to what their help says instead.
+        **defaults: defaults of the program's own, by the options' names.
     """
-    integer(
-        values,
-        "num_gpus",
-        None,
-        "GPUs the workers run on, 0 for the CPU. Default: all there are, where TernGrad had 1: "
-        "--num_nodes alone spreads workers over them. Where there is none, workers run on the CPU.",
-    )
-    integer(
-        values,
-        "num_nodes",
-        -1,
-        "Workers; worker i runs on GPU i modulo --num_gpus. -1: --num_gpus, or 1.",
-    )
+    for field in config.options(kind):
+        name = config.name_of(field)
+        if name not in omit:
+            (type_,) = set(typing.get_args(field.type) or [field.type]) - {type(None)}
+            text = (texts or {}).get(name, field.metadata["help"])
+            _DEFINE[type_](name, defaults.get(name, field.default), text, flag_values=values)
 
 
-def options(values, options_class):
-    """Makes an options object of the flags that are its fields.
+def config_of(values, kind, **others):
+    """Makes a configuration of parsed flags.
 
     Args:
         values: parsed `absl.flags.FlagValues`.
-        options_class: `TrainOptions` or `EvalOptions`.
+        kind: subclass of `config.Config`; options without a flag keep their defaults.
+        **others: values of options that the flags do not say.
+
+    Raises:
+        UserError: a value is none that its option takes.
     """
-    fields = options_class.__dataclass_fields__
-    return options_class(**{name: values[name].value for name in values if name in fields})
+    names = map(config.name_of, config.options(kind))
+    return kind.of(**{name: values[name].value for name in names if name in values} | others)
 
 
-def string(values, name, default, text):
-    """Defines a flag whose value is text."""
-    flags.DEFINE_string(name, default, text, flag_values=values)
-
-
-def integer(values, name, default, text, **bounds):
-    """Defines a flag whose value is an integer, with `lower_bound` and `upper_bound` if given."""
+def define_within(values, name, default, text, least, most):
+    """Defines a flag that is an integer from `least` to `most`, which absl itself sees to."""
+    bounds = {"lower_bound": least, "upper_bound": most}
     flags.DEFINE_integer(name, default, text, flag_values=values, **bounds)
-
-
-def number(values, name, default, text):
-    """Defines a flag whose value is a float."""
-    flags.DEFINE_float(name, default, text, flag_values=values)
-
-
-def boolean(values, name, default, text):
-    """Defines a flag that is true or false."""
-    flags.DEFINE_bool(name, default, text, flag_values=values)

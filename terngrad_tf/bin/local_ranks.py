@@ -10,7 +10,7 @@ import sys
 from slim_data.cli import help_arguments
 from slim_data.common.text import printable
 from terngrad_tf import rank_table
-from terngrad_tf.bin.host_flags import PORT
+from terngrad_tf.bin.cluster_flags import PORT
 
 
 def main(argv):

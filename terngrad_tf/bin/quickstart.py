@@ -6,9 +6,9 @@ Example:
 
 import pathlib
 
-from absl import flags
-
-from terngrad_tf.bin import program
+from terngrad_tf.bin import flags, program
+from terngrad_tf.training import checks
+from terngrad_tf.training.config import Config, configuration, option
 
 DESCRIPTION = (
     "Trains LeNet on handwritten digits by several virtual workers, once with ternary and once "
@@ -25,22 +25,28 @@ MAX_COMPONENTS = 32
 SUBSPACE_BATCH_SIZE = 512
 
 
-def define_flags(values):
-    """Defines the program's flags in `values`, an `absl.flags.FlagValues`."""
-    flags.DEFINE_string(
-        "output_dir",
+@configuration
+class QuickstartConfig(Config):
+    """What the program is told."""
+
+    output_dir: str = option(
         "quickstart_output",
         "Folder for the data, the runs, the results. What is there is used or resumed; nothing is "
         "deleted.",
-        flag_values=values,
     )
-    flags.DEFINE_integer("num_nodes", 4, "Virtual workers.", flag_values=values)
-    flags.DEFINE_integer("max_steps", 400, "Training steps of each run.", flag_values=values)
-    flags.DEFINE_integer(
-        "batch_size", 64, "Images per step over all workers together.", flag_values=values
+    num_nodes: int = option(4, "Virtual workers.", checks.integers(1, SUBSPACE_BATCH_SIZE))
+    # Two snapshots are the fewest that span a direction.
+    max_steps: int = option(
+        400, "Training steps of each run.", checks.integers(2, checks.COUNT.most)
     )
-    flags.DEFINE_float("learning_rate", 0.01, "Learning rate at step 0.", flag_values=values)
-    flags.DEFINE_integer("seed", 1, "Fixes weights, data order, rounding.", flag_values=values)
+    batch_size: int = option(64, "Images per step over all workers together.", checks.BATCH)
+    learning_rate: float = option(0.01, "Learning rate at step 0.", checks.FACTOR)
+    seed: int = option(1, "Fixes weights, data order, rounding.", checks.SEED)
+
+
+def define_flags(values):
+    """Defines the program's flags in `values`, an `absl.flags.FlagValues`."""
+    flags.define(values, QuickstartConfig)
 
 
 def main(argv, **options):
@@ -56,21 +62,10 @@ def main(argv, **options):
 def _main(values):
     import slim_data
     from terngrad_tf import training
-    from terngrad_tf.training import checks, report
+    from terngrad_tf.training import report
 
     # A wrong number is told before any data is written.
-    checks.ranges(
-        values,
-        {
-            "num_nodes": checks.integers(1, SUBSPACE_BATCH_SIZE),
-            # Two snapshots are the fewest that span a direction.
-            "max_steps": checks.integers(2, checks.COUNT.most),
-            "batch_size": checks.BATCH,
-            "learning_rate": checks.FACTOR,
-            "seed": checks.SEED,
-        },
-    )
-
+    config = flags.config_of(values, QuickstartConfig)
     output = pathlib.Path(values.output_dir)
     data_dir = output / "data"
     _say(f"writing scikit-learn's digits as TFRecords to {data_dir}")
@@ -78,34 +73,35 @@ def _main(values):
 
     rows, losses, accuracies = [], {}, {}
     for name, grad_bits in RUNS.items():
-        options = training.TrainOptions(
+        snapshot_steps = max(1, config.max_steps // NUM_SNAPSHOTS) if grad_bits == 1 else None
+        run = training.TrainConfig(
             train_dir=str(output / name),
-            data_dir=str(data_dir),
-            dataset_name=DATASET,
-            batch_size=values.batch_size,
-            max_steps=values.max_steps,
-            save_iter=max(1, values.max_steps // NUM_CHECKPOINTS),
-            max_to_keep=NUM_CHECKPOINTS,
-            num_nodes=values.num_nodes,
-            grad_bits=grad_bits,
-            clip_factor=2.5,
-            quantize_logits=True,
-            initial_learning_rate=values.learning_rate,
-            learning_rate_decay_type="polynomial",
-            seed=values.seed,
-            snapshot_every_steps=(
-                max(1, values.max_steps // NUM_SNAPSHOTS) if name == "ternary" else None
+            max_steps=config.max_steps,
+            seed=config.seed,
+            data=training.TrainingDataConfig(
+                data_dir=str(data_dir), dataset_name=DATASET, batch_size=config.batch_size
             ),
+            optimizer=training.OptimizerConfig(
+                initial_learning_rate=config.learning_rate, learning_rate_decay_type="polynomial"
+            ),
+            gradients=training.GradientConfig(
+                grad_bits=grad_bits, clip_factor=2.5, quantize_logits=True
+            ),
+            checkpoints=training.CheckpointConfig(
+                save_iter=max(1, config.max_steps // NUM_CHECKPOINTS), max_to_keep=NUM_CHECKPOINTS
+            ),
+            snapshots=training.SnapshotConfig(every_steps=snapshot_steps),
+            cluster=training.ClusterConfig(num_nodes=config.num_nodes),
         )
-        _say(f"training LeNet by {values.num_nodes} workers with {name} gradients")
-        training.train(options)
-        scalars = report.read_scalars(options.train_dir)
+        _say(f"training LeNet by {config.num_nodes} workers with {name} gradients")
+        training.train(run)
+        scalars = report.read_scalars(run.train_dir)
         losses[name] = scalars["entropy_loss"]
         _say(f"evaluating the checkpoints of {name} on the test images")
-        accuracies[name] = _evaluate_all(options, str(output / f"{name}_eval"))
-        rows.append(_row(name, options.batch_size, scalars, accuracies[name]))
+        accuracies[name] = _evaluate_all(run, str(output / f"{name}_eval"))
+        rows.append(_row(name, run.data.batch_size, scalars, accuracies[name]))
 
-    picture = _train_in_subspace(values, output, rows, losses, accuracies)
+    picture = _train_in_subspace(config, output, rows, losses, accuracies)
     plot = output / "curves.png"
     report.plot(
         plot,
@@ -129,53 +125,57 @@ def _main(values):
     print(f"Checkpoints: {output / 'ternary'}, {output / 'float'}, {output / 'subspace'}")
 
 
-def _train_in_subspace(values, output, rows, losses, accuracies):
+def _train_in_subspace(config, output, rows, losses, accuracies):
     """Second phase of the ternary run; adds to the results and returns the picture's path."""
     from terngrad_tf import training
     from terngrad_tf.training import report, subspace_picture
 
     name = "ternary, then in subspace"
     num_snapshots = len(list((output / "ternary" / "checkpoint_pca").iterdir()))
-    options = training.SubspaceOptions(
+    run = training.SubspaceConfig(
         train_dir=str(output / "subspace"),
-        data_dir=str(output / "data"),
-        pretrained_weight_path=str(output / "ternary"),
-        n_components=min(MAX_COMPONENTS, num_snapshots - 1),
-        alpha=0.0,
-        batch_size=SUBSPACE_BATCH_SIZE // values.num_nodes * values.num_nodes,
-        num_nodes=values.num_nodes,
-        seed=values.seed,
+        seed=config.seed,
+        data=training.SubspaceDataConfig(
+            data_dir=str(output / "data"),
+            batch_size=SUBSPACE_BATCH_SIZE // config.num_nodes * config.num_nodes,
+        ),
+        basis=training.BasisConfig(
+            pretrained_weight_path=str(output / "ternary"),
+            n_components=min(MAX_COMPONENTS, num_snapshots - 1),
+        ),
+        optimizer=training.SubspaceOptimizerConfig(alpha=0.0),
+        cluster=training.ClusterConfig(num_nodes=config.num_nodes),
     )
-    _say(f"training the ternary run further in the {options.n_components} main directions it took")
-    result = training.train_in_subspace(options)
-    scalars = report.read_scalars(options.train_dir)
+    num_components = run.basis.n_components
+    _say(f"training the ternary run further in the {num_components} main directions it took")
+    result = training.train_in_subspace(run)
+    scalars = report.read_scalars(run.train_dir)
     _say("evaluating the checkpoints of the second phase on the test images")
-    accuracy = _evaluate_all(options, str(output / "subspace_eval"))
-    rows.append(_row(name, options.batch_size, scalars, accuracy))
+    accuracy = _evaluate_all(run, str(output / "subspace_eval"))
+    rows.append(_row(name, run.data.batch_size, scalars, accuracy))
     for curves, curve in ((losses, scalars["entropy_loss"]), (accuracies, accuracy)):
-        curves[name] = {values.max_steps + step: value for step, value in curve.items()}
+        curves[name] = {config.max_steps + step: value for step, value in curve.items()}
     _say("drawing the way through the subspace")
-    return subspace_picture.draw(options, result)
+    return subspace_picture.draw(result)
 
 
-def _evaluate_all(options, eval_dir):
-    """Test accuracy, by step, of every checkpoint kept."""
+def _evaluate_all(config, eval_dir):
+    """Test accuracy, by step, of every checkpoint that a run kept."""
     import tensorflow as tf
 
     from terngrad_tf import training
     from terngrad_tf.training import evaluator, run_folder
 
-    run = run_folder.read(options.train_dir)
-    eval_options = training.EvalOptions(
-        checkpoint_dir=options.train_dir,
+    run = run_folder.read(config.train_dir)
+    eval_config = training.EvalConfig(
+        checkpoint_dir=config.train_dir,
         eval_dir=eval_dir,
-        data_dir=options.data_dir,
-        batch_size=120,
+        data=training.EvalDataConfig(data_dir=config.data.data_dir, batch_size=120),
         device="/cpu:0",
     )
-    state = tf.train.get_checkpoint_state(options.train_dir)
+    state = tf.train.get_checkpoint_state(config.train_dir)
     results = [
-        evaluator.evaluate_checkpoint(path, run, eval_options)
+        evaluator.evaluate_checkpoint(path, run, eval_config)
         for path in state.all_model_checkpoint_paths
     ]
     return {result.step: result.precision_at_1 for result in results}

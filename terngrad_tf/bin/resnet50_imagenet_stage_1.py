@@ -11,11 +11,15 @@ On several hosts the same command runs on each, with --worker_hosts and --task_i
 Slurm or TF_CONFIG. The chief alone needs --train_dir, and evaluates.
 """
 
-from terngrad_tf.bin import experiments, flags, host_flags, train_flags
+from terngrad_tf.bin import cluster_flags, experiments, flags, tf1_flags, train_flags
+from terngrad_tf.training.config import Config, configuration, option
 
 # What differs from the training programs: the setting of MindSpore's tutorial.
 _DEFAULTS = {
+    "dataset_name": "imagenet",
+    "net": "resnet_50",
     "batch_size": 2048,
+    "epochs": 70.0,
     "initial_learning_rate": 0.8,
     "learning_rate_decay_type": "linear",
     "warmup_epochs": 5.0,
@@ -24,47 +28,40 @@ _DEFAULTS = {
     "label_smoothing": 0.1,
     "mixed_precision": True,
     "loss_scale": 1024.0,
+    "save_epochs": 10.0,
     "snapshot_per_epoch": 1.0,
     "snapshot_keep_max": 40,
     "train_dir": "checkpoint_stage_1",
 }
+_NO_FLAGS = ("max_steps", "save_iter", "save_interval_secs", "save_summaries_secs")
 _MAX_TO_KEEP = 10
 
 
-def _define(values):
-    train_flags.define(values, dataset_name="imagenet", net="resnet_50")
-    for name in ("max_steps", "save_iter"):
-        delattr(values, name)
-    for name, default in _DEFAULTS.items():
-        values.set_default(name, default)
-    flags.number(values, "epochs", 70.0, "Passes through the data.")
-    flags.number(values, "save_epochs", 10.0, "Epochs between checkpoints.")
-    flags.string(
-        values,
-        "eval_subset",
-        None,
-        "Part of the data set to evaluate on at the end. Default: test or validation.",
+@configuration
+class FinalEvaluation(Config):
+    """What is done once the network is trained."""
+
+    eval_subset: str | None = option(
+        None, "Part of the data set to evaluate on at the end. Default: test or validation."
     )
-    host_flags.define(values)
+
+
+def _define(values):
+    train_flags.define(values, omit=_NO_FLAGS, **_DEFAULTS)
+    flags.define(values, FinalEvaluation)
+    cluster_flags.define(values)
 
 
 def _train(values):
-    import dataclasses
-
-    import tensorflow as tf
-
     from terngrad_tf import training
     from terngrad_tf.training import final_evaluation
 
-    if values.log_device_placement:
-        tf.debugging.set_log_device_placement(True)
-    options = dataclasses.replace(
-        flags.options(values, training.TrainOptions), max_to_keep=_MAX_TO_KEEP
-    )
-    subset = final_evaluation.subset_of(options.dataset_name, values.eval_subset)
-    result = training.train(options, **host_flags.arguments(values))
+    tf1_flags.log_device_placement(values)
+    config = tf1_flags.train_config(values, max_to_keep=_MAX_TO_KEEP)
+    subset = final_evaluation.subset_of(config.data.dataset_name, values.eval_subset)
+    result = training.train(config, **cluster_flags.arguments(values))
     if result.is_chief:
-        final_evaluation.evaluate(result.checkpoint, options.train_dir, options.data_dir, subset)
+        final_evaluation.evaluate(result.checkpoint, config.train_dir, config.data.data_dir, subset)
 
 
 PROGRAM = experiments.Program(

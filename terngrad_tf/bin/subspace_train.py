@@ -8,34 +8,79 @@ On several hosts the same command runs on each, with --worker_hosts and --task_i
 Slurm or TF_CONFIG. The chief alone needs the folders but that of the data, evaluates and draws.
 """
 
-from terngrad_tf.bin import experiments, flags, host_flags, subspace_flags
+from terngrad_tf.bin import cluster_flags, experiments, flags, train_flags
+from terngrad_tf.bin.resnet50_imagenet_stage_1 import FinalEvaluation
+from terngrad_tf.training.config import Config, configuration, name_of, option, options
+from terngrad_tf.training.model_config import ModelConfig
+from terngrad_tf.training.run_config import CheckpointConfig
+from terngrad_tf.training.subspace_config import SubspaceConfig
+
+# What the help of this program says differently.
+_TEXTS = {
+    "train_dir": (
+        "Folder for checkpoints, TensorBoard logs and the picture. A folder that holds the same "
+        "run is resumed, another run is refused; nothing is ever deleted."
+    )
+}
+# The network is that of the run to start from, and all weights move at once.
+_NO_FLAGS = (
+    *map(name_of, options(ModelConfig)),
+    *map(name_of, options(CheckpointConfig)),
+    *("num_classes", "benchmark_mode", "input_queue_memory_factor", "max_steps"),
+    *("floating_grad_epoch", "size_to_binarize", "quantize_logits", "rounding", "wire"),
+)
+
+
+@configuration
+class BoostFlags(Config):
+    """MindSpore's own way to say options."""
+
+    boost_config: str = option(
+        "",
+        "JSON file with MindSpore's boost_config_dict, where boost.dim_reduce is true; flags on "
+        "the command line come before it. Other features may be configured, but must be off.",
+    )
+    boost_level: str = option(
+        "O1", "MindSpore's boost_level: O1 or O2, which are the same where dimensions are reduced."
+    )
+
+
+def _define(values):
+    folders = {"data_dir": train_flags.FOLDERS["data_dir"], "train_dir": "/tmp/subspace_train"}
+    flags.define(
+        values, SubspaceConfig, omit=_NO_FLAGS, texts=_TEXTS, pretrained_weight_path="", **folders
+    )
+    flags.define(values, FinalEvaluation)
+    flags.define(values, BoostFlags)
+    cluster_flags.define(values)
 
 
 def _train(values):
     from terngrad_tf import training
-    from terngrad_tf.training import boost_config, callbacks, final_evaluation, subspace_picture
+    from terngrad_tf.training import boost_config, final_evaluation, subspace_picture
+    from terngrad_tf.training.log import log
 
     boost_config.check_level(values.boost_level)
     if values.boost_config:
-        config = boost_config.read(values.boost_config)
-        for notice in config.notices:
-            callbacks.log(notice)
-        for name, value in config.options.items():
+        found = boost_config.read(values.boost_config)
+        for notice in found.notices:
+            log(notice)
+        for name, value in found.options.items():
             values.set_default(name, value)
-    options = flags.options(values, training.SubspaceOptions)
-    result = training.train_in_subspace(options, **host_flags.arguments(values))
+    config = flags.config_of(values, SubspaceConfig)
+    result = training.train_in_subspace(config, **cluster_flags.arguments(values))
     if not result.is_chief:
         return
     final_evaluation.evaluate(
-        result.checkpoint, options.train_dir, options.data_dir, values.eval_subset
+        result.checkpoint, config.train_dir, config.data.data_dir, values.eval_subset
     )
-    path = subspace_picture.draw(options, result, values.eval_subset)
+    path = subspace_picture.draw(result, values.eval_subset)
     print(f"Picture: {path}", flush=True)
 
 
 PROGRAM = experiments.Program(
     "Trains a network in the subspace that its earlier weights span, by P-BFGS or P-SGD.",
-    subspace_flags.define,
+    _define,
     _train,
     "terngrad_tf.bin.subspace_train",
 )

@@ -1,27 +1,49 @@
-"""What every program shares: training, evaluation, run folders, optimizers, schedules."""
+"""What every program shares: training, evaluation, run folders, optimizers, schedules.
 
-from terngrad_tf.training.async_trainer import serve_parameters, train_async
-from terngrad_tf.training.errors import DivergedError, UserError, as_user_error
-from terngrad_tf.training.eval_options import EvalOptions
-from terngrad_tf.training.evaluator import EvalResult, evaluate
-from terngrad_tf.training.subspace_options import SubspaceOptions
-from terngrad_tf.training.subspace_trainer import SubspaceResult, train_in_subspace
-from terngrad_tf.training.train_options import TrainOptions
-from terngrad_tf.training.trainer import TrainResult, train
+Names are loaded at their first use: a program that only prints its help, which comes from the
+configurations, does not wait for TensorFlow.
+"""
 
-__all__ = [
-    "DivergedError",
-    "EvalOptions",
-    "EvalResult",
-    "SubspaceOptions",
-    "SubspaceResult",
-    "TrainOptions",
-    "TrainResult",
-    "UserError",
-    "as_user_error",
-    "evaluate",
-    "serve_parameters",
-    "train",
-    "train_async",
-    "train_in_subspace",
-]
+import importlib
+
+_ORIGINS = {
+    "CheckpointConfig": "run_config",
+    "ClusterConfig": "run_config",
+    "GradientConfig": "run_config",
+    "RunConfig": "run_config",
+    "SnapshotConfig": "run_config",
+    "TrainConfig": "run_config",
+    "TrainingDataConfig": "data_config",
+    "ModelConfig": "model_config",
+    "OptimizerConfig": "model_config",
+    "EvalConfig": "eval_config",
+    "EvalDataConfig": "eval_config",
+    "BasisConfig": "subspace_config",
+    "SubspaceConfig": "subspace_config",
+    "SubspaceDataConfig": "subspace_config",
+    "SubspaceGradientConfig": "subspace_config",
+    "SubspaceOptimizerConfig": "subspace_config",
+    "DivergedError": "errors",
+    "UserError": "errors",
+    "as_user_error": "errors",
+    "EvalResult": "evaluator",
+    "evaluate": "evaluator",
+    "SubspaceResult": "subspace_trainer",
+    "train_in_subspace": "subspace_trainer",
+    "TrainResult": "trainer",
+    "train": "trainer",
+    "serve_parameters": "async_trainer",
+    "train_async": "async_trainer",
+}
+
+__all__ = [*_ORIGINS]
+
+
+def __getattr__(name):
+    if name in _ORIGINS:
+        return getattr(importlib.import_module(f"terngrad_tf.training.{_ORIGINS[name]}"), name)
+    raise AttributeError(f"module 'terngrad_tf.training' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted(__all__)

@@ -5,7 +5,7 @@ import time
 
 import tensorflow as tf
 
-from terngrad_tf.training import callbacks
+from terngrad_tf.training.log import log_worker
 
 
 class AsyncLog:
@@ -14,7 +14,7 @@ class AsyncLog:
     Args:
         batch_size: images a step.
         log_every: steps from one line to the next.
-        summary_due: rule of `times`: whether to write for TensorBoard.
+        summary_due: rule of `triggers`: whether to write for TensorBoard.
         writer: `tf.summary` writer.
         learning_rate: function of the number of steps done.
         traffic: function of the number of steps done to the `PushTraffic` of the next.
@@ -50,7 +50,7 @@ class AsyncLog:
             speed = self._batch_size / seconds
             # As on one host, the first line has the number of steps that were done before.
             shown = step - 1 if is_first else step
-            callbacks.log_worker(worker, shown, float(result["total_loss"]), speed, seconds)
+            log_worker(worker, shown, float(result["total_loss"]), speed, seconds)
             self._since[worker], self._steps[worker] = now, 0
         if self._summary_due(step):
             self.write(step)

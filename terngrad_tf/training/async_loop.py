@@ -1,15 +1,102 @@
 """The chief's part in asynchronous training: steps are scheduled, their results looked at."""
 
+import dataclasses
 import queue
 import threading
 import time
 
-from terngrad_tf.training import callbacks
+import keras
+import tensorflow as tf
+
+from terngrad_tf.distribute.parameter_server import ParameterServerCluster
+from terngrad_tf.distribute.parameter_server_variables import ServedModel
+from terngrad_tf.training import async_log, async_step, checkpoints, triggers
+from terngrad_tf.training.cluster import FloatEpochs
+from terngrad_tf.training.data import DatasetShard
+from terngrad_tf.training.errors import DivergedError
+from terngrad_tf.training.log import log, log_freq
+from terngrad_tf.training.run_config import TrainConfig
 
 # Scheduled steps a worker: enough for the fast ones while a slow one is at its step.
 _STEPS_AHEAD = 8
 _POLL_SECONDS = 1.0
 _LOOK_SECONDS = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class AsyncRun:
+    """The steps that the chief schedules.
+
+    Args:
+        config: `TrainConfig`, its network known.
+        cluster: `ParameterServerCluster`.
+        shard: `data.DatasetShard`.
+        model: compiled `keras.Model`.
+        served: `ServedModel` of it.
+        manager: `tf.train.CheckpointManager`.
+        writer: `tf.summary` writer.
+    """
+
+    config: TrainConfig
+    cluster: ParameterServerCluster
+    shard: DatasetShard
+    model: keras.Model
+    served: ServedModel
+    manager: tf.train.CheckpointManager
+    writer: tf.summary.SummaryWriter
+
+    def train(self, first_step, learning_rate):
+        """Does the steps that are missing; saves and tells meanwhile."""
+        max_steps = self.config.max_steps
+        is_float = FloatEpochs(self.config, self.shard.num_examples)
+        function, exact_function = (
+            async_step.make_step(self.config.model, self.model, self.served, exact=exact)
+            for exact in (False, True)
+        )
+
+        def traffic_of(step):
+            traffic = self.served.traffic
+            return traffic.as_float32() if is_float(step) else traffic
+
+        # A step that a lost worker had begun may count twice, so the next one to do has a number of
+        # its own.
+        steps = StepQueue(self.cluster)
+        freq = log_freq(self.cluster.tasks)
+        told = async_log.AsyncLog(
+            self.config.data.batch_size,
+            freq,
+            triggers.summaries(self.config.checkpoints, freq),
+            self.writer,
+            learning_rate,
+            traffic_of,
+        )
+        due = triggers.saving(self.config.checkpoints)
+        next_step = step = first_step
+        saving = False
+        while next_step < max_steps or steps.num_open:
+            while next_step < max_steps and not steps.is_full and not saving:
+                steps.schedule(exact_function if is_float(next_step) else function)
+                next_step += 1
+            if (result := steps.next()) is not None:
+                step = max(step, int(result["step"]))
+                if not tf.math.is_finite(result["total_loss"]):
+                    raise DivergedError("the loss", step, self.manager.latest_checkpoint)
+                told.add(result)
+                saving = saving or due(step)
+            if saving and not steps.num_open:
+                self._save(step)
+                saving = False
+        told.write(step)
+        if checkpoints.step_of(self.manager.latest_checkpoint or "-0") != step:
+            self._save(step)
+
+    def _save(self, step):
+        """Saves while no step runs."""
+        self.served.download()
+        checkpoints.save(self.manager, self.model, step)
+        with self.writer.as_default():
+            for variable in self.model.trainable_variables:
+                tf.summary.histogram(variable.path, variable.value, step=step)
 
 
 class StepQueue:
@@ -58,7 +145,7 @@ class StepQueue:
         while True:
             if time.monotonic() - self._looked > _LOOK_SECONDS:
                 for line in self._cluster.check_peers():
-                    callbacks.log(line)
+                    log(line)
                 self._looked = time.monotonic()
             try:
                 result = self._results.get(timeout=_POLL_SECONDS)

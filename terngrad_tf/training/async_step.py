@@ -4,27 +4,27 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf.distribute.batch_norms import batch_norms, zero_momentum
-from terngrad_tf.training import objective, session
+from terngrad_tf.training import losses, networks
 
 # A prime far from the distances between seeds that people choose.
 _SEED_STRIDE = 1_000_000_007
 
 
-def make_step(options, model, served, *, exact):
+def make_step(config, model, served, *, exact):
     """The function of one step, which the chief schedules and a worker runs.
 
     Args:
-        options: `TrainOptions`.
+        config: `ModelConfig` of the run.
         model: `keras.Model`; its variables are neither read nor written.
         served: `ServedModel` of the model.
-        exact: whether gradients travel as float32, whatever the options say.
+        exact: whether gradients travel as float32, whatever the configuration says.
 
     Returns:
         A `tf.function` of an iterator of batches. It returns a dict of scalars: "worker"; "pulled"
         and "step", the steps done when it pulled and after its push; "entropy_loss" and
         "total_loss".
     """
-    arguments = objective.compile_arguments(options.net, options.label_smoothing)
+    arguments = losses.compile_arguments(config.net, config.label_smoothing)
     weighted = list(zip(arguments["loss"], arguments["loss_weights"], strict=True))
 
     @tf.function(autograph=False)
@@ -60,7 +60,7 @@ def _losses(model, statistics, values, weighted, images, targets, worker, pulled
         *((v, tf.zeros(v.shape)) for v in statistics),
         *(
             (v, tf.constant(v.numpy()) + tf.cast(offset, v.dtype))
-            for v in session.random_variables(model)
+            for v in networks.random_variables(model)
         ),
     ]
     with keras.StatelessScope(mapping) as scope, zero_momentum(batch_norms(model)):

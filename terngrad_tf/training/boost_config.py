@@ -17,14 +17,11 @@ _OPTIONS = {
     "grad_freeze": dict.fromkeys(("param_groups", "freeze_type", "freeze_p", "total_steps")),
     "grad_accumulation": {"grad_accumulation_step": None},
     "dim_reduce": {
-        "rho": "rho",
-        "gamma": "gamma",
-        "alpha": "alpha",
-        "sigma": "sigma",
-        "n_components": "n_components",
-        "pca_mat_path": "pca_mat_path",
-        "weight_load_dir": "weight_load_dir",
-        "timeout": "timeout",
+        name: name
+        for name in (
+            *("rho", "gamma", "alpha", "sigma", "n_components"),
+            *("pca_mat_path", "weight_load_dir", "timeout"),
+        )
     },
 }
 _TYPES = {"n_components": int, "num_nodes": int, "pca_mat_path": str, "weight_load_dir": str}
@@ -42,7 +39,7 @@ class BoostConfig:
     """What a file says.
 
     Args:
-        options: dict from names of `SubspaceOptions` to values.
+        options: dict from names of options of `SubspaceConfig` to values.
         notices: list of str, what the user should know of how the file was taken.
     """
 

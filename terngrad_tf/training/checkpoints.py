@@ -6,12 +6,14 @@ import glob
 import logging
 import os
 import pathlib
+import re
 import shutil
 
 import tensorflow as tf
 
 from terngrad_tf.files import open_regular
-from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.errors import DivergedError, UserError
+from terngrad_tf.training.log import log
 
 NAME = "model.ckpt"
 _STATE_FILE = "checkpoint"
@@ -104,16 +106,89 @@ def _reason(error):
     return lines[0] if lines else type(error).__name__
 
 
-def save(manager, step):
-    """Saves, or leaves the checkpoints as they were.
-
-    Args:
-        manager: `tf.train.CheckpointManager`, its checkpoints called `NAME`.
-        step: steps done.
+def step_of(checkpoint):
+    """Steps done at a checkpoint, from its name: with loss scaling optimizers skip some.
 
     Raises:
+        UserError: the name does not end in them.
+    """
+    digits = checkpoint.rpartition("-")[2]
+    if not re.fullmatch("[0-9]{1,18}", digits):
+        raise UserError(f"{checkpoint} must be a checkpoint whose name ends in its step: -400")
+    return int(digits)
+
+
+def make_manager(checkpoint, folder, max_to_keep):
+    """The `tf.train.CheckpointManager` of a run, which keeps its newest checkpoints.
+
+    Args:
+        checkpoint: `tf.train.Checkpoint`.
+        folder: path of the run's folder.
+        max_to_keep: how many it keeps.
+
+    Raises:
+        UserError: the folder's list of checkpoints is damaged.
+    """
+    latest(folder)
+    return tf.train.CheckpointManager(
+        checkpoint, str(folder), max_to_keep=max_to_keep, checkpoint_name=NAME
+    )
+
+
+def resume(manager):
+    """Restores the newest checkpoint and returns its step, None where there is none.
+
+    Raises:
+        UserError: the checkpoint is damaged.
+    """
+    newest = manager.latest_checkpoint
+    if not newest:
+        return None
+    restore(manager.checkpoint, newest)
+    log(f"resuming from {newest} at step {step_of(newest)}")
+    return step_of(newest)
+
+
+def save(manager, model, step, ends_run=True):
+    """Saves a run, never weights that are not finite, or leaves the checkpoints as they were.
+
+    Args:
+        manager: `tf.train.CheckpointManager`, its checkpoints called `NAME`; None on processes
+            other than the chief, which only look, so that all end at the same step.
+        model: compiled `keras.Model` of the run.
+        step: steps done.
+        ends_run: whether weights that are not finite are an error. Default True. Otherwise they are
+            left unsaved, and told.
+
+    Raises:
+        DivergedError: a variable is not finite.
         OSError: the file, which it names, cannot be written.
     """
+    path = _not_finite(model)
+    if path is not None and ends_run:
+        raise DivergedError(f"the variable {path}", step, last_good(manager))
+    if path is not None:
+        log(f"not saved at step {step}: the variable {path} is not finite")
+    elif manager is not None:
+        write(manager, step)
+
+
+def last_good(manager):
+    """What `DivergedError` tells of the newest checkpoint; `manager` as for `save`."""
+    return "that of worker 0" if manager is None else manager.latest_checkpoint
+
+
+def _not_finite(model):
+    """Path of the first variable that is not finite; None where all are."""
+    for variable in model.weights + model.optimizer.variables:
+        value = tf.convert_to_tensor(variable)
+        if value.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value)):
+            return variable.path
+    return None
+
+
+def write(manager, step):
+    """Saves what there is, or leaves the checkpoints as they were; arguments as for `save`."""
     try:
         manager.save(checkpoint_number=step)
     except tf.errors.OpError as error:

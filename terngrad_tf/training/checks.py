@@ -1,4 +1,4 @@
-"""Rules that several options keep."""
+"""Rules of options, each a function of an option's name and value that raises `UserError`."""
 
 import dataclasses
 import os
@@ -29,7 +29,7 @@ class Range:
     also: int | None = None
     integer: bool = False
 
-    def check(self, name, value):
+    def __call__(self, name, value):
         """Raises UserError, which names rule and value, unless the value is one of them."""
         kinds = int if self.integer else (int, float)
         right = isinstance(value, kinds) and not isinstance(value, bool)
@@ -73,26 +73,16 @@ EPOCHS = Range(0, 10**6)
 FACTOR = Range(0, 10**6)
 
 
-def ranges(options, table):
-    """Raises UserError unless each number is in its range; what is None was not given.
+def one_of(values):
+    """The check that a value is one of some texts."""
 
-    Args:
-        options: object with the numbers as attributes.
-        table: dict from their names to `Range`s.
-    """
-    for name, allowed in table.items():
-        value = getattr(options, name)
-        if value is not None:
-            allowed.check(name, value)
+    def check(name, value):
+        if value not in values:
+            raise UserError(
+                f"`{name}` must be one of {', '.join(values)}. Received: {name}={shown(value)}"
+            )
 
-
-def tower(name, value, num_nodes):
-    """Raises UserError unless `value` is the number of one of `num_nodes` workers or -1."""
-    if not -1 <= value < num_nodes:
-        raise UserError(
-            f"`{name}` must be the number of a worker, 0 to {num_nodes - 1}, or -1 for all. "
-            f"Received: {name}={value!r}"
-        )
+    return check
 
 
 def path(name, value):

@@ -1,25 +1,71 @@
-"""What the processes of a cluster do together around training; one alone does the same.
+"""The strategy of a run, and what its processes do together; one alone does the same.
 
 The chief alone reads and writes the run's folder. Where one process fails, all end with its reason.
 """
 
 import contextlib
+import dataclasses
 
 from terngrad_tf.distribute import (
+    TernGradStrategy,
     all_gather_object,
-    broadcast_variables,
     compare_processes,
     peer_errors,
     propagate_errors,
     run_on_chief,
 )
-from terngrad_tf.training import callbacks, session
+from terngrad_tf.training import checkpoints
 from terngrad_tf.training.errors import DivergedError, UserError
-from terngrad_tf.training.run_folder import RunFolder
+from terngrad_tf.training.log import log
+
+
+class FloatEpochs:
+    """Tells the steps of epochs with float gradients: of each so many epochs the last.
+
+    Args:
+        config: `RunConfig`.
+        num_examples: examples an epoch. Default None: set before the first step is asked for.
+    """
+
+    def __init__(self, config, num_examples=None):
+        self.freq = config.gradients.floating_grad_epoch
+        self.num_examples = num_examples
+        self._batch_size = config.data.batch_size
+
+    def __call__(self, step):
+        """Whether a step is in such an epoch; `step` are those before, an int or int tensor."""
+        if not self.freq:
+            return False
+        epoch = step * self._batch_size // self.num_examples
+        return epoch % self.freq == self.freq - 1
+
+
+def make_strategy(config, float_epochs, *, statistics_freq, **cluster):
+    """The `TernGradStrategy` of a run; in a cluster it waits for the other processes.
+
+    Args:
+        config: `RunConfig`.
+        float_epochs: `FloatEpochs`.
+        statistics_freq: steps from one record of the gradients' values to the next.
+        **cluster: `cluster_resolver` and `start_timeout`, as for `TernGradStrategy`.
+
+    Raises:
+        ValueError: an option is out of range.
+        PeerError: another process is missing or was started differently.
+    """
+    return TernGradStrategy(
+        config.cluster.num_nodes,
+        **dataclasses.asdict(config.gradients.quantization(config.seed)),
+        wire=config.gradients.wire,
+        num_gpus=config.cluster.num_gpus,
+        float_steps=float_epochs if float_epochs.freq else None,
+        statistics_freq=statistics_freq,
+        **cluster,
+    )
 
 
 @contextlib.contextmanager
-def failing_together(strategy):
+def fail_together(strategy):
     """Around what all processes do: where one fails, the others end too, and say why.
 
     Args:
@@ -38,75 +84,36 @@ def failing_together(strategy):
             raise
 
 
-def check_options(options, strategy):
+def compare_configs(config, strategy):
     """Refuses processes with different options, and a batch that cannot be divided.
 
     Args:
-        options: `TrainOptions`.
+        config: `RunConfig`.
         strategy: the strategy.
 
     Raises:
-        UserError: `batch_size` is not divisible by the number of workers.
+        UserError: `batch_size` is not divisible by the number of replicas.
         PeerError: processes differ.
     """
-    compare_processes(strategy, "options", options.facts())
-    num_workers = strategy.num_replicas_in_sync
-    if options.batch_size % num_workers:
+    compare_processes(strategy, "options", config.values("shared"))
+    num_replicas = strategy.num_replicas_in_sync
+    if config.data.batch_size % num_replicas:
         raise UserError(
-            f"`batch_size` must be divisible by the number of workers, {num_workers}. "
-            f"Received: batch_size={options.batch_size}"
+            f"`batch_size` must be divisible by the number of workers, {num_replicas}. "
+            f"Received: batch_size={config.data.batch_size}"
         )
 
 
-def identity(strategy, dataset):
-    """What makes a run of a cluster another one than the next, besides its options.
+def identity(strategy, shard):
+    """What makes a run of a cluster another one than the next, besides its configuration.
 
     Args:
         strategy: the strategy.
-        dataset: `data.Subset`.
+        shard: `data.DatasetShard`.
     """
     if strategy.num_processes == 1:
         return {}
-    return {"num_hosts": strategy.num_processes, "shares_data": dataset.num_shares > 1}
-
-
-@contextlib.contextmanager
-def opened(options, strategy, checkpoint, variables, start, identity, **details):
-    """Claims the run's folder and brings all processes to where the run stopped.
-
-    Args:
-        options: `TrainOptions`.
-        strategy: the strategy.
-        checkpoint: `tf.train.Checkpoint` of the run.
-        variables: list of the `tf.Variable`s in it, which the others receive from the chief.
-        start: function that the chief calls where there is no checkpoint: gives the variables
-            their values and returns the number of steps done.
-        identity: as for `RunFolder`.
-        **details: as for `RunFolder`.
-
-    Yields:
-        (number of steps done, `tf.train.CheckpointManager` on the chief and None on the others).
-
-    Raises:
-        UserError: the folder does not fit.
-        PeerError: another process failed.
-    """
-    folder = manager = None
-
-    def begin():
-        nonlocal folder, manager
-        folder = RunFolder(options.train_dir, identity, **details)
-        manager = session.make_manager(checkpoint, options, folder)
-        step = session.resume(manager)
-        return start() if step is None else step
-
-    try:
-        first_step = run_on_chief(strategy, "first step", begin)
-        broadcast_variables(strategy, variables)
-        yield first_step, manager
-    finally:
-        if folder is not None:
-            folder.close()
+    return {"num_hosts": strategy.num_processes, "shares_data": shard.num_shards > 1}
 
 
 def finish(strategy, manager):
@@ -114,7 +121,7 @@ def finish(strategy, manager):
 
     Args:
         strategy: the strategy.
-        manager: from `opened`.
+        manager: `tf.train.CheckpointManager` of the chief; None on the others.
 
     Returns:
         Path of the newest checkpoint in the chief's folder, on all processes.
@@ -124,7 +131,11 @@ def finish(strategy, manager):
     """
     checkpoint = run_on_chief(strategy, "last checkpoint", lambda: manager.latest_checkpoint)
     if strategy.is_chief:
-        step = session.step_of(checkpoint)
-        callbacks.log(f"finished at step {step}, saved as {checkpoint}")
+        log_end(checkpoint)
     all_gather_object(strategy, "end of training", "trained", is_last=lambda values: True)
     return checkpoint
+
+
+def log_end(checkpoint):
+    """Tells how far a run has come; `checkpoint` is the path of its newest."""
+    log(f"finished at step {checkpoints.step_of(checkpoint)}, saved as {checkpoint}")

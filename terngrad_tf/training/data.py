@@ -14,15 +14,15 @@ _CHECKSUM_BYTES = 4
 
 
 @dataclasses.dataclass(frozen=True)
-class Subset:
+class DatasetShard:
     """One part of a data set on disk, and what this process reads of it.
 
     Args:
         num_classes: outputs a network for it has.
         channels: channels of its images.
         num_examples: records in its files; where processes have files of their own, in all of them.
-        num_shares: processes that divide the files among them. Default 1.
-        share: number of this process among those. Default 0.
+        num_shards: processes that divide the files among them. Default 1.
+        index: number of this process among those. Default 0.
         seed_offset: added to the seed, so that processes with files of their own differ in what
             they draw. Default 0.
     """
@@ -30,8 +30,8 @@ class Subset:
     num_classes: int
     channels: int
     num_examples: int
-    num_shares: int = 1
-    share: int = 0
+    num_shards: int = 1
+    index: int = 0
     seed_offset: int = 0
 
 
@@ -55,7 +55,7 @@ def describe(name, data_dir, subset, skip_corrupt_records=False):
             one that hides where the next begins. Default False.
 
     Returns:
-        A `Subset`.
+        A `DatasetShard`.
 
     Raises:
         UserError: the data set has no such part.
@@ -71,7 +71,7 @@ def describe(name, data_dir, subset, skip_corrupt_records=False):
         )
     else:
         num_examples = slim_data.count_examples(files)
-    return Subset(info.num_classes, info.channels, num_examples)
+    return DatasetShard(info.num_classes, info.channels, num_examples)
 
 
 def fingerprint(name, data_dir, subset):
@@ -102,20 +102,20 @@ def among_processes(own, fingerprints, num_examples, index):
     """What a process of a cluster reads: its share of files that all have, or all files of its own.
 
     Args:
-        own: `Subset` of this process.
+        own: `DatasetShard` of this process.
         fingerprints: list of str, `fingerprint` of each process's files.
         num_examples: list of int, records in each process's files.
         index: this process's place in both.
 
     Returns:
-        A `Subset`.
+        A `DatasetShard`.
 
     Raises:
         UserError: some processes have the same files and others do not.
     """
     different = len(set(fingerprints))
     if different == 1:
-        return dataclasses.replace(own, num_shares=len(fingerprints), share=index)
+        return dataclasses.replace(own, num_shards=len(fingerprints), index=index)
     if different == len(fingerprints):
         total = sum(num_examples)
         return dataclasses.replace(own, num_examples=total, seed_offset=index)
@@ -129,39 +129,35 @@ def among_processes(own, fingerprints, num_examples, index):
     )
 
 
-def load(
-    name,
-    data_dir,
-    subset,
-    batch_size,
-    image_size,
-    training,
-    *,
-    preprocessing=None,
-    num_parallel_calls=None,
-    **arguments,
-):
+def load(config, batch_size, image_size, training, *, preprocessing, **arguments):
     """Batches of images and labels, as `slim_data.load` makes them.
 
     TensorFlow's autotuning is off: its thread sleeps between looks, at last for a minute, and
     whoever is done with the data has to wait until it wakes.
 
     Args:
-        name: name of the data set.
-        data_dir: folder with its TFRecords.
-        subset: name of the part.
+        config: `DataConfig`. Images are decoded twice as many at once as there are CPU cores where
+            it does not say how many: they come in their order, and one that takes long must leave
+            no core without work.
         batch_size: images a batch.
         image_size: height and width in pixels.
         training: whether to shuffle and repeat.
         preprocessing: style that the network was made for, as `models.preprocessing` gives it.
             Data sets that do not have it take their own.
-        num_parallel_calls: images decoded at once. Default: twice the number of CPU cores. They
-            come in their order, and one that takes long must leave no core without work.
         **arguments: further arguments of `slim_data.load`.
 
     Raises:
+        UserError: no data set has such a style.
         slim_data.DataError: files are missing or an argument is out of range.
     """
+    name, data_dir, subset = config.place
+    builders = slim_data.DATASETS.values()
+    styles = {style for builder in builders for style in builder.info.preprocessings}
+    if preprocessing not in styles:
+        raise UserError(
+            f"`preprocessing` must be one of {', '.join(sorted(styles))}. "
+            f"Received: preprocessing={preprocessing!r}"
+        )
     has_style = preprocessing in slim_data.info(name, data_dir).preprocessings
     examples = slim_data.load(
         name,
@@ -172,7 +168,9 @@ def load(
         training,
         preprocessing=preprocessing if has_style else None,
         repeat=training,
-        num_parallel_calls=num_parallel_calls or 2 * os.cpu_count(),
+        skip_corrupt_records=config.skip_corrupt_records,
+        num_readers=config.num_readers,
+        num_parallel_calls=config.num_preprocess_threads or 2 * os.cpu_count(),
         **arguments,
     )
     return without_autotuning(examples)

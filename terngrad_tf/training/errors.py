@@ -5,8 +5,6 @@ import errno
 import os
 import re
 
-import tensorflow as tf
-
 
 class UserError(ValueError):
     """A wrong argument, folder or file; the message is one line that says what to change."""
@@ -35,6 +33,9 @@ def write_failure(error):
     Args:
         error: exception, of Python or of TensorFlow.
     """
+    # Not at the top: wrong flags are told without waiting for TensorFlow.
+    import tensorflow as tf
+
     while error is not None:
         if isinstance(error, OSError) and error.errno in _WRITE_ERRORS:
             return f"{error.filename or 'a file'} cannot be written: {error.strerror}"

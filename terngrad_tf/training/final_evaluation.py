@@ -4,7 +4,7 @@ import os
 
 import slim_data
 from terngrad_tf.training import data, evaluator, run_folder
-from terngrad_tf.training.eval_options import EvalOptions
+from terngrad_tf.training.eval_config import EvalConfig, EvalDataConfig
 
 _BATCH_SIZE = 100
 
@@ -43,15 +43,14 @@ def evaluate_weights(checkpoint, train_dir, data_dir, subset=None, eval_dir=None
         slim_data.DataError: the data is missing or damaged.
     """
     run = run_folder.read(train_dir)
-    options = EvalOptions(
+    subset = subset_of(run["identity"]["dataset_name"], subset)
+    config = EvalConfig(
         checkpoint_dir=train_dir,
         eval_dir=eval_dir or os.path.join(train_dir, "eval"),
-        data_dir=data_dir,
-        subset=subset_of(run["identity"]["dataset_name"], subset),
-        batch_size=_BATCH_SIZE,
+        data=EvalDataConfig(data_dir=data_dir, subset=subset, batch_size=_BATCH_SIZE),
         restore_avg_var=False,
     )
-    return evaluator.evaluate_checkpoint(checkpoint, run, options)
+    return evaluator.evaluate_checkpoint(checkpoint, run, config)
 
 
 def evaluate(checkpoint, train_dir, data_dir, subset=None):

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from terngrad_tf import models
 from terngrad_tf.training import checkpoints, checks, inception_checkpoint, run_folder
-from terngrad_tf.training.callbacks import log
 from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.log import log
 
 _ARGUMENT = "pretrained_model_checkpoint_path"
 
@@ -34,17 +34,20 @@ def read_run(checkpoint):
 
 
 def find(path):
-    """Finds a checkpoint and the description of its run.
+    """Finds the checkpoint to start from and the description of its run.
 
     Args:
-        path: a checkpoint, with or without ".index", or a folder, whose newest one is meant.
+        path: a checkpoint, with or without ".index", or a folder, whose newest one is meant; ""
+            for a run that starts anew.
 
     Returns:
-        (path of the checkpoint without ".index", dict as `run_folder.read` gives it).
+        (path of the checkpoint without ".index", dict as `run_folder.read` gives it); None for "".
 
     Raises:
         UserError: there is no checkpoint, or no run.json beside it.
     """
+    if not path:
+        return None
     path = os.path.expanduser(path)
     checks.folder(_ARGUMENT, path)
     if os.path.isdir(path):
@@ -71,54 +74,78 @@ def _exists(checkpoint):
     return os.path.isfile(f"{checkpoint}.index") or os.path.isfile(checkpoint)
 
 
-def check(run, options, *, num_classes, channels):
+def check(source, config, shard):
     """Refuses a run whose weights do not fit the one that is to start.
 
     Args:
-        run: description of the pretrained run, from `find`.
-        options: `TrainOptions` of the new run, image_size given.
-        num_classes: outputs of the new run's network.
-        channels: channels of its images.
+        source: from `find`.
+        config: `TrainConfig` of the new run, image_size given.
+        shard: `data.DatasetShard` of the new run.
 
     Raises:
-        UserError: names the first fact that differs.
+        UserError: names the first value that differs.
     """
-    wanted = {"net": options.net, "image_size": options.image_size, "channels": channels}
+    if source is None:
+        return
+    _, run = source
+    wanted = {"net": config.model.net, "image_size": config.model.image_size}
+    wanted["channels"] = shard.channels
     found = dict(run["model"])
-    if not options.fine_tune:
-        wanted |= {"num_classes": num_classes, "optimizer": options.optimizer}
+    if not config.fine_tune:
+        wanted |= {"num_classes": shard.num_classes, "optimizer": config.optimizer.name}
         found["optimizer"] = run["identity"]["optimizer"]
-    for fact, value in wanted.items():
-        if found[fact] != value:
+    for name, value in wanted.items():
+        if found[name] != value:
             hint = (
-                " (fine_tune allows it to differ)" if fact in ("num_classes", "optimizer") else ""
+                " (fine_tune allows it to differ)" if name in ("num_classes", "optimizer") else ""
             )
             raise UserError(
-                f"`{_ARGUMENT}` must be a run with the {fact} of this one, {value!r}{hint}. "
-                f"Received: {_ARGUMENT}={options.pretrained_model_checkpoint_path!r} "
-                f"with {found[fact]!r}"
+                f"`{_ARGUMENT}` must be a run with the {name} of this one, {value!r}{hint}. "
+                f"Received: {_ARGUMENT}={config.pretrained_model_checkpoint_path!r} "
+                f"with {found[name]!r}"
             )
+
+
+def restore(source, config, model, checkpoint):
+    """Takes the weights of another run, if any, and returns the step to go on from.
+
+    Args:
+        source: from `find`; `check` passed it.
+        config: `TrainConfig` of the new run.
+        model: compiled network of the new run.
+        checkpoint: `tf.train.Checkpoint` of the new run.
+
+    Raises:
+        UserError: the checkpoint lacks something, or lies behind the new run's last step.
+    """
+    if source is None:
+        return 0
+    path, run = source
+    if config.fine_tune:
+        restore_features(path, run, model)
+        return 0
+    step = restore_all(path, run, model, checkpoint)
+    if step >= config.max_steps:
+        raise UserError(
+            "`max_steps` must be above the step of the checkpoint to start from, "
+            f"{step}. Received: max_steps={config.max_steps}"
+        )
+    return step
 
 
 def restore_features(path, run, model):
-    """Takes the weights of all layers but those that tell the classes, and prints which.
-
-    Args:
-        path: path of the checkpoint, from `find`.
-        run: description of its run, from `find`; `check` passed it.
-        model: network to give the weights to.
-    """
-    facts = run["model"]
+    """Takes the weights of all layers but those that tell the classes, and prints which."""
+    network = run["model"]
     with tf.device("/cpu:0"):
         if inception_checkpoint.is_meant(run):
             pretrained = inception_checkpoint.load(path, run, averages=False)
         else:
             pretrained = models.build(
-                facts["net"], facts["num_classes"], facts["image_size"], facts["channels"]
+                network["net"], network["num_classes"], network["image_size"], network["channels"]
             )
             checkpoint = tf.train.Checkpoint(model=pretrained)
             checkpoints.restore(checkpoint, path, partial=True)
-    started_anew = list(models.output_loss_weights(facts["net"]))
+    started_anew = list(models.output_loss_weights(network["net"]))
     restored = []
     for layer in model.layers:
         if layer.weights and layer.name not in started_anew:
@@ -130,20 +157,7 @@ def restore_features(path, run, model):
 
 
 def restore_all(path, run, model, checkpoint):
-    """Takes everything, and prints what: the run goes on from the checkpoint's step.
-
-    Args:
-        path: path of the checkpoint, from `find`.
-        run: description of its run, from `find`; `check` passed it.
-        model: compiled network of the new run.
-        checkpoint: `tf.train.Checkpoint` of the new run.
-
-    Returns:
-        The checkpoint's step.
-
-    Raises:
-        UserError: the checkpoint lacks something.
-    """
+    """Takes everything, and prints what; returns the checkpoint's step, to go on from."""
     if inception_checkpoint.is_meant(run):
         inception_checkpoint.restore_all(path, model)
         step = run["max_steps"]

@@ -1,9 +1,9 @@
 """Figures, a table and a plot of finished runs, read from their TensorBoard logs."""
 
-import collections
 import pathlib
 
 import tensorflow as tf
+from tensorboard.backend.event_processing.event_accumulator import TENSORS, EventAccumulator
 
 from slim_data.common.extras import import_extra
 from terngrad_tf.files import atomic_write
@@ -20,18 +20,15 @@ def read_scalars(folder):
     Returns:
         Dict from a scalar's name to a dict from step to float, steps ascending.
     """
-    scalars = collections.defaultdict(dict)
-    for path in sorted(pathlib.Path(folder).glob("events.out.tfevents.*")):
-        try:
-            for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-                event = tf.compat.v1.Event.FromString(record)
-                for value in event.summary.value:
-                    if value.tensor.tensor_shape.dim:
-                        continue  # a histogram
-                    scalars[value.tag][event.step] = float(tf.make_ndarray(value.tensor))
-        except tf.errors.DataLossError:
-            pass  # a process that was killed left its last record unfinished
-    return {name: dict(sorted(values.items())) for name, values in scalars.items()}
+    # All of a tag's values are kept, in the order in which they were written.
+    events = EventAccumulator(str(folder), size_guidance={TENSORS: 0}, purge_orphaned_data=False)
+    events.Reload()
+    scalars = {}
+    for tag in events.Tags()[TENSORS]:
+        if events.SummaryMetadata(tag).plugin_data.plugin_name == "scalars":
+            values = {e.step: float(tf.make_ndarray(e.tensor_proto)) for e in events.Tensors(tag)}
+            scalars[tag] = dict(sorted(values.items()))
+    return scalars
 
 
 def training_seconds(scalars, batch_size):

@@ -69,7 +69,7 @@ def _is(allowed, optional=False):
         if value is None:
             return optional
         try:
-            allowed.check("", value)
+            allowed("", value)
         except UserError:
             return False
         return True

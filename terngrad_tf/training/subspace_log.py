@@ -12,24 +12,17 @@ class Moves(StepCounter):
     """Writes where the weights are, trials and failed searches, and counts what is exchanged.
 
     Args:
+        run: `Run` of a model with a `SubspaceBFGS` or `SubspaceSGD`.
         subspace: `Subspace`.
-        optimizer: `SubspaceBFGS` or `SubspaceSGD`.
-        strategy: the `TernGradStrategy`.
-        first_step: steps done before `fit`.
     """
 
-    def __init__(self, subspace, optimizer, strategy, first_step):
-        super().__init__(first_step)
+    def __init__(self, run, subspace):
+        super().__init__(run.first_step)
         self._subspace = subspace
-        self._optimizer = optimizer
-        self._strategy = strategy
-        self._writer = None
+        self._optimizer = run.model.optimizer
+        self._strategy = run.strategy
+        self._writer = run.writer
         self._trials = self._failures = self._last_trials = 0
-
-    def with_writer(self, writer):
-        """Sets the TensorBoard writer; returns the callbacks to add."""
-        self._writer = writer
-        return [self]
 
     def on_train_begin(self, logs=None):
         """Writes where the run starts."""

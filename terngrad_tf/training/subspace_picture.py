@@ -1,6 +1,5 @@
 """A picture of training in a subspace and of the phase before it."""
 
-import dataclasses
 import os
 import pathlib
 
@@ -11,7 +10,14 @@ import tensorflow as tf
 from slim_data.common.extras import import_extra
 from terngrad_tf.files import atomic_write
 from terngrad_tf.subspace import snapshot_files
-from terngrad_tf.training import checkpoints, final_evaluation, report, session, subspace_source
+from terngrad_tf.training import (
+    checkpoints,
+    final_evaluation,
+    inputs,
+    networks,
+    report,
+    subspace_source,
+)
 from terngrad_tf.training.errors import UserError, as_user_error
 
 FILE = "subspace.png"
@@ -21,25 +27,24 @@ _MARGIN = 0.15
 _TRAIN_LOSS = "entropy_loss"
 
 
-def draw(options, result, eval_subset=None):
+def draw(result, eval_subset=None):
     """Draws what the subspace explains, the way through it, losses and accuracies of both phases.
 
     The loss surface is the mean cross-entropy of 256 training images in the plane of the first two
     components through the last weights.
 
     Args:
-        options: `SubspaceOptions` of the run.
         result: `SubspaceResult` of the run.
         eval_subset: part of the data set for the accuracies. Default: test or validation.
 
     Returns:
         `pathlib.Path` of the PNG, subspace.png in the run's folder, replaced if it is there.
     """
-    scalars = report.read_scalars(options.train_dir)
+    scalars = report.read_scalars(result.config.train_dir)
     figure = import_extra("matplotlib.figure").Figure(figsize=(12, 8), layout="constrained")
     axes = figure.subplots(2, 2)
     _draw_variance(axes[0, 0], result.subspace)
-    _draw_surface(axes[0, 1], options, result, scalars)
+    _draw_surface(axes[0, 1], result, scalars)
     phases = _Phases(result)
     before = report.read_scalars(result.start.folder)
     _draw_curves(
@@ -50,8 +55,8 @@ def draw(options, result, eval_subset=None):
             "phase 2": phases.after(scalars.get(_TRAIN_LOSS, {})),
         },
     )
-    _draw_curves(axes[1, 1], ("accuracy / %", "linear"), _accuracies(options, phases, eval_subset))
-    path = pathlib.Path(options.train_dir, FILE)
+    _draw_curves(axes[1, 1], ("accuracy / %", "linear"), _accuracies(phases, eval_subset))
+    path = pathlib.Path(result.config.train_dir, FILE)
     with atomic_write(path) as beside:
         figure.savefig(beside, format="png", dpi=120)
     return path
@@ -61,13 +66,13 @@ class _Phases:
     """Epochs of both phases on one axis."""
 
     def __init__(self, result):
-        plan, start = result.train_options, result.start
-        num_examples = session.describe(plan).num_examples
+        config, start = result.config, result.start
+        num_examples = inputs.find(config).num_examples
         step = snapshot_files.step_of(start.path)
         self.result = result
-        self.start_step = session.step_of(start.path) if step is None else step
+        self.start_step = checkpoints.step_of(start.path) if step is None else step
         self._epochs_a_step_before = start.run["identity"]["batch_size"] / num_examples
-        self._epochs_a_step_after = plan.batch_size / num_examples
+        self._epochs_a_step_after = config.data.batch_size / num_examples
 
     def before(self, curve):
         """A curve of the first phase, up to where the second starts, over epochs."""
@@ -83,19 +88,20 @@ class _Phases:
         return {begin + step * self._epochs_a_step_after: value for step, value in curve.items()}
 
 
-def _accuracies(options, phases, subset):
+def _accuracies(phases, subset):
     """Accuracies in percent of all checkpoints that both phases kept."""
     found = {}
-    folders = {"phase 1": phases.result.start.folder, "phase 2": options.train_dir}
+    config = phases.result.config
+    folders = {"phase 1": phases.result.start.folder, "phase 2": config.train_dir}
     for (name, folder), place in zip(folders.items(), (phases.before, phases.after), strict=True):
         state = tf.train.get_checkpoint_state(str(folder))
         paths = [] if state is None else state.all_model_checkpoint_paths
-        eval_dir = os.path.join(options.train_dir, f"eval_{name.replace(' ', '_')}")
+        eval_dir = os.path.join(config.train_dir, f"eval_{name.replace(' ', '_')}")
         curve = {}
         for path in paths:
             if os.path.exists(f"{path}.index"):
                 evaluated = final_evaluation.evaluate_weights(
-                    path, str(folder), options.data_dir, subset, eval_dir
+                    path, str(folder), config.data.data_dir, subset, eval_dir
                 )
                 curve[evaluated.step] = 100 * evaluated.precision_at_1
         found[name] = place(curve)
@@ -126,14 +132,14 @@ def _draw_curves(axes, labels, curves):
     axes.legend()
 
 
-def _draw_surface(axes, options, result, scalars):
+def _draw_surface(axes, result, scalars):
     axes.set(title="Loss and the way", xlabel="component 1", ylabel="component 2")
     if result.subspace.num_components < 2:
         axes.text(0.5, 0.5, "one component alone", ha="center", transform=axes.transAxes)
         return
     rows = np.asarray(result.subspace.components[:2], np.float32)
     ways = {
-        "snapshots of phase 1": _snapshots_in(options, result, rows),
+        "snapshots of phase 1": _snapshots_in(result, rows),
         "phase 2": np.stack(
             [list(scalars[f"subspace/component_{number}"].values()) for number in (1, 2)], axis=1
         ),
@@ -152,9 +158,9 @@ def _draw_surface(axes, options, result, scalars):
     axes.legend()
 
 
-def _snapshots_in(options, result, rows):
+def _snapshots_in(result, rows):
     """Places [snapshots, 2] of the first phase's snapshots; none where their folder is not here."""
-    folder = subspace_source.find_snapshots(options, result.start)
+    folder = subspace_source.find_snapshots(result.config, result.start)
     places = []
     for path in snapshot_files.find_snapshots(folder) if os.path.isdir(folder) else []:
         with as_user_error():
@@ -172,12 +178,10 @@ def _snapshots_in(options, result, rows):
 def _surface(result, rows, first, second):
     """Losses [places in second, places in first] in the plane through the last weights."""
     # Batch norm works with the statistics of the batch, and nothing is dropped.
-    plan = dataclasses.replace(
-        result.train_options, batch_size=_NUM_EXAMPLES, num_nodes=1, dropout_keep_prob=1.0
-    )
-    network = session.build_network(plan, session.describe(plan))
+    config = result.config.changed(batch_size=_NUM_EXAMPLES, num_nodes=1, dropout_keep_prob=1.0)
+    network = networks.build(config, inputs.find(config))
     checkpoints.restore(tf.train.Checkpoint(model=network), result.checkpoint, partial=True)
-    images, labels = next(iter(session.examples(plan, 0)))
+    images, labels = next(iter(inputs.batches(config, 0)))
     labels = tf.nest.flatten(labels)[0]
     variables = network.trainable_variables
     shapes = [tuple(variable.shape) for variable in variables]

@@ -9,9 +9,9 @@ import time
 import tensorflow as tf
 
 from terngrad_tf.subspace import Subspace, restore_snapshot, snapshot_files
-from terngrad_tf.training import checkpoints, checks, run_folder, session
-from terngrad_tf.training.callbacks import log
+from terngrad_tf.training import checkpoints, checks, run_folder
 from terngrad_tf.training.errors import UserError, as_user_error
+from terngrad_tf.training.log import log
 from terngrad_tf.training.trainer import SNAPSHOT_FOLDER
 
 DEFAULT_COMPONENTS = 32
@@ -99,8 +99,8 @@ def _checkpoint_of_epoch(given, folder, run, epoch, steps):
     """Path of the checkpoint that a run left at the end of an epoch, without ".index"."""
     steps_per_epoch = run.get("steps_per_epoch") or max(1, steps)
     saved = [str(path.with_suffix("")) for path in folder.glob(f"{checkpoints.NAME}-*.index")]
-    saved.sort(key=session.step_of)
-    epochs = {path: session.step_of(path) / steps_per_epoch for path in saved}
+    saved.sort(key=checkpoints.step_of)
+    epochs = {path: checkpoints.step_of(path) / steps_per_epoch for path in saved}
     # Checkpoints come after whole steps, of which an epoch need not have a whole number.
     found = min(epochs, key=lambda path: abs(epochs[path] - epoch), default=None)
     if found is None or round(epochs[found]) != epoch:
@@ -114,23 +114,23 @@ def _checkpoint_of_epoch(given, folder, run, epoch, steps):
     return found
 
 
-def find_snapshots(options, start):
+def find_snapshots(config, start):
     """Path of the folder of weight snapshots, which need not exist."""
-    given = os.path.expanduser(options.weight_load_dir)
+    given = os.path.expanduser(config.basis.weight_load_dir)
     return given or str(start.folder / SNAPSHOT_FOLDER)
 
 
-def subspace_path(options):
-    """Path of the file that the subspace is read from or written to; `SubspaceOptions`."""
-    given = os.path.expanduser(options.pca_mat_path)
-    return given or os.path.join(options.train_dir, SUBSPACE_FILE)
+def subspace_path(config):
+    """Path of the file that the subspace is read from or written to; `SubspaceConfig`."""
+    given = os.path.expanduser(config.basis.pca_mat_path)
+    return given or os.path.join(config.train_dir, SUBSPACE_FILE)
 
 
-def find_subspace(options, start):
+def find_subspace(config, start):
     """Reads the subspace or, where its file is missing, computes it from the snapshots.
 
     Args:
-        options: `SubspaceOptions`.
+        config: `SubspaceConfig`.
         start: `Start`.
 
     Returns:
@@ -140,15 +140,15 @@ def find_subspace(options, start):
         UserError: snapshots are missing or do not fit, or the file is damaged or has another number
             of components.
     """
-    path = subspace_path(options)
+    path = subspace_path(config)
     if not os.path.exists(path):
-        return _compute(options, find_snapshots(options, start))
+        return _compute(config, find_snapshots(config, start))
     try:
         with as_user_error():
             subspace = Subspace.load(path)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    wanted = options.n_components
+    wanted = config.basis.n_components
     if wanted is not None and subspace.num_components != wanted:
         raise UserError(
             f"`n_components` must be that of {path}, {subspace.num_components}. "
@@ -157,17 +157,17 @@ def find_subspace(options, start):
     return subspace
 
 
-def _compute(options, folder):
+def _compute(config, folder):
     since = time.perf_counter()
     if not os.path.isdir(folder):
         rule = "`weight_load_dir` must be a folder with weight snapshots"
         received = f"weight_load_dir={folder!r}"
-        if options.pca_mat_path:
+        if config.basis.pca_mat_path:
             rule = f"`pca_mat_path` must be a file, or {rule}"
-            received = f"pca_mat_path={options.pca_mat_path!r}, {received}"
+            received = f"pca_mat_path={config.basis.pca_mat_path!r}, {received}"
         raise UserError(f"{rule}. Received: {received}")
     try:
-        subspace = Subspace.fit(folder, options.n_components or DEFAULT_COMPONENTS)
+        subspace = Subspace.fit(folder, config.basis.n_components or DEFAULT_COMPONENTS)
     except ValueError as error:
         raise UserError(str(error).replace("num_components", "n_components")) from error
     except OSError as error:

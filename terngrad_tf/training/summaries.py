@@ -16,7 +16,7 @@ class Histograms(StepCounter):
 
     Args:
         first_step: steps done before `fit`.
-        variables_due: rule of `times` for variables, of the number of steps done.
+        variables_due: rule of `triggers` for variables, of the number of steps done.
         gradients_due: rule for gradients, of the number of steps done before the last one.
         writer: `tf.summary` writer.
         statistics: callable that gives the strategy's `gradient_statistics`.

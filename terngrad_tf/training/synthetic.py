@@ -16,7 +16,7 @@ def describe(name, subset):
         subset: name of the part; its number of examples is that of the published data set.
 
     Returns:
-        A `data.Subset`.
+        A `data.DatasetShard`.
 
     Raises:
         UserError: the data set has no such part.
@@ -24,7 +24,7 @@ def describe(name, subset):
     """
     data.check_subset(name, subset)
     info = slim_data.info(name)
-    return data.Subset(info.num_classes, info.channels, info.splits[subset])
+    return data.DatasetShard(info.num_classes, info.channels, info.splits[subset])
 
 
 def load(name, batch_size, image_size, *, seed, start_step):

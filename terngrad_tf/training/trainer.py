@@ -6,18 +6,20 @@ import os
 import keras
 import tensorflow as tf
 
-from terngrad_tf import models
 from terngrad_tf.distribute import run_on_chief
 from terngrad_tf.subspace import SnapshotCheckpoint
 from terngrad_tf.training import (
+    checkpoints,
     cluster,
-    objective,
+    inputs,
+    losses,
+    networks,
     optimizers,
     pretrained,
     schedules,
-    session,
 )
-from terngrad_tf.training.errors import UserError, as_user_error
+from terngrad_tf.training.errors import as_user_error
+from terngrad_tf.training.run import fit, open_run
 
 SNAPSHOT_FOLDER = "checkpoint_pca"
 
@@ -40,8 +42,8 @@ class TrainResult:
     is_chief: bool = True
 
 
-def train(options, **cluster_options):
-    """Trains until `options.max_steps`, going on where a run in `train_dir` stopped.
+def train(config, **cluster_options):
+    """Trains until `config.max_steps`, going on where a run in `train_dir` stopped.
 
     A run that is stopped, by whatever means, and resumed has the weights, bit for bit, of the run
     that was not stopped.
@@ -51,7 +53,7 @@ def train(options, **cluster_options):
     of its own on each, which it reads whole. `batch_size` is that of all workers together.
 
     Args:
-        options: `TrainOptions`.
+        config: `TrainConfig`.
         **cluster_options: `cluster_resolver` (default: `TF_CONFIG` if it is set, else a single
             process) and `start_timeout` (default 600), as for `TernGradStrategy`.
 
@@ -65,88 +67,96 @@ def train(options, **cluster_options):
         PeerError: another process of the cluster failed, is gone, or was started differently.
     """
     with as_user_error():
-        options = resolved(options)
-        strategy = session.make_strategy(options, lambda: dataset.num_examples, **cluster_options)
-    with cluster.failing_together(strategy):
-        cluster.check_options(options, strategy)
-        pretrained_run = run_on_chief(
-            strategy, "weights to start from", lambda: find_pretrained(options)
+        config = resolved(config)
+        float_epochs = cluster.FloatEpochs(config)
+        freq = config.checkpoints.statistics_freq
+        strategy = cluster.make_strategy(
+            config, float_epochs, statistics_freq=freq, **cluster_options
         )
-        options = resolved(options, pretrained_run)
-        dataset = session.describe(options, strategy)
-        options = options.with_steps(dataset.num_examples)
-        check_pretrained(options, dataset, pretrained_run)
+    with cluster.fail_together(strategy):
+        cluster.compare_configs(config, strategy)
+        path = config.pretrained_model_checkpoint_path
+        source = run_on_chief(strategy, "weights to start from", lambda: pretrained.find(path))
+        config = resolved(config, source)
+        shard = inputs.find(config, strategy)
+        float_epochs.num_examples = shard.num_examples
+        config = config.with_steps(shard.num_examples)
+        pretrained.check(source, config, shard)
         with as_user_error():
-            snapshots = _snapshots(options, dataset.num_examples)
+            snapshots = _snapshots(config, shard.num_examples)
             with strategy.scope():
-                model, learning_rate = build(options, dataset)
-        return _run(options, strategy, dataset, model, learning_rate, snapshots, pretrained_run)
+                model, learning_rate = build(config, shard)
+        checkpoint = tf.train.Checkpoint(
+            model=model, random=networks.random_states(model), **_optimizer_state(model.optimizer)
+        )
+        with open_run(
+            config,
+            strategy,
+            shard,
+            model,
+            [variable.value for variable in model.variables + model.optimizer.variables],
+            network=networks.metadata(config, shard),
+            identity=config.identity(),
+            checkpoint=checkpoint,
+            start=lambda: pretrained.restore(source, config, model, checkpoint),
+        ) as run:
+            if not run.is_finished:
+                fit(
+                    run,
+                    learning_rate=learning_rate,
+                    log_epochs=config.epochs is not None,
+                    more_callbacks=snapshots,
+                )
+            newest = cluster.finish(strategy, run.manager)
+        step = checkpoints.step_of(newest)
+        return TrainResult(step, newest, strategy.traffic_of(step - 1), strategy.is_chief)
 
 
-def resolved(options, pretrained_run=None):
-    """The options with a network and its own values where nothing was given.
+def resolved(config, source=None):
+    """The configuration with a network and its own values where nothing was given.
 
     Args:
-        options: `TrainOptions`.
-        pretrained_run: from `find_pretrained`. Default None: options that wait for the network of
-            such a run are returned as they are.
+        config: `TrainConfig`.
+        source: from `pretrained.find`. Default None: a configuration that waits for the network of
+            such a run is returned as it is.
 
     Raises:
         ValueError: the network is unknown.
     """
-    if options.net is None:
-        if pretrained_run is None:
-            return options
-        _, run = pretrained_run
-        size = options.image_size or run["model"]["image_size"]
-        options = dataclasses.replace(options, net=run["model"]["net"], image_size=size)
-    usual_size, _ = models.input_shape(options.net)
-    smoothing = options.label_smoothing
-    return dataclasses.replace(
-        options,
-        image_size=options.image_size or usual_size,
-        label_smoothing=models.label_smoothing(options.net) if smoothing is None else smoothing,
-    )
+    if config.model.net is None:
+        if source is None:
+            return config
+        _, run = source
+        size = config.model.image_size or run["model"]["image_size"]
+        config = config.changed(net=run["model"]["net"], image_size=size)
+    return dataclasses.replace(config, model=config.model.resolved())
 
 
-def find_pretrained(options):
-    """(checkpoint, description of its run) to start from, or None."""
-    path = options.pretrained_model_checkpoint_path
-    return pretrained.find(path) if path else None
-
-
-def check_pretrained(options, dataset, pretrained_run):
-    """Raises UserError where the run to start from, if any, does not fit."""
-    if pretrained_run is not None:
-        _, run = pretrained_run
-        pretrained.check(run, options, num_classes=dataset.num_classes, channels=dataset.channels)
-
-
-def _snapshots(options, num_examples):
+def _snapshots(config, num_examples):
     """Callbacks, one or none, that keep weight snapshots."""
-    if options.snapshot_per_epoch is None and options.snapshot_every_steps is None:
+    if config.snapshots.per_epoch is None and config.snapshots.every_steps is None:
         return []
     return [
         SnapshotCheckpoint(
-            os.path.join(options.train_dir, SNAPSHOT_FOLDER),
-            start_epoch=options.snapshot_start_epoch,
-            per_epoch=options.snapshot_per_epoch,
-            every_steps=options.snapshot_every_steps,
-            keep_max=options.snapshot_keep_max,
+            os.path.join(config.train_dir, SNAPSHOT_FOLDER),
+            start_epoch=config.snapshots.start_epoch,
+            per_epoch=config.snapshots.per_epoch,
+            every_steps=config.snapshots.every_steps,
+            keep_max=config.snapshots.keep_max,
             # `fit` sees the whole run as one epoch.
-            steps_per_epoch=num_examples / options.batch_size,
+            steps_per_epoch=num_examples / config.data.batch_size,
             # The folder is this run's, which may have been stopped before its first checkpoint.
             starts_over=True,
         )
     ]
 
 
-def build(options, dataset):
+def build(config, shard):
     """A compiled network and its learning rate.
 
     Args:
-        options: `TrainOptions`, as `resolved` returns them.
-        dataset: `data.Subset`.
+        config: `TrainConfig`, as `resolved` returns it.
+        shard: `data.DatasetShard`.
 
     Returns:
         Pair of a `keras.Model` and a `keras.optimizers.schedules.LearningRateSchedule`.
@@ -154,27 +164,26 @@ def build(options, dataset):
     Raises:
         ValueError: an option is out of range.
     """
-    model = session.build_network(options, dataset)
+    model = networks.build(config, shard)
+    own = config.optimizer
     learning_rate = schedules.build(
-        options.learning_rate_decay_type,
-        options.initial_learning_rate,
-        max_steps=options.max_steps,
-        steps_per_epoch=dataset.num_examples / options.batch_size,
-        num_epochs_per_decay=options.num_epochs_per_decay,
-        decay_factor=options.learning_rate_decay_factor,
-        warmup_epochs=options.warmup_epochs,
-        decay_epochs=options.decay_epochs,
-        optimizer=options.optimizer,
+        own.learning_rate_decay_type,
+        own.initial_learning_rate,
+        max_steps=config.max_steps,
+        steps_per_epoch=shard.num_examples / config.data.batch_size,
+        num_epochs_per_decay=own.num_epochs_per_decay,
+        decay_factor=own.learning_rate_decay_factor,
+        warmup_epochs=own.warmup_epochs,
+        decay_epochs=own.decay_epochs,
+        optimizer=own.name,
     )
-    optimizer = optimizers.build(
-        options.optimizer, learning_rate, options.momentum, options.loss_scale
-    )
-    if options.mixed_precision and options.loss_scale is None:
+    optimizer = optimizers.build(own.name, learning_rate, own.momentum, own.loss_scale)
+    if config.model.mixed_precision and own.loss_scale is None:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     optimizer.build(model.trainable_variables)
     model.compile(
         optimizer=optimizer,
-        **objective.compile_arguments(options.net, options.label_smoothing),
+        **losses.compile_arguments(config.model.net, config.model.label_smoothing),
         # XLA leaves out the strategy's reduction where every device is a GPU.
         jit_compile=False,
         auto_scale_loss=False,
@@ -190,62 +199,3 @@ def _optimizer_state(optimizer):
     num_own = len(optimizer.variables) - len(inner.variables)
     own = [variable.value for variable in optimizer.variables[:num_own]]
     return {"optimizer": inner, "loss_scaling": own}
-
-
-def _run(options, strategy, dataset, model, learning_rate, snapshots, pretrained_run):
-    checkpoint = tf.train.Checkpoint(
-        model=model, random=session.random_states(model), **_optimizer_state(model.optimizer)
-    )
-    with cluster.opened(
-        options,
-        strategy,
-        checkpoint,
-        [variable.value for variable in model.variables + model.optimizer.variables],
-        lambda: start(options, model, checkpoint, pretrained_run),
-        options.identity() | cluster.identity(strategy, dataset),
-        max_steps=options.max_steps,
-        steps_per_epoch=dataset.num_examples / options.batch_size,
-        model=model_metadata(options, dataset),
-    ) as (first_step, manager):
-        if first_step < options.max_steps:
-            session.fit(
-                options,
-                strategy,
-                model,
-                dataset,
-                manager,
-                first_step,
-                learning_rate=learning_rate,
-                log_epochs=options.epochs is not None,
-                more=lambda writer: snapshots,
-            )
-        newest = cluster.finish(strategy, manager)
-        step = session.step_of(newest)
-        return TrainResult(step, newest, strategy.traffic_of(step - 1), strategy.is_chief)
-
-
-def model_metadata(options, dataset):
-    """What `run_folder` keeps of a network, for evaluation; the arguments are those of `build`."""
-    return {
-        "net": options.net,
-        "num_classes": dataset.num_classes,
-        "image_size": options.image_size,
-        "channels": dataset.channels,
-    }
-
-
-def start(options, model, checkpoint, pretrained_run):
-    """Takes the weights of another run, if any, and returns the step to go on from."""
-    if pretrained_run is None:
-        return 0
-    path, run = pretrained_run
-    if options.fine_tune:
-        pretrained.restore_features(path, run, model)
-        return 0
-    step = pretrained.restore_all(path, run, model, checkpoint)
-    if step >= options.max_steps:
-        raise UserError(
-            "`max_steps` must be above the step of the checkpoint to start from, "
-            f"{step}. Received: max_steps={options.max_steps}"
-        )
-    return step

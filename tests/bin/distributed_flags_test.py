@@ -121,18 +121,18 @@ class DistributedFlagsTest(tf.test.TestCase):
     def test_the_batch_is_that_of_each_process_and_steps_wait_for_all(self):
         values = parse(*HOSTS, "--batch_size", 8, "--num_nodes", 2, "--save_interval_secs", 5)
         resolver = distributed_flags.cluster(values)
-        options, workers = distributed_flags.options(values, resolver)
-        self.assertEqual((options.batch_size, options.num_nodes), (24, 2))
-        self.assertEqual(options.save_interval_secs, 5)
+        options, workers = distributed_flags.sync_config(values, resolver)
+        self.assertEqual((options.data.batch_size, options.cluster.num_nodes), (24, 2))
+        self.assertEqual(options.checkpoints.save_interval_secs, 5)
         self.assertEqual(workers.cluster_spec().as_dict(), {"worker": ["a:1", "b:1", "c:1"]})
         for count in (-1, 3):
             values.num_replicas_to_aggregate = count
-            distributed_flags.options(values, resolver)
+            distributed_flags.sync_config(values, resolver)
         values.num_replicas_to_aggregate = 2
         with self.assertRaisesRegex(
             training.UserError, "`num_replicas_to_aggregate` must be -1 or the number of workers, 3"
         ):
-            distributed_flags.options(values, resolver)
+            distributed_flags.sync_config(values, resolver)
 
     def test_a_parameter_server_is_not_needed_and_ends_well(self):
         status, out, _ = samples.call(

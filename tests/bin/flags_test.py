@@ -13,7 +13,7 @@ from absl import flags as absl_flags
 import slim_data
 from terngrad_tf import training
 from terngrad_tf.bin import flags, mnist_eval, mnist_train
-from terngrad_tf.training import session
+from terngrad_tf.training import inputs
 from tests import runs
 from tests.bin import samples
 
@@ -267,8 +267,8 @@ class FlagsTest(tf.test.TestCase):
             ]
         )
         values.train_dir = "unused"
-        options = dataclasses.replace(flags.options(values, training.TrainOptions), image_size=28)
-        examples = session.examples(options, 0)
+        options = flags.config_of(values, training.TrainConfig).changed(image_size=28)
+        examples = inputs.batches(options, 0)
         graph = tf.raw_ops.DatasetToGraphV2(input_dataset=tf.data.experimental.to_variant(examples))
         nodes = tf.compat.v1.GraphDef.FromString(graph.numpy()).node
         return sorted(

@@ -23,15 +23,14 @@ def parse(module, *arguments):
 
 class StageOneTest(tf.test.TestCase):
     def test_it_is_the_setting_of_the_tutorial(self):
-        options = flags.options(parse(resnet50_imagenet_stage_1), training.TrainOptions)
+        options = flags.config_of(parse(resnet50_imagenet_stage_1), training.TrainConfig)
         expected = {"net": "resnet_50", "dataset_name": "imagenet", "batch_size": 2048}
         expected |= {"initial_learning_rate": 0.8, "learning_rate_decay_type": "linear"}
         expected |= {"warmup_epochs": 5, "decay_epochs": 90, "momentum": 0.9, "weight_decay": 1e-4}
         expected |= {"label_smoothing": 0.1, "mixed_precision": True, "optimizer": "momentum"}
         expected |= {"loss_scale": 1024, "epochs": 70, "save_epochs": 10}
         expected |= {"snapshot_per_epoch": 1, "snapshot_keep_max": 40, "snapshot_start_epoch": 0}
-        for name, value in expected.items():
-            self.assertEqual(getattr(options, name), value, name)
+        self.assertEqual({name: options.values()[name] for name in expected}, expected)
 
     def test_epochs_must_be_positive(self):
         for name in ("epochs", "save_epochs"):
@@ -54,11 +53,13 @@ class SubspaceTrainTest(tf.test.TestCase):
         values = parse(subspace_train)
         others = {"boost_config", "boost_level", "eval_subset", "worker_hosts", "task_id"}
         others |= {"rank_table_file", "rank_id", "slurm", "port", "start_timeout", "max_restarts"}
-        fields = training.SubspaceOptions.__dataclass_fields__
-        self.assertEqual(set(values) - others, set(fields))
-        for name, field in fields.items():
-            if name not in ("train_dir", "data_dir", "pretrained_weight_path"):
-                self.assertEqual(values[name].value, field.default, name)
+        given = {"train_dir": "t", "data_dir": "d", "pretrained_weight_path": "p"}
+        options = training.SubspaceConfig.of(**given).values()
+        self.assertContainsSubset(set(values) - others, set(options))
+        for name in set(values) - others - set(given):
+            # Workers follow from the GPUs.
+            default = -1 if name == "num_nodes" else options[name]
+            self.assertEqual(values[name].value, default, name)
 
     def test_the_file_sets_options_and_the_command_line_comes_before_it(self):
         path = pathlib.Path(self.get_temp_dir()) / "boost.json"

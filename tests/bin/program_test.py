@@ -19,7 +19,6 @@ import terngrad_tf
 from terngrad_tf import distribute, models, training
 from terngrad_tf.bin import (
     experiments,
-    flags,
     mnist_eval,
     mnist_train,
     program,
@@ -213,24 +212,6 @@ class ProgramTest(tf.test.TestCase):
             self.assertEqual(parse(evaluate).subset, subset)
             self.assertIn(subset, slim_data.info(name).splits)
 
-    def test_every_flag_of_training_and_evaluation_is_an_option(self):
-        others = {
-            "help",
-            "h",
-            "helpshort",
-            "helpfull",
-            "helpxml",
-            "version",
-            "log_device_placement",
-        }
-        for module, options in (
-            (mnist_train, training.TrainOptions),
-            (mnist_eval, training.EvalOptions),
-        ):
-            names = set(parse(module)) - others
-            self.assertContainsSubset(names, set(options.__dataclass_fields__))
-            flags.options(parse(module), options)
-
     def test_wrong_arguments_are_told_by_name_rule_and_value(self):
         folder = pathlib.Path(self.get_temp_dir())
         data = ["--data_dir", str(folder / "data"), "--dataset_name", "digits"]
@@ -243,6 +224,9 @@ class ProgramTest(tf.test.TestCase):
             (["--num_nodes", "0"], "`num_nodes` must be .*num_nodes=0"),
             (["--num_nodes=-2"], "`num_nodes` must be .*num_nodes=-2"),
             (["--num_nodes=64"], "`num_nodes` must be .*num_nodes=64, batch_size=32"),
+            (["--save_tower=1"], "`save_tower` must be .*save_tower=1"),
+            (["--save_tower=-2"], "`save_tower` must be .*save_tower=-2"),
+            (["--nouse_encoding"], "`use_encoding` must be True.*use_encoding=False"),
             (["--num_nodes=5"], "`batch_size` must be divisible .*num_nodes=5"),
             (["--net=lennet"], "`net` must be one of .*'lennet'.*mean 'lenet'"),
             (["--net=alexnet", "--image_size=28"], "`image_size` must be at least 57 .*=28"),

@@ -11,8 +11,7 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from terngrad_tf import training
-from terngrad_tf.bin import distributed_flags, experiments, flags, program
+from terngrad_tf.bin import distributed_flags, experiments, program, tf1_flags
 from terngrad_tf.training import run_folder
 from tests import inception_graph
 from tests.bin import samples
@@ -209,8 +208,8 @@ class SeedCommandsTest(tf.test.TestCase):
                 define_flags = find(name).define_flags
                 self.assertEqual(program.run("", define_flags, parsed, [name, *arguments]), 0)
                 is_training = name.endswith("train")
-                options = training.TrainOptions if is_training else training.EvalOptions
-                flags.options(seen[-1], options)
+                config_of = tf1_flags.train_config if is_training else tf1_flags.eval_config
+                config_of(seen[-1])
         self.assertLen(seen, 11)
         self.assertEqual(seen[0].data_dir, f"{self.root}/dataset/mnist-data/")
         self.assertEqual((seen[0].batch_size, seen[0].learning_rate_decay_type), (64, "polynomial"))

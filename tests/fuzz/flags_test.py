@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 
 from terngrad_tf import training
 from terngrad_tf.bin import (
+    cluster_flags,
     distributed_flags,
     experiments,
     flags,
-    host_flags,
     program,
     quickstart,
     resnet50_imagenet_stage_1,
     subspace_train,
+    tf1_flags,
 )
 from terngrad_tf.training import trainer
 from tests.fuzz import fuzzing
@@ -40,25 +41,25 @@ VALUES = st.sampled_from(NUMBERS + TEXTS) | st.text(max_size=8) | st.floats().ma
 
 def validate_training(values):
     with training.as_user_error():
-        trainer.resolved(flags.options(values, training.TrainOptions))
+        trainer.resolved(tf1_flags.train_config(values))
 
 
 def validate_distributed(values):
     cluster = distributed_flags.cluster(values)
     if values.async_training:
-        distributed_flags.async_options(values)
+        distributed_flags.async_config(values)
     else:
-        distributed_flags.options(values, cluster)
+        distributed_flags.sync_config(values, cluster)
 
 
 def validate_evaluation(values):
-    flags.options(values, training.EvalOptions)
+    tf1_flags.eval_config(values)
 
 
 def validate_subspace(values):
     with training.as_user_error():
-        flags.options(values, training.SubspaceOptions)
-    host_flags.arguments(values)
+        flags.config_of(values, training.SubspaceConfig)
+    cluster_flags.arguments(values)
 
 
 # Flags that each needs, and what looks at the rest.

@@ -17,7 +17,7 @@ from terngrad_tf.distribute import parameter_server_process as process
 from terngrad_tf.distribute.handshake import code_metadata
 from terngrad_tf.distribute.parameter_server import ParameterServerCluster
 from terngrad_tf.distribute.parameter_server_variables import ServedModel
-from terngrad_tf.training import TrainOptions, async_step, optimizers, schedules
+from terngrad_tf.training import ModelConfig, async_step, optimizers, schedules
 
 # With the third step's gradients sent as floats.
 NUM_STEPS, EXACT_STEP = 5, 2
@@ -112,11 +112,9 @@ def main(job, task, worker_hosts, ps_hosts, file):
         model, optimizer, quantization, cluster.server_devices, cluster.num_workers
     )
     served.upload()
-    training = TrainOptions(
-        train_dir="", data_dir="", dataset_name="digits", net="lenet", label_smoothing=0.0
-    )
+    config = ModelConfig(net="lenet", label_smoothing=0.0)
     functions = [
-        async_step.make_step(training, model, served, exact=exact) for exact in (False, True)
+        async_step.make_step(config, model, served, exact=exact) for exact in (False, True)
     ]
     found = []
     for number in range(NUM_STEPS):

@@ -7,7 +7,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.training import SubspaceOptions, UserError, boost_config
+from terngrad_tf.training import SubspaceConfig, UserError, boost_config
 
 BOOST = {"mode": "manual", "dim_reduce": True}
 FEATURES = ("less_bn", "grad_freeze", "adasum", "grad_accumulation", "loss_scale_group")
@@ -41,7 +41,7 @@ class BoostConfigTest(tf.test.TestCase):
         found = self.read({"boost": BOOST, "common": common, "dim_reduce": dim_reduce})
         self.assertEqual(found.options, dim_reduce | {"num_nodes": 8})
         self.assertEqual(found.notices, [])
-        SubspaceOptions(train_dir="t", data_dir="d", pretrained_weight_path="p", **found.options)
+        SubspaceConfig.of(train_dir="t", data_dir="d", pretrained_weight_path="p", **found.options)
 
     def test_the_dictionary_of_the_tutorial_is_taken_and_its_own_names_are_told(self):
         found = self.read(TUTORIAL)

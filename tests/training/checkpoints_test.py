@@ -24,7 +24,7 @@ class CheckpointsTest(tf.test.TestCase):
         self.manager = tf.train.CheckpointManager(
             self.checkpoint, str(self.folder), 2, checkpoint_name=checkpoints.NAME
         )
-        checkpoints.save(self.manager, 7)
+        checkpoints.write(self.manager, 7)
         self.path = checkpoints.latest(self.folder)
 
     def test_the_newest_is_found_and_restored(self):
@@ -73,7 +73,7 @@ class CheckpointsTest(tf.test.TestCase):
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
         try:
             with self.assertRaises(OSError) as caught:
-                checkpoints.save(self.manager, 8)
+                checkpoints.write(self.manager, 8)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limit)
         self.assertRegex(write_failure(caught.exception), "model.ckpt-8 cannot be written: ")

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import slim_data
 from terngrad_tf import training
-from terngrad_tf.training import data, session
+from terngrad_tf.training import data, inputs
 from tests import runs
 
 
@@ -40,11 +40,11 @@ class DataTest(tf.test.TestCase):
         self.assertNotEqual(self.fingerprint(copy), whole)
 
     def test_hosts_share_what_all_have_and_read_what_is_their_own_whole(self):
-        own = data.Subset(10, 1, 100)
+        own = data.DatasetShard(10, 1, 100)
         shared = data.among_processes(own, ["a", "a", "a"], [100, 100, 100], 2)
-        self.assertEqual(shared, data.Subset(10, 1, 100, num_shares=3, share=2))
+        self.assertEqual(shared, data.DatasetShard(10, 1, 100, num_shards=3, index=2))
         separate = data.among_processes(own, ["a", "b"], [100, 90], 1)
-        self.assertEqual(separate, data.Subset(10, 1, 190, seed_offset=1))
+        self.assertEqual(separate, data.DatasetShard(10, 1, 190, seed_offset=1))
         with self.assertRaisesRegex(
             training.UserError,
             "`data_dir` must .* Received: the same on worker 0, worker 2; others on worker 1$",
@@ -52,7 +52,7 @@ class DataTest(tf.test.TestCase):
             data.among_processes(own, ["a", "b", "a"], [100, 90, 100], 0)
 
     def labels(self, folder, subset, count):
-        options = training.TrainOptions(
+        options = training.TrainConfig.of(
             train_dir="",
             data_dir=folder,
             dataset_name="digits",
@@ -60,19 +60,22 @@ class DataTest(tf.test.TestCase):
             batch_size=20,
             input_queue_memory_factor=1,
         )
-        batches = session.examples(options, 0, subset).take(count)
+        batches = inputs.batches(options, 0, subset).take(count)
         return [images.numpy().tobytes() for batch, _ in batches for images in batch]
 
     def test_shares_are_disjoint_and_equal_files_of_their_own_come_in_other_orders(self):
         num_examples = 700
         shares = [
-            self.labels(self.folder, data.Subset(10, 1, 1437, num_shares=2, share=i), 35)
+            self.labels(self.folder, data.DatasetShard(10, 1, 1437, num_shards=2, index=i), 35)
             for i in range(2)
         ]
         self.assertLen(shares[0], num_examples)
         # The set of digits holds a few images twice.
         self.assertLess(len(set(shares[0]) & set(shares[1])), 5)
-        own = [self.labels(self.folder, data.Subset(10, 1, 2874, seed_offset=i), 1) for i in (0, 1)]
+        own = [
+            self.labels(self.folder, data.DatasetShard(10, 1, 2874, seed_offset=i), 1)
+            for i in (0, 1)
+        ]
         self.assertNotEqual(own[0], own[1])
 
 

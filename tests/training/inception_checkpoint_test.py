@@ -1,7 +1,6 @@
 """The Inception-v3 checkpoint of TensorFlow 1 gives the network its weights, by name."""
 
 import contextlib
-import dataclasses
 import io
 import pathlib
 import shutil
@@ -12,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from terngrad_tf import models, training
-from terngrad_tf.training import inception_checkpoint, optimizers, pretrained, trainer
+from terngrad_tf.training import data, inception_checkpoint, optimizers, pretrained, trainer
 from tests import inception_graph, runs
 from tests.bin import samples
 
@@ -35,7 +34,7 @@ class InceptionCheckpointTest(tf.test.TestCase):
         samples.write_photos(cls.root / "data", {"train": 8, "validation": 4})
 
     def evaluated(self, folder, **changes):
-        options = training.EvalOptions(
+        options = training.EvalConfig.of(
             checkpoint_dir=str(folder),
             eval_dir=str(self.root / "eval"),
             data_dir=str(self.root / "data"),
@@ -90,7 +89,7 @@ class InceptionCheckpointTest(tf.test.TestCase):
         )
 
     def test_options_take_net_and_image_size_from_it(self):
-        options = training.TrainOptions(
+        options = training.TrainConfig.of(
             train_dir="",
             data_dir="",
             dataset_name="flowers",
@@ -98,20 +97,20 @@ class InceptionCheckpointTest(tf.test.TestCase):
             fine_tune=True,
             pretrained_model_checkpoint_path=self.path,
         )
-        resolved = trainer.resolved(options, trainer.find_pretrained(options))
-        self.assertEqual(resolved.net, "inception_v3")
-        self.assertEqual((resolved.image_size, resolved.label_smoothing), (SIZE, 0.1))
+        source = pretrained.find(self.path)
+        model = trainer.resolved(options, source).model
+        self.assertEqual(model.net, "inception_v3")
+        self.assertEqual((model.image_size, model.label_smoothing), (SIZE, 0.1))
         for changes, message in (
             ({"net": "inception_v3"}, "`{}` .*image_size of this one, 299.* with 107"),
             ({"net": "alexnet"}, "`{}` .*net of this one, 'alexnet'"),
             ({"net": "inception_v3", "image_size": SIZE, "fine_tune": False}, "'momentum'"),
         ):
-            other = trainer.resolved(dataclasses.replace(options, **changes))
-            run = trainer.find_pretrained(other)[1]
+            other = trainer.resolved(options.changed(**changes))
             with self.assertRaisesRegex(
                 training.UserError, message.format("pretrained_model_checkpoint_path")
             ):
-                pretrained.check(run, other, num_classes=CLASSES, channels=3)
+                pretrained.check(source, other, data.DatasetShard(CLASSES, 3, 8))
 
     @pytest.mark.slow
     def test_without_fine_tuning_averages_optimizer_and_step_are_taken_too(self):

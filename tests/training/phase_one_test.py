@@ -23,7 +23,7 @@ class PhaseOneTest(tf.test.TestCase):
         slim_data.convert("digits", str(cls.root / "data"), shard=True, train_shards=2)
 
     def train(self, name, max_steps, **changes):
-        options = training.TrainOptions(
+        options = training.TrainConfig.of(
             train_dir=str(self.root / name),
             data_dir=str(self.root / "data"),
             dataset_name="digits",
@@ -78,7 +78,7 @@ class PhaseOneTest(tf.test.TestCase):
                 self.assertNotEqual(array.dtype, np.float16, name)
                 self.assertAllEqual(array, two.get_tensor(name), msg=name)
 
-        eval_options = training.EvalOptions(
+        eval_options = training.EvalConfig.of(
             checkpoint_dir=str(self.root / "mixed"),
             eval_dir=str(self.root / "eval"),
             data_dir=str(self.root / "data"),

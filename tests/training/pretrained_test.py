@@ -1,7 +1,6 @@
 """A run can start from another's weights: all of them, or all but those that tell the classes."""
 
 import contextlib
-import dataclasses
 import io
 import pathlib
 import shutil
@@ -29,7 +28,7 @@ class PretrainedTest(tf.test.TestCase):
     def setUpClass(cls):
         super().setUpClass()
         cls.root = runs.class_folder(cls)
-        cls.options = training.TrainOptions(
+        cls.options = training.TrainConfig.of(
             train_dir=str(cls.root / "source"),
             data_dir="nowhere",
             dataset_name="cifar10",
@@ -44,7 +43,7 @@ class PretrainedTest(tf.test.TestCase):
     def train(self, name, **changes):
         """Checkpoint and standard output of a run that starts from the source."""
         changes = {"pretrained_model_checkpoint_path": str(self.root / "source"), **changes}
-        options = dataclasses.replace(self.options, train_dir=str(self.root / name), **changes)
+        options = self.options.changed(train_dir=str(self.root / name), **changes)
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             checkpoint = training.train(options).checkpoint

@@ -33,7 +33,7 @@ class ResumeTest(tf.test.TestCase):
         write_photos(cls.root / "data", num_examples=20)
 
     def train(self, name, max_steps, **changes):
-        options = training.TrainOptions(
+        options = training.TrainConfig.of(
             train_dir=str(self.root / name),
             data_dir=str(self.root / "data"),
             dataset_name="flowers",

@@ -1,7 +1,6 @@
 """Training in a subspace: starts, resumes, evaluates, and refuses what does not fit."""
 
 import contextlib
-import dataclasses
 import io
 import pathlib
 import shutil
@@ -10,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import flags as absl_flags
 
 import slim_data
 from terngrad_tf import training
@@ -33,7 +33,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
         cls.stage_1 = cls.root / "stage_1"
         with contextlib.redirect_stdout(io.StringIO()):
             training.train(
-                training.TrainOptions(
+                training.TrainConfig.of(
                     train_dir=str(cls.stage_1),
                     data_dir=str(cls.root / "data"),
                     dataset_name="digits",
@@ -51,7 +51,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
 
     @classmethod
     def options(cls, name, **changes):
-        return training.SubspaceOptions(
+        return training.SubspaceConfig.of(
             train_dir=str(cls.root / name),
             data_dir=str(cls.root / "data"),
             **{
@@ -183,7 +183,10 @@ class SubspaceTrainerTest(tf.test.TestCase):
             Exit statuses and outputs.
         """
         addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(2)]
-        options = dataclasses.asdict(self.options(name, num_nodes=1, **changes))
+        known = absl_flags.FlagValues()
+        subspace_train.define_flags(known)
+        values = self.options(name, num_nodes=1, **changes).values()
+        options = {flag: value for flag, value in values.items() if flag in known}
         started = []
         for index in range(2):
             if index:
@@ -225,7 +228,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
 
     def test_the_picture_is_drawn_from_the_logs_of_both_phases(self):
         with contextlib.redirect_stdout(io.StringIO()):
-            path = subspace_picture.draw(self.options("whole"), self.result)
+            path = subspace_picture.draw(self.result)
         self.assertEqual(path.read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
         self.assertEqual(path.parent, self.root / "whole")
 

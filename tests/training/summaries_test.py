@@ -35,7 +35,7 @@ class SummariesTest(tf.test.TestCase):
     def train(self, **changes):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        options = training.TrainOptions(
+        options = training.TrainConfig.of(
             train_dir=folder.name,
             data_dir="nowhere",
             dataset_name="mnist",

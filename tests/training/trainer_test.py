@@ -1,7 +1,6 @@
 """Training leaves logs and checkpoints, resumes exactly, and stops where it diverges."""
 
 import contextlib
-import dataclasses
 import io
 import re
 import sys
@@ -13,7 +12,7 @@ import tensorflow as tf
 
 import slim_data
 from terngrad_tf import training
-from terngrad_tf.training import callbacks, optimizers, report, run_folder, times
+from terngrad_tf.training import callbacks, optimizers, report, run_folder, triggers
 from tests import runs
 
 LINE = re.compile(
@@ -30,7 +29,7 @@ class TrainerTest(tf.test.TestCase):
         super().setUpClass()
         cls.root = runs.class_folder(cls)
         slim_data.convert("digits", str(cls.root / "data"), shard=True, train_shards=2)
-        cls.options = training.TrainOptions(
+        cls.options = training.TrainConfig.of(
             train_dir=str(cls.root / "whole"),
             data_dir=str(cls.root / "data"),
             dataset_name="digits",
@@ -43,7 +42,7 @@ class TrainerTest(tf.test.TestCase):
             cls.result = training.train(cls.options)
 
     def changed(self, name, **changes):
-        return dataclasses.replace(self.options, train_dir=str(self.root / name), **changes)
+        return self.options.changed(train_dir=str(self.root / name), **changes)
 
     def test_checkpoints_stand_at_every_save_iter_and_at_the_end(self):
         saved = sorted(p.name for p in (self.root / "whole").glob("model.ckpt-*.index"))
@@ -145,7 +144,7 @@ class TrainerTest(tf.test.TestCase):
         model.get_layer("dense").bias.assign([np.nan])
         checkpoint = tf.train.Checkpoint(model=model)
         manager = tf.train.CheckpointManager(checkpoint, self.get_temp_dir(), max_to_keep=2)
-        saver = callbacks.SaveCheckpoints(4, manager, times.every_steps(5), last_step=9)
+        saver = callbacks.SaveCheckpoints(4, manager, triggers.every_steps(5), last_step=9)
         saver.set_model(model)
         with self.assertRaisesRegex(training.DivergedError, "step 5: the variable .*dense/bias"):
             saver.on_train_batch_end(0, {})
@@ -159,7 +158,7 @@ class TrainerTest(tf.test.TestCase):
 
     def test_another_run_in_the_folder_is_refused(self):
         with self.assertRaisesRegex(training.UserError, "seed: 1 there, 2 asked for"):
-            training.train(dataclasses.replace(self.options, seed=2))
+            training.train(self.options.changed(seed=2))
 
     def test_data_that_is_not_there_leaves_no_folder(self):
         options = self.changed("no-data", data_dir=str(self.root / "nothing"))

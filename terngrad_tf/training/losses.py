@@ -20,9 +20,9 @@ def compile_arguments(net, label_smoothing):
         label_smoothing: s, in [0, 1).
 
     Returns:
-        Dict with "loss", "loss_weights" and "metrics"; `entropy_loss` reads the latter.
+        Dict with "loss", "loss_weights" and "metrics"; `cross_entropy` reads the latter.
     """
-    function = _cross_entropy(label_smoothing)
+    function = _cross_entropy_of_output(label_smoothing)
     weights = list(models.output_loss_weights(net).values())
     metrics = [[keras.metrics.MeanMetricWrapper(function, name=_METRIC)] for _ in weights]
     return {
@@ -49,7 +49,7 @@ def with_targets(net, examples):
     return examples.map(lambda images, labels: (images, (labels,) * num_outputs))
 
 
-def entropy_loss(net, logs):
+def cross_entropy(net, logs):
     """Weighted sum of the outputs' cross-entropies, from the metrics of `compile_arguments`.
 
     Args:
@@ -65,7 +65,7 @@ def entropy_loss(net, logs):
     return sum(weight * logs[f"{name}_{_METRIC}"] for name, weight in weights.items())
 
 
-def _cross_entropy(label_smoothing):
+def _cross_entropy_of_output(label_smoothing):
     if label_smoothing == 0:
 
         def from_labels(labels, logits):

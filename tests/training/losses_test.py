@@ -7,21 +7,21 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.training import objective
+from terngrad_tf.training import losses
 
 
 def cross_entropy(labels, logits, smoothing):
     """Mean cross-entropy, one example after another."""
-    losses = []
+    found = []
     for label, row in zip(labels, logits.astype(np.float64), strict=True):
         probabilities = np.exp(row) / np.sum(np.exp(row))
         target = np.full(len(row), smoothing / len(row))
         target[label] += 1 - smoothing
-        losses.append(-np.sum(target * np.log(probabilities)))
-    return np.mean(losses)
+        found.append(-np.sum(target * np.log(probabilities)))
+    return np.mean(found)
 
 
-class ObjectiveTest(tf.test.TestCase):
+class LossesTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
         generator = np.random.default_rng(0)
@@ -37,11 +37,9 @@ class ObjectiveTest(tf.test.TestCase):
             for name in outputs
         ]
         model = keras.Model(inputs, logits if len(logits) > 1 else logits[0])
-        model.compile(
-            keras.optimizers.SGD(0.0), **objective.compile_arguments(net, label_smoothing)
-        )
+        model.compile(keras.optimizers.SGD(0.0), **losses.compile_arguments(net, label_smoothing))
         examples = tf.data.Dataset.from_tensors((self.images, self.labels))
-        examples = objective.with_targets(net, examples)
+        examples = losses.with_targets(net, examples)
         logs = model.fit(examples, shuffle=False, verbose=0).history
         # Biases are not regularized.
         kernels = [w.astype(np.float64) for w in model.get_weights() if w.ndim > 1]
@@ -53,7 +51,7 @@ class ObjectiveTest(tf.test.TestCase):
         for smoothing in (0.0, 0.1):
             logs, (logits,), regularization = self.logs("lenet", ["logits"], smoothing)
             expected = cross_entropy(self.labels, logits, smoothing)
-            self.assertAllClose(objective.entropy_loss("lenet", logs), expected, rtol=1e-5)
+            self.assertAllClose(losses.cross_entropy("lenet", logs), expected, rtol=1e-5)
             self.assertAllClose(logs["loss"], expected + regularization, rtol=1e-5)
 
     def test_auxiliary_logits_count_for_two_fifths(self):
@@ -63,7 +61,7 @@ class ObjectiveTest(tf.test.TestCase):
             )
             expected = cross_entropy(self.labels, logits, smoothing)
             expected += 0.4 * cross_entropy(self.labels, auxiliary, smoothing)
-            self.assertAllClose(objective.entropy_loss("inception_v3", logs), expected, rtol=1e-5)
+            self.assertAllClose(losses.cross_entropy("inception_v3", logs), expected, rtol=1e-5)
             self.assertAllClose(logs["loss"], expected + regularization, rtol=1e-5)
 
 

@@ -41,3 +41,22 @@ def every_seconds(seconds, steps=1, at_once=False):
         return True
 
     return due
+
+
+def never(step):
+    """At no step."""
+    return False
+
+
+def saving(config):
+    """When to save, by a `CheckpointConfig`."""
+    if config.save_interval_secs is None:
+        return every_steps(config.save_iter)
+    return every_seconds(config.save_interval_secs)
+
+
+def summaries(config, steps):
+    """When to write for TensorBoard what is known after each so many steps."""
+    if config.save_summaries_secs is None:
+        return every_steps(steps)
+    return every_seconds(config.save_summaries_secs, steps, at_once=True)

@@ -1,0 +1,128 @@
+"""Flags that tell a program the processes it is one of, and the cluster that they describe."""
+
+from terngrad_tf.bin import flags
+from terngrad_tf.training import checks
+from terngrad_tf.training.config import Config, configuration, option
+from terngrad_tf.training.errors import UserError, as_user_error
+
+# Flags that describe a cluster.
+SOURCES = ("worker_hosts", "rank_table_file", "slurm")
+WORKER = "worker"
+PORT = 2222
+# More than the tasks of a node.
+_MANY = 1 << 16
+
+
+@configuration
+class ClusterFlags(Config):
+    """A process's place in a cluster, and how to find it."""
+
+    worker_hosts: str = option(
+        "",
+        "host:port,host:port,... of all worker processes, the same on each. Without it, "
+        "--rank_table_file, --slurm or the environment variable TF_CONFIG tells the cluster.",
+    )
+    task_id: int = option(
+        0,
+        "Place of this process in its job's list, from 0. Worker 0 writes checkpoints and logs.",
+        checks.COUNT_OR_0,
+    )
+    rank_table_file: str = option("", "Rank table (JSON) whose devices are the workers.")
+    rank_id: int = option(0, "This process's rank in --rank_table_file.", checks.COUNT_OR_0)
+    slurm: bool = option(False, "Take the cluster from Slurm; for programs under srun.")
+    port: int = option(
+        PORT,
+        "Port of the first worker on each host, for --rank_table_file and --slurm.",
+        checks.integers(1, 2**16 - 1),
+    )
+    start_timeout: float = option(
+        600.0,
+        "Seconds to wait for the other processes at the start.",
+        checks.Range(0, 10**9, above=True),
+    )
+
+    def resolver(self, job_name=WORKER, ps_hosts=""):
+        """The cluster that the flags or `TF_CONFIG` describe.
+
+        Args:
+            job_name: this process's job. Default "worker".
+            ps_hosts: addresses of parameter servers. Default "" (none).
+
+        Returns:
+            A `tf.distribute.cluster_resolver.ClusterResolver` with this process's place; None where
+            nothing describes a cluster.
+
+        Raises:
+            UserError: flags do not fit together.
+        """
+        import tensorflow as tf
+
+        from terngrad_tf import distribute
+
+        given = [name for name in SOURCES if getattr(self, name)]
+        if len(given) > 1:
+            raise UserError(
+                f"`{given[1]}` must not be given together with `{given[0]}`. "
+                f"Received: {given[1]}={getattr(self, given[1])!r}"
+            )
+        if job_name != WORKER and not self.worker_hosts:
+            raise UserError(
+                f"`job_name` must be {WORKER} where `worker_hosts` is not given. "
+                f"Received: job_name={job_name!r}"
+            )
+        with as_user_error():
+            try:
+                if self.worker_hosts:
+                    return distribute.cluster_from_hosts(
+                        worker_hosts=self.worker_hosts,
+                        job_name=job_name,
+                        task_id=self.task_id,
+                        ps_hosts=ps_hosts,
+                    )
+                if self.rank_table_file:
+                    return distribute.cluster_from_rank_table(
+                        self.rank_table_file, self.rank_id, port=self.port
+                    )
+                if self.slurm:
+                    # A process uses the GPUs that srun gives it, and there may be none: left alone,
+                    # the resolver counts them with nvidia-smi.
+                    return tf.distribute.cluster_resolver.SlurmClusterResolver(
+                        port_base=self.port,
+                        gpus_per_node=_MANY,
+                        gpus_per_task=1,
+                        auto_set_gpu=False,
+                    )
+            except (OSError, RuntimeError) as error:
+                # A file that cannot be read; Slurm's variables, which are missing.
+                raise ValueError(str(error)) from error
+        with as_user_error():
+            resolver = distribute.cluster_from_tf_config()
+        return resolver if resolver.cluster_spec().as_dict() else None
+
+
+def define(values, kind=ClusterFlags):
+    """Defines the flags of `kind` in `values`, an `absl.flags.FlagValues`, and --max_restarts."""
+    flags.define(values, kind)
+    # It is needed, and so checked, before any configuration is made.
+    flags.define_within(
+        values,
+        "max_restarts",
+        0,
+        "How often, in all, to start the process again that was killed or lost another worker; "
+        "it goes on from the last checkpoint. Give it to all workers. 0: never.",
+        0,
+        10**6,
+    )
+
+
+def arguments(values):
+    """Arguments of `training.train` and `train_in_subspace`, by name, for the cluster.
+
+    Args:
+        values: parsed `absl.flags.FlagValues`; nothing in them or in `TF_CONFIG` means one process.
+
+    Raises:
+        UserError: flags do not fit together.
+    """
+    own = flags.config_of(values, ClusterFlags)
+    return {"cluster_resolver": own.resolver(), "start_timeout": own.start_timeout}

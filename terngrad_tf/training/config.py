@@ -1,0 +1,127 @@
+"""Nested configurations whose values say what they mean, what they may be and what hangs on them.
+
+The flags of the programs, the identity of a run and the comparison between the processes of a
+cluster are made of these declarations.
+"""
+
+import dataclasses
+import textwrap
+
+REQUIRED = dataclasses.MISSING
+
+
+def option(default, text, check=None, *, name=None, identity=True, shared=True):
+    """A field of a `Config` that is a value, not a further `Config`.
+
+    Args:
+        default: its default; `REQUIRED` where there is none.
+        text: what it means, and what None stands for; also the help of its flag.
+        check: function of the name and a value other than None that raises `UserError`. Default:
+            every value is taken.
+        name: its name as a flag, in errors and in run.json. Default: the field's.
+        identity: whether another value makes another run. Default True.
+        shared: whether all processes of a cluster must have the same. Default True.
+    """
+    metadata = {"help": text, "check": check, "identity": identity, "shared": shared}
+    return dataclasses.field(default=default, metadata=metadata | ({"name": name} if name else {}))
+
+
+def configuration(kind):
+    """Makes a subclass of `Config` a frozen dataclass; its docstring gets the options' texts."""
+    kind = dataclasses.dataclass(frozen=True, kw_only=True)(kind)
+    lines = []
+    for field in dataclasses.fields(kind):
+        text = field.metadata.get("help") or f"`{getattr(field.type, '__name__', field.type)}`."
+        default = "" if field.default is REQUIRED else f" Default {field.default!r}."
+        lines.append(f"{field.name}: {text}{default if 'help' in field.metadata else ''}")
+    kind.__doc__ += "\n\nArgs:\n" + textwrap.indent("\n".join(lines), "    ")
+    return kind
+
+
+class Config:
+    """Base of the configurations: frozen dataclasses of options and of further configurations.
+
+    However deep they lie, no two options of a configuration have the same name.
+
+    Raises:
+        UserError: a value is none that its option takes.
+
+    Example:
+        >>> from terngrad_tf.training.run_config import GradientConfig
+        >>> GradientConfig(grad_bits=1).changed(clip_factor=2.5).values()["clip_factor"]
+        2.5
+    """
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value, check = getattr(self, field.name), field.metadata.get("check")
+            if check is not None and value is not None:
+                check(name_of(field), value)
+
+    @classmethod
+    def of(cls, **values):
+        """Makes one of the values of its options, by their names, however deep they lie.
+
+        Raises:
+            TypeError: it has no such option, or one without a default is missing.
+        """
+        return _filled(cls, None, values)
+
+    def changed(self, **values):
+        """A copy with other values of some options, given as for `of`."""
+        return _filled(type(self), self, values)
+
+    def values(self, which=None):
+        """Dict from the names of all options to their values.
+
+        Args:
+            which: "identity" or "shared", for the options that are declared so. Default: all.
+        """
+        found = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Config):
+                found |= value.values(which)
+            elif "help" in field.metadata and (which is None or field.metadata[which]):
+                found[name_of(field)] = value
+        return found
+
+
+def options(kind):
+    """Yields the fields of all options of a subclass of `Config`, however deep they lie."""
+    for field in dataclasses.fields(kind):
+        if _is_config(field.type):
+            yield from options(field.type)
+        elif "help" in field.metadata:
+            yield field
+
+
+def name_of(field):
+    """The name of an option as a flag, in errors and in run.json."""
+    return field.metadata.get("name", field.name)
+
+
+def _is_config(kind):
+    return isinstance(kind, type) and issubclass(kind, Config)
+
+
+def _filled(kind, base, values):
+    """A configuration of values by name, else of those of another one, else of defaults."""
+    left = dict(values)
+    made = _take(kind, base, left)
+    if left:
+        raise TypeError(f"{kind.__name__} has no option {next(iter(left))!r}")
+    return made
+
+
+def _take(kind, base, left):
+    arguments = {}
+    for field in dataclasses.fields(kind):
+        before = None if base is None else getattr(base, field.name)
+        if _is_config(field.type):
+            arguments[field.name] = _take(field.type, before, left)
+        elif name_of(field) in left:
+            arguments[field.name] = left.pop(name_of(field))
+        elif base is not None:
+            arguments[field.name] = before
+    return kind(**arguments)

@@ -1,0 +1,67 @@
+"""Which records a program reads, and how."""
+
+import slim_data
+from terngrad_tf.training import checks
+from terngrad_tf.training.config import REQUIRED, Config, configuration, option
+from terngrad_tf.training.errors import UserError
+
+DATASETS = ", ".join(sorted(slim_data.DATASETS))
+
+
+@configuration
+class DataConfig(Config):
+    """Records on disk and how they are read."""
+
+    data_dir: str = option(
+        REQUIRED, "Folder with the TFRecords.", checks.path, identity=False, shared=False
+    )
+    dataset_name: str | None = option(None, f"Data set: {DATASETS}.")
+    subset: str = option("train", "Part of the data set to train on.")
+    batch_size: int = option(
+        32, "Images per step over all workers together; divisible by --num_nodes.", checks.BATCH
+    )
+    num_readers: int = option(4, "Files read in parallel.", checks.THREADS)
+    num_preprocess_threads: int | None = option(
+        None,
+        "Images decoded and distorted in parallel. Default: twice as many as the CPU has cores, "
+        "where TernGrad had 4 a worker: images come in their order, and fewer leave cores idle.",
+        checks.THREADS,
+        identity=False,
+        shared=False,
+    )
+    input_queue_memory_factor: int = option(
+        16, "The shuffle buffer holds 1024 times as many records.", checks.BUFFER
+    )
+    skip_corrupt_records: bool = option(
+        False,
+        "Leave out records that cannot be read, after telling which. Default: they are an error.",
+        identity=False,
+    )
+
+    @property
+    def place(self):
+        """(name, folder, part) of the data set."""
+        return self.dataset_name, self.data_dir, self.subset
+
+
+@configuration
+class TrainingDataConfig(DataConfig):
+    """Records to train on, or what stands in for them."""
+
+    num_classes: int | None = option(
+        None,
+        "Classes that your own images have, such as those that slim_data.build_image_data "
+        "wrote, without the background. Default: the data set's.",
+        checks.COUNT,
+    )
+    benchmark_mode: bool = option(
+        False, "Train on grey images with random labels, without reading --data_dir."
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.benchmark_mode and self.num_classes is not None:
+            raise UserError(
+                "`num_classes` must not be given together with `benchmark_mode`. "
+                f"Received: num_classes={self.num_classes!r}"
+            )

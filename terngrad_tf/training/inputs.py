@@ -1,0 +1,103 @@
+"""The batches that a run trains on, and which of the records each process reads."""
+
+import dataclasses
+
+import slim_data
+from terngrad_tf import models
+from terngrad_tf.distribute import run_on_all
+from terngrad_tf.training import data, losses, synthetic
+from terngrad_tf.training.log import log
+
+
+def find(config, strategy=None):
+    """The `data.DatasetShard` that a process of a run trains on.
+
+    Args:
+        config: `RunConfig`.
+        strategy: the strategy, whose processes all call it. Default: this process looks alone.
+
+    Raises:
+        UserError: the data set has no such part, or the processes' files do not fit together.
+        slim_data.DataError: the data set is unknown or its files are missing or damaged.
+        PeerError: another process failed.
+    """
+    found = _find(config.data, strategy)
+    if config.data.num_classes is None:
+        return found
+    info = slim_data.info(config.data.dataset_name, config.data.data_dir)
+    outputs = info.label_offset + config.data.num_classes
+    return dataclasses.replace(found, num_classes=outputs)
+
+
+def _find(config, strategy):
+    index = 0 if strategy is None else strategy.process_index
+    if config.benchmark_mode:
+        shard = synthetic.describe(config.dataset_name, config.subset)
+        return dataclasses.replace(shard, seed_offset=index)
+    if strategy is None or strategy.num_processes == 1:
+        return data.describe(*config.place, config.skip_corrupt_records)
+    own = None
+
+    def look():
+        nonlocal own
+        own = data.describe(*config.place, config.skip_corrupt_records)
+        return [data.fingerprint(*config.place), own.num_examples]
+
+    fingerprints, counts = zip(*run_on_all(strategy, "data set", look), strict=True)
+    found = data.among_processes(own, fingerprints, counts, index)
+    if strategy.is_chief:
+        how = f"share {own.num_examples} examples"
+        if found.num_shards == 1:
+            how = f"have examples of their own: {', '.join(map(str, counts))}"
+        log(f"{len(counts)} workers {how}")
+    return found
+
+
+def batches(config, first_step, shard=None, strategy=None):
+    """Batches without end, from that of step `first_step` on, for `model.fit` under a strategy.
+
+    Args:
+        config: `RunConfig`; its batch_size is that of all replicas together.
+        first_step: steps done.
+        shard: `data.DatasetShard`. Default: this process reads all files.
+        strategy: the strategy. Default: there is none.
+
+    Returns:
+        A `tf.data.Dataset` or, in a cluster, a `tf.distribute.DistributedDataset` of this process's
+        part of the batches.
+    """
+    if strategy is None or strategy.tasks is None:
+        return _batches(config, shard, config.data.batch_size, first_step)
+    num_local = strategy.num_replicas_in_sync // strategy.num_processes
+    batch_size = config.data.batch_size // strategy.num_replicas_in_sync
+    # Each replica of this process takes a batch in turn.
+    return strategy.distribute_datasets_from_function(
+        lambda context: _batches(config, shard, batch_size, first_step * num_local)
+    )
+
+
+def _batches(config, shard, batch_size, start_step):
+    shard = shard or data.DatasetShard(0, 0, 0)
+    seed = config.seed + shard.seed_offset
+    if config.data.benchmark_mode:
+        found = synthetic.load(
+            config.data.dataset_name,
+            batch_size,
+            config.model.image_size,
+            seed=seed,
+            start_step=start_step,
+        )
+    else:
+        found = data.load(
+            config.data,
+            batch_size,
+            config.model.image_size,
+            True,
+            preprocessing=models.preprocessing(config.model.net),
+            shuffle_buffer=1024 * config.data.input_queue_memory_factor,
+            seed=seed,
+            start_step=start_step,
+            num_input_pipelines=shard.num_shards,
+            input_pipeline_id=shard.index,
+        )
+    return losses.with_targets(config.model.net, found)

@@ -1,0 +1,41 @@
+"""Lines of what a run does, on standard output.
+
+They look as those of TernGrad, which scripts read; absl.logging writes to standard error, in a form
+of its own.
+"""
+
+import datetime
+
+_LOG_FREQ = 10
+_CLUSTER_LOG_FREQ = 30
+
+
+def log(text):
+    """Prints a line at once, with the time in front."""
+    print(f"{datetime.datetime.now()}: {text}", flush=True)
+
+
+def log_freq(tasks):
+    """Steps from one log line to the next: 10, in a cluster 30.
+
+    Args:
+        tasks: `TernGradStrategy.tasks`.
+    """
+    return _LOG_FREQ if tasks is None else _CLUSTER_LOG_FREQ
+
+
+def log_worker(worker, step, loss, examples_per_second, seconds):
+    """Prints how far a worker of a cluster is.
+
+    Args:
+        worker: its number.
+        step: steps done.
+        loss: the loss.
+        examples_per_second: its own speed.
+        seconds: time of a step.
+    """
+    print(
+        f"Worker {worker}: {datetime.datetime.now()}: step {step}, loss = {loss:.2f}"
+        f"({examples_per_second:.1f} examples/sec; {seconds:.3f}  sec/batch)",
+        flush=True,
+    )

@@ -1,0 +1,101 @@
+"""Network, loss and optimizer of a run."""
+
+from terngrad_tf import models
+from terngrad_tf.training import checks
+from terngrad_tf.training.config import Config, configuration, option
+
+
+@configuration
+class ModelConfig(Config):
+    """The network and its loss."""
+
+    net: str | None = option(
+        "lenet",
+        f"Network: {', '.join(models.available())}. With --fine_tune the default is that of the "
+        "weights to start from.",
+    )
+    image_size: int | None = option(
+        None,
+        "Pixels of a side. Default: the network's usual size; where --fine_tune tells the "
+        "network, that of the weights to start from.",
+        checks.PIXELS,
+    )
+    weight_decay: float = option(
+        0.0005, "L2 factor d: d / 2 * sum(w^2) joins the loss.", checks.FACTOR
+    )
+    dropout_keep_prob: float = option(
+        0.5,
+        "Probability of keeping a unit where the network drops units.",
+        checks.Range(0, 1, above=True),
+    )
+    label_smoothing: float | None = option(
+        None,
+        "Share of each target that is spread evenly over all classes. Default: the network's, "
+        "0.1 for inception_v3 and 0 for others.",
+        checks.Range(0, 1, below=True),
+    )
+    mixed_precision: bool = option(
+        False, "Compute in float16 and scale the loss; weights stay float32. For GPUs."
+    )
+
+    def resolved(self):
+        """The network's own values where none were given.
+
+        Raises:
+            ValueError: the network is unknown.
+        """
+        usual_size, _ = models.input_shape(self.net)
+        smoothing = self.label_smoothing
+        return self.changed(
+            image_size=self.image_size or usual_size,
+            label_smoothing=models.label_smoothing(self.net) if smoothing is None else smoothing,
+        )
+
+
+@configuration
+class OptimizerConfig(Config):
+    """The optimizer and its learning rate."""
+
+    name: str = option("momentum", "momentum, adam, gd or rmsprop.", name="optimizer")
+    momentum: float = option(0.9, "For --optimizer momentum and rmsprop.", checks.Range(0, 1))
+    initial_learning_rate: float = option(0.01, "Learning rate at step 0.", checks.FACTOR)
+    learning_rate_decay_type: str = option(
+        "exponential",
+        "fixed, exponential (in stairs), linear (after --warmup_epochs, to 0 at --decay_epochs) "
+        "or polynomial (square root, to 0 at --max_steps). With --optimizer adam the rate is "
+        "fixed.",
+    )
+    learning_rate_decay_factor: float = option(
+        0.1, "Factor of each exponential decay.", checks.FACTOR
+    )
+    num_epochs_per_decay: float = option(20.0, "Epochs between exponential decays.", checks.EPOCHS)
+    warmup_epochs: float = option(
+        0.0,
+        "Epochs over which --learning_rate_decay_type linear rises from 0 to the full rate.",
+        checks.EPOCHS,
+    )
+    decay_epochs: float | None = option(
+        None,
+        "Epoch at which --learning_rate_decay_type linear reaches 0. Default: that of --max_steps.",
+        checks.EPOCHS,
+    )
+    loss_scale: float | None = option(
+        None,
+        "Factor of the loss whose gradient is taken and divided again, such as 1024; an "
+        "overflow then ends the run. 0, or where it has no default: with --mixed_precision a "
+        "factor that adapts and leaves out steps that overflow, otherwise none.",
+        checks.Range(0, 2**31),
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.loss_scale == 0:
+            object.__setattr__(self, "loss_scale", None)
+
+    @property
+    def decays_to_the_end(self):
+        """Whether the learning rate depends on the number of steps of the run."""
+        line_to_the_end = self.learning_rate_decay_type == "linear" and self.decay_epochs is None
+        return self.name != "adam" and (
+            self.learning_rate_decay_type == "polynomial" or line_to_the_end
+        )

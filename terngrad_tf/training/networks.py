@@ -1,0 +1,57 @@
+"""The network of a run, and what describes it."""
+
+import keras
+
+from terngrad_tf import models
+
+
+def build(config, shard):
+    """The network of a run.
+
+    Args:
+        config: `RunConfig`, image_size given.
+        shard: `data.DatasetShard`.
+
+    Raises:
+        ValueError: an option is out of range.
+    """
+    model = config.model
+    policy = keras.config.dtype_policy()
+    if model.mixed_precision:
+        keras.config.set_dtype_policy("mixed_float16")
+    try:
+        return models.build(
+            model.net,
+            shard.num_classes,
+            model.image_size,
+            shard.channels,
+            weight_decay=model.weight_decay,
+            dropout_keep_prob=model.dropout_keep_prob,
+            seed=config.seed,
+        )
+    finally:
+        keras.config.set_dtype_policy(policy)
+
+
+def metadata(config, shard):
+    """What `run_folder` keeps of a network, for evaluation; the arguments are those of `build`."""
+    return {
+        "net": config.model.net,
+        "num_classes": shard.num_classes,
+        "image_size": config.model.image_size,
+        "channels": shard.channels,
+    }
+
+
+def random_variables(model):
+    """The `keras.Variable`s that count random draws, those of dropout.
+
+    Keras' own checkpoints leave them out, but a resumed run goes on with the next draw.
+    """
+    weights = {id(weight) for weight in model.weights}
+    return [variable for variable in model.variables if id(variable) not in weights]
+
+
+def random_states(model):
+    """The values of `random_variables`, as checkpoints hold them."""
+    return [variable.value for variable in random_variables(model)]

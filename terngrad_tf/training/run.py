@@ -1,0 +1,204 @@
+"""A run in its folder: opened, trained with stock `model.fit`, logged, saved."""
+
+import contextlib
+import dataclasses
+import functools
+
+import keras
+import tensorflow as tf
+
+import slim_data
+from terngrad_tf.distribute import (
+    StragglerMonitor,
+    TernGradStrategy,
+    broadcast_variables,
+    peer_errors,
+    run_on_chief,
+)
+from terngrad_tf.training import (
+    callbacks,
+    checkpoints,
+    cluster,
+    inputs,
+    losses,
+    summaries,
+    triggers,
+)
+from terngrad_tf.training.data import DatasetShard
+from terngrad_tf.training.epoch_log import EpochLog
+from terngrad_tf.training.log import log, log_freq
+from terngrad_tf.training.run_config import RunConfig
+from terngrad_tf.training.run_folder import RunFolder
+from terngrad_tf.training.training_log import TrainingLog
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What is trained, on what, and how far it is.
+
+    Args:
+        config: the configuration, its steps known.
+        strategy: the strategy.
+        shard: what this process reads of the data set.
+        model: compiled network.
+        first_step: steps done.
+        manager: checkpoints of the chief; None on the other processes.
+        writer: `tf.summary` writer of the chief; None on the others and where no step is left.
+    """
+
+    config: RunConfig
+    strategy: TernGradStrategy
+    shard: DatasetShard
+    model: keras.Model
+    first_step: int
+    manager: tf.train.CheckpointManager | None
+    writer: tf.summary.SummaryWriter | None
+
+    @property
+    def is_finished(self):
+        """Whether no step was left when it was opened."""
+        return self.first_step >= self.config.max_steps
+
+
+@contextlib.contextmanager
+def open_folder(config, shard, network, identity, checkpoint, start):
+    """Claims a run's folder and brings the run to where it stopped.
+
+    Args:
+        config: `RunConfig`, its steps known.
+        shard: `data.DatasetShard`.
+        network: what `run_folder` keeps of the network.
+        identity: as for `RunFolder`.
+        checkpoint: `tf.train.Checkpoint` of the run.
+        start: function, called where there is no checkpoint, that gives the variables their values
+            and returns the number of steps done.
+
+    Yields:
+        (number of steps done, `tf.train.CheckpointManager`).
+
+    Raises:
+        UserError: the folder does not fit.
+    """
+    details = {
+        "max_steps": config.max_steps,
+        "steps_per_epoch": shard.num_examples / config.data.batch_size,
+        "model": network,
+    }
+    with contextlib.closing(RunFolder(config.train_dir, identity, **details)) as folder:
+        max_to_keep = config.checkpoints.max_to_keep
+        manager = checkpoints.make_manager(checkpoint, folder.path, max_to_keep)
+        step = checkpoints.resume(manager)
+        yield start() if step is None else step, manager
+
+
+@contextlib.contextmanager
+def open_run(config, strategy, shard, model, variables, **folder):
+    """Opens the chief's folder and brings all processes to where the run stopped.
+
+    Args:
+        config: `RunConfig`, its steps known.
+        strategy: the strategy.
+        shard: `data.DatasetShard`.
+        model: compiled `keras.Model`.
+        variables: list of the `tf.Variable`s of the run's checkpoint, which the other processes
+            receive from the chief.
+        **folder: `network`, `identity`, `checkpoint` and `start`, as for `open_folder`.
+
+    Yields:
+        A `Run`.
+
+    Raises:
+        UserError: the folder does not fit.
+        PeerError: another process failed.
+    """
+    folder["identity"] = folder["identity"] | cluster.identity(strategy, shard)
+    manager = writer = None
+    with contextlib.ExitStack() as stack:
+
+        def begin():
+            nonlocal manager
+            step, manager = stack.enter_context(open_folder(config, shard, **folder))
+            return step
+
+        first_step = run_on_chief(strategy, "first step", begin)
+        broadcast_variables(strategy, variables)
+        if manager is not None and first_step < config.max_steps:
+            writer = tf.summary.create_file_writer(str(manager.directory))
+            stack.enter_context(contextlib.closing(writer))
+        yield Run(config, strategy, shard, model, first_step, manager, writer)
+
+
+def fit(
+    run, *, learning_rate=None, traffic=None, log_steps=None, log_epochs=False, more_callbacks=()
+):
+    """Trains up to `max_steps`, with log lines, TensorBoard, checkpoints, progress.
+
+    In a cluster all processes call it and print log lines; all else is the chief's.
+
+    Args:
+        run: `Run`.
+        learning_rate: function of the number of steps done. Default: there is none to tell.
+        traffic: function of the number of steps done to the `Traffic` of the next one. Default: as
+            the strategy counts it.
+        log_steps: steps from one log line to the next. Default 10, in a cluster 30.
+        log_epochs: whether to print a line at the end of each epoch too. Default False.
+        more_callbacks: Keras callbacks of the chief's, called before the others. Default: none.
+
+    Raises:
+        DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
+    """
+    config, strategy, first_step = run.config, run.strategy, run.first_step
+    entropy_loss = functools.partial(losses.cross_entropy, config.model.net)
+    by_epoch = (first_step, config.data.batch_size, run.shard.num_examples, entropy_loss)
+    called = [
+        callbacks.StopOnDivergence(first_step, run.manager),
+        *(more_callbacks if strategy.is_chief else []),
+        *([EpochLog(*by_epoch)] if log_epochs else []),
+        TrainingLog(
+            run,
+            entropy_loss=entropy_loss,
+            learning_rate=learning_rate,
+            traffic=traffic or strategy.traffic_of,
+            freq=log_steps or log_freq(strategy.tasks),
+        ),
+        StragglerMonitor(report=log),
+        *([_histograms(run)] if strategy.is_chief else []),
+        _saving(run),
+    ]
+    if strategy.is_chief:
+        called.append(callbacks.ProgressBar(first_step, config.max_steps))
+    # Peers inside, so that a lost process is not looked for in the data.
+    with slim_data.explained(*config.data.place), peer_errors(strategy.tasks):
+        run.model.fit(
+            inputs.batches(config, first_step, run.shard, strategy),
+            steps_per_epoch=config.max_steps - first_step,
+            shuffle=False,  # the data set shuffles
+            verbose=0,
+            callbacks=called,
+        )
+
+
+def _histograms(run):
+    config = run.config.checkpoints
+    # The first record of gradients in each so many steps.
+    freq = config.statistics_freq
+    by_time = config.save_summaries_secs is not None
+    gradients_freq = freq if by_time else -(-config.save_iter // freq) * freq
+    return summaries.Histograms(
+        run.first_step,
+        triggers.summaries(config, freq if by_time else config.save_iter),
+        triggers.summaries(config, gradients_freq),
+        run.writer,
+        lambda: run.strategy.gradient_statistics,
+    )
+
+
+def _saving(run):
+    config = run.config.checkpoints
+    by_time = config.save_interval_secs is not None
+    # The clock is the chief's.
+    due = triggers.saving(config) if run.manager or not by_time else triggers.never
+    is_due_on_all = not by_time or run.strategy.num_processes == 1
+    return callbacks.SaveCheckpoints(
+        run.first_step, run.manager, due, run.config.max_steps, is_due_on_all
+    )

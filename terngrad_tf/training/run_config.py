@@ -1,0 +1,232 @@
+"""What a training run is told: `TrainConfig` and its further parts."""
+
+import math
+
+from terngrad_tf.training import checks
+from terngrad_tf.training.config import REQUIRED, Config, configuration, option
+from terngrad_tf.training.data_config import TrainingDataConfig
+from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.model_config import ModelConfig, OptimizerConfig
+
+# Where time or epochs say when to write for TensorBoard, a record must be at hand.
+_STEPS_BETWEEN_RECORDS = 30
+
+
+@configuration
+class GradientConfig(Config):
+    """How gradients travel."""
+
+    grad_bits: int = option(32, "1: workers send ternary gradients; 32: float.", checks.GRAD_BITS)
+    clip_factor: float = option(
+        0.0,
+        "Clip gradients at so many standard deviations before rounding; 0: no clipping.",
+        checks.FACTOR,
+    )
+    floating_grad_epoch: int = option(
+        0, "Of each so many epochs the last has float gradients; 0: none has.", checks.COUNT_OR_0
+    )
+    min_size: int = option(
+        1,
+        "Variables with fewer elements keep float gradients; 1: all are ternary.",
+        checks.COUNT,
+        name="size_to_binarize",
+    )
+    quantize_logits: bool = option(False, "Whether the last layer's gradients are ternary too.")
+    rounding: str = option(
+        "correlated",
+        "correlated: workers share their random numbers, for less variance; independent: as in "
+        "the paper.",
+    )
+    wire: str = option(
+        "auto",
+        "How ternary gradients travel between hosts: allgather, alltoall, allreduce, "
+        "bidirectional or auto, the one with the fewest bytes.",
+    )
+
+    def quantization(self, seed):
+        """The `Quantization` of a run's gradients; `seed` is the run's."""
+        # Not at the top: flags are told and checked without TensorFlow.
+        from terngrad_tf.distribute import Quantization
+
+        names = ("grad_bits", "clip_factor", "min_size", "quantize_logits", "rounding")
+        return Quantization(**{name: getattr(self, name) for name in names}, seed=seed)
+
+
+@configuration
+class CheckpointConfig(Config):
+    """When a run is saved and written to TensorBoard."""
+
+    save_iter: int = option(
+        5000,
+        "Steps between checkpoints, and between TensorBoard's histograms of weights and gradients.",
+        checks.COUNT,
+        identity=False,
+    )
+    save_epochs: float | None = option(
+        None, "Epochs between checkpoints.", checks.Range(0, 10**6, above=True), identity=False
+    )
+    save_interval_secs: float | None = option(
+        None,
+        "Seconds between checkpoints, which worker 0 writes. The last step is saved in any case.",
+        checks.SECONDS,
+        identity=False,
+    )
+    save_summaries_secs: float | None = option(
+        None,
+        "Seconds between what worker 0 writes for TensorBoard.",
+        checks.SECONDS,
+        identity=False,
+    )
+    max_to_keep: int = option(5, "Newest checkpoints kept.", checks.COUNT, identity=False)
+
+    @property
+    def statistics_freq(self):
+        """Steps from one record of the gradients' values to the next."""
+        known = self.save_summaries_secs is None and self.save_epochs is None
+        return self.save_iter if known else _STEPS_BETWEEN_RECORDS
+
+
+@configuration
+class SnapshotConfig(Config):
+    """Weight snapshots, see `SnapshotCheckpoint`."""
+
+    per_epoch: float | None = option(
+        None,
+        "Weight snapshots an epoch, for training in their subspace later; 0.5 takes one every "
+        "two epochs. They lie in checkpoint_pca in --train_dir. Default: none are taken.",
+        checks.Range(0, 10**6, above=True),
+        name="snapshot_per_epoch",
+        identity=False,
+    )
+    every_steps: int | None = option(
+        None,
+        "Steps between snapshots, instead of --snapshot_per_epoch.",
+        checks.COUNT,
+        name="snapshot_every_steps",
+        identity=False,
+    )
+    start_epoch: int = option(
+        0,
+        "Epochs at the start without snapshots.",
+        checks.COUNT_OR_0,
+        name="snapshot_start_epoch",
+        identity=False,
+    )
+    keep_max: int | None = option(
+        None,
+        "Newest snapshots kept; older ones are removed. Default: all are kept.",
+        checks.COUNT,
+        name="snapshot_keep_max",
+        identity=False,
+    )
+
+
+@configuration
+class ClusterConfig(Config):
+    """The replicas of a process."""
+
+    num_gpus: int | None = option(
+        None,
+        "GPUs the workers run on, 0 for the CPU. Default: all there are, where TernGrad had 1: "
+        "--num_nodes alone spreads workers over them. Where there is none, workers run on the "
+        "CPU.",
+        checks.integers(0, checks.WORKERS.most),
+        identity=False,
+        shared=False,
+    )
+    num_nodes: int = option(
+        -1,
+        "Workers; worker i runs on GPU i modulo --num_gpus. -1: --num_gpus, or 1.",
+        checks.integers(1, checks.WORKERS.most, also=-1),
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.num_nodes == -1:
+            object.__setattr__(self, "num_nodes", self.num_gpus or 1)
+        checks.WORKERS("num_nodes", self.num_nodes)
+
+
+@configuration
+class RunConfig(Config):
+    """What every run has: its data, network and gradients, and how long it lasts."""
+
+    train_dir: str = option(
+        REQUIRED,
+        "Folder for checkpoints and TensorBoard logs. A folder that holds the same run is "
+        "resumed, another run is refused; nothing is ever deleted.",
+        checks.folder,
+        identity=False,
+        shared=False,
+    )
+    max_steps: int = option(370000, "Steps of the whole run.", checks.COUNT, identity=False)
+    epochs: float | None = option(
+        None, "Passes through the data.", checks.Range(0, 10**6, above=True), identity=False
+    )
+    seed: int = option(1, "Fixes initial weights, order of the data and rounding.", checks.SEED)
+    data: TrainingDataConfig
+    model: ModelConfig = ModelConfig()
+    gradients: GradientConfig = GradientConfig()
+    checkpoints: CheckpointConfig = CheckpointConfig()
+    cluster: ClusterConfig = ClusterConfig()
+
+    def __post_init__(self):
+        super().__post_init__()
+        num_nodes, batch_size = self.cluster.num_nodes, self.data.batch_size
+        if num_nodes > batch_size:
+            raise UserError(
+                "`num_nodes` must be at most the batch size, so that each worker has an image. "
+                f"Received: num_nodes={num_nodes}, batch_size={batch_size}"
+            )
+        if batch_size % num_nodes:
+            raise UserError(
+                "`batch_size` must be divisible by `num_nodes`. "
+                f"Received: batch_size={batch_size}, num_nodes={num_nodes}"
+            )
+
+    def with_steps(self, num_examples):
+        """The configuration with the steps that epochs of so many examples take."""
+        steps = {}
+        epochs = {"max_steps": self.epochs, "save_iter": self.checkpoints.save_epochs}
+        for name, number in epochs.items():
+            if number is not None:
+                steps[name] = math.ceil(number * num_examples / self.data.batch_size)
+        return self.changed(**steps)
+
+
+@configuration
+class TrainConfig(RunConfig):
+    """What `train` and `train_async` are told."""
+
+    optimizer: OptimizerConfig = OptimizerConfig()
+    snapshots: SnapshotConfig = SnapshotConfig()
+    pretrained_model_checkpoint_path: str = option(
+        "",
+        "Checkpoint to start from, or folder of a run, whose newest checkpoint is taken; or the "
+        "Inception-v3 checkpoint of TensorFlow 1, such as inception-v3/model.ckpt-157585. The "
+        "run goes on from its step; see --fine_tune. Once --train_dir holds a checkpoint, that "
+        "one is resumed.",
+    )
+    fine_tune: bool = option(
+        False,
+        "Take the weights of --pretrained_model_checkpoint_path but those of the layers that "
+        "tell the classes, which start anew, as do optimizer and step.",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.data.dataset_name is None:
+            raise UserError("`dataset_name` must be given. Received: dataset_name=None")
+        if self.model.net is None and not self.fine_tune:
+            raise UserError("`net` must be given unless `fine_tune` is. Received: net=None")
+        if self.fine_tune and not self.pretrained_model_checkpoint_path:
+            raise UserError(
+                "`fine_tune` must go with `pretrained_model_checkpoint_path`. "
+                "Received: fine_tune=True, pretrained_model_checkpoint_path=''"
+            )
+
+    def identity(self):
+        """Dict of the values that make this run another one than the next."""
+        # The learning rate may depend on the number of steps.
+        length = {"max_steps": self.max_steps} if self.optimizer.decays_to_the_end else {}
+        return self.values("identity") | length

@@ -1,0 +1,172 @@
+"""What training in a subspace is told."""
+
+import math
+
+from terngrad_tf.training import checks
+from terngrad_tf.training.config import REQUIRED, Config, configuration, option
+from terngrad_tf.training.data_config import DATASETS, TrainingDataConfig
+from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.run_config import CheckpointConfig, GradientConfig, RunConfig
+
+_PART = checks.Range(0, 1, above=True, below=True)
+# Options that each optimizer takes, besides those of which it knows from elsewhere.
+OPTIMIZERS = {
+    "bfgs": ("rho", "sigma", "alpha", "gamma", "residual_every"),
+    "sgd": ("learning_rate", "momentum"),
+}
+
+
+@configuration
+class SubspaceDataConfig(TrainingDataConfig):
+    """Records to train on in a subspace: those of the run to start from, where nothing is said."""
+
+    dataset_name: str | None = option(None, f"Data set: {DATASETS}. Default: the run's.")
+    batch_size: int = option(
+        512,
+        "Images per step over all workers together; divisible by --num_nodes. Large ones help.",
+        checks.BATCH,
+    )
+
+
+@configuration
+class SubspaceGradientConfig(GradientConfig):
+    """How gradients travel outside of the subspace."""
+
+    grad_bits: int = option(
+        1,
+        "With --alpha above 0, 1: workers send ternary gradients outside of the subspace; 32: "
+        "float. Inside they send a number a component either way.",
+        checks.GRAD_BITS,
+    )
+    clip_factor: float = option(
+        2.5,
+        "With --grad_bits 1: clip gradients at so many standard deviations; 0: no clipping.",
+        checks.FACTOR,
+    )
+
+
+@configuration
+class BasisConfig(Config):
+    """The weights to start from and the directions to move in."""
+
+    pretrained_weight_path: str = option(
+        REQUIRED,
+        "What to start from: the --train_dir of a run (its newest checkpoint), one of its "
+        "checkpoints, or one of its weight snapshots.",
+        shared=False,
+    )
+    pca_mat_path: str = option(
+        "",
+        "File of the subspace, .safetensors or .npy. Where it is missing it is computed from "
+        "the snapshots and written. Default: subspace.safetensors in --train_dir.",
+        checks.path,
+        shared=False,
+    )
+    weight_load_dir: str = option(
+        "",
+        "Folder with the weight snapshots. Default: checkpoint_pca of the run to start from.",
+        checks.path,
+        shared=False,
+    )
+    timeout: float = option(
+        1800.0,
+        "In a cluster: seconds that the other workers wait for the chief's subspace.",
+        checks.SECONDS,
+    )
+    n_components: int | None = option(
+        None,
+        "Dimension of the subspace, below the number of snapshots. Default: that of the file, "
+        "or 32 where it is computed.",
+        checks.integers(1, 2**16),
+    )
+    start_at_mean: bool = option(False, "Start from the mean of the snapshots, their average.")
+    shard_basis: bool = option(
+        False,
+        "In a cluster: each worker process holds a part of the basis alone, for one that does "
+        "not fit. Gradients then travel as float32.",
+    )
+
+    def __post_init__(self):
+        if not self.pretrained_weight_path:
+            raise UserError(
+                "`pretrained_weight_path` must be a run's folder, a checkpoint or a weight "
+                "snapshot. Received: pretrained_weight_path=''"
+            )
+        super().__post_init__()
+
+
+@configuration
+class SubspaceOptimizerConfig(Config):
+    """`SubspaceBFGS` or `SubspaceSGD`."""
+
+    name: str = option(
+        "bfgs",
+        "bfgs (quasi-Newton with a line search) or sgd (gradient descent with momentum), both "
+        "inside of the subspace.",
+        checks.one_of(OPTIMIZERS),
+        name="optimizer",
+    )
+    rho: float = option(0.55, "For bfgs: factor between the lengths tried.", _PART)
+    sigma: float = option(
+        0.4, "For bfgs: part of the linear decrease that a step must reach.", _PART
+    )
+    # As in MindSpore Boost.
+    alpha: float = option(
+        0.001, "For bfgs: step length outside of the subspace; 0: none.", checks.FACTOR
+    )
+    gamma: float = option(
+        0.9, "For bfgs: momentum outside of the subspace.", checks.Range(0, 1, below=True)
+    )
+    residual_every: int = option(
+        1, "For bfgs: steps from one step outside of the subspace to the next.", checks.COUNT
+    )
+    learning_rate: float | None = option(
+        None,
+        "For sgd: rate at step 0; it falls in a line to 0. Default: the rate at step 0 of the "
+        "run to start from.",
+        checks.FACTOR,
+    )
+    momentum: float = option(0.9, "For sgd: momentum.", checks.Range(0, 1, below=True))
+
+    def arguments(self):
+        """The values that the optimizer takes, by name."""
+        return {name: getattr(self, name) for name in OPTIMIZERS[self.name]}
+
+
+@configuration
+class SubspaceCheckpointConfig(CheckpointConfig):
+    """When training in a subspace is saved; `with_steps` says how many steps an epoch has."""
+
+    max_to_keep: int = option(2, "Newest checkpoints kept.", checks.COUNT, identity=False)
+
+
+@configuration
+class SubspaceConfig(RunConfig):
+    """What `train_in_subspace` is told; it takes the network from the run to start from."""
+
+    seed: int = option(1, "Fixes order of the data and rounding.", checks.SEED)
+    epochs: int = option(2, "Passes through the data.", checks.integers(1, 10**6))
+    basis: BasisConfig
+    data: SubspaceDataConfig
+    optimizer: SubspaceOptimizerConfig = SubspaceOptimizerConfig()
+    gradients: SubspaceGradientConfig = SubspaceGradientConfig()
+    checkpoints: SubspaceCheckpointConfig = SubspaceCheckpointConfig()
+
+    def with_steps(self, num_examples):
+        """The configuration with the steps that its epochs take; it is saved once an epoch."""
+        save_iter = math.ceil(num_examples / self.data.batch_size)
+        return super().with_steps(num_examples).changed(save_iter=save_iter)
+
+    def identity(self):
+        """Dict of the values that make this run another one than the next."""
+        names = (
+            *("dataset_name", "subset", "net", "image_size", "batch_size", "weight_decay"),
+            *("dropout_keep_prob", "label_smoothing", "seed", "num_nodes", "grad_bits"),
+            *("clip_factor", "size_to_binarize", "start_at_mean", "epochs", "n_components"),
+        )
+        values = self.values()
+        return {
+            **{name: values[name] for name in names},
+            **self.optimizer.arguments(),
+            "optimizer": f"subspace_{self.optimizer.name}",
+        }

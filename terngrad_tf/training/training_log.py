@@ -1,0 +1,116 @@
+"""What a run tells while it trains: log lines, and scalars for TensorBoard."""
+
+import time
+
+import tensorflow as tf
+
+from terngrad_tf.training import triggers
+from terngrad_tf.training.callbacks import StepCounter
+from terngrad_tf.training.log import log, log_worker
+
+# How much of a smoothed loss is kept at each step.
+_SMOOTHING = 0.9
+
+
+class TrainingLog(StepCounter):
+    """Prints the losses and the speed now and then, and writes them for TensorBoard.
+
+    The losses are means over workers and over the steps since the last line; for TensorBoard also
+    smoothed: `s = d * s + (1 - d) * loss`, d being 0.9 a step. The first line follows the first
+    step and has the number of steps before it: it tells the losses of the weights that there were,
+    and how long it took to prepare the step. In a cluster each process prints a line with its
+    number and its own speed.
+
+    Args:
+        run: `Run`.
+        entropy_loss: callable from the means of the metrics to the loss without regularization.
+        learning_rate: callable from the number of steps done to the learning rate; None where
+            there is none.
+        traffic: callable from the number of steps done before a step to None or an object with
+            `received_bytes`, `float32_bytes` and `compression_ratio`.
+        freq: steps from one line to the next.
+    """
+
+    def __init__(self, run, *, entropy_loss, learning_rate, traffic, freq):
+        super().__init__(run.first_step)
+        self._batch_size = run.config.data.batch_size
+        self._writer = run.writer
+        self._tasks = run.strategy.tasks
+        self._summary_due = triggers.summaries(run.config.checkpoints, freq)
+        self._entropy_loss = entropy_loss
+        self._learning_rate = learning_rate
+        self._traffic = traffic
+        self._freq = freq
+        self._first_step = run.first_step
+        self._since = None
+        self._steps = 0
+        self._smoothed = {}
+
+    def on_train_begin(self, logs=None):
+        """Starts the clock."""
+        self._since = time.perf_counter()
+
+    def on_step_end(self, logs):
+        """Reports where it is due and starts new means."""
+        self._steps += 1
+        is_due = self.step % self._freq == 0
+        if self.step == self._first_step + 1 and not is_due:
+            _, speed = self._tell(self._first_step, logs)
+            if self._writer is not None and self._first_step == 0:
+                # So that the speeds tell how long the whole run took.
+                self._write({"examples_per_second": speed})
+        elif is_due:
+            losses, speed = self._tell(self.step, logs)
+            if self._writer is not None:
+                smoothed = self._smooth(losses)
+                if self._summary_due(self.step):
+                    rates = {"examples_per_second": speed, **self._rates()}
+                    self._write({**losses, **smoothed, **rates})
+            self.model.reset_metrics()
+
+    def _tell(self, step, logs):
+        """Prints a line and starts the clock anew; returns the losses and images a second."""
+        seconds = (time.perf_counter() - self._since) / self._steps
+        total, entropy = logs["loss"], self._entropy_loss(logs)
+        losses = {
+            "entropy_loss": entropy,
+            "reg_loss": max(0.0, total - entropy),
+            "total_loss": total,
+        }
+        speed = self._batch_size / seconds
+        if self._tasks is None:
+            told = ", ".join(f"{name} = {value:.2f}" for name, value in losses.items())
+            log(f"step {step}, {told} ({speed:.1f} examples/sec; {seconds:.3f} sec/batch)")
+        else:
+            own_speed = speed / len(self._tasks.names)
+            log_worker(self._tasks.index, step, total, own_speed, seconds)
+        self._since, self._steps = time.perf_counter(), 0
+        return losses, speed
+
+    def _smooth(self, losses):
+        kept = _SMOOTHING**self._freq
+        for name, value in losses.items():
+            before = self._smoothed.get(name, value)
+            self._smoothed[name] = kept * before + (1 - kept) * value
+        return {f"{name}_smoothed": value for name, value in self._smoothed.items()}
+
+    def _rates(self):
+        """Learning rate and bytes of the step."""
+        scalars = {}
+        if self._learning_rate is not None:
+            scalars["learning_rate"] = float(self._learning_rate(self.step - 1))
+        traffic = self._traffic(self.step - 1)
+        if traffic is not None:
+            scalars["received_bytes"] = traffic.received_bytes
+            scalars["compression_ratio"] = traffic.compression_ratio
+        return scalars
+
+    def _write(self, scalars):
+        with self._writer.as_default():
+            for name, value in scalars.items():
+                tf.summary.scalar(name, value, step=self.step)
+
+    def on_train_end(self, logs=None):
+        """Hands what is written to the file system."""
+        if self._writer is not None:
+            self._writer.flush()

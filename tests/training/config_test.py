@@ -1,0 +1,141 @@
+"""Options are checked at the door."""
+
+import json
+import math
+import sys
+import typing
+
+import pytest
+import tensorflow as tf
+
+from terngrad_tf.training import EvalConfig, SubspaceConfig, TrainConfig, UserError, config
+
+# As run.json held it when options lay in one flat class.
+_IDENTITY_OF_BEFORE = """{
+  "dataset_name": "digits", "subset": "train", "num_classes": null, "net": "lenet",
+  "image_size": 28, "batch_size": 32, "optimizer": "momentum", "initial_learning_rate": 0.01,
+  "learning_rate_decay_type": "fixed", "learning_rate_decay_factor": 0.1,
+  "num_epochs_per_decay": 20.0, "warmup_epochs": 0.0, "decay_epochs": null, "momentum": 0.9,
+  "weight_decay": 0.0005, "dropout_keep_prob": 0.5, "label_smoothing": 0.0, "fine_tune": false,
+  "pretrained_model_checkpoint_path": "", "seed": 1, "num_nodes": 1, "grad_bits": 32,
+  "clip_factor": 0.0, "floating_grad_epoch": 0, "size_to_binarize": 1, "quantize_logits": false,
+  "rounding": "correlated", "wire": "auto", "mixed_precision": false, "loss_scale": null,
+  "num_readers": 4, "input_queue_memory_factor": 16, "benchmark_mode": false
+}"""
+
+
+def train_config(**changes):
+    return TrainConfig.of(
+        **{"train_dir": "t", "data_dir": "d", "dataset_name": "digits", **changes}
+    )
+
+
+class OptionsTest(tf.test.TestCase):
+    def test_numbers_outside_their_range_are_refused_by_name_and_value(self):
+        for argument, value in (
+            ("num_nodes", 0),
+            ("num_nodes", -2),
+            ("num_gpus", -1),
+            ("batch_size", 0),
+            ("max_steps", 0),
+            ("save_iter", 0),
+            ("image_size", 0),
+            ("size_to_binarize", 0),
+            ("num_readers", 0),
+            ("num_preprocess_threads", 0),
+            ("input_queue_memory_factor", 0),
+            ("floating_grad_epoch", -1),
+            ("label_smoothing", 1),
+            ("loss_scale", -1),
+        ):
+            with self.assertRaisesRegex(UserError, f"`{argument}` must be .*{argument}={value}"):
+                train_config(**{argument: value})
+        for argument in (
+            "batch_size",
+            "num_examples",
+            "eval_interval_secs",
+            "num_preprocess_threads",
+            "input_queue_memory_factor",
+        ):
+            with self.assertRaisesRegex(UserError, f"`{argument}` must be .*{argument}=-1"):
+                EvalConfig.of(checkpoint_dir="c", eval_dir="e", data_dir="d", **{argument: -1})
+
+    def test_every_number_has_a_range_and_extremes_are_told_by_name_and_value(self):
+        needed = {"train_dir": "t", "data_dir": "d", "dataset_name": "digits"}
+        for kind, given in (
+            (TrainConfig, needed),
+            (EvalConfig, {"checkpoint_dir": "c", "eval_dir": "e", "data_dir": "d"}),
+            (SubspaceConfig, {**needed, "pretrained_weight_path": "p"}),
+        ):
+            kind.of(**given)
+            for field in config.options(kind):
+                if not {int, float} & {field.type, *typing.get_args(field.type)}:
+                    continue
+                name = config.name_of(field)
+                for value in (math.inf, -math.inf, math.nan, 10**400, -(10**400), 1e300, "1", True):
+                    with self.subTest(name, value=str(value)[:9]):
+                        rule = f"^`{name}` must be .*\\. Received: {name}=.{{1,250}}$"
+                        with self.assertRaisesRegex(UserError, rule):
+                            kind.of(**{**given, name: value})
+
+    def test_a_loss_scale_of_0_is_none(self):
+        self.assertIsNone(train_config(loss_scale=0).optimizer.loss_scale)
+        self.assertEqual(train_config(loss_scale=1024).optimizer.loss_scale, 1024)
+
+    def test_fine_tuning_needs_weights_to_start_from(self):
+        with self.assertRaisesRegex(UserError, "`fine_tune` must go with `pretrained_model_ch"):
+            train_config(fine_tune=True)
+        train_config(fine_tune=True, pretrained_model_checkpoint_path="p")
+
+    def test_each_worker_needs_an_equal_share_of_the_batch(self):
+        with self.assertRaisesRegex(UserError, "`num_nodes` .*num_nodes=33, batch_size=32"):
+            train_config(num_nodes=33)
+        with self.assertRaisesRegex(UserError, "`batch_size` .*batch_size=32, num_nodes=5"):
+            train_config(num_nodes=5)
+
+    def test_workers_default_to_the_gpus_asked_for_or_one(self):
+        self.assertEqual(train_config().cluster.num_nodes, 1)
+        self.assertEqual(train_config(num_gpus=2).cluster.num_nodes, 2)
+        self.assertEqual(train_config(num_gpus=2, num_nodes=-1).cluster.num_nodes, 2)
+        self.assertEqual(train_config(num_gpus=2, num_nodes=4).cluster.num_nodes, 4)
+        self.assertEqual(train_config(num_gpus=0).cluster.num_nodes, 1)
+
+    def test_identity_holds_what_changes_the_weights_and_nothing_else(self):
+        config = train_config()
+        same_run = set(
+            "train_dir data_dir max_steps num_gpus save_iter save_interval_secs "
+            "save_summaries_secs max_to_keep num_preprocess_threads skip_corrupt_records "
+            "snapshot_per_epoch snapshot_every_steps snapshot_start_epoch snapshot_keep_max "
+            "epochs save_epochs".split(" ")
+        )
+        self.assertEqual(set(config.values()) - set(config.identity()), same_run)
+
+    def test_processes_may_differ_in_folders_and_devices_alone(self):
+        config = train_config()
+        own = {"train_dir", "data_dir", "num_gpus", "num_preprocess_threads"}
+        self.assertEqual(set(config.values()) - set(config.values("shared")), own)
+
+    def test_runs_of_before_go_on(self):
+        held = json.loads(_IDENTITY_OF_BEFORE)
+        changes = {"image_size": 28, "label_smoothing": 0.0, "learning_rate_decay_type": "fixed"}
+        self.assertEqual(train_config(**changes).identity(), held)
+
+    def test_epochs_become_steps_of_which_the_last_holds_what_is_left(self):
+        options = train_config(batch_size=10, epochs=2, save_epochs=0.5).with_steps(26)
+        self.assertEqual((options.max_steps, options.checkpoints.save_iter), (6, 2))
+        options = train_config(batch_size=10, max_steps=7, save_iter=3).with_steps(26)
+        self.assertEqual((options.max_steps, options.checkpoints.save_iter), (7, 3))
+
+    def test_a_line_to_the_end_of_the_run_makes_its_length_part_of_it(self):
+        linear = {"learning_rate_decay_type": "linear", "max_steps": 7}
+        self.assertEqual(train_config(**linear).identity()["max_steps"], 7)
+        self.assertNotIn("max_steps", train_config(decay_epochs=3.0, **linear).identity())
+
+    def test_max_steps_is_part_of_the_run_where_the_learning_rate_depends_on_it(self):
+        polynomial = {"learning_rate_decay_type": "polynomial", "max_steps": 7}
+        self.assertEqual(train_config(**polynomial).identity()["max_steps"], 7)
+        self.assertNotIn("max_steps", train_config(optimizer="adam", **polynomial).identity())
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
