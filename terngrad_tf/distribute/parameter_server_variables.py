@@ -62,30 +62,23 @@ class ServedModel:
                 )
         trained = model.trainable_variables
         specs = [tf.TensorSpec(v.shape, tf.float32) for v in trained]
-        ternary_positions = quantization.ternary_positions(specs, [v.path for v in trained])
+        rounded = quantization.ternary_positions(specs, [v.path for v in trained])
         positions = place([v.shape.num_elements() for v in trained], len(server_devices))
         momenta = _statistics(model)
         self.statistics = [variable for variable, _ in momenta]
         self._num_trained = len(trained)
-        self._servers = [
-            _Server(
-                device,
-                found,
-                trained,
-                # They are few and small.
-                [] if index else momenta,
-                optimizer,
-                lambda rounded, found=found: PushCodec(
-                    [trained[i].shape for i in found],
-                    [place for place, i in enumerate(found) if i in rounded],
-                    found,
-                    quantization,
-                    num_workers,
-                ),
-                set(ternary_positions),
-            )
-            for index, (device, found) in enumerate(zip(server_devices, positions, strict=False))
-        ]
+
+        def codec(found, rounded):
+            shapes = [trained[i].shape for i in found]
+            ternary_places = [place for place, i in enumerate(found) if i in rounded]
+            return PushCodec(shapes, ternary_places, found, quantization, num_workers)
+
+        self._servers = []
+        for device, found in zip(server_devices, positions, strict=False):
+            codecs = {False: codec(found, set(rounded)), True: codec(found, ())}
+            # Batch norm's statistics are few and small: the first server has them all.
+            own_momenta = [] if self._servers else momenta
+            self._servers.append(_Server(device, found, trained, own_momenta, optimizer, codecs))
 
     @property
     def traffic(self):
@@ -147,10 +140,11 @@ class ServedModel:
 class _Server:
     """The variables on one server and the optimizer that updates them."""
 
-    def __init__(self, device, positions, trained, momenta, optimizer, make_codec, rounded):
+    def __init__(self, device, positions, trained, momenta, optimizer, codecs):
         self._device = f"{device}/device:CPU:0"
         self.positions = positions
-        self._codecs = {False: make_codec(rounded), True: make_codec(())}
+        # By whether all gradients travel as float32.
+        self._codecs = codecs
         self._momenta = [momentum for _, momentum in momenta]
         with tf.device(self._device):
             self._trained = [_copy(trained[i]) for i in positions]
