@@ -57,7 +57,7 @@ DATASETS = {"mnist": 28, "cifar10": 32, "imagenet": 224}
 CORES = os.cpu_count()
 
 
-class Decoded(encoded_image.Photo):
+class Decoded(encoded_image.EncodedImage):
     """A photograph whose pixels are there already, as tensorflow-datasets delivers them."""
 
     def __init__(self, pixels):
@@ -70,10 +70,10 @@ class Decoded(encoded_image.Photo):
     def size(self):
         return tf.shape(self._image)[:2]
 
-    def pixels(self):
+    def decode(self):
         return self._image
 
-    def window(self, top, left, height, width):
+    def crop(self, top, left, height, width):
         return self._image[top : top + height, left : left + width]
 
 
@@ -112,7 +112,7 @@ def write_records(name, images, folder):
         path = os.path.join(folder, f"train-{shard:05d}-of-{NUM_SHARDS:05d}")
         with tf.io.TFRecordWriter(path) as writer:
             for encoded, label in images[shard::NUM_SHARDS]:
-                writer.write(examples.build(encoded, image_format, size, label, ""))
+                writer.write(examples.build_example(encoded, image_format, size, label, ""))
 
 
 def write_tfds(name, images, folder):
@@ -171,20 +171,20 @@ def theirs(name, builder, style, training):
     ).repeat()
     if training:
         stream = stream.shuffle(SHUFFLE_BUFFER)
-    distorted = training and preprocessing.distort is not None
+    augmented = training and preprocessing.augment is not None
 
     def prepare_photo(row):
         image = Decoded(row["image"])
-        if distorted:
+        if augmented:
             seed = tf.random.uniform([2], maxval=tf.int64.max, dtype=tf.int64)
-            return preprocessing.distort(image, size, seed), tf.cast(row["label"], tf.int32)
+            return preprocessing.augment(image, size, seed), tf.cast(row["label"], tf.int32)
         return preprocessing.evaluate(image, size), tf.cast(row["label"], tf.int32)
 
     def prepare_batch(rows):
         images = rows["image"]
-        if distorted:
-            draws = tf.random.uniform([SMALL_BATCH, preprocessing.num_draws])
-            images = preprocessing.distort(images, size, draws)
+        if augmented:
+            draws = tf.random.uniform([SMALL_BATCH, preprocessing.num_random_values])
+            images = preprocessing.augment(images, size, draws)
         else:
             images = preprocessing.evaluate(images, size)
         return images, tf.cast(rows["label"], tf.int32)

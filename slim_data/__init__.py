@@ -10,8 +10,14 @@ from slim_data.common.errors import DataError
 from slim_data.datasets.builder import DatasetBuilder, DatasetInfo
 from slim_data.datasets.conversion import convert
 from slim_data.datasets.registry import DATASETS, find_builder, info, register
-from slim_data.input.corrupt_records import corrupt_records, explain, explained, verify
+from slim_data.input.corrupt_records import (
+    corrupt_records,
+    locate_corrupt_record,
+    locate_corrupt_records,
+    verify,
+)
 from slim_data.input.data_files import find_files
+from slim_data.input.load_options import LoadOptions
 from slim_data.input.pipeline import load
 from slim_data.tfrecord.corruption import CorruptRecord
 from slim_data.tfrecord.record_files import count_examples
@@ -23,11 +29,12 @@ __all__ = [
     "DataError",
     "DatasetBuilder",
     "DatasetInfo",
+    "LoadOptions",
     "convert",
     "corrupt_records",
     "count_examples",
-    "explain",
-    "explained",
+    "locate_corrupt_record",
+    "locate_corrupt_records",
     "find_builder",
     "find_files",
     "info",

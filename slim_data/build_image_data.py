@@ -12,7 +12,6 @@ takes the result with --dataset_name folder; labels.txt, beside the files, names
 """
 
 import os
-import sys
 
 from slim_data.cli import image_folder_flags, program
 from slim_data.datasets import image_folders, labels_file
@@ -36,9 +35,7 @@ def _main(values):
     labels_file.write_labels(os.path.expanduser(values.output_directory), labels, label_offset=1)
 
 
-def run():
-    """Entry point of the console command."""
-    sys.exit(program.run("build_image_data", __doc__, _add_arguments, _main))
+run = program.console_command("build_image_data", __doc__, _add_arguments, _main)
 
 
 if __name__ == "__main__":

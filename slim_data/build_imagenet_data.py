@@ -18,7 +18,6 @@ With --tfds_dir, the images come from tensorflow-datasets' imagenet2012, without
 
 import functools
 import os
-import sys
 
 from slim_data.cli import image_folder_flags, program
 from slim_data.common import arguments
@@ -64,7 +63,7 @@ def _main(values):
     metadata_file = os.path.expanduser(values.imagenet_metadata_file)
     synsets = image_folders.read_labels(labels_file)
     for synset in synsets:
-        wordnet.check(synset, f"`labels_file` {labels_file}")
+        wordnet.check_wordnet_id(synset, f"`labels_file` {labels_file}")
     names = records.read_names(metadata_file, synsets)
     raw_side = values.resize_dimen if values.raw_pixel else None
     options = {
@@ -81,18 +80,16 @@ def _main(values):
         found = tfds.sources(tfds_dir, names, raw_side, options)
     else:
         box_file = os.path.expanduser(values.bounding_box_file)
-        boxes = bounding_boxes.read(box_file)
+        boxes = bounding_boxes.read_boxes(box_file)
         number = sum(map(len, boxes.values()))
         program.report(f"Read {number} bounding boxes of {len(boxes)} images")
-        build = functools.partial(records.builder, names, box_file, raw_side)
+        build = functools.partial(records.example_builder, names, box_file, raw_side)
         options["bounding boxes"] = checksums.sha256(box_file)
         found = image_folder_flags.sources(values, synsets, records.PATTERN, build, options)
     image_folder_flags.write(values, found)
 
 
-def run():
-    """Entry point of the console command."""
-    sys.exit(program.run("build_imagenet_data", __doc__, _add_arguments, _main))
+run = program.console_command("build_imagenet_data", __doc__, _add_arguments, _main)
 
 
 if __name__ == "__main__":

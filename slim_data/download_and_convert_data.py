@@ -21,7 +21,6 @@ and ImageNet has build_imagenet_data.
 """
 
 import os
-import sys
 
 from slim_data.cli import program
 from slim_data.datasets import conversion, registry
@@ -92,9 +91,7 @@ def _labels(text):
     return [name.strip() for name in names if name.strip()]
 
 
-def run():
-    """Entry point of the console command."""
-    sys.exit(program.run("download_and_convert_data", __doc__, _add_arguments, _main))
+run = program.console_command("download_and_convert_data", __doc__, _add_arguments, _main)
 
 
 if __name__ == "__main__":

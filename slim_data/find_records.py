@@ -20,6 +20,7 @@ import sys
 
 from slim_data.cli import program
 from slim_data.common.errors import DataError
+from slim_data.common.progress import ignore
 from slim_data.datasets import image_folders, labels_file, registry
 from slim_data.tfrecord import shards, write_splits
 
@@ -31,7 +32,7 @@ _FEWEST_FILES = 16
 _MOST_FILES = {"train": 1024, "validation": 128}
 
 
-def find(data_dir, output_directory=None, *, num_processes=None, report=lambda line: None):
+def find(data_dir, output_directory=None, *, num_processes=None, report=ignore):
     """Returns the folder with the TFRecords of a folder of photos, written if they are missing.
 
     Args:
@@ -44,7 +45,7 @@ def find(data_dir, output_directory=None, *, num_processes=None, report=lambda l
         DataError: there is neither, an image is damaged, or nothing can be written.
     """
     train = os.path.join(data_dir, "train")
-    if shards.find(data_dir, "train") or not os.path.isdir(train):
+    if shards.find_shards(data_dir, "train") or not os.path.isdir(train):
         return data_dir
     output_directory = output_directory or os.path.join(data_dir, RECORDS)
     if all(_is_whole(output_directory, split) for split in _MOST_FILES):
@@ -56,19 +57,19 @@ def find(data_dir, output_directory=None, *, num_processes=None, report=lambda l
             f"{data_dir} must hold a folder {' or '.join(VALIDATION_FOLDERS)} with a folder a "
             "class, beside train"
         )
-    labels = image_folders.classes(train)
+    labels = image_folders.class_folders(train)
     most = len(registry.info("imagenet").labels)
     if len(labels) > most:
         raise DataError(f"{train} must hold at most {most} classes. Received: {len(labels)}")
-    unknown = sorted(set(image_folders.classes(validation)) - set(labels))
+    unknown = sorted(set(image_folders.class_folders(validation)) - set(labels))
     if unknown:
         raise DataError(f"{validation} holds a class that {train} does not: {unknown[0]!r}")
     build = image_folders.example_builder(labels)
     sources = {}
     for split, folder in (("validation", validation), ("train", train)):
-        files = image_folders.find(folder, image_folders.classes(folder))
-        sources[split] = image_folders.source(folder, files, build, {"classes": labels})
-    write_splits.write(
+        files = image_folders.find_images(folder, image_folders.class_folders(folder))
+        sources[split] = image_folders.split_source(folder, files, build, {"classes": labels})
+    write_splits.write_splits(
         sources,
         {split: _num_files(split, source.num_examples) for split, source in sources.items()},
         output_directory,
@@ -82,7 +83,7 @@ def find(data_dir, output_directory=None, *, num_processes=None, report=lambda l
 def _is_whole(folder, split):
     """Whether a folder holds all files of a split; one that is being written lacks some."""
     with contextlib.suppress(DataError):
-        return bool(shards.find(folder, split))
+        return bool(shards.find_shards(folder, split))
     return False
 
 
@@ -108,9 +109,7 @@ def _main(values):
     print(found, flush=True)
 
 
-def run():
-    """Entry point of the console command."""
-    sys.exit(program.run("find_records", __doc__, _add_arguments, _main))
+run = program.console_command("find_records", __doc__, _add_arguments, _main)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ downloads flower_photos.tgz to DATA_DIR unless it is there, and writes 500 photo
 """
 
 import os
-import sys
 
 from slim_data.cli import program
 from slim_data.datasets import flowers_preparation
@@ -21,9 +20,7 @@ def _main(values):
     flowers_preparation.prepare(os.path.expanduser(values.data_dir), program.report)
 
 
-def run():
-    """Entry point of the console command."""
-    sys.exit(program.run("prepare_flowers", __doc__, _add_arguments, _main))
+run = program.console_command("prepare_flowers", __doc__, _add_arguments, _main)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ already is kept, so the same command goes on where it was interrupted.
 """
 
 import os
-import sys
 
 from slim_data.cli import program
 from slim_data.datasets.imagenet import preparation
@@ -26,9 +25,7 @@ def _main(values):
     preparation.prepare(os.path.expanduser(values.data_dir), program.report)
 
 
-def run():
-    """Entry point of the console command."""
-    sys.exit(program.run("prepare_imagenet", __doc__, _add_arguments, _main))
+run = program.console_command("prepare_imagenet", __doc__, _add_arguments, _main)
 
 
 if __name__ == "__main__":

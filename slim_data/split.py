@@ -14,7 +14,6 @@ folders.
 
 import argparse
 import os
-import sys
 
 from slim_data.cli import program
 from slim_data.common.errors import DataError
@@ -60,9 +59,7 @@ def _main(values):
     )
 
 
-def run():
-    """Entry point of the console command."""
-    sys.exit(program.run("split_dataset", __doc__, _add_arguments, _main))
+run = program.console_command("split_dataset", __doc__, _add_arguments, _main)
 
 
 if __name__ == "__main__":

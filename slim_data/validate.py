@@ -7,7 +7,6 @@ At the first fault a line names file, record and reason, and the exit status is 
 """
 
 import os
-import sys
 
 from slim_data.cli import program
 from slim_data.datasets import registry
@@ -25,9 +24,7 @@ def _main(values):
     validation.validate(values.dataset_name, folder, program.report)
 
 
-def run():
-    """Entry point of the console command."""
-    sys.exit(program.run("validate_dataset", __doc__, _add_arguments, _main))
+run = program.console_command("validate_dataset", __doc__, _add_arguments, _main)
 
 
 if __name__ == "__main__":

@@ -34,12 +34,12 @@ def add(parser, *, train_shards, validation_shards, num_threads):
 
 
 def sources(values, labels, pattern, build, options):
-    """Returns {split: `write_splits.Source`} of the folders of images that the arguments name.
+    """Returns {split: `write_splits.SplitSource`} of the folders of images that the arguments name.
 
     Args:
         values: `argparse.Namespace` of the arguments that `add` added.
-        labels, pattern: as for `image_folders.find`.
-        build, options: as for `image_folders.source`.
+        labels, pattern: as for `image_folders.find_images`.
+        build, options: as for `image_folders.split_source`.
     """
     found = {}
     for split in SPLITS:
@@ -49,15 +49,15 @@ def sources(values, labels, pattern, build, options):
                 f"`{split}_directory` must name a folder. Give it with --{split}_directory"
             )
         folder = os.path.expanduser(folder)
-        files = image_folders.find(folder, labels, pattern)
-        found[split] = image_folders.source(folder, files, build, options)
+        files = image_folders.find_images(folder, labels, pattern)
+        found[split] = image_folders.split_source(folder, files, build, options)
     return found
 
 
 def write(values, found):
-    """Writes {split: `write_splits.Source`} as the arguments say."""
+    """Writes {split: `write_splits.SplitSource`} as the arguments say."""
     check_at_least(1, num_threads=values.num_threads)
-    write_splits.write(
+    write_splits.write_splits(
         found,
         {split: getattr(values, f"{split}_shards") for split in found},
         os.path.expanduser(values.output_directory),

@@ -19,7 +19,16 @@ class _Parser(help_arguments.Parser):
         raise DataError(f"{message} (--help shows the usage)")
 
 
-def run(name, description, add_arguments, main, arguments=None):
+def console_command(name, description, add_arguments, main):
+    """Returns the entry point of a program: it does what `run_program` does, and ends the process.
+
+    Args:
+        name, description, add_arguments, main: as for `run_program`.
+    """
+    return lambda: sys.exit(run_program(name, description, add_arguments, main))
+
+
+def run_program(name, description, add_arguments, main, arguments=None):
     """Parses the command line and calls a program's main function.
 
     What is wrong with arguments or data is one line on standard error.
@@ -35,7 +44,7 @@ def run(name, description, add_arguments, main, arguments=None):
         The exit status: 0, 2 for what the user can mend, or 130 after Ctrl-C.
     """
     # TensorFlow's notes on start-up would hide the lines that matter.
-    tf.load_quietly()
+    tf.capture_stderr_while_loading()
     parser = _Parser(
         prog=name,
         description=description,

@@ -8,7 +8,7 @@ import tempfile
 
 
 @contextlib.contextmanager
-def stderr_held_back():
+def capture_stderr():
     """Keeps from the terminal what TensorFlow's libraries write while they load.
 
     No setting silences it in TensorFlow 2.21. It is shown after all if loading fails.

@@ -12,7 +12,7 @@ _MAX_SECONDS = 60
 _MAX_BYTES = 2**31
 
 
-def call(function, *arguments):
+def call_isolated(function, *arguments):
     """Calls a function in a fresh process, which may take a minute of CPU time and 2 GiB.
 
     Args:

@@ -1,10 +1,13 @@
-"""TensorFlow, loaded when it is first used."""
+"""TensorFlow, loaded when it is first used.
 
-import contextlib
+`importlib.util.LazyLoader` would put the module into `sys.modules` before it is loaded, where other
+code looks for it, and leaves no place to capture what TensorFlow writes while it loads.
+"""
+
 import importlib
 import sys
 
-from slim_data.common import captured_stderr
+from slim_data.common.captured_stderr import capture_stderr
 
 
 class _LazyModule:
@@ -12,22 +15,17 @@ class _LazyModule:
 
     def __init__(self, name):
         self._name = name
-        self._is_quiet = False
+        self._captures_stderr = False
 
     def __getattr__(self, attribute):
-        is_first = self._name not in sys.modules
-        hold = (
-            captured_stderr.stderr_held_back
-            if is_first and self._is_quiet
-            else contextlib.nullcontext
-        )
-        with hold():
-            module = importlib.import_module(self._name)
-        return getattr(module, attribute)
+        if self._name in sys.modules or not self._captures_stderr:
+            return getattr(importlib.import_module(self._name), attribute)
+        with capture_stderr():
+            return getattr(importlib.import_module(self._name), attribute)
 
-    def load_quietly(self):
+    def capture_stderr_while_loading(self):
         """Keeps what the module writes while it loads from the terminal; for programs."""
-        self._is_quiet = True
+        self._captures_stderr = True
 
 
 # `import tensorflow` imports Keras as well, and takes seconds that `--help`, a wrong folder or

@@ -17,7 +17,7 @@ _REPORT_SECONDS = 0.1
 _STOP_SECONDS = 30
 
 
-def run(function, arguments, advance):
+def run_processes(function, arguments, advance):
     """Calls a function in several processes at once and waits until all are done.
 
     Each is a fresh interpreter. Should one fail or be killed, or this process be interrupted, the
@@ -89,7 +89,7 @@ def _end_with_parent():
 
 def _work(sender, function, arguments):
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    tf.load_quietly()
+    tf.capture_stderr_while_loading()
     pending, reported = 0, time.monotonic()
 
     def advance(count):

@@ -4,8 +4,18 @@ import contextlib
 import sys
 
 
+def ignore(done):
+    """Takes a number or a line that nobody wants to know; a default."""
+
+
 @contextlib.contextmanager
-def bar(title, total, unit="images"):
+def no_bar(*_):
+    """Is `progress_bar` where nothing is to be shown."""
+    yield ignore
+
+
+@contextlib.contextmanager
+def progress_bar(title, total, unit="images"):
     """Shows on standard error how much is done, how fast, and how long the rest will take.
 
     Args:
@@ -17,11 +27,11 @@ def bar(title, total, unit="images"):
         A function of the number that is done so far.
 
     Example:
-        >>> with bar("train", 1437) as progress:
-        ...     write(generate, paths, 1437, identity=identity, progress=progress)
+        >>> with progress_bar("train", 1437) as progress:
+        ...     write(generate, paths, 1437, fingerprint=fingerprint, progress=progress)
     """
     if not sys.stderr.isatty():
-        yield lambda done: None
+        yield ignore
         return
     from rich import console, progress  # which only a terminal needs
 

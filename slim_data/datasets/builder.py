@@ -166,17 +166,17 @@ class DatasetBuilder(abc.ABC):
         """Returns the `download.File`s that `raw_dir` lacks."""
         return [f for f in self.downloads if not os.path.isfile(os.path.join(self.raw_dir, f.name))]
 
-    def prepare(self, report, bar=progress.bar):
+    def prepare(self, report, bar=progress.progress_bar):
         """Downloads what `raw_dir` lacks.
 
         Args:
             report: function of a line of text, called with what is done.
-            bar: function as `progress.bar`.
+            bar: function as `progress.progress_bar`.
         """
         for file in self.missing():
             report(f"Downloading {file.name} ({file.size / 1e6:.1f} MB) to {self.raw_dir}")
             with bar(file.name, file.size, "bytes") as advance:
-                download.fetch(file, self.raw_dir, progress=advance)
+                download.fetch_file(file, self.raw_dir, progress=advance)
 
     def fingerprint(self):
         """Returns what the content of the examples depends on, a dictionary that JSON can hold."""
@@ -228,4 +228,4 @@ class DatasetBuilder(abc.ABC):
         """
         for image, label in self.generate_images(split, start, stop):
             text = self.info.labels[label - self.info.label_offset]
-            yield examples.build_png(image, label, text)
+            yield examples.build_png_example(image, label, text)

@@ -99,12 +99,12 @@ class Cifar10(DatasetBuilder):
         (path,) = self.raw_paths()
         name = os.path.basename(path)
         parse = {PYTHON: _parse_python, BINARY: _parse_binary}[name]
-        with archives.opened(path) as archive:
-            members = archives.files(archive)
+        with archives.open_archive(path) as archive:
+            members = archives.list_members(archive)
             for file in FILES[name][split]:
                 if file not in members:
                     raise DataError(f"{path}: the archive lacks {file}")
-                data = archives.read(archive, members[file], MAX_FILE_SIZE)
+                data = archives.read_member(archive, members[file], MAX_FILE_SIZE)
                 try:
                     images, labels = parse(data)
                     _check_labels(labels)
@@ -123,7 +123,7 @@ def _parse_binary(data):
 
 
 def _parse_python(data):
-    batch = pickles.read(data)
+    batch = pickles.read_pickle(data)
     if not isinstance(batch, dict):
         raise DataError("the pickle must hold a dictionary")
     images, labels = (batch.get(key.encode(), batch.get(key)) for key in ("data", "labels"))

@@ -69,8 +69,8 @@ def convert(
     paths = _paths(dataset, dataset_dir, shard, train_shards)
     for split, wanted in paths.items():
         shards.refuse_others(dataset_dir, split, wanted)
-    bar = _no_bar if report is None else progress.bar
-    report = report or (lambda line: None)
+    bar = progress.no_bar if report is None else progress.progress_bar
+    report = report or progress.ignore
     to_write = [split for split in paths if not _is_done(builder, report, split, paths[split])]
     if not to_write and os.path.isfile(os.path.join(dataset_dir, labels_file.NAME)):
         report("Dataset files already exist. Exiting without re-creating them.")
@@ -85,11 +85,11 @@ def convert(
         os.makedirs(dataset_dir, exist_ok=True)
         for split, size in sizes.items():
             with bar(split, size) as advance:
-                writing.write(
+                writing.write_shards(
                     functools.partial(builder.generate_examples, split),
                     paths[split],
                     size,
-                    identity={"dataset": name, **builder.fingerprint()},
+                    fingerprint={"dataset": name, **builder.fingerprint()},
                     num_processes=num_processes,
                     progress=advance,
                 )
@@ -147,7 +147,7 @@ def _paths(dataset, dataset_dir, shard, train_shards):
         num_shards["train"] = train_shards
     paths = {}
     for split in dataset.splits:
-        found = shards.names(split, num_shards[split])
+        found = shards.shard_names(split, num_shards[split])
         files = found if shard else [shards.single_name(split, dataset.name)]
         paths[split] = [os.path.join(dataset_dir, file) for file in files]
     return paths
@@ -162,11 +162,11 @@ def _is_done(builder, report, split, paths):
     except DataError as error:
         report(f"{error}. Writing the {split} files again.")
         return False
-    identity = {"dataset": builder.info.name}
+    fingerprint = {"dataset": builder.info.name}
     with contextlib.suppress(DataError):  # the source is gone, which is no harm by now
-        identity |= builder.fingerprint()
-    known = writing.known_identity(paths)
-    for key, value in identity.items():
+        fingerprint |= builder.fingerprint()
+    known = writing.known_fingerprint(paths)
+    for key, value in fingerprint.items():
         if known and known.get(key) != value:
             raise DataError(
                 f"`dataset_dir` already holds {split} files of another conversion ({key}: "
@@ -184,8 +184,3 @@ def _size(builder, split, num_shards):
             f"Received: train_shards={num_shards}"
         )
     return size
-
-
-@contextlib.contextmanager
-def _no_bar(*_):
-    yield None

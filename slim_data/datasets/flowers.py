@@ -70,7 +70,7 @@ class Flowers(DatasetBuilder):
         """See the base class."""
         (path,) = self.raw_paths()
         archives.check_whole(path)
-        with archives.opened(path) as archive:
+        with archives.open_archive(path) as archive:
             return len(_photos(archive)[split])
 
     def generate_examples(self, split, start=0, stop=None):
@@ -80,18 +80,18 @@ class Flowers(DatasetBuilder):
         asked for are held in memory, 225 MB for all.
         """
         (path,) = self.raw_paths()
-        with archives.opened(path) as archive:
+        with archives.open_archive(path) as archive:
             wanted = _photos(archive)[split][start:stop]
             # In the archive's order, so that it is unpacked once.
             by_place = sorted(wanted, key=lambda member: member.offset)
-            data = {m.name: archives.read(archive, m, MAX_PHOTO_SIZE) for m in by_place}
+            data = {m.name: archives.read_member(archive, m, MAX_PHOTO_SIZE) for m in by_place}
         for member in wanted:
             yield _example(data.pop(member.name), member.name, path)
 
 
 def _photos(archive):
     """Returns {split: the archive's entries of its photos}."""
-    members = archives.files(archive)
+    members = archives.list_members(archive)
     names = sorted(name for name in members if _PHOTO.fullmatch(name))
     # Only `random()` is promised to give the same numbers with every release of Python.
     place = random.Random(SEED)
@@ -114,4 +114,4 @@ def _example(photo, name, path):
         shape = tf.io.decode_jpeg(photo, channels=3).shape
     except tf.errors.InvalidArgumentError as error:
         raise DataError(f"{path}: {name} cannot be decoded") from error
-    return examples.build(photo, "jpg", shape, LABELS.index(label) + LABEL_OFFSET, label)
+    return examples.build_example(photo, "jpg", shape, LABELS.index(label) + LABEL_OFFSET, label)

@@ -40,8 +40,10 @@ def prepare(data_dir, report):
     missing = {key: path for key, path in folders.items() if not os.path.isdir(path)}
     try:
         if missing:
-            with progress.bar(flowers.ARCHIVE.name, flowers.ARCHIVE.size, "bytes") as advance:
-                path = download.fetch(flowers.ARCHIVE, data_dir, progress=advance)
+            with progress.progress_bar(
+                flowers.ARCHIVE.name, flowers.ARCHIVE.size, "bytes"
+            ) as advance:
+                path = download.fetch_file(flowers.ARCHIVE, data_dir, progress=advance)
             number = _extract(path, missing)
             report(f"Extracted {number} photos to {os.path.join(data_dir, RAW)}")
         labels_path = os.path.join(data_dir, RAW, LABELS_FILE)
@@ -53,13 +55,13 @@ def prepare(data_dir, report):
 def _extract(path, folders):
     """Writes the photos of some (split, class) to their folders; returns how many."""
     number = 0
-    with archives.opened(path) as archive:
-        photos = draw(path, archives.files(archive))
+    with archives.open_archive(path) as archive:
+        photos = draw(path, archives.list_members(archive))
         for key, folder in folders.items():
             with atomic_directory(folder) as partial:
                 # In the archive's order, so that it is unpacked once a folder.
                 for member in sorted(photos[key], key=lambda member: member.offset):
-                    data = archives.read(archive, member, flowers.MAX_PHOTO_SIZE)
+                    data = archives.read_member(archive, member, flowers.MAX_PHOTO_SIZE)
                     write_bytes(os.path.join(partial, os.path.basename(member.name)), data)
                     number += 1
     return number

@@ -91,7 +91,7 @@ class _IdxFile:
     def __init__(self, path):
         self.path = path
         try:
-            self._file = open(path, "rb", opener=opening.regular)
+            self._file = open(path, "rb", opener=opening.regular_file)
         except OSError as error:
             raise DataError(f"{path}: {error.strerror}") from error
         self._stream = gzip.open(self._file)

@@ -12,14 +12,14 @@ _CMYK_COMPONENTS = 4
 _QUALITY = 100
 
 
-def read(path):
+def read_image_file(path):
     """Returns the bytes of a file.
 
     Raises:
         DataError: names the file and why it cannot be read.
     """
     try:
-        with open(path, "rb", opener=opening.regular) as file:
+        with open(path, "rb", opener=opening.regular_file) as file:
             return file.read()
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from error
@@ -40,7 +40,7 @@ def as_jpeg(data):
     Raises:
         DataError: it is neither, or damaged.
     """
-    pixels = decode(data)
+    pixels = decode_image(data)
     is_kept = data.startswith(_JPEG_START) and _num_components(data) != _CMYK_COMPONENTS
     if not is_kept:
         # With full colour resolution, which costs nothing where so few images are concerned.
@@ -49,7 +49,7 @@ def as_jpeg(data):
     return data, pixels.shape
 
 
-def decode(data):
+def decode_image(data):
     """Returns the pixels of a JPEG or PNG file as uint8 array [height, width, 3].
 
     Raises:
@@ -67,7 +67,7 @@ def decode(data):
         raise DataError("the image is damaged and cannot be decoded") from None
 
 
-def resize(pixels, side):
+def resize_image(pixels, side):
     """Returns an image squeezed to a square: bilinear, and averaged where it shrinks.
 
     Args:

@@ -29,7 +29,7 @@ def read_labels(path):
         raise DataError(f"`labels_file` must name the classes. Received: {path} without any")
     known = set()
     for line, label in enumerate(labels, 1):
-        # Of hidden folders `find` knows nothing.
+        # Of hidden folders `find_images` knows nothing.
         if label.startswith(".") or not {"/", "\0"}.isdisjoint(label) or label in known:
             raise DataError(
                 f"`labels_file` must name folders, each once. Received: {path}, class {line}: "
@@ -39,7 +39,7 @@ def read_labels(path):
     return labels
 
 
-def classes(directory):
+def class_folders(directory):
     """Returns the names of the folders in a folder, sorted; hidden ones do not count.
 
     Raises:
@@ -52,7 +52,7 @@ def classes(directory):
     return [name for name in found if not name.startswith(".")]
 
 
-def find(directory, labels, pattern="*"):
+def find_images(directory, labels, pattern="*"):
     """Returns the images of a folder of folders as `<label>/<name>`, shuffled with a fixed seed.
 
     Args:
@@ -63,7 +63,7 @@ def find(directory, labels, pattern="*"):
     Raises:
         DataError: the folders are not those of the labels, or hold no images.
     """
-    folders = classes(directory)
+    folders = class_folders(directory)
     for name in sorted(set(folders) ^ set(labels)):
         state = "holds a folder that is not in" if name in folders else "lacks a folder of"
         raise DataError(f"{directory} {state} the labels file: {name}")
@@ -80,23 +80,23 @@ def find(directory, labels, pattern="*"):
     return files
 
 
-def source(directory, files, build, options):
-    """Returns the `write_splits.Source` of a split's images.
+def split_source(directory, files, build, options):
+    """Returns the `write_splits.SplitSource` of a split's images.
 
     Args:
         directory: folder that `files` lie in.
-        files: what `find` returned.
+        files: what `find_images` returned.
         build: function of the names of some files, all at once, whose result is a function of
             (name, bytes) of one of them, which returns a serialized example. Picklable.
         options: dictionary of what else the examples depend on.
     """
     generate = functools.partial(_generate, directory, files, build)
-    identity = {**options, "images": _digest(directory, files), "seed": SEED}
-    return write_splits.Source(generate, len(files), identity)
+    fingerprint = {**options, "images": _digest(directory, files), "seed": SEED}
+    return write_splits.SplitSource(generate, len(files), fingerprint)
 
 
 def example_builder(labels):
-    """Returns the `build` that `source` takes for images whose classes are numbered from 1.
+    """Returns the `build` that `split_source` takes for images whose classes are numbered from 1.
 
     Args:
         labels: names of the classes.
@@ -114,7 +114,7 @@ def _builder(numbers, files):
     def build(file, data):
         label, name = os.path.split(file)
         encoded, size = image_files.as_jpeg(data)
-        return examples.build(encoded, "JPEG", size, numbers[label], label, filename=name)
+        return examples.build_example(encoded, "JPEG", size, numbers[label], label, filename=name)
 
     return build
 
@@ -123,7 +123,7 @@ def _generate(directory, files, build, start, stop):
     example = build(files[start:stop])
     for file in files[start:stop]:
         path = os.path.join(directory, file)
-        data = image_files.read(path)
+        data = image_files.read_image_file(path)
         try:
             yield example(file, data)
         except DataError as error:

@@ -137,4 +137,4 @@ def _example(record, names, dataset):
     # Digits go by their numbers there.
     index = dataset.labels.index(name) if name in dataset.labels else int(name)
     text = dataset.labels[index]
-    return examples.build(encoded, found[0], shape, index + dataset.label_offset, text)
+    return examples.build_example(encoded, found[0], shape, index + dataset.label_offset, text)

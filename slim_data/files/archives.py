@@ -22,7 +22,7 @@ _DIGITS = re.compile(rb"[0-9]+")
 
 
 @contextlib.contextmanager
-def opened(path, max_size=MAX_SIZE):
+def open_archive(path, max_size=MAX_SIZE):
     """Yields a `tarfile.TarFile` to read from; what goes wrong meanwhile becomes one line.
 
     Args:
@@ -37,19 +37,19 @@ def opened(path, max_size=MAX_SIZE):
 
 
 @contextlib.contextmanager
-def opened_plain(path):
-    """Yields a `tarfile.TarFile` of a .tar file, of any size, as `opened` does."""
-    with _errors_named(path), open(path, "rb", opener=opening.regular) as stream:
+def open_plain_archive(path):
+    """Yields a `tarfile.TarFile` of a .tar file, of any size, as `open_archive` does."""
+    with _errors_named(path), open(path, "rb", opener=opening.regular_file) as stream:
         with _archive(path, stream, 0, 2**62) as archive:
             yield archive
 
 
 @contextlib.contextmanager
-def nested(archive, member):
+def open_nested_archive(archive, member):
     """Yields a `tarfile.TarFile` of a .tar file that lies in another archive.
 
     Args:
-        archive: what `opened_plain` yields.
+        archive: what `open_plain_archive` yields.
         member: `tarfile.TarInfo` of the file.
 
     Raises:
@@ -81,26 +81,26 @@ def check_whole(path, max_size=MAX_SIZE):
             position += len(piece)
 
 
-def files(archive):
+def list_members(archive):
     """Returns {name: `tarfile.TarInfo`} of what an archive lists, in its order.
 
     Args:
-        archive: what `opened` yields.
+        archive: what `open_archive` yields.
 
     Raises:
         DataError: the headers are damaged or do not follow each other, or there are more than
             `MAX_FILES`.
     """
     found = {}
-    for member in members(archive):
+    for member in iterate_members(archive):
         found[member.name] = member
         if len(found) > MAX_FILES:
             raise DataError(f"{archive.name}: the archive holds more than {MAX_FILES} files")
     return found
 
 
-def members(archive):
-    """Yields the entries that `files` returns one by one, holding none of them."""
+def iterate_members(archive):
+    """Yields the entries that `list_members` returns one by one, holding none of them."""
     end = -1
     while (member := _next(archive)) is not None:
         archive.members.clear()  # half a million of them would be kept
@@ -117,11 +117,11 @@ def _next(archive):
         return archive.next()
 
 
-def read(archive, member, max_size):
+def read_member(archive, member, max_size):
     """Returns the bytes of one file of an archive.
 
     Args:
-        archive: what `opened` yields.
+        archive: what `open_archive` yields.
         member: `tarfile.TarInfo` of the file.
         max_size: largest size in bytes that the file may have.
 
@@ -216,7 +216,7 @@ def _archive(name, *part, **options):
 
 @contextlib.contextmanager
 def _unpacked(path):
-    with _errors_named(path), open(path, "rb", opener=opening.regular) as file:
+    with _errors_named(path), open(path, "rb", opener=opening.regular_file) as file:
         with gzip.open(file) as stream:
             yield stream
 

@@ -1,11 +1,9 @@
 """Files and folders that appear at their place when they are whole."""
 
 import contextlib
-import fcntl
 import os
 import shutil
 
-from slim_data.common.errors import DataError
 from slim_data.files import opening
 
 
@@ -19,12 +17,8 @@ def atomic_write(path):
     Raises:
         DataError: another process is writing the same file, or a link has that name.
     """
-    with opening.partial(path) as handle:
+    with opening.partial_file(path) as handle:
         partial = handle.name
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise DataError(f"{path}: another process is writing this file") from None
         try:
             yield partial
             # What the rename makes visible must have reached the disk before.

@@ -1,7 +1,6 @@
 """SHA-256 of files."""
 
 import hashlib
-import os
 
 from slim_data.common.errors import DataError
 from slim_data.files import opening
@@ -14,7 +13,7 @@ def sha256(path):
         DataError: it cannot be read.
     """
     try:
-        with open(path, "rb", opener=opening.regular) as file:
+        with open(path, "rb", opener=opening.regular_file) as file:
             return sha256_of_open(file)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from error
@@ -27,8 +26,3 @@ def sha256_of_open(file):
     while piece := file.read(2**20):
         digest.update(piece)
     return digest.hexdigest()
-
-
-def identity(paths):
-    """Returns {name of a file: its SHA-256}, which tells whether files are the same as before."""
-    return {os.path.basename(path): sha256(path) for path in paths}

@@ -2,14 +2,15 @@
 
 import contextlib
 import dataclasses
-import fcntl
 import http.client
 import os
 import re
 import time
 
 from slim_data.common.errors import DataError
+from slim_data.common.progress import ignore
 from slim_data.files import checksums, http_get, opening
+from slim_data.files.http_get import Failed
 
 PAUSES_SECONDS = (1, 2, 4, 8)
 CHUNK = 2**18
@@ -42,11 +43,11 @@ def missing(files, folder):
     return [file for file in files if not os.path.isfile(os.path.join(folder, file.name))]
 
 
-def fetch(
+def fetch_file(
     file,
     folder,
     *,
-    progress=None,
+    progress=ignore,
     pauses=PAUSES_SECONDS,
     patience=http_get.PATIENCE_SECONDS,
 ):
@@ -62,7 +63,7 @@ def fetch(
         pauses: seconds to wait after each failed attempt; the attempt after the last one is the
             last. An attempt that brought 64 KiB starts the list again. Addresses take turns.
         patience: seconds after which a server that sends too little is left, as for
-            `http_get.opened`.
+            `http_get.open_url`.
 
     Returns:
         The path of the file. One that is there already is left as it is.
@@ -72,7 +73,7 @@ def fetch(
             name of the partial file.
 
     Example:
-        >>> fetch(mnist.Mnist.downloads[1], "/data/mnist")
+        >>> fetch_file(mnist.Mnist.downloads[1], "/data/mnist")
         '/data/mnist/train-labels-idx1-ubyte.gz'
     """
     path = os.path.join(folder, file.name)
@@ -80,33 +81,13 @@ def fetch(
         return path
     try:
         os.makedirs(folder, exist_ok=True)
-        with opening.partial(path) as partial:
-            _lock(partial, path)
-            _complete(partial, file, progress or (lambda done: None), pauses, patience)
+        with opening.partial_file(path) as partial:
+            _complete(partial, file, progress, pauses, patience)
             os.fsync(partial.fileno())
             os.replace(partial.name, path)
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {error.strerror or error}") from error
     return path
-
-
-class _Failed(Exception):
-    """An attempt failed; `is_final` where the same address would fail again."""
-
-    def __init__(self, reason, is_final=False):
-        super().__init__(reason)
-        self.is_final = is_final
-
-
-class _RangeGone(_Failed):
-    """What is asked for from a byte on is shorter."""
-
-
-def _lock(partial, path):
-    try:
-        fcntl.flock(partial, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise DataError(f"{path}: another process is downloading this file") from None
 
 
 def _complete(partial, file, progress, pauses, patience):
@@ -118,7 +99,7 @@ def _complete(partial, file, progress, pauses, patience):
         url = urls.pop(0)
         try:
             return _attempt(partial, file, url, progress, patience)
-        except _Failed as failure:
+        except Failed as failure:
             if not failure.is_final:
                 urls.append(url)
             if _size(partial) >= best + _MIN_PROGRESS:
@@ -134,7 +115,7 @@ def _complete(partial, file, progress, pauses, patience):
 
 
 def _attempt(partial, file, url, progress, patience):
-    """Fetches what is lacking and compares the checksum; raises `_Failed`."""
+    """Fetches what is lacking and compares the checksum; raises `Failed`."""
     if file.size is None:
         file = dataclasses.replace(file, size=_told_size(file, url, patience))
     start = _size(partial)
@@ -150,7 +131,7 @@ def _attempt(partial, file, url, progress, patience):
     if found != file.sha256:
         _truncate(partial)
         # A resumed file may be made of two that differ: its beginning may be at fault.
-        raise _Failed(
+        raise Failed(
             f"its SHA-256 must be {file.sha256}. Received: {found}", is_final=not is_resumed
         )
 
@@ -162,28 +143,25 @@ def _receive(partial, file, url, start, progress, patience):
             if start and not _continues(response, start):
                 start = _truncate(partial)
             _copy(read, partial, file, start, progress)
-    except _RangeGone:
-        _truncate(partial)  # the file there is another one than before
+    except Failed as failure:
+        if failure.status == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+            _truncate(partial)  # the file there is another one than before
+            failure.is_final = False
         raise
     return start > 0
 
 
 @contextlib.contextmanager
 def _opened(file, url, start, patience):
-    """The answer of a server, from byte `start` on if it can; raises `_Failed`."""
+    """The answer of a server, from byte `start` on if it can; raises `Failed`."""
     headers = {"User-Agent": "slim_data"}
     if start:
         headers["Range"] = f"bytes={start}-"
-    try:
-        with http_get.opened(url, headers, file.authorization, patience) as (read, response):
-            if file.authorization and response.headers.get_content_type() == "text/html":
-                raise _Failed(
-                    "the server sent a web page instead, as to those it does not know", True
-                )
-            yield read, response
-    except http_get.Failed as failure:
-        gone = failure.status == http.client.REQUESTED_RANGE_NOT_SATISFIABLE
-        raise (_RangeGone(failure) if gone else _Failed(failure, failure.is_final)) from None
+    with http_get.open_url(url, headers, file.authorization, patience) as (read, response):
+        if file.authorization and response.headers.get_content_type() == "text/html":
+            reason = "the server sent a web page instead, as to those it does not know"
+            raise Failed(reason, is_final=True)
+        yield read, response
 
 
 def _told_size(file, url, patience):
@@ -191,7 +169,7 @@ def _told_size(file, url, patience):
     with _opened(file, url, 0, patience) as (_, response):
         size = response.headers.get("Content-Length", "")
     if not re.fullmatch("[0-9]{1,19}", size):
-        raise _Failed("the server does not tell its size", is_final=True)
+        raise Failed("the server does not tell its size", is_final=True)
     return int(size)
 
 
@@ -199,8 +177,8 @@ def _copy(read, partial, file, size, progress):
     while size <= file.size:
         try:
             piece = read(CHUNK)
-        except http_get.Failed as failure:
-            raise _Failed(
+        except Failed as failure:
+            raise Failed(
                 f"the connection broke after {size} of {file.size} bytes: {failure}"
             ) from None
         if not piece:
@@ -210,10 +188,10 @@ def _copy(read, partial, file, size, progress):
         progress(size)
     partial.flush()
     if size < file.size:
-        raise _Failed(f"the connection broke after {size} of {file.size} bytes")
+        raise Failed(f"the connection broke after {size} of {file.size} bytes")
     if size > file.size:
         _truncate(partial)
-        raise _Failed(f"the file is longer than its {file.size} bytes", is_final=True)
+        raise Failed(f"the file is longer than its {file.size} bytes", is_final=True)
 
 
 def _continues(response, start):

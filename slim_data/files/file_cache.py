@@ -1,9 +1,9 @@
-"""What was found out about large files, remembered from one process to the next.
+"""What was found out about large files, cached from one process to the next.
 
 Reading all of a large data set, or just the framing of it, takes minutes, and training should
 begin at once. So figures of data sets larger than 1 GiB are kept in the user's cache folder
 (`$XDG_CACHE_HOME` or `~/.cache`, in `slim_data/`), each file's with its size and time of last
-change: of a file that was changed since nothing is remembered. A cache that cannot be read or
+change: of a file that was changed since nothing is cached. A cache that cannot be read or
 written is as good as none.
 """
 
@@ -11,15 +11,15 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 
 from slim_data.common.errors import DataError
 from slim_data.files import opening
+from slim_data.files.atomic import write_lines
 
 SMALLEST_SIZE = 2**30
 
 
-def values(kind, files, compute):
+def cached_values(kind, files, compute):
     """Returns what `compute` finds out about each file, or what it found before.
 
     Args:
@@ -62,7 +62,7 @@ def _path(kind, files):
 
 def _read(path):
     try:
-        with open(path, encoding="utf-8", opener=opening.regular) as file:
+        with open(path, encoding="utf-8", opener=opening.regular_file) as file:
             found = json.load(file)
     except (OSError, ValueError, RecursionError):
         return {}
@@ -70,10 +70,6 @@ def _read(path):
 
 
 def _write(path, content):
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, DataError):
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=os.path.dirname(path), encoding="utf-8", delete=False
-        ) as file:
-            json.dump(content, file)
-        os.replace(file.name, path)
+        write_lines(path, [json.dumps(content)])

@@ -29,14 +29,15 @@ class Failed(Exception):
         is_final: whether the same request would fail again.
     """
 
-    def __init__(self, reason, status=None):
+    def __init__(self, reason, status=None, is_final=False):
         super().__init__(printable(" ".join(str(reason).split()), _LONGEST_REASON))
         self.status = status
-        self.is_final = status is not None and 400 <= status < 500 and status not in _BUSY
+        is_refusal = status is not None and 400 <= status < 500 and status not in _BUSY
+        self.is_final = is_final or is_refusal
 
 
 @contextlib.contextmanager
-def opened(url, headers, authorization="", patience=PATIENCE_SECONDS):
+def open_url(url, headers, authorization="", patience=PATIENCE_SECONDS):
     """Requests an address and yields the answer.
 
     Only addresses of http and https are followed, proxies are those of the environment.

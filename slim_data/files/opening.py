@@ -1,13 +1,14 @@
 """Opening files that somebody else may have put there: nothing hangs, and no link is followed."""
 
 import errno
+import fcntl
 import os
 import stat
 
 from slim_data.common.errors import DataError
 
 
-def regular(path, flags):
+def regular_file(path, flags):
     """Opener for `open(path, opener=regular)` of what must be a regular file, to be read.
 
     A pipe would be waited for until somebody writes to it, a device read without end.
@@ -32,25 +33,31 @@ def check_regular(path, status):
         raise OSError(errno.EINVAL, "Not a regular file", path)
 
 
-def partial(path):
-    """Returns a file, opened to append and read, that becomes `path` once it is whole.
+def partial_file(path):
+    """Returns a file, opened to append and read and locked, that becomes `path` once it is whole.
 
     It is `.<name>.partial` beside `path`. What an earlier process has left there is kept.
 
     Raises:
         DataError: there is a link or anything else that is no file of its own, through which
-            another file would be overwritten.
+            another file would be overwritten; or another process is writing it.
         OSError: it cannot be made.
     """
     folder, name = os.path.split(os.fspath(path))
     beside = os.path.join(folder, f".{name}.partial")
     try:
-        return open(beside, "ab+", opener=_own)
+        file = open(beside, "ab+", opener=_own)
     except _NotOwn as error:
         raise DataError(
             f"{beside} is {error} and not what an earlier run has left: remove it, and look who "
             "can write to that folder"
         ) from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise DataError(f"{path}: another process is writing this file") from None
+    return file
 
 
 class _NotOwn(Exception):

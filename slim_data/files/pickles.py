@@ -36,7 +36,7 @@ _PUTS = {"BINPUT", "LONG_BINPUT", "MEMOIZE"}
 _GETS = {"BINGET", "LONG_BINGET"}
 
 
-def read(data):
+def read_pickle(data):
     """Returns what a pickle of protocol 2, 3 or 4 holds.
 
     Args:
@@ -47,9 +47,9 @@ def read(data):
         DataError: it holds or does anything else, or is damaged.
 
     Example:
-        >>> read(pickle.dumps({"labels": [3, 1]}, protocol=2))
+        >>> read_pickle(pickle.dumps({"labels": [3, 1]}, protocol=2))
         {'labels': [3, 1]}
-        >>> read(pickle.dumps(os.getcwd))
+        >>> read_pickle(pickle.dumps(os.getcwd))
         Traceback (most recent call last):
         ...
         DataError: the pickle asks for 'posix getcwd', which is no plain value

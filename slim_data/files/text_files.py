@@ -16,7 +16,7 @@ def read_lines(path, argument=None):
     """
     shown = path if argument is None else f"`{argument}` {path}"
     try:
-        with open(path, encoding="utf-8", opener=opening.regular) as file:
+        with open(path, encoding="utf-8", opener=opening.regular_file) as file:
             return [line.rstrip("\n") for line in file]
     except OSError as error:
         raise DataError(f"{shown}: {error.strerror}") from error

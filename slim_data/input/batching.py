@@ -20,18 +20,18 @@ class Batching:
 
     Args:
         dataset: `DatasetInfo`.
-        style: `Preprocessing` of the data set.
+        preprocessing: `Preprocessing`.
         image_size: pixels of a side.
-        distorted: whether images are changed at random.
+        augments: whether images are changed at random.
         batch_size: images a batch.
         drop_remainder: whether a last, smaller batch is dropped.
         num_parallel_calls: images, or batches where all have one size, made ready at once.
     """
 
     dataset: DatasetInfo
-    style: Preprocessing
+    preprocessing: Preprocessing
     image_size: int
-    distorted: bool
+    augments: bool
     batch_size: int
     drop_remainder: bool
     num_parallel_calls: int
@@ -45,17 +45,14 @@ class Batching:
             first_step: number of the first batch in the stream.
         """
         if self.dataset.image_size is None:
-            return self._of_photos(records, seed, first_step)
+            return self._of_encoded_images(records, seed, first_step)
         return self._of_one_size(records, seed, first_step)
 
-    def _of_photos(self, records, seed, first_step):
+    def _of_encoded_images(self, records, seed, first_step):
         def make_ready(position, serialized):
-            photo, label = decoding.open_photo(serialized, self.dataset)
+            encoded, label = decoding.parse_encoded_image(serialized, self.dataset)
             with tf.name_scope(decoding.SCOPE):
-                if self.distorted:
-                    own_seed = tf.stack([seed, position])
-                    return self.style.distort(photo, self.image_size, own_seed), label
-                return self.style.evaluate(photo, self.image_size), label
+                return self._preprocess(encoded, lambda: tf.stack([seed, position])), label
 
         examples = records.enumerate(first_step * self.batch_size)
         examples = examples.map(make_ready, num_parallel_calls=self.num_parallel_calls)
@@ -63,12 +60,11 @@ class Batching:
 
     def _of_one_size(self, records, seed, first_step):
         def make_ready(step, serialized):
-            images, labels = decoding.decode_batch(serialized, self.dataset)
-            if self.distorted:
-                draws = self._draws(seed, step * self.batch_size, tf.shape(images)[0])
-                images = self.style.distort(images, self.image_size, draws)
-            else:
-                images = self.style.evaluate(images, self.image_size)
+            images, labels = decoding.decode_examples(serialized, self.dataset)
+            num_images = tf.shape(images)[0]
+            images = self._preprocess(
+                images, lambda: self._random_values(seed, step * self.batch_size, num_images)
+            )
             shape = [*serialized.shape, self.image_size, self.image_size, self.dataset.channels]
             return tf.ensure_shape(images, shape), labels
 
@@ -77,12 +73,17 @@ class Batching:
             make_ready, num_parallel_calls=self.num_parallel_calls
         )
 
-    def _draws(self, seed, position, num_images):
-        """Returns random numbers of the images from a position on, [n, num_draws] in [0, 1)."""
+    def _preprocess(self, images, random):
+        if self.augments:
+            return self.preprocessing.augment(images, self.image_size, random())
+        return self.preprocessing.evaluate(images, self.image_size)
+
+    def _random_values(self, seed, position, num_images):
+        """Returns numbers in [0, 1) for the images from a position on, [n, num_random_values]."""
         # A block's numbers depend on its place in the stream. One call for a batch instead of one
         # for each image: for small images that is most of the time.
         first = position // _BLOCK
-        shape = [_BLOCK, self.style.num_draws]
+        shape = [_BLOCK, self.preprocessing.num_random_values]
         num_blocks = (self.batch_size - 2) // _BLOCK + 2
         blocks = [
             tf.random.stateless_uniform(shape, tf.stack([seed, first + i]), alg="philox")

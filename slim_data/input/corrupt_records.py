@@ -26,13 +26,13 @@ def verify(files, name=None):
         DataError: names the first file and record (counted from 0) at fault, and the reason.
     """
     check = None if name is None else _check(name, os.path.dirname(files[0]))
-    return sum(1 for _ in corruption.checked(files, check))
+    return sum(1 for _ in corruption.read_checked(files, check))
 
 
 def corrupt_records(name, data_dir, split):
     """Returns the records that `load` leaves out with `skip_corrupt_records`, in order.
 
-    Reads and decodes all records. Of data sets larger than 1 GiB the result is remembered, see
+    Reads and decodes all records. Of data sets larger than 1 GiB the result is cached, see
     `file_cache`.
 
     Args:
@@ -50,12 +50,14 @@ def corrupt_records(name, data_dir, split):
 
     def compute(paths):
         found = {path: [] for path in paths}
-        for _ in corruption.checked(paths, check, lambda record: found[record.path].append(record)):
+        for _ in corruption.read_checked(
+            paths, check, lambda record: found[record.path].append(record)
+        ):
             pass
         return [[[r.number, r.reason, r.ends_file] for r in records] for records in found.values()]
 
     files = data_files.find_files(name, data_dir, split)
-    found = file_cache.values(f"corrupt records of {name}", files, compute)
+    found = file_cache.cached_values(f"corrupt records of {name}", files, compute)
     pairs = zip(files, found, strict=True)
     return [
         corruption.CorruptRecord(path, *record) for path, records in pairs for record in records
@@ -63,10 +65,10 @@ def corrupt_records(name, data_dir, split):
 
 
 def _check(name, data_dir):
-    return functools.partial(decoding.decode, dataset=registry.info(name, data_dir))
+    return functools.partial(decoding.decode_example, dataset=registry.info(name, data_dir))
 
 
-def explain(error, files, name=None):
+def locate_corrupt_record(error, files, name=None):
     """Returns the DataError that says which record caused `error`, None if no record did.
 
     Args:
@@ -84,7 +86,7 @@ def explain(error, files, name=None):
 
 
 @contextlib.contextmanager
-def explained(name, data_dir, split):
+def locate_corrupt_records(name, data_dir, split):
     """Turns an error that a damaged record causes inside the block into one that names the record.
 
     Args:
@@ -97,13 +99,15 @@ def explained(name, data_dir, split):
             pass unchanged.
 
     Example:
-        >>> with slim_data.explained("mnist", data_dir, "train"):
+        >>> with slim_data.locate_corrupt_records("mnist", data_dir, "train"):
         ...     model.fit(slim_data.load("mnist", data_dir, "train", 64, 28, training=True))
     """
     try:
         yield
     except Exception as error:
-        explanation = explain(error, data_files.find_files(name, data_dir, split), name)
+        explanation = locate_corrupt_record(
+            error, data_files.find_files(name, data_dir, split), name
+        )
         if explanation is None:
             raise
         raise explanation from error

@@ -20,7 +20,7 @@ def find_files(name, data_dir, split):
     """
     builder = registry.find_builder(name)
     builder.info.check_split(split)
-    files = shards.find(data_dir, split)
+    files = shards.find_shards(data_dir, split)
     if not files:
         state = "holds neither" if os.path.isdir(data_dir) else "is no folder with"
         raise DataError(

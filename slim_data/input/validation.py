@@ -5,12 +5,13 @@ import functools
 import itertools
 import os
 
+from slim_data.common.progress import ignore
 from slim_data.datasets import registry
 from slim_data.input import data_files
 from slim_data.tfrecord import corruption, decoding, shards
 
 
-def validate(name, data_dir, report=None):
+def validate(name, data_dir, report=ignore):
     """Checks every record of a data set and counts them by file and by class.
 
     Every checksum is compared, every key that the converters write must be there, every label
@@ -36,7 +37,6 @@ def validate(name, data_dir, report=None):
         36
     """
     dataset = registry.info(name, data_dir)
-    report = report or (lambda line: None)
     splits = ["train"] if shards.is_worker_folder(data_dir) else list(dataset.splits)
     files = {split: data_files.find_files(name, data_dir, split) for split in splits}
     width = max(len(os.path.basename(path)) for paths in files.values() for path in paths)
@@ -46,7 +46,7 @@ def validate(name, data_dir, report=None):
     found = {}
     for split, paths in files.items():
         found[split] = {}
-        for path, counts in _counts_by_file(paths, corruption.checked(paths, check)):
+        for path, counts in _counts_by_file(paths, corruption.read_checked(paths, check)):
             found[split][path] = counts
             report(f"{os.path.basename(path):{width}}  {counts.total():7}")
     _report_classes(dataset, found, report)

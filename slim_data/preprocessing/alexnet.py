@@ -13,40 +13,23 @@ SIDE = 256
 MEAN = (123.68, 116.78, 103.94)
 
 
-def distort(photo, size, seed):
-    """Returns a random part of an image resized to 256 x 256, perhaps mirrored, less the mean.
-
-    Args:
-        photo: `Photo`.
-        size: int, pixels of a side of the result, at most 256.
-        seed: int64 tensor of shape [2].
-
-    Returns:
-        float32 tensor of shape [size, size, 3]: values of 0 to 255 less `MEAN`.
-    """
-    draws = tf.random.stateless_uniform([3], seed, alg="philox")
-    image = resizing.mirrored_if(draws[2] < 0.5, photo.pixels())
-    image = resizing.bilinear(image, SIDE, SIDE)
-    return subtract_mean(resizing.random_part(image, size, draws[:2]))
+def augment(encoded, size, seed):
+    """Returns a random part of an image resized to 256 x 256, perhaps mirrored, less the mean."""
+    random_values = tf.random.stateless_uniform([3], seed, alg="philox")
+    image = resizing.flip_left_right_if(random_values[2] < 0.5, encoded.decode())
+    image = resizing.resize_bilinear(image, SIDE, SIDE)
+    return subtract_mean(resizing.random_crop(image, size, random_values[:2]))
 
 
-def evaluate(photo, size):
-    """Returns the central part of an image resized to 256 x 256, less the mean.
-
-    Args:
-        photo: `Photo`.
-        size: int, pixels of a side of the result, at most 256.
-
-    Returns:
-        float32 tensor of shape [size, size, 3]: values of 0 to 255 less `MEAN`.
-    """
-    image = resizing.bilinear(photo.pixels(), SIDE, SIDE)
-    return subtract_mean(resizing.centre(image, size))
+def evaluate(encoded, size):
+    """Returns the central part of an image resized to 256 x 256, less the mean."""
+    image = resizing.resize_bilinear(encoded.decode(), SIDE, SIDE)
+    return subtract_mean(resizing.center_crop(image, size))
 
 
 def subtract_mean(image):
     """Returns an image [height, width, 3] less `MEAN`."""
-    return channels.scale_and_shift(image, [1] * 3, [-value for value in MEAN])
+    return channels.normalize(image, [1] * 3, [-value for value in MEAN])
 
 
-PREPROCESSING = Preprocessing(evaluate, distort, largest_size=SIDE)
+PREPROCESSING = Preprocessing(evaluate, augment, largest_size=SIDE)

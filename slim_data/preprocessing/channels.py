@@ -5,7 +5,7 @@ import numpy as np
 from slim_data.common.lazy import tf
 
 
-def scale_and_shift(images, scale, shift):
+def normalize(images, scale, shift):
     """Returns `scale x + shift`, channel by channel.
 
     Args:

@@ -2,18 +2,18 @@
 
 from slim_data.common.lazy import tf
 from slim_data.preprocessing.base import Preprocessing
-from slim_data.preprocessing.cropping import random_crop_and_mirror
+from slim_data.preprocessing.cropping import random_crop_and_flip
 
 BRIGHTNESS = 63 / 255
 CONTRAST = (0.2, 1.8)
 
 
-def distort(images, size, draws):
-    """Returns what `change` does, standardized as by `evaluate`."""
-    return tf.image.per_image_standardization(change(images, size, draws))
+def augment(images, size, random_values):
+    """Returns what `augment_pixels` does, standardized as by `evaluate`."""
+    return tf.image.per_image_standardization(augment_pixels(images, size, random_values))
 
 
-def change(images, size, draws):
+def augment_pixels(images, size, random_values):
     """Returns a random part of each image, perhaps mirrored, of other brightness and contrast.
 
     With x in [0, 1] and u, v uniform: `c = x + u`, |u| <= 63/255, then `mean(c) + v (c - mean(c))`,
@@ -22,16 +22,16 @@ def change(images, size, draws):
     Args:
         images: uint8 tensor of shape [n, height, width, channels].
         size: int, pixels of a side of the result. Images are padded with zeros to it first.
-        draws: float32 tensor of shape [n, 5], uniform in [0, 1).
+        random_values: float32 tensor of shape [n, 5], uniform in [0, 1).
 
     Returns:
         float32 tensor of shape [n, size, size, channels].
     """
     height, width = images.shape[1:3]
     images = tf.image.resize_with_crop_or_pad(images, max(size, height), max(size, width))
-    images = random_crop_and_mirror(images, size, draws)
+    images = random_crop_and_flip(images, size, random_values)
     images = tf.image.convert_image_dtype(images, tf.float32)
-    brightness, factor = tf.unstack(draws[:, 3:, None, None, None], axis=1)
+    brightness, factor = tf.unstack(random_values[:, 3:, None, None, None], axis=1)
     images += (2 * brightness - 1) * BRIGHTNESS
     mean = tf.reduce_mean(images, axis=(1, 2), keepdims=True)
     lowest, highest = CONTRAST
@@ -42,16 +42,9 @@ def evaluate(images, size):
     """Returns the central part of each image, zeros around smaller ones, standardized.
 
     That is `(x - mean(x)) / max(std(x), 1 / sqrt(n))` of each image x of n values.
-
-    Args:
-        images: uint8 tensor of shape [n, height, width, channels].
-        size: int, pixels of a side of the result.
-
-    Returns:
-        float32 tensor of shape [n, size, size, channels].
     """
     images = tf.image.resize_with_crop_or_pad(images, size, size)
     return tf.image.per_image_standardization(tf.image.convert_image_dtype(images, tf.float32))
 
 
-PREPROCESSING = Preprocessing(evaluate, distort, num_draws=5)
+PREPROCESSING = Preprocessing(evaluate, augment, num_random_values=5)

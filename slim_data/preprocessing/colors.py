@@ -9,7 +9,7 @@ import functools
 from slim_data.common.lazy import tf
 
 
-def change(image, contrast_last, brightness, saturation, hue, contrast):
+def adjust_colors(image, contrast_last, brightness, saturation, hue, contrast):
     """Returns an image of other colours, clipped to [0, 255].
 
     Brightness changes first, contrast last or second, saturation and hue otherwise.
@@ -34,13 +34,13 @@ def change(image, contrast_last, brightness, saturation, hue, contrast):
 
 
 def _with_contrast_last(image, brightness, saturation, hue, contrast):
-    image = change_saturation_and_hue(image + brightness, saturation, hue)
-    return tf.clip_by_value(change_contrast(image, contrast), 0.0, 255.0)
+    image = adjust_saturation_and_hue(image + brightness, saturation, hue)
+    return tf.clip_by_value(adjust_contrast(image, contrast), 0.0, 255.0)
 
 
 def _with_contrast_second(image, brightness, saturation, hue, contrast):
-    image = change_contrast(image + brightness, contrast)
-    return tf.clip_by_value(change_saturation_and_hue(image, saturation, hue), 0.0, 255.0)
+    image = adjust_contrast(image + brightness, contrast)
+    return tf.clip_by_value(adjust_saturation_and_hue(image, saturation, hue), 0.0, 255.0)
 
 
 @functools.cache
@@ -49,7 +49,7 @@ def _compiled(function):
     return tf.function(function, autograph=False, jit_compile=True)
 
 
-def change_saturation_and_hue(image, saturation, hue):
+def adjust_saturation_and_hue(image, saturation, hue):
     """Returns an image whose colours are stronger or weaker, and turned on the colour circle.
 
     In HSV, hue in sixths of a turn: `S' = min(S saturation, 1)`, `H' = H + 6 hue` and, back again,
@@ -77,7 +77,7 @@ def change_saturation_and_hue(image, saturation, hue):
     return value - strength * tf.clip_by_value(tf.minimum(k, 4 - k), 0.0, 1.0)
 
 
-def change_contrast(image, contrast):
+def adjust_contrast(image, contrast):
     """Returns `mean + contrast (x - mean)`, with the mean of each channel.
 
     Args:

@@ -20,44 +20,36 @@ CONTRAST = (0.5, 1.5)
 EVALUATED = 0.875
 
 
-def distort(photo, size, seed):
+def augment(encoded, size, seed):
     """Returns a random part of an image in random colours, resized, perhaps mirrored.
 
-    1. The part is chosen by `random_window`.
+    1. The part is chosen by `random_crop_box`.
     2. It is mirrored in half of the cases, and resized in one of four ways.
-    3. Colours change as by `distort_colors`.
+    3. Colours change as by `augment_colors`.
     4. Values become `x / 127.5 - 1`.
-
-    Args:
-        photo: `Photo`.
-        size: int, pixels of a side of the result.
-        seed: int64 tensor of shape [2].
-
-    Returns:
-        float32 tensor of shape [size, size, 3], in [-1, 1].
     """
-    image = photo.window(*tf.unstack(random_window(photo.size(), photo.boxes, seed)))
+    image = encoded.crop(*tf.unstack(random_crop_box(encoded.size(), encoded.boxes, seed)))
     # Numbers of their own: the window was drawn from the same seed by another operation.
-    draws = tf.random.stateless_uniform([7], seed, alg="philox")
-    image = tf.cast(resizing.mirrored_if(draws[0] < 0.5, image), tf.float32)
+    random_values = tf.random.stateless_uniform([7], seed, alg="philox")
+    image = tf.cast(resizing.flip_left_right_if(random_values[0] < 0.5, image), tf.float32)
     image = tf.switch_case(
-        tf.cast(draws[1] * len(METHODS), tf.int32),
+        tf.cast(random_values[1] * len(METHODS), tf.int32),
         [lambda method=method: tf.image.resize(image, [size, size], method) for method in METHODS],
     )
     image.set_shape([size, size, 3])
-    return distort_colors(image, draws[2:]) * (2 / 255) - 1.0
+    return augment_colors(image, random_values[2:]) * (2 / 255) - 1.0
 
 
-def random_window(size, boxes, seed):
+def random_crop_box(size, boxes, seed):
     """Returns top, left, height and width of a random part of an image, int32 [4].
 
     It holds at least 10 % of one of the objects' boxes (of the image, where there are none); its
-    area is 5 to 100 % of the image's, width / height 0.75 to 1.33. After 100 vain attempts it is
+    area is 5 to 100 % of the image's, width / height 0.75 to 1.33. If 100 attempts fail, it is
     the whole image.
 
     Args:
         size: int32 tensor of shape [2], the image's height and width.
-        boxes: float32 tensor of shape [n, 4], as `Photo` has them.
+        boxes: float32 tensor of shape [n, 4], as `EncodedImage` has them.
         seed: int64 tensor of shape [2].
     """
     begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
@@ -73,7 +65,7 @@ def random_window(size, boxes, seed):
     return tf.concat([begin[:2], extent[:2]], axis=0)
 
 
-def distort_colors(image, draws):
+def augment_colors(image, random_values):
     """Returns an image of other brightness, saturation, hue and contrast, clipped to [0, 255].
 
     Brightness changes by up to 32 of 255, saturation by a factor of 0.5 to 1.5, hue by up to 0.2
@@ -82,10 +74,10 @@ def distort_colors(image, draws):
 
     Args:
         image: float32 tensor of shape [height, width, 3], from 0 to 255.
-        draws: float32 tensor of shape [5], uniform in [0, 1).
+        random_values: float32 tensor of shape [5], uniform in [0, 1).
     """
-    order, brightness, saturation, hue, contrast = tf.unstack(draws)
-    return colors.change(
+    order, brightness, saturation, hue, contrast = tf.unstack(random_values)
+    return colors.adjust_colors(
         image,
         order < 0.5,
         _between((-BRIGHTNESS, BRIGHTNESS), brightness),
@@ -95,29 +87,21 @@ def distort_colors(image, draws):
     )
 
 
-def evaluate(photo, size):
-    """Returns the central 87.5 % of height and width, resized bilinearly, as `x / 127.5 - 1`.
-
-    Args:
-        photo: `Photo`.
-        size: int, pixels of a side of the result.
-
-    Returns:
-        float32 tensor of shape [size, size, 3], in [-1, 1].
-    """
+def evaluate(encoded, size):
+    """Returns the central 87.5 % of height and width, resized bilinearly, as `x / 127.5 - 1`."""
     # Decoding so large a part of a JPEG saves nothing, and takes a look at its size beforehand.
-    image = photo.pixels()
+    image = encoded.decode()
     whole = tf.shape(image)[:2]
     # As `tf.image.central_crop` does.
     begin = tf.cast(tf.cast(whole, tf.float32) * (1 - EVALUATED) / 2, tf.int32)
     end = whole - begin
     image = image[begin[0] : end[0], begin[1] : end[1]]
-    return resizing.bilinear(image, size, size) * (2 / 255) - 1.0
+    return resizing.resize_bilinear(image, size, size) * (2 / 255) - 1.0
 
 
-def _between(bounds, draw):
+def _between(bounds, random_value):
     lowest, highest = bounds
-    return lowest + (highest - lowest) * draw
+    return lowest + (highest - lowest) * random_value
 
 
-PREPROCESSING = Preprocessing(evaluate, distort)
+PREPROCESSING = Preprocessing(evaluate, augment)

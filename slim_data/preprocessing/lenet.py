@@ -5,15 +5,7 @@ from slim_data.preprocessing.base import Preprocessing
 
 
 def evaluate(images, size):
-    """Returns `2 (x / 255 - 0.5)` of the central part; zeros (now -1) surround smaller images.
-
-    Args:
-        images: uint8 tensor of shape [n, height, width, channels].
-        size: int, pixels of a side of the result.
-
-    Returns:
-        float32 tensor of shape [n, size, size, channels], in [-1, 1].
-    """
+    """Returns `2 (x / 255 - 0.5)` of the central part; zeros (now -1) surround smaller images."""
     images = tf.image.resize_with_crop_or_pad(images, size, size)
     return tf.cast(images, tf.float32) * (2 / 255) - 1.0
 

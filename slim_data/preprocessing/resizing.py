@@ -9,13 +9,13 @@ networks trained elsewhere today expect the former. Nothing is smoothed before i
 from slim_data.common.lazy import tf
 
 
-def bilinear(image, height, width):
+def resize_bilinear(image, height, width):
     """Returns a uint8 image as float32 of another size, between 0 and 255."""
     # TensorFlow resizes float32 faster than uint8, by more than the conversion takes.
     return tf.image.resize(tf.cast(image, tf.float32), [height, width])
 
 
-def short_side(image, side):
+def resize_smaller_side(image, side):
     """Returns a uint8 image as float32 whose shorter side is `side`, its proportions kept.
 
     The longer side is rounded down.
@@ -26,47 +26,47 @@ def short_side(image, side):
     """
     height, width = tf.unstack(tf.shape(image)[:2])
     shorter = tf.minimum(height, width)
-    return bilinear(image, height * side // shorter, width * side // shorter)
+    return resize_bilinear(image, height * side // shorter, width * side // shorter)
 
 
-def centre(image, size):
+def center_crop(image, size):
     """Returns the central `size` x `size` pixels of an image that is no smaller."""
     height, width = tf.unstack(tf.shape(image)[:2])
-    return part(image, (height - size) // 2, (width - size) // 2, size)
+    return crop(image, (height - size) // 2, (width - size) // 2, size)
 
 
-def random_part(image, size, draws):
+def random_crop(image, size, random_values):
     """Returns `size` x `size` pixels of an image that is no smaller, placed evenly at random.
 
     Args:
         image: tensor of shape [height, width, channels].
         size: int.
-        draws: float32 tensor of shape [2], uniform in [0, 1).
+        random_values: float32 tensor of shape [2], uniform in [0, 1).
     """
-    top, left = tf.unstack(random_place(tf.shape(image)[:2], [size, size], draws))
-    return part(image, top, left, size)
+    top, left = tf.unstack(random_offset(tf.shape(image)[:2], [size, size], random_values))
+    return crop(image, top, left, size)
 
 
-def random_place(outer, inner, draws):
+def random_offset(outer, inner, random_values):
     """Returns where something begins that lies evenly at random within something larger.
 
     Args:
         outer, inner: int32 tensors of the same shape, inner <= outer.
-        draws: float32 tensor of this shape, uniform in [0, 1).
+        random_values: float32 tensor of this shape, uniform in [0, 1).
 
     Returns:
         int32 tensor, from 0 to outer - inner.
     """
-    return tf.cast(draws * tf.cast(outer - inner + 1, tf.float32), tf.int32)
+    return tf.cast(random_values * tf.cast(outer - inner + 1, tf.float32), tf.int32)
 
 
-def part(image, top, left, size):
+def crop(image, top, left, size):
     """Returns `size` x `size` pixels of an image from a place on."""
     image = image[top : top + size, left : left + size]
     image.set_shape([size, size, image.shape[2]])
     return image
 
 
-def mirrored_if(condition, image):
+def flip_left_right_if(condition, image):
     """Returns an image [height, width, channels] with left and right exchanged, or as it is."""
     return tf.cond(condition, lambda: tf.reverse(image, [1]), lambda: image)

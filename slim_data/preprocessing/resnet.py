@@ -21,25 +21,16 @@ MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)
 
 
-def distort(photo, size, seed):
-    """Returns a random part of an image, resized bilinearly, perhaps mirrored, normalized.
-
-    Args:
-        photo: `Photo`.
-        size: int, pixels of a side of the result, at most 256.
-        seed: int64 tensor of shape [2].
-
-    Returns:
-        float32 tensor of shape [size, size, 3]: `(x / 255 - mean) / deviation` by channel.
-    """
-    draws = tf.random.stateless_uniform([1 + 4 * MAX_ATTEMPTS], seed, alg="philox")
-    window = random_window(photo.size(), tf.reshape(draws[1:], [MAX_ATTEMPTS, 4]))
-    image = photo.window(*tf.unstack(window))
-    image = resizing.mirrored_if(draws[0] < 0.5, image)
-    return _normalize(resizing.bilinear(image, size, size))
+def augment(encoded, size, seed):
+    """Returns a random part of an image, resized bilinearly, perhaps mirrored, normalized."""
+    random_values = tf.random.stateless_uniform([1 + 4 * MAX_ATTEMPTS], seed, alg="philox")
+    window = random_crop_box(encoded.size(), tf.reshape(random_values[1:], [MAX_ATTEMPTS, 4]))
+    image = encoded.crop(*tf.unstack(window))
+    image = resizing.flip_left_right_if(random_values[0] < 0.5, image)
+    return _normalize(resizing.resize_bilinear(image, size, size))
 
 
-def random_window(size, draws):
+def random_crop_box(size, random_values):
     """Returns top, left, height and width of a random part of an image, int32 [4].
 
     With u, v uniform the area is `0.08 + 0.92 u` of the image's, width / height is
@@ -48,17 +39,17 @@ def random_window(size, draws):
 
     Args:
         size: int32 tensor of shape [2], the image's height and width.
-        draws: float32 tensor of shape [10, 4], uniform in [0, 1).
+        random_values: float32 tensor of shape [10, 4], uniform in [0, 1).
     """
     outer = tf.cast(size, tf.float32)
     narrowest, widest = ASPECT_RATIO
-    area = outer[0] * outer[1] * (AREA[0] + (AREA[1] - AREA[0]) * draws[:, 0])
-    ratio = narrowest * tf.exp(math.log(widest / narrowest) * draws[:, 1])
+    area = outer[0] * outer[1] * (AREA[0] + (AREA[1] - AREA[0]) * random_values[:, 0])
+    ratio = narrowest * tf.exp(math.log(widest / narrowest) * random_values[:, 1])
     inner = tf.round(tf.sqrt(tf.stack([area / ratio, area * ratio], axis=1)))
     fits = tf.reduce_all(tf.logical_and(inner >= 1, inner <= outer), axis=1)
     number = tf.argmax(fits)
     inner = tf.cast(inner[number], tf.int32)
-    place = resizing.random_place(size, inner, draws[number, 2:])
+    place = resizing.random_offset(size, inner, random_values[number, 2:])
 
     proportion = outer[1] / outer[0]
     most = tf.stack(
@@ -75,22 +66,16 @@ def random_window(size, draws):
     )
 
 
-def evaluate(photo, size):
-    """Returns the central part of an image whose shorter side is made 256, normalized.
-
-    Args:
-        photo: `Photo`.
-        size: int, pixels of a side of the result, at most 256.
-
-    Returns:
-        float32 tensor of shape [size, size, 3]: `(x / 255 - mean) / deviation` by channel.
-    """
-    return _normalize(resizing.centre(resizing.short_side(photo.pixels(), SIDE), size))
+def evaluate(encoded, size):
+    """Returns the central part of an image whose shorter side is made 256, normalized."""
+    return _normalize(
+        resizing.center_crop(resizing.resize_smaller_side(encoded.decode(), SIDE), size)
+    )
 
 
 def _normalize(image):
     mean, deviation = np.array(MEAN), np.array(DEVIATION)
-    return channels.scale_and_shift(image, 1 / (255 * deviation), -mean / deviation)
+    return channels.normalize(image, 1 / (255 * deviation), -mean / deviation)
 
 
-PREPROCESSING = Preprocessing(evaluate, distort, largest_size=SIDE)
+PREPROCESSING = Preprocessing(evaluate, augment, largest_size=SIDE)

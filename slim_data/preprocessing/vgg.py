@@ -12,39 +12,23 @@ from slim_data.preprocessing.base import Preprocessing
 SIDES = (256, 512)
 
 
-def distort(photo, size, seed):
+def augment(encoded, size, seed):
     """Returns a random part of an image of random size, perhaps mirrored, less the mean.
 
     The shorter side becomes any integer from 256 to 512 with equal probability.
-
-    Args:
-        photo: `Photo`.
-        size: int, pixels of a side of the result, at most 256.
-        seed: int64 tensor of shape [2].
-
-    Returns:
-        float32 tensor of shape [size, size, 3]: values of 0 to 255 less the mean colour.
     """
-    draws = tf.random.stateless_uniform([4], seed, alg="philox")
+    random_values = tf.random.stateless_uniform([4], seed, alg="philox")
     smallest, largest = SIDES
-    side = smallest + tf.cast(draws[3] * (largest - smallest + 1), tf.int32)
-    image = resizing.mirrored_if(draws[2] < 0.5, photo.pixels())
-    image = resizing.random_part(resizing.short_side(image, side), size, draws[:2])
+    side = smallest + tf.cast(random_values[3] * (largest - smallest + 1), tf.int32)
+    image = resizing.flip_left_right_if(random_values[2] < 0.5, encoded.decode())
+    image = resizing.random_crop(resizing.resize_smaller_side(image, side), size, random_values[:2])
     return subtract_mean(image)
 
 
-def evaluate(photo, size):
-    """Returns the central part of an image whose shorter side is made 256, less the mean.
-
-    Args:
-        photo: `Photo`.
-        size: int, pixels of a side of the result, at most 256.
-
-    Returns:
-        float32 tensor of shape [size, size, 3]: values of 0 to 255 less the mean colour.
-    """
-    image = resizing.short_side(photo.pixels(), SIDES[0])
-    return subtract_mean(resizing.centre(image, size))
+def evaluate(encoded, size):
+    """Returns the central part of an image whose shorter side is made 256, less the mean."""
+    image = resizing.resize_smaller_side(encoded.decode(), SIDES[0])
+    return subtract_mean(resizing.center_crop(image, size))
 
 
-PREPROCESSING = Preprocessing(evaluate, distort, largest_size=SIDES[0])
+PREPROCESSING = Preprocessing(evaluate, augment, largest_size=SIDES[0])

@@ -40,7 +40,7 @@ class CorruptRecord:
         return record_files.record_error(self.path, self.number, self.reason)
 
 
-def checked(files, check=None, report=None):
+def read_checked(files, check=None, report=None):
     """Yields (path, what `check` makes of a record) for each record, in order.
 
     Args:
@@ -58,7 +58,7 @@ def checked(files, check=None, report=None):
         raise record.error()
 
     report = report or fail
-    framings = record_files.scan(files)
+    framings = record_files.scan_records(files)
     # One pipeline serves many files: starting one takes longer than reading a small file.
     for group in _up_to_faults(files, framings):
         paths = [path for path, _ in group]
@@ -81,7 +81,7 @@ def _up_to_faults(files, framings):
 
 
 def _checked(paths, sizes, check, report):
-    """Yields what `checked` does, of the first `sizes[i]` records of each file."""
+    """Yields what `read_checked` does, of the first `sizes[i]` records of each file."""
     ends = list(itertools.accumulate(sizes, initial=0))
     first = 0
     while first < len(paths):
@@ -104,9 +104,9 @@ def _checked(paths, sizes, check, report):
 
 
 def _rest(path, begin, end, check, report):
-    """Yields what `checked` does, of the records numbered `begin` to `end - 1` of a file."""
-    damaged = set(record_files.damaged(path))
-    offsets, lengths = record_files.extents(path)
+    """Yields what `read_checked` does, of the records numbered `begin` to `end - 1` of a file."""
+    damaged = set(record_files.find_damaged_records(path))
+    offsets, lengths = record_files.record_extents(path)
     whole = [number for number in range(begin, end) if number not in damaged]
     results = iter(_mapped(in_memory(path, offsets[whole], lengths[whole]), check))
     for number in range(begin, end):

@@ -4,13 +4,13 @@ import functools
 
 from slim_data.common.lazy import tf
 from slim_data.tfrecord import examples
-from slim_data.tfrecord.encoded_image import Photo
+from slim_data.tfrecord.encoded_image import EncodedImage
 
 # In the message of every error that a record causes, which tells it from a network's errors.
 SCOPE = "slim_data_record"
 
 
-def decode_batch(serialized, dataset):
+def decode_examples(serialized, dataset):
     """Returns the images and labels of records whose images all have the data set's size.
 
     A call for each batch takes half the time that a call for each small image takes.
@@ -44,7 +44,7 @@ def decode_batch(serialized, dataset):
         return images, _labels(features, dataset)
 
 
-def open_photo(serialized, dataset):
+def parse_encoded_image(serialized, dataset):
     """Returns the image, not decoded yet, and the label of one record with an image of any size.
 
     Args:
@@ -52,7 +52,7 @@ def open_photo(serialized, dataset):
         dataset: `DatasetInfo`.
 
     Returns:
-        (`Photo`, int32 scalar).
+        (`EncodedImage`, int32 scalar).
 
     Raises:
         tf.errors.InvalidArgumentError: a key is missing or the label is not one of the data set's
@@ -60,17 +60,17 @@ def open_photo(serialized, dataset):
     """
     with tf.name_scope(SCOPE):
         parsed = tf.io.parse_single_example(serialized, _photo_features())
-        photo = Photo(
+        encoded = EncodedImage(
             parsed[examples.ENCODED],
             parsed[examples.FORMAT],
             parsed[examples.HEIGHT],
             parsed[examples.WIDTH],
             functools.partial(_boxes, serialized),
         )
-        return photo, _labels(parsed, dataset)
+        return encoded, _labels(parsed, dataset)
 
 
-def decode(serialized, dataset):
+def decode_example(serialized, dataset):
     """Returns the image and label of one record of any data set, all of it checked.
 
     Args:
@@ -86,12 +86,12 @@ def decode(serialized, dataset):
     """
     with tf.name_scope(SCOPE):
         if dataset.image_size is None:
-            photo, label = open_photo(serialized, dataset)
+            encoded, label = parse_encoded_image(serialized, dataset)
             # Of the styles of preprocessing only some look at boxes, which then complain as well.
-            is_inside = tf.logical_and(photo.boxes >= 0.0, photo.boxes <= 1.0)
+            is_inside = tf.logical_and(encoded.boxes >= 0.0, encoded.boxes <= 1.0)
             rule = "image/object/bbox is not within 0 to 1:"
-            tf.debugging.Assert(tf.reduce_all(is_inside), [rule, photo.boxes])
-            return photo.pixels(), label
+            tf.debugging.Assert(tf.reduce_all(is_inside), [rule, encoded.boxes])
+            return encoded.decode(), label
         features = tf.io.parse_single_example(serialized, examples.features())
         image = tf.io.decode_image(
             features[examples.ENCODED], dataset.channels, expand_animations=False
@@ -104,7 +104,7 @@ def decode(serialized, dataset):
 
 
 def decode_strictly(serialized, dataset):
-    """Returns what `decode` does, after checks that reading has no need of.
+    """Returns what `decode_example` does, after checks that reading has no need of.
 
     The record must hold every key that the converters write, each of its type, and the image must
     have the size that the record states.
@@ -114,9 +114,9 @@ def decode_strictly(serialized, dataset):
         dataset: `DatasetInfo`.
 
     Raises:
-        tf.errors.InvalidArgumentError: as `decode`, or one of these rules is broken.
+        tf.errors.InvalidArgumentError: as `decode_example`, or one of these rules is broken.
     """
-    image, label = decode(serialized, dataset)
+    image, label = decode_example(serialized, dataset)
     with tf.name_scope(SCOPE):
         stated = tf.io.parse_single_example(serialized, examples.other_features())
         size = tf.stack([stated[key] for key in examples.SIZE])

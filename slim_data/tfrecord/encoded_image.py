@@ -10,7 +10,7 @@ RAW = "RAW"
 _NEIGHBOURS = 2
 
 
-class Photo:
+class EncodedImage:
     """Decodes an image, or just a part of it, when asked to.
 
     JPEG, PNG, GIF and BMP are told by their content, whatever the record says: some JPEG files of
@@ -42,7 +42,7 @@ class Photo:
         """Returns height and width, int32 [2]."""
         return self._opened[0]
 
-    def pixels(self):
+    def decode(self):
         """Returns all of the image, uint8 [height, width, 3]."""
 
         def raw():
@@ -52,7 +52,7 @@ class Photo:
         def decoded():
             return tf.io.decode_image(self._encoded, CHANNELS, expand_animations=False)
 
-        return _photo(tf.cond(self._is_raw, raw, decoded))
+        return _with_channels(tf.cond(self._is_raw, raw, decoded))
 
     @functools.cached_property
     def _opened(self):
@@ -63,7 +63,7 @@ class Photo:
             return size, tf.zeros([0, 0, CHANNELS], tf.uint8)
 
         def other():
-            pixels = self.pixels()
+            pixels = self.decode()
             return tf.shape(pixels)[:2], pixels
 
         return tf.cond(self._is_jpeg, jpeg, other)
@@ -73,22 +73,22 @@ class Photo:
         # Pixels may begin with the bytes that a JPEG file begins with.
         return tf.logical_and(tf.io.is_jpeg(self._encoded), tf.logical_not(self._is_raw))
 
-    def window(self, top, left, height, width):
+    def crop(self, top, left, height, width):
         """Returns a part of the image, uint8 [height, width, 3].
 
         Args:
             top, left, height, width: int32 scalars.
         """
         size, pixels = self._opened
-        return _photo(
+        return _with_channels(
             tf.cond(
                 self._is_jpeg,
-                lambda: self._jpeg_window(top, left, height, width, size[1]),
+                lambda: self._crop_jpeg(top, left, height, width, size[1]),
                 lambda: pixels[top : top + height, left : left + width],
             )
         )
 
-    def _jpeg_window(self, top, left, height, width, whole_width):
+    def _crop_jpeg(self, top, left, height, width, whole_width):
         # Colours, of which a JPEG has fewer, are interpolated from their neighbours: without these
         # the outermost columns would come out otherwise than in the whole image.
         begin = tf.maximum(left - _NEIGHBOURS, 0)
@@ -99,6 +99,6 @@ class Photo:
         return wider[:, left - begin : left - begin + width]
 
 
-def _photo(image):
+def _with_channels(image):
     image.set_shape([None, None, CHANNELS])
     return image

@@ -36,7 +36,9 @@ BOX = ("image/object/bbox/xmin", "image/object/bbox/xmax") + (
 BOX_LABEL = "image/object/bbox/label"
 
 
-def build(encoded, image_format, size, label, text, *, synset=None, filename=None, boxes=()):
+def build_example(
+    encoded, image_format, size, label, text, *, synset=None, filename=None, boxes=()
+):
     """Returns a serialized tf.Example.
 
     Args:
@@ -76,7 +78,7 @@ def build(encoded, image_format, size, label, text, *, synset=None, filename=Non
     return example.SerializeToString(deterministic=True)
 
 
-def build_png(image, label, text):
+def build_png_example(image, label, text):
     """Returns a serialized tf.Example that holds `image` as PNG.
 
     Args:
@@ -84,7 +86,7 @@ def build_png(image, label, text):
         label: int, the class.
         text: str, the class's name.
     """
-    return build(tf.io.encode_png(image).numpy(), "png", image.shape, label, text)
+    return build_example(tf.io.encode_png(image).numpy(), "png", image.shape, label, text)
 
 
 def features():

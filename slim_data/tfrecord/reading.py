@@ -6,7 +6,7 @@ from slim_data.common.lazy import tf
 from slim_data.tfrecord import corruption, record_files
 
 
-def reader(files, corrupt):
+def record_reader(files, corrupt):
     """Returns a function of a path, a scalar string tensor, that gives a file's records.
 
     Args:
@@ -37,14 +37,14 @@ def reader(files, corrupt):
 
 def _extents(path, corrupt):
     """Returns (paths, offsets, lengths) of the records of a file without the corrupt ones."""
-    offsets, lengths = record_files.extents(path)
+    offsets, lengths = record_files.record_extents(path)
     kept = np.ones(len(offsets), bool)
     kept[[r.number for r in corrupt if r.path == path and not r.ends_file]] = False
     return np.full(kept.sum(), path, object), offsets[kept], lengths[kept]
 
 
-def count(files, corrupt):
-    """Returns the number of records that `reader` gives.
+def count_records(files, corrupt):
+    """Returns the number of records that `record_reader` gives.
 
     Args:
         files: paths.
@@ -55,28 +55,28 @@ def count(files, corrupt):
     """
     if corrupt is None:
         return record_files.count_examples(files)
-    whole = sum(scanned.num_records for scanned in record_files.scan(files))
+    whole = record_files.count_examples(files, up_to_faults=True)
     return whole - sum(record.path in files and not record.ends_file for record in corrupt)
 
 
-def in_order(files, read, num_readers):
+def read_in_order(files, read, num_readers):
     """Returns the records of files; several are read at once, in turns.
 
     Args:
         files: paths.
-        read: function that `reader` returned.
+        read: function that `record_reader` returned.
         num_readers: files read at once.
     """
     return _interleaved(tf.data.Dataset.from_tensor_slices(files), read, num_readers)
 
 
-def in_random_order(files, read, num_readers, seed):
+def read_in_random_order(files, read, num_readers, seed):
     """Returns the records of files in an order that `seed`, int64 [2], stands for."""
     order = tf.random.experimental.stateless_shuffle(files, seed, alg="philox")
     return _interleaved(tf.data.Dataset.from_tensor_slices(order), read, num_readers)
 
 
-def shuffled(records, buffer_size, seed):
+def shuffle_records(records, buffer_size, seed):
     """Returns records shuffled by a buffer, as `seed`, int64 [2], determines.
 
     To be called inside a function of `tf.data`, such as that of `flat_map`.

@@ -5,7 +5,6 @@ A file is a sequence of records: length (uint64, little endian), masked CRC-32C 
 """
 
 import concurrent.futures
-import contextlib
 import dataclasses
 import os
 
@@ -25,7 +24,7 @@ _CHECKED_AT_ONCE = 2**26  # bytes
 
 
 @dataclasses.dataclass(frozen=True)
-class Framing:
+class ScanResult:
     """What the framing of a file tells.
 
     Args:
@@ -37,10 +36,10 @@ class Framing:
     fault: str | None
 
 
-def scan(files):
-    """Returns the `Framing` of each file.
+def scan_records(files):
+    """Returns the `ScanResult` of each file.
 
-    Large data sets take minutes the first time; their framing is remembered from then on, see
+    Large data sets take minutes the first time; their framing is cached from then on, see
     `file_cache`.
 
     Args:
@@ -52,37 +51,38 @@ def scan(files):
 
     def compute(paths):
         found = []
-        shown = contextlib.nullcontext(lambda done: None)
+        shown = progress.no_bar()
         if total_size(paths) > file_cache.SMALLEST_SIZE:
-            shown = progress.bar("counting records", len(paths), "files")
+            shown = progress.progress_bar("counting records", len(paths), "files")
         with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as threads, shown as report:
             for framing in threads.map(_scan, paths):
                 found.append(framing)
                 report(len(found))
         return found
 
-    found = file_cache.values("framing", files, compute)
-    return [Framing(*value) for value in found]
+    found = file_cache.cached_values("framing", files, compute)
+    return [ScanResult(*value) for value in found]
 
 
-def count_examples(files):
+def count_examples(files, up_to_faults=False):
     """Returns the number of records in files, reading their framing only.
 
     Args:
         files: paths of TFRecord files.
+        up_to_faults: whether files may be damaged; each counts up to its first fault then.
 
     Raises:
         DataError: a file is truncated, or a record's length does not match its checksum; names
             the file and the record.
     """
-    framings = scan(files)
-    for path, framing in zip(files, framings, strict=True):
-        if framing.fault is not None:
-            raise record_error(path, framing.num_records, framing.fault)
-    return sum(framing.num_records for framing in framings)
+    scans = scan_records(files)
+    for path, found in zip(files, scans, strict=True):
+        if found.fault is not None and not up_to_faults:
+            raise record_error(path, found.num_records, found.fault)
+    return sum(found.num_records for found in scans)
 
 
-def extents(path):
+def record_extents(path):
     """Returns where the data of each record of a file lies, up to the first fault of its framing.
 
     Args:
@@ -97,7 +97,7 @@ def extents(path):
     return ends - FOOTER_SIZE - lengths, lengths
 
 
-def damaged(path):
+def find_damaged_records(path):
     """Returns the numbers of the records whose data does not match its checksum, ascending.
 
     Slower than TensorFlow's reading, which however ends a file at the first such record.
@@ -106,7 +106,7 @@ def damaged(path):
         path: path of a TFRecord file.
     """
     found = []
-    offsets, lengths = extents(path)
+    offsets, lengths = record_extents(path)
     if not len(offsets):
         return found  # an empty file cannot be mapped into memory
     data = np.memmap(path, np.uint8, "r")
@@ -148,7 +148,7 @@ def _headers(path):
     headers = bytearray()
     offset = 0
     try:
-        with open(path, "rb", buffering=0, opener=opening.regular) as file:
+        with open(path, "rb", buffering=0, opener=opening.regular_file) as file:
             number, size = file.fileno(), os.fstat(file.fileno()).st_size
             while offset + HEADER_SIZE <= size:
                 header = os.pread(number, HEADER_SIZE, offset)

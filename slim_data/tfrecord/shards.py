@@ -10,7 +10,7 @@ _WORKER = re.compile(r"worker_(?P<id>\d+)_of_(?P<num>\d+)")
 _SHARD = re.compile(r"(?P<split>.+)-(?P<index>\d{5,})-of-(?P<count>\d{5,})")
 
 
-def names(split, num_shards):
+def shard_names(split, num_shards):
     """Returns the file names of a sharded split: `train-00000-of-00004` and so on."""
     return [f"{split}-{i:05d}-of-{num_shards:05d}" for i in range(num_shards)]
 
@@ -66,7 +66,7 @@ def worker_part(files, num_workers, worker_id):
     return files[start : len(files) * (worker_id + 1) // num_workers]
 
 
-def candidates(data_dir, split):
+def find_candidates(data_dir, split):
     """Returns the sorted paths of the files that by their names hold a split, whole set or not.
 
     They are named `<split>-00000-of-00004` or `<split>-<anything>.tfrecord`. Other files, such as
@@ -95,7 +95,7 @@ def _set_of(name, split):
 def refuse_others(folder, split, wanted):
     """Raises DataError where a folder holds files of a split that are not among `wanted`."""
     known = {os.path.basename(path) for path in wanted}
-    found = [os.path.basename(path) for path in candidates(folder, split)]
+    found = [os.path.basename(path) for path in find_candidates(folder, split)]
     others = [name for name in found if name not in known]
     if others:
         raise DataError(
@@ -104,7 +104,7 @@ def refuse_others(folder, split, wanted):
         )
 
 
-def find(data_dir, split):
+def find_shards(data_dir, split):
     """Returns the sorted paths of the files that hold a split; [] where there are none.
 
     In a folder named `worker_1_of_4` they may also be just that worker's part of all.
@@ -112,7 +112,7 @@ def find(data_dir, split):
     Raises:
         DataError: a shard is missing, or the files belong to more than one conversion or worker.
     """
-    paths = candidates(data_dir, split)
+    paths = find_candidates(data_dir, split)
     sets = {_set_of(os.path.basename(path), split): path for path in reversed(paths)}
     received = f"Received: data_dir={str(data_dir)!r}"
     if len(sets) > 1:
@@ -122,7 +122,7 @@ def find(data_dir, split):
             f"{received} with {shown}"
         )
     for count in sets:
-        wanted = names(split, count) if isinstance(count, int) else [count]
+        wanted = shard_names(split, count) if isinstance(count, int) else [count]
         share = f"all {len(wanted)}"
         worker = _worker_of(data_dir)
         if worker is not None and len(paths) < len(wanted):

@@ -5,16 +5,17 @@ Programs that know their place in a cluster need no such folders: see `num_input
 """
 
 import os
-import tempfile
 
 from slim_data.common.arguments import check_at_least
 from slim_data.common.errors import DataError
+from slim_data.common.progress import ignore
+from slim_data.files.atomic import atomic_directory
 from slim_data.tfrecord import shards
 
 SPLIT = "train"
 
 
-def split_dataset(data_dir, num_workers, worker_id, report=None):
+def split_dataset(data_dir, num_workers, worker_id, report=ignore):
     """Makes `<data_dir>/worker_<worker_id>_of_<num_workers>`, links to a worker's files.
 
     The worker takes the `worker_id`-th contiguous block of the training files. If they do not
@@ -47,7 +48,6 @@ def split_dataset(data_dir, num_workers, worker_id, report=None):
             f"`worker_id` must be less than num_workers={num_workers}. "
             f"Received: worker_id={worker_id}"
         )
-    report = report or (lambda line: None)
     paths = _all_files(data_dir, num_workers)
     own = shards.worker_part(paths, num_workers, worker_id)
     folder = os.path.join(data_dir, shards.worker_name(num_workers, worker_id))
@@ -63,7 +63,7 @@ def split_dataset(data_dir, num_workers, worker_id, report=None):
     return folder
 
 
-def split_for_all(data_dir, num_workers, link_as=None, report=None):
+def split_for_all(data_dir, num_workers, link_as=None, report=ignore):
     """Makes the folders of all workers, as `split_dataset` does.
 
     Args:
@@ -87,13 +87,12 @@ def split_for_all(data_dir, num_workers, link_as=None, report=None):
         return folders
     links, start = [], 0
     for folder in folders:
-        size = len(shards.candidates(folder, SPLIT))
+        size = len(shards.find_candidates(folder, SPLIT))
         links.append(f"{link_as}-{start}-{start + size - 1}")
         start += size
     for link, folder in zip(links, folders, strict=True):
         _link_folder(link, folder)
-        if report is not None:
-            report(f"{link} is {folder}")
+        report(f"{link} is {folder}")
     return links
 
 
@@ -112,7 +111,7 @@ def _all_files(data_dir, num_workers):
     received = f"Received: data_dir={str(data_dir)!r}"
     if shards.is_worker_folder(data_dir):
         raise DataError(f"`data_dir` must hold the files of all workers. {received}")
-    paths = shards.find(data_dir, SPLIT)
+    paths = shards.find_shards(data_dir, SPLIT)
     if not paths:
         raise DataError(f"`data_dir` must be a folder with {SPLIT} files. {received}")
     if num_workers > len(paths):
@@ -124,7 +123,7 @@ def _all_files(data_dir, num_workers):
 
 
 def _check_links(folder, own):
-    found = shards.candidates(folder, SPLIT)
+    found = shards.find_candidates(folder, SPLIT)
     try:
         same = len(found) == len(own) and all(map(os.path.samefile, found, own))
     except OSError:
@@ -137,15 +136,10 @@ def _check_links(folder, own):
 
 
 def _link(folder, own):
-    data_dir, name = os.path.split(folder)
     try:
-        # Made beside and renamed, so that no folder is ever there with some of its links.
-        with tempfile.TemporaryDirectory(dir=data_dir, prefix=f".{name}.") as hidden:
-            made = os.path.join(hidden, name)
-            os.mkdir(made)
+        with atomic_directory(folder) as partial:
             for path in own:
                 file = os.path.basename(path)
-                os.symlink(os.path.join(os.pardir, file), os.path.join(made, file))
-            os.rename(made, folder)
+                os.symlink(os.path.join(os.pardir, file), os.path.join(partial, file))
     except OSError as error:
         raise DataError(f"{folder} cannot be made: {error.strerror}") from error

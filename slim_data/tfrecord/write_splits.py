@@ -11,22 +11,22 @@ from slim_data.common.errors import DataError
 from slim_data.tfrecord import shards, writing
 
 
-class Source(NamedTuple):
-    """Where the examples of a split come from, as `writing.write` takes it."""
+class SplitSource(NamedTuple):
+    """Where the examples of a split come from, as `writing.write_shards` takes it."""
 
     generate: Callable
     num_examples: int
-    identity: dict
+    fingerprint: dict
 
 
-def write(sources, num_shards, output_directory, *, num_processes, report):
+def write_splits(sources, num_shards, output_directory, *, num_processes, report):
     """Writes each split to `<split>-00000-of-00002` and so on.
 
     Args:
-        sources: {split: its `Source`}, first split first.
+        sources: {split: its `SplitSource`}, first split first.
         num_shards: {split: number of its files}.
         output_directory: folder to write to; made if absent.
-        num_processes: as for `writing.write`.
+        num_processes: as for `writing.write_shards`.
         report: function of a line of text, called with what was done.
 
     Raises:
@@ -35,16 +35,16 @@ def write(sources, num_shards, output_directory, *, num_processes, report):
     for split, source in sources.items():
         _check(split, num_shards[split], source.num_examples)
     for split, source in sources.items():
-        names = shards.names(split, num_shards[split])
+        names = shards.shard_names(split, num_shards[split])
         paths = [os.path.join(output_directory, name) for name in names]
         try:
             os.makedirs(output_directory, exist_ok=True)
-            with progress.bar(f"Writing {split}", source.num_examples) as advance:
-                writing.write(
+            with progress.progress_bar(f"Writing {split}", source.num_examples) as advance:
+                writing.write_shards(
                     source.generate,
                     paths,
                     source.num_examples,
-                    identity=source.identity,
+                    fingerprint=source.fingerprint,
                     num_processes=num_processes,
                     progress=advance,
                 )

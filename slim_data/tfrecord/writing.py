@@ -10,6 +10,7 @@ from slim_data.common import processes
 from slim_data.common.arguments import check_at_least
 from slim_data.common.errors import DataError
 from slim_data.common.lazy import tf
+from slim_data.common.progress import ignore
 from slim_data.files import opening
 from slim_data.files.atomic import atomic_write, write_lines
 from slim_data.tfrecord import record_files, shards
@@ -27,7 +28,9 @@ class Shard:
     stop: int
 
 
-def write(generate, paths, num_examples, *, identity, num_processes=None, progress=None):
+def write_shards(
+    generate, paths, num_examples, *, fingerprint, num_processes=None, progress=ignore
+):
     """Spreads examples evenly over files, in order; each file appears when it is whole.
 
     Files that an interrupted run of the same conversion has finished are kept. What the
@@ -37,10 +40,10 @@ def write(generate, paths, num_examples, *, identity, num_processes=None, progre
         generate: function of (start, stop) whose result is a generator of the serialized
             examples numbered start to stop - 1. Several processes call it, so it must be
             picklable: a function of a module, or a `functools.partial` of one. A program that
-            calls `write` must guard its main part by `if __name__ == "__main__":`.
+            calls `write_shards` must guard its main part by `if __name__ == "__main__":`.
         paths: paths of the files in one folder, which exists, first shard first.
         num_examples: int, number of all examples.
-        identity: dictionary of what the files' content depends on (source, sizes, options), of
+        fingerprint: dictionary of what the files' content depends on (source, sizes, options), of
             values that JSON can hold.
         num_processes: int, how many processes may work at once; by default as many as there are
             cores. A job of few examples takes fewer.
@@ -52,12 +55,12 @@ def write(generate, paths, num_examples, *, identity, num_processes=None, progre
         OSError: a file cannot be written.
 
     Example:
-        >>> generate = functools.partial(digits.generate_examples, None, "train")
-        >>> write(generate, ["/data/train-00000-of-00001"], 1437, identity={"source": "digits"})
+        >>> generate = functools.partial(Digits().generate_examples, "train")
+        >>> write_shards(generate, ["/data/train-00000-of-00001"], 1437, fingerprint={"version": 1})
     """
     if num_processes is not None:
         check_at_least(1, num_processes=num_processes)
-    _claim(paths, {**identity, "num_files": len(paths), "num_examples": num_examples})
+    _claim(paths, {**fingerprint, "num_files": len(paths), "num_examples": num_examples})
     stops = list(itertools.accumulate(shards.spread(num_examples, len(paths))))
     every = [Shard(*s) for s in zip(paths, [0, *stops[:-1]], stops, strict=True)]
     missing = [shard for shard in every if not _is_whole(shard)]
@@ -67,8 +70,7 @@ def write(generate, paths, num_examples, *, identity, num_processes=None, progre
     def advance(count):
         nonlocal written
         written += count
-        if progress is not None:
-            progress(written)
+        progress(written)
 
     advance(0)
     most = num_processes or len(os.sched_getaffinity(0))
@@ -77,25 +79,25 @@ def write(generate, paths, num_examples, *, identity, num_processes=None, progre
     if num_parts == 1:
         _write_part(generate, missing, advance)
     else:
-        processes.run(_write_part, [(generate, part) for part in parts], advance)
+        processes.run_processes(_write_part, [(generate, part) for part in parts], advance)
 
 
-def _claim(paths, identity):
+def _claim(paths, fingerprint):
     """Makes the folder one of this conversion, or raises DataError where it is another's."""
     folder, name = os.path.split(os.path.abspath(paths[0]))
     split = name.partition("-")[0]
     shards.refuse_others(folder, split, paths)
-    identity = json.loads(json.dumps(identity))
+    fingerprint = json.loads(json.dumps(fingerprint))
     if any(os.path.lexists(path) for path in paths):
-        known = known_identity(paths)
-        if known != identity:
+        known = known_fingerprint(paths)
+        if known != fingerprint:
             raise DataError(
                 f"{folder} already holds {split} files of another conversion "
-                f"({_difference(known, identity)}): choose another folder or remove its {split} "
+                f"({_difference(known, fingerprint)}): choose another folder or remove its {split} "
                 "files"
             )
     else:
-        write_lines(_record(paths), [json.dumps(identity, indent=1, sort_keys=True)])
+        write_lines(_record(paths), [json.dumps(fingerprint, indent=1, sort_keys=True)])
 
 
 def _record(paths):
@@ -103,15 +105,15 @@ def _record(paths):
     return os.path.join(folder, f".{name.partition('-')[0]}.conversion.json")
 
 
-def known_identity(paths):
-    """Returns the identity that `write` was given with these paths; {} where it is not known.
+def known_fingerprint(paths):
+    """Returns the fingerprint that `write_shards` was given with these paths; {} if not known.
 
     Raises:
         DataError: the file that holds it cannot be read.
     """
     path = _record(paths)
     try:
-        with open(path, encoding="utf-8", opener=opening.regular) as file:
+        with open(path, encoding="utf-8", opener=opening.regular_file) as file:
             known = json.load(file)
     except FileNotFoundError:
         known = {}
@@ -120,12 +122,12 @@ def known_identity(paths):
     return known if isinstance(known, dict) else {}
 
 
-def _difference(known, identity):
+def _difference(known, fingerprint):
     if not known:
         return "nothing tells what they were made from"
-    keys = sorted(known.keys() | identity.keys())
-    key = next(key for key in keys if known.get(key) != identity.get(key))
-    return f"{key}: {known.get(key)!r}, now {identity.get(key)!r}"
+    keys = sorted(known.keys() | fingerprint.keys())
+    key = next(key for key in keys if known.get(key) != fingerprint.get(key))
+    return f"{key}: {known.get(key)!r}, now {fingerprint.get(key)!r}"
 
 
 def _is_whole(shard):

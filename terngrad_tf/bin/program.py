@@ -90,7 +90,7 @@ def run(description, define_flags, main, argv, module=None, report=_print_error)
     os.environ["KERAS_BACKEND"] = "tensorflow"
     try:
         # Imported only now, so that --help and a mistyped flag do not wait for TensorFlow.
-        with captured_stderr.stderr_held_back():
+        with captured_stderr.capture_stderr():
             from terngrad_tf.distribute import PeerError
             from terngrad_tf.training.errors import DivergedError, UserError, write_failure
         try:

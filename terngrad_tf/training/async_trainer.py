@@ -98,7 +98,7 @@ def train_async(config, cluster_resolver, *, start_timeout=600):
         return None
     cluster = ParameterServerCluster(cluster_resolver, metadata, batches, **timeout)
     try:
-        with slim_data.explained(*place), cluster.errors():
+        with slim_data.locate_corrupt_records(*place), cluster.errors():
             result = _lead(config, cluster, own, source)
     except BaseException as error:
         cluster.end(" ".join(str(error).split()) or type(error).__name__)

@@ -65,12 +65,7 @@ def describe(name, data_dir, subset, skip_corrupt_records=False):
     check_subset(name, subset)
     info = slim_data.info(name, data_dir)
     files = slim_data.find_files(name, data_dir, subset)
-    if skip_corrupt_records:
-        num_examples = sum(
-            framing.num_records for framing in slim_data.tfrecord.record_files.scan(files)
-        )
-    else:
-        num_examples = slim_data.count_examples(files)
+    num_examples = slim_data.count_examples(files, up_to_faults=skip_corrupt_records)
     return DatasetShard(info.num_classes, info.channels, num_examples)
 
 

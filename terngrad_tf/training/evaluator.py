@@ -148,7 +148,7 @@ def evaluate_checkpoint(path, run, config):
     with (
         contextlib.closing(writer),
         tf.device(_device(config.device)),
-        slim_data.explained(*place),
+        slim_data.locate_corrupt_records(*place),
     ):
 
         def look(images):

@@ -168,7 +168,7 @@ def fit(
     if strategy.is_chief:
         called.append(callbacks.ProgressBar(first_step, config.max_steps))
     # Peers inside, so that a lost process is not looked for in the data.
-    with slim_data.explained(*config.data.place), peer_errors(strategy.tasks):
+    with slim_data.locate_corrupt_records(*config.data.place), peer_errors(strategy.tasks):
         run.model.fit(
             inputs.batches(config, first_step, run.shard, strategy),
             steps_per_epoch=config.max_steps - first_step,

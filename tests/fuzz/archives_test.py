@@ -19,10 +19,10 @@ from tests.slim_data import cifar10_archives, pictures, samples
 def files_of(path, max_size=2**20):
     """Returns {name: bytes} of the regular files of an archive."""
     archives.check_whole(path)
-    with archives.opened(path) as archive:
+    with archives.open_archive(path) as archive:
         return {
-            name: archives.read(archive, member, max_size)
-            for name, member in archives.files(archive).items()
+            name: archives.read_member(archive, member, max_size)
+            for name, member in archives.list_members(archive).items()
             if member.isreg()
         }
 
@@ -98,13 +98,13 @@ class ArchivesTest(fuzzing.FuzzTest):
         self.fuzz("tar archives in tar archives", fuzzing.mutated(tar_seeds()), check)
 
     def read_nested(self):
-        with archives.opened_plain(self.path("a.tar")) as archive:
-            for member in archives.members(archive):
+        with archives.open_plain_archive(self.path("a.tar")) as archive:
+            for member in archives.iterate_members(archive):
                 if member.isreg():
-                    with archives.nested(archive, member) as inner:
-                        for part in archives.members(inner):
+                    with archives.open_nested_archive(archive, member) as inner:
+                        for part in archives.iterate_members(inner):
                             if part.isreg():
-                                archives.read(inner, part, 2**20)
+                                archives.read_member(inner, part, 2**20)
 
     def test_pickles(self):
         images, labels = cifar10_archives.batch(0, 2)
@@ -117,7 +117,7 @@ class ArchivesTest(fuzzing.FuzzTest):
 
         def check(data):
             try:
-                found = pickles.read(data)
+                found = pickles.read_pickle(data)
             except DataError as error:
                 self.assert_clear(error, "pickle")
             else:

@@ -50,7 +50,7 @@ class DownloadsTest(fuzzing.FuzzTest):
             # What is resumed, sent on or asked for twice gets the same answer.
             self.server.faults = [servers.raw(answer)] * 9
             try:
-                path = download.fetch(file, self.folder, pauses=(), patience=2)
+                path = download.fetch_file(file, self.folder, pauses=(), patience=2)
             except DataError as error:
                 self.assert_clear(error, NAME)
                 self.assertIn(os.listdir(self.folder), ([], [PARTIAL]))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from slim_data import DataError
 from slim_data.datasets import image_folders
 from slim_data.datasets.imagenet import bounding_boxes, devkit, preparation, records
+from slim_data.files import archives
 from slim_data.tfrecord import writing
 from tests.fuzz import fuzzing
 from tests.slim_data import ilsvrc, pictures, samples
@@ -70,7 +71,7 @@ class ListsTest(fuzzing.FuzzTest):
 
     def test_lists_of_boxes(self):
         def check():
-            found = self.assert_refused_or(bounding_boxes.read, self.path) or {}
+            found = self.assert_refused_or(bounding_boxes.read_boxes, self.path) or {}
             for xmin, ymin, xmax, ymax in (box for boxes in found.values() for box in boxes):
                 self.assertTrue(0 <= xmin < xmax <= 1 and 0 <= ymin < ymax <= 1)
 
@@ -100,7 +101,7 @@ class ListsTest(fuzzing.FuzzTest):
         seeds = [json.dumps({"dataset": "mnist", "a": [1, None, "x"]}, indent=1).encode()]
 
         def check():
-            found = self.assert_refused_or(writing.known_identity, [path])
+            found = self.assert_refused_or(writing.known_fingerprint, [path])
             self.assertIsInstance(found or {}, dict)
 
         self.fuzz_file("records of conversions", [*seeds, b"[" * 10**5], check)
@@ -109,14 +110,14 @@ class ListsTest(fuzzing.FuzzTest):
         files = {}
         with tempfile.TemporaryDirectory() as folder:
             pictures.write(os.path.join(folder, "x"), ilsvrc.devkit())
-            with devkit.archives.opened(os.path.join(folder, "x")) as archive:
-                for name, member in devkit.archives.files(archive).items():
-                    files[name] = devkit.archives.read(archive, member, 2**20)
+            with archives.open_archive(os.path.join(folder, "x")) as archive:
+                for name, member in archives.list_members(archive).items():
+                    files[name] = archives.read_member(archive, member, 2**20)
 
         def check(data, name):
             with open(self.path, "wb") as file:
                 file.write(pictures.tar({**files, name: data}, "gz"))
-            found = self.assert_refused_or(devkit.read, self.path)
+            found = self.assert_refused_or(devkit.read_devkit, self.path)
             if found is not None:
                 for synset in (*found.names, *found.validation):
                     self.assertRegex(synset, r"\An[0-9]{8}\Z")

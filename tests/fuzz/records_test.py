@@ -35,11 +35,11 @@ class FramingTest(fuzzing.FuzzTest):
         def check(data):
             with open(self.path, "wb") as file:
                 file.write(data)
-            (found,) = record_files.scan([self.path])
-            offsets, lengths = record_files.extents(self.path)
+            (found,) = record_files.scan_records([self.path])
+            offsets, lengths = record_files.record_extents(self.path)
             self.assertEqual(len(offsets), found.num_records)
             self.assertLessEqual(int((offsets + lengths).max(initial=0)), len(data))
-            record_files.damaged(self.path)
+            record_files.find_damaged_records(self.path)
             try:
                 self.assertEqual(record_files.count_examples([self.path]), found.num_records)
             except DataError as error:
@@ -71,7 +71,7 @@ class FramingTest(fuzzing.FuzzTest):
         def check(record):
             samples.write_records(self.path, [record])
             try:
-                with slim_data.explained("mnist", folder, "train"):
+                with slim_data.locate_corrupt_records("mnist", folder, "train"):
                     for images, labels in slim_data.load("mnist", folder, "train", 1, 28, False):
                         self.assertTrue(np.isfinite(images).all())
                         self.assertIn(int(labels[0]), range(10))

@@ -32,10 +32,10 @@ class ArchivesTest(tf.test.TestCase):
     def read(self, max_size=100):
         """Returns {name: bytes} of every regular file."""
         archives.check_whole(self.path)
-        with archives.opened(self.path) as archive:
+        with archives.open_archive(self.path) as archive:
             return {
-                name: archives.read(archive, member, max_size)
-                for name, member in archives.files(archive).items()
+                name: archives.read_member(archive, member, max_size)
+                for name, member in archives.list_members(archive).items()
                 if member.isreg()
             }
 
@@ -62,8 +62,11 @@ class ArchivesTest(tf.test.TestCase):
         self.assertEqual(self.read(), data)
         self.assertEqual(os.listdir(self.folder), ["a.tar.gz"])
         for name, header in ((info.name, info) for info, _ in links):
-            with archives.opened(self.path) as archive, self.assertRaises(DataError) as caught:
-                archives.read(archive, archives.files(archive)[header.name], 100)
+            with (
+                archives.open_archive(self.path) as archive,
+                self.assertRaises(DataError) as caught,
+            ):
+                archives.read_member(archive, archives.list_members(archive)[header.name], 100)
             self.assertIn(f"{name} is no regular file", str(caught.exception))
 
     def test_files_larger_than_they_may_be_are_refused(self):

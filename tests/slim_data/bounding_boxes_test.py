@@ -96,8 +96,8 @@ class BoundingBoxesTest(tf.test.TestCase):
         pictures.write(path, "\n".join([*lines, "b_2.JPEG,0.1,0.2,0.1,0.9"]))
         first, second = (0.1, 0.1, 0.5, 1.0), (0.33, 0.0, 0.99, 0.5)
         expected = {"a_1.JPEG": [first, second], "b_2.JPEG": [first]}
-        self.assertEqual(bounding_boxes.read(path), expected)
-        wanted = bounding_boxes.read(path, {"b_2.JPEG", "c_3.JPEG"})
+        self.assertEqual(bounding_boxes.read_boxes(path), expected)
+        wanted = bounding_boxes.read_boxes(path, {"b_2.JPEG", "c_3.JPEG"})
         self.assertEqual(wanted, {"b_2.JPEG": [first]})
 
     def test_wrong_lines_are_named(self):
@@ -112,9 +112,9 @@ class BoundingBoxesTest(tf.test.TestCase):
         ):
             pictures.write(path, f"a.JPEG,0,0,1,1\n{line}\nb.JPEG,0,0,1,1\n")
             with self.assertRaisesRegex(slim_data.DataError, f"{path}: line 2 must be"):
-                bounding_boxes.read(path)
+                bounding_boxes.read_boxes(path)
         with self.assertRaisesRegex(slim_data.DataError, "No such file"):
-            bounding_boxes.read(f"{path}x")
+            bounding_boxes.read_boxes(f"{path}x")
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ class BuildImageDataTest(tf.test.TestCase):
         return programs.call("build_image_data", *pairs, *arguments)
 
     def read(self, split):
-        paths = shards.find(self.output, split)
+        paths = shards.find_shards(self.output, split)
         return list(tf.data.TFRecordDataset(paths).map(parse).as_numpy_iterator())
 
     def assert_refused(self, *parts, **flags):
@@ -144,7 +144,7 @@ class BuildImageDataTest(tf.test.TestCase):
     def test_shards_may_be_uneven(self):
         done = self.build(train_shards=7, validation_shards=1, num_threads=5)
         self.assertEqual(done.status, 0, done.stderr)
-        names = shards.names("train", 7)
+        names = shards.shard_names("train", 7)
         sizes = [slim_data.count_examples([os.path.join(self.output, n)]) for n in names]
         self.assertEqual(sizes, [3, 3, 4, 3, 4, 3, 4])
 

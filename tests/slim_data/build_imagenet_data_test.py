@@ -53,7 +53,7 @@ class BuildImagenetDataTest(tf.test.TestCase):
         return programs.call("build_imagenet_data", *pairs, *arguments)
 
     def records(self, output, split="train"):
-        paths = shards.find(self.path(output), split)
+        paths = shards.find_shards(self.path(output), split)
         return list(tf.data.TFRecordDataset(paths).map(ilsvrc.parse).as_numpy_iterator())
 
     def assert_refused(self, *parts, **flags):

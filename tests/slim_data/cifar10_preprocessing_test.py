@@ -15,8 +15,8 @@ MEAN = np.array([0.4914, 0.4822, 0.4465])
 DEVIATION = np.array([0.2470, 0.2435, 0.2616])
 
 
-def draws(num_images, num_draws, seed=3):
-    return np.random.default_rng(seed).random((num_images, num_draws), np.float32)
+def draws(num_images, num_random_values, seed=3):
+    return np.random.default_rng(seed).random((num_images, num_random_values), np.float32)
 
 
 class BatchesTest(tf.test.TestCase):
@@ -90,7 +90,7 @@ class BatchesTest(tf.test.TestCase):
             samples.write_records(self.path, [*records[:7], bad, *records[8:]])
             with (
                 self.assertRaisesRegex(slim_data.DataError, "cifar10.tfrecord: record 7 "),
-                slim_data.explained("cifar10", self.folder, "train"),
+                slim_data.locate_corrupt_records("cifar10", self.folder, "train"),
             ):
                 self.batches(3)
 
@@ -108,7 +108,7 @@ class DistortionsTest(tf.test.TestCase):
         shape = crops - crops.mean((1, 2), keepdims=True)
         seen, shifts, gains = set(), [], []
         images = np.stack([self.image] * 150)
-        for found in cifarnet.change(images, size, draws(150, 5)).numpy():
+        for found in cifarnet.augment_pixels(images, size, draws(150, 5)).numpy():
             centred = found - found.mean((0, 1))
             gain = (shape * centred).sum((1, 2, 3)) / (shape**2).sum((1, 2, 3))
             lack = np.abs(shape * gain[:, None, None, None] - centred).max((1, 2, 3))
@@ -132,7 +132,7 @@ class DistortionsTest(tf.test.TestCase):
                 places[part.tobytes()] = top, left, False
                 places[part[:, ::-1].tobytes()] = top, left, True
         images = np.stack([self.image] * 400)
-        found = cifar_resnet.distort(images, 32, draws(400, 3)).numpy()
+        found = cifar_resnet.augment(images, 32, draws(400, 3)).numpy()
         pixels = np.rint((found * DEVIATION + MEAN) * 255).astype(np.uint8)
         self.assertAllClose((pixels / 255 - MEAN) / DEVIATION, found, atol=1e-5)
         seen = np.array([places[image.tobytes()] for image in pixels])

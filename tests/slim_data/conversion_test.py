@@ -44,7 +44,7 @@ class ConversionTest(tf.test.TestCase):
 
     def test_every_split_and_the_labels_are_written(self):
         files = self.convert(shard=True, train_shards=4)
-        names = shards.names("train", 4) + ["test-00000-of-00001"]
+        names = shards.shard_names("train", 4) + ["test-00000-of-00001"]
         shown = [name for name in os.listdir(self.folder) if not name.startswith(".")]
         self.assertCountEqual(shown, [*names, "labels.txt"])
         self.assertEqual([os.path.basename(p) for p in files["train"] + files["test"]], names)
@@ -126,7 +126,7 @@ class ConversionTest(tf.test.TestCase):
         with samples.small_disk(self, 300) as folder:
             with self.assertRaisesRegex(slim_data.DataError, "No space left on device"):
                 self.convert(folder, shard=True, train_shards=9)
-            there = shards.candidates(folder, "train")
+            there = shards.find_candidates(folder, "train")
             self.assertBetween(len(there), 1, 8)
             self.assertEqual(slim_data.count_examples(there), 100 * len(there))
             with self.assertRaisesRegex(slim_data.DataError, "must hold all 9 train files"):
@@ -153,11 +153,11 @@ class ConversionTest(tf.test.TestCase):
         with subprocess.Popen(
             samples.converter(*arguments), stderr=subprocess.DEVNULL, env=samples.environment()
         ) as process:
-            while not shards.candidates(self.folder, "train") and process.poll() is None:
+            while not shards.find_candidates(self.folder, "train") and process.poll() is None:
                 time.sleep(0.005)
             process.kill()
         self.assertEqual(process.returncode, -9)
-        finished = shards.candidates(self.folder, "train")
+        finished = shards.find_candidates(self.folder, "train")
         self.assertBetween(len(finished), 1, 15)
         for path in finished:
             self.assertEqual(slim_data.verify([path], "mnist"), 250)

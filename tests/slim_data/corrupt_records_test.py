@@ -198,7 +198,7 @@ class ChecksumTest(tf.test.TestCase):
         samples.write_records(path, [rows[i, :n].tobytes() for i, n in enumerate(lengths)])
         with open(path, "rb") as file:
             data = file.read()
-        offsets, found = record_files.extents(path)
+        offsets, found = record_files.record_extents(path)
         self.assertAllEqual(found, lengths)
         stored = [
             int.from_bytes(data[o + n : o + n + 4], "little")
@@ -209,14 +209,14 @@ class ChecksumTest(tf.test.TestCase):
     def test_damaged_records_are_found_in_any_chunks(self):
         path = os.path.join(samples.new_folder(self), "records")
         samples.write_records(path, [bytes([i]) * (i % 5 * 40) for i in range(50)])
-        self.assertEqual(record_files.damaged(path), [])
-        offsets, _ = record_files.extents(path)
+        self.assertEqual(record_files.find_damaged_records(path), [])
+        offsets, _ = record_files.record_extents(path)
         for number in (3, 24, 49):
             samples.flip_bit(path, offsets[number])
-        self.assertEqual(record_files.damaged(path), [3, 24, 49])
+        self.assertEqual(record_files.find_damaged_records(path), [3, 24, 49])
         self.addCleanup(setattr, record_files, "_CHECKED_AT_ONCE", record_files._CHECKED_AT_ONCE)
         record_files._CHECKED_AT_ONCE = 1000
-        self.assertEqual(record_files.damaged(path), [3, 24, 49])
+        self.assertEqual(record_files.find_damaged_records(path), [3, 24, 49])
 
 
 class RememberedTest(tf.test.TestCase):
@@ -245,7 +245,7 @@ class RememberedTest(tf.test.TestCase):
             self.computed += paths
             return [[os.path.getsize(path), None] for path in paths]
 
-        return file_cache.values(kind, paths or self.paths, compute)
+        return file_cache.cached_values(kind, paths or self.paths, compute)
 
     def test_a_value_is_computed_once_for_each_large_file(self):
         expected = [[os.path.getsize(path), None] for path in self.paths]
@@ -286,7 +286,7 @@ class RememberedTest(tf.test.TestCase):
         with self.assertRaisesRegex(slim_data.DataError, "No such file"):
             self.values(paths=[os.path.join(self.folder, "missing")])
 
-    def test_counts_of_large_files_are_remembered(self):
+    def test_counts_of_large_files_are_cached(self):
         samples.write_records(self.paths[0], [b"x" * 2**20] * 3)
         self.addCleanup(setattr, file_cache, "SMALLEST_SIZE", file_cache.SMALLEST_SIZE)
         file_cache.SMALLEST_SIZE = 2**20

@@ -30,7 +30,7 @@ SLOW_PROGRAM = """
 import time
 from slim_data.files import download
 file = download.{!r}
-download.fetch(file, {!r}, progress=lambda done: time.sleep(0.05))
+download.fetch_file(file, {!r}, progress=lambda done: time.sleep(0.05))
 """
 
 
@@ -43,7 +43,7 @@ class DownloadTest(tf.test.TestCase):
         self.file = file_of([self.server.url(NAME)])
 
     def fetch(self, file=None, **arguments):
-        return download.fetch(file or self.file, self.folder, pauses=QUICKLY, **arguments)
+        return download.fetch_file(file or self.file, self.folder, pauses=QUICKLY, **arguments)
 
     def assert_whole(self):
         self.assertEqual(samples.contents(self.folder), {NAME: DATA})
@@ -271,7 +271,7 @@ class DownloadTest(tf.test.TestCase):
         os.mkdir(self.folder)
         with open(os.path.join(self.folder, PARTIAL), "wb") as other:
             fcntl.flock(other, fcntl.LOCK_EX)
-            self.assert_refused("another process is downloading")
+            self.assert_refused("another process is writing")
 
     def test_a_full_disk_leaves_no_file_taken_for_whole(self):
         with samples.small_disk(self, 400) as self.folder:

@@ -35,7 +35,7 @@ class FindRecordsTest(tf.test.TestCase):
         self.assertEqual(found, str(self.root / "tfrecords"))
         self.assertEqual(self.labels(found, "train"), [1, 1, 1, 2, 2, 2, 3, 3, 3])
         self.assertEqual(self.labels(found, "validation"), [1, 1, 1, 3, 3, 3])
-        with mock.patch.object(image_folders, "find", side_effect=AssertionError):
+        with mock.patch.object(image_folders, "find_images", side_effect=AssertionError):
             self.assertEqual(find_records.find(str(self.root)), found)
         # TFRecords are their own folder.
         self.assertEqual(find_records.find(found), found)

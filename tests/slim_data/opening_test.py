@@ -42,15 +42,15 @@ class PipesTest(tf.test.TestCase):
                 pass
 
         for read in (
-            functools.partial(unpacked, archives.opened),
-            functools.partial(unpacked, archives.opened_plain),
+            functools.partial(unpacked, archives.open_archive),
+            functools.partial(unpacked, archives.open_plain_archive),
             functools.partial(archives.check_whole, path),
-            functools.partial(bounding_boxes.read, path),
+            functools.partial(bounding_boxes.read_boxes, path),
             functools.partial(checksums.sha256, path),
             functools.partial(record_files.total_size, [path]),
             functools.partial(slim_data.count_examples, [path]),
             functools.partial(slim_data.verify, [path]),
-            functools.partial(image_files.read, path),
+            functools.partial(image_files.read_image_file, path),
             functools.partial(image_folders.read_labels, path),
             functools.partial(records.read_names, path, []),
         ):
@@ -116,7 +116,7 @@ class PlantedLinksTest(tf.test.TestCase):
     def test_shards_and_lists_are_not_written_through_links(self):
         def write():
             path = os.path.join(self.folder, "train-00000-of-00001")
-            writing.write(generators.numbered, [path], 3, identity={})
+            writing.write_shards(generators.numbered, [path], 3, fingerprint={})
 
         self.assert_not_followed(write, ".train.conversion.json")
         self.assert_not_followed(write, "train-00000-of-00001")
@@ -143,7 +143,7 @@ class PlantedLinksTest(tf.test.TestCase):
         server = servers.Server({"x.gz": b"data"})
         self.addCleanup(server.close)
         file = download.File("x.gz", (server.url("x.gz"),), 4, "")
-        self.assert_not_followed(lambda: download.fetch(file, self.folder, pauses=()), "x.gz")
+        self.assert_not_followed(lambda: download.fetch_file(file, self.folder, pauses=()), "x.gz")
         self.assertEqual(server.requests, [])
 
     def test_folders_are_not_made_through_links(self):
@@ -158,7 +158,7 @@ class PlantedLinksTest(tf.test.TestCase):
         for content in (b"", b"left"):
             with open(os.path.join(self.folder, ".x.partial"), "wb") as file:
                 file.write(content)
-            with opening.partial(path) as file:
+            with opening.partial_file(path) as file:
                 file.seek(0)
                 self.assertEqual(file.read(), content)
 

@@ -26,18 +26,18 @@ STYLES = {
 
 
 def evaluate(style, record, size=224):
-    photo, _ = decoding.open_photo(record, IMAGENET)
+    photo, _ = decoding.parse_encoded_image(record, IMAGENET)
     return STYLES[style].evaluate(photo, size).numpy()
 
 
 def distort_many(style, record, num_images, size=224):
     """Returns [num_images, size, size, 3], of the seeds (7, 0), (7, 1) and so on."""
 
-    def distort(number):
-        photo, _ = decoding.open_photo(record, IMAGENET)
-        return STYLES[style].distort(photo, size, tf.stack([tf.constant(7, tf.int64), number]))
+    def augment(number):
+        photo, _ = decoding.parse_encoded_image(record, IMAGENET)
+        return STYLES[style].augment(photo, size, tf.stack([tf.constant(7, tf.int64), number]))
 
-    stream = tf.data.Dataset.range(num_images).map(distort, num_parallel_calls=2)
+    stream = tf.data.Dataset.range(num_images).map(augment, num_parallel_calls=2)
     return np.stack(list(stream.as_numpy_iterator()))
 
 
@@ -83,7 +83,7 @@ class EvaluationTest(tf.test.TestCase):
     def test_the_short_side_is_exact_and_the_long_one_rounded_down(self):
         for height, width, expected in ((375, 500, (256, 341)), (100, 33, (775, 256))):
             image = np.zeros((height, width, 3), np.uint8)
-            self.assertEqual(resizing.short_side(image, 256).shape[:2], expected)
+            self.assertEqual(resizing.resize_smaller_side(image, 256).shape[:2], expected)
 
 
 class TrainingTest(tf.test.TestCase):
@@ -152,7 +152,7 @@ class TrainingTest(tf.test.TestCase):
         for height, width in ((375, 500), (500, 100), (30, 300), (224, 224)):
             for _ in range(20):
                 draws = generator.random((10, 4), np.float32)
-                found = resnet.random_window([height, width], draws).numpy()
+                found = resnet.random_crop_box([height, width], draws).numpy()
                 self.assertAllEqual(found, self.window(height, width, draws.astype(float)))
 
     def window(self, height, width, draws):
@@ -184,7 +184,7 @@ class TrainingTest(tf.test.TestCase):
 class InceptionTest(tf.test.TestCase):
     def windows(self, boxes, num_windows=200, height=200, width=300):
         def draw(number):
-            return inception.random_window(
+            return inception.random_crop_box(
                 tf.constant([height, width]),
                 tf.reshape(tf.constant(boxes, tf.float32), [-1, 4]),
                 tf.stack([tf.constant(3, tf.int64), number]),
@@ -222,14 +222,14 @@ class InceptionTest(tf.test.TestCase):
 
     def test_images_are_parts_resized_in_four_ways_and_mirrored(self):
         image = photos.pixels(100, 130)
-        with_colors = inception.distort_colors
-        self.addCleanup(setattr, inception, "distort_colors", with_colors)
-        inception.distort_colors = lambda image, draws: image
+        with_colors = inception.augment_colors
+        self.addCleanup(setattr, inception, "augment_colors", with_colors)
+        inception.augment_colors = lambda image, draws: image
         record = photos.raw_example(image)
         seen = set()
         for number, found in enumerate(distort_many("inception", record, 40, 64)):
             seed = tf.constant([7, number], tf.int64)
-            window = inception.random_window([100, 130], tf.zeros([0, 4]), seed)
+            window = inception.random_crop_box([100, 130], tf.zeros([0, 4]), seed)
             top, left, rows, columns = window.numpy()
             part = image[top : top + rows, left : left + columns]
             expected = {
@@ -255,7 +255,7 @@ class InceptionTest(tf.test.TestCase):
         for order in (0.2, 0.8):
             for _ in range(3):
                 draws = np.array([order, *generator.random(4)], np.float32)
-                found = inception.distort_colors(tf.constant(image), draws)
+                found = inception.augment_colors(tf.constant(image), draws)
                 expected = self.changed(image.astype(float) / 255, *draws.astype(float)) * 255
                 self.assertAllClose(found, expected, atol=0.05)
 
@@ -263,7 +263,7 @@ class InceptionTest(tf.test.TestCase):
         # Brightness and contrast, unclipped, lead there. Few different values: many are equal.
         image = np.random.default_rng(6).integers(-3, 17, (40, 30, 3)).astype(np.float32) * 20
         for saturation, hue in ((0.5, -0.2), (1.5, 0.2), (1.0, 0.0), (0.9, 0.06)):
-            found = colors.change_saturation_and_hue(image, saturation, hue)
+            found = colors.adjust_saturation_and_hue(image, saturation, hue)
             expected = tf.image.adjust_hue(tf.image.adjust_saturation(image, saturation), hue)
             self.assertAllClose(found, expected, rtol=0, atol=5e-3)
 

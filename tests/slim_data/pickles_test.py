@@ -55,27 +55,28 @@ class State(dict):
 class PicklesTest(tf.test.TestCase):
     def assert_refused(self, data, part=""):
         with self.assertRaises(DataError) as caught:
-            pickles.read(data)
+            pickles.read_pickle(data)
         self.assertNotIn("\n", str(caught.exception))
         self.assertIn(part, str(caught.exception))
 
     @settings(deadline=None, max_examples=150, derandomize=True)
     @given(VALUES, st.sampled_from([2, 3, 4]))
     def test_plain_values_come_out_as_they_went_in(self, value, protocol):
-        self.assertEqual(pickles.read(pickle.dumps(value, protocol=protocol)), value)
+        self.assertEqual(pickles.read_pickle(pickle.dumps(value, protocol=protocol)), value)
 
     def test_arrays_of_both_pythons_come_out_as_they_went_in(self):
         array = np.arange(600, dtype=np.uint8).reshape(20, 30)
         old = b"\x80\x02" + cifar10_archives.python2_array(array) + b"."
         for data in (old, *(pickle.dumps(array, protocol=p) for p in (2, 3, 4))):
-            found = pickles.read(data)
+            found = pickles.read_pickle(data)
             self.assertAllEqual(found, array)
             self.assertEqual(found.dtype, np.uint8)
 
     def test_strings_of_python_2_are_bytes(self):
         for data in (b"labels", bytes(range(256)) * 3):
             self.assertEqual(
-                pickles.read(b"\x80\x02" + cifar10_archives.python2_string(data) + b"."), data
+                pickles.read_pickle(b"\x80\x02" + cifar10_archives.python2_string(data) + b"."),
+                data,
             )
 
     def test_code_is_refused_and_does_not_run(self):
@@ -119,7 +120,7 @@ class PicklesTest(tf.test.TestCase):
 
     def test_results_of_calls_are_no_values(self):
         for data in (b"cnumpy\ndtype\n.", b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R."):
-            found = pickles.read(b"\x80\x02" + data)
+            found = pickles.read_pickle(b"\x80\x02" + data)
             self.assertNotIsInstance(found, (np.dtype, np.ndarray, type))
 
     def test_a_mark_is_no_value(self):
@@ -148,7 +149,7 @@ class PicklesTest(tf.test.TestCase):
         ):
             self.assert_refused(b"\x80\x04" + data + b".")
         # The memory is a dictionary: its highest number costs nothing.
-        self.assertEqual(pickles.read(b"\x80\x02K\x01r\xff\xff\xff\xff."), 1)
+        self.assertEqual(pickles.read_pickle(b"\x80\x02K\x01r\xff\xff\xff\xff."), 1)
 
     def test_pickles_that_grow_are_refused(self):
         text = b"X" + struct.pack("<i", 2**20) + b"x" * 2**20
@@ -168,7 +169,7 @@ class PicklesTest(tf.test.TestCase):
 
     def test_deep_nesting_is_no_harm(self):
         depth = 200_000
-        pickles.read(b"\x80\x02" + b")" + b"\x85" * depth + b".")
+        pickles.read_pickle(b"\x80\x02" + b")" + b"\x85" * depth + b".")
         self.assert_refused(
             b"\x80\x02}" + b")" + b"\x85" * depth + b"K\x01s.", "keys that are no strings"
         )
@@ -183,7 +184,7 @@ class PicklesTest(tf.test.TestCase):
             at = data.draw(st.one_of(st.integers(0, 250), st.integers(len(whole) - 60, 10**5)))
             whole[min(at, len(whole) - 1)] = data.draw(st.integers(0, 255))
         try:
-            pickles.read(bytes(whole[: data.draw(st.integers(1, len(whole)))]))
+            pickles.read_pickle(bytes(whole[: data.draw(st.integers(1, len(whole)))]))
         except DataError as error:
             self.assertNotIn("\n", str(error))
 

@@ -45,7 +45,9 @@ class ShardsTest(tf.test.TestCase):
         self.assertLessEqual(max(sizes) - min(sizes), 1)
 
     def test_names_are_those_other_readers_expect(self):
-        self.assertEqual(shards.names("test", 2), ["test-00000-of-00002", "test-00001-of-00002"])
+        self.assertEqual(
+            shards.shard_names("test", 2), ["test-00000-of-00002", "test-00001-of-00002"]
+        )
         self.assertEqual(shards.single_name("train", "mnist"), "train-mnist.tfrecord")
 
     def test_an_exception_leaves_what_was_there(self):
@@ -65,15 +67,15 @@ class ShardsTest(tf.test.TestCase):
         self.assertEqual(os.listdir(self.folder), ["train-mnist.tfrecord"])
 
     def test_shards_are_found_in_order(self):
-        names = shards.names("train", 12)
+        names = shards.shard_names("train", 12)
         self.touch(*reversed(names), "test-mnist.tfrecord", "trainer-00000-of-00001")
         self.touch("train-images-idx3-ubyte.gz", ".train-00000-of-00012.partial")
-        self.assertEqual(shards.find(self.folder, "train"), [self.path(n) for n in names])
+        self.assertEqual(shards.find_shards(self.folder, "train"), [self.path(n) for n in names])
         found = slim_data.find_files("mnist", self.folder, "test")
         self.assertEqual(found, [self.path("test-mnist.tfrecord")])
 
     def test_a_missing_shard_is_named(self):
-        names = shards.names("train", 4)
+        names = shards.shard_names("train", 4)
         self.touch(*names[:2], names[3])
         self.assert_data_error(
             [names[2], "all 4"], slim_data.find_files, "mnist", self.folder, "train"
@@ -82,15 +84,15 @@ class ShardsTest(tf.test.TestCase):
     def test_many_missing_shards_are_counted(self):
         self.touch("train-00000-of-01000")
         parts = ["train-00001-of-01000", "and 996 more"]
-        self.assert_data_error(parts, shards.find, self.folder, "train")
+        self.assert_data_error(parts, shards.find_shards, self.folder, "train")
 
     def test_two_conversions_in_one_folder_are_refused(self):
-        self.touch(*shards.names("train", 2), "train-mnist.tfrecord")
+        self.touch(*shards.shard_names("train", 2), "train-mnist.tfrecord")
         parts = ["one conversion", "train-00000-of-00002 and train-mnist.tfrecord"]
-        self.assert_data_error(parts, shards.find, self.folder, "train")
+        self.assert_data_error(parts, shards.find_shards, self.folder, "train")
         os.remove(self.path("train-mnist.tfrecord"))
-        self.touch(*shards.names("train", 3))
-        self.assert_data_error(["one conversion"], shards.find, self.folder, "train")
+        self.touch(*shards.shard_names("train", 3))
+        self.assert_data_error(["one conversion"], shards.find_shards, self.folder, "train")
 
     def test_missing_and_empty_folders_say_what_to_do(self):
         command = "slim_data.download_and_convert_data --dataset_name digits --dataset_dir"

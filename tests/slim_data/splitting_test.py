@@ -46,20 +46,20 @@ class SplittingTest(tf.test.TestCase):
     @hypothesis.given(st.integers(1, 2000), st.data())
     def test_parts_are_contiguous_disjoint_and_even(self, num_files, data):
         num_workers = data.draw(st.integers(1, num_files))
-        files = shards.names("train", num_files)
+        files = shards.shard_names("train", num_files)
         parts = [shards.worker_part(files, num_workers, i) for i in range(num_workers)]
         self.assertEqual(sum(parts, []), files)
         self.assertEqual([len(part) for part in parts], shards.spread(num_files, num_workers))
 
     def test_sixteen_workers_take_64_of_1024_files_each(self):
-        part = shards.worker_part(shards.names("train", 1024), 16, 1)
+        part = shards.worker_part(shards.shard_names("train", 1024), 16, 1)
         self.assertLen(part, 64)
         self.assertEqual((part[0], part[-1]), ("train-00064-of-01024", "train-00127-of-01024"))
 
     def test_load_reads_exactly_the_linked_files(self):
         folder = slim_data.split_dataset(self.folder, 3, 1)
         self.assertEqual(folder, os.path.join(self.folder, "worker_1_of_3"))
-        self.assertEqual(names(folder), shards.names("train", 7)[2:4])
+        self.assertEqual(names(folder), shards.shard_names("train", 7)[2:4])
         self.assertTrue(all(os.path.islink(os.path.join(folder, n)) for n in names(folder)))
         self.assertEqual(read(folder), [5, 6, 7, 8, 9])
         self.assertEqual(read(folder + "/"), [5, 6, 7, 8, 9])
@@ -201,7 +201,7 @@ class ProgramTest(tf.test.TestCase):
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertLen(done.stderr.splitlines(), 1)
             self.assertIn(part, done.stderr)
-        self.assertEqual(names(self.folder), shards.names("train", 3))
+        self.assertEqual(names(self.folder), shards.shard_names("train", 3))
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ class DataErrorTest(unittest.TestCase):
 
             stderr = io.StringIO()
             with contextlib.redirect_stderr(stderr):
-                status = program.run("x", "", lambda parser: None, main, [])
+                status = program.run_program("x", "", lambda parser: None, main, [])
             self.assertEqual(status, 2)
             return stderr.getvalue()
 

@@ -39,7 +39,7 @@ class ValidationTest(tf.test.TestCase):
     def changed(self, key, *, size=28, **value):
         """Returns a whole record in which one key has another value, or is left out."""
         example = tf.train.Example.FromString(
-            examples.build(samples.png(size=size), "png", (28, 28, 1), 3, "three")
+            examples.build_example(samples.png(size=size), "png", (28, 28, 1), 3, "three")
         )
         del example.features.feature[key]
         if value:
@@ -116,7 +116,7 @@ class ValidationTest(tf.test.TestCase):
         def write(stated):
             for split in ("train", "validation"):
                 records = [
-                    examples.build(
+                    examples.build_example(
                         photos.jpeg(photos.pixels(*size)), "JPEG", (*seen, 3), 5, "tulips"
                     )
                     for size, seen in (((20, 30), (20, 30)), ((31, 12), stated))

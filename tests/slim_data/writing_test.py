@@ -20,7 +20,7 @@ from tests.slim_data import generators, samples
 
 SETTINGS = hypothesis.settings(deadline=None, max_examples=20, derandomize=True)
 SIZE = 3100  # enough for three processes
-IDENTITY = {"source": "numbers"}
+FINGERPRINT = {"source": "numbers"}
 PROGRAM = """
 import functools, sys
 from slim_data.tfrecord import shards
@@ -29,9 +29,9 @@ from tests.slim_data import generators
 
 if __name__ == "__main__":
     writing.EXAMPLES_PER_PROCESS = 1000
-    paths = [f"{sys.argv[1]}/{name}" for name in shards.names("train", 10)]
+    paths = [f"{sys.argv[1]}/{name}" for name in shards.shard_names("train", 10)]
     generate = functools.partial(generators.slow, 0.002)
-    writing.write(generate, paths, 3100, identity={"source": "numbers"}, num_processes=2)
+    writing.write_shards(generate, paths, 3100, fingerprint={"source": "numbers"}, num_processes=2)
 """
 
 
@@ -45,11 +45,13 @@ class WritingTest(tf.test.TestCase):
         self.addCleanup(patch.stop)
 
     def paths(self, num_shards, folder=None):
-        return [os.path.join(folder or self.folder, n) for n in shards.names("train", num_shards)]
+        return [
+            os.path.join(folder or self.folder, n) for n in shards.shard_names("train", num_shards)
+        ]
 
     def write(self, generate=generators.numbered, num_shards=10, size=SIZE, folder=None, **options):
-        options = {"identity": IDENTITY, "num_processes": 1, **options}
-        writing.write(generate, self.paths(num_shards, folder), size, **options)
+        options = {"fingerprint": FINGERPRINT, "num_processes": 1, **options}
+        writing.write_shards(generate, self.paths(num_shards, folder), size, **options)
 
     def assert_refused(self, parts, *arguments, **options):
         with self.assertRaises(slim_data.DataError) as caught:
@@ -65,7 +67,7 @@ class WritingTest(tf.test.TestCase):
     def assert_no_file_is_half(self):
         """Files are whole or absent, and nothing else is left."""
         names = [name for name in os.listdir(self.folder) if name != ".train.conversion.json"]
-        self.assertContainsSubset(names, shards.names("train", 10))
+        self.assertContainsSubset(names, shards.shard_names("train", 10))
         for name in names:
             self.assertEqual(slim_data.verify([os.path.join(self.folder, name)]), SIZE // 10)
 
@@ -115,8 +117,11 @@ class WritingTest(tf.test.TestCase):
         self.write()
         before = samples.contents(self.folder)
         for parts, options in (
-            (["another conversion", "source: 'numbers', now 'x'"], {"identity": {"source": "x"}}),
-            (["seed: None, now 1"], {"identity": {**IDENTITY, "seed": 1}}),
+            (
+                ["another conversion", "source: 'numbers', now 'x'"],
+                {"fingerprint": {"source": "x"}},
+            ),
+            (["seed: None, now 1"], {"fingerprint": {**FINGERPRINT, "seed": 1}}),
             (["num_examples: 3100, now 3000"], {"size": 3000}),
             (["train-00000-of-00010", "remove its train files"], {"num_shards": 9}),
         ):
@@ -130,7 +135,7 @@ class WritingTest(tf.test.TestCase):
         self.write()
         for path in self.paths(10):
             os.remove(path)
-        self.write(num_shards=9, identity={"source": "other"})
+        self.write(num_shards=9, fingerprint={"source": "other"})
         self.assert_whole(num_shards=9)
 
     def test_a_file_of_another_size_is_refused(self):
@@ -161,7 +166,9 @@ class WritingTest(tf.test.TestCase):
         self.assert_refused(["killed by signal 9, SIGKILL", "kept"], generate, num_processes=2)
         self.assertNotIn("train-00008-of-00010", self.modified())
         names = [n for n in os.listdir(self.folder) if n != ".train-00008-of-00010.partial"]
-        self.assertContainsSubset(names, [".train.conversion.json", *shards.names("train", 10)])
+        self.assertContainsSubset(
+            names, [".train.conversion.json", *shards.shard_names("train", 10)]
+        )
         before = self.modified()
         self.assertNotEmpty(before)
         self.write()

@@ -78,7 +78,7 @@ def lines(image, boxes):
     return [f"{image},{b.xmin:.4f},{b.ymin:.4f},{b.xmax:.4f},{b.ymax:.4f}" for b in boxes]
 
 
-def read(path, images=None):
+def read_boxes(path, images=None):
     """Returns {name of an image: list of its boxes as (xmin, ymin, xmax, ymax)} of a CSV file.
 
     Boxes without an area are left out.
@@ -92,7 +92,7 @@ def read(path, images=None):
     """
     found = {}
     try:
-        with open(path, encoding="utf-8", newline="", opener=opening.regular) as file:
+        with open(path, encoding="utf-8", newline="", opener=opening.regular_file) as file:
             for number, row in enumerate(csv.reader(file), 1):
                 box = _parsed(row)
                 if box is None:

@@ -30,19 +30,19 @@ class Devkit(NamedTuple):
     validation: list[str]
 
 
-def read(path):
+def read_devkit(path):
     """Returns the `Devkit` of its archive.
 
     Raises:
         DataError: the archive cannot be read or is no devkit.
     """
-    with archives.opened(path) as archive:
-        members = archives.files(archive)
+    with archives.open_archive(path) as archive:
+        members = archives.list_members(archive)
         for name in (_META, _TRUTH):
             if name not in members:
                 raise DataError(f"{path}: the archive lacks {name}")
         meta, truth = (
-            archives.read(archive, members[name], _MAX_FILE_SIZE) for name in (_META, _TRUTH)
+            archives.read_member(archive, members[name], _MAX_FILE_SIZE) for name in (_META, _TRUTH)
         )
     classes = _classes(path, meta)
     try:
@@ -56,13 +56,13 @@ def _classes(path, meta):
     """Returns {number of a class: (WordNet id, names)}."""
     try:
         # Files that are damaged on purpose crash SciPy.
-        classes = isolation.call(_parse, meta)
+        classes = isolation.call_isolated(_parse, meta)
     # Of a file that is no such file SciPy complains in many ways.
     except Exception as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{path}: {_META} is no list of classes ({reason})") from None
     for synset, words in classes.values():
-        wordnet.check(synset, f"{path}: {_META}")
+        wordnet.check_wordnet_id(synset, f"{path}: {_META}")
         # They become lines of a file.
         if len(words.splitlines()) != 1:
             raise DataError(f"{path}: {_META}: the names of {synset} must be text on one line")

@@ -9,6 +9,7 @@ import os
 import re
 
 from slim_data.common.errors import DataError
+from slim_data.common.progress import ignore
 from slim_data.datasets.imagenet import bounding_boxes
 from slim_data.files import archives
 from slim_data.files.atomic import atomic_directory, atomic_write, write_bytes, write_lines
@@ -27,7 +28,7 @@ def missing_synsets(folder, synsets):
     return [synset for synset in synsets if not os.path.isdir(os.path.join(folder, synset))]
 
 
-def extract_train(path, folder, synsets, progress=None):
+def extract_train(path, folder, synsets, progress=ignore):
     """Writes the training images, each class to a folder, which appears when it is whole.
 
     Args:
@@ -42,29 +43,28 @@ def extract_train(path, folder, synsets, progress=None):
     """
     wanted = missing_synsets(folder, synsets)
     done = len(synsets) - len(wanted)
-    with archives.opened_plain(path) as archive:
-        members = archives.files(archive)
+    with archives.open_plain_archive(path) as archive:
+        members = archives.list_members(archive)
         for synset in wanted:
             member = members.get(f"{synset}.tar") or members.get(f"./{synset}.tar")
             if member is None:
                 raise DataError(f"{path}: the archive lacks {synset}.tar")
-            with archives.nested(archive, member) as images:
+            with archives.open_nested_archive(archive, member) as images:
                 _extract_class(images, folder, synset)
             done += 1
-            if progress is not None:
-                progress(done)
+            progress(done)
 
 
 def _extract_class(archive, folder, synset):
     with atomic_directory(os.path.join(folder, synset)) as partial:
-        for member in archives.members(archive):
+        for member in archives.iterate_members(archive):
             name = _IMAGE.fullmatch(member.name)
             if name is None or not name[1].startswith(f"{synset}_"):
                 raise DataError(
                     f"{archive.name}: the archive must hold {synset}_<number>.JPEG only. "
                     f"Received: {member.name!r}"
                 )
-            data = archives.read(archive, member, MAX_IMAGE_SIZE)
+            data = archives.read_member(archive, member, MAX_IMAGE_SIZE)
             write_bytes(os.path.join(partial, name[1]), data)
         if not os.listdir(partial):
             raise DataError(f"{archive.name}: the archive is empty")
@@ -106,7 +106,7 @@ def sort_validation(folder, labels):
     return len(moved)
 
 
-def extract_validation(path, folder, labels, progress=None):
+def extract_validation(path, folder, labels, progress=ignore):
     """Writes those validation images to the folders of their classes that are missing there.
 
     Args:
@@ -120,22 +120,21 @@ def extract_validation(path, folder, labels, progress=None):
     missing = missing_validation(folder, labels)
     for synset in set(missing.values()):
         os.makedirs(os.path.join(folder, synset), exist_ok=True)
-    with archives.opened_plain(path) as archive:
-        for member in archives.members(archive):
+    with archives.open_plain_archive(path) as archive:
+        for member in archives.iterate_members(archive):
             name = _VALIDATION_IMAGE.fullmatch(member.name)
             if name is None or name[1] not in missing:
                 continue
-            data = archives.read(archive, member, MAX_IMAGE_SIZE)
+            data = archives.read_member(archive, member, MAX_IMAGE_SIZE)
             place = os.path.join(folder, missing.pop(name[1]), name[1])
             with atomic_write(place) as partial:
                 write_bytes(partial, data)
-            if progress is not None:
-                progress(len(labels) - len(missing))
+            progress(len(labels) - len(missing))
     if missing:
         raise DataError(f"{path}: the archive lacks {min(missing)}")
 
 
-def write_boxes(path, csv_path, synsets, progress=None):
+def write_boxes(path, csv_path, synsets, progress=ignore):
     """Writes the bounding boxes of the annotations as a sorted CSV file.
 
     Images are called as their annotations' files are, and belong to the classes in whose folders
@@ -158,12 +157,12 @@ def write_boxes(path, csv_path, synsets, progress=None):
     lines = []
     count = 0
     archives.check_whole(path, MAX_ANNOTATIONS_SIZE)
-    with archives.opened(path, MAX_ANNOTATIONS_SIZE) as archive:
-        for member in archives.members(archive):
+    with archives.open_archive(path, MAX_ANNOTATIONS_SIZE) as archive:
+        for member in archives.iterate_members(archive):
             name = _ANNOTATION.fullmatch(member.name)
             if name is None or name[1] not in known:
                 continue
-            data = archives.read(archive, member, MAX_ANNOTATION_SIZE)
+            data = archives.read_member(archive, member, MAX_ANNOTATION_SIZE)
             try:
                 boxes = bounding_boxes.from_xml(data)
             except DataError as error:
@@ -171,8 +170,7 @@ def write_boxes(path, csv_path, synsets, progress=None):
             boxes = bounding_boxes.of_class(boxes, name[1], known)
             lines += bounding_boxes.lines(f"{name[2]}.JPEG", boxes)
             count += 1
-            if progress is not None:
-                progress(count)
+            progress(count)
     if not lines:
         raise DataError(f"{path}: the archive holds no boxes <synset>/<image>.xml of the classes")
     write_lines(csv_path, sorted(lines))

@@ -47,7 +47,7 @@ def has_account():
     return bool(there)
 
 
-def fetch(name, folder, report):
+def fetch_archive(name, folder, report):
     """Downloads an archive to a folder.
 
     Args:
@@ -63,9 +63,9 @@ def fetch(name, folder, report):
     authorization = f"Basic {base64.b64encode(account).decode('ascii')}"
     size, sha256 = FACTS[name]
     report(f"Downloading {url}")
-    with progress.bar(name, size, "bytes") as advance:
+    with progress.progress_bar(name, size, "bytes") as advance:
         file = download.File(name, (url,), size, sha256, authorization)
-        download.fetch(file, folder, progress=advance)
+        download.fetch_file(file, folder, progress=advance)
 
 
 def _place():

@@ -73,24 +73,24 @@ def _prepare_images(data_dir, synsets, labels, report):
     }
     _provide(data_dir, [archive for archive, is_needed in todo.items() if is_needed], report)
     if todo[TRAIN]:
-        with progress.bar(TRAIN, len(synsets), "classes") as advance:
+        with progress.progress_bar(TRAIN, len(synsets), "classes") as advance:
             path = _archive(data_dir, TRAIN)
             extraction.extract_train(path, train, synsets, advance)
         report(f"Extracted the training images of {len(synsets)} classes to {train}")
     if todo[VALIDATION]:
-        with progress.bar(VALIDATION, len(labels)) as advance:
+        with progress.progress_bar(VALIDATION, len(labels)) as advance:
             path = _archive(data_dir, VALIDATION)
             extraction.extract_validation(path, validation, labels, advance)
         report(f"Extracted {len(labels)} validation images to {validation}")
     if todo[ANNOTATIONS]:
-        with progress.bar(ANNOTATIONS, None, "annotations") as advance:
+        with progress.progress_bar(ANNOTATIONS, None, "annotations") as advance:
             path = _archive(data_dir, ANNOTATIONS)
             counts = extraction.write_boxes(path, boxes, synsets, advance)
         report(f"Wrote {counts[1]} bounding boxes of {counts[0]} annotations to {boxes}")
 
 
 def _write_lists(data_dir, report):
-    kit = devkit.read(_archive(data_dir, DEVKIT))
+    kit = devkit.read_devkit(_archive(data_dir, DEVKIT))
     for name, lines in (
         (SYNSETS, kit.names),
         (METADATA, [f"{synset}\t{names}" for synset, names in kit.names.items()]),
@@ -109,7 +109,9 @@ def read_wordnet_ids(path):
         DataError: it cannot be read, is empty, or holds anything else; names of folders are made of
             them.
     """
-    lines = [wordnet.check(word, path) for line in read_lines(path) for word in line.split()]
+    lines = [
+        wordnet.check_wordnet_id(word, path) for line in read_lines(path) for word in line.split()
+    ]
     if not lines:
         raise DataError(f"{path} is empty: remove it and run this command again")
     return lines
@@ -137,4 +139,4 @@ def _provide(data_dir, names, report):
             f"{official_archives.ACCESS_KEY} to those of your account"
         )
     for name in missing:
-        official_archives.fetch(name, data_dir, report)
+        official_archives.fetch_archive(name, data_dir, report)

@@ -33,37 +33,37 @@ def read_names(path, synsets):
     return {synset: names[synset] for synset in synsets}
 
 
-def builder(names, box_file, raw_side, files):
-    """Returns the function that makes an example of an image, see `image_folders.source`.
+def example_builder(names, box_file, raw_side, files):
+    """Returns the function that makes an example of an image, see `image_folders.split_source`.
 
     Args:
         names: {WordNet id: names} of the classes, in their order; the first one is class 1.
         box_file: path of the CSV file with bounding boxes.
-        raw_side: as for `example`.
+        raw_side: as for `image_example`.
         files: the images that will be asked for, as `<WordNet id>/<name>`.
     """
-    boxes = bounding_boxes.read(box_file, {os.path.basename(file) for file in files})
-    labels = number(names)
+    boxes = bounding_boxes.read_boxes(box_file, {os.path.basename(file) for file in files})
+    labels = class_numbers(names)
 
     def build(file, data):
         synset, name = os.path.split(file)
         found = boxes.get(name, ())
-        return example(data, name, synset, labels[synset], names[synset], found, raw_side)
+        return image_example(data, name, synset, labels[synset], names[synset], found, raw_side)
 
     return build
 
 
-def number(names):
+def class_numbers(names):
     """Returns {WordNet id: number} of the classes in their order, the first one being 1."""
     return {synset: i for i, synset in enumerate(names, 1)}
 
 
-def example(data, filename, synset, label, text, boxes, raw_side):
+def image_example(data, filename, synset, label, text, boxes, raw_side):
     """Returns the serialized tf.Example of an image.
 
     Args:
         data: bytes of the image file, JPEG or PNG.
-        filename, synset, label, text, boxes: as for `examples.build`.
+        filename, synset, label, text, boxes: as for `examples.build_example`.
         raw_side: None keeps the image as JPEG; otherwise it becomes raw pixels, squeezed to a
             square of so many pixels, or of its own size with 0.
 
@@ -71,7 +71,7 @@ def example(data, filename, synset, label, text, boxes, raw_side):
         DataError: the image is damaged.
     """
     encoded, image_format, size = _image(data, raw_side)
-    return examples.build(
+    return examples.build_example(
         encoded, image_format, size, label, text, synset=synset, filename=filename, boxes=boxes
     )
 
@@ -81,7 +81,7 @@ def _image(data, raw_side):
     if raw_side is None:
         encoded, size = image_files.as_jpeg(data)
         return encoded, "JPEG", size
-    pixels = image_files.decode(data)
+    pixels = image_files.decode_image(data)
     if raw_side:
-        pixels = image_files.resize(pixels, raw_side)
+        pixels = image_files.resize_image(pixels, raw_side)
     return pixels.tobytes(), "RAW", pixels.shape

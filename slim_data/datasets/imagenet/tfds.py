@@ -15,13 +15,13 @@ NAME = "imagenet2012"
 
 
 def sources(tfds_dir, names, raw_side, options):
-    """Returns {split: `write_splits.Source`}, after preparing the data set unless that is done.
+    """Returns {split: `SplitSource`}, after preparing the data set unless that is done.
 
     Args:
         tfds_dir: tensorflow-datasets' `data_dir`. What is to be prepared must lie in its folder
             downloads/manual: ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar.
         names: {WordNet id: names} of the classes, in their order; the first one is class 1.
-        raw_side: as for `records.example`.
+        raw_side: as for `records.image_example`.
         options: dictionary of what else the examples depend on.
 
     Raises:
@@ -32,16 +32,16 @@ def sources(tfds_dir, names, raw_side, options):
     found = {}
     for split in ("validation", "train"):
         generate = functools.partial(_generate, tfds_dir, split, names, raw_side)
-        identity = {**options, builder.info.full_name: int(builder.info.dataset_size)}
+        fingerprint = {**options, builder.info.full_name: int(builder.info.dataset_size)}
         number = builder.info.splits[split].num_examples
-        found[split] = write_splits.Source(generate, number, identity)
+        found[split] = write_splits.SplitSource(generate, number, fingerprint)
     return found
 
 
 def _generate(tfds_dir, split, names, raw_side, start, stop):
     builder = tfds_source.tfds_builder(NAME, tfds_dir)
     synsets = builder.info.features["label"].names
-    labels = records.number(names)
+    labels = records.class_numbers(names)
 
     def build(record):
         synset = synsets[record["label"]]
@@ -49,6 +49,8 @@ def _generate(tfds_dir, split, names, raw_side, start, stop):
             raise DataError(f"its class is not in the labels file: {synset}")
         filename = record["file_name"].decode()
         data = record["image"]
-        return records.example(data, filename, synset, labels[synset], names[synset], (), raw_side)
+        return records.image_example(
+            data, filename, synset, labels[synset], names[synset], (), raw_side
+        )
 
     yield from tfds_source.read_records(builder, split, start, stop, build)

@@ -13,7 +13,7 @@ from tests.slim_data import ilsvrc, pictures, programs, samples
 tfds = pytest.importorskip("tensorflow_datasets")
 
 
-class ImagenetPreparedTest(tf.test.TestCase):
+class ImagenetTfdsTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
         self.root = samples.new_folder(self)
@@ -55,7 +55,7 @@ class ImagenetPreparedTest(tf.test.TestCase):
         )
 
     def records(self, split):
-        paths = shards.find(self.path("out"), split)
+        paths = shards.find_shards(self.path("out"), split)
         return list(tf.data.TFRecordDataset(paths).map(ilsvrc.parse).as_numpy_iterator())
 
     def test_records_hold_the_images_unchanged(self):
@@ -83,7 +83,7 @@ class ImagenetPreparedTest(tf.test.TestCase):
             self.assertEqual(records[name]["image/encoded"], data)
         first = records["ILSVRC2012_val_00000001.JPEG"]
         self.assertEqual(first["image/class/synset"], b"n01751748")  # a sea snake
-        files = shards.find(self.path("out"), "train")
+        files = shards.find_shards(self.path("out"), "train")
         self.assertEqual(slim_data.verify(files, "imagenet"), len(source))
         # A second time all is there; with other options it is another data set.
         self.assertEqual(self.build().status, 0)

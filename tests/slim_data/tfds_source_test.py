@@ -27,7 +27,7 @@ CIFAR10 = (
 )
 
 
-class PreparedTest(tf.test.TestCase):
+class TfdsSourceTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
         self.folder = samples.new_folder(self)

@@ -21,7 +21,7 @@ def consume_in_graph(dataset, num_batches):
         tf.debugging.assert_all_finite(images, "")
 
 
-class FaultsTest(tf.test.TestCase):
+class LocateCorruptRecordsTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
         self.folder = samples.new_folder(self)
@@ -42,7 +42,7 @@ class FaultsTest(tf.test.TestCase):
         for training, function in ((True, consume_in_graph), (False, consume)):
             with (
                 self.assertRaises(slim_data.DataError) as caught,
-                slim_data.explained("mnist", self.folder, "train"),
+                slim_data.locate_corrupt_records("mnist", self.folder, "train"),
             ):
                 function(slim_data.load("mnist", self.folder, "train", 3, 28, training), 18)
             messages.append(str(caught.exception))
@@ -55,7 +55,7 @@ class FaultsTest(tf.test.TestCase):
 
     def test_whole_files_pass(self):
         self.assertEqual(slim_data.verify(self.paths, "mnist"), 18)
-        with slim_data.explained("mnist", self.folder, "train"):
+        with slim_data.locate_corrupt_records("mnist", self.folder, "train"):
             consume(slim_data.load("mnist", self.folder, "train", 3, 28, training=False), 6)
 
     def test_truncated_files_are_named(self):
@@ -110,14 +110,14 @@ class FaultsTest(tf.test.TestCase):
         ):
             with (
                 self.assertRaises(type(error)) as caught,
-                slim_data.explained("mnist", self.folder, "train"),
+                slim_data.locate_corrupt_records("mnist", self.folder, "train"),
             ):
                 raise error
             self.assertIs(caught.exception, error)
 
     def test_errors_that_the_files_do_not_bear_out_pass_unchanged(self):
         error = tf.errors.DataLossError(None, None, "of another file")
-        self.assertIsNone(slim_data.explain(error, self.paths, "mnist"))
+        self.assertIsNone(slim_data.locate_corrupt_record(error, self.paths, "mnist"))
 
 
 if __name__ == "__main__":

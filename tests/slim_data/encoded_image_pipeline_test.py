@@ -17,7 +17,7 @@ NUM_EXAMPLES = sum(SIZES)
 STYLES = ("inception", "alexnet", "vgg", "resnet")
 
 
-class PhotoPipelineTest(tf.test.TestCase):
+class EncodedImagePipelineTest(tf.test.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -147,12 +147,12 @@ class PhotoPipelineTest(tf.test.TestCase):
             path = os.path.join(self.folder, "train-00001-of-00003")
             with (
                 self.assertRaisesRegex(slim_data.DataError, f"{path}: record 1 .*{reason}"),
-                slim_data.explained("imagenet", self.folder, "train"),
+                slim_data.locate_corrupt_records("imagenet", self.folder, "train"),
             ):
                 self.batches(5)
 
     def test_validation_accepts_images_of_any_size(self):
-        check = corruption.checked(slim_data.find_files("imagenet", self.folder, "train"))
+        check = corruption.read_checked(slim_data.find_files("imagenet", self.folder, "train"))
         self.assertLen(list(check), NUM_EXAMPLES)
         with self.assertRaisesRegex(slim_data.DataError, "No validation files"):
             validation.validate("imagenet", self.folder)

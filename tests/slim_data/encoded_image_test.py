@@ -15,11 +15,11 @@ IMAGENET = slim_data.info("imagenet")
 
 @tf.function
 def read(serialized, window):
-    photo, label = decoding.open_photo(serialized, IMAGENET)
-    return photo.size(), photo.pixels(), photo.window(*tf.unstack(window)), photo.boxes, label
+    photo, label = decoding.parse_encoded_image(serialized, IMAGENET)
+    return photo.size(), photo.decode(), photo.crop(*tf.unstack(window)), photo.boxes, label
 
 
-class PhotoTest(tf.test.TestCase):
+class EncodedImageTest(tf.test.TestCase):
     def assert_holds(self, record, expected):
         height, width = expected.shape[:2]
         for window in ((0, 0, height, width), (3, 5, 20, 31), (height - 1, width - 7, 1, 7)):
