@@ -19,7 +19,7 @@ from slim_data.files import checksums
 
 
 def _add_arguments(parser):
-    image_folder_flags.add(parser, train_shards=2, validation_shards=2, num_threads=2)
+    image_folder_flags.add_arguments(parser, train_shards=2, validation_shards=2, num_threads=2)
     parser.add_argument(
         "--labels_file", required=True, help="text file with one label, a folder's name, a line"
     )
@@ -30,8 +30,8 @@ def _main(values):
     labels = image_folders.read_labels(path)
     build = image_folders.example_builder(labels)
     options = {"labels": checksums.sha256(path)}
-    sources = image_folder_flags.sources(values, labels, "*", build, options)
-    image_folder_flags.write(values, sources)
+    sources = image_folder_flags.find_sources(values, labels, "*", build, options)
+    image_folder_flags.write_sources(values, sources)
     labels_file.write_labels(os.path.expanduser(values.output_directory), labels, label_offset=1)
 
 

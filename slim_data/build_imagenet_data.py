@@ -28,7 +28,9 @@ from slim_data.files import checksums
 
 
 def _add_arguments(parser):
-    image_folder_flags.add(parser, train_shards=1024, validation_shards=128, num_threads=8)
+    image_folder_flags.add_arguments(
+        parser, train_shards=1024, validation_shards=128, num_threads=8
+    )
     for flag, default, text in (
         ("labels_file", "imagenet_lsvrc_2015_synsets.txt", "text file with one synset a line"),
         ("imagenet_metadata_file", "imagenet_metadata.txt", "lines of synset, tab and names"),
@@ -77,7 +79,7 @@ def _main(values):
             if getattr(values, f"{split}_directory"):
                 raise DataError(f"`tfds_dir` takes the place of --{split}_directory: give one")
         tfds_dir = os.path.expanduser(values.tfds_dir)
-        found = tfds.sources(tfds_dir, names, raw_side, options)
+        found = tfds.find_sources(tfds_dir, names, raw_side, options)
     else:
         box_file = os.path.expanduser(values.bounding_box_file)
         boxes = bounding_boxes.read_boxes(box_file)
@@ -85,8 +87,8 @@ def _main(values):
         program.report(f"Read {number} bounding boxes of {len(boxes)} images")
         build = functools.partial(records.example_builder, names, box_file, raw_side)
         options["bounding boxes"] = checksums.sha256(box_file)
-        found = image_folder_flags.sources(values, synsets, records.PATTERN, build, options)
-    image_folder_flags.write(values, found)
+        found = image_folder_flags.find_sources(values, synsets, records.PATTERN, build, options)
+    image_folder_flags.write_sources(values, found)
 
 
 run = program.console_command("build_imagenet_data", __doc__, _add_arguments, _main)

@@ -32,7 +32,7 @@ _FEWEST_FILES = 16
 _MOST_FILES = {"train": 1024, "validation": 128}
 
 
-def find(data_dir, output_directory=None, *, num_processes=None, report=ignore):
+def find_records(data_dir, output_directory=None, *, num_processes=None, report=ignore):
     """Returns the folder with the TFRecords of a folder of photos, written if they are missing.
 
     Args:
@@ -101,7 +101,7 @@ def _add_arguments(parser):
 
 def _main(values):
     output = values.output_directory
-    found = find(
+    found = find_records(
         os.path.expanduser(values.data_dir),
         output and os.path.expanduser(output),
         report=lambda line: program.report(line, sys.stderr),

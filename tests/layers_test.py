@@ -201,7 +201,7 @@ class RulesTest(unittest.TestCase):
     def test_upward_imports_within_slim_data_are_refused(self):
         for module, source in (
             ("slim_data.tfrecord.shards", "from slim_data.datasets import registry"),
-            ("slim_data.common.text", "def f():\n    from slim_data.files import opening"),
+            ("slim_data.common.errors", "def f():\n    from slim_data.files import opening"),
             ("slim_data.datasets.mnist", "import slim_data"),
             ("slim_data.cli.program", "from slim_data.validate import run"),
         ):

@@ -11,7 +11,7 @@ from slim_data.tfrecord import write_splits
 SPLITS = ("validation", "train")
 
 
-def add(parser, *, train_shards, validation_shards, num_threads):
+def add_arguments(parser, *, train_shards, validation_shards, num_threads):
     """Adds the common arguments to an `argparse` parser, with these defaults for the numbers."""
     for split in ("train", "validation"):
         parser.add_argument(f"--{split}_directory", help=f"folder with {split} images, <label>/*")
@@ -33,11 +33,11 @@ def add(parser, *, train_shards, validation_shards, num_threads):
         )
 
 
-def sources(values, labels, pattern, build, options):
+def find_sources(values, labels, pattern, build, options):
     """Returns {split: `write_splits.SplitSource`} of the folders of images that the arguments name.
 
     Args:
-        values: `argparse.Namespace` of the arguments that `add` added.
+        values: `argparse.Namespace` of the arguments that `add_arguments` added.
         labels, pattern: as for `image_folders.find_images`.
         build, options: as for `image_folders.split_source`.
     """
@@ -54,7 +54,7 @@ def sources(values, labels, pattern, build, options):
     return found
 
 
-def write(values, found):
+def write_sources(values, found):
     """Writes {split: `write_splits.SplitSource`} as the arguments say."""
     check_at_least(1, num_threads=values.num_threads)
     write_splits.write_splits(

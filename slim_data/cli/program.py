@@ -4,10 +4,9 @@ import argparse
 import sys
 
 from slim_data.cli import help_arguments, legacy_flags
-from slim_data.common.errors import DataError
+from slim_data.common.errors import DataError, printable
 from slim_data.common.extras import check_installed
 from slim_data.common.lazy import tf
-from slim_data.common.text import printable
 
 STATUS_ERROR = 2
 STATUS_INTERRUPTED = 130  # as shells call it

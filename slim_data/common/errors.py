@@ -1,13 +1,13 @@
-"""The one exception of the package."""
+"""The one exception of the package, and how its messages quote names and values from anywhere."""
 
-from slim_data.common.text import printable
+MAX_LENGTH = 1000
 
 
 class DataError(ValueError):
     """Missing, incomplete or damaged data, or a request that does not fit it; one line each.
 
     Whatever file names and values it quotes, the line is printable and not long: see
-    `text.printable`.
+    `printable`.
 
     Example:
         >>> raise DataError("/data/test-mnist.tfrecord: record 17 (from 0): checksum differs")
@@ -18,3 +18,36 @@ class DataError(ValueError):
 
     def __init__(self, message):
         super().__init__(printable(message))
+
+
+def printable(text, max_length=MAX_LENGTH):
+    r"""Returns any text on one line, of limited length, that no terminal takes for a command.
+
+    Line ends, control characters, characters that turn the direction of writing and bytes that
+    were no text appear as Python writes them, such as `\x1b`. Of a longer text the middle is left
+    out: an error begins with its rule and often ends with the advice.
+
+    Args:
+        text: str, or what `str` makes one of, such as an exception.
+        max_length: int, at least 100; characters of the result at most.
+
+    Example:
+        >>> printable("train\x1b[2J.tfrecord")
+        'train\\x1b[2J.tfrecord'
+    """
+    # Shortened first as well: escaping much takes long.
+    escaped = "".join(map(_escaped, _shortened(str(text), 2 * max_length)))
+    return _shortened(escaped, max_length)
+
+
+def _escaped(character):
+    return character if character.isprintable() else repr(character)[1:-1]
+
+
+def _shortened(text, max_length):
+    if len(text) <= max_length:
+        return text
+    mark = f"[... {len(text)} characters ...]"
+    begin = 2 * (max_length - len(mark)) // 3
+    end = max_length - len(mark) - begin
+    return f"{text[:begin]}{mark}{text[-end:]}"

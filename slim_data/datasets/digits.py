@@ -8,9 +8,9 @@ import numpy as np
 
 from slim_data.common.extras import import_extra
 from slim_data.datasets.builder import DatasetBuilder, DatasetInfo
+from slim_data.datasets.labels_file import DIGITS
 from slim_data.preprocessing import styles
 
-LABELS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 SIDE = 28
 SOURCE_SIDE = 8
 SOURCE_MAXIMUM = 16  # brightest value in the source
@@ -23,7 +23,7 @@ class Digits(DatasetBuilder):
     info = DatasetInfo(
         name="digits",
         title="Digits",
-        labels=LABELS,
+        labels=DIGITS,
         channels=1,
         image_size=SIDE,
         splits={"train": 1437, "test": 360},

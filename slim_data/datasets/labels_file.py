@@ -10,6 +10,7 @@ from slim_data.tfrecord import shards
 
 NAME = "labels.txt"
 MAX_CLASSES = 2**20
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 def check_labels(labels):

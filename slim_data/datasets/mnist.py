@@ -4,8 +4,8 @@ Source: Y. LeCun, C. Cortes and C. Burges, The MNIST database of handwritten dig
 """
 
 from slim_data.datasets.builder import DatasetInfo
-from slim_data.datasets.digits import LABELS
 from slim_data.datasets.idx_files import IdxBuilder, official_files
+from slim_data.datasets.labels_file import DIGITS
 from slim_data.preprocessing import styles
 
 
@@ -15,7 +15,7 @@ class Mnist(IdxBuilder):
     info = DatasetInfo(
         name="mnist",
         title="MNIST",
-        labels=LABELS,
+        labels=DIGITS,
         channels=1,
         image_size=28,
         splits={"train": 60000, "test": 10000},

@@ -12,7 +12,7 @@ import threading
 import urllib.error
 import urllib.request
 
-from slim_data.common.text import printable
+from slim_data.common.errors import printable
 
 TIMEOUT_SECONDS = 30
 PATIENCE_SECONDS = 60

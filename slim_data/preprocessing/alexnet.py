@@ -9,8 +9,6 @@ from slim_data.preprocessing import channels, resizing
 from slim_data.preprocessing.base import Preprocessing
 
 SIDE = 256
-# Mean red, green and blue of ImageNet's training images.
-MEAN = (123.68, 116.78, 103.94)
 
 
 def augment(encoded, size, seed):
@@ -18,18 +16,13 @@ def augment(encoded, size, seed):
     random_values = tf.random.stateless_uniform([3], seed, alg="philox")
     image = resizing.flip_left_right_if(random_values[2] < 0.5, encoded.decode())
     image = resizing.resize_bilinear(image, SIDE, SIDE)
-    return subtract_mean(resizing.random_crop(image, size, random_values[:2]))
+    return channels.subtract_mean(resizing.random_crop(image, size, random_values[:2]))
 
 
 def evaluate(encoded, size):
     """Returns the central part of an image resized to 256 x 256, less the mean."""
     image = resizing.resize_bilinear(encoded.decode(), SIDE, SIDE)
-    return subtract_mean(resizing.center_crop(image, size))
-
-
-def subtract_mean(image):
-    """Returns an image [height, width, 3] less `MEAN`."""
-    return channels.normalize(image, [1] * 3, [-value for value in MEAN])
+    return channels.subtract_mean(resizing.center_crop(image, size))
 
 
 PREPROCESSING = Preprocessing(evaluate, augment, largest_size=SIDE)

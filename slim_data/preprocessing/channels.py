@@ -4,6 +4,9 @@ import numpy as np
 
 from slim_data.common.lazy import tf
 
+# Mean red, green and blue of ImageNet's training images, from 0 to 255.
+MEAN = (123.68, 116.78, 103.94)
+
 
 def normalize(images, scale, shift):
     """Returns `scale x + shift`, channel by channel.
@@ -23,3 +26,8 @@ def normalize(images, scale, shift):
     if np.any(scale != 1):
         rows *= scale
     return tf.ensure_shape(tf.reshape(rows + shift, tf.shape(images)), images.shape)
+
+
+def subtract_mean(image):
+    """Returns an image [height, width, 3] less `MEAN`."""
+    return normalize(image, [1] * 3, [-value for value in MEAN])

@@ -5,8 +5,7 @@ Recognition*, ICLR 2015, section 3.1.
 """
 
 from slim_data.common.lazy import tf
-from slim_data.preprocessing import resizing
-from slim_data.preprocessing.alexnet import subtract_mean
+from slim_data.preprocessing import channels, resizing
 from slim_data.preprocessing.base import Preprocessing
 
 SIDES = (256, 512)
@@ -22,13 +21,13 @@ def augment(encoded, size, seed):
     side = smallest + tf.cast(random_values[3] * (largest - smallest + 1), tf.int32)
     image = resizing.flip_left_right_if(random_values[2] < 0.5, encoded.decode())
     image = resizing.random_crop(resizing.resize_smaller_side(image, side), size, random_values[:2])
-    return subtract_mean(image)
+    return channels.subtract_mean(image)
 
 
 def evaluate(encoded, size):
     """Returns the central part of an image whose shorter side is made 256, less the mean."""
     image = resizing.resize_smaller_side(encoded.decode(), SIDES[0])
-    return subtract_mean(resizing.center_crop(image, size))
+    return channels.subtract_mean(resizing.center_crop(image, size))
 
 
 PREPROCESSING = Preprocessing(evaluate, augment, largest_size=SIDES[0])

@@ -21,7 +21,7 @@ import sys
 import time
 
 from slim_data.cli import help_arguments
-from slim_data.common.text import printable
+from slim_data.common.errors import printable
 from terngrad_tf import files
 
 # What is wrong with a command shows soon: it does not exist, or refuses a flag.

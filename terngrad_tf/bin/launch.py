@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 from slim_data.cli import help_arguments
-from slim_data.common.text import printable
+from slim_data.common.errors import printable
 from terngrad_tf.addresses import parse_addresses
 
 DESCRIPTION = "Starts or stops the workers and parameter servers of a cluster over ssh."

@@ -8,7 +8,7 @@ prints "<rank> <device> <addresses of all processes>", such as "0 0 127.0.0.1:22
 import sys
 
 from slim_data.cli import help_arguments
-from slim_data.common.text import printable
+from slim_data.common.errors import printable
 from terngrad_tf import rank_table
 from terngrad_tf.bin.cluster_flags import PORT
 

@@ -9,8 +9,8 @@ from absl import flags
 from slim_data import DataError
 from slim_data.cli import legacy_flags
 from slim_data.common import captured_stderr
+from slim_data.common.errors import printable
 from slim_data.common.extras import check_installed
-from slim_data.common.text import printable
 from terngrad_tf import files
 from terngrad_tf.bin import supervisor
 from terngrad_tf.last_line import write_last_line
@@ -35,7 +35,7 @@ def run(description, define_flags, main, argv, module=None, report=_print_error)
     """Parses flags and calls a program's main function.
 
     A wrong flag, folder or file is one line on standard error, whatever it quotes: see
-    `slim_data.common.text.printable`. `--help`, `--helpshort` and `--helpfull` print the flags,
+    `slim_data.common.errors.printable`. `--help`, `--helpshort` and `--helpfull` print the flags,
     `--helpxml` prints them for other programs, `--version` the version.
 
     Args:

@@ -31,19 +31,19 @@ class FindRecordsTest(tf.test.TestCase):
         return sorted(int(label[0]) for _, label in batches)
 
     def test_classes_are_numbered_by_name_and_a_second_call_reads_no_image(self):
-        found = find_records.find(str(self.root), num_processes=1)
+        found = find_records.find_records(str(self.root), num_processes=1)
         self.assertEqual(found, str(self.root / "tfrecords"))
         self.assertEqual(self.labels(found, "train"), [1, 1, 1, 2, 2, 2, 3, 3, 3])
         self.assertEqual(self.labels(found, "validation"), [1, 1, 1, 3, 3, 3])
         with mock.patch.object(image_folders, "find_images", side_effect=AssertionError):
-            self.assertEqual(find_records.find(str(self.root)), found)
+            self.assertEqual(find_records.find_records(str(self.root)), found)
         # TFRecords are their own folder.
-        self.assertEqual(find_records.find(found), found)
+        self.assertEqual(find_records.find_records(found), found)
 
     def test_a_conversion_that_was_interrupted_is_finished(self):
-        found = find_records.find(str(self.root), num_processes=1)
+        found = find_records.find_records(str(self.root), num_processes=1)
         os.remove(sorted(pathlib.Path(found).glob("train-*"))[-1])
-        self.assertEqual(find_records.find(str(self.root), num_processes=1), found)
+        self.assertEqual(find_records.find_records(str(self.root), num_processes=1), found)
         self.assertLen(self.labels(found, "train"), 9)
 
     def test_the_other_names_of_the_validation_folder_are_known(self):
@@ -51,15 +51,15 @@ class FindRecordsTest(tf.test.TestCase):
             other = self.root / name / "root"
             shutil.copytree(self.root / "train", other / "train")
             shutil.copytree(self.root / "val", other / name)
-            find_records.find(str(other), num_processes=1)
+            find_records.find_records(str(other), num_processes=1)
 
     def test_what_does_not_fit_is_one_line(self):
         shutil.copytree(self.root / "val" / "a", self.root / "val" / "d")
         with self.assertRaisesRegex(DataError, "val holds a class that .*train does not: 'd'"):
-            find_records.find(str(self.root))
+            find_records.find_records(str(self.root))
         shutil.rmtree(self.root / "val")
         with self.assertRaisesRegex(DataError, "must hold a folder val or validation or"):
-            find_records.find(str(self.root))
+            find_records.find_records(str(self.root))
 
     def test_the_program_prints_the_folder_alone(self):
         status, out, _ = programs.call("find_records", self.root)

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data.datasets import digits, mnist
+from slim_data.datasets import labels_file, mnist
 from tests.slim_data import samples
 
 IMAGES, LABELS = samples.MNIST_FILES["train"]
@@ -49,7 +49,7 @@ class MnistTest(tf.test.TestCase):
             for record, image, label in zip(records, images, labels, strict=True):
                 self.assertAllEqual(record["pixels"], image[..., np.newaxis])
                 self.assertEqual(record["image/class/label"], label)
-                self.assertEqual(record["image/class/text"].decode(), digits.LABELS[label])
+                self.assertEqual(record["image/class/text"].decode(), labels_file.DIGITS[label])
                 self.assertEqual(record["image/format"], b"png")
                 self.assertEqual(record["image/colorspace"], b"RGB")
                 size = [record[f"image/{key}"] for key in ("height", "width", "channels")]

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data.datasets import cifar10, digits, mnist, tfds_source
+from slim_data.datasets import cifar10, labels_file, mnist, tfds_source
 from tests.slim_data import cifar10_archives, flower_photos, samples
 
 tfds = pytest.importorskip("tensorflow_datasets")
@@ -125,7 +125,7 @@ class TfdsSourceTest(tf.test.TestCase):
             self.assertEqual(found, expected)
             for record in records:
                 self.assertEqual(record["pixels"].shape, (28, 28, 1))
-                text = digits.LABELS[record["image/class/label"]]
+                text = labels_file.DIGITS[record["image/class/label"]]
                 self.assertEqual(record["image/class/text"].decode(), text)
 
     def test_parts_of_a_split_join_to_the_whole(self):

@@ -14,7 +14,7 @@ from slim_data.tfrecord import write_splits
 NAME = "imagenet2012"
 
 
-def sources(tfds_dir, names, raw_side, options):
+def find_sources(tfds_dir, names, raw_side, options):
     """Returns {split: `SplitSource`}, after preparing the data set unless that is done.
 
     Args:

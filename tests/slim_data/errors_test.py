@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slim_data import DataError
 from slim_data.cli import program
-from slim_data.common.text import MAX_LENGTH, printable
+from slim_data.common.errors import MAX_LENGTH, printable
 from tests.slim_data import programs
 
 # Surrogates too: bytes of a file's name that are no UTF-8.
