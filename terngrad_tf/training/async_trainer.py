@@ -85,7 +85,7 @@ def train_async(config, cluster_resolver, *, start_timeout=600):
         "run": config.values("shared"),
         "own": {
             "fingerprint": (
-                str(tasks.index) if config.data.benchmark_mode else data.fingerprint(*place)
+                str(tasks.index) if config.data.benchmark_mode else data.fingerprint(config.data)
             ),
             "num_examples": own.num_examples,
         },

@@ -44,15 +44,12 @@ def check_subset(name, subset):
         )
 
 
-def describe(name, data_dir, subset, skip_corrupt_records=False):
+def find_dataset(config):
     """Finds a data set on disk.
 
     Args:
-        name: name of the data set.
-        data_dir: folder with its TFRecords.
-        subset: name of the part.
-        skip_corrupt_records: whether files may be damaged; records are counted up to the first
-            one that hides where the next begins. Default False.
+        config: `DataConfig`. Where it leaves out corrupt records, files may be damaged; records
+            are then counted up to the first that hides where the next begins.
 
     Returns:
         A `DatasetShard`.
@@ -62,20 +59,19 @@ def describe(name, data_dir, subset, skip_corrupt_records=False):
         slim_data.DataError: the data set is unknown or its files are missing, empty or, unless
             they may be, damaged.
     """
+    name, data_dir, subset = config.place
     check_subset(name, subset)
     info = slim_data.info(name, data_dir)
     files = slim_data.find_files(name, data_dir, subset)
-    num_examples = slim_data.count_examples(files, up_to_faults=skip_corrupt_records)
+    num_examples = slim_data.count_examples(files, up_to_faults=config.skip_corrupt_records)
     return DatasetShard(info.num_classes, info.channels, num_examples)
 
 
-def fingerprint(name, data_dir, subset):
+def fingerprint(config):
     """Tells files from others: a digest of their names, sizes and last records' checksums.
 
     Args:
-        name: name of the data set.
-        data_dir: folder with its TFRecords.
-        subset: name of the part.
+        config: `DataConfig`.
 
     Returns:
         A str.
@@ -84,7 +80,7 @@ def fingerprint(name, data_dir, subset):
         slim_data.DataError: the data set is unknown or its files are missing or empty.
     """
     digest = hashlib.sha256()
-    for path in slim_data.find_files(name, data_dir, subset):
+    for path in slim_data.find_files(*config.place):
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _CHECKSUM_BYTES))

@@ -126,7 +126,7 @@ def evaluate_checkpoint(path, run, config):
     name = config.data.dataset_name or run["identity"]["dataset_name"]
     config = config.changed(dataset_name=name)
     place, batch_size = config.data.place, config.data.batch_size
-    dataset = data.describe(*place, config.data.skip_corrupt_records)
+    dataset = data.find_dataset(config.data)
     with as_user_error(), tf.device(_device(config.device)):
         model, step = _restore(path, run, config.restore_avg_var)
     # Of images of one's own the training was told how many classes they have.

@@ -32,16 +32,16 @@ def find(config, strategy=None):
 def _find(config, strategy):
     index = 0 if strategy is None else strategy.process_index
     if config.benchmark_mode:
-        shard = synthetic.describe(config.dataset_name, config.subset)
+        shard = synthetic.find_dataset(config)
         return dataclasses.replace(shard, seed_offset=index)
     if strategy is None or strategy.num_processes == 1:
-        return data.describe(*config.place, config.skip_corrupt_records)
+        return data.find_dataset(config)
     own = None
 
     def look():
         nonlocal own
-        own = data.describe(*config.place, config.skip_corrupt_records)
-        return [data.fingerprint(*config.place), own.num_examples]
+        own = data.find_dataset(config)
+        return [data.fingerprint(config), own.num_examples]
 
     fingerprints, counts = zip(*run_on_all(strategy, "data set", look), strict=True)
     found = data.among_processes(own, fingerprints, counts, index)

@@ -8,12 +8,11 @@ from terngrad_tf.training import data
 PIXEL = 0.5
 
 
-def describe(name, subset):
+def find_dataset(config):
     """What is known of a data set that need not be on disk.
 
     Args:
-        name: name of the data set.
-        subset: name of the part; its number of examples is that of the published data set.
+        config: `DataConfig`; the number of examples is that of the published data set.
 
     Returns:
         A `data.DatasetShard`.
@@ -22,6 +21,7 @@ def describe(name, subset):
         UserError: the data set has no such part.
         slim_data.DataError: the data set is unknown.
     """
+    name, _, subset = config.place
     data.check_subset(name, subset)
     info = slim_data.info(name)
     return data.DatasetShard(info.num_classes, info.channels, info.splits[subset])

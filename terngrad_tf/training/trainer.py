@@ -166,16 +166,9 @@ def build(config, shard):
     """
     model = networks.build(config, shard)
     own = config.optimizer
+    steps_per_epoch = shard.num_examples / config.data.batch_size
     learning_rate = schedules.build(
-        own.learning_rate_decay_type,
-        own.initial_learning_rate,
-        max_steps=config.max_steps,
-        steps_per_epoch=shard.num_examples / config.data.batch_size,
-        num_epochs_per_decay=own.num_epochs_per_decay,
-        decay_factor=own.learning_rate_decay_factor,
-        warmup_epochs=own.warmup_epochs,
-        decay_epochs=own.decay_epochs,
-        optimizer=own.name,
+        own, max_steps=config.max_steps, steps_per_epoch=steps_per_epoch
     )
     optimizer = optimizers.build(own.name, learning_rate, own.momentum, own.loss_scale)
     if config.model.mixed_precision and own.loss_scale is None:

@@ -17,7 +17,7 @@ from terngrad_tf.distribute import parameter_server_process as process
 from terngrad_tf.distribute.handshake import code_metadata
 from terngrad_tf.distribute.parameter_server import ParameterServerCluster
 from terngrad_tf.distribute.parameter_server_variables import ServedModel
-from terngrad_tf.training import ModelConfig, async_step, optimizers, schedules
+from terngrad_tf.training import ModelConfig, OptimizerConfig, async_step, optimizers, schedules
 
 # With the third step's gradients sent as floats.
 NUM_STEPS, EXACT_STEP = 5, 2
@@ -35,9 +35,8 @@ def build():
         keras.layers.Dense(10, name="logits"),
     ]
     model = keras.Sequential(layers)
-    rate = schedules.build(
-        "exponential", 0.1, max_steps=10, steps_per_epoch=1, num_epochs_per_decay=2
-    )
+    config = OptimizerConfig(initial_learning_rate=0.1, num_epochs_per_decay=2)
+    rate = schedules.build(config, max_steps=10, steps_per_epoch=1)
     optimizer = optimizers.build("momentum", rate)
     optimizer.build(model.trainable_variables)
     return model, optimizer

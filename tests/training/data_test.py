@@ -10,6 +10,7 @@ import tensorflow as tf
 import slim_data
 from terngrad_tf import training
 from terngrad_tf.training import data, inputs
+from terngrad_tf.training.data_config import DataConfig
 from tests import runs
 
 
@@ -22,7 +23,7 @@ class DataTest(tf.test.TestCase):
         slim_data.convert("digits", cls.folder, shard=True, train_shards=4)
 
     def fingerprint(self, folder):
-        return data.fingerprint("digits", folder, "train")
+        return data.fingerprint(DataConfig(data_dir=folder, dataset_name="digits"))
 
     def test_copies_have_the_fingerprint_of_the_original_and_nothing_else_has(self):
         whole = self.fingerprint(self.folder)

@@ -8,20 +8,19 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from terngrad_tf.training import schedules
+from terngrad_tf.training import OptimizerConfig, schedules
 
 
 def build(decay_type, **changes):
-    arguments = {
-        "max_steps": 1000,
-        "steps_per_epoch": 12.5,
+    values = {
         "num_epochs_per_decay": 2.1,
-        "decay_factor": 0.5,
+        "learning_rate_decay_factor": 0.5,
         "warmup_epochs": 4.0,
         "decay_epochs": 70.0,
         **changes,
     }
-    return schedules.build(decay_type, 0.01, **arguments)
+    config = OptimizerConfig(learning_rate_decay_type=decay_type, **values)
+    return schedules.build(config, max_steps=1000, steps_per_epoch=12.5)
 
 
 class SchedulesTest(tf.test.TestCase):
@@ -45,7 +44,7 @@ class SchedulesTest(tf.test.TestCase):
 
     def test_adam_keeps_the_initial_rate(self):
         for decay_type in schedules.available():
-            self.assertAllClose(float(build(decay_type, optimizer="adam")(999)), 0.01)
+            self.assertAllClose(float(build(decay_type, name="adam")(999)), 0.01)
 
     def test_a_schedule_made_from_its_config_is_equal(self):
         for decay_type in schedules.available():
@@ -59,13 +58,13 @@ class SchedulesTest(tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, "decay_type` must be one of .*'polynomial'"):
             build("polynomal")
         with self.assertRaisesRegex(ValueError, "`learning_rate_decay_factor` .*factor=0"):
-            build("exponential", decay_factor=0.0)
+            build("exponential", learning_rate_decay_factor=0.0)
         with self.assertRaisesRegex(ValueError, "`warmup_epochs` .* 70 epochs.*epochs=70"):
             build("linear", warmup_epochs=70)
         with self.assertRaisesRegex(ValueError, "`num_epochs_per_decay` .*decay=0.01"):
             build("exponential", num_epochs_per_decay=0.01)
         with self.assertRaisesRegex(ValueError, "`initial_learning_rate` .*rate=nan"):
-            schedules.build("fixed", float("nan"), max_steps=1, steps_per_epoch=1)
+            build("fixed", initial_learning_rate=float("nan"))
 
 
 if __name__ == "__main__":

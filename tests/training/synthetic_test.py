@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from terngrad_tf import training
 from terngrad_tf.training import synthetic
+from terngrad_tf.training.data_config import DataConfig
 
 
 class SyntheticTest(tf.test.TestCase):
@@ -35,11 +36,12 @@ class SyntheticTest(tf.test.TestCase):
         self.assertNotAllEqual(whole[0], self.batches("mnist", 1, seed=2)[0][1])
 
     def test_a_description_needs_no_data(self):
-        found = synthetic.describe("imagenet", "train")
+        found = synthetic.find_dataset(DataConfig(data_dir="", dataset_name="imagenet"))
         self.assertEqual((found.num_classes, found.channels), (1001, 3))
         self.assertEqual(found.num_examples, 1281167)
         with self.assertRaisesRegex(training.UserError, "`subset` .*subset='test'"):
-            synthetic.describe("imagenet", "test")
+            config = DataConfig(data_dir="", dataset_name="imagenet", subset="test")
+            synthetic.find_dataset(config)
 
 
 if __name__ == "__main__":
