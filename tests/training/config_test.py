@@ -1,5 +1,6 @@
 """Options are checked at the door."""
 
+import dataclasses
 import json
 import math
 import sys
@@ -77,6 +78,19 @@ class OptionsTest(tf.test.TestCase):
                         rule = f"^`{name}` must be .*\\. Received: {name}=.{{1,250}}$"
                         with self.assertRaisesRegex(UserError, rule):
                             kind.of(**{**given, name: value})
+
+    def test_options_are_found_by_name_however_deep_they_lie(self):
+        config = train_config(optimizer="adam", size_to_binarize=9)
+        self.assertEqual((config.optimizer.name, config.gradients.min_size), ("adam", 9))
+        changed = config.changed(net="alexnet", seed=2)
+        self.assertEqual(changed.values(), config.values() | {"net": "alexnet", "seed": 2})
+        with self.assertRaisesRegex(TypeError, "no option 'sede'"):
+            config.changed(sede=2)
+
+    def test_the_docstring_tells_every_option(self):
+        for kind in (TrainConfig, EvalConfig, SubspaceConfig):
+            for field in dataclasses.fields(kind):
+                self.assertIn(f"    {field.name}: ", kind.__doc__)
 
     def test_a_loss_scale_of_0_is_none(self):
         self.assertIsNone(train_config(loss_scale=0).optimizer.loss_scale)

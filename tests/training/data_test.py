@@ -52,6 +52,14 @@ class DataTest(tf.test.TestCase):
         ):
             data.among_processes(own, ["a", "b", "a"], [100, 90, 100], 0)
 
+    def test_a_preprocessing_that_no_data_set_has_is_refused(self):
+        config = DataConfig(data_dir=self.folder, dataset_name="digits")
+        with self.assertRaisesRegex(training.UserError, "`preprocessing` must be .*'incepton'"):
+            data.load(config, 2, 8, False, preprocessing="incepton")
+        # One that other data sets have gives way to the data set's own.
+        images, _ = next(iter(data.load(config, 2, 8, False, preprocessing="vgg")))
+        self.assertEqual(images.shape, (2, 8, 8, 1))
+
     def labels(self, folder, subset, count):
         options = training.TrainConfig.of(
             train_dir="",
