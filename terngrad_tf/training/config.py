@@ -26,6 +26,11 @@ def option(default, text, check=None, *, name=None, identity=True, shared=True):
     return dataclasses.field(default=default, metadata=metadata | ({"name": name} if name else {}))
 
 
+def incidental(default):
+    """A field of a `Config` that is a further one, none of whose options makes another run."""
+    return dataclasses.field(default=default, metadata={"identity": False})
+
+
 def configuration(kind):
     """Makes a subclass of `Config` a frozen dataclass; its docstring gets the options' texts."""
     kind = dataclasses.dataclass(frozen=True, kw_only=True)(kind)
@@ -80,9 +85,11 @@ class Config:
         found = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
+            if which is not None and not field.metadata.get(which, True):
+                continue
             if isinstance(value, Config):
                 found |= value.values(which)
-            elif "help" in field.metadata and (which is None or field.metadata[which]):
+            elif "help" in field.metadata:
                 found[name_of(field)] = value
         return found
 

@@ -3,7 +3,7 @@
 import math
 
 from terngrad_tf.training import checks
-from terngrad_tf.training.config import REQUIRED, Config, configuration, option
+from terngrad_tf.training.config import REQUIRED, Config, configuration, incidental, option
 from terngrad_tf.training.data_config import TrainingDataConfig
 from terngrad_tf.training.errors import UserError
 from terngrad_tf.training.model_config import ModelConfig, OptimizerConfig
@@ -60,24 +60,19 @@ class CheckpointConfig(Config):
         5000,
         "Steps between checkpoints, and between TensorBoard's histograms of weights and gradients.",
         checks.COUNT,
-        identity=False,
     )
     save_epochs: float | None = option(
-        None, "Epochs between checkpoints.", checks.Range(0, 10**6, above=True), identity=False
+        None, "Epochs between checkpoints.", checks.Range(0, 10**6, above=True)
     )
     save_interval_secs: float | None = option(
         None,
         "Seconds between checkpoints, which worker 0 writes. The last step is saved in any case.",
         checks.SECONDS,
-        identity=False,
     )
     save_summaries_secs: float | None = option(
-        None,
-        "Seconds between what worker 0 writes for TensorBoard.",
-        checks.SECONDS,
-        identity=False,
+        None, "Seconds between what worker 0 writes for TensorBoard.", checks.SECONDS
     )
-    max_to_keep: int = option(5, "Newest checkpoints kept.", checks.COUNT, identity=False)
+    max_to_keep: int = option(5, "Newest checkpoints kept.", checks.COUNT)
 
     @property
     def statistics_freq(self):
@@ -96,28 +91,21 @@ class SnapshotConfig(Config):
         "two epochs. They lie in checkpoint_pca in --train_dir. Default: none are taken.",
         checks.Range(0, 10**6, above=True),
         name="snapshot_per_epoch",
-        identity=False,
     )
     every_steps: int | None = option(
         None,
         "Steps between snapshots, instead of --snapshot_per_epoch.",
         checks.COUNT,
         name="snapshot_every_steps",
-        identity=False,
     )
     start_epoch: int = option(
-        0,
-        "Epochs at the start without snapshots.",
-        checks.COUNT_OR_0,
-        name="snapshot_start_epoch",
-        identity=False,
+        0, "Epochs at the start without snapshots.", checks.COUNT_OR_0, name="snapshot_start_epoch"
     )
     keep_max: int | None = option(
         None,
         "Newest snapshots kept; older ones are removed. Default: all are kept.",
         checks.COUNT,
         name="snapshot_keep_max",
-        identity=False,
     )
 
 
@@ -167,7 +155,7 @@ class RunConfig(Config):
     data: TrainingDataConfig
     model: ModelConfig = ModelConfig()
     gradients: GradientConfig = GradientConfig()
-    checkpoints: CheckpointConfig = CheckpointConfig()
+    checkpoints: CheckpointConfig = incidental(CheckpointConfig())
     cluster: ClusterConfig = ClusterConfig()
 
     def __post_init__(self):
@@ -199,7 +187,7 @@ class TrainConfig(RunConfig):
     """What `train` and `train_async` are told."""
 
     optimizer: OptimizerConfig = OptimizerConfig()
-    snapshots: SnapshotConfig = SnapshotConfig()
+    snapshots: SnapshotConfig = incidental(SnapshotConfig())
     pretrained_model_checkpoint_path: str = option(
         "",
         "Checkpoint to start from, or folder of a run, whose newest checkpoint is taken; or the "

@@ -3,7 +3,7 @@
 import math
 
 from terngrad_tf.training import checks
-from terngrad_tf.training.config import REQUIRED, Config, configuration, option
+from terngrad_tf.training.config import REQUIRED, Config, configuration, incidental, option
 from terngrad_tf.training.data_config import DATASETS, TrainingDataConfig
 from terngrad_tf.training.errors import UserError
 from terngrad_tf.training.run_config import CheckpointConfig, GradientConfig, RunConfig
@@ -137,7 +137,7 @@ class SubspaceOptimizerConfig(Config):
 class SubspaceCheckpointConfig(CheckpointConfig):
     """When training in a subspace is saved; `with_steps` says how many steps an epoch has."""
 
-    max_to_keep: int = option(2, "Newest checkpoints kept.", checks.COUNT, identity=False)
+    max_to_keep: int = option(2, "Newest checkpoints kept.", checks.COUNT)
 
 
 @configuration
@@ -150,7 +150,7 @@ class SubspaceConfig(RunConfig):
     data: SubspaceDataConfig
     optimizer: SubspaceOptimizerConfig = SubspaceOptimizerConfig()
     gradients: SubspaceGradientConfig = SubspaceGradientConfig()
-    checkpoints: SubspaceCheckpointConfig = SubspaceCheckpointConfig()
+    checkpoints: SubspaceCheckpointConfig = incidental(SubspaceCheckpointConfig())
 
     def with_steps(self, num_examples):
         """The configuration with the steps that its epochs take; it is saved once an epoch."""
