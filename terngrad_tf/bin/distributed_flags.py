@@ -70,7 +70,7 @@ def cluster(values):
     return flags.config_of(values, DistributedFlags).resolver()
 
 
-def describe(values, cluster):
+def log_lines(values, cluster):
     """Lines that say which processes there are, what this one is, and how the cluster trains.
 
     Args:

@@ -118,7 +118,7 @@ def _train_distributed(values):
 
     tf1_flags.log_device_placement(values)
     cluster = distributed_flags.cluster(values)
-    for line in distributed_flags.describe(values, cluster):
+    for line in distributed_flags.log_lines(values, cluster):
         log(line)
     timeout = {"start_timeout": values.start_timeout}
     if values.async_training:

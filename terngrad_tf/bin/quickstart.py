@@ -166,7 +166,7 @@ def _evaluate_all(config, eval_dir):
     from terngrad_tf import training
     from terngrad_tf.training import evaluator, run_folder
 
-    run = run_folder.read(config.train_dir)
+    run = run_folder.read_run(config.train_dir)
     eval_config = training.EvalConfig(
         checkpoint_dir=config.train_dir,
         eval_dir=eval_dir,

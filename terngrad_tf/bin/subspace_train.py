@@ -62,7 +62,7 @@ def _train(values):
 
     boost_config.check_level(values.boost_level)
     if values.boost_config:
-        found = boost_config.read(values.boost_config)
+        found = boost_config.read_boost_config(values.boost_config)
         for notice in found.notices:
             log(notice)
         for name, value in found.options.items():

@@ -81,7 +81,7 @@ class EvaluationFlags(Config):
     )
 
     def check_run(self, checkpoint_dir, run):
-        """Raises UserError unless a run, described as by `run_folder.read`, is the one meant."""
+        """Raises UserError unless a run, as `run_folder.read_run` gives it, is the one meant."""
         identity = run["identity"]
         expected = self.values()
         tower = expected.pop("tower")

@@ -75,10 +75,10 @@ def train_async(config, cluster_resolver, *, start_timeout=600):
     _check(config)
     with as_user_error():
         # All workers make batches for the network, so all look which one it is.
-        source = pretrained.find(config.pretrained_model_checkpoint_path)
+        source = pretrained.find_source(config.pretrained_model_checkpoint_path)
         config = trainer.resolved(config, source)
         tasks = process.cluster_tasks(cluster_resolver)
-    own = inputs.find(config)
+    own = inputs.find_shard(config)
     place = config.data.place
     metadata = {
         "code": code_metadata(),
@@ -135,7 +135,7 @@ def _lead(config, cluster, own, source):
         found = [one["own"] for one in cluster.metadata[: cluster.num_workers]]
         fingerprints = [one["fingerprint"] for one in found]
         shard = data.among_processes(own, fingerprints, [one["num_examples"] for one in found], 0)
-    pretrained.check(source, config, shard)
+    pretrained.check_source(source, config, shard)
     with as_user_error():
         quantization = config.gradients.quantization(config.seed)
         model, learning_rate = trainer.build(config, shard)
@@ -149,10 +149,10 @@ def _lead(config, cluster, own, source):
     with open_folder(
         config,
         shard,
-        networks.metadata(config, shard),
+        networks.network_metadata(config, shard),
         identity,
         checkpoint,
-        lambda: pretrained.restore(source, config, model, checkpoint),
+        lambda: pretrained.restore_source(source, config, model, checkpoint),
     ) as (first_step, manager):
         if first_step < config.max_steps:
             served.upload()

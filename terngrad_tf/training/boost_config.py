@@ -47,7 +47,7 @@ class BoostConfig:
     notices: list
 
 
-def read(path):
+def read_boost_config(path):
     """Reads the options that a file sets.
 
     All of MindSpore's schema may be there. What other features are configured to is passed over, as
@@ -68,7 +68,7 @@ def read(path):
         >>> folder = __import__("tempfile").mkdtemp()
         >>> path = __import__("pathlib").Path(folder, "boost.json")
         >>> _ = path.write_text('{"boost": {"dim_reduce": true}, "dim_reduce": {"rho": 0.5}}')
-        >>> read(path).options
+        >>> read_boost_config(path).options
         {'rho': 0.5}
 
     Source: the dimension-reduction training of MindSpore Boost.

@@ -20,7 +20,7 @@ _STATE_FILE = "checkpoint"
 _MAX_STATE_BYTES = 2**24
 
 
-def latest(folder):
+def latest_checkpoint(folder):
     """Path of the newest checkpoint in a folder, without ".index"; None where there is none.
 
     Raises:
@@ -129,7 +129,7 @@ def make_manager(checkpoint, folder, max_to_keep):
     Raises:
         UserError: the folder's list of checkpoints is damaged.
     """
-    latest(folder)
+    latest_checkpoint(folder)
     return tf.train.CheckpointManager(
         checkpoint, str(folder), max_to_keep=max_to_keep, checkpoint_name=NAME
     )

@@ -104,7 +104,7 @@ def compare_configs(config, strategy):
         )
 
 
-def identity(strategy, shard):
+def cluster_identity(strategy, shard):
     """What makes a run of a cluster another one than the next, besides its configuration.
 
     Args:

@@ -47,6 +47,6 @@ class EvalConfig(Config):
     run_once: bool = option(False, "Evaluate the newest checkpoint and end.")
     restore_avg_var: bool = option(True, "Evaluate the moving averages of the weights.")
     device: str = option("/gpu:0", "Device; the CPU where it does not exist.")
-    # Called with the description of each run that is found, as `run_folder.read` gives it; raises
-    # UserError where another run is meant.
+    # Called with each run that is found, as `run_folder.read_run` describes it; raises UserError
+    # where another run is meant.
     check_run: Callable = dataclasses.field(default=lambda run: None)

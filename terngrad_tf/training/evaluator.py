@@ -65,8 +65,12 @@ def evaluate(config):
     _claim_eval_dir(config.eval_dir)
     result = evaluated = None
     while True:
-        path = pretrained.latest(config.checkpoint_dir)
-        run = pretrained.read_run(path) if path else run_folder.read(config.checkpoint_dir)
+        path = pretrained.latest_checkpoint(config.checkpoint_dir)
+        run = (
+            pretrained.run_of_checkpoint(path)
+            if path
+            else run_folder.read_run(config.checkpoint_dir)
+        )
         if path is None or run is None:
             if config.run_once:
                 raise UserError(
@@ -82,7 +86,7 @@ def evaluate(config):
                 evaluated = path
             except UserError:
                 # The trainer may have rotated the checkpoint away meanwhile: a newer one is there.
-                if pretrained.latest(config.checkpoint_dir) == path:
+                if pretrained.latest_checkpoint(config.checkpoint_dir) == path:
                     raise
                 continue
         max_steps = config.max_steps or (run or {}).get("max_steps", math.inf)
@@ -99,8 +103,8 @@ def _wait(config, max_steps):
     end = time.monotonic() + config.eval_interval_secs
     while (left := end - time.monotonic()) > 0:
         time.sleep(min(left, _GLANCE_SECONDS))
-        path = pretrained.latest(config.checkpoint_dir)
-        run = pretrained.read_run(path) if path else None
+        path = pretrained.latest_checkpoint(config.checkpoint_dir)
+        run = pretrained.run_of_checkpoint(path) if path else None
         if run is not None and not inception_checkpoint.is_meant(run):
             last = run["max_steps"] if math.isinf(max_steps) else max_steps
             if checkpoints.step_of(path) >= last:
@@ -112,7 +116,7 @@ def evaluate_checkpoint(path, run, config):
 
     Args:
         path: path of the checkpoint.
-        run: description of its run, as `run_folder.read` gives it.
+        run: description of its run, as `run_folder.read_run` gives it.
         config: `EvalConfig`.
 
     Returns:
@@ -184,7 +188,7 @@ def _restore(path, run, restore_avg_var):
         # Training in a subspace keeps no moving averages.
         checkpoints.restore(tf.train.Checkpoint(model=model), path, partial=True)
         return model, checkpoints.step_of(path)
-    optimizer = optimizers.build(identity["optimizer"], schedules.Constant(0.0))
+    optimizer = optimizers.build_optimizer(identity["optimizer"], schedules.Constant(0.0))
     optimizer.build(model.trainable_variables)
     checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer)
     checkpoints.restore(checkpoint, path, partial=True)

@@ -42,7 +42,7 @@ def evaluate_weights(checkpoint, train_dir, data_dir, subset=None, eval_dir=None
     Raises:
         slim_data.DataError: the data is missing or damaged.
     """
-    run = run_folder.read(train_dir)
+    run = run_folder.read_run(train_dir)
     subset = subset_of(run["identity"]["dataset_name"], subset)
     config = EvalConfig(
         checkpoint_dir=train_dir,

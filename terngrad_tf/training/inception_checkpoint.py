@@ -88,14 +88,14 @@ def scopes():
     return found
 
 
-def describe(path):
-    """What `run_folder.read` would tell of the run that saved a checkpoint.
+def describe_run(path):
+    """What `run_folder.read_run` would tell of the run that saved a checkpoint.
 
     Args:
         path: path of the checkpoint without ".index".
 
     Returns:
-        A dict as from `run_folder.read` with "is_tensorflow_1" in it, which JSON can hold; None
+        A dict as from `run_folder.read_run` with "is_tensorflow_1" in it, which JSON can hold; None
         where the file is no such checkpoint.
     """
     try:
@@ -126,7 +126,7 @@ def describe(path):
 
 
 def is_meant(run):
-    """Whether a description of a run is one of `describe`."""
+    """Whether a description of a run is one of `describe_run`."""
     return run.get("is_tensorflow_1", False)
 
 
@@ -146,7 +146,7 @@ def load(path, run, *, averages):
 
     Args:
         path: path of the checkpoint.
-        run: from `describe`.
+        run: from `describe_run`.
         averages: whether to take the moving averages, those of the batch-norm statistics too.
 
     Returns:
@@ -179,7 +179,7 @@ def restore_all(path, model):
     # The last ones, in lists: averages, means of the squares, accumulated steps.
     kept = [name + suffix for suffix in (_AVERAGE, *_SLOTS) for name in names]
     _assign(path, [*named, *zip(optimizer.variables[-len(kept) :], kept, strict=True)])
-    optimizer.iterations.assign(describe(path)["max_steps"])
+    optimizer.iterations.assign(describe_run(path)["max_steps"])
 
 
 def _named(model):

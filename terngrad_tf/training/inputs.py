@@ -9,7 +9,7 @@ from terngrad_tf.training import data, losses, synthetic
 from terngrad_tf.training.log import log
 
 
-def find(config, strategy=None):
+def find_shard(config, strategy=None):
     """The `data.DatasetShard` that a process of a run trains on.
 
     Args:

@@ -5,7 +5,7 @@ import keras
 from terngrad_tf import models
 
 
-def build(config, shard):
+def build_network(config, shard):
     """The network of a run.
 
     Args:
@@ -33,8 +33,8 @@ def build(config, shard):
         keras.config.set_dtype_policy(policy)
 
 
-def metadata(config, shard):
-    """What `run_folder` keeps of a network, for evaluation; the arguments are those of `build`."""
+def network_metadata(config, shard):
+    """What `run_folder` keeps of a network, for evaluation; arguments as for `build_network`."""
     return {
         "net": config.model.net,
         "num_classes": shard.num_classes,

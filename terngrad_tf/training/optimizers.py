@@ -166,11 +166,11 @@ _BUILDERS = {
 
 
 def available():
-    """Names that `build` knows, sorted."""
+    """Names that `build_optimizer` knows, sorted."""
     return sorted(_BUILDERS)
 
 
-def build(name, learning_rate, momentum=0.9, loss_scale=None):
+def build_optimizer(name, learning_rate, momentum=0.9, loss_scale=None):
     """Makes an optimizer that also keeps moving averages of the weights (limit 0.9999).
 
     Args:
@@ -186,7 +186,7 @@ def build(name, learning_rate, momentum=0.9, loss_scale=None):
         ValueError: an unknown name or a momentum outside its range.
 
     Example:
-        >>> build("momentum", 0.01).name
+        >>> build_optimizer("momentum", 0.01).name
         'momentum'
     """
     if name not in _BUILDERS:

@@ -12,28 +12,28 @@ from terngrad_tf.training.log import log
 _ARGUMENT = "pretrained_model_checkpoint_path"
 
 
-def latest(folder):
+def latest_checkpoint(folder):
     """Path of the newest checkpoint in a folder, of either TensorFlow; None where there is none."""
-    path = checkpoints.latest(folder)
+    path = checkpoints.latest_checkpoint(folder)
     state = None if path else tf.train.get_checkpoint_state(folder)
     # A folder that was moved may tell the place where it was.
     moved = os.path.join(folder, os.path.basename(state.model_checkpoint_path)) if state else None
     return path or (moved if moved and _exists(moved) else None)
 
 
-def read_run(checkpoint):
-    """Description of the run of a checkpoint, as `run_folder.read` gives it; None where none is.
+def run_of_checkpoint(checkpoint):
+    """Describes the run of a checkpoint, as `run_folder.read_run` does; None where there is none.
 
     The Inception-v3 checkpoint of TensorFlow 1 needs no run.json beside it.
 
     Raises:
         UserError: run.json is unreadable.
     """
-    run = run_folder.read(os.path.dirname(checkpoint))
-    return inception_checkpoint.describe(checkpoint) if run is None else run
+    run = run_folder.read_run(os.path.dirname(checkpoint))
+    return inception_checkpoint.describe_run(checkpoint) if run is None else run
 
 
-def find(path):
+def find_source(path):
     """Finds the checkpoint to start from and the description of its run.
 
     Args:
@@ -41,7 +41,7 @@ def find(path):
             for a run that starts anew.
 
     Returns:
-        (path of the checkpoint without ".index", dict as `run_folder.read` gives it); None for "".
+        (path of the checkpoint without ".index", dict as of `run_folder.read_run`); None for "".
 
     Raises:
         UserError: there is no checkpoint, or no run.json beside it.
@@ -51,7 +51,7 @@ def find(path):
     path = os.path.expanduser(path)
     checks.folder(_ARGUMENT, path)
     if os.path.isdir(path):
-        checkpoint = latest(path)
+        checkpoint = latest_checkpoint(path)
     else:
         checkpoint = path.removesuffix(".index")
         checkpoint = checkpoint if _exists(checkpoint) else None
@@ -60,7 +60,7 @@ def find(path):
             f"`{_ARGUMENT}` must be a checkpoint or a folder with checkpoints. "
             f"Received: {_ARGUMENT}={path!r}"
         )
-    run = read_run(checkpoint)
+    run = run_of_checkpoint(checkpoint)
     if run is None:
         raise UserError(
             f"`{_ARGUMENT}` must have its run's {run_folder.RUN_FILE} beside it or be the "
@@ -74,11 +74,11 @@ def _exists(checkpoint):
     return os.path.isfile(f"{checkpoint}.index") or os.path.isfile(checkpoint)
 
 
-def check(source, config, shard):
+def check_source(source, config, shard):
     """Refuses a run whose weights do not fit the one that is to start.
 
     Args:
-        source: from `find`.
+        source: from `find_source`.
         config: `TrainConfig` of the new run, image_size given.
         shard: `data.DatasetShard` of the new run.
 
@@ -106,11 +106,11 @@ def check(source, config, shard):
             )
 
 
-def restore(source, config, model, checkpoint):
+def restore_source(source, config, model, checkpoint):
     """Takes the weights of another run, if any, and returns the step to go on from.
 
     Args:
-        source: from `find`; `check` passed it.
+        source: from `find_source`; `check_source` passed it.
         config: `TrainConfig` of the new run.
         model: compiled network of the new run.
         checkpoint: `tf.train.Checkpoint` of the new run.

@@ -111,7 +111,7 @@ def open_run(config, strategy, shard, model, variables, **folder):
         UserError: the folder does not fit.
         PeerError: another process failed.
     """
-    folder["identity"] = folder["identity"] | cluster.identity(strategy, shard)
+    folder["identity"] = folder["identity"] | cluster.cluster_identity(strategy, shard)
     manager = writer = None
     with contextlib.ExitStack() as stack:
 

@@ -16,7 +16,7 @@ _LOCK_FILE = ".lock"
 _MAX_DIFFERENCES_TOLD = 6
 
 
-def read(folder):
+def read_run(folder):
     """Description of the run that a folder holds, found to be one.
 
     Args:

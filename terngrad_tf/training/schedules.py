@@ -64,11 +64,11 @@ class Linear(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def available():
-    """Names of decay types that `build` knows, sorted."""
+    """Names of decay types that `build_schedule` knows, sorted."""
     return ["exponential", "fixed", "linear", "polynomial"]
 
 
-def build(config, *, max_steps, steps_per_epoch):
+def build_schedule(config, *, max_steps, steps_per_epoch):
     """Makes the learning rate of step t, counted from 0.
 
     With the names of the configuration, `learning_rate_decay_type` says:
@@ -97,7 +97,7 @@ def build(config, *, max_steps, steps_per_epoch):
     Example:
         >>> from terngrad_tf.training.model_config import OptimizerConfig
         >>> config = OptimizerConfig(learning_rate_decay_type="polynomial")
-        >>> round(float(build(config, max_steps=100, steps_per_epoch=10.0)(75)), 6)
+        >>> round(float(build_schedule(config, max_steps=100, steps_per_epoch=10.0)(75)), 6)
         0.005
     """
     decay_type, rate = config.learning_rate_decay_type, config.initial_learning_rate

@@ -67,7 +67,7 @@ class _Phases:
 
     def __init__(self, result):
         config, start = result.config, result.start
-        num_examples = inputs.find(config).num_examples
+        num_examples = inputs.find_shard(config).num_examples
         step = snapshot_files.step_of(start.path)
         self.result = result
         self.start_step = checkpoints.step_of(start.path) if step is None else step
@@ -179,7 +179,7 @@ def _surface(result, rows, first, second):
     """Losses [places in second, places in first] in the plane through the last weights."""
     # Batch norm works with the statistics of the batch, and nothing is dropped.
     config = result.config.changed(batch_size=_NUM_EXAMPLES, num_nodes=1, dropout_keep_prob=1.0)
-    network = networks.build(config, inputs.find(config))
+    network = networks.build_network(config, inputs.find_shard(config))
     checkpoints.restore(tf.train.Checkpoint(model=network), result.checkpoint, partial=True)
     images, labels = next(iter(inputs.batches(config, 0)))
     labels = tf.nest.flatten(labels)[0]

@@ -28,7 +28,7 @@ class Start:
     Args:
         path: checkpoint without ".index", or weight snapshot.
         folder: `pathlib.Path`, the run's folder.
-        run: description of the run, as `run_folder.read` gives it.
+        run: description of the run, as `run_folder.read_run` gives it.
     """
 
     path: str
@@ -76,12 +76,12 @@ def find_start(path):
     path = os.path.abspath(os.path.expanduser(path))
     found, folder = None, pathlib.Path(path).parent
     if os.path.isdir(path):
-        found, folder = checkpoints.latest(path), pathlib.Path(path)
+        found, folder = checkpoints.latest_checkpoint(path), pathlib.Path(path)
     elif snapshot_files.step_of(path) is not None and os.path.isfile(path):
         found, folder = path, folder.parent
     elif os.path.isfile(f"{path.removesuffix('.index')}.index"):
         found = path.removesuffix(".index")
-    run = run_folder.read(folder)
+    run = run_folder.read_run(folder)
     name = _MINDSPORE_NAME.fullmatch(os.path.basename(path))
     if found is None and run is not None and name:
         found = _checkpoint_of_epoch(given, folder, run, *map(int, name.groups()))

@@ -76,7 +76,7 @@ def train_in_subspace(config, **cluster_options):
         cluster.compare_configs(config, strategy)
         start = _find_start(config, strategy)
         config = _of_run(config, start)
-        shard = inputs.find(config, strategy)
+        shard = inputs.find_shard(config, strategy)
         float_epochs.num_examples = shard.num_examples
         config = config.with_steps(shard.num_examples)
         if not strategy.is_chief:
@@ -180,7 +180,7 @@ def _origin(start, subspace):
 
 def _build(config, shard, subspace):
     """The network, the compiled model of its layers, and the learning rate, None where none is."""
-    network = networks.build(config, shard)
+    network = networks.build_network(config, shard)
     model = SubspaceModel(network.input, network.output)
     arguments = config.optimizer.arguments() | {"shard_basis": config.basis.shard_basis}
     if config.optimizer.name == "bfgs":

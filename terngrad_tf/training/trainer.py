@@ -76,12 +76,14 @@ def train(config, **cluster_options):
     with cluster.fail_together(strategy):
         cluster.compare_configs(config, strategy)
         path = config.pretrained_model_checkpoint_path
-        source = run_on_chief(strategy, "weights to start from", lambda: pretrained.find(path))
+        source = run_on_chief(
+            strategy, "weights to start from", lambda: pretrained.find_source(path)
+        )
         config = resolved(config, source)
-        shard = inputs.find(config, strategy)
+        shard = inputs.find_shard(config, strategy)
         float_epochs.num_examples = shard.num_examples
         config = config.with_steps(shard.num_examples)
-        pretrained.check(source, config, shard)
+        pretrained.check_source(source, config, shard)
         with as_user_error():
             snapshots = _snapshots(config, shard.num_examples)
             with strategy.scope():
@@ -95,10 +97,10 @@ def train(config, **cluster_options):
             shard,
             model,
             [variable.value for variable in model.variables + model.optimizer.variables],
-            network=networks.metadata(config, shard),
+            network=networks.network_metadata(config, shard),
             identity=config.identity(),
             checkpoint=checkpoint,
-            start=lambda: pretrained.restore(source, config, model, checkpoint),
+            start=lambda: pretrained.restore_source(source, config, model, checkpoint),
         ) as run:
             if not run.is_finished:
                 fit(
@@ -117,8 +119,8 @@ def resolved(config, source=None):
 
     Args:
         config: `TrainConfig`.
-        source: from `pretrained.find`. Default None: a configuration that waits for the network of
-            such a run is returned as it is.
+        source: from `pretrained.find_source`. Default None: a configuration that waits for the
+            network of such a run is returned as it is.
 
     Raises:
         ValueError: the network is unknown.
@@ -164,13 +166,13 @@ def build(config, shard):
     Raises:
         ValueError: an option is out of range.
     """
-    model = networks.build(config, shard)
+    model = networks.build_network(config, shard)
     own = config.optimizer
     steps_per_epoch = shard.num_examples / config.data.batch_size
-    learning_rate = schedules.build(
+    learning_rate = schedules.build_schedule(
         own, max_steps=config.max_steps, steps_per_epoch=steps_per_epoch
     )
-    optimizer = optimizers.build(own.name, learning_rate, own.momentum, own.loss_scale)
+    optimizer = optimizers.build_optimizer(own.name, learning_rate, own.momentum, own.loss_scale)
     if config.model.mixed_precision and own.loss_scale is None:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     optimizer.build(model.trainable_variables)

@@ -158,12 +158,12 @@ class DistributedFlagsTest(tf.test.TestCase):
             ),
         ):
             values = parse(*HOSTS, *arguments)
-            lines = distributed_flags.describe(values, distributed_flags.cluster(values))
+            lines = distributed_flags.log_lines(values, distributed_flags.cluster(values))
             self.assertEqual(lines[-1], f"This process is {told}")
         config = {**JOBS, "task": {"type": "worker", "index": 0}}
         with mock.patch.dict(os.environ, {"TF_CONFIG": json.dumps(config)}):
             values = parse()
-            lines = distributed_flags.describe(values, distributed_flags.cluster(values))
+            lines = distributed_flags.log_lines(values, distributed_flags.cluster(values))
         self.assertEqual(lines[:2], ["PS hosts are: ['c:1']", "Worker hosts are: ['a:1', 'b:1']"])
         self.assertStartsWith(lines[2], "This process is worker 1 of 2; synchronous")
 

@@ -238,7 +238,7 @@ class SeedCommandsTest(tf.test.TestCase):
 
         def parsed(values):
             cluster = distributed_flags.cluster(values)
-            told.append(distributed_flags.describe(values, cluster))
+            told.append(distributed_flags.log_lines(values, cluster))
 
         for name, arguments in lines:
             define_flags = find(name).define_flags
@@ -335,7 +335,7 @@ class SeedCommandsTest(tf.test.TestCase):
             *(*own, "--batch_size", 4, "--max_steps", 1),
         )
         self.assertEqual(status, 0, err)
-        self.assertEqual(run_folder.read(run)["model"]["num_classes"], 3)
+        self.assertEqual(run_folder.read_run(run)["model"]["num_classes"], 3)
         status, out, err = self.call(
             "flowers_eval",
             ["--checkpoint_dir", str(run), "--eval_dir", str(run / "eval"), "--run_once"],

@@ -26,7 +26,7 @@ class CheckpointsTest(fuzzing.FuzzTest):
             self.checkpoint, str(self.folder), 2, checkpoint_name=checkpoints.NAME
         )
         checkpoints.save(manager, 7)
-        self.path = checkpoints.latest(self.folder)
+        self.path = checkpoints.latest_checkpoint(self.folder)
         self.files = {path.name: path.read_bytes() for path in self.folder.iterdir()}
 
     def test_damage_is_told(self):
@@ -52,7 +52,7 @@ class CheckpointsTest(fuzzing.FuzzTest):
         def check(content):
             (self.folder / "checkpoint").write_bytes(content)
             try:
-                found = checkpoints.latest(self.folder)
+                found = checkpoints.latest_checkpoint(self.folder)
             except UserError as error:
                 self.assert_clear(program.one_line(error), str(self.folder))
             else:

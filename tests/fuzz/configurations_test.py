@@ -145,18 +145,18 @@ class ConfigurationsTest(fuzzing.FuzzTest):
         self.fuzz("rank tables", hostile(RANK_TABLES), check)
 
     def test_boost_configs(self):
-        check = self.checked("boost.json", boost_config.read)
+        check = self.checked("boost.json", boost_config.read_boost_config)
         self.fuzz("boost_config", hostile(BOOSTS), check)
 
     def test_runs(self):
-        check = self.checked(run_folder.RUN_FILE, lambda path: run_folder.read(path.parent))
+        check = self.checked(run_folder.RUN_FILE, lambda path: run_folder.read_run(path.parent))
         self.fuzz("run.json", hostile(RUNS), check)
 
     def test_what_they_start_from_is_taken(self):
         for values, name, read in (
             (RANK_TABLES, "table.json", lambda path: cluster_from_rank_table(path, 0)),
-            (BOOSTS, "boost.json", boost_config.read),
-            (RUNS, run_folder.RUN_FILE, lambda path: run_folder.read(path.parent)),
+            (BOOSTS, "boost.json", boost_config.read_boost_config),
+            (RUNS, run_folder.RUN_FILE, lambda path: run_folder.read_run(path.parent)),
         ):
             for value in values:
                 (self.folder / name).write_text(json.dumps(value))

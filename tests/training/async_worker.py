@@ -36,8 +36,8 @@ def build():
     ]
     model = keras.Sequential(layers)
     config = OptimizerConfig(initial_learning_rate=0.1, num_epochs_per_decay=2)
-    rate = schedules.build(config, max_steps=10, steps_per_epoch=1)
-    optimizer = optimizers.build("momentum", rate)
+    rate = schedules.build_schedule(config, max_steps=10, steps_per_epoch=1)
+    optimizer = optimizers.build_optimizer("momentum", rate)
     optimizer.build(model.trainable_variables)
     return model, optimizer
 

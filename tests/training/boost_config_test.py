@@ -32,7 +32,7 @@ class BoostConfigTest(tf.test.TestCase):
     def read(self, config):
         path = pathlib.Path(self.get_temp_dir()) / "boost.json"
         path.write_text(config if isinstance(config, str) else json.dumps(config))
-        return boost_config.read(path)
+        return boost_config.read_boost_config(path)
 
     def test_each_known_key_sets_its_option(self):
         dim_reduce = {"rho": 0.5, "gamma": 0.8, "alpha": 0.01, "sigma": 0.3, "n_components": 8}
@@ -105,7 +105,7 @@ class BoostConfigTest(tf.test.TestCase):
             with self.assertRaisesRegex(UserError, pattern):
                 self.read(config)
         with self.assertRaisesRegex(UserError, "cannot be read: /nowhere: No such file"):
-            boost_config.read("/nowhere")
+            boost_config.read_boost_config("/nowhere")
 
 
 if __name__ == "__main__":

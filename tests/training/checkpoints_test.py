@@ -25,14 +25,14 @@ class CheckpointsTest(tf.test.TestCase):
             self.checkpoint, str(self.folder), 2, checkpoint_name=checkpoints.NAME
         )
         checkpoints.write(self.manager, 7)
-        self.path = checkpoints.latest(self.folder)
+        self.path = checkpoints.latest_checkpoint(self.folder)
 
     def test_the_newest_is_found_and_restored(self):
         self.assertEqual(self.path, str(self.folder / "model.ckpt-7"))
         self.variable.assign(np.zeros(300))
         checkpoints.restore(self.checkpoint, self.path)
         self.assertAllEqual(self.variable, np.arange(300.0))
-        self.assertIsNone(checkpoints.latest(self.folder / "none"))
+        self.assertIsNone(checkpoints.latest_checkpoint(self.folder / "none"))
 
     def test_damage_anywhere_is_one_error_that_names_the_file(self):
         for suffix in (".index", ".data-00000-of-00001"):
@@ -61,11 +61,11 @@ class CheckpointsTest(tf.test.TestCase):
         for content in (b"\0\1\2", b"[" * 9999, b"\xff\xfe", b'model_checkpoint_path: "'):
             state.write_bytes(content)
             with self.assertRaisesRegex(UserError, f"^{state} is damaged: "):
-                checkpoints.latest(self.folder)
+                checkpoints.latest_checkpoint(self.folder)
         state.unlink()
         state.mkdir()
         with self.assertRaisesRegex(UserError, f"^{state} is damaged: .* regular file"):
-            checkpoints.latest(self.folder)
+            checkpoints.latest_checkpoint(self.folder)
 
     def test_what_cannot_be_written_is_named_and_leaves_the_rest_alone(self):
         before = {path.name: path.read_bytes() for path in self.folder.iterdir()}

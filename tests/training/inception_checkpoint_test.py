@@ -48,7 +48,7 @@ class InceptionCheckpointTest(tf.test.TestCase):
         return result, printed.getvalue()
 
     def test_the_network_computes_what_the_graph_computed(self):
-        path, run = pretrained.find(self.path)
+        path, run = pretrained.find_source(self.path)
         self.assertEqual(
             run["model"],
             {"net": "inception_v3", "num_classes": 6, "image_size": SIZE, "channels": 3},
@@ -61,12 +61,12 @@ class InceptionCheckpointTest(tf.test.TestCase):
 
     def compiled(self, num_classes=CLASSES):
         model = models.build("inception_v3", num_classes, SIZE)
-        model.compile(optimizers.build("rmsprop", 0.1))
+        model.compile(optimizers.build_optimizer("rmsprop", 0.1))
         model.optimizer.build(model.trainable_variables)
         return model
 
     def test_fine_tuning_takes_all_weights_but_the_logits(self):
-        path, run = pretrained.find(self.path)
+        path, run = pretrained.find_source(self.path)
         model = self.compiled(num_classes=4)
         heads = [w for name in HEADS for w in model.get_layer(name).get_weights()]
         printed = io.StringIO()
@@ -97,7 +97,7 @@ class InceptionCheckpointTest(tf.test.TestCase):
             fine_tune=True,
             pretrained_model_checkpoint_path=self.path,
         )
-        source = pretrained.find(self.path)
+        source = pretrained.find_source(self.path)
         model = trainer.resolved(options, source).model
         self.assertEqual(model.net, "inception_v3")
         self.assertEqual((model.image_size, model.label_smoothing), (SIZE, 0.1))
@@ -110,13 +110,13 @@ class InceptionCheckpointTest(tf.test.TestCase):
             with self.assertRaisesRegex(
                 training.UserError, message.format("pretrained_model_checkpoint_path")
             ):
-                pretrained.check(source, other, data.DatasetShard(CLASSES, 3, 8))
+                pretrained.check_source(source, other, data.DatasetShard(CLASSES, 3, 8))
 
     @pytest.mark.slow
     def test_without_fine_tuning_averages_optimizer_and_step_are_taken_too(self):
         folder = self.root / "with_optimizer"
         path, values, *_ = inception_graph.save(folder, self.images, CLASSES, with_optimizer=True)
-        _, run = pretrained.find(path)
+        _, run = pretrained.find_source(path)
         model = self.compiled()
         with contextlib.redirect_stdout(io.StringIO()):
             self.assertEqual(pretrained.restore_all(path, run, model, None), 157585)
@@ -158,7 +158,7 @@ class InceptionCheckpointTest(tf.test.TestCase):
                 tf.compat.v1.get_variable(name, shape)
             session.run(tf.compat.v1.global_variables_initializer())
             lacking = tf.compat.v1.train.Saver().save(session, str(folder / "model"))
-        run = inception_checkpoint.describe(lacking)
+        run = inception_checkpoint.describe_run(lacking)
         self.assertEqual(run["max_steps"], 0)
         for averages, name in (
             (False, "BatchNorm/beta"),
@@ -171,7 +171,7 @@ class InceptionCheckpointTest(tf.test.TestCase):
         damaged = self.root / "damaged.ckpt"
         damaged.write_bytes(pathlib.Path(self.path).read_bytes()[:5000])
         with self.assertRaisesRegex(training.UserError, "or be the checkpoint inception-v3"):
-            pretrained.find(str(damaged))
+            pretrained.find_source(str(damaged))
 
 
 if __name__ == "__main__":

@@ -70,13 +70,13 @@ class OptimizersTest(tf.test.TestCase):
     def test_every_optimizer_follows_its_formula_while_the_rate_changes(self):
         self.assertEqual(sorted(ORACLES), optimizers.available())
         for name, oracle in ORACLES.items():
-            weights = run(optimizers.build(name, DropAfterTwoSteps(), momentum=0.9))
+            weights = run(optimizers.build_optimizer(name, DropAfterTwoSteps(), momentum=0.9))
             for got, expected in zip(weights, oracle(START), strict=True):
                 self.assertAllClose(got, expected, rtol=1e-5, msg=name)
 
     def test_moving_averages_warm_up_as_one_plus_n_over_ten_plus_n(self):
         for name in optimizers.available():
-            optimizer = optimizers.build(name, 0.1)
+            optimizer = optimizers.build_optimizer(name, 0.1)
             weights = run(optimizer)
             average = weights[0]
             for n, w in enumerate(weights[1:], start=1):
@@ -87,7 +87,7 @@ class OptimizersTest(tf.test.TestCase):
             self.assertAllClose(variable.numpy(), average, rtol=1e-5, msg=name)
 
     def test_moving_averages_reach_their_limit(self):
-        optimizer = optimizers.build("gd", 0.1)
+        optimizer = optimizers.build_optimizer("gd", 0.1)
         optimizer.build([keras.Variable(START, dtype="float32")])
         optimizer.iterations.assign(1_000_000)
         self.assertAllClose(float(optimizer.ema_momentum), 0.9999)
@@ -95,7 +95,7 @@ class OptimizersTest(tf.test.TestCase):
     def test_an_optimizer_made_from_its_config_is_equal(self):
         for name in optimizers.available():
             rate = schedules.Constant(0.1)
-            optimizer = optimizers.build(name, rate, momentum=0.8)
+            optimizer = optimizers.build_optimizer(name, rate, momentum=0.8)
             config = keras.saving.serialize_keras_object(optimizer)
             copy = keras.saving.deserialize_keras_object(config)
             self.assertEqual(copy.get_config(), optimizer.get_config())
@@ -106,10 +106,10 @@ class OptimizersTest(tf.test.TestCase):
     def test_a_saved_optimizer_goes_on_where_it_was(self):
         folder = self.get_temp_dir()
         for name in optimizers.available():
-            optimizer = optimizers.build(name, schedules.Constant(0.1))
+            optimizer = optimizers.build_optimizer(name, schedules.Constant(0.1))
             run(optimizer)
             path = tf.train.Checkpoint(optimizer=optimizer).save(f"{folder}/{name}")
-            other = optimizers.build(name, schedules.Constant(0.1))
+            other = optimizers.build_optimizer(name, schedules.Constant(0.1))
             other.build([keras.Variable(START, dtype="float32")])
             tf.train.Checkpoint(optimizer=other).restore(path).assert_consumed()
             for one, two in zip(optimizer.variables, other.variables, strict=True):
@@ -117,9 +117,9 @@ class OptimizersTest(tf.test.TestCase):
 
     def test_unknown_names_and_momenta_are_refused(self):
         with self.assertRaisesRegex(ValueError, "`optimizer` must be one of .*'momentum'"):
-            optimizers.build("momentun", 0.1)
+            optimizers.build_optimizer("momentun", 0.1)
         with self.assertRaisesRegex(ValueError, "`momentum` must be .* Received: momentum=1.5"):
-            optimizers.build("momentum", 0.1, momentum=1.5)
+            optimizers.build_optimizer("momentum", 0.1, momentum=1.5)
 
 
 if __name__ == "__main__":

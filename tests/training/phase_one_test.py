@@ -87,7 +87,9 @@ class PhaseOneTest(tf.test.TestCase):
         )
         with contextlib.redirect_stdout(io.StringIO()):
             result = evaluator.evaluate_checkpoint(
-                results[0].checkpoint, run_folder.read(self.root / "mixed"), eval_options
+                results[0].checkpoint,
+                run_folder.read_run(self.root / "mixed"),
+                eval_options,
             )
         self.assertEqual(result.num_examples, 10)
 

@@ -84,7 +84,7 @@ class PretrainedTest(tf.test.TestCase):
 
     def test_folder_checkpoint_and_index_file_mean_the_same(self):
         for path in (self.root / "source", self.source, f"{self.source}.index"):
-            checkpoint, run = pretrained.find(str(path))
+            checkpoint, run = pretrained.find_source(str(path))
             self.assertEqual(checkpoint, self.source)
             self.assertEqual(run["model"]["net"], "cifar10_alexnet")
 
@@ -104,9 +104,9 @@ class PretrainedTest(tf.test.TestCase):
             shutil.copy(file, alone)
         for path in (empty, self.root / "nothing"):
             with self.assertRaisesRegex(training.UserError, "must be a checkpoint or a folder"):
-                pretrained.find(str(path))
+                pretrained.find_source(str(path))
         with self.assertRaisesRegex(training.UserError, "must have its run's run.json beside it"):
-            pretrained.find(str(alone / "model.ckpt-2"))
+            pretrained.find_source(str(alone / "model.ckpt-2"))
 
     def test_grey_images_without_a_data_set_on_disk_train_the_network(self):
         logits = weights(self.source, 10)[8]

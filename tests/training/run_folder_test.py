@@ -40,13 +40,13 @@ class RunFolderTest(tf.test.TestCase):
 
     def test_a_new_folder_takes_the_run(self):
         self.claim(max_steps=10, model=MODEL)
-        self.assertEqual(run_folder.read(self.path), RUN)
+        self.assertEqual(run_folder.read_run(self.path), RUN)
 
     def test_the_same_run_is_resumed_and_its_details_are_renewed(self):
         self.claim(max_steps=10, model=MODEL)
         (self.path / "model.ckpt-10.index").write_text("weights")
         self.claim(max_steps=20, model=MODEL)
-        self.assertEqual(run_folder.read(self.path)["max_steps"], 20)
+        self.assertEqual(run_folder.read_run(self.path)["max_steps"], 20)
         self.assertEqual(self.contents()["model.ckpt-10.index"], b"weights")
 
     def test_another_run_is_refused_with_what_differs_and_nothing_changes(self):
@@ -100,18 +100,18 @@ class RunFolderTest(tf.test.TestCase):
             (self.path / "run.json").write_text(json.dumps(run))
             rule = rf"run.json is damaged: {field} is not .* Received: .{{1,250}}$"
             with self.assertRaisesRegex(UserError, rule):
-                run_folder.read(self.path)
+                run_folder.read_run(self.path)
             del (run[sections[0]] if sections else run)[name]
             (self.path / "run.json").write_text(json.dumps(run))
             if field != "identity.label_smoothing":
                 with self.assertRaisesRegex(UserError, f"run.json is incomplete: {field} is not"):
-                    run_folder.read(self.path)
+                    run_folder.read_run(self.path)
 
     def test_nothing_is_waited_for_and_no_link_is_followed(self):
         self.path.mkdir(parents=True)
         os.mkfifo(self.path / "run.json")
         with self.assertRaisesRegex(UserError, "run.json must be a regular file"):
-            run_folder.read(self.path)
+            run_folder.read_run(self.path)
         (self.path / "run.json").unlink()
         (self.path / ".lock").symlink_to(self.path.parent / "elsewhere")
         with self.assertRaisesRegex(UserError, "`train_dir` must be a folder .*symbolic"):
@@ -134,7 +134,7 @@ class RunFolderTest(tf.test.TestCase):
         self.claim()
 
     def test_a_folder_without_a_run_reads_as_none(self):
-        self.assertIsNone(run_folder.read(self.path))
+        self.assertIsNone(run_folder.read_run(self.path))
 
 
 if __name__ == "__main__":

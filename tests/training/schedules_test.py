@@ -20,7 +20,7 @@ def build(decay_type, **changes):
         **changes,
     }
     config = OptimizerConfig(learning_rate_decay_type=decay_type, **values)
-    return schedules.build(config, max_steps=1000, steps_per_epoch=12.5)
+    return schedules.build_schedule(config, max_steps=1000, steps_per_epoch=12.5)
 
 
 class SchedulesTest(tf.test.TestCase):

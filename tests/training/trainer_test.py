@@ -140,7 +140,7 @@ class TrainerTest(tf.test.TestCase):
 
     def test_weights_that_are_not_finite_are_never_saved(self):
         model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, name="dense")])
-        model.compile(optimizer=optimizers.build("gd", 0.1), loss="mse")
+        model.compile(optimizer=optimizers.build_optimizer("gd", 0.1), loss="mse")
         model.get_layer("dense").bias.assign([np.nan])
         checkpoint = tf.train.Checkpoint(model=model)
         manager = tf.train.CheckpointManager(checkpoint, self.get_temp_dir(), max_to_keep=2)
@@ -169,7 +169,7 @@ class TrainerTest(tf.test.TestCase):
         self.assertFalse((self.root / "no-data").exists())
 
     def test_the_run_describes_itself_for_evaluation(self):
-        description = run_folder.read(self.root / "whole")
+        description = run_folder.read_run(self.root / "whole")
         self.assertEqual(
             description["model"],
             {"net": "lenet", "num_classes": 10, "image_size": 28, "channels": 1},
