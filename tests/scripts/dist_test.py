@@ -229,6 +229,7 @@ class DistTest(tf.test.TestCase):
             self.assertEndsWith(self.wait_for(f"e1_{job}.log", "finished"), "finished\n")
         self.assertIsNone(bystander.poll())
 
+    @pytest.mark.slow
     def test_stop_ends_one_experiment_or_all(self):
         self.start_sshd()
         for experiment in ("e1", "e2"):

@@ -74,6 +74,7 @@ class RunMultiGpusTest(tf.test.TestCase):
             if "-m terngrad_tf" in line and str(self.root) in line
         ]
 
+    @pytest.mark.slow
     def test_digits_are_trained_and_the_last_checkpoint_is_evaluated(self):
         status, output, errors = self._run(
             "run_digits.sh", MAX_STEPS=12, SAVE_ITER=6, EXPERIMENT="first"
