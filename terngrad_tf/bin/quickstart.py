@@ -11,7 +11,7 @@ from terngrad_tf.training import checks
 from terngrad_tf.training.config import Config, configuration, option
 
 DESCRIPTION = (
-    "Trains LeNet on handwritten digits by several virtual workers, once with ternary and once "
+    "Trains LeNet on handwritten digits by several replicas, once with ternary and once "
     "with float gradients, then goes on in the subspace of the ternary run's weight snapshots, and "
     "compares test accuracy and bytes sent."
 )

@@ -18,13 +18,13 @@ class DataConfig(Config):
     dataset_name: str | None = option(None, f"Data set: {DATASETS}.")
     subset: str = option("train", "Part of the data set to train on.")
     batch_size: int = option(
-        32, "Images per step over all workers together; divisible by --num_nodes.", checks.BATCH
+        32, "Images per step over all replicas together; divisible by --num_nodes.", checks.BATCH
     )
     num_readers: int = option(4, "Files read in parallel.", checks.THREADS)
     num_preprocess_threads: int | None = option(
         None,
         "Images decoded and distorted in parallel. Default: twice as many as the CPU has cores, "
-        "where TernGrad had 4 a worker: images come in their order, and fewer leave cores idle.",
+        "where TernGrad had 4 a replica: images come in their order, and fewer leave cores idle.",
         checks.THREADS,
         identity=False,
         shared=False,

@@ -12,14 +12,14 @@ class EpochLog(StepCounter):
         epoch: 1 step: 625, loss is 5.2477064
         epoch time: 117246.345 ms, per step time: 187.594 ms
 
-    The loss is the mean over workers, without regularization, of the steps since the metrics were
+    The loss is the mean over replicas, without regularization, of the steps since the metrics were
     last reset: the steps since the last log line. An epoch ends with the first step that completes
     it, and counts the steps since the end of the one before; the time is that since then, or since
     the start of `fit`.
 
     Args:
         first_step: steps done before `fit`.
-        batch_size: images per step over all workers.
+        batch_size: images per step over all replicas.
         num_examples: images an epoch.
         entropy_loss: callable from the means of the metrics to the loss without regularization.
     """

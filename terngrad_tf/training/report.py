@@ -36,7 +36,7 @@ def training_seconds(scalars, batch_size):
 
     Args:
         scalars: as `read_scalars` gives them.
-        batch_size: images per step over all workers.
+        batch_size: images per step over all replicas.
     """
     seconds, before = 0.0, 0
     for step, speed in scalars.get("examples_per_second", {}).items():

@@ -16,7 +16,7 @@ _STEPS_BETWEEN_RECORDS = 30
 class GradientConfig(Config):
     """How gradients travel."""
 
-    grad_bits: int = option(32, "1: workers send ternary gradients; 32: float.", checks.GRAD_BITS)
+    grad_bits: int = option(32, "1: replicas send ternary gradients; 32: float.", checks.GRAD_BITS)
     clip_factor: float = option(
         0.0,
         "Clip gradients at so many standard deviations before rounding; 0: no clipping.",
@@ -34,7 +34,7 @@ class GradientConfig(Config):
     quantize_logits: bool = option(False, "Whether the last layer's gradients are ternary too.")
     rounding: str = option(
         "correlated",
-        "correlated: workers share their random numbers, for less variance; independent: as in "
+        "correlated: replicas share their random numbers, for less variance; independent: as in "
         "the paper.",
     )
     wire: str = option(
@@ -115,8 +115,8 @@ class ClusterConfig(Config):
 
     num_gpus: int | None = option(
         None,
-        "GPUs the workers run on, 0 for the CPU. Default: all there are, where TernGrad had 1: "
-        "--num_nodes alone spreads workers over them. Where there is none, workers run on the "
+        "GPUs the replicas run on, 0 for the CPU. Default: all there are, where TernGrad had 1: "
+        "--num_nodes alone spreads replicas over them. Where there is none, they run on the "
         "CPU.",
         checks.integers(0, checks.WORKERS.most),
         identity=False,
@@ -124,7 +124,7 @@ class ClusterConfig(Config):
     )
     num_nodes: int = option(
         -1,
-        "Workers; worker i runs on GPU i modulo --num_gpus. -1: --num_gpus, or 1.",
+        "Replicas; replica i runs on GPU i modulo --num_gpus. -1: --num_gpus, or 1.",
         checks.integers(1, checks.WORKERS.most, also=-1),
     )
 
@@ -163,7 +163,7 @@ class RunConfig(Config):
         num_nodes, batch_size = self.cluster.num_nodes, self.data.batch_size
         if num_nodes > batch_size:
             raise UserError(
-                "`num_nodes` must be at most the batch size, so that each worker has an image. "
+                "`num_nodes` must be at most the batch size, so that each replica has an image. "
                 f"Received: num_nodes={num_nodes}, batch_size={batch_size}"
             )
         if batch_size % num_nodes:

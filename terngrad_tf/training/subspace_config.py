@@ -23,7 +23,7 @@ class SubspaceDataConfig(TrainingDataConfig):
     dataset_name: str | None = option(None, f"Data set: {DATASETS}. Default: the run's.")
     batch_size: int = option(
         512,
-        "Images per step over all workers together; divisible by --num_nodes. Large ones help.",
+        "Images per step over all replicas together; divisible by --num_nodes. Large ones help.",
         checks.BATCH,
     )
 
@@ -34,7 +34,7 @@ class SubspaceGradientConfig(GradientConfig):
 
     grad_bits: int = option(
         1,
-        "With --alpha above 0, 1: workers send ternary gradients outside of the subspace; 32: "
+        "With --alpha above 0, 1: replicas send ternary gradients outside of the subspace; 32: "
         "float. Inside they send a number a component either way.",
         checks.GRAD_BITS,
     )

@@ -12,7 +12,7 @@ class Histograms(StepCounter):
     A histogram of each trainable variable, under its path; and, where the strategy recorded them in
     the last step, of each variable with a ternary gradient the fraction of zeros, as
     `<path>/ternary/sparsity`, and a histogram of the values -scale, 0 and scale, as
-    `<path>/ternary/gradients`, both of the first worker.
+    `<path>/ternary/gradients`, both of the first replica.
 
     Args:
         first_step: steps done before `fit`.

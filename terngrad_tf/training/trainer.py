@@ -31,7 +31,7 @@ class TrainResult:
     Args:
         step: steps done.
         checkpoint: path of the newest checkpoint.
-        traffic: bytes per worker in the last step as the strategy counted them; None where no step
+        traffic: bytes per member in the last step as the strategy counted them; None where no step
             ran.
         is_chief: whether this process keeps the run's folder. Default True.
     """
@@ -50,7 +50,7 @@ def train(config, **cluster_options):
 
     In a cluster every process calls it with the same options. The chief alone uses `train_dir`.
     `data_dir` either holds the same files everywhere, of which each process reads a share, or files
-    of its own on each, which it reads whole. `batch_size` is that of all workers together.
+    of its own on each, which it reads whole. `batch_size` is that of all replicas together.
 
     Args:
         config: `TrainConfig`.

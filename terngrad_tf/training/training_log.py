@@ -15,7 +15,7 @@ _SMOOTHING = 0.9
 class TrainingLog(StepCounter):
     """Prints the losses and the speed now and then, and writes them for TensorBoard.
 
-    The losses are means over workers and over the steps since the last line; for TensorBoard also
+    The losses are means over replicas and over the steps since the last line; for TensorBoard also
     smoothed: `s = d * s + (1 - d) * loss`, d being 0.9 a step. The first line follows the first
     step and has the number of steps before it: it tells the losses of the weights that there were,
     and how long it took to prepare the step. In a cluster each process prints a line with its
