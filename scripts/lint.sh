@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks style; `bash scripts/lint.sh --fix` also repairs what can be repaired.
+# Checks style and types; `bash scripts/lint.sh --fix` also repairs what can be repaired.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 cd "$ROOT"
@@ -8,4 +8,5 @@ if [[ "${1:-}" == "--fix" ]]; then
   exec "$PYTHON" -m ruff format .
 fi
 "$PYTHON" -m ruff check .
-exec "$PYTHON" -m ruff format --check .
+"$PYTHON" -m ruff format --check .
+exec "$PYTHON" -m basedpyright --pythonpath "$PYTHON"

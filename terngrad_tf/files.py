@@ -6,6 +6,8 @@ import os
 import secrets
 import stat
 
+PathLike = str | os.PathLike[str]
+
 # Characters of a name that its temporary name keeps: file systems take 255 bytes.
 _KEPT = 50
 

@@ -19,6 +19,7 @@ from tests import source_tree
 PARTS = ("pyproject.toml", "setup.py", "README.md", *source_tree.PACKAGES)
 
 FIT = textwrap.dedent("""
+    import importlib.resources
     import importlib.util
 
     import keras
@@ -26,6 +27,7 @@ FIT = textwrap.dedent("""
     import terngrad_tf
 
     assert importlib.util.find_spec("sklearn") is None
+    assert importlib.resources.files("terngrad_tf").joinpath("py.typed").is_file()
     assert "site-packages" in terngrad_tf.__file__, terngrad_tf.__file__
     x = np.random.default_rng(0).normal(size=(64, 8)).astype("float32")
     y = x[:, :1]

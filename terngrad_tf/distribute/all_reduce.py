@@ -1,6 +1,8 @@
 """The cross-device op: gradients travel as ternary codes, everything else as stock TensorFlow."""
 
 import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -15,7 +17,7 @@ from terngrad_tf.distribute import (
     wires,
 )
 from terngrad_tf.distribute.quantization import Quantization
-from terngrad_tf.distribute.traffic import float32_traffic, gathered_traffic
+from terngrad_tf.distribute.traffic import Traffic, float32_traffic, gathered_traffic
 
 
 class TernaryAllReduce(private.ExactCrossDeviceOps):
@@ -58,7 +60,14 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     Source: Wen et al., TernGrad, NIPS 2017 (arXiv 1705.07878).
     """
 
-    def __init__(self, *, wire="auto", float_steps=None, statistics_freq=0, **quantization):
+    def __init__(
+        self,
+        *,
+        wire: str = "auto",
+        float_steps: Callable[[tf.Tensor], Any] | None = None,
+        statistics_freq: int = 0,
+        **quantization: Any,
+    ) -> None:
         super().__init__()
         self.quantization = Quantization(**quantization)
         check(wire in wires.WIRES, "wire", f"must be one of {wires.WIRES}", wire)
@@ -81,7 +90,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         private.install_patches()
 
     @property
-    def traffic(self):
+    def traffic(self) -> Traffic | None:
         """`Traffic` of the last step that reduced gradients; None before the first one.
 
         Sparse gradients count with the rows of this process's replicas in that step.
@@ -92,7 +101,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         dense, sparse_bytes = latest
         return dense + gathered_traffic(sparse_bytes, dense.num_members)
 
-    def traffic_of(self, step):
+    def traffic_of(self, step: int) -> Traffic | None:
         """`Traffic` of the step that the optimizer, at this number of steps done, takes next.
 
         Args:
@@ -108,7 +117,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         return traffic.as_float32() if is_float else traffic
 
     @property
-    def gradient_statistics(self):
+    def gradient_statistics(self) -> Any:
         """`{variable path: GradientStatistics}` last recorded; empty before the first record.
 
         Holds, for each variable whose gradient is ternary, the shared scale and the counts of the
@@ -116,7 +125,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         """
         return self._recorder.latest
 
-    def check_context(self):
+    def check_context(self) -> None:
         """Raises ValueError where the step that is being traced is compiled with XLA."""
         if private.in_xla_context():
             raise ValueError(
@@ -124,7 +133,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
                 " drop the op from a compiled step. Compile the model with `jit_compile=False`."
             )
 
-    def local_scales(self, gradients, paths):
+    def local_scales(self, gradients: Sequence[Any], paths: Sequence[Any]) -> tf.Tensor:
         """Scales of one replica's gradients, to be given to `reduce_gradients`.
 
         Args:
@@ -141,7 +150,15 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         ]
 
     @stragglers.timed
-    def reduce_gradients(self, strategy, gradients, local_scales, paths, indices, step):
+    def reduce_gradients(
+        self,
+        strategy: tf.distribute.Strategy,
+        gradients: Sequence[Any],
+        local_scales: tf.Tensor,
+        paths: Sequence[Any],
+        indices: Sequence[int],
+        step: Any,
+    ) -> list[Any]:
         """Sums the gradients of all replicas. Called in cross-replica context.
 
         Args:
@@ -194,7 +211,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
                 results |= dict(zip(positions, reduced, strict=True))
             return results
 
-        results = _reduce_exactly(strategy, gradients, sparse)
+        results: dict[int, Any] = _reduce_exactly(strategy, gradients, sparse)
         if self.float_steps is None or not buckets:
             results |= reduce_ternary()
         else:

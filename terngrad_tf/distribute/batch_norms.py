@@ -1,11 +1,12 @@
 """The batch-norm layers of a model, and what they find in a single batch."""
 
 import contextlib
+from collections.abc import Iterator, Sequence
 
 import keras
 
 
-def batch_norms(layer):
+def batch_norms(layer: keras.Layer) -> list[keras.layers.BatchNormalization]:
     """All batch-norm layers inside a layer, those of nested models included.
 
     Example:
@@ -22,7 +23,7 @@ def batch_norms(layer):
 
 
 @contextlib.contextmanager
-def zero_momentum(layers):
+def zero_momentum(layers: Sequence[keras.layers.BatchNormalization]) -> Iterator[None]:
     """Within, the moving statistics after a pass in training are those of its batch alone.
 
     Example:

@@ -1,5 +1,8 @@
 """The chief's variables for all processes of a cluster, bit for bit."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -10,7 +13,9 @@ from terngrad_tf.distribute.handshake import compare_processes
 _MAX_WORDS = 1 << 22
 
 
-def broadcast_variables(strategy, variables):
+def broadcast_variables(
+    strategy: tf.distribute.Strategy, variables: Iterable[keras.Variable]
+) -> None:
     """Gives the variables of all processes the values that they have on the chief.
 
     Every process of the cluster must call it, outside of replicas, with the same variables in the
@@ -36,10 +41,10 @@ def broadcast_variables(strategy, variables):
         return
     variables = [v.value if isinstance(v, keras.Variable) else v for v in variables]
     copies = [strategy.experimental_local_results(variable) for variable in variables]
-    facts = {"number of variables": len(copies)}
+    metadata: dict[str, Any] = {"number of variables": len(copies)}
     for position, (variable, *_) in enumerate(copies):
-        facts[f"variable {position}"] = f"{variable.dtype.name} {variable.shape}"
-    compare_processes(strategy, "variables", facts)
+        metadata[f"variable {position}"] = f"{variable.dtype.name} {variable.shape}"
+    compare_processes(strategy, "variables", metadata)
     for chunk in _chunks(copies):
         values = [local[0].numpy() for local in chunk]
         content = _from_chief(strategy, b"".join(value.tobytes() for value in values))
@@ -51,7 +56,7 @@ def broadcast_variables(strategy, variables):
     strategy.extended.initial_values.are_equal(variables)
 
 
-def broadcast_matrix(strategy, matrix):
+def broadcast_matrix(strategy: tf.distribute.Strategy, matrix: np.ndarray) -> None:
     """Gives the matrices of all processes the chief's values, piece by piece.
 
     Every process of the cluster must call it. Does nothing without a cluster.

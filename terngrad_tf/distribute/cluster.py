@@ -8,12 +8,15 @@ import tensorflow as tf
 
 from terngrad_tf import rank_table
 from terngrad_tf.addresses import parse_addresses
+from terngrad_tf.files import PathLike
 
 _JOBS = ("worker", "ps")
 _DEFAULT_PORT = 2222
 
 
-def cluster_from_hosts(*, worker_hosts, job_name="worker", task_id=0, ps_hosts=""):
+def cluster_from_hosts(
+    *, worker_hosts: str, job_name: str = "worker", task_id: int = 0, ps_hosts: str = ""
+) -> tf.distribute.cluster_resolver.ClusterResolver:
     """The cluster that TernGrad's flags --worker_hosts, --ps_hosts, --job_name, --task_id describe.
 
     Worker 0 is the chief. Synchronous training uses the workers alone: the parameters live there.
@@ -56,7 +59,9 @@ def cluster_from_hosts(*, worker_hosts, job_name="worker", task_id=0, ps_hosts="
     return _resolver(jobs, job_name, task_id)
 
 
-def cluster_from_rank_table(path, rank_id, *, port=_DEFAULT_PORT):
+def cluster_from_rank_table(
+    path: PathLike, rank_id: int, *, port: int = _DEFAULT_PORT
+) -> tf.distribute.cluster_resolver.ClusterResolver:
     """The cluster of a rank table, the JSON file that MindSpore's distributed training reads.
 
     Each device of the table is a worker, in the order of `rank_id`, reached at its `device_ip`.
@@ -83,7 +88,9 @@ def cluster_from_rank_table(path, rank_id, *, port=_DEFAULT_PORT):
     return _resolver({"worker": addresses}, "worker", rank_id)
 
 
-def workers_only(cluster_resolver):
+def workers_only(
+    cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
+) -> tf.distribute.cluster_resolver.ClusterResolver:
     """The cluster without its parameter servers, for synchronous training.
 
     Example:

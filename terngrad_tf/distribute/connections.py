@@ -7,6 +7,8 @@ import socket
 import socketserver
 import threading
 import time
+from collections.abc import Iterator
+from typing import Any
 
 # Nobody listens on the port of a host that answers: the process has ended, or not yet begun.
 REFUSED = "connection refused"
@@ -16,7 +18,7 @@ _GREETING = b"terngrad_tf "
 _MOST_BYTES = 100
 
 
-def connection_failure(address):
+def connection_failure(address: str) -> str | None:
     """Why no TCP connection to "host:port" comes about within 2 s; None where one does."""
     try:
         _connect(address).close()
@@ -34,7 +36,7 @@ def _reason(error):
     return (error.strerror or str(error) or type(error).__name__).lower()
 
 
-def greet(address, name):
+def greet(address: str, name: str) -> tuple[str | None, str | None]:
     """Tells the process at "host:port", which is `answering`, a name, and asks for its own.
 
     Returns:
@@ -49,8 +51,8 @@ def greet(address, name):
         stream.write(_GREETING + name.encode() + b"\n")
         stream.flush()
         answer = stream.readline(_MOST_BYTES)
-    name = _name_in(answer)
-    return (name, None) if name else (None, "another program answers there")
+    answered = _name_in(answer)
+    return (answered, None) if answered else (None, "another program answers there")
 
 
 def _name_in(line):
@@ -63,10 +65,10 @@ def _name_in(line):
 class Watch:
     """Looks whether other processes can be reached, and knows since when they cannot."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._lost_since = {}
 
-    def look(self, address):
+    def look(self, address: str) -> tuple[str | None, float]:
         """Tries to connect to "host:port".
 
         Returns:
@@ -81,7 +83,7 @@ class Watch:
         return failure, now - self._lost_since.setdefault(address, now)
 
 
-def shutdown_sockets(address):
+def shutdown_sockets(address: str) -> None:
     """Closes this process's TCP connections to "host:port", if any.
 
     Who waits for an answer on one then gets an error. Where a link is cut, gRPC would wait for as
@@ -110,7 +112,7 @@ def _endpoint(sockaddr):
 
 
 @contextlib.contextmanager
-def answering(port, name):
+def answering(port: int, name: str) -> Iterator[Any]:
     """Lets processes that `greet` this host's port know its name in this context.
 
     Yields:

@@ -7,6 +7,10 @@ together.
 import itertools
 import json
 import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
 
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.connections import REFUSED, connection_failure
@@ -20,7 +24,14 @@ _LEADER_WAIT_SECONDS = 10.0
 _exchanges = itertools.count()
 
 
-def all_gather_object(strategy, topic, value, *, is_last=None, timeout=None):
+def all_gather_object(
+    strategy: tf.distribute.Strategy,
+    topic: str,
+    value: Any,
+    *,
+    is_last: Callable[[list[Any]], bool] | None = None,
+    timeout: float | None = None,
+) -> list[Any]:
     """Gives every process what every process gave.
 
     Every process of the cluster must call it with the same topics in the same order.
@@ -60,7 +71,13 @@ def all_gather_object(strategy, topic, value, *, is_last=None, timeout=None):
     return values
 
 
-def run_on_all(strategy, topic, function, *, timeout=None):
+def run_on_all(
+    strategy: tf.distribute.Strategy,
+    topic: str,
+    function: Callable[..., Any],
+    *,
+    timeout: float | None = None,
+) -> list[Any]:
     """What a function returns on each process; where it fails on one, all processes fail.
 
     Example:
@@ -108,7 +125,13 @@ def run_on_all(strategy, topic, function, *, timeout=None):
     return [one["result"] for one in outcomes]
 
 
-def run_on_chief(strategy, topic, function, *, timeout=None):
+def run_on_chief(
+    strategy: tf.distribute.Strategy,
+    topic: str,
+    function: Callable[..., Any],
+    *,
+    timeout: float | None = None,
+) -> Any:
     """As `run_on_all` for a function that only the chief calls. Returns its result everywhere."""
     function = function if strategy.is_chief else lambda: None
     return run_on_all(strategy, topic, function, timeout=timeout)[0]

@@ -1,6 +1,8 @@
 """One bucket of gradients from local tensors to their sum over all replicas."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -22,7 +24,7 @@ class ReductionContext:
         processes: `ProcessGroup`; None where nothing leaves this process.
     """
 
-    def __init__(self, devices, num_replicas, processes):
+    def __init__(self, devices: Sequence[str], num_replicas: int, processes: Any) -> None:
         self.devices = devices
         self.num_local = len(devices)
         self.num_replicas = num_replicas
@@ -33,23 +35,23 @@ class ReductionContext:
         self.encode_devices = [device if "GPU" in device else devices[0] for device in devices]
 
     @classmethod
-    def of(cls, strategy):
+    def of(cls, strategy: tf.distribute.Strategy) -> "ReductionContext":
         """The context of a `tf.distribute.Strategy`."""
         extended = strategy.extended
         processes = getattr(extended, "process_group", None)
         return cls(extended.worker_devices, strategy.num_replicas_in_sync, processes)
 
     @property
-    def num_members(self):
+    def num_members(self) -> int:
         """Members of the exchange: processes, or the replicas of a single process."""
         return self.processes.size if self.processes else self.num_replicas
 
-    def wire(self, name, sizes):
+    def wire(self, name: str, sizes: Sequence[int]) -> Any:
         """The `Wire` of a name for tensors with these numbers of elements."""
         num_local = self.num_local if self.processes else 1
         return wires.choose(name, sizes, self.num_members, num_local)
 
-    def shared_scales(self, local_scales):
+    def shared_scales(self, local_scales: tf.Tensor) -> tf.Tensor:
         """The largest scales, `[T]`, of those of each local replica and of all processes."""
         with tf.device(self.devices[0]):
             scales = tf.reduce_max(tf.stack(local_scales), axis=0)
@@ -77,15 +79,15 @@ class Bucket:
     step: tf.Tensor
 
     @property
-    def processes(self):
+    def processes(self) -> Any:
         """`ProcessGroup`; None where nothing leaves this process."""
         return self.context.processes
 
     @property
-    def sizes(self):
+    def sizes(self) -> list[int]:
         return [gradient.shape.num_elements() for gradient in self.gradients[0]]
 
-    def words_of_replicas(self, base):
+    def words_of_replicas(self, base: int) -> Any:
         """The codes of each local replica, int32 `[W]`, as digits in `base`."""
         words = []
         context = self.context
@@ -104,26 +106,26 @@ class Bucket:
                 )
         return words
 
-    def words(self, base):
+    def words(self, base: int) -> Any:
         """The sum of the local replicas' words, int32 `[W]`."""
         return tf.add_n(self.words_of_replicas(base))
 
-    def decode(self, words, **options):
+    def decode(self, words: tf.Tensor, **options: Any) -> Any:
         """`ternary.decode` to tensors like the gradients."""
         return ternary.decode(words, self.scales, *self._specs(), **options)
 
-    def decode_chunks(self, words, **options):
+    def decode_chunks(self, words: tf.Tensor, **options: Any) -> Any:
         """`ternary.decode_chunks` to tensors like the gradients."""
         return ternary.decode_chunks(words, self.scales, *self._specs(), **options)
 
-    def requantize_chunk(self, words, **options):
+    def requantize_chunk(self, words: tf.Tensor, **options: Any) -> Any:
         """`ternary.requantize_chunk` with this step and seed."""
         seed = self.quantization.seed
         return ternary.requantize_chunk(
             words, self.context.num_replicas, seed=seed, step=self.step, **options
         )
 
-    def sum_codes(self):
+    def sum_codes(self) -> Any:
         """The sums where all replicas are in this process, without packed words."""
         context, of_devices = self.context, []
         for device in dict.fromkeys(context.encode_devices):
@@ -151,7 +153,7 @@ class Bucket:
         return [g.shape for g in self.gradients[0]], [g.dtype for g in self.gradients[0]]
 
 
-def buckets(sizes, bucket_elements=BUCKET_ELEMENTS):
+def buckets(sizes: Sequence[int], bucket_elements: int = BUCKET_ELEMENTS) -> Any:
     """Splits positions 0..len(sizes)-1 into buckets, last layers (first gradients) first.
 
     Args:
@@ -171,7 +173,7 @@ def buckets(sizes, bucket_elements=BUCKET_ELEMENTS):
     return result + [current] if current else result
 
 
-def reduce_bucket(bucket, wire):
+def reduce_bucket(bucket: Bucket, wire: Any) -> list[tf.Tensor]:
     """Rounds, exchanges and sums the tensors of one bucket.
 
     Args:

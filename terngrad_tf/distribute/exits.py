@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 
 from terngrad_tf.distribute import peers, rendezvous
 from terngrad_tf.last_line import write_last_line
@@ -11,7 +12,7 @@ STATUS_PEER = 3
 
 
 @contextlib.contextmanager
-def exit_on_peer_error():
+def exit_on_peer_error() -> Iterator[None]:
     """Ends the program with one line and status 3 where another process of the cluster fails.
 
     The line is the last one on standard error. Around all that a program does, the strategy

@@ -10,6 +10,8 @@ import hashlib
 import json
 import pathlib
 import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -21,7 +23,9 @@ from terngrad_tf.version import __version__
 _compared_models = weakref.WeakKeyDictionary()
 
 
-def compare_processes(strategy, topic, metadata):
+def compare_processes(
+    strategy: tf.distribute.Strategy, topic: str, metadata: Mapping[str, Any]
+) -> None:
     """Returns on all processes where `metadata` are equal, and raises on all where they are not.
 
     Every process of the cluster must call it with the same topics in the same order. Does nothing
@@ -48,7 +52,7 @@ def compare_processes(strategy, topic, metadata):
         raise PeerError(f"the processes' {topic} differ: {'; '.join(different)}")
 
 
-def diff(metadata, names):
+def diff(metadata: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
     """One phrase for each entry that is not the same on all processes.
 
     Args:
@@ -72,7 +76,7 @@ def diff(metadata, names):
     return phrases
 
 
-def strategy_metadata(gradient_ops, num_local, num_processes):
+def strategy_metadata(gradient_ops: Any, num_local: int, num_processes: int) -> dict[str, Any]:
     """What two processes must share for their strategies to fit together."""
     metadata = dataclasses.asdict(gradient_ops.quantization) | {"wire": gradient_ops.wire}
     float_steps = getattr(gradient_ops.float_steps, "__qualname__", None)
@@ -85,7 +89,7 @@ def strategy_metadata(gradient_ops, num_local, num_processes):
     )
 
 
-def code_metadata():
+def code_metadata() -> dict[str, Any]:
     """What all processes of a cluster must share, whatever they do: code and versions."""
     return {
         "code": code_digest(),
@@ -95,7 +99,9 @@ def code_metadata():
     }
 
 
-def compare_models(strategy, gradients, ternary_positions):
+def compare_models(
+    strategy: tf.distribute.Strategy, gradients: Sequence[Any], ternary_positions: Sequence[int]
+) -> None:
     """As `compare_processes` for the gradients of a model, the first time that it is traced.
 
     Args:
@@ -109,7 +115,7 @@ def compare_models(strategy, gradients, ternary_positions):
     """
     if getattr(strategy, "tasks", None) is None:
         return
-    metadata = {"number of gradients": len(gradients)}
+    metadata: dict[str, Any] = {"number of gradients": len(gradients)}
     for position, gradient in enumerate(gradients):
         bits = "ternary" if position in ternary_positions else "float"
         metadata[f"gradient {position}"] = f"{bits} {gradient.dtype.name} {gradient.shape}"
@@ -121,7 +127,7 @@ def compare_models(strategy, gradients, ternary_positions):
 
 
 @functools.cache
-def code_digest():
+def code_digest() -> str:
     """Digest of the package's source files, to tell one version of the code from another."""
     root = pathlib.Path(__file__).resolve().parents[1]
     digest = hashlib.sha256()

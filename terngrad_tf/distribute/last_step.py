@@ -1,6 +1,7 @@
 """Which of several traced steps ran last."""
 
 import itertools
+from typing import Any
 
 import tensorflow as tf
 
@@ -14,11 +15,11 @@ class LastStep:
     steps, of one model or of many, it ran since.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._known = []
         self._handle = None
 
-    def record(self, known, count):
+    def record(self, known: Any, count: Any) -> tf.Tensor | None:
         """Adds to the step under construction that it ran.
 
         Args:
@@ -47,7 +48,7 @@ class LastStep:
             )
 
     @property
-    def latest(self):
+    def latest(self) -> Any:
         """What was known of the last step and its count, a pair; None before the first step."""
         if self._handle is None:
             return None

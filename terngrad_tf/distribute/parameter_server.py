@@ -3,6 +3,8 @@
 import contextlib
 import socket
 import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -34,7 +36,14 @@ class ParameterServerCluster:
         PeerError: a process is missing or was started differently.
     """
 
-    def __init__(self, cluster_resolver, metadata, dataset, *, start_timeout=600):
+    def __init__(
+        self,
+        cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
+        metadata: Mapping[str, Any],
+        dataset: tf.data.Dataset,
+        *,
+        start_timeout: float = 600,
+    ) -> None:
         self.tasks = process.cluster_tasks(cluster_resolver)
         jobs = cluster_resolver.cluster_spec().as_dict()
         self.num_workers = len(jobs["worker"])
@@ -54,7 +63,7 @@ class ParameterServerCluster:
         self._watch = connections.Watch()
         self._lost = set()
 
-    def compare(self):
+    def compare(self) -> None:
         """Raises PeerError where processes run other code or workers were started differently."""
         names = self.tasks.names
         different = handshake.diff([metadata["code"] for metadata in self.metadata], names)
@@ -65,7 +74,7 @@ class ParameterServerCluster:
         if different:
             raise peers.PeerError(f"the processes were started differently: {'; '.join(different)}")
 
-    def check_peers(self):
+    def check_peers(self) -> Any:
         """Looks who is there. Returns a line for each worker that was lost or came back.
 
         Raises:
@@ -90,7 +99,7 @@ class ParameterServerCluster:
                 lines.append(f"lost {self.tasks.describe(index, failure)}; going on without it")
         return lines
 
-    def is_loss_of_worker(self, error):
+    def is_loss_of_worker(self, error: BaseException) -> bool:
         """Whether an exception says no more than that a worker is gone, and with it a result.
 
         Args:
@@ -102,7 +111,7 @@ class ParameterServerCluster:
         return bool(concerned) and all(index < self.num_workers for index in concerned)
 
     @contextlib.contextmanager
-    def errors(self):
+    def errors(self) -> Iterator[None]:
         """Turns what TensorFlow raises where a process is lost into `PeerError`, one line."""
         try:
             yield
@@ -116,7 +125,7 @@ class ParameterServerCluster:
                 raise
             raise peers.PeerError(peers.explain("", self.tasks, lost)) from error
 
-    def end(self, exit_reason=""):
+    def end(self, exit_reason: str = "") -> None:
         """Lets all other processes end, in good order if `exit_reason` is "".
 
         They wait until this process has ended.

@@ -1,8 +1,12 @@
 """Gradients on their way from a worker to a parameter server."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
 
 from terngrad_tf import ternary
+from terngrad_tf.distribute.quantization import Quantization
 from terngrad_tf.distribute.traffic import WORD_BYTES
 
 
@@ -30,7 +34,14 @@ class PushCodec:
         num_workers: number of workers.
     """
 
-    def __init__(self, shapes, ternary_positions, indices, quantization, num_workers):
+    def __init__(
+        self,
+        shapes: Sequence[Sequence[int]],
+        ternary_positions: Sequence[int],
+        indices: Sequence[int],
+        quantization: Quantization,
+        num_workers: int,
+    ) -> None:
         self._shapes = [tf.TensorShape(shape) for shape in shapes]
         self._quantization = quantization
         self._num_workers = num_workers
@@ -39,14 +50,14 @@ class PushCodec:
         self._indices = [indices[i] for i in self._ternary]
 
     @property
-    def num_bytes(self):
+    def num_bytes(self) -> int:
         """Payload bytes of a push."""
         sizes = [shape.num_elements() for shape in self._shapes]
         words = sum(ternary.num_words(sizes[i], 3) for i in self._ternary)
         floats = len(self._ternary) + sum(sizes[i] for i in self._exact)
         return WORD_BYTES * (words + floats)
 
-    def encode(self, gradients, step, worker):
+    def encode(self, gradients: Sequence[Any], step: Any, worker: Any) -> Any:
         """What travels.
 
         Args:
@@ -73,7 +84,7 @@ class PushCodec:
         )
         return words, scales, exact
 
-    def decode(self, packed):
+    def decode(self, packed: tf.Tensor) -> Any:
         """The gradients, as a list of T float32 tensors, from what `encode` returned."""
         words, scales, exact = packed
         gradients = dict(zip(self._exact, exact, strict=True))

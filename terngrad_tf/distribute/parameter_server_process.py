@@ -7,6 +7,8 @@ memory ("ram://"), which TensorFlow's file operations read and write from the ch
 
 import json
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -23,7 +25,7 @@ LOST_SECONDS = 25.0
 _FAREWELL_SECONDS = 60.0
 
 
-def cluster_tasks(cluster_resolver):
+def cluster_tasks(cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver) -> Any:
     """`Tasks` of a cluster with parameter servers: workers first, then servers.
 
     Args:
@@ -43,7 +45,11 @@ def cluster_tasks(cluster_resolver):
     return peers.tasks_of(cluster_resolver, jobs)
 
 
-def start_server(cluster_resolver, metadata, dataset=None):
+def start_server(
+    cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
+    metadata: Mapping[str, Any],
+    dataset: tf.data.Dataset | None = None,
+) -> Any:
     """Starts the TensorFlow server of this process, which lives as long as what is returned.
 
     Args:
@@ -79,7 +85,13 @@ def start_server(cluster_resolver, metadata, dataset=None):
         raise peers.PeerError(peers.explain(str(error), tasks)) from error
 
 
-def serve(cluster_resolver, metadata, dataset=None, *, start_timeout=600):
+def serve(
+    cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
+    metadata: Mapping[str, Any],
+    dataset: tf.data.Dataset | None = None,
+    *,
+    start_timeout: float = 600,
+) -> None:
     """Runs a parameter server, or a worker other than the chief, until the chief ends.
 
     Args:
@@ -122,7 +134,7 @@ def serve(cluster_resolver, metadata, dataset=None, *, start_timeout=600):
         raise peers.PeerError(f"{tasks.describe(0)} ended training: {exit_reason}")
 
 
-def is_lost(failure, seconds):
+def is_lost(failure: str | None, seconds: float) -> bool:
     """Whether another process is lost, by what `connections.Watch.look` returned."""
     limit = _POLL_SECONDS if failure == connections.REFUSED else LOST_SECONDS
     return failure is not None and seconds > limit
@@ -135,13 +147,13 @@ def _shutdown_lost(watch, tasks):
             connections.shutdown_sockets(address)
 
 
-def read_metadata(device):
+def read_metadata(device: str) -> dict[str, Any]:
     """The metadata of the process that has a device, such as "/job:ps/replica:0/task:0"."""
     with tf.device(f"{device}/device:CPU:0"):
         return json.loads(tf.io.read_file(_METADATA).numpy())
 
 
-def own_dataset(element_spec):
+def own_dataset(element_spec: Any) -> Any:
     """The data set of the process that runs this; for a function that the chief sends there.
 
     Args:
@@ -154,7 +166,7 @@ def own_dataset(element_spec):
     return tf.data.experimental.from_variant(variant, element_spec)
 
 
-def request_shutdown(device, exit_reason):
+def request_shutdown(device: str, exit_reason: str) -> None:
     """Lets the process of a device end, in good order if `exit_reason` is "" (see `serve`)."""
     with tf.device(f"{device}/device:CPU:0"):
         tf.io.write_file(_END, exit_reason)

@@ -1,14 +1,18 @@
 """A model's variables on parameter servers: workers pull them and push gradients."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from terngrad_tf.distribute.batch_norms import batch_norms
 from terngrad_tf.distribute.parameter_server_codec import PushCodec
+from terngrad_tf.distribute.quantization import Quantization
 from terngrad_tf.distribute.traffic import PushTraffic
 
 
-def place(sizes, num_servers):
+def place(sizes: Sequence[int], num_servers: int) -> list[list[int]]:
     """Divides variables among servers: each goes to the one that holds the least so far.
 
     Args:
@@ -52,7 +56,14 @@ class ServedModel:
         ValueError: a weight is not float32, or changes in training outside of batch norm.
     """
 
-    def __init__(self, model, optimizer, quantization, server_devices, num_workers):
+    def __init__(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        quantization: Quantization,
+        server_devices: Sequence[str],
+        num_workers: int,
+    ) -> None:
         self._template = [*model.weights, *optimizer.variables]
         for weight in model.weights:
             if weight.dtype != "float32":
@@ -81,11 +92,11 @@ class ServedModel:
             self._servers.append(_Server(device, found, trained, own_momenta, optimizer, codecs))
 
     @property
-    def traffic(self):
+    def traffic(self) -> Any:
         """`PushTraffic` of a step in which gradients travel as the options say."""
         return sum((server.traffic for server in self._servers), start=PushTraffic(0, 0, 0))
 
-    def pull(self):
+    def pull(self) -> Any:
         """What a worker needs for a step; to be called in the function that it runs.
 
         Returns:
@@ -98,7 +109,9 @@ class ServedModel:
                 values[position] = value
         return values, self._servers[0].read_step()
 
-    def push(self, gradients, moments, step, worker, *, exact=False):
+    def push(
+        self, gradients: Sequence[Any], moments: Any, step: Any, worker: Any, *, exact: bool = False
+    ) -> Any:
         """Sends gradients to the servers, which apply them.
 
         Args:
@@ -117,12 +130,12 @@ class ServedModel:
         ]
         return steps[0]
 
-    def upload(self):
+    def upload(self) -> None:
         """Gives the servers' variables the values of the model and the optimizer given."""
         for served, own in self._pairs():
             served.assign(own.numpy())
 
-    def download(self):
+    def download(self) -> None:
         """Gives the model and the optimizer given the values of the servers' variables."""
         for served, own in self._pairs():
             own.assign(served.numpy())

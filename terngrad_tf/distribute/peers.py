@@ -6,6 +6,10 @@ import dataclasses
 import logging
 import re
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
 
 from terngrad_tf.distribute import connections, private
 
@@ -52,16 +56,19 @@ class Tasks:
     addresses: tuple[str, ...]
     index: int
 
-    def describe(self, index, why=""):
+    def describe(self, index: int, why: str | None = "") -> str:
         """Such as "worker 1 (10.0.0.2:2222: connection refused)"."""
         return f"{self.names[index]} ({self.addresses[index]}{': ' + why if why else ''})"
 
-    def describe_all(self, reasons):
+    def describe_all(self, reasons: Mapping[int, str]) -> str:
         """The same for several, of `{index: why}`."""
         return ", ".join(self.describe(index, why) for index, why in sorted(reasons.items()))
 
 
-def tasks_of(cluster_resolver, jobs=("chief", "worker")):
+def tasks_of(
+    cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
+    jobs: Sequence[str] = ("chief", "worker"),
+) -> Tasks:
     """`Tasks` of a `tf.distribute.cluster_resolver.ClusterResolver`, those of these jobs in turn.
 
     Raises:
@@ -81,7 +88,7 @@ def tasks_of(cluster_resolver, jobs=("chief", "worker")):
 
 
 @contextlib.contextmanager
-def peer_errors(tasks):
+def peer_errors(tasks: Tasks) -> Iterator[None]:
     """Turns TensorFlow's errors about other processes into `PeerError`, one line that names them.
 
     TensorFlow finds a killed process at its next exchange or, like a cut link, by missing
@@ -124,7 +131,7 @@ def _line_of(error, tasks):
 
 
 @contextlib.contextmanager
-def propagate_errors(tasks):
+def propagate_errors(tasks: Tasks) -> Iterator[None]:
     """Lets the other processes end with what goes wrong inside, not with the loss of this one.
 
     Example:
@@ -145,13 +152,13 @@ def propagate_errors(tasks):
         raise
 
 
-def ended(tasks, error):
+def ended(tasks: Tasks, error: BaseException) -> str:
     """One line for the others on why this process ends."""
     why = " ".join(str(error).split()) or type(error).__name__
     return f"{tasks.describe(tasks.index)} ended: {why}"
 
 
-def explain(message, tasks, unreachable_now=None):
+def explain(message: str, tasks: Tasks, unreachable_now: Mapping[int, str] | None = None) -> str:
     """One line on what happened to which process.
 
     Args:
@@ -177,14 +184,14 @@ def explain(message, tasks, unreachable_now=None):
     return f"lost {what or 'another process, which one is not known'}"
 
 
-def not_started(tasks, missing):
+def not_started(tasks: Tasks, missing: Mapping[int, str]) -> str:
     """One line on processes that did not come; `missing` is their `{index: reason}`."""
     return (
         f"not all processes started in time; missing: {tasks.describe_all(missing) or 'not known'}"
     )
 
 
-def port_in_use(tasks):
+def port_in_use(tasks: Tasks) -> str:
     """One line on this process's port, on which another process listens."""
     return (
         f"{tasks.describe(tasks.index)} cannot listen on its port: is it in use, perhaps by an"
@@ -192,7 +199,7 @@ def port_in_use(tasks):
     )
 
 
-def unreachable(tasks, among=None):
+def unreachable(tasks: Tasks, among: Iterable[int] | None = None) -> dict[int, str]:
     """`{index: reason}` of the other processes whose port does not answer.
 
     Args:
@@ -205,7 +212,9 @@ def unreachable(tasks, among=None):
     return {index: reason for index, reason in failures.items() if reason}
 
 
-def of_others(tasks, among, function):
+def of_others(
+    tasks: Tasks, among: Iterable[int] | None, function: Callable[[int], Any]
+) -> dict[int, Any]:
     """`{index: result}` of a function of the indices in `among` but the own, called at once."""
     among = range(len(tasks.names)) if among is None else among
     others = [index for index in among if index != tasks.index]
@@ -213,7 +222,7 @@ def of_others(tasks, among, function):
         return dict(zip(others, pool.map(function, others), strict=True))
 
 
-def wait_for_all(tasks, timeout, look=unreachable):
+def wait_for_all(tasks: Tasks, timeout: float, look: Callable[..., Any] = unreachable) -> None:
     """Waits until the port of each other process has answered; tells whom it waits for.
 
     Args:
@@ -238,7 +247,7 @@ def wait_for_all(tasks, timeout, look=unreachable):
         missing = look(tasks, missing)
 
 
-def named(message, tasks):
+def named(message: str, tasks: Tasks) -> set[int]:
     """Indices of the processes other than this one that a message of TensorFlow names."""
     members = [f"{job} {task}" for job, task in _TASK.findall(_OWN_OP.sub("", message))]
     # The coordination service runs in the first process.

@@ -1,6 +1,8 @@
 """Which gradients become ternary, and how they are rounded."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -62,7 +64,7 @@ class Quantization:
         require(is_32_bit, "seed", "must be a 32-bit integer")
         object.__setattr__(self, "clip_factor", float(self.clip_factor))
 
-    def ternary_positions(self, gradients, paths):
+    def ternary_positions(self, gradients: Sequence[Any], paths: Sequence[str]) -> list[int]:
         """Positions of the gradients that are to be ternary.
 
         Args:
@@ -90,19 +92,19 @@ class Quantization:
             and (self.quantize_logits or not logits[position])
         ]
 
-    def local_scales(self, gradients):
+    def local_scales(self, gradients: Sequence[Any]) -> tf.Tensor:
         """`ternary.local_scales` of one replica's gradients."""
         return ternary.local_scales(gradients, self.clip_factor)
 
-    def encode(self, gradients, scales, **options):
+    def encode(self, gradients: Sequence[Any], scales: tf.Tensor, **options: Any) -> Any:
         """`ternary.encode` with this rounding and seed."""
         return ternary.encode(gradients, scales, rounding=self.rounding, seed=self.seed, **options)
 
-    def ternarize(self, gradient, scale, **options):
+    def ternarize(self, gradient: tf.Tensor, scale: tf.Tensor, **options: Any) -> tf.Tensor:
         """`ternary.ternarize` with this rounding and seed."""
         return ternary.ternarize(gradient, scale, rounding=self.rounding, seed=self.seed, **options)
 
-    def sum_codes(self, gradients, scales, **options):
+    def sum_codes(self, gradients: Sequence[Any], scales: tf.Tensor, **options: Any) -> Any:
         """`ternary.sum_codes` with this rounding and seed."""
         return ternary.sum_codes(
             gradients, scales, rounding=self.rounding, seed=self.seed, **options

@@ -3,8 +3,10 @@
 import contextlib
 import errno
 import time
+from typing import Any
 
 from terngrad_tf.distribute import connections, peers
+from terngrad_tf.distribute.peers import Tasks
 
 # So long a process that was started wrongly stays, for the others to learn it.
 _WRONG_SECONDS = 10.0
@@ -12,7 +14,7 @@ _WRONG_SECONDS = 10.0
 _joined = None
 
 
-def wait_for_peers(tasks, timeout):
+def wait_for_peers(tasks: Tasks, timeout: float) -> None:
     """Waits until all processes have come to this point and reach each other.
 
     TensorFlow itself waits inside one call, which Ctrl-C does not end; before 2.21, for an hour. It
@@ -32,7 +34,7 @@ def wait_for_peers(tasks, timeout):
     _joined = tasks
 
 
-def joined_tasks():
+def joined_tasks() -> Any:
     """`peers.Tasks` of this process's cluster, which it cannot leave; None before they have met."""
     return _joined
 

@@ -1,6 +1,8 @@
 """How one replica's gradients were rounded, recorded now and then."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -31,11 +33,11 @@ class Recorder:
         freq: recorded are the steps divisible by this number; 0 for none.
     """
 
-    def __init__(self, freq):
+    def __init__(self, freq: int) -> None:
         self._freq = freq
         self.latest = {}
 
-    def record(self, paths, bucket):
+    def record(self, paths: Sequence[Any], bucket: Any) -> tf.Tensor | None:
         """Records T tensors of one replica, if it is time. Adds to the graph under construction.
 
         Args:

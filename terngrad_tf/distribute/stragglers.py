@@ -2,6 +2,8 @@
 
 import functools
 import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -29,12 +31,12 @@ class SyncTimer:
         device: the first local device, a CPU.
     """
 
-    def __init__(self, device):
+    def __init__(self, device: str) -> None:
         self._device = device
         with tf.device(device):
             self._sums = tf.Variable(tf.zeros([2], tf.float64), trainable=False)
 
-    def measure(self, brought, function, steps):
+    def measure(self, brought: Any, function: Callable[..., Any], steps: Any) -> Any:
         """Calls `function`, which adds a sync point to the graph under construction.
 
         Args:
@@ -54,14 +56,14 @@ class SyncTimer:
             self._sums.assign_add(tf.stack([seconds, tf.constant(steps, tf.float64)]))
         return result
 
-    def take(self):
+    def take(self) -> tuple[float, int]:
         """Seconds at sync points, and the number of steps, since this was last called."""
         seconds, steps = self._sums.numpy()
         self._sums.assign(tf.zeros_like(self._sums))
         return seconds, int(steps)
 
 
-def timer_of(strategy):
+def timer_of(strategy: tf.distribute.Strategy) -> Any:
     """`SyncTimer` of a strategy over several processes; None where nothing can be measured."""
     # A GPU's operations only queue its work, so the time at which they end says nothing.
     if strategy.num_processes == 1 or "GPU" in strategy.extended.worker_devices[0]:
@@ -69,7 +71,7 @@ def timer_of(strategy):
     return SyncTimer(strategy.extended.worker_devices[0])
 
 
-def timed(reduce_gradients):
+def timed(reduce_gradients: Callable[..., Any]) -> Callable[..., Any]:
     """Method `reduce_gradients` of `TernaryAllReduce`, measured by the strategy's timer."""
 
     @functools.wraps(reduce_gradients)
@@ -81,7 +83,9 @@ def timed(reduce_gradients):
     return run
 
 
-def describe(names, sync_seconds, step_seconds):
+def describe(
+    names: Sequence[str], sync_seconds: Sequence[float], step_seconds: float
+) -> str | None:
     """One line on who waits for whom; None where the waits are balanced.
 
     They are balanced where no process waits `REPORTED_SHARE` of a step. Waited for are the
@@ -133,20 +137,20 @@ class StragglerMonitor(keras.callbacks.Callback):
         ValueError: `freq` is out of range.
     """
 
-    def __init__(self, freq=100, report=print):
+    def __init__(self, freq: int = 100, report: Callable[[str], Any] = print) -> None:
         super().__init__()
         check(is_integer(freq, 1), "freq", "must be a positive integer", freq)
         self._freq = freq
         self._report = report
         self._timer = None
-        self._since = None
+        self._since: Any = None
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Finds the strategy."""
         self._timer = getattr(self.model.distribute_strategy, "sync_timer", None)
         self._since = None
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Averages and reports where it is due."""
         if self._timer is None:
             return
@@ -168,12 +172,12 @@ class StragglerMonitor(keras.callbacks.Callback):
             self._report(line)
         self._begin()
 
-    def on_test_begin(self, logs=None):
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Leaves out the evaluation within `fit`."""
         if self._since is not None:
             self._pause()
 
-    def on_test_end(self, logs=None):
+    def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
         """Goes on after the evaluation."""
         if self._since is not None:
             self._resume()

@@ -4,6 +4,8 @@ import dataclasses
 import functools
 import inspect
 import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -20,6 +22,7 @@ from terngrad_tf.distribute import (
 )
 from terngrad_tf.distribute.all_reduce import TernaryAllReduce
 from terngrad_tf.distribute.quantization import Quantization
+from terngrad_tf.distribute.traffic import Traffic
 
 # Collectives of two strategies in one process must not meet under one key.
 _KEY_RANGE = 1_000_000
@@ -67,14 +70,14 @@ class TernGradStrategy(tf.distribute.Strategy):
 
     def __init__(
         self,
-        num_nodes=None,
+        num_nodes: int | None = None,
         *,
-        num_gpus=None,
-        cluster_resolver=None,
-        communication_timeout=None,
-        start_timeout=600,
-        **options,
-    ):
+        num_gpus: int | None = None,
+        cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
+        communication_timeout: float | None = None,
+        start_timeout: float = 600,
+        **options: Any,
+    ) -> None:
         if not start_timeout > 0:
             raise ValueError(
                 f"`start_timeout` must be positive seconds. Received: start_timeout={start_timeout}"
@@ -89,7 +92,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         physical = list(dict.fromkeys(devices))
         self.tasks = peers.tasks_of(cluster_resolver) if in_cluster else None
         self.start_timeout = start_timeout
-        if in_cluster:
+        if self.tasks is not None:
             if not private.cluster_is_joined():
                 _check_start()
                 rendezvous.wait_for_peers(self.tasks, start_timeout)
@@ -113,42 +116,42 @@ class TernGradStrategy(tf.distribute.Strategy):
         handshake.compare_processes(self, "strategies", metadata)
 
     @property
-    def traffic(self):
+    def traffic(self) -> Traffic | None:
         """Bytes that each replica receives a step, as `Traffic`; None before the first step."""
         return self.extended.gradient_ops.traffic
 
-    def traffic_of(self, step):
+    def traffic_of(self, step: int) -> Traffic | None:
         """`Traffic` of one step, see `TernaryAllReduce.traffic_of`."""
         return self.extended.gradient_ops.traffic_of(step)
 
     @property
-    def gradient_statistics(self):
+    def gradient_statistics(self) -> Any:
         """`{variable path: GradientStatistics}`, see `TernaryAllReduce.gradient_statistics`."""
         return self.extended.gradient_ops.gradient_statistics
 
     @property
-    def is_chief(self):
+    def is_chief(self) -> bool:
         """Whether this process is the one that should write checkpoints and logs."""
         return self.extended.is_chief
 
     @property
-    def num_processes(self):
+    def num_processes(self) -> int:
         """Processes of the cluster; 1 without one."""
         group = self.extended.process_group
         return group.size if group else 1
 
     @property
-    def process_index(self):
+    def process_index(self) -> int:
         """This process's place among them, from 0."""
         group = self.extended.process_group
         return group.rank if group else 0
 
-    def scope(self):
+    def scope(self) -> Any:
         """As `tf.distribute.Strategy.scope`; what is trained under the strategy is made inside."""
         private.scope_entered(self)
         return super().scope()
 
-    def reduce(self, reduce_op, value, axis):
+    def reduce(self, reduce_op: Any, value: Any, axis: int | None) -> Any:
         """As `tf.distribute.Strategy.reduce`; how long processes wait for each other is noted."""
         reduce = functools.partial(super().reduce, reduce_op, value, axis)
         # TensorFlow reduces such a value before every step: how many processes have examples left.
@@ -156,14 +159,22 @@ class TernGradStrategy(tf.distribute.Strategy):
             return reduce()
         return self.sync_timer.measure([value], reduce, steps=0)
 
-    def run(self, fn, args=(), kwargs=None, options=None):
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+        options: Any = None,
+    ) -> Any:
         """As `tf.distribute.Strategy.run`; steps of Keras are run as by `run_padded`."""
         kind = private.in_keras_step()
         if kind is None or kwargs:
             return super().run(fn, args=args, kwargs=kwargs, options=options)
         return self.run_padded(fn, args, returns_rows=kind == "predict")
 
-    def run_padded(self, fn, args=(), *, returns_rows=False):
+    def run_padded(
+        self, fn: Callable[..., Any], args: Sequence[Any] = (), *, returns_rows: bool = False
+    ) -> Any:
         """Runs `fn` on all replicas, also on those that have no examples.
 
         The last batch of an epoch may hold fewer examples than there are replicas, or not divide

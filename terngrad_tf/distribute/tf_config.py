@@ -10,7 +10,7 @@ from terngrad_tf.addresses import is_address
 from terngrad_tf.arguments import shown
 
 
-def cluster_from_tf_config():
+def cluster_from_tf_config() -> tf.distribute.cluster_resolver.ClusterResolver:
     """The cluster of the environment variable `TF_CONFIG`, once it is found to describe one.
 
     Returns:

@@ -1,6 +1,7 @@
 """What an exchange costs in bytes."""
 
 import dataclasses
+from typing import Any
 
 WORD_BYTES = 4
 
@@ -22,11 +23,11 @@ class Traffic:
     float32_bytes: int
 
     @property
-    def compression_ratio(self):
+    def compression_ratio(self) -> float:
         """`float32_bytes / received_bytes`; 1.0 where nothing is exchanged."""
         return self.float32_bytes / self.received_bytes if self.received_bytes else 1.0
 
-    def as_float32(self):
+    def as_float32(self) -> Any:
         """The same gradients' `Traffic` where all travel as float32."""
         return Traffic("float32", self.num_members, self.float32_bytes, self.float32_bytes)
 
@@ -54,12 +55,12 @@ class PushTraffic:
     pulled_bytes: int
     float32_bytes: int
 
-    def as_float32(self):
+    def as_float32(self) -> Any:
         """The same with float32 gradients."""
         return dataclasses.replace(self, pushed_bytes=self.float32_bytes)
 
     @property
-    def compression_ratio(self):
+    def compression_ratio(self) -> float:
         """`float32_bytes / pushed_bytes`."""
         return self.float32_bytes / self.pushed_bytes
 
@@ -71,18 +72,18 @@ class PushTraffic:
         )
 
 
-def ring_bytes(num_bytes, num_members):
+def ring_bytes(num_bytes: int, num_members: int) -> int:
     """Bytes that each member receives in a ring all-reduce of `num_bytes`."""
     return round(2 * (num_members - 1) / num_members * num_bytes)
 
 
-def float32_traffic(num_elements, num_members):
+def float32_traffic(num_elements: int, num_members: int) -> Traffic:
     """Traffic of `num_elements` that stay float32."""
     size = ring_bytes(4 * num_elements, num_members)
     return Traffic("float32", num_members, size, size)
 
 
-def gathered_traffic(num_bytes, num_members):
+def gathered_traffic(num_bytes: int, num_members: int) -> Traffic:
     """Traffic of sparse gradients: each member sends its `num_bytes` of rows to all others."""
     size = (num_members - 1) * num_bytes
     return Traffic("float32", num_members, size, size)

@@ -5,7 +5,7 @@ import tensorflow as tf
 from terngrad_tf.arguments import check_integer
 
 
-def local_devices(num_nodes=None, num_gpus=None):
+def local_devices(num_nodes: int | None = None, num_gpus: int | None = None) -> list[str]:
     """Devices of the replicas of this process: replica i on GPU `i % num_gpus`.
 
     Where there is no GPU (or `num_gpus=0`), all replicas are on the CPU.

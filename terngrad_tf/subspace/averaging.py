@@ -1,12 +1,16 @@
 """The average of weight snapshots, which often generalizes better than the last weights."""
 
+from collections.abc import Iterable
+
+import keras
 import numpy as np
 
+from terngrad_tf.files import PathLike
 from terngrad_tf.subspace import snapshot_files
 from terngrad_tf.subspace import variables as weights
 
 
-def average_snapshots(model, snapshots):
+def average_snapshots(model: keras.Model, snapshots: PathLike | Iterable[PathLike]) -> int:
     """Sets a model's trainable weights to the mean of snapshots, computed in float64.
 
     Batch-norm statistics belong to the weights of the time: call `update_batch_norm` afterwards.

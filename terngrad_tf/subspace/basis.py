@@ -1,5 +1,9 @@
 """The directions of a subspace on the devices that hold the weights, and products with them."""
 
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -23,7 +27,13 @@ class ReplicatedBasis:
         dtype: "float32", "float16" or "bfloat16", in which a copy is kept.
     """
 
-    def __init__(self, components, variables, strategy, dtype):
+    def __init__(
+        self,
+        components: np.ndarray,
+        variables: Sequence[keras.Variable],
+        strategy: tf.distribute.Strategy,
+        dtype: str,
+    ) -> None:
         self._num_components = len(components)
         self._shapes = [tuple(v.shape) for v in variables]
         blocks = np.split(components, np.cumsum(sizes_of(self._shapes))[:-1], axis=1)
@@ -33,7 +43,9 @@ class ReplicatedBasis:
             with tf.init_scope(), tf.device(device):
                 self._blocks[device] = [tf.cast(tf.constant(block), dtype) for block in blocks]
 
-    def project_sum(self, strategy, gradients, loss):
+    def project_sum(
+        self, strategy: tf.distribute.Strategy, gradients: Sequence[Any], loss: tf.Tensor
+    ) -> tf.Tensor:
         """Coordinates of the sum of all replicas' gradients, and the sum of all processes' losses.
 
         Args:
@@ -53,7 +65,7 @@ class ReplicatedBasis:
         sent = tf.concat([tf.add_n(sent), [loss]], 0)
         return replicas.all_reduce(strategy, sent)
 
-    def project(self, strategy, gradients):
+    def project(self, strategy: tf.distribute.Strategy, gradients: Sequence[Any]) -> tf.Tensor:
         """Coordinates of a gradient that all processes hold.
 
         Args:
@@ -67,7 +79,9 @@ class ReplicatedBasis:
         with tf.device(device):
             return _project(on_device(self._blocks, device), gradients)
 
-    def back_project(self, strategy, coordinates):
+    def back_project(
+        self, strategy: tf.distribute.Strategy, coordinates: tf.Tensor
+    ) -> dict[str, list[tf.Tensor]]:
         """`P^T c` for coordinates [k], on every device of this process.
 
         Returns:
@@ -84,7 +98,7 @@ class ReplicatedBasis:
                 ]
         return found
 
-    def received_bytes(self, num_processes, outside):
+    def received_bytes(self, num_processes: int, outside: bool) -> float:
         """Bytes that a process receives a step for projections and directions, without the loss.
 
         Args:
@@ -95,17 +109,17 @@ class ReplicatedBasis:
         return traffic.ring_bytes(FLOAT_BYTES * self._num_components, num_processes)
 
 
-def sizes_of(shapes):
+def sizes_of(shapes: Iterable[Sequence[int]]) -> list[int]:
     """Numbers of elements."""
     return [int(np.prod(shape)) for shape in shapes]
 
 
-def to_float32(tensor):
+def to_float32(tensor: tf.Tensor) -> tf.Tensor:
     """A tensor in the dtype in which products are computed."""
     return tf.cast(tensor, tf.float32)
 
 
-def on_device(values, device):
+def on_device(values: Mapping[str, Any], device: str) -> Any:
     """The entry of a dict by device strings for a device, whichever way its string is spelt.
 
     A device that the dict does not hold gets the first entry.

@@ -9,7 +9,11 @@ from terngrad_tf.distribute import private
 from terngrad_tf.distribute.batch_norms import batch_norms, zero_momentum
 
 
-def update_batch_norm(model, dataset, steps=None):
+def update_batch_norm(
+    model: keras.Model,
+    dataset: tf.data.Dataset | tf.distribute.DistributedDataset,
+    steps: int | None = None,
+) -> None:
     """Sets the moving statistics of batch norm to those of a data set at the present weights.
 
     Training in a subspace takes few and large steps, and a start from a snapshot or from the mean

@@ -8,7 +8,9 @@ import tensorflow as tf
 MIN_COSINE = 1e-3
 
 
-def update_inverse_hessian(inverse_hessian, step, gradient_change):
+def update_inverse_hessian(
+    inverse_hessian: tf.Tensor, step: tf.Tensor, gradient_change: tf.Tensor
+) -> tf.Tensor:
     """BFGS update of an approximate inverse Hessian.
 
         B' = (I - r s y^T) B (I - r y s^T) + r s s^T,   r = 1 / (y^T s)
@@ -42,7 +44,9 @@ def update_inverse_hessian(inverse_hessian, step, gradient_change):
     return tf.where(usable, updated, inverse_hessian)
 
 
-def descent_direction(inverse_hessian, gradient):
+def descent_direction(
+    inverse_hessian: tf.Tensor, gradient: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Quasi-Newton direction `-B g`, or `-g` with B = I where that does not descend.
 
     Args:

@@ -1,9 +1,19 @@
 """The step length along a direction: pure function."""
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 
-def backtrack(loss_at, loss, slope, *, rho, sigma, max_trials):
+def backtrack(
+    loss_at: Callable[[tf.Tensor], tf.Tensor],
+    loss: tf.Tensor,
+    slope: tf.Tensor,
+    *,
+    rho: float,
+    sigma: float,
+    max_trials: int,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Largest factor of 1, rho, rho^2, ... whose step lowers the loss enough (Armijo's rule).
 
         loss_at(f) < loss + sigma * f * slope
@@ -28,13 +38,13 @@ def backtrack(loss_at, loss, slope, *, rho, sigma, max_trials):
     derivatives", 1966.
     """
     # `f * rho^i` by multiplication: the same factors in every dtype and on every device.
-    rho = tf.cast(rho, loss.dtype)
+    shrink = tf.cast(rho, loss.dtype)
 
     def goes_on(tried, factor, accepted):
         return tf.logical_and(tried < max_trials, tf.logical_not(accepted))
 
     def trial(tried, factor, accepted):
-        factor = tf.where(tried > 0, factor * rho, factor)
+        factor = tf.where(tried > 0, factor * shrink, factor)
         accepted = loss_at(factor) < loss + tf.cast(sigma, loss.dtype) * factor * slope
         return tried + 1, factor, accepted
 

@@ -2,6 +2,7 @@
 
 import math
 import os
+import pathlib
 import tokenize
 import warnings
 
@@ -25,7 +26,7 @@ _PARSER_ERRORS = (
 )
 
 
-def map_matrix(path):
+def map_matrix(path: pathlib.Path) -> np.ndarray:
     """Maps a matrix of floats; float64 is cast to float32, in memory.
 
     Args:

@@ -1,12 +1,15 @@
 """What the optimizers of a subspace share: the basis, its fingerprint, exchange and steps."""
 
 import os
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from terngrad_tf.arguments import check
 from terngrad_tf.distribute import private, traffic
+from terngrad_tf.files import PathLike
 from terngrad_tf.subspace import replicas
 from terngrad_tf.subspace.basis import FLOAT_BYTES, ReplicatedBasis
 from terngrad_tf.subspace.sharded_basis import ShardedBasis
@@ -37,7 +40,15 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         ValueError: the subspace does not fit the weights, or an argument is out of range.
     """
 
-    def __init__(self, subspace, *, dtype, shard_basis, name, learning_rate=1.0):
+    def __init__(
+        self,
+        subspace: Subspace | PathLike,
+        *,
+        dtype: str | None,
+        shard_basis: bool,
+        name: str,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1.0,
+    ) -> None:
         super().__init__(learning_rate=learning_rate, name=name)
         if isinstance(subspace, str | os.PathLike):
             subspace = Subspace.load(subspace)
@@ -54,7 +65,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         self._source = subspace
         self._expected_fingerprint = subspace.fingerprint
 
-    def build(self, variables):
+    def build(self, variables: Sequence[keras.Variable]) -> None:
         """Checks that the subspace fits, and copies the basis to the devices.
 
         Raises:
@@ -79,7 +90,10 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         )
         self._fingerprint = self.add_variable(
             shape=(),
-            initializer=lambda shape, dtype: tf.constant(self._expected_fingerprint, dtype),
+            # Keras takes functions too.
+            initializer=lambda shape, dtype: tf.constant(  # pyright: ignore[reportArgumentType]
+                self._expected_fingerprint, dtype
+            ),
             dtype="int64",
             aggregation="only_first_replica",
             name="basis_fingerprint",
@@ -89,7 +103,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
     def _weights(self):
         return self._get_weights()
 
-    def check_weights(self, trainable_variables):
+    def check_weights(self, trainable_variables: Sequence[keras.Variable] | None) -> None:
         """Refuses to step on a part of the weights, or on others.
 
         Args:
@@ -108,13 +122,15 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
                 f"Received: {len(received)} weights"
             )
 
-    def add_state(self, shape, name, dtype="float32", initializer="zeros"):
+    def add_state(
+        self, shape: Sequence[int], name: str, dtype: str = "float32", initializer: str = "zeros"
+    ) -> keras.Variable:
         """A variable that all replicas share."""
         return self.add_variable(
             shape, initializer, dtype, aggregation="only_first_replica", name=name
         )
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         """Restores the state from a `.keras` or `.weights.h5` file.
 
         Raises:
@@ -128,7 +144,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
                 f"Received: fingerprint={self._expected_fingerprint}"
             )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Arguments that make an equal optimizer.
 
         Raises:
@@ -147,16 +163,18 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> "SubspaceOptimizer":
         """Makes the optimizer of a configuration."""
         return cls(**config)
 
-    def steps_outside(self, step):
+    def steps_outside(self, step: int) -> bool:
         """Whether the step after `step` steps also moves weights outside of the subspace."""
         del step
         return False
 
-    def received_bytes(self, num_processes, step):
+    def received_bytes(self, num_processes: int, step: int) -> float:
         """Bytes that a process receives in a step, but for trials and gradients of steps outside.
 
         Args:
@@ -168,7 +186,9 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
 
     # What follows runs in cross-replica context.
 
-    def exchange(self, strategy, gradients, losses=None):
+    def exchange(
+        self, strategy: tf.distribute.Strategy, gradients: Sequence[Any], losses: Any = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Sums coordinates, and losses, over all replicas.
 
         Args:
@@ -191,16 +211,18 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         k = self.num_components
         return received[:k], received[k]
 
-    def count_step(self, after):
+    def count_step(self, after: tf.Tensor) -> None:
         """Adds one to `iterations`, once the tensor `after` is there.
 
         Where a data set ends within a step, nothing may count it.
         """
         with tf.control_dependencies([after]):
-            self.iterations.assign_add(1)
+            self.iterations.assign_add(1)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def mask_padding(gradients, loss=None):
+def mask_padding(
+    gradients: Sequence[Any], loss: tf.Tensor | None = None
+) -> tuple[list[tf.Tensor | None], tf.Tensor | None]:
     """Sets to zero what a replica computed on filled-up data; in replica context.
 
     Args:

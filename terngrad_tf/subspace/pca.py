@@ -1,5 +1,8 @@
 """Principal components of a few very long vectors, read piece by piece: pure NumPy."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 # Float64 elements of one piece of all vectors. With its float32 original and its components a piece
@@ -11,7 +14,13 @@ _PIECE_ELEMENTS = 2**22
 _MIN_VARIANCE = 1e-10
 
 
-def principal_components(read, num_vectors, length, num_components, dtype):
+def principal_components(
+    read: Callable[[int, np.ndarray], None],
+    num_vectors: int,
+    length: int,
+    num_components: int,
+    dtype: Any,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Mean and leading principal components of vectors that need not fit into memory.
 
     With X the centred vectors as rows, `X X^T = V diag(l) V^T` is a small matrix, and the rows of
@@ -79,7 +88,7 @@ def principal_components(read, num_vectors, length, num_components, dtype):
     return components, mean, leading / (num_vectors - 1), leading / np.trace(gram)
 
 
-def orthonormality_error(components):
+def orthonormality_error(components: np.ndarray) -> float:
     """Largest magnitude of `P P^T - I`; NaN where P [k, n] is not finite."""
     k, length = components.shape
     gram = np.zeros((k, k))

@@ -1,10 +1,15 @@
 """Steps along the part of the gradient that a subspace does not hold."""
 
+from collections.abc import Sequence
+from typing import Any
+
+import keras
 import tensorflow as tf
 
 from terngrad_tf.distribute import private
 from terngrad_tf.subspace import replicas
-from terngrad_tf.subspace.basis import on_device, to_float32
+from terngrad_tf.subspace.basis import ReplicatedBasis, on_device, to_float32
+from terngrad_tf.subspace.sharded_basis import ShardedBasis
 
 
 class Residual:
@@ -28,7 +33,17 @@ class Residual:
         every: positive integer.
     """
 
-    def __init__(self, optimizer, basis, weights, velocity, *, learning_rate, momentum, every):
+    def __init__(
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        basis: ReplicatedBasis | ShardedBasis,
+        weights: Sequence[keras.Variable],
+        velocity: Sequence[Any],
+        *,
+        learning_rate: float,
+        momentum: float,
+        every: int,
+    ) -> None:
         self._optimizer = optimizer
         self._basis = basis
         self._weights = weights
@@ -37,7 +52,7 @@ class Residual:
         self._momentum = momentum
         self._every = every
 
-    def step(self, strategy, gradients):
+    def step(self, strategy: tf.distribute.Strategy, gradients: Sequence[Any]) -> None:
         """Takes the step where one is due; in cross-replica context.
 
         Args:

@@ -1,5 +1,9 @@
 """The directions of a subspace, divided among the processes of a cluster."""
 
+from collections.abc import Sequence
+from typing import Any
+
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -24,7 +28,13 @@ class ShardedBasis:
     Args: as of `ReplicatedBasis`.
     """
 
-    def __init__(self, components, variables, strategy, dtype):
+    def __init__(
+        self,
+        components: np.ndarray,
+        variables: Sequence[keras.Variable],
+        strategy: tf.distribute.Strategy,
+        dtype: str,
+    ) -> None:
         self._shapes = [tuple(v.shape) for v in variables]
         self._num_components, self._num_weights = components.shape
         rank, self._num_processes = replicas.process_index_and_count(strategy)
@@ -35,7 +45,9 @@ class ShardedBasis:
             piece = tf.cast(tf.constant(np.ascontiguousarray(own)), dtype)
             self._piece = tf.pad(piece, [[0, 0], [0, self._width - own.shape[1]]])
 
-    def project_sum(self, strategy, gradients, loss):
+    def project_sum(
+        self, strategy: tf.distribute.Strategy, gradients: Sequence[Any], loss: tf.Tensor
+    ) -> tf.Tensor:
         """As `ReplicatedBasis.project_sum`."""
         with tf.device(replicas.devices_of(strategy)[0]):
             sums = [replicas.sum_locally(strategy, g) for g in gradients]
@@ -44,14 +56,16 @@ class ShardedBasis:
             sent = tf.concat([self._project_piece(own), [loss]], 0)
         return replicas.all_reduce(strategy, sent)
 
-    def project(self, strategy, gradients):
+    def project(self, strategy: tf.distribute.Strategy, gradients: Sequence[Any]) -> tf.Tensor:
         """As `ReplicatedBasis.project`."""
         with tf.device(replicas.devices_of(strategy)[0]):
             own = self._flat(gradients)[self._start : self._start + self._width]
             sent = self._project_piece(own)
         return replicas.all_reduce(strategy, sent)
 
-    def back_project(self, strategy, coordinates):
+    def back_project(
+        self, strategy: tf.distribute.Strategy, coordinates: tf.Tensor
+    ) -> dict[str, list[tf.Tensor]]:
         """As `ReplicatedBasis.back_project`."""
         devices = dict.fromkeys(replicas.devices_of(strategy))
         with tf.device(next(iter(devices))):
@@ -65,7 +79,7 @@ class ShardedBasis:
                 found[device] = [tf.identity(part) for part in parts]
         return found
 
-    def received_bytes(self, num_processes, outside):
+    def received_bytes(self, num_processes: int, outside: bool) -> float:
         """As `ReplicatedBasis.received_bytes`."""
         pieces, projections = (3, 2) if outside else (2, 1)
         width = _piece_width(self._num_weights, num_processes)

@@ -1,6 +1,7 @@
 """The chief's subspace on all processes of a cluster."""
 
 import tempfile
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +11,9 @@ from terngrad_tf.distribute.broadcast import broadcast_matrix
 from terngrad_tf.subspace.subspace import Subspace
 
 
-def share_subspace(strategy, find, timeout):
+def share_subspace(
+    strategy: tf.distribute.Strategy, find: Callable[[], Subspace], timeout: float
+) -> Subspace:
     """A subspace that the chief finds, on all processes.
 
     The others receive the components over the network into a temporary file that has no name, so

@@ -8,12 +8,15 @@ import json
 import os
 import pathlib
 import re
+from collections.abc import Iterable
 
+import keras
 import numpy as np
 import safetensors.numpy
 
 from terngrad_tf import strict_json
 from terngrad_tf.arguments import check_integer, shown
+from terngrad_tf.files import PathLike
 from terngrad_tf.subspace import tensor_files
 from terngrad_tf.subspace import variables as weights
 
@@ -37,7 +40,7 @@ class Snapshot:
     layout: tuple
     offsets: tuple
 
-    def read_range(self, start, out):
+    def read_range(self, start: int, out: np.ndarray) -> None:
         """Reads consecutive weights, all tensors joined in order, into an array.
 
         Args:
@@ -53,38 +56,39 @@ class Snapshot:
                 count = min(size - skip, out.size - done)
                 if 0 <= skip < size and count > 0:
                     file.seek(offset + 4 * skip)
-                    if file.readinto(memoryview(out[done : done + count]).cast("B")) != 4 * count:
+                    if file.readinto(out[done : done + count].data.cast("B")) != 4 * count:
                         raise ValueError(f"{self.path} changed while it was read")
                     done += count
                 first += size
 
-    def read(self):
+    def read(self) -> list[np.ndarray]:
         """All weights: list of float32 arrays in the order of `layout`."""
         tensors = safetensors.numpy.load_file(self.path)
         return [tensors[name] for name, _ in self.layout]
 
 
-def file_name(step):
+def file_name(step: int) -> str:
     """Name of the file of a step: `snapshot-0000000120.safetensors`."""
     return f"snapshot-{step:010d}.safetensors"
 
 
-def step_of(path):
+def step_of(path: PathLike) -> int | None:
     """Step in a snapshot's file name; None where the name is not one of a snapshot."""
     match = _NAME.fullmatch(os.path.basename(path))
     return int(match.group(1)) if match else None
 
 
-def find_snapshots(directory):
+def find_snapshots(directory: PathLike) -> list[pathlib.Path]:
     """Paths of the snapshots in a directory, oldest step first; other files are left out."""
     directory = pathlib.Path(directory)
     if not directory.is_dir():
         return []
-    found = [path for path in directory.iterdir() if step_of(path) is not None]
-    return sorted(found, key=step_of)
+    steps = {path: step_of(path) for path in directory.iterdir()}
+    found = {path: step for path, step in steps.items() if step is not None}
+    return sorted(found, key=found.__getitem__)
 
 
-def save_snapshot(model, directory, step):
+def save_snapshot(model: keras.Model, directory: PathLike, step: int) -> pathlib.Path:
     """Writes a model's trainable weights as `directory/snapshot-<step>.safetensors`.
 
     Args:
@@ -123,7 +127,7 @@ def save_snapshot(model, directory, step):
     return path
 
 
-def open_snapshot(path):
+def open_snapshot(path: PathLike) -> Snapshot:
     """Reads a snapshot's header and checks it.
 
     Args:
@@ -158,7 +162,7 @@ def open_snapshot(path):
     return Snapshot(path, int(metadata["step"]), layout, tuple(e["offset"] for e in entries))
 
 
-def open_snapshots(snapshots):
+def open_snapshots(snapshots: PathLike | Iterable[PathLike]) -> list[Snapshot]:
     """Reads what several files hold, as `open_snapshot` does.
 
     Args:
@@ -186,7 +190,7 @@ def open_snapshots(snapshots):
     return opened
 
 
-def restore_snapshot(model, path):
+def restore_snapshot(model: keras.Model, path: PathLike) -> int:
     """Sets a model's trainable weights to those of a snapshot.
 
     Args:

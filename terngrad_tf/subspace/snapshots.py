@@ -3,10 +3,12 @@
 import fractions
 import math
 import pathlib
+from typing import Any
 
 import keras
 
 from terngrad_tf.arguments import check, check_integer
+from terngrad_tf.files import PathLike
 from terngrad_tf.subspace import snapshot_files, variables
 
 
@@ -51,15 +53,15 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
 
     def __init__(
         self,
-        directory,
+        directory: PathLike,
         *,
-        start_epoch=0,
-        per_epoch=None,
-        every_steps=None,
-        keep_max=None,
-        steps_per_epoch=None,
-        starts_over=False,
-    ):
+        start_epoch: int = 0,
+        per_epoch: float | fractions.Fraction | None = None,
+        every_steps: int | None = None,
+        keep_max: int | None = None,
+        steps_per_epoch: float | fractions.Fraction | None = None,
+        starts_over: bool = False,
+    ) -> None:
         super().__init__()
         if per_epoch is not None and every_steps is not None:
             raise ValueError(
@@ -92,7 +94,7 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
         self._done = 0
         self._step = 0
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Refuses a folder with snapshots of something else."""
         self._step = self._optimizer_step()
         found = snapshot_files.find_snapshots(self._directory)
@@ -110,13 +112,13 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
                 str(found[-1]),
             )
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Notes where the epoch starts."""
         self._epoch = epoch
         self._done = 0
         self._step = self._optimizer_step()
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Takes the snapshots that are due within an epoch."""
         before, self._done = self._done, batch + 1
         last, self._step = self._step, self._optimizer_step()
@@ -133,7 +135,7 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
         if due:
             self._save()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Takes the snapshot of an epoch whose length was not known."""
         if epoch < self._start_epoch or self._every_steps is not None:
             return
@@ -160,17 +162,17 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
     def _due_by_step(self, step):
         if self._every_steps is not None:
             return step // self._every_steps
-        epochs = fractions.Fraction(step) / self._epoch_steps - self._start_epoch
-        return max(0, math.floor(epochs * self._per_epoch))
+        epochs = fractions.Fraction(step) / self._epoch_steps  # pyright: ignore[reportOperatorIssue]
+        return max(0, math.floor((epochs - self._start_epoch) * self._per_epoch))
 
     def _optimizer_step(self):
-        return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+        return int(self.model.optimizer.iterations.numpy())
 
     def _save(self):
-        strategy = self.model.distribute_strategy
-        if not getattr(strategy.extended, "should_checkpoint", True):
+        model: Any = self.model
+        if not getattr(model.distribute_strategy.extended, "should_checkpoint", True):
             return
-        snapshot_files.save_snapshot(self.model, self._directory, self._optimizer_step())
+        snapshot_files.save_snapshot(model, self._directory, self._optimizer_step())
         if self._keep_max is not None:
             for path in snapshot_files.find_snapshots(self._directory)[: -self._keep_max]:
                 path.unlink()

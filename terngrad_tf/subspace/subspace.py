@@ -4,13 +4,17 @@ import functools
 import hashlib
 import os
 import pathlib
+from collections.abc import Iterable, Sequence
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.arguments import check, check_integer
+from terngrad_tf.files import PathLike
 from terngrad_tf.subspace import snapshot_files, subspace_files, variables
 from terngrad_tf.subspace.pca import orthonormality_error, principal_components
+from terngrad_tf.subspace.variables import Layout
 
 _TOLERANCES = {"float32": 1e-3, "float16": 1e-2, "bfloat16": 2e-2}
 DTYPES = tuple(_TOLERANCES)
@@ -47,14 +51,14 @@ class Subspace:
 
     def __init__(
         self,
-        components,
+        components: np.ndarray,
         *,
-        mean=None,
-        explained_variance=None,
-        explained_variance_ratio=None,
-        layout=None,
-        path=None,
-    ):
+        mean: np.ndarray | None = None,
+        explained_variance: np.ndarray | None = None,
+        explained_variance_ratio: np.ndarray | None = None,
+        layout: Layout | None = None,
+        path: PathLike | None = None,
+    ) -> None:
         source = "`components`" if path is None else str(path)
         if components.ndim != 2 or not 0 < components.shape[0] < components.shape[1]:
             raise ValueError(
@@ -92,7 +96,13 @@ class Subspace:
         self.path = None if path is None else os.path.abspath(path)
 
     @classmethod
-    def fit(cls, snapshots, num_components=32, *, dtype="float32"):
+    def fit(
+        cls,
+        snapshots: PathLike | Iterable[PathLike],
+        num_components: int = 32,
+        *,
+        dtype: str = "float32",
+    ) -> "Subspace":
         """Principal component analysis of weight snapshots.
 
         Reads the files twice, piece by piece, and computes in float64. Memory beyond the result
@@ -143,7 +153,7 @@ class Subspace:
         )
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path: PathLike) -> "Subspace":
         """Reads a subspace; its arrays are mapped from the file, not copied.
 
         Args:
@@ -160,7 +170,7 @@ class Subspace:
         """
         return cls(**subspace_files.read_subspace(pathlib.Path(path)), path=path)
 
-    def save(self, path):
+    def save(self, path: PathLike) -> None:
         """Writes the subspace beside its place and renames it.
 
         Args:
@@ -174,24 +184,24 @@ class Subspace:
         self.path = os.path.abspath(path)
 
     @property
-    def num_components(self):
+    def num_components(self) -> int:
         """K, the dimension of the subspace."""
         return self.components.shape[0]
 
     @property
-    def num_weights(self):
+    def num_weights(self) -> int:
         """N, the number of weights of the network."""
         return self.components.shape[1]
 
     @functools.cached_property
-    def fingerprint(self):
+    def fingerprint(self) -> int:
         """Integer of 63 bits that differs between bases: a hash of the components."""
         digest = hashlib.sha256(str(self.components.dtype).encode())
         for row in self.components:
-            digest.update(np.ascontiguousarray(row).view(np.uint8))
+            digest.update(np.ascontiguousarray(row).view(np.uint8).data)
         return int.from_bytes(digest.digest()[:8], "big") >> 1
 
-    def check_fits(self, trainable_variables):
+    def check_fits(self, trainable_variables: Sequence[keras.Variable]) -> None:
         """Refuses a network whose trainable weights are not those of the subspace.
 
         Args:
@@ -211,7 +221,7 @@ class Subspace:
                 f"Received: {variables.num_weights(layout)}"
             )
 
-    def transform(self, weights):
+    def transform(self, weights: Sequence[np.ndarray]) -> np.ndarray:
         """Position of a point's projection on the subspace, measured from the mean.
 
         Args:
@@ -221,12 +231,14 @@ class Subspace:
         Returns:
             float64 array [k].
         """
-        vector = np.concatenate([np.ravel(w) for w in weights]).astype(np.float32) - self._mean()
+        vector = (
+            np.concatenate([np.ravel(w) for w in weights]).astype(np.float32) - self._place()[0]
+        )
         return np.stack([np.dot(row.astype(np.float32), vector) for row in self.components]).astype(
             np.float64
         )
 
-    def inverse_transform(self, coordinates):
+    def inverse_transform(self, coordinates: Sequence[float] | np.ndarray) -> list[np.ndarray]:
         """Weights of a point of the subspace: `mean + P^T coordinates`.
 
         Args:
@@ -236,14 +248,15 @@ class Subspace:
         Returns:
             List of float32 arrays in the shapes of the layout.
         """
-        vector = np.array(self._mean())
+        mean, layout = self._place()
+        vector = np.array(mean)
         for row, coordinate in zip(self.components, coordinates, strict=False):
             vector += np.float32(coordinate) * row.astype(np.float32)
-        sizes = [int(np.prod(shape)) for _, shape in self.layout]
+        sizes = [int(np.prod(shape)) for _, shape in layout]
         parts = np.split(vector, np.cumsum(sizes)[:-1])
-        return [part.reshape(shape) for part, (_, shape) in zip(parts, self.layout, strict=True)]
+        return [part.reshape(shape) for part, (_, shape) in zip(parts, layout, strict=True)]
 
-    def assign_mean(self, model):
+    def assign_mean(self, model: keras.Model) -> None:
         """Sets a model's trainable weights to the mean of the snapshots, as a place to start from.
 
         Batch-norm statistics belong to the weights of the time: see `update_batch_norm`.
@@ -254,17 +267,16 @@ class Subspace:
         Raises:
             ValueError: the model does not fit, or the mean is not known (a `.npy` file).
         """
-        self._mean()
+        mean = self.inverse_transform(())
         self.check_fits(model.trainable_variables)
-        for variable, value in zip(
-            model.trainable_variables, self.inverse_transform(()), strict=True
-        ):
+        for variable, value in zip(model.trainable_variables, mean, strict=True):
             variable.assign(value)
 
-    def _mean(self):
+    def _place(self) -> tuple[np.ndarray, Layout]:
+        """The mean and the layout."""
         if self.mean is None or self.layout is None:
             raise ValueError(
                 "the mean of the snapshots must be known: load the .safetensors file, or fit again."
                 f" Received: a subspace from {self.path}"
             )
-        return self.mean
+        return self.mean, self.layout

@@ -1,14 +1,19 @@
 """P-BFGS: quasi-Newton steps with a line search inside a subspace."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from terngrad_tf.arguments import check, check_integer
 from terngrad_tf.distribute import private
+from terngrad_tf.files import PathLike
 from terngrad_tf.subspace import bfgs, line_search, replicas
 from terngrad_tf.subspace.basis import on_device
 from terngrad_tf.subspace.optimizer import SubspaceOptimizer, mask_padding
 from terngrad_tf.subspace.residual import Residual
+from terngrad_tf.subspace.subspace import Subspace
 
 ON_FAILURE = ("reset", "reference")
 
@@ -74,19 +79,19 @@ class SubspaceBFGS(SubspaceOptimizer):
 
     def __init__(
         self,
-        subspace,
+        subspace: Subspace | PathLike,
         *,
-        rho=0.55,
-        sigma=0.4,
-        max_trials=10,
-        on_failure="reset",
-        alpha=0.0,
-        gamma=0.9,
-        residual_every=1,
-        dtype=None,
-        shard_basis=False,
-        name="subspace_bfgs",
-    ):
+        rho: float = 0.55,
+        sigma: float = 0.4,
+        max_trials: int = 10,
+        on_failure: str = "reset",
+        alpha: float = 0.0,
+        gamma: float = 0.9,
+        residual_every: int = 1,
+        dtype: str | None = None,
+        shard_basis: bool = False,
+        name: str = "subspace_bfgs",
+    ) -> None:
         super().__init__(subspace, dtype=dtype, shard_basis=shard_basis, name=name)
         for argument, value, rule, keeps in (
             ("rho", rho, "in the range (0, 1)", 0 < rho < 1),
@@ -106,7 +111,7 @@ class SubspaceBFGS(SubspaceOptimizer):
         self.gamma = gamma
         self.residual_every = residual_every
 
-    def build(self, variables):
+    def build(self, variables: Sequence[keras.Variable]) -> None:
         """Creates the state: B, the last coordinates and step, counters, and m where it is used."""
         if self.built:
             return
@@ -130,20 +135,24 @@ class SubspaceBFGS(SubspaceOptimizer):
             )
 
     @property
-    def num_trials(self):
+    def num_trials(self) -> keras.Variable:
         """Trial steps evaluated since the start, an int64 variable."""
         return self._num_trials
 
     @property
-    def num_failures(self):
+    def num_failures(self) -> keras.Variable:
         """Steps whose search accepted no trial, an int64 variable."""
         return self._num_failures
 
-    def steps_outside(self, step):
+    def steps_outside(self, step: int) -> bool:
         """As `SubspaceOptimizer.steps_outside`."""
         return self.alpha > 0 and step % self.residual_every == 0
 
-    def apply(self, grads, trainable_variables=None):
+    def apply(
+        self,
+        grads: Sequence[tf.Tensor | None],
+        trainable_variables: Sequence[keras.Variable] | None = None,
+    ) -> None:
         """Not possible: gradients alone do not tell the loss at other weights.
 
         Raises:
@@ -154,7 +163,13 @@ class SubspaceBFGS(SubspaceOptimizer):
             " Received: gradients alone"
         )
 
-    def step(self, loss, gradients, loss_at, data):
+    def step(
+        self,
+        loss: tf.Tensor,
+        gradients: Sequence[Any],
+        loss_at: Callable[[list[tf.Tensor], Any], tf.Tensor],
+        data: Any,
+    ) -> None:
         """Takes one step; called by every replica, in replica context.
 
         Args:
@@ -184,7 +199,7 @@ class SubspaceBFGS(SubspaceOptimizer):
             together, args=(gradients, loss, data, private.current_padding())
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Arguments that make an equal optimizer."""
         return {
             **super().get_config(),

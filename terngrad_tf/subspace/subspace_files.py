@@ -1,6 +1,9 @@
 """Files of subspaces: `.safetensors` with everything, `.npy` with the matrix alone."""
 
 import json
+import pathlib
+import typing
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -10,13 +13,16 @@ from terngrad_tf.arguments import is_integer, shown
 from terngrad_tf.files import atomic_write
 from terngrad_tf.subspace import npy_files, tensor_files
 
+if typing.TYPE_CHECKING:
+    from terngrad_tf.subspace.subspace import Subspace
+
 _FORMAT = "terngrad_tf.subspace"
 _ARRAYS = ("components", "mean", "explained_variance", "explained_variance_ratio")
 _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "U16": np.uint16}
 _STORED = {"float32": "F32", "float16": "F16", "bfloat16": "U16"}
 
 
-def read_subspace(path):
+def read_subspace(path: pathlib.Path) -> dict[str, Any]:
     """Arguments of a `Subspace` but its path; arrays are mapped from the file.
 
     Args:
@@ -37,7 +43,7 @@ def read_subspace(path):
         _check_arrays(header, dtype)
     except (KeyError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
-    arrays = {
+    arrays: dict[str, Any] = {
         name: np.memmap(
             path, _DTYPES[entry["dtype"]], "r", offset=entry["offset"], shape=tuple(entry["shape"])
         )
@@ -82,7 +88,7 @@ def _check_arrays(header, dtype):
             raise ValueError(f"it holds {shown(name)} as {received[0]} of {shown(received[1])}")
 
 
-def write_subspace(path, subspace):
+def write_subspace(path: pathlib.Path, subspace: "Subspace") -> None:
     """Writes a subspace beside its place and renames it.
 
     Args:

@@ -1,12 +1,17 @@
 """P-SGD: gradient descent with momentum inside a subspace."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from terngrad_tf.arguments import check
+from terngrad_tf.files import PathLike
 from terngrad_tf.subspace import replicas
 from terngrad_tf.subspace.basis import on_device
 from terngrad_tf.subspace.optimizer import SubspaceOptimizer, mask_padding
+from terngrad_tf.subspace.subspace import Subspace
 
 
 @keras.saving.register_keras_serializable(package="terngrad_tf")
@@ -46,28 +51,32 @@ class SubspaceSGD(SubspaceOptimizer):
 
     def __init__(
         self,
-        subspace,
-        learning_rate=1.0,
+        subspace: Subspace | PathLike,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1.0,
         *,
-        momentum=0.9,
-        dtype=None,
-        shard_basis=False,
-        name="subspace_sgd",
-    ):
+        momentum: float = 0.9,
+        dtype: str | None = None,
+        shard_basis: bool = False,
+        name: str = "subspace_sgd",
+    ) -> None:
         super().__init__(
             subspace, dtype=dtype, shard_basis=shard_basis, name=name, learning_rate=learning_rate
         )
         check(0 <= momentum < 1, "momentum", "must be in the range [0, 1)", momentum)
         self.momentum = momentum
 
-    def build(self, variables):
+    def build(self, variables: Sequence[keras.Variable]) -> None:
         """Creates the velocity v, zero at first."""
         if self.built:
             return
         super().build(variables)
         self._velocity = self.add_state((self.num_components,), "velocity")
 
-    def apply(self, grads, trainable_variables=None):
+    def apply(
+        self,
+        grads: Sequence[tf.Tensor | None],
+        trainable_variables: Sequence[keras.Variable] | None = None,
+    ) -> None:
         """Takes one step; called by every replica, in replica context.
 
         Args:
@@ -78,22 +87,25 @@ class SubspaceSGD(SubspaceOptimizer):
             ValueError: other weights than those that the optimizer was built with.
         """
         if not self.built:
-            self.build(list(trainable_variables))
+            self.build(list(trainable_variables or ()))
         self.check_weights(trainable_variables)
         gradients, _ = mask_padding(grads)
         tf.distribute.get_replica_context().merge_call(self._step_together, args=(gradients,))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Arguments that make an equal optimizer."""
-        rate = self._learning_rate
+        rate: Any = self._learning_rate
         if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
             rate = keras.optimizers.schedules.serialize(rate)
         else:
-            rate = float(keras.ops.convert_to_numpy(self.learning_rate))
+            value: Any = keras.ops.convert_to_numpy(self.learning_rate)
+            rate = float(value)
         return {**super().get_config(), "learning_rate": rate, "momentum": self.momentum}
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> "SubspaceSGD":
         """Makes the optimizer of a configuration."""
         config = dict(config)
         if isinstance(config["learning_rate"], dict):

@@ -1,9 +1,12 @@
 """Safetensors files with metadata, written whole or not at all, and their headers."""
 
 import os
+import pathlib
 import re
 import struct
+from typing import Any
 
+import numpy as np
 import safetensors
 import safetensors.numpy
 
@@ -13,7 +16,9 @@ from terngrad_tf.files import atomic_write, open_regular
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
-def write_tensors(path, tensors, metadata):
+def write_tensors(
+    path: pathlib.Path, tensors: dict[str, np.ndarray], metadata: dict[str, str]
+) -> None:
     """Writes a safetensors file beside its place and renames it.
 
     No `fsync`: after a power cut, which alone could leave a file with a missing end, the size no
@@ -40,7 +45,7 @@ def write_tensors(path, tensors, metadata):
         beside.chmod(mode)
 
 
-def read_header(path):
+def read_header(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Header of a safetensors file, checked by the library that wrote it.
 
     Returns:

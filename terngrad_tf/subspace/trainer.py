@@ -1,13 +1,20 @@
 """The model that lets an optimizer evaluate its loss at other weights: `SubspaceModel`."""
 
+import typing
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from terngrad_tf.distribute import private
 from terngrad_tf.subspace.subspace_bfgs import SubspaceBFGS
 
+# Mixed into a `keras.Model`, whose methods it calls.
+_Base = keras.Model if typing.TYPE_CHECKING else object
 
-class SubspaceTrainingMixin:
+
+class SubspaceTrainingMixin(_Base):
     """A `train_step` that hands `SubspaceBFGS` the loss as a function of the weights.
 
     Mix it into a model written as a class: `class Net(SubspaceTrainingMixin, keras.Model)`. With
@@ -17,7 +24,7 @@ class SubspaceTrainingMixin:
     and random seeds as they were before the step, and change no variable.
     """
 
-    def make_train_function(self, force=False):
+    def make_train_function(self, force: bool = False) -> Callable[..., Any]:
         """Creates the optimizer's state first: inside the function each replica would do so."""
         optimizer = self.optimizer
         if isinstance(optimizer, SubspaceBFGS) and not optimizer.built:
@@ -25,7 +32,7 @@ class SubspaceTrainingMixin:
                 optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
 
-    def train_step(self, data):
+    def train_step(self, data: Any) -> dict[str, Any]:
         """One step on a batch; returns the metrics."""
         optimizer = self.optimizer
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) and isinstance(

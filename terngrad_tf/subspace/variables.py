@@ -2,14 +2,20 @@
 
 import math
 import re
+from collections.abc import Iterable
+
+import keras
 
 from terngrad_tf.arguments import shown
+
+# Names and shapes of weights, in their order.
+Layout = tuple[tuple[str, tuple[int, ...]], ...]
 
 _NUMBERED = re.compile(r"(.*?)(?:_([0-9]{1,9}))?", re.DOTALL)
 _MAX_TOLD = 3
 
 
-def layout_of(variables):
+def layout_of(variables: Iterable[keras.Variable]) -> Layout:
     """Names and shapes of Keras variables, in their order.
 
     Args:
@@ -21,12 +27,14 @@ def layout_of(variables):
     return tuple((variable.path, tuple(int(d) for d in variable.shape)) for variable in variables)
 
 
-def num_weights(layout):
+def num_weights(layout: Layout) -> int:
     """Sum of the sizes in a layout, an integer."""
     return sum(math.prod(shape) for _, shape in layout)
 
 
-def check_same_layout(expected, received, expected_source, received_source):
+def check_same_layout(
+    expected: Layout, received: Layout, expected_source: str, received_source: str
+) -> None:
     """Refuses weights with other names, shapes or order.
 
     Keras numbers unnamed layers through the whole process, so the same network built twice is

@@ -1,6 +1,7 @@
 """Digits of any base packed into 32-bit words, carried as int32 because collectives accept it."""
 
 import functools
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -26,7 +27,7 @@ def num_words(num_elements: int, base: int) -> int:
     return -(-num_elements // digits_per_word(base))
 
 
-def join_planes(planes, base: int) -> tf.Tensor:
+def join_planes(planes: Sequence[tf.Tensor], base: int) -> tf.Tensor:
     """Words `sum_j planes[j] * base**j`.
 
     Args:
@@ -52,7 +53,7 @@ def plane(words: tf.Tensor, digit: int, base: int) -> tf.Tensor:
     return words % tf.constant(base, tf.uint32)
 
 
-def pack(digits, base: int, *, padding: int = 0) -> tf.Tensor:
+def pack(digits: tf.Tensor, base: int, *, padding: int = 0) -> tf.Tensor:
     """Packs digits into words, plane-major: digit j of word i is element `j * num_words + i`.
 
     Args:
@@ -78,7 +79,7 @@ def pack(digits, base: int, *, padding: int = 0) -> tf.Tensor:
     return tf.bitcast(join_planes(planes, base), tf.int32)
 
 
-def unpack(words, num_elements: int, base: int) -> tf.Tensor:
+def unpack(words: tf.Tensor, num_elements: int, base: int) -> tf.Tensor:
     """Inverse of `pack`.
 
     Args:

@@ -1,5 +1,7 @@
 """Stochastic rounding of a gradient to {-1, 0, 1} times a scale."""
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -54,12 +56,12 @@ def round_to_ternary(gradient: tf.Tensor, unit: tf.Tensor, words: tf.Tensor) -> 
     return tf.cast(up, tf.int32) - tf.cast(down, tf.int32)
 
 
-def rounding_stream(rounding: str, replica):
+def rounding_stream(rounding: str, replica: Any) -> Any:
     """Stream number of the random words: one for all replicas (0), or one for each (1, 2, ...)."""
     return 0 if rounding == "correlated" else tf.cast(replica, tf.int32) + 1
 
 
-def replica_offset(rounding: str, replica, num_replicas: int) -> tf.Tensor:
+def replica_offset(rounding: str, replica: Any, num_replicas: int) -> tf.Tensor:
     """uint32 scalar added to a replica's random words: `replica * floor(2**32 / num_replicas)`."""
     if rounding == "independent":
         return tf.constant(0, tf.uint32)
@@ -68,13 +70,13 @@ def replica_offset(rounding: str, replica, num_replicas: int) -> tf.Tensor:
 
 
 def ternarize(
-    gradient,
-    scale,
+    gradient: tf.Tensor,
+    scale: tf.Tensor,
     *,
-    seed,
-    step,
-    tensor,
-    replica,
+    seed: int,
+    step: Any,
+    tensor: tf.Tensor,
+    replica: Any,
     num_replicas: int,
     rounding: str = "correlated",
 ) -> tf.Tensor:

@@ -1,5 +1,7 @@
 """Counter-based random words: a pure function of (element, seed, step, tensor, stream)."""
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -54,7 +56,9 @@ def _to_u32_pair(value) -> list[tf.Tensor]:
     return [low, high]
 
 
-def key_schedule(seed, step, tensor, stream) -> tuple[tf.Tensor, tf.Tensor]:
+def key_schedule(
+    seed: int, step: Any, tensor: tf.Tensor, stream: Any
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Two 32-bit keys for one random sequence.
 
     Args:
@@ -85,7 +89,9 @@ def hash_elements(elements: tf.Tensor, element_key: tf.Tensor, mix_key: tf.Tenso
     return fmix32(elements + element_key, mix_key)
 
 
-def random_words(num_elements: int, seed, step, tensor, stream) -> tf.Tensor:
+def random_words(
+    num_elements: int, seed: int, step: Any, tensor: tf.Tensor, stream: Any
+) -> tf.Tensor:
     """Uniform 32-bit words for the elements of one tensor.
 
     No state and no random op: the words are a hash of the element's index and of the four

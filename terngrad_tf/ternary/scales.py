@@ -1,5 +1,8 @@
 """The scale of a gradient tensor, before replicas share the largest."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -7,7 +10,7 @@ import tensorflow as tf
 _NUMERICALLY_ZERO = 1e-6
 
 
-def local_scale(gradient, clip_factor: float) -> tf.Tensor:
+def local_scale(gradient: tf.Tensor, clip_factor: float) -> tf.Tensor:
     """Scale of one replica's gradient tensor: `min(clip_factor * std(g), max|g|)`.
 
     Gradients beyond the scale are clipped by the rounding. The standard deviation is that of the
@@ -47,7 +50,7 @@ def check_clip_factor(clip_factor: float) -> None:
         )
 
 
-def choose(deviation, largest, clip_factor):
+def choose(deviation: tf.Tensor, largest: tf.Tensor, clip_factor: float) -> tf.Tensor:
     """The rule of `local_scale` for finite elements."""
     if not clip_factor:
         return largest
@@ -55,7 +58,7 @@ def choose(deviation, largest, clip_factor):
     return tf.where(deviation > _NUMERICALLY_ZERO * largest, clipped, largest)
 
 
-def scales_of_rows(rows, sizes, clip_factor):
+def scales_of_rows(rows: Any, sizes: Sequence[int], clip_factor: float) -> tf.Tensor:
     """Scales of tensors in the rows of a matrix, each padded with zeros; two passes, exact."""
     infinite = tf.constant(np.inf, tf.float32)
     finite = tf.reduce_all(tf.math.is_finite(rows), axis=1)

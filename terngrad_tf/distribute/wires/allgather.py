@@ -1,5 +1,7 @@
 """All words to all members."""
 
+from typing import Any
+
 from terngrad_tf.distribute.wires.base import Wire
 
 
@@ -9,9 +11,9 @@ class AllGather(Wire):
     name = "allgather"
 
     @property
-    def received_words(self):
+    def received_words(self) -> float:
         return (self.num_members - 1) * self.num_words(self.local_base)
 
-    def sum(self, bucket):
+    def sum(self, bucket: Any) -> Any:
         words = bucket.processes.all_gather(bucket.words(self.local_base))
         return bucket.decode(words, base=self.local_base, total_bias=self.num_replicas)

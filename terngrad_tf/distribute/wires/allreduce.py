@@ -1,5 +1,7 @@
 """Words whose digits have room for the sum."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from terngrad_tf.distribute.wires.base import Wire
@@ -11,9 +13,9 @@ class AllReduce(Wire):
     name = "allreduce"
 
     @property
-    def received_words(self):
+    def received_words(self) -> float:
         return 2 * (self.num_members - 1) * self.num_words(self.total_base) / self.num_members
 
-    def sum(self, bucket):
+    def sum(self, bucket: Any) -> Any:
         words = bucket.processes.all_reduce_sum(bucket.words(self.total_base))
         return bucket.decode(words[tf.newaxis], base=self.total_base, total_bias=self.num_replicas)

@@ -1,5 +1,7 @@
 """Each member adds one chunk of the words of all."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from terngrad_tf import ternary
@@ -12,32 +14,32 @@ class AllToAll(Wire):
     name = "alltoall"
 
     @property
-    def sums_base(self):
+    def sums_base(self) -> int:
         """Base of the words that go to all."""
         return self.total_base
 
     @property
-    def chunk_words(self):
+    def chunk_words(self) -> int:
         """Words of the chunk that one member adds up."""
         return -(-self.num_words(self.local_base) // self.num_members)
 
     @property
-    def received_words(self):
+    def received_words(self) -> float:
         digits = self.chunk_words * ternary.digits_per_word(self.local_base)
         sums = ternary.num_words(digits, self.sums_base)
         return (self.num_members - 1) * (self.chunk_words + sums)
 
-    def sum(self, bucket):
+    def sum(self, bucket: Any) -> Any:
         received = bucket.processes.all_to_all(self.chunks(bucket.words(self.local_base)))
         sums = ternary.reduce_chunk(received, self.local_base, base_out=self.sums_base)
         return self.decode(bucket, bucket.processes.all_gather(sums), total_bias=self.num_replicas)
 
-    def chunks(self, words):
+    def chunks(self, words: tf.Tensor) -> Any:
         """`[W]` -> `[members, chunk_words]`, padded with zeros."""
         padding = self.num_members * self.chunk_words - words.shape[0]
         return tf.reshape(tf.pad(words, [[0, padding]]), [self.num_members, self.chunk_words])
 
-    def decode(self, bucket, sums, **options):
+    def decode(self, bucket: Any, sums: tf.Tensor, **options: Any) -> Any:
         """The gradients of one row of sums a chunk."""
         return bucket.decode_chunks(
             sums,

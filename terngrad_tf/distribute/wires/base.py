@@ -2,6 +2,7 @@
 
 import dataclasses
 import typing
+from typing import Any
 
 from terngrad_tf import ternary
 from terngrad_tf.distribute.traffic import WORD_BYTES, Traffic, ring_bytes
@@ -28,29 +29,29 @@ class Wire:
     num_local: int
 
     @property
-    def num_replicas(self):
+    def num_replicas(self) -> int:
         return self.num_members * self.num_local
 
     @property
-    def local_base(self):
+    def local_base(self) -> int:
         """Base in which the words of one member's replicas can be added."""
         return 2 * self.num_local + 1
 
     @property
-    def total_base(self):
+    def total_base(self) -> int:
         """Base in which the words of all replicas can be added."""
         return 2 * self.num_replicas + 1
 
-    def num_words(self, base):
+    def num_words(self, base: int) -> int:
         """Words of all tensors in `base`: every tensor starts a new word."""
         return sum(ternary.num_words(size, base) for size in self.sizes)
 
     @property
-    def received_words(self):
+    def received_words(self) -> float:
         """Words that each member receives, without the scales."""
         raise NotImplementedError
 
-    def sum(self, bucket):
+    def sum(self, bucket: Any) -> Any:
         """Sums the gradients of all replicas; on the first local device.
 
         Args:
@@ -62,7 +63,7 @@ class Wire:
         raise NotImplementedError
 
     @property
-    def traffic(self):
+    def traffic(self) -> Traffic:
         """`Traffic` of the exchange, scales included."""
         scales = ring_bytes(4 * len(self.sizes), self.num_members)
         return Traffic(

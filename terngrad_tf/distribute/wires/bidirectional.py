@@ -1,6 +1,7 @@
 """Ternary on the way back, too."""
 
 import dataclasses
+from typing import Any
 
 import tensorflow as tf
 
@@ -12,9 +13,12 @@ class Bidirectional(AllToAll):
 
     name = "bidirectional"
     is_lossless = False
-    sums_base = 3
 
-    def sum(self, bucket):
+    @property
+    def sums_base(self) -> int:
+        return 3
+
+    def sum(self, bucket: Any) -> Any:
         def requantize(received, owner):
             return bucket.requantize_chunk(received, stream=owner, base=self.local_base)
 

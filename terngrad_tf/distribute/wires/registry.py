@@ -1,5 +1,8 @@
 """The wires by their names."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from terngrad_tf.distribute.wires.allgather import AllGather
 from terngrad_tf.distribute.wires.allreduce import AllReduce
 from terngrad_tf.distribute.wires.alltoall import AllToAll
@@ -10,7 +13,7 @@ LOSSLESS = tuple(name for name, wire in _CLASSES.items() if wire.is_lossless)
 WIRES = ("auto", *_CLASSES)
 
 
-def choose(name, sizes, num_members, num_local):
+def choose(name: str, sizes: Sequence[int], num_members: int, num_local: int) -> Any:
     """The `Wire` of a name; for "auto" the lossless one with the fewest bytes.
 
     Args:

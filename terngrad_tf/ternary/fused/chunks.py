@@ -1,6 +1,7 @@
 """The middle of an all-to-all exchange: one owner adds the digits of one chunk of all senders."""
 
 import functools
+from typing import Any
 
 import tensorflow as tf
 
@@ -11,7 +12,7 @@ from terngrad_tf.ternary.fused import compiled, digit_split, tiles
 _SECOND_HOP = -1
 
 
-def reduce_chunk(words, base_in: int = 3, *, base_out: int) -> tf.Tensor:
+def reduce_chunk(words: tf.Tensor, base_in: int = 3, *, base_out: int) -> tf.Tensor:
     """Adds the digits of K senders, place by place, and packs the sums.
 
     Args:
@@ -77,7 +78,9 @@ def _pack(digits, base):
     return tf.bitcast(words, tf.int32)
 
 
-def requantize_chunk(words, num_replicas: int, *, seed, step, stream, base: int = 3) -> tf.Tensor:
+def requantize_chunk(
+    words: tf.Tensor, num_replicas: int, *, seed: int, step: Any, stream: Any, base: int = 3
+) -> tf.Tensor:
     """Rounds the mean of all replicas' codes to ternary once more, without bias.
 
     With `m = sum_k digit_k / num_replicas - 1` in [-1, 1], the new code is `floor(m + u)`, packed

@@ -1,6 +1,8 @@
 """Sums of replicas' ternary codes where nothing travels: rounded and added, never packed."""
 
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -13,15 +15,15 @@ _REPLICAS_OF_A_LOOP = 8
 
 
 def sum_codes(
-    gradients,
-    scales,
+    gradients: Any,
+    scales: tf.Tensor,
     *,
-    seed,
-    step,
-    replicas,
+    seed: int,
+    step: Any,
+    replicas: Sequence[int],
     num_replicas: int,
     rounding: str = "correlated",
-    tensors=None,
+    tensors: Any = None,
 ) -> list[tf.Tensor]:
     """Ternarizes the gradients of several replicas and adds the codes.
 
@@ -136,7 +138,9 @@ def _adder(shapes, dtypes, count, num_replicas, rounding):
                 )
             if rest_columns.size:
                 totals[-1] += loop_rounding.round_elements(
-                    gradients[k][-1], *rest[k % len(rest)], offset
+                    gradients[k][-1],
+                    *rest[k % len(rest)],
+                    offset,  # pyright: ignore[reportCallIssue]
                 )
         return totals
 

@@ -1,15 +1,18 @@
 """Caching and argument checks of the functions compiled by XLA."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
 
-def compiled(function):
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` of tensors under XLA; its Python numbers come from a closure."""
     return tf.function(function, jit_compile=True, autograph=False, reduce_retracing=False)
 
 
-def scalar(value, dtype: tf.DType) -> tf.Tensor:
+def scalar(value: Any, dtype: tf.DType) -> tf.Tensor:
     """Scalar tensor of an integer; Python integers wrap around as their low bits."""
     if isinstance(value, (int, np.integer)):
         bits = dtype.size * 8
@@ -19,7 +22,7 @@ def scalar(value, dtype: tf.DType) -> tf.Tensor:
     return tf.cast(tf.convert_to_tensor(value), dtype)
 
 
-def static_shape(tensor, argument: str) -> tuple[int, ...]:
+def static_shape(tensor: tf.Tensor, argument: str) -> tuple[int, ...]:
     """Shape of a tensor as a tuple, which must be known when the function is traced."""
     shape = tf.TensorShape(tensor.shape)
     if not shape.is_fully_defined():

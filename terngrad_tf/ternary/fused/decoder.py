@@ -1,6 +1,7 @@
 """Packed words to gradients, in one pass under XLA."""
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -9,7 +10,15 @@ from terngrad_tf.ternary import codec
 from terngrad_tf.ternary.fused import compiled, digit_split, partition
 
 
-def decode(words, scales, shapes, dtypes, *, base: int = 3, total_bias: int) -> list[tf.Tensor]:
+def decode(
+    words: tf.Tensor,
+    scales: tf.Tensor,
+    shapes: Sequence[Sequence[int]],
+    dtypes: Sequence[tf.DType],
+    *,
+    base: int = 3,
+    total_bias: int,
+) -> list[tf.Tensor]:
     """Sums the codes of all senders and scales them: `s_t * (sum_k digit_k - total_bias)`.
 
     Args:
@@ -46,10 +55,10 @@ def decode(words, scales, shapes, dtypes, *, base: int = 3, total_bias: int) -> 
 
 
 def decode_chunks(
-    words,
-    scales,
-    shapes,
-    dtypes,
+    words: tf.Tensor,
+    scales: tf.Tensor,
+    shapes: Sequence[Sequence[int]],
+    dtypes: Sequence[tf.DType],
     *,
     chunk_words: int,
     base_in: int = 3,

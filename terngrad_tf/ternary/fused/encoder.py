@@ -1,6 +1,8 @@
 """Gradients to packed words, in one pass under XLA."""
 
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -11,16 +13,16 @@ _SUPPORTED = (tf.float16, tf.bfloat16, tf.float32)
 
 
 def encode(
-    gradients,
-    scales,
+    gradients: Sequence[Any],
+    scales: tf.Tensor,
     *,
-    seed,
-    step,
-    replica,
+    seed: int,
+    step: Any,
+    replica: Any,
     num_replicas: int,
     rounding: str = "correlated",
     base: int = 3,
-    tensors=None,
+    tensors: Any = None,
 ) -> tf.Tensor:
     """Ternarizes a list of tensors and packs the codes into one buffer.
 

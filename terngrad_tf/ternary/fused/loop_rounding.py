@@ -1,12 +1,14 @@
 """Rounding inside compiled loops, as `quantizer.ternarize` does it for one tensor."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from terngrad_tf.ternary import quantizer, random_bits
 from terngrad_tf.ternary.fused import compiled
 
 
-def arguments(scales, tensors, num_tensors, seed, step):
+def arguments(scales: tf.Tensor, tensors: Any, num_tensors: int, seed: int, step: Any) -> Any:
     """Tensors that a loop over T tensors gets: scales, positions in the model, seed and step."""
     tensors = range(num_tensors) if tensors is None else tensors
     if len(tensors) != num_tensors:
@@ -21,7 +23,7 @@ def arguments(scales, tensors, num_tensors, seed, step):
     )
 
 
-def by_tensor(numbers, rounding, replica):
+def by_tensor(numbers: Any, rounding: str, replica: Any) -> Any:
     """What differs between tensors: two keys and the quantization step, each of shape [T].
 
     Args:
@@ -35,7 +37,9 @@ def by_tensor(numbers, rounding, replica):
     return *keys, quantizer.quantization_step(scales)
 
 
-def round_elements(gradient, elements, mix_key, unit, offset):
+def round_elements(
+    gradient: tf.Tensor, elements: tf.Tensor, mix_key: tf.Tensor, unit: tf.Tensor, offset: tf.Tensor
+) -> tf.Tensor:
     """Codes in {-1, 0, 1} of elements whose numbers, with the first key added, are given."""
     words = random_bits.fmix32(elements, mix_key) + offset
     return quantizer.round_to_ternary(tf.cast(gradient, tf.float32), unit, words)

@@ -6,6 +6,9 @@ the sum of codes, which makes no words, columns of elements. The decoder gives e
 neighbours a loop of its own, since their words arrive side by side.
 """
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -16,19 +19,19 @@ LARGE = 2**20
 MOST_LARGE = 16
 
 
-def num_elements(shape) -> int:
+def num_elements(shape: Sequence[int]) -> int:
     """Number of elements of a static shape."""
     return int(np.prod(shape, dtype=np.int64))
 
 
-def split(shapes) -> tuple[list[int], list[int]]:
+def split(shapes: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
     """Positions of the large tensors and of the others, each in list order."""
     by_size = sorted(range(len(shapes)), key=lambda i: -num_elements(shapes[i]))
     large = sorted(i for i in by_size[:MOST_LARGE] if num_elements(shapes[i]) >= LARGE)
     return large, [i for i in range(len(shapes)) if i not in set(large)]
 
 
-def runs(positions) -> list[list[int]]:
+def runs(positions: Iterable[int]) -> list[list[int]]:
     """Ascending positions grouped into runs of neighbours."""
     result = []
     for position in positions:
@@ -48,14 +51,14 @@ class Columns:
         widths: dict of a tensor's position in the list to the number of its columns.
     """
 
-    def __init__(self, widths: dict[int, int]):
+    def __init__(self, widths: dict[int, int]) -> None:
         self._widths = widths
         self.members = list(widths)
         self.size = sum(widths.values())
         self.num_tiles = tiles.num_tiles(self.size)
         self._padding = self.num_tiles * tiles.TILE - self.size
 
-    def spread(self, values) -> tf.Tensor:
+    def spread(self, values: Any) -> tf.Tensor:
         """Values `[T]`, one a tensor of the list, to `[num_tiles, TILE]`, one a column."""
         positions = np.repeat(np.array([*self._widths], np.int32), [*self._widths.values()])
         return self._tiled(tf.gather(values, np.pad(positions, (0, self._padding))))
@@ -69,12 +72,12 @@ class Columns:
         ]
         return self._tiled(tf.constant(np.pad(np.concatenate(numbers), (0, self._padding))))
 
-    def join(self, parts) -> tf.Tensor:
+    def join(self, parts: Any) -> tf.Tensor:
         """Float tensors `[..., columns]`, one a member, to float32 `[..., tiles, TILE]`."""
         padding = tf.zeros([*parts[0].shape[:-1], self._padding], tf.float32)
         return self._tiled(tf.concat([tf.cast(p, tf.float32) for p in parts] + [padding], -1))
 
-    def split(self, columns) -> dict[int, tf.Tensor]:
+    def split(self, columns: Any) -> dict[int, tf.Tensor]:
         """A tensor `[..., columns]`, filled up or not, to the part of each member by position."""
         parts = tf.split(columns[..., : self.size], [*self._widths.values()], axis=-1)
         return dict(zip(self._widths, parts, strict=True))

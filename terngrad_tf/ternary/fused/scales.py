@@ -1,6 +1,8 @@
 """The scales of many gradient tensors, in as few passes as can be."""
 
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -18,7 +20,7 @@ _PLANES = 16
 _SQUARABLE = (1e-15, 1e15)
 
 
-def local_scales(gradients, clip_factor: float) -> tf.Tensor:
+def local_scales(gradients: Sequence[Any], clip_factor: float) -> tf.Tensor:
     """`local_scale` of each tensor of a list, as one float32 tensor of shape [T]."""
     scales.check_clip_factor(clip_factor)
     if not gradients:
