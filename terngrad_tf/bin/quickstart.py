@@ -117,7 +117,7 @@ def _main(values):
             ),
         },
     )
-    header = ["gradients", "test accuracy", "received bytes/step/worker", "compression", "time"]
+    header = ["gradients", "test accuracy", "received bytes/step/replica", "compression", "time"]
     print(f"\n{report.table(header, rows)}\n")
     print(f"Curves: {plot}")
     print(f"Subspace: {picture}")

@@ -29,7 +29,7 @@ class ClusterTest(tf.test.TestCase):
         return [result[job] for result in self.results]
 
     def check_wires(self, num_local, wires):
-        """Every wire gives on every process what virtual workers of one process give."""
+        """Every wire gives on every process what replicas of one process give."""
         results = self.of("reduce")
         num_workers = len(results) * num_local
         gradients = [gradients_of(worker) for worker in range(num_workers)]
@@ -38,7 +38,7 @@ class ClusterTest(tf.test.TestCase):
             expected = lossless
             if wire == "bidirectional":
                 if num_local > 1:
-                    # Chunks differ from those of virtual workers; processes must still agree.
+                    # Chunks differ from those of one process; all must still agree.
                     expected = [results[0][f"{wire}/{i}"] for i in range(len(lossless))]
                 else:
                     strategy = TernGradStrategy(num_workers, seed=5, wire=wire)
