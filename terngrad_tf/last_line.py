@@ -2,6 +2,10 @@
 
 import os
 import sys
+import time
+
+# For what threads are writing at this moment.
+_PAUSE_SECONDS = 0.05
 
 
 def write_last_line(line):
@@ -19,5 +23,6 @@ def write_last_line(line):
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)  # first: no thread may write between the line and this
     os.close(nothing)
+    time.sleep(_PAUSE_SECONDS)
     with open(terminal, "w", encoding=sys.stderr.encoding, errors="backslashreplace") as stream:
         print(line, file=stream)

@@ -154,13 +154,14 @@ class ProgramTest(tf.test.TestCase):
     def test_nothing_that_threads_write_comes_after_the_line_that_ends_a_program(self):
         # As those of TensorFlow do, to the process's own standard error until it is gone.
         source = """if True:
-            import os, threading
+            import os, threading, time
             from terngrad_tf import training
             from terngrad_tf.bin import experiments
 
             def chatter():
                 while True:
                     os.write(2, b"E0000 native.cc:1] chatter\\n")
+                    time.sleep(0.0001)
 
             def body(values):
                 print("not flushed")

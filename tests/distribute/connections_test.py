@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import socket
 import sys
+import time
 
 import pytest
 import tensorflow as tf
@@ -80,6 +81,10 @@ class ConnectionsTest(tf.test.TestCase):
                     self.assertEqual(other.recv(100), b"")
             self.assertEqual(heard, set())
             self.assertEqual(connections.greet(address, "worker 1 of 2"), ("worker 0 of 2", None))
+            # Heard is who has got the answer, which is noted after it was sent.
+            deadline = time.monotonic() + 30
+            while not heard and time.monotonic() < deadline:
+                time.sleep(0.01)
             self.assertEqual(heard, {"worker 1 of 2"})
         self.assertEqual(connections.greet(address, "worker 1"), (None, connections.REFUSED))
 

@@ -69,7 +69,7 @@ class RendezvousTest(tf.test.TestCase):
     def test_another_program_on_a_processes_port_is_told_to_both_sides(self):
         addresses = self.addresses[:2]
         with listen(addresses[0]):
-            first, second = self.wait_all((addresses, 0), (addresses, 1, 1))
+            first, second = self.wait_all((addresses, 0), (addresses, 1, 3))
         self.assertStartsWith(first, f"worker 0 ({addresses[0]}) cannot listen on its port: is it")
         self.assertEqual(
             second,
@@ -88,7 +88,7 @@ class RendezvousTest(tf.test.TestCase):
 
     def test_a_process_that_reaches_another_in_vain_is_told(self):
         zero, one, dead = self.addresses
-        first, second = self.wait_all(([zero, one], 0, 1), ([dead, one], 1, 2))
+        first, second = self.wait_all(([zero, one], 0, 3), ([dead, one], 1, 4))
         self.assertStartsWith(
             first, f"not all processes started in time; missing: worker 1 ({one}: has"
         )
@@ -100,7 +100,7 @@ class RendezvousTest(tf.test.TestCase):
         rule = "all need one list of workers, and each the index of its own address in it"
         with mock.patch.object(rendezvous, "_WRONG_SECONDS", 1.0):
             # The second machine was started as worker 0, too; here it has another port.
-            (error, _) = self.wait_all(([zero, one], 0), ([one, two], 0, 3))
+            (error, _) = self.wait_all(([zero, one], 0), ([one, two], 0, 6))
             self.assertEqual(
                 error,
                 f'this process is worker 0 of 2, but worker 1 ({one}) says "worker 0 of 2": {rule}',
