@@ -25,7 +25,7 @@ class CheckpointsTest(fuzzing.FuzzTest):
         manager = tf.train.CheckpointManager(
             self.checkpoint, str(self.folder), 2, checkpoint_name=checkpoints.NAME
         )
-        checkpoints.save(manager, 7)
+        checkpoints.write(manager, 7)
         self.path = checkpoints.latest_checkpoint(self.folder)
         self.files = {path.name: path.read_bytes() for path in self.folder.iterdir()}
 
