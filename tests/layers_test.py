@@ -152,16 +152,18 @@ class LayersTest(unittest.TestCase):
 
     def test_exported_names_exist(self):
         for name, path in source_tree.modules().items():
-            if path.name == "__init__.py":
-                package = importlib.import_module(name)
-                missing = [n for n in package.__all__ if not hasattr(package, n)]
-                self.assertEqual(missing, [], name)
+            with self.subTest(name):
+                if path.name == "__init__.py":
+                    package = importlib.import_module(name)
+                    missing = [n for n in package.__all__ if not hasattr(package, n)]
+                    self.assertEqual(missing, [], name)
 
     def test_console_commands_exist(self):
         modules = source_tree.modules()
         for name in commands():
-            self.assertIn(name, modules)
-            self.assertTrue(callable(getattr(importlib.import_module(name), "run", None)), name)
+            with self.subTest(name):
+                self.assertIn(name, modules)
+                self.assertTrue(callable(getattr(importlib.import_module(name), "run", None)), name)
 
     def test_slim_data_imports_no_keras(self):
         names = [n for n in source_tree.modules() if within(n, "slim_data")]
@@ -237,7 +239,8 @@ class RulesTest(unittest.TestCase):
 
     def test_only_bin_and_training_read_data(self):
         for layer in ("models", "distribute", "ternary"):
-            self.assert_refused(f"terngrad_tf.{layer}.x", "import slim_data", "read data")
+            with self.subTest(layer):
+                self.assert_refused(f"terngrad_tf.{layer}.x", "import slim_data", "read data")
         self.assert_refused("terngrad_tf", "from slim_data import mnist", "read data")
 
     def test_the_core_needs_few_packages(self):

@@ -76,8 +76,9 @@ class StrictJsonTest(unittest.TestCase):
                 (f"{folder}/\0", "not a path: embedded null byte"),
                 (f"{folder}/\udcff\ud800", "no text in UTF-8"),
             ):
-                with self.assertRaisesRegex(ValueError, reason):
-                    strict_json.read(name)
+                with self.subTest(name):
+                    with self.assertRaisesRegex(ValueError, reason):
+                        strict_json.read(name)
             with self.assertRaises(FileNotFoundError):
                 strict_json.read(f"{folder}/none")
 

@@ -35,28 +35,29 @@ class UpdateBatchNormTest(tf.test.TestCase):
     def test_statistics_become_those_of_all_examples_whatever_the_replicas(self):
         # The last batch has two examples, for four replicas.
         for strategy in (tf.distribute.get_strategy(), TernGradStrategy(4)):
-            model, inner = build(strategy)
-            before = [v.numpy() for v in model.variables]
-            update_batch_norm(model, self.dataset)
-            first = model.get_layer("first")
-            mean, variance = self.x.mean(0, np.float64), self.x.var(0, np.float64)
-            np.testing.assert_allclose(first.moving_mean.numpy(), mean, rtol=1e-4)
-            np.testing.assert_allclose(first.moving_variance.numpy(), variance, rtol=1e-3)
-            changed = [
-                v.path
-                for v, old in zip(model.variables, before, strict=True)
-                if not np.array_equal(v.numpy(), old)
-            ]
-            nested = inner.layers[-1]
-            self.assertCountEqual(
-                changed,
-                [
+            with self.subTest(strategy):
+                model, inner = build(strategy)
+                before = [v.numpy() for v in model.variables]
+                update_batch_norm(model, self.dataset)
+                first = model.get_layer("first")
+                mean, variance = self.x.mean(0, np.float64), self.x.var(0, np.float64)
+                np.testing.assert_allclose(first.moving_mean.numpy(), mean, rtol=1e-4)
+                np.testing.assert_allclose(first.moving_variance.numpy(), variance, rtol=1e-3)
+                changed = [
                     v.path
-                    for layer in (first, nested)
-                    for v in (layer.moving_mean, layer.moving_variance)
-                ],
-            )
-            self.assertEqual(first.momentum, 0.99)
+                    for v, old in zip(model.variables, before, strict=True)
+                    if not np.array_equal(v.numpy(), old)
+                ]
+                nested = inner.layers[-1]
+                self.assertCountEqual(
+                    changed,
+                    [
+                        v.path
+                        for layer in (first, nested)
+                        for v in (layer.moving_mean, layer.moving_variance)
+                    ],
+                )
+                self.assertEqual(first.momentum, 0.99)
 
     def test_steps_limit_the_batches(self):
         model, _ = build(tf.distribute.get_strategy())

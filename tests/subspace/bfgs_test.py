@@ -48,9 +48,13 @@ class UpdateTest(tf.test.TestCase):
             (step, np.full(5, np.inf)),
             (step, 0 * change),
         ):
-            for dtype in (np.float32, np.float64):
-                arguments = [tf.constant(a, dtype) for a in (matrix, s, y)]
-                np.testing.assert_array_equal(bfgs.update_inverse_hessian(*arguments), arguments[0])
+            with self.subTest(s):
+                for dtype in (np.float32, np.float64):
+                    with self.subTest(dtype):
+                        arguments = [tf.constant(a, dtype) for a in (matrix, s, y)]
+                    np.testing.assert_array_equal(
+                        bfgs.update_inverse_hessian(*arguments), arguments[0]
+                    )
 
     def test_exact_steps_on_a_quadratic_end_with_the_inverse_hessian(self):
         matrix, _, _ = problem(3, 6)
@@ -73,12 +77,13 @@ class UpdateTest(tf.test.TestCase):
         self.assertAllEqual(slope, -6)
         self.assertAllEqual(matrix, [[2, 0], [0, 1]])
         for bad in (-np.eye(2), np.full((2, 2), np.nan)):
-            direction, slope, matrix = bfgs.descent_direction(
-                tf.constant(bad, tf.float32), gradient
-            )
-            self.assertAllEqual(direction, [-1, -2])
-            self.assertAllEqual(slope, -5)
-            self.assertAllEqual(matrix, np.eye(2))
+            with self.subTest(bad):
+                direction, slope, matrix = bfgs.descent_direction(
+                    tf.constant(bad, tf.float32), gradient
+                )
+                self.assertAllEqual(direction, [-1, -2])
+                self.assertAllEqual(slope, -5)
+                self.assertAllEqual(matrix, np.eye(2))
 
 
 class BacktrackTest(tf.test.TestCase):
@@ -133,7 +138,8 @@ class BacktrackTest(tf.test.TestCase):
             )
 
         for bend in (0.1, 3.0, 1e9):
-            self.assertAllEqual(search(bend), tf.function(search)(tf.constant(bend)))
+            with self.subTest(bend):
+                self.assertAllEqual(search(bend), tf.function(search)(tf.constant(bend)))
 
 
 if __name__ == "__main__":

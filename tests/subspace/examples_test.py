@@ -18,24 +18,25 @@ class ExamplesTest(tf.test.TestCase):
         x, y = data()
         attempted = 0
         for module in pkgutil.iter_modules(subspace.__path__, "terngrad_tf.subspace."):
-            module = importlib.import_module(module.name)
-            network, folder = build(), new_folder(self)
-            write_trajectory(folder / "pca", network, trajectory(6, flat(network).size))
-            names = {
-                "tf": tf,
-                "keras": keras,
-                "SubspaceModel": subspace.SubspaceModel,
-                "network": network,
-                "model": network,
-                "x": x,
-                "y": tf.one_hot(y, 3) if module.__name__.endswith("trainer") else y,
-                "snapshots": folder / "pca",
-                "directory": str(folder / "made"),
-                "subspace": subspace.Subspace.fit(folder / "pca", 4),
-            }
-            result = doctest.testmod(module, extraglobs=names)
-            self.assertEqual(result.failed, 0, module.__name__)
-            attempted += result.attempted
+            with self.subTest(module):
+                module = importlib.import_module(module.name)
+                network, folder = build(), new_folder(self)
+                write_trajectory(folder / "pca", network, trajectory(6, flat(network).size))
+                names = {
+                    "tf": tf,
+                    "keras": keras,
+                    "SubspaceModel": subspace.SubspaceModel,
+                    "network": network,
+                    "model": network,
+                    "x": x,
+                    "y": tf.one_hot(y, 3) if module.__name__.endswith("trainer") else y,
+                    "snapshots": folder / "pca",
+                    "directory": str(folder / "made"),
+                    "subspace": subspace.Subspace.fit(folder / "pca", 4),
+                }
+                result = doctest.testmod(module, extraglobs=names)
+                self.assertEqual(result.failed, 0, module.__name__)
+                attempted += result.attempted
         self.assertGreaterEqual(attempted, 12)
 
 

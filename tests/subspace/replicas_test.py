@@ -56,18 +56,19 @@ class ReplicasTest(tf.test.TestCase):
 
     def test_steps_are_those_of_one_replica_with_and_without_momentum_outside(self):
         for alpha in (0.0, 0.05):
-            changes = {"alpha": alpha, "residual_every": 2, "shard_basis": alpha > 0}
-            options = {"optimizer": subspace_optimizer(sigma=0.9, **changes), "epochs": 4}
-            expected, history = self.fit(tf.distribute.get_strategy(), **options)
-            self.assertGreater(int(expected.optimizer.num_trials.numpy()), 2)
-            for name, make in list(strategies().items())[: None if alpha else 2]:
-                model, own = self.fit(make(), **options)
-                np.testing.assert_allclose(flat(model), flat(expected), atol=1e-4, err_msg=name)
-                for key in history:
-                    np.testing.assert_allclose(own[key], history[key], atol=1e-4, err_msg=name)
-                np.testing.assert_array_equal(
-                    model.optimizer.num_trials.numpy(), expected.optimizer.num_trials.numpy()
-                )
+            with self.subTest(alpha):
+                changes = {"alpha": alpha, "residual_every": 2, "shard_basis": alpha > 0}
+                options = {"optimizer": subspace_optimizer(sigma=0.9, **changes), "epochs": 4}
+                expected, history = self.fit(tf.distribute.get_strategy(), **options)
+                self.assertGreater(int(expected.optimizer.num_trials.numpy()), 2)
+                for name, make in list(strategies().items())[: None if alpha else 2]:
+                    model, own = self.fit(make(), **options)
+                    np.testing.assert_allclose(flat(model), flat(expected), atol=1e-4, err_msg=name)
+                    for key in history:
+                        np.testing.assert_allclose(own[key], history[key], atol=1e-4, err_msg=name)
+                    np.testing.assert_array_equal(
+                        model.optimizer.num_trials.numpy(), expected.optimizer.num_trials.numpy()
+                    )
 
     def test_replicas_stay_equal_with_batch_norm_dropout_and_uneven_batches(self):
         # The last batch has two examples for four replicas.

@@ -63,10 +63,11 @@ class SnapshotFilesTest(SnapshotTestCase):
         models = [build(seed=seed) for seed in range(3)]
         paths = [save_snapshot(model, self.folder, i) for i, model in enumerate(models)]
         for snapshots, used in ((self.folder, models), (paths[1:], models[1:])):
-            model = build(seed=9)
-            self.assertEqual(average_snapshots(model, snapshots), len(used))
-            expected = np.mean([flat(one).astype(np.float64) for one in used], axis=0)
-            np.testing.assert_array_equal(flat(model), expected.astype(np.float32))
+            with self.subTest(snapshots):
+                model = build(seed=9)
+                self.assertEqual(average_snapshots(model, snapshots), len(used))
+                expected = np.mean([flat(one).astype(np.float64) for one in used], axis=0)
+                np.testing.assert_array_equal(flat(model), expected.astype(np.float32))
 
     def test_an_average_without_snapshots_of_others_or_not_finite_is_refused(self):
         model = build()

@@ -97,12 +97,13 @@ class StepTest(StepTestCase):
             ({"shard_basis": True, "alpha": 0.1, "residual_every": 2}, 1, K + 1 + 22 + 22),
             ({"shard_basis": True, "alpha": 0.1, "residual_every": 2}, 2, 2 * K + 1 + 3 * 22),
         ):
-            optimizer = self.optimizer(**options)
-            optimizer.build(weights)
-            self.assertEqual(optimizer.received_bytes(processes, step), 4 * numbers, options)
-            self.assertEqual(
-                optimizer.steps_outside(step), bool(options.get("alpha")) and step != 1
-            )
+            with self.subTest(options):
+                optimizer = self.optimizer(**options)
+                optimizer.build(weights)
+                self.assertEqual(optimizer.received_bytes(processes, step), 4 * numbers, options)
+                self.assertEqual(
+                    optimizer.steps_outside(step), bool(options.get("alpha")) and step != 1
+                )
 
     def test_trials_are_those_of_the_options(self):
         # A steep start, so that full steps fail.
@@ -128,10 +129,11 @@ class StepTest(StepTestCase):
     def test_several_steps_an_execution_give_the_same(self):
         results = []
         for steps in (1, 2):
-            model = subspace_model(self.optimizer(), steps_per_execution=steps)
-            self.fit(model, 1, batch_size=24)
-            self.assertEqual(int(model.optimizer.iterations.numpy()), 4)
-            results.append(flat(model))
+            with self.subTest(steps):
+                model = subspace_model(self.optimizer(), steps_per_execution=steps)
+                self.fit(model, 1, batch_size=24)
+                self.assertEqual(int(model.optimizer.iterations.numpy()), 4)
+                results.append(flat(model))
         np.testing.assert_allclose(*results, atol=1e-4)
 
     def test_the_loss_falls_and_weights_stay_in_the_subspace(self):
@@ -146,9 +148,10 @@ class StepTest(StepTestCase):
         exact = subspace_model(self.optimizer())
         self.fit(exact, 1)
         for dtype in ("float16", "bfloat16"):
-            model = subspace_model(self.optimizer(dtype=dtype))
-            self.fit(model, 1)
-            np.testing.assert_allclose(flat(model), flat(exact), atol=2e-2)
+            with self.subTest(dtype):
+                model = subspace_model(self.optimizer(dtype=dtype))
+                self.fit(model, 1)
+                np.testing.assert_allclose(flat(model), flat(exact), atol=2e-2)
 
     def test_weights_that_are_not_finite_stop_the_search_and_nothing_else_breaks(self):
         model = subspace_model(self.optimizer())

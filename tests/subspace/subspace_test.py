@@ -84,15 +84,21 @@ class SubspaceTest(tf.test.TestCase):
 
     def test_files_keep_everything_in_each_dtype(self):
         for dtype in ("float32", "float16", "bfloat16"):
-            subspace = self.fit(dtype=dtype)
-            self.assertEqual(subspace.components.dtype.name, dtype)
-            subspace.save(self.folder / f"{dtype}.safetensors")
-            loaded = Subspace.load(self.folder / f"{dtype}.safetensors")
-            for name in ("components", "mean", "explained_variance", "explained_variance_ratio"):
-                np.testing.assert_array_equal(getattr(loaded, name), getattr(subspace, name))
-            self.assertEqual(loaded.layout, subspace.layout)
-            self.assertEqual(loaded.fingerprint, subspace.fingerprint)
-            self.assertEqual(loaded.path, str(self.folder / f"{dtype}.safetensors"))
+            with self.subTest(dtype):
+                subspace = self.fit(dtype=dtype)
+                self.assertEqual(subspace.components.dtype.name, dtype)
+                subspace.save(self.folder / f"{dtype}.safetensors")
+                loaded = Subspace.load(self.folder / f"{dtype}.safetensors")
+                for name in (
+                    "components",
+                    "mean",
+                    "explained_variance",
+                    "explained_variance_ratio",
+                ):
+                    np.testing.assert_array_equal(getattr(loaded, name), getattr(subspace, name))
+                self.assertEqual(loaded.layout, subspace.layout)
+                self.assertEqual(loaded.fingerprint, subspace.fingerprint)
+                self.assertEqual(loaded.path, str(self.folder / f"{dtype}.safetensors"))
 
     def test_npy_holds_the_matrix_alone(self):
         subspace = self.fit()
@@ -101,13 +107,14 @@ class SubspaceTest(tf.test.TestCase):
         np.testing.assert_array_equal(matrix, subspace.components)
         np.save(self.folder / "double.npy", matrix.astype(np.float64))
         for name in ("pca.npy", "double.npy"):
-            loaded = Subspace.load(self.folder / name)
-            self.assertEqual(loaded.fingerprint, subspace.fingerprint)
-            loaded.check_fits(self.model.trainable_variables)
-            with self.assertRaisesRegex(ValueError, "must have the 43 trainable weights"):
-                loaded.check_fits(build(width=6).trainable_variables)
-            with self.assertRaisesRegex(ValueError, "mean of the snapshots must be known"):
-                loaded.assign_mean(self.model)
+            with self.subTest(name):
+                loaded = Subspace.load(self.folder / name)
+                self.assertEqual(loaded.fingerprint, subspace.fingerprint)
+                loaded.check_fits(self.model.trainable_variables)
+                with self.assertRaisesRegex(ValueError, "must have the 43 trainable weights"):
+                    loaded.check_fits(build(width=6).trainable_variables)
+                with self.assertRaisesRegex(ValueError, "mean of the snapshots must be known"):
+                    loaded.assign_mean(self.model)
         with self.assertRaisesRegex(ValueError, "must end in .safetensors for components in fl"):
             self.fit(dtype="float16").save(self.folder / "half.npy")
 
