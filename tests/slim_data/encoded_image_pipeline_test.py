@@ -65,6 +65,7 @@ class EncodedImagePipelineTest(tf.test.TestCase):
             named, _ = self.batches(2, training, preprocessing="inception")
             self.assertAllEqual(default, named)
 
+    @pytest.mark.slow
     def test_every_style_goes_on_from_a_step_as_if_it_had_run_so_far(self):
         for style in STYLES:
             whole, labels = self.batches(8, preprocessing=style)
