@@ -85,7 +85,7 @@ class BuildFilesTest(unittest.TestCase):
             if path.endswith("_test.py"):
                 text = (source_tree.ROOT / path).read_text(encoding="utf-8")
                 last = ast.parse(text).body[-1]
-                with self.subTest(path):
+                with self.subTest(path=path):
                     self.assertIn("pytest.main([__file__", ast.unparse(last))
 
     def test_tests_that_read_the_sources_see_every_folder(self):
@@ -188,7 +188,7 @@ class ReadBuildFileTest(unittest.TestCase):
             ("from terngrad_tf.b import n", set()),
             ("import terngrad_tf.c", {"no target holds terngrad_tf"}),
         ):
-            with self.subTest(source):
+            with self.subTest(source=source):
                 found = needed_dependencies("terngrad_tf/b/n.py", source, owner_of)
                 self.assertEqual(found, needed)
 

@@ -111,7 +111,7 @@ class CoreInstallTest(unittest.TestCase):
             ("split_dataset", ["--help"]),
             ("find_records", ["data"]),
         ):
-            with self.subTest(command):
+            with self.subTest(command=command):
                 done = self.run_installed(command, *arguments)
                 if arguments == ["--help"]:
                     self.assertEqual(done.returncode, 0, done.stderr)

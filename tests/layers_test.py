@@ -152,7 +152,7 @@ class LayersTest(unittest.TestCase):
 
     def test_exported_names_exist(self):
         for name, path in source_tree.modules().items():
-            with self.subTest(name):
+            with self.subTest(name=name):
                 if path.name == "__init__.py":
                     package = importlib.import_module(name)
                     missing = [n for n in package.__all__ if not hasattr(package, n)]
@@ -161,7 +161,7 @@ class LayersTest(unittest.TestCase):
     def test_console_commands_exist(self):
         modules = source_tree.modules()
         for name in commands():
-            with self.subTest(name):
+            with self.subTest(name=name):
                 self.assertIn(name, modules)
                 self.assertTrue(callable(getattr(importlib.import_module(name), "run", None)), name)
 
@@ -197,7 +197,7 @@ class RulesTest(unittest.TestCase):
             "from terngrad_tf import models",
             "import importlib\nimportlib.import_module('terngrad_tf.models')",
         ):
-            with self.subTest(source):
+            with self.subTest(source=source):
                 self.assert_refused("terngrad_tf.ternary.codec", source, "downwards")
 
     def test_upward_imports_within_slim_data_are_refused(self):
@@ -207,7 +207,7 @@ class RulesTest(unittest.TestCase):
             ("slim_data.datasets.mnist", "import slim_data"),
             ("slim_data.cli.program", "from slim_data.validate import run"),
         ):
-            with self.subTest(module):
+            with self.subTest(module=module):
                 self.assert_refused(module, source, "downwards")
 
     def test_downward_and_sideways_imports_pass(self):
@@ -220,7 +220,7 @@ class RulesTest(unittest.TestCase):
             ("slim_data.download_and_convert_data", "from absl import app, flags"),
             ("terngrad_tf.distribute.private", "from tensorflow.python.framework import ops"),
         ):
-            with self.subTest(module):
+            with self.subTest(module=module):
                 self.assertEqual(violations(module, source), [])
 
     def test_the_front_door_is_closed_to_layers(self):
@@ -234,18 +234,18 @@ class RulesTest(unittest.TestCase):
             "from tensorflow import keras",
             "import tensorflow as tf\nx = tf.keras.layers.Dense",
         ):
-            with self.subTest(source):
+            with self.subTest(source=source):
                 self.assertTrue(violations("slim_data.mnist", source))
 
     def test_only_bin_and_training_read_data(self):
         for layer in ("models", "distribute", "ternary"):
-            with self.subTest(layer):
+            with self.subTest(layer=layer):
                 self.assert_refused(f"terngrad_tf.{layer}.x", "import slim_data", "read data")
         self.assert_refused("terngrad_tf", "from slim_data import mnist", "read data")
 
     def test_the_core_needs_few_packages(self):
         for module in ("ternary.codec", "distribute.cluster", "subspace.pca", "files"):
-            with self.subTest(module):
+            with self.subTest(module=module):
                 source = "import numpy as np, os\nfrom scipy import io"
                 self.assert_refused(f"terngrad_tf.{module}", source, "the core needs")
 
@@ -255,7 +255,7 @@ class RulesTest(unittest.TestCase):
             "from absl import logging",
             "import tensorflow as tf\nx = tf.distribute.get_replica_context()",
         ):
-            with self.subTest(source):
+            with self.subTest(source=source):
                 self.assertTrue(violations("terngrad_tf.ternary.scale", source))
 
     def test_the_definition_of_ternary_stands_alone(self):
@@ -269,7 +269,7 @@ class RulesTest(unittest.TestCase):
                 "from tensorflow.python.framework import ops",
                 "import tensorflow as tf\nx = tf.python.framework",
             ):
-                with self.subTest((module, source)):
+                with self.subTest(case=(module, source)):
                     self.assert_refused(module, source, "private")
         self.assert_refused("terngrad_tf.bin.x", "from keras.src import backend", "private")
 
@@ -279,7 +279,7 @@ class RulesTest(unittest.TestCase):
             "setattr(model, '_built', True)",
             "class A:\n    def f(self, other): return other.x._y",
         ):
-            with self.subTest(source):
+            with self.subTest(source=source):
                 self.assert_refused("terngrad_tf.training.x", source, "private names")
                 self.assertEqual(violations(PRIVATE_PACKAGE, source), [])
         own = "class A:\n    def f(self): return self._x + super()._x + A._x + len(self.__dict__)"

@@ -57,7 +57,7 @@ class StrictJsonTest(unittest.TestCase):
             ('{"\udcff": 1}', "not Unicode"),
             (" " * (strict_json.MAX_BYTES + 1), "longer than"),
         ):
-            with self.subTest(reason), self.assertRaisesRegex(ValueError, reason):
+            with self.subTest(reason=reason), self.assertRaisesRegex(ValueError, reason):
                 strict_json.parse(text)
         self.assertEqual(
             strict_json.parse("[" * 32 + "]" * 32)[0][0], strict_json.parse("[" * 30 + "]" * 30)
@@ -76,9 +76,8 @@ class StrictJsonTest(unittest.TestCase):
                 (f"{folder}/\0", "not a path: embedded null byte"),
                 (f"{folder}/\udcff\ud800", "no text in UTF-8"),
             ):
-                with self.subTest(name):
-                    with self.assertRaisesRegex(ValueError, reason):
-                        strict_json.read(name)
+                with self.subTest(name=name), self.assertRaisesRegex(ValueError, reason):
+                    strict_json.read(name)
             with self.assertRaises(FileNotFoundError):
                 strict_json.read(f"{folder}/none")
 

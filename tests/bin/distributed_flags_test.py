@@ -111,7 +111,10 @@ class DistributedFlagsTest(tf.test.TestCase):
             (("--slurm",), "SLURM_PROCID not found"),
             (("--rank_table_file", "/no/such"), "No such file"),
         ):
-            with self.subTest(arguments), self.assertRaisesRegex(training.UserError, error):
+            with (
+                self.subTest(arguments=arguments),
+                self.assertRaisesRegex(training.UserError, error),
+            ):
                 cluster(*arguments)
         with self.assertRaisesRegex(
             training.UserError, "TF_CONFIG must be JSON: Expecting .*'worker 0'"

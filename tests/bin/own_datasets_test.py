@@ -45,7 +45,7 @@ class OwnDatasetsTest(tf.test.TestCase):
         ):
             data = ("--data_dir", self.root / dataset_name, "--dataset_name", dataset_name)
             train_dir = self.root / f"{program}-{dataset_name}"
-            with self.subTest(program):
+            with self.subTest(program=program):
                 status, out, err = samples.call(
                     experiments.training(program).main,
                     f"{program}_train",

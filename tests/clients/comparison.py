@@ -18,7 +18,7 @@ class ClientTest(tf.test.TestCase):
 
     def assert_same_without_strategy(self, programs):
         for program in programs:
-            with self.subTest(program.__name__):
+            with self.subTest(case=program.__name__):
                 expected = self.run_program(program, tf.distribute.get_strategy())
                 self.assertNotEmpty(keras.tree.flatten(expected))
                 for count in self.num_replicas:

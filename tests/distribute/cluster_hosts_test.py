@@ -77,7 +77,7 @@ class HostsTest(tf.test.TestCase):
             *("a", "a:", ":1", "a:0", "a:65536", "a:x", "a:1,", "a:-1", "a:\u0661", "a b:1"),
             *("-oProxyCommand=x:1", "$(touch x):1", "a;b:1", "`x`:1", "fe80::1:22"),
         ):
-            with self.subTest(value):
+            with self.subTest(value=value):
                 with self.assertRaisesRegex(ValueError, "`worker_hosts` must hold host:port"):
                     parse_addresses("worker_hosts", value)
 
@@ -91,7 +91,7 @@ class HostsTest(tf.test.TestCase):
             ({"worker_hosts": "a:1", "task_id": -1}, "`task_id`.*Received: task_id=-1"),
             ({"worker_hosts": "a:1", "job_name": "ps"}, r"`task_id` must lie in \[0, 0\)"),
         ):
-            with self.subTest(options), self.assertRaisesRegex(ValueError, message):
+            with self.subTest(options=options), self.assertRaisesRegex(ValueError, message):
                 cluster_from_hosts(**options)
 
 
@@ -143,7 +143,10 @@ class RankTableTest(tf.test.TestCase):
             (table([[(1, "10.0.0.1")]]), "`rank_id` must count from 0"),
             (table([[("x", "10.0.0.1")]]), "`rank_id` must be an integer"),
         ):
-            with self.subTest(message), self.assertRaisesRegex(ValueError, message) as caught:
+            with (
+                self.subTest(message=message),
+                self.assertRaisesRegex(ValueError, message) as caught,
+            ):
                 cluster_from_rank_table(self.write(value), 0)
             self.assertIn("rank_table.json: ", str(caught.exception))
             self.assertNotIn("\n", str(caught.exception))

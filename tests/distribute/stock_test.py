@@ -112,7 +112,7 @@ class StockTest(tf.test.TestCase):
             ["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice()
         )
         for name, case in CASES.items():
-            with self.subTest(name):
+            with self.subTest(name=name):
                 expected = outcome(case, stock)
                 self.assertEqual(isinstance(expected, str), name in REFUSED)
                 got = outcome(case, TernGradStrategy(2))

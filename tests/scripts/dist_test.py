@@ -171,7 +171,7 @@ class DistTest(tf.test.TestCase):
             ({"DATA_DIR": ["/data"]}, "`data_dir` must be given once for each of the 2 workers"),
             ({"WORKER_SCRIPT": ""}, "`worker_script` must be given"),
         ):
-            with self.subTest(changes):
+            with self.subTest(changes=changes):
                 kept = dict(self.config)
                 self.config |= changes
                 result = self.run_script("run_dist.sh")

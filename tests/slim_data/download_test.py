@@ -170,7 +170,7 @@ class DownloadTest(tf.test.TestCase):
             "nothing": servers.repeating(b"", ok, seconds=0.01),
         }.items():
             self.server.faults = [answer] * 3
-            with self.subTest(what), fuzzing.limited():
+            with self.subTest(what=what), fuzzing.limited():
                 self.assert_refused("a second for 0.2 seconds", patience=0.2)
         self.server.faults = [servers.repeating(b"x" * 9000, moved)]
         with fuzzing.limited():
@@ -207,7 +207,7 @@ class DownloadTest(tf.test.TestCase):
         ):
             answer = b"HTTP/1.1 302 Found\r\nLocation: %s\r\n\r\n" % place.encode("latin-1")
             self.server.faults = [servers.raw(answer)] * 20
-            with self.subTest(place[:40]), fuzzing.limited():
+            with self.subTest(case=place[:40]), fuzzing.limited():
                 self.assert_refused("cannot be downloaded")
         self.server.files["there"] = DATA
         answer = b"HTTP/1.1 302 Found\r\nLocation: %s\r\n\r\n" % self.server.url("there").encode()
@@ -230,7 +230,7 @@ class DownloadTest(tf.test.TestCase):
             ok + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 60_000 + b"\r\nx",
         ):
             self.server.faults = [servers.raw(answer)] * 3
-            with self.subTest(answer[:40]), fuzzing.limited():
+            with self.subTest(case=answer[:40]), fuzzing.limited():
                 self.assert_refused("cannot be downloaded")
 
     def test_places_that_make_no_sense_do_not_mix_two_files(self):

@@ -41,7 +41,7 @@ class PrintableTest(unittest.TestCase):
             ("\u2028", r"\u2028"),
             ("größe 花 \\n", "größe 花 \\n"),
         ):
-            with self.subTest(shown):
+            with self.subTest(shown=shown):
                 self.assertEqual(printable(text), shown)
 
     def test_long_text_keeps_its_beginning_and_its_end(self):
@@ -89,7 +89,7 @@ class DataErrorTest(unittest.TestCase):
 
     def test_programs_show_values_of_flags_escaped_and_shortened(self):
         for value in ("\x1b[2Jmnist", "m" * 10**5, "\udcff"):
-            with self.subTest(ascii(value[:9])):
+            with self.subTest(case=ascii(value[:9])):
                 done = programs.call("validate", "--dataset_name", value, "--dataset_dir", value)
                 self.assertEqual((done.status, done.stdout), (2, ""))
                 self.assertTrue(done.stderr.endswith("\n"))

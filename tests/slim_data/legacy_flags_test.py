@@ -30,7 +30,7 @@ class LegacyFlagsTest(unittest.TestCase):
             (["--shard=False"], False),
             (["--noshard"], False),
         ):
-            with self.subTest(arguments):
+            with self.subTest(arguments=arguments):
                 self.assertEqual(self.parse(*arguments)[0], shard)
 
     def test_other_flags_keep_their_values(self):

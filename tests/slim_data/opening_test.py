@@ -28,7 +28,7 @@ class PipesTest(tf.test.TestCase):
         return path
 
     def assert_refused(self, read, path):
-        with self.subTest(read), fuzzing.limited():
+        with self.subTest(read=read), fuzzing.limited():
             with self.assertRaises(slim_data.DataError) as caught:
                 read()
             self.assertIn(path, str(caught.exception))
@@ -104,7 +104,7 @@ class PlantedLinksTest(tf.test.TestCase):
         for what, plant in self.plants().items():
             plant(partial)
             before = os.lstat(partial)
-            with self.subTest(what), fuzzing.limited():
+            with self.subTest(what=what), fuzzing.limited():
                 with self.assertRaisesRegex(slim_data.DataError, "remove it") as caught:
                     write()
                 self.assertIn(partial, str(caught.exception))

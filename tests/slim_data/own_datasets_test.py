@@ -206,7 +206,7 @@ class LabelsFileTest(DatasetsTestCase):
 
     def test_what_names_no_classes_is_refused(self):
         for text in ("", "\n\n", "0:a\n2:b\n", "1:a\n1:b\n", b"\xff\xfe\n", "99999999999:a\n0:b\n"):
-            with self.subTest(text):
+            with self.subTest(text=text):
                 try:
                     names, _ = self.read(text)
                 except slim_data.DataError as error:

@@ -35,7 +35,7 @@ class UpdateBatchNormTest(tf.test.TestCase):
     def test_statistics_become_those_of_all_examples_whatever_the_replicas(self):
         # The last batch has two examples, for four replicas.
         for strategy in (tf.distribute.get_strategy(), TernGradStrategy(4)):
-            with self.subTest(strategy):
+            with self.subTest(strategy=strategy):
                 model, inner = build(strategy)
                 before = [v.numpy() for v in model.variables]
                 update_batch_norm(model, self.dataset)

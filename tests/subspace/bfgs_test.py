@@ -48,9 +48,9 @@ class UpdateTest(tf.test.TestCase):
             (step, np.full(5, np.inf)),
             (step, 0 * change),
         ):
-            with self.subTest(s):
+            with self.subTest(s=s):
                 for dtype in (np.float32, np.float64):
-                    with self.subTest(dtype):
+                    with self.subTest(dtype=dtype):
                         arguments = [tf.constant(a, dtype) for a in (matrix, s, y)]
                     np.testing.assert_array_equal(
                         bfgs.update_inverse_hessian(*arguments), arguments[0]
@@ -77,7 +77,7 @@ class UpdateTest(tf.test.TestCase):
         self.assertAllEqual(slope, -6)
         self.assertAllEqual(matrix, [[2, 0], [0, 1]])
         for bad in (-np.eye(2), np.full((2, 2), np.nan)):
-            with self.subTest(bad):
+            with self.subTest(bad=bad):
                 direction, slope, matrix = bfgs.descent_direction(
                     tf.constant(bad, tf.float32), gradient
                 )
@@ -138,7 +138,7 @@ class BacktrackTest(tf.test.TestCase):
             )
 
         for bend in (0.1, 3.0, 1e9):
-            with self.subTest(bend):
+            with self.subTest(bend=bend):
                 self.assertAllEqual(search(bend), tf.function(search)(tf.constant(bend)))
 
 

@@ -18,7 +18,7 @@ class ExamplesTest(tf.test.TestCase):
         x, y = data()
         attempted = 0
         for module in pkgutil.iter_modules(subspace.__path__, "terngrad_tf.subspace."):
-            with self.subTest(module):
+            with self.subTest(module=module):
                 module = importlib.import_module(module.name)
                 network, folder = build(), new_folder(self)
                 write_trajectory(folder / "pca", network, trajectory(6, flat(network).size))

@@ -56,7 +56,7 @@ class ReplicasTest(tf.test.TestCase):
 
     def test_steps_are_those_of_one_replica_with_and_without_momentum_outside(self):
         for alpha in (0.0, 0.05):
-            with self.subTest(alpha):
+            with self.subTest(alpha=alpha):
                 changes = {"alpha": alpha, "residual_every": 2, "shard_basis": alpha > 0}
                 options = {"optimizer": subspace_optimizer(sigma=0.9, **changes), "epochs": 4}
                 expected, history = self.fit(tf.distribute.get_strategy(), **options)

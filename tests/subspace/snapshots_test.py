@@ -63,7 +63,7 @@ class SnapshotFilesTest(SnapshotTestCase):
         models = [build(seed=seed) for seed in range(3)]
         paths = [save_snapshot(model, self.folder, i) for i, model in enumerate(models)]
         for snapshots, used in ((self.folder, models), (paths[1:], models[1:])):
-            with self.subTest(snapshots):
+            with self.subTest(snapshots=snapshots):
                 model = build(seed=9)
                 self.assertEqual(average_snapshots(model, snapshots), len(used))
                 expected = np.mean([flat(one).astype(np.float64) for one in used], axis=0)
@@ -244,7 +244,7 @@ class SnapshotCheckpointTest(SnapshotTestCase):
             ({"keep_max": 0}, "`keep_max` must be .*keep_max=0"),
             ({"per_epoch": 1, "every_steps": 1}, "together"),
         ):
-            with self.subTest(options), self.assertRaisesRegex(ValueError, message):
+            with self.subTest(options=options), self.assertRaisesRegex(ValueError, message):
                 SnapshotCheckpoint("", **options)
 
 

@@ -97,7 +97,7 @@ class StepTest(StepTestCase):
             ({"shard_basis": True, "alpha": 0.1, "residual_every": 2}, 1, K + 1 + 22 + 22),
             ({"shard_basis": True, "alpha": 0.1, "residual_every": 2}, 2, 2 * K + 1 + 3 * 22),
         ):
-            with self.subTest(options):
+            with self.subTest(options=options):
                 optimizer = self.optimizer(**options)
                 optimizer.build(weights)
                 self.assertEqual(optimizer.received_bytes(processes, step), 4 * numbers, options)
@@ -123,13 +123,13 @@ class StepTest(StepTestCase):
 
     def test_eager_and_compiled_steps_give_the_same(self):
         for options in ({"run_eagerly": True}, {"jit_compile": True}):
-            with self.subTest(options):
+            with self.subTest(options=options):
                 self.check_steps(2, compile_options=options)
 
     def test_several_steps_an_execution_give_the_same(self):
         results = []
         for steps in (1, 2):
-            with self.subTest(steps):
+            with self.subTest(steps=steps):
                 model = subspace_model(self.optimizer(), steps_per_execution=steps)
                 self.fit(model, 1, batch_size=24)
                 self.assertEqual(int(model.optimizer.iterations.numpy()), 4)
@@ -148,7 +148,7 @@ class StepTest(StepTestCase):
         exact = subspace_model(self.optimizer())
         self.fit(exact, 1)
         for dtype in ("float16", "bfloat16"):
-            with self.subTest(dtype):
+            with self.subTest(dtype=dtype):
                 model = subspace_model(self.optimizer(dtype=dtype))
                 self.fit(model, 1)
                 np.testing.assert_allclose(flat(model), flat(exact), atol=2e-2)
@@ -256,7 +256,7 @@ class RefusalsTest(StepTestCase):
             ({"shard_basis": 1}, "`shard_basis` must be a bool.*=1"),
             ({"dtype": "int8"}, "`dtype` must be one of .*'int8'"),
         ):
-            with self.subTest(options), self.assertRaisesRegex(ValueError, message):
+            with self.subTest(options=options), self.assertRaisesRegex(ValueError, message):
                 self.optimizer(**options)
         with self.assertRaisesRegex(TypeError, "momentum"):
             self.optimizer(momentum=0.9)

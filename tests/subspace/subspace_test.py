@@ -84,7 +84,7 @@ class SubspaceTest(tf.test.TestCase):
 
     def test_files_keep_everything_in_each_dtype(self):
         for dtype in ("float32", "float16", "bfloat16"):
-            with self.subTest(dtype):
+            with self.subTest(dtype=dtype):
                 subspace = self.fit(dtype=dtype)
                 self.assertEqual(subspace.components.dtype.name, dtype)
                 subspace.save(self.folder / f"{dtype}.safetensors")
@@ -107,7 +107,7 @@ class SubspaceTest(tf.test.TestCase):
         np.testing.assert_array_equal(matrix, subspace.components)
         np.save(self.folder / "double.npy", matrix.astype(np.float64))
         for name in ("pca.npy", "double.npy"):
-            with self.subTest(name):
+            with self.subTest(name=name):
                 loaded = Subspace.load(self.folder / name)
                 self.assertEqual(loaded.fingerprint, subspace.fingerprint)
                 loaded.check_fits(self.model.trainable_variables)
@@ -129,7 +129,7 @@ class SubspaceTest(tf.test.TestCase):
             (np.array([[None, 1, 2]]), "not a matrix in .npy format"),
         ):
             np.save(self.folder / "bad.npy", matrix, allow_pickle=True)
-            with self.subTest(message), self.assertRaisesRegex(ValueError, message):
+            with self.subTest(message=message), self.assertRaisesRegex(ValueError, message):
                 Subspace.load(self.folder / "bad.npy")
         path = save_snapshot(self.model, self.folder, 3)
         with self.assertRaisesRegex(ValueError, "does not hold a subspace"):
@@ -170,7 +170,7 @@ class SubspaceTest(tf.test.TestCase):
             ({"k": 2.0}, "`num_components` must be a positive integer"),
             ({"dtype": "int8"}, "`dtype` must be one of float32, float16, bfloat16"),
         ):
-            with self.subTest(options), self.assertRaisesRegex(ValueError, message):
+            with self.subTest(options=options), self.assertRaisesRegex(ValueError, message):
                 self.fit(**options)
         with self.assertRaisesRegex(FileNotFoundError, "`snapshots` must be a folder"):
             Subspace.fit(os.path.join(self.folder, "none"), 4)

@@ -74,7 +74,7 @@ class OptionsTest(tf.test.TestCase):
                     continue
                 name = config.name_of(field)
                 for value in (math.inf, -math.inf, math.nan, 10**400, -(10**400), 1e300, "1", True):
-                    with self.subTest(name, value=str(value)[:9]):
+                    with self.subTest(case=name, value=str(value)[:9]):
                         rule = f"^`{name}` must be .*\\. Received: {name}=.{{1,250}}$"
                         with self.assertRaisesRegex(UserError, rule):
                             kind.of(**{**given, name: value})
