@@ -5,10 +5,13 @@
 All candidates run in turn, round after round, so that whatever else the machine does meets all of
 them. A ratio is the median over rounds of the time divided by that of `x * 2` in the same round.
 `x * 2` is the eager TensorFlow op on all cores: it reads and writes every element once and compiles
-to nothing better under XLA. The unfused sequence is the usual way to write TernGrad in single ops
-(draw, compare, select, add four quarters into bytes; divide, join, cut), run as one graph.
+to nothing better under XLA. "sparse" are the streams of the sparse wire, where `--nonzero` of the
+codes are not 0: rounding and compressing, and the way back. The unfused sequence is the usual way
+to write TernGrad in single ops (draw, compare, select, add four quarters into bytes; divide, join,
+cut), run as one graph.
 """
 
+import math
 import os
 import statistics
 import time
@@ -23,6 +26,9 @@ _ELEMENTS = flags.DEFINE_integer("elements", 2**24, "Elements of the tensor.", l
 _ROUNDS = flags.DEFINE_integer("rounds", 15, "Timed rounds.", lower_bound=1)
 _CLIP_FACTOR = flags.DEFINE_float("clip_factor", 2.5, "Standard deviations to clip at.")
 _BASE = flags.DEFINE_integer("base", 3, "Base of the digits: 3, or 4 for two bits each.")
+_NONZERO = flags.DEFINE_float(
+    "nonzero", 0.016, "Share of the codes of sparse streams that are not 0.", 1e-6, 0.7
+)
 _JSON = flags.DEFINE_string("json", None, "File to write the figures to.")
 
 
@@ -47,7 +53,7 @@ def unfused_decode(packed, size, scale):
     return (tf.cast(tf.concat(quarters, 0), tf.float32)[:size] - 1.0) * scale
 
 
-def candidates(size, clip_factor, base):
+def candidates(size, clip_factor, base, nonzero):
     """Functions without arguments to time, by name."""
     gradient = tf.random.stateless_normal([size], [1, 2])
     scales = ternary.local_scales([gradient], clip_factor)
@@ -58,6 +64,21 @@ def candidates(size, clip_factor, base):
             [gradient], scales, seed=0, step=step, replica=replica, num_replicas=4, base=base
         )
 
+    def encode_sparse():
+        # The mean of |g| is sqrt(2 / pi).
+        large_scales = tf.constant([math.sqrt(2 / math.pi) / nonzero])
+        codes = ternary.encode(
+            [gradient], large_scales, seed=0, step=step, replica=replica, num_replicas=4, base=4
+        )
+        return ternary.compress(codes)
+
+    def decode_sparse():
+        codes = ternary.decompress(stream, ternary.num_words(size, 4))
+        return ternary.decode(
+            codes[tf.newaxis], scales, [[size]], [tf.float32], base=4, total_bias=1
+        )
+
+    stream = encode_sparse()
     words = encode()[tf.newaxis]
     packed = unfused_encode(gradient, scales[0])
     return {
@@ -66,6 +87,8 @@ def candidates(size, clip_factor, base):
         "decode": lambda: ternary.decode(
             words, scales, [[size]], [tf.float32], base=base, total_bias=1
         ),
+        "encode sparse": encode_sparse,
+        "decode sparse": decode_sparse,
         "scale": lambda: ternary.local_scales([gradient], clip_factor),
         "unfused encode": lambda: unfused_encode(gradient, scales[0]),
         "unfused decode": lambda: unfused_decode(packed, tf.constant(size), scales[0]),
@@ -126,7 +149,9 @@ def main(argv):
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     size = _ELEMENTS.value
-    seconds = time_rounds(candidates(size, _CLIP_FACTOR.value, _BASE.value), _ROUNDS.value)
+    functions = candidates(size, _CLIP_FACTOR.value, _BASE.value, _NONZERO.value)
+    bits = 32 * functions["encode sparse"]().shape[0] / size
+    seconds = time_rounds(functions, _ROUNDS.value)
     rows = summarize(seconds, size)
     devices = ", ".join(d.device_type for d in tf.config.list_logical_devices())
     print(
@@ -134,6 +159,7 @@ def main(argv):
         f" {os.cpu_count()} cores ({devices}), TensorFlow {tf.__version__}"
     )
     print(table(rows))
+    print(f"sparse: {_NONZERO.value:.2%} not 0, {bits:.3f} bits an element")
     if _JSON.value:
         figures.write_json(
             _JSON.value,
@@ -141,6 +167,8 @@ def main(argv):
                 "elements": size,
                 "base": _BASE.value,
                 "rounds": _ROUNDS.value,
+                "nonzero": _NONZERO.value,
+                "sparse_bits": bits,
                 "tensorflow": tf.__version__,
                 "rows": rows,
             },

@@ -9,14 +9,17 @@ from terngrad_tf.ternary.fused.code_sums import sum_codes
 from terngrad_tf.ternary.fused.decoder import decode, decode_chunks
 from terngrad_tf.ternary.fused.encoder import encode
 from terngrad_tf.ternary.fused.scales import local_scales
+from terngrad_tf.ternary.fused.sparse import compress, decompress
 from terngrad_tf.ternary.quantizer import ROUNDINGS, ternarize
 from terngrad_tf.ternary.random_bits import random_words
 from terngrad_tf.ternary.scales import local_scale
 
 __all__ = [
     "ROUNDINGS",
+    "compress",
     "decode",
     "decode_chunks",
+    "decompress",
     "digits_per_word",
     "encode",
     "local_scale",

@@ -79,12 +79,19 @@ def _pack(digits, base):
 
 
 def requantize_chunk(
-    words: tf.Tensor, num_replicas: int, *, seed: int, step: Any, stream: Any, base: int = 3
+    words: tf.Tensor,
+    num_replicas: int,
+    *,
+    seed: int,
+    step: Any,
+    stream: Any,
+    base: int = 3,
+    base_out: int = 3,
 ) -> tf.Tensor:
     """Rounds the mean of all replicas' codes to ternary once more, without bias.
 
     With `m = sum_k digit_k / num_replicas - 1` in [-1, 1], the new code is `floor(m + u)`, packed
-    as digit = code + 1 in base 3. `decode` (or `decode_chunks`) with
+    as digit = code + 1 in `base_out`. `decode` (or `decode_chunks`) with
     `total_bias=1` and the scale `num_replicas * s` gives an unbiased estimate of the sum.
 
     Args:
@@ -94,10 +101,11 @@ def requantize_chunk(
         stream: number of the chunk, Python integer or scalar int32 tensor, so that chunks draw
             different random bits.
         base: base of the words.
+        base_out: base of the new words, at least 3.
 
     Returns:
-        int32 tensor of shape [num_words(digits_per_word(base) * C, 3)], plane-major as in
-        `reduce_chunk`; [C], in the layout of `words`, where `base` is 3.
+        int32 tensor of shape [num_words(digits_per_word(base) * C, base_out)], plane-major as in
+        `reduce_chunk`; [C], in the layout of `words`, where the bases are the same.
 
     Raises:
         ValueError: `num_replicas` is below 1.
@@ -106,7 +114,7 @@ def requantize_chunk(
     senders, chunk = compiled.static_shape(words, "words")
     codec.check_base(base)
     quantizer.check_rounding("independent", num_replicas)
-    return _rounder(senders, chunk, base, num_replicas)(
+    return _rounder(senders, chunk, base, base_out, num_replicas)(
         words,
         compiled.scalar(seed, tf.int64),
         compiled.scalar(step, tf.int64),
@@ -115,7 +123,7 @@ def requantize_chunk(
 
 
 @functools.cache
-def _rounder(senders, chunk, base, num_replicas):
+def _rounder(senders, chunk, base, base_out, num_replicas):
     del senders  # It selects the trace.
     split = digit_split.of_base(base)
     cut = compiled.compiled(split.cut)
@@ -132,7 +140,7 @@ def _rounder(senders, chunk, base, num_replicas):
         )
         return tf.cast(codes + 1, tf.uint16)
 
-    pack = compiled.compiled(functools.partial(_pack, base=3))
+    pack = compiled.compiled(functools.partial(_pack, base=base_out))
 
     def run(words, seed, step, stream):
         return pack(_first_digits(rounded(cut(words), seed, step, stream), chunk, base))
