@@ -74,9 +74,9 @@ def settings():
 
 def examples(folder, split, num_batches=-1):
     """Images and labels as evaluation sees them."""
-    from terngrad_tf.training import data
+    import slim_data
 
-    batches = data.load("mnist", str(folder / "data"), split, 500, 28, False)
+    batches = slim_data.load("mnist", str(folder / "data"), split, 500, 28, False)
     return batches.take(num_batches)
 
 
