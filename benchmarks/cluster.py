@@ -2,7 +2,8 @@
 
 Makes hosts on this machine that are joined by links of a chosen rate (`benchmarks/netns.sh`: Linux,
 root, iproute2). On each, processes wait, and all modes take turns, round by round. "bidirectional"
-is ternary too, but its sum is rounded once more before it comes back. Bytes are what a host's
+is ternary too, but its sum is rounded once more before it comes back; the sparse modes are the
+wires of these names, without clipping. Bytes are what a host's
 network interface received, headers included; CPU time is that of a process and all its threads. For
 AlexNet, ternary gradients, float32 beside TensorFlow, and PyTorch are measured one after another: 4
 hosts of all need more than 20 GB of memory.
@@ -55,7 +56,12 @@ ROUND_SECONDS = 6.0
 
 # Modes of one process a host. What is compared within a few per cent shares none: more models of
 # AlexNet's size in a process made its steps up to a fifth slower.
-TENSORFLOW = (("no_exchange", "ternary", "bidirectional"), ("float32",), ("tensorflow",))
+TENSORFLOW = (
+    ("no_exchange", "ternary", "bidirectional"),
+    ("sparse", "sparse_bidirectional"),
+    ("float32",),
+    ("tensorflow",),
+)
 TORCH = ("ddp_float32", "ddp_fp16", "ddp_powersgd")
 MODES = (*itertools.chain(*TENSORFLOW), *TORCH)
 # (rate, mode, other mode, largest ratio of their step times)

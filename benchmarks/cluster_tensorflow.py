@@ -101,6 +101,11 @@ def main(argv):
     make_strategy = {
         "ternary": TernGradStrategy,
         "bidirectional": lambda: TernGradStrategy(wire="bidirectional"),
+        # What these are for: without clipping few codes are not 0.
+        "sparse": lambda: TernGradStrategy(wire="sparse", clip_factor=0.0),
+        "sparse_bidirectional": lambda: TernGradStrategy(
+            wire="sparse_bidirectional", clip_factor=0.0
+        ),
         "float32": lambda: TernGradStrategy(grad_bits=32),
         "tensorflow": tf.distribute.MultiWorkerMirroredStrategy,
         # What the same step takes where nothing is exchanged.

@@ -8,6 +8,7 @@ same processes. Bytes are what a host's network interface received, headers incl
 """
 
 import json
+import math
 import statistics
 import sys
 import time
@@ -20,10 +21,23 @@ _HOSTS = flags.DEFINE_list("hosts", ["2", "4", "8"], "Numbers of hosts to measur
 _RATES = flags.DEFINE_list("rates", ["1gbit", "100mbit"], "Rates of the links, or 'none'.")
 _ELEMENTS = flags.DEFINE_integer("elements", 4 * 2**20, "Elements of the gradient.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 7, "Measured rounds; the median counts.", lower_bound=1)
+_NONZERO = flags.DEFINE_float(
+    "nonzero", None, "Clip nothing, and let this share of the codes not be 0.", 1e-6, 0.7
+)
 _JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
 _WORKER = flags.DEFINE_string("worker", None, "Interface to watch. Set by the benchmark itself.")
 
-MODES = ("float32", "float16", "allgather", "alltoall", "allreduce", "bidirectional", "auto")
+MODES = (
+    "float32",
+    "float16",
+    "allgather",
+    "alltoall",
+    "allreduce",
+    "sparse",
+    "bidirectional",
+    "sparse_bidirectional",
+    "auto",
+)
 PREFIX = "tgw"
 SUBNET = "10.79.0"
 PORT = 4711
@@ -36,11 +50,17 @@ def _steps(strategy, num_elements):
     from terngrad_tf.distribute import TernaryAllReduce
 
     gradient = tf.random.stateless_normal([num_elements], [strategy.process_index, 1])
+    clip_factor = 2.5
+    if _NONZERO.value:
+        # The mean of |g| is sqrt(2 / pi), the scale the largest.
+        clip_factor, largest = 0, math.sqrt(2 / math.pi) / _NONZERO.value
+        gradient = tf.concat([gradient[1:], [largest]], 0)
     counter = tf.Variable(0)
 
     def make(mode):
         bits = 32 if mode.startswith("float") else 1
-        op = TernaryAllReduce(grad_bits=bits, **({} if bits == 32 else {"wire": mode}))
+        wire = {} if bits == 32 else {"wire": mode}
+        op = TernaryAllReduce(grad_bits=bits, clip_factor=clip_factor, **wire)
 
         @tf.function
         def step():
@@ -94,6 +114,7 @@ def _measure(num_hosts, rate):
     network = cluster_hosts.Network(PREFIX, SUBNET, num_hosts)
     command = [sys.executable, "-m", "benchmarks.wire"]
     command += [f"--elements={_ELEMENTS.value}", f"--rounds={_ROUNDS.value}"]
+    command += [f"--nonzero={_NONZERO.value}"] if _NONZERO.value else []
     commands = [[*command, f"--worker={network.interface(i)}"] for i in range(num_hosts)]
     with network.up(rate), network.processes(PORT, commands) as hosts:
         results = [host.answer() for host in hosts]

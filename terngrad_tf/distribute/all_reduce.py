@@ -1,5 +1,6 @@
 """The cross-device op: gradients travel as ternary codes, everything else as stock TensorFlow."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from terngrad_tf.distribute import (
     wires,
 )
 from terngrad_tf.distribute.quantization import Quantization
-from terngrad_tf.distribute.traffic import Traffic, float32_traffic, gathered_traffic
+from terngrad_tf.distribute.traffic import WORD_BYTES, Traffic, float32_traffic, gathered_traffic
 
 
 class TernaryAllReduce(private.ExactCrossDeviceOps):
@@ -43,8 +44,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     >>> strategy = tf.distribute.MirroredStrategy(cross_device_ops=TernaryAllReduce())
 
     Args:
-        wire: "allgather", "alltoall", "allreduce", "bidirectional" or "auto"; see
-            `terngrad_tf.distribute.wires`. Default "auto".
+        wire: "allgather", "alltoall", "allreduce", "sparse", "bidirectional",
+            "sparse_bidirectional" or "auto"; see `terngrad_tf.distribute.wires`. Default "auto".
         float_steps: function of the optimizer's step (int64 scalar tensor) that returns a bool
             scalar tensor; in steps where it is true, gradients are exchanged exactly as with
             `grad_bits=32`. `traffic` goes on reporting ternary steps; `traffic_of` tells which is
@@ -87,6 +88,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         self.float_steps = float_steps
         self._recorder = statistics.Recorder(statistics_freq)
         self._last_step = last_step.LastStep()
+        self._streams = last_step.LastStep()
         private.install_patches()
 
     @property
@@ -99,6 +101,10 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         if latest is None:
             return None
         dense, sparse_bytes = latest
+        if self._streams.latest is not None:
+            dense = dataclasses.replace(
+                dense, received_bytes=dense.received_bytes + self._streams.latest[1]
+            )
         return dense + gathered_traffic(sparse_bytes, dense.num_members)
 
     def traffic_of(self, step: int) -> Traffic | None:
@@ -195,6 +201,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
         def reduce_ternary():
             results = _reduce_exactly(strategy, gradients, exact)
+            words = []
             for number, (positions, scales) in enumerate(zip(buckets, local_scales, strict=True)):
                 with tf.name_scope(f"bucket_{number}"):
                     local = [of_replicas(gradients[i]) for i in positions]
@@ -207,8 +214,11 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
                         step=first_step,
                     )
                     self._recorder.record([paths[i] for i in positions], bucket)
-                    reduced = exchange.reduce_bucket(bucket, self.wire)
+                    reduced, received = exchange.reduce_bucket(bucket, self.wire)
                 results |= dict(zip(positions, reduced, strict=True))
+                words += [received] if tf.is_tensor(received) else []
+            if words:
+                self._streams.record(self.wire, WORD_BYTES * tf.add_n(words))
             return results
 
         results: dict[int, Any] = _reduce_exactly(strategy, gradients, sparse)

@@ -181,14 +181,17 @@ def reduce_bucket(bucket: Bucket, wire: Any) -> list[tf.Tensor]:
         wire: one of `WIRES`.
 
     Returns:
-        List of T lists with the sum on each local device.
+        List of T lists with the sum on each local device, and the words that this member received:
+        a number, or a float32 scalar tensor where the wire has no fixed size.
     """
     context = bucket.context
     wire = context.wire(wire, bucket.sizes)
     with tf.device(context.devices[0]):
         # Where nothing travels, all lossless wires give the same.
-        is_local = context.processes is None and wire.is_lossless
-        sums = bucket.sum_codes() if is_local else wire.sum(bucket)
+        if context.processes is None and wire.is_lossless and wire.has_fixed_size:
+            sums, received = bucket.sum_codes(), wire.received_words
+        else:
+            sums, received = wire.sum(bucket)
     results = []
     for total in sums:
         copies = {}
@@ -196,4 +199,4 @@ def reduce_bucket(bucket: Bucket, wire: Any) -> list[tf.Tensor]:
             with tf.device(device):
                 copies[device] = tf.identity(total)
         results.append([copies[device] for device in context.devices])
-    return results
+    return results, received

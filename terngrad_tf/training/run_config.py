@@ -39,8 +39,10 @@ class GradientConfig(Config):
     )
     wire: str = option(
         "auto",
-        "How ternary gradients travel between hosts: allgather, alltoall, allreduce, "
-        "bidirectional or auto, the one with the fewest bytes.",
+        "How ternary gradients travel between hosts: allgather, alltoall or allreduce, in words; "
+        "sparse, in bits where few codes are not 0 (see --clip_factor=0); bidirectional or "
+        "sparse_bidirectional, which round the sum, too; auto: the one of the first three with the "
+        "fewest bytes.",
     )
 
     def quantization(self, seed):

@@ -9,7 +9,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from terngrad_tf import ternary
-from terngrad_tf.distribute import WIRES, TernaryAllReduce, TernGradStrategy
+from terngrad_tf.distribute import WIRES, Quantization, TernaryAllReduce, TernGradStrategy
 from tests.distribute.samples import SHAPES, gradients_of, reduce_once
 
 NUM_REPLICAS = 4
@@ -73,10 +73,11 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         for a, b in zip(got, expected, strict=True):
             np.testing.assert_array_equal(a, b)
 
-    def test_bidirectional_is_ternary_and_unbiased(self):
+    @parameterized.parameters("bidirectional", "sparse_bidirectional")
+    def test_bidirectional_is_ternary_and_unbiased(self, wire):
         agreed = [np.full([4000], 0.25, np.float32)]
         gradients = [agreed] * NUM_REPLICAS
-        strategy = TernGradStrategy(NUM_REPLICAS, wire="bidirectional", clip_factor=0.0)
+        strategy = TernGradStrategy(NUM_REPLICAS, wire=wire, clip_factor=0.0)
         half = [np.concatenate([g[0], [1.0]]).astype(np.float32) for g in gradients]
         (got,) = reduce_once(strategy, [[h] for h in half])
         self.assertContainsSubset(set(np.unique(got)), {-4.0, 0.0, 4.0})
@@ -223,6 +224,28 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         step()
         steps[0].python_function()
         self.assertEqual(strategy.traffic.float32_bytes, 2 * 3 * sizes[0])
+
+    def test_traffic_counts_the_streams_of_a_wire_of_no_fixed_size(self):
+        size = 64 * 512
+        sparse, fixed = (TernGradStrategy(NUM_REPLICAS, wire=w) for w in ("sparse", "allgather"))
+        for share in (0.0, 0.01, 1.0):
+            gradient = np.zeros(size, np.float32)
+            gradient[: round(share * size)] = 1.0
+            gradients = [[gradient] for _ in range(NUM_REPLICAS)]
+            (total,) = reduce_once(sparse, gradients)
+            self.assertAllEqual(total, reduce_once(fixed, gradients)[0])
+            streams = []
+            scales = tf.constant([1.0])
+            for replica in range(NUM_REPLICAS):
+                words = Quantization().encode(
+                    [gradient], scales, step=0, replica=replica, num_replicas=NUM_REPLICAS, base=4
+                )
+                streams.append(ternary.compress(words).shape[0])
+            # Of each of the others; with their lengths, and the scales.
+            least = 3 * 4 * (max(streams) + 1) + 6
+            self.assertEqual(sparse.traffic.wire, "sparse")
+            self.assertBetween(sparse.traffic.received_bytes, least, least * 33 / 32)
+            self.assertEqual(sparse.traffic.float32_bytes, fixed.traffic.float32_bytes)
 
     def test_traffic_counts_the_rows_of_sparse_gradients(self):
         strategy = TernGradStrategy(NUM_REPLICAS)

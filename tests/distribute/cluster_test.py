@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import WIRES, TernGradStrategy
+from terngrad_tf.distribute import TernGradStrategy
+from terngrad_tf.distribute.wires import LOSSLESS, WIRES
 from tests import runs
 from tests.distribute import processes
 from tests.distribute.samples import build, data, draw_masks, gradients_of, reduce_once
@@ -36,7 +37,7 @@ class ClusterTest(tf.test.TestCase):
         lossless = reduce_once(TernGradStrategy(num_workers, seed=5), gradients)
         for wire in wires:
             expected = lossless
-            if wire == "bidirectional":
+            if wire not in (*LOSSLESS, "auto"):
                 if num_local > 1:
                     # Chunks differ from those of one process; all must still agree.
                     expected = [results[0][f"{wire}/{i}"] for i in range(len(lossless))]
@@ -64,7 +65,11 @@ class TwoProcessesTest(ClusterTest):
         self.check_wires(1, list(WIRES))
         result = self.of("reduce")[0]
         received = {wire: int(result[f"{wire}/received_bytes"]) for wire in WIRES}
-        self.assertEqual(received["auto"], min(received[w] for w in WIRES if w != "bidirectional"))
+        of_fixed_size = [w for w in LOSSLESS if w != "sparse"]
+        self.assertEqual(received["auto"], min(received[w] for w in of_fixed_size))
+        # Two bits a code are the most, a bit for each unit of 64 the least.
+        for wire in ("sparse", "sparse_bidirectional"):
+            self.assertBetween(received[wire], received["auto"] / 50, 2 * received["auto"])
 
     def test_a_layer_is_exchanged_while_an_earlier_one_computes_its_gradient(self):
         for result in self.of("overlap"):

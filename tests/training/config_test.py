@@ -3,12 +3,14 @@
 import dataclasses
 import json
 import math
+import re
 import sys
 import typing
 
 import pytest
 import tensorflow as tf
 
+from terngrad_tf.distribute import WIRES
 from terngrad_tf.training import EvalConfig, SubspaceConfig, TrainConfig, UserError, config
 
 # As run.json held it when options lay in one flat class.
@@ -91,6 +93,11 @@ class OptionsTest(tf.test.TestCase):
         for kind in (TrainConfig, EvalConfig, SubspaceConfig):
             for field in dataclasses.fields(kind):
                 self.assertIn(f"    {field.name}: ", kind.__doc__)
+
+    def test_the_help_of_wire_names_them_all(self):
+        (wire,) = (f for f in config.options(TrainConfig) if config.name_of(f) == "wire")
+        words = re.findall(r"\w+", wire.metadata["help"])
+        self.assertContainsSubset(WIRES, words)
 
     def test_a_loss_scale_of_0_is_none(self):
         self.assertIsNone(train_config(loss_scale=0).optimizer.loss_scale)

@@ -17,7 +17,7 @@ _FEW = 2**14
 class ProcessGroup:
     """Collectives with one member a process: the first local device of each.
 
-    All tensors must have the same static shape and dtype on every process.
+    All tensors must have the same shape and dtype on every process.
     """
 
     def __init__(self, extended):
@@ -47,14 +47,15 @@ class ProcessGroup:
         if self._is_small(tensor):
             return self.all_to_all(tf.repeat(tensor[tf.newaxis], self.size, axis=0))
         gathered = self._launch(collective_ops.all_gather_v2, tensor)
-        return tf.reshape(gathered, [self.size, *tensor.shape])
+        return tf.reshape(gathered, [self.size, *(-1 if n is None else n for n in tensor.shape)])
 
     def all_to_all(self, tensor):
         """`[size, n]` -> `[size, n]`: row i goes to process i, row i of the result is its."""
         return self._launch(collective_ops.all_to_all_v2, tensor)
 
     def _is_small(self, tensor):
-        return tensor.shape.num_elements() * self.size <= _FEW
+        count = tensor.shape.num_elements()
+        return count is not None and count * self.size <= _FEW
 
     def _launch(self, collective, tensor, **kwargs):
         if context.executing_eagerly():

@@ -11,8 +11,17 @@ words, at 1.6 bits an element for one replica. Every process receives
 | allreduce     | digits wide enough for the sum, stock all-reduce       | 2 (M-1) wide / M        |
 | bidirectional | as alltoall, but sums are rounded to ternary once more | (M-1) (W + rounded) / M |
 
-The first three are lossless: the result is the sum of the replicas' codes, bit for bit.
-`bidirectional` is unbiased. "auto" takes the lossless wire with the fewest bytes.
+These send words, of a size that is known before. Two send streams, which are as long as codes that
+are not 0 need (`ternary.compress`), and what tells their lengths. One code that is not 0 in 60,
+which gradients have that are not clipped, makes a stream eleven times shorter than the words.
+
+| wire                 | hops                             | received, at most                  |
+|----------------------|----------------------------------|------------------------------------|
+| sparse               | as allgather, in streams         | (M-1) the longest stream           |
+| sparse_bidirectional | as bidirectional, both in streams | (M-1) the longest of both hops    |
+
+All but the two bidirectional ones are lossless: the result is the sum of the replicas' codes, bit
+for bit. Those are unbiased. "auto" takes the lossless wire of known size with the fewest bytes.
 
 A new wire is a file here and a name in `registry`.
 """

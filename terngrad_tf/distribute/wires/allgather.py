@@ -16,4 +16,5 @@ class AllGather(Wire):
 
     def sum(self, bucket: Any) -> Any:
         words = bucket.processes.all_gather(bucket.words(self.local_base))
-        return bucket.decode(words, base=self.local_base, total_bias=self.num_replicas)
+        sums = bucket.decode(words, base=self.local_base, total_bias=self.num_replicas)
+        return sums, self.received_words

@@ -18,4 +18,6 @@ class AllReduce(Wire):
 
     def sum(self, bucket: Any) -> Any:
         words = bucket.processes.all_reduce_sum(bucket.words(self.total_base))
-        return bucket.decode(words[tf.newaxis], base=self.total_base, total_bias=self.num_replicas)
+        words = words[tf.newaxis]
+        sums = bucket.decode(words, base=self.total_base, total_bias=self.num_replicas)
+        return sums, self.received_words

@@ -32,7 +32,8 @@ class AllToAll(Wire):
     def sum(self, bucket: Any) -> Any:
         received = bucket.processes.all_to_all(self.chunks(bucket.words(self.local_base)))
         sums = ternary.reduce_chunk(received, self.local_base, base_out=self.sums_base)
-        return self.decode(bucket, bucket.processes.all_gather(sums), total_bias=self.num_replicas)
+        sums = bucket.processes.all_gather(sums)
+        return self.decode(bucket, sums, total_bias=self.num_replicas), self.received_words
 
     def chunks(self, words: tf.Tensor) -> Any:
         """`[W]` -> `[members, chunk_words]`, padded with zeros."""

@@ -23,6 +23,8 @@ class Wire:
     # What users call it, and whether it gives the sum of the replicas' codes, bit for bit.
     name: typing.ClassVar[str]
     is_lossless: typing.ClassVar[bool] = True
+    # Whether `received_words` holds for all gradients; otherwise it is the most that can be.
+    has_fixed_size: typing.ClassVar[bool] = True
 
     sizes: tuple[int, ...]
     num_members: int
@@ -58,17 +60,19 @@ class Wire:
             bucket: `exchange.Bucket` of tensors with these sizes.
 
         Returns:
-            List of T tensors.
+            List of T tensors, and the words that this member received: a number, or a float32
+            scalar tensor.
         """
         raise NotImplementedError
 
     @property
     def traffic(self) -> Traffic:
-        """`Traffic` of the exchange, scales included."""
+        """`Traffic` of the exchange, scales included; without words of no fixed size."""
+        words = self.received_words if self.has_fixed_size else 0
         scales = ring_bytes(4 * len(self.sizes), self.num_members)
         return Traffic(
             wire=self.name,
             num_members=self.num_members,
-            received_bytes=round(WORD_BYTES * self.received_words) + scales,
+            received_bytes=round(WORD_BYTES * words) + scales,
             float32_bytes=ring_bytes(4 * sum(self.sizes), self.num_members),
         )

@@ -33,4 +33,4 @@ class Bidirectional(AllToAll):
             sums = tf.stack([requantize(chunk, owner) for owner, chunk in enumerate(chunks)])
         # A code stands for the mean of all replicas.
         scaled = dataclasses.replace(bucket, scales=self.num_replicas * bucket.scales)
-        return self.decode(scaled, sums, total_bias=1)
+        return self.decode(scaled, sums, total_bias=1), self.received_words
