@@ -1,5 +1,6 @@
 """The chief's part in asynchronous training: steps are scheduled, their results looked at."""
 
+import contextlib
 import dataclasses
 import queue
 import threading
@@ -84,15 +85,15 @@ class AsyncRun:
                 told.add(result)
                 saving = saving or due(step)
             if saving and not steps.num_open:
-                self._save(step)
+                self._save(step, steps)
                 saving = False
         told.write(step)
         if checkpoints.step_of(self.manager.latest_checkpoint or "-0") != step:
-            self._save(step)
+            self._save(step, steps)
 
-    def _save(self, step):
+    def _save(self, step, steps):
         """Saves while no step runs."""
-        self.served.download()
+        steps.call(self.served.download)
         checkpoints.save(self.manager, self.model, step)
         with self.writer.as_default():
             for variable in self.model.trainable_variables:
@@ -142,26 +143,45 @@ class StepQueue:
         Raises:
             PeerError: a parameter server is lost.
         """
+        result = self._wait(self._results)
+        if self._cluster.is_loss_of_worker(result):
+            result = None
+        if isinstance(result, BaseException):
+            raise result
+        self._num_open -= 1
+        return result
+
+    def call(self, function):
+        """Runs a function that talks to the servers; looks and tells meanwhile, as `next` does.
+
+        Raises:
+            PeerError: a parameter server is lost.
+        """
+        results = queue.SimpleQueue()
+        threading.Thread(target=_put_result, args=(function, results), daemon=True).start()
+        result = self._wait(results)
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    def _wait(self, results):
+        """The next of a queue of results and exceptions."""
         while True:
             if time.monotonic() - self._looked > _LOOK_SECONDS:
                 for line in self._cluster.check_peers():
                     log(line)
                 self._looked = time.monotonic()
-            try:
-                result = self._results.get(timeout=_POLL_SECONDS)
-            except queue.Empty:
-                continue
-            if self._cluster.is_loss_of_worker(result):
-                result = None
-            if isinstance(result, BaseException):
-                raise result
-            self._num_open -= 1
-            return result
+            with contextlib.suppress(queue.Empty):
+                return results.get(timeout=_POLL_SECONDS)
 
     def _fetch(self):
         while True:
-            value = self._scheduled.get()
-            try:
-                self._results.put(value.fetch())
-            except BaseException as error:
-                self._results.put(error)
+            _put_result(self._scheduled.get().fetch, self._results)
+
+
+def _put_result(function, results):
+    """Puts what a function returns or raises into a queue."""
+    try:
+        results.put(function())
+    except BaseException as error:
+        results.put(error)
