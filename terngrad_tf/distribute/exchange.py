@@ -173,7 +173,7 @@ def buckets(sizes: Sequence[int], bucket_elements: int = BUCKET_ELEMENTS) -> Any
     return result + [current] if current else result
 
 
-def reduce_bucket(bucket: Bucket, wire: Any) -> list[tf.Tensor]:
+def reduce_bucket(bucket: Bucket, wire: Any) -> tuple[list[Any], Any]:
     """Rounds, exchanges and sums the tensors of one bucket.
 
     Args:

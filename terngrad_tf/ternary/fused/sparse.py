@@ -25,111 +25,18 @@ Source: P. Elias, Efficient storage and retrieval by content and address of stat
 the ACM 21(2), 1974.
 """
 
-import dataclasses
 import functools
 
-import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.ternary import codec
 from terngrad_tf.ternary.fused import compiled
+from terngrad_tf.ternary.fused.sparse_units import MULTIPLE, SIZES, ZEROS
 
-_BASE = 4
 _LEVELS = 6
-# A word of codes that are 0: digits are code + 1.
-_ZEROS = 0x55555555
-# Words are filled up to a multiple: whole bytes of the bitmap for every size of units.
-_MULTIPLE = 32
 _HEADER_BYTES = 8
 
 _and, _or, _xor = tf.bitwise.bitwise_and, tf.bitwise.bitwise_or, tf.bitwise.bitwise_xor
 _left, _right = tf.bitwise.left_shift, tf.bitwise.right_shift
-
-
-@dataclasses.dataclass(frozen=True)
-class _Units:
-    """Units of `2**log2` elements.
-
-    Two bits tell a code: whether it is not 0, and whether it is positive. A unit is one integer
-    with the two bits of each element side by side, or two integers: all first bits, all second.
-
-    Attributes:
-        log2: 3, 4 or 6.
-        dtype: unsigned integers of a unit.
-        planes: how many integers a unit takes.
-    """
-
-    log2: int
-    dtype: tf.DType
-    planes: int
-
-    def count(self, num_words):
-        """Units of so many words."""
-        return num_words * codec.digits_per_word(_BASE) // 2**self.log2
-
-    @property
-    def code_bits(self):
-        """Bits of a code in a level: its place, its sign and whether the unit holds more."""
-        return self.log2 + 2
-
-    def constant(self, value):
-        return tf.constant(value, self.dtype)
-
-    def from_words(self, words):
-        """int32 words to which elements are not 0 and which are positive, `[units]` each."""
-        bits = tf.bitcast(_xor(words, tf.constant(_ZEROS, tf.int32)), tf.uint32)
-        evens = tf.constant(_ZEROS, tf.uint32)
-        present = _and(bits, evens)
-        positive = _and(_right(bits, tf.constant(1, tf.uint32)), evens)
-        return self._gathered(present), self._gathered(positive)
-
-    def _gathered(self, bits):
-        """Every other bit of words, one integer a unit."""
-        if self.planes == 1:
-            return (
-                bits if self.dtype == tf.uint32 else tf.reshape(tf.bitcast(bits, self.dtype), [-1])
-            )
-        first, second, third, fourth = tf.unstack(tf.reshape(bits, [4, -1]))
-        one = tf.constant(1, tf.uint32)
-        low = tf.cast(_or(first, _left(second, one)), tf.uint64)
-        high = tf.cast(_or(third, _left(fourth, one)), tf.uint64)
-        return _or(low, _left(high, tf.constant(32, tf.uint64)))
-
-    def _scattered(self, integers):
-        """Inverse of `_gathered` for units of four words."""
-        evens = tf.constant(_ZEROS, tf.uint32)
-        halves = [integers, _right(integers, tf.constant(32, tf.uint64))]
-        words = []
-        for half in halves:
-            half = tf.cast(_and(half, tf.constant(0xFFFFFFFF, tf.uint64)), tf.uint32)
-            words += [_and(half, evens), _and(_right(half, tf.constant(1, tf.uint32)), evens)]
-        return tf.concat(words, 0)
-
-    def to_words(self, integers):
-        """Inverse of `join` and `from_words`: `[units, planes]` to int32 words."""
-        if self.dtype == tf.uint32:
-            bits = integers[:, 0]
-        elif self.planes == 1:
-            bits = tf.bitcast(tf.reshape(integers, [-1, 2]), tf.uint32)
-        else:
-            present, positive = self._scattered(integers[:, 0]), self._scattered(integers[:, 1])
-            bits = _or(present, _left(positive, tf.constant(1, tf.uint32)))
-        return _xor(tf.bitcast(bits, tf.int32), tf.constant(_ZEROS, tf.int32))
-
-    def join(self, present, positive):
-        """The integers of units, `[n, planes]`."""
-        if self.planes == 1:
-            return _or(present, _left(positive, self.constant(1)))[:, tf.newaxis]
-        return tf.stack([present, positive], axis=1)
-
-    def place(self, lowest):
-        """Place in the unit, uint8, of the only element that is not 0."""
-        below = tf.cast(tf.raw_ops.PopulationCount(x=lowest - self.constant(1)), tf.uint8)
-        return below if self.planes == 2 else _right(below, tf.constant(1, tf.uint8))
-
-
-# Parts of a word, whole words, and four words each; a header counts them from 1.
-_SIZES = (_Units(3, tf.uint16, 1), _Units(4, tf.uint32, 1), _Units(6, tf.uint64, 2))
 
 
 def compress(words: tf.Tensor) -> tf.Tensor:
@@ -173,13 +80,13 @@ def decompress(stream: tf.Tensor, num_words: int) -> tf.Tensor:
 @functools.cache
 def _compressor(size):
     def run(words):
-        words = tf.pad(words, [[0, -size % _MULTIPLE]], constant_values=_ZEROS)
+        words = tf.pad(words, [[0, -size % MULTIPLE]], constant_values=ZEROS)
         plain = tf.pad(words, [[2, 0]])
         if not size:
             return plain
         # Bits that a word takes: as it is, or in units of each size.
         codes = _codes_a_word(words)
-        bits = [32.0, *(u.count(_MULTIPLE) / _MULTIPLE + u.code_bits * codes for u in _SIZES)]
+        bits = [32.0, *(u.count(MULTIPLE) / MULTIPLE + u.code_bits * codes for u in SIZES)]
         branches = [functools.partial(_compress, words, header) for header in (1, 2, 3)]
         shortest = tf.argmin(tf.stack(bits), output_type=tf.int32)
         stream = tf.switch_case(shortest, [lambda: plain, *branches])
@@ -191,13 +98,13 @@ def _compressor(size):
 @compiled.compiled
 def _codes_a_word(words):
     """Codes a word that are not 0, of every seventh word: layers differ, so do columns."""
-    some = _xor(words[::7], tf.constant(_ZEROS, tf.int32))
-    counts = tf.raw_ops.PopulationCount(x=_and(some, tf.constant(_ZEROS, tf.int32)))
+    some = _xor(words[::7], tf.constant(ZEROS, tf.int32))
+    counts = tf.raw_ops.PopulationCount(x=_and(some, tf.constant(ZEROS, tf.int32)))
     return tf.reduce_mean(tf.cast(counts, tf.float32))
 
 
 def _compress(words, kind):
-    units = _SIZES[kind - 1]
+    units = SIZES[kind - 1]
     bitmap, is_used, levels, rest = _levels_of(units)(words)
     num_units = units.count(words.shape[0])
     halves = []
@@ -206,8 +113,8 @@ def _compress(words, kind):
         parts = []
         for level in range(_LEVELS):
             codes = tf.gather(levels[level][half], positions)
-            parts.append(_pack(codes, units))
-            positions = tf.gather(positions, _positions(_has_more(codes, units)))
+            parts.append(units.pack(codes))
+            positions = tf.gather(positions, _positions(units.has_more(codes)))
         parts.append(_bytes(tf.gather(rest[half], positions)))
         halves.append(tf.concat(parts, 0))
     header = tf.stack([kind, tf.size(halves[0])])
@@ -241,10 +148,6 @@ def _levels_of(units):
     return run
 
 
-def _has_more(codes, units):
-    return codes >= tf.constant(2 ** (units.log2 + 1), tf.uint8)
-
-
 def _positions(flags):
     """Where flags, `[n]`, are true: int32."""
     return tf.cast(tf.reshape(tf.where(flags), [-1]), tf.int32)
@@ -255,38 +158,15 @@ def _bytes(integers):
     return tf.reshape(tf.bitcast(integers, tf.uint8), [-1])
 
 
-def _pack(codes, units):
-    """Codes, uint8 `[n]`, as bytes: one each, or `code_bits` bytes for 8 codes."""
-    bits = units.code_bits
-    if bits == 8:
-        return codes
-    planes = tf.reshape(tf.pad(codes, [[0, -tf.size(codes) % 8]]), [8, -1])
-    planes = tf.unstack(tf.cast(planes, tf.uint64))
-    shifted = [_left(plane, tf.constant(bits * j, tf.uint64)) for j, plane in enumerate(planes)]
-    return tf.reshape(tf.bitcast(functools.reduce(_or, shifted), tf.uint8)[:, :bits], [-1])
-
-
-def _unpack(stream, start, count, units):
-    """`count` codes that begin at byte `start`, and where the next part begins."""
-    bits = units.code_bits
-    if bits == 8:
-        return stream[start : start + count], start + count
-    end = start + -(-count // 8) * bits
-    groups = tf.pad(tf.reshape(stream[start:end], [-1, bits]), [[0, 0], [0, 8 - bits]])
-    groups, mask = tf.bitcast(groups, tf.uint64), tf.constant(2**bits - 1, tf.uint64)
-    planes = [_and(_right(groups, tf.constant(bits * j, tf.uint64)), mask) for j in range(8)]
-    return tf.cast(tf.concat(planes, 0), tf.uint8)[:count], end
-
-
 @functools.cache
 def _decompressor(size):
-    num_words = size + -size % _MULTIPLE
+    num_words = size + -size % MULTIPLE
 
     def run(stream):
         branches = [functools.partial(tf.identity, stream[2 : 2 + num_words])]
         branches += [
             functools.partial(_decompress, _bytes(stream), stream[1], units, num_words)
-            for units in _SIZES
+            for units in SIZES
         ]
         return tf.switch_case(stream[0], branches)[:size]
 
@@ -310,9 +190,9 @@ def _decompress_half(stream, is_used, units):
     positions, counts, integers, start = [_positions(is_used)], [is_used.shape[0]], [], 0
     for _ in range(_LEVELS):
         counts.append(tf.size(positions[-1]))
-        codes, start = _unpack(stream, start, counts[-1], units)
-        integers.append(tf.gather(_integers(units), tf.cast(codes, tf.int32)))
-        positions.append(_positions(_has_more(codes, units)))
+        codes, start = units.unpack(stream, start, counts[-1])
+        integers.append(tf.gather(units.integers(), tf.cast(codes, tf.int32)))
+        positions.append(_positions(units.has_more(codes)))
     count = tf.size(positions[-1])
     end = start + count * units.planes * units.dtype.size
     rest = tf.reshape(stream[start:end], [count, units.planes, units.dtype.size])
@@ -321,18 +201,6 @@ def _decompress_half(stream, is_used, units):
         spread = tf.math.unsorted_segment_sum(total, positions[level + 1], counts[level + 1])
         total = integers[level] + spread
     return tf.math.unsorted_segment_sum(total, positions[0], counts[0])
-
-
-def _integers(units):
-    """The integers of a unit that holds one code: a row for every code of a level."""
-    codes = np.arange(2**units.code_bits, dtype=np.uint64)
-    place, is_positive = codes % 2**units.log2, codes >> np.uint64(units.log2) & np.uint64(1)
-    one = np.uint64(1)
-    if units.planes == 2:
-        rows = np.stack([one << place, is_positive << place], axis=1)
-    else:
-        rows = ((one + 2 * is_positive) << (2 * place))[:, np.newaxis]
-    return tf.constant(rows.astype(units.dtype.as_numpy_dtype))
 
 
 @functools.cache
