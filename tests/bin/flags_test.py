@@ -314,6 +314,7 @@ class FlagsTest(tf.test.TestCase):
     def test_every_flag_of_training_changes_something(self):
         self.check(self.train, TRAINING)
 
+    @pytest.mark.slow
     def test_every_flag_of_evaluation_changes_something(self):
         self.check(self.evaluate, EVALUATION)
 

@@ -279,6 +279,7 @@ PROGRAMS = [
 class FitTest(ClientTest):
     num_replicas = (4,)
 
+    @pytest.mark.slow
     def test_some_programs_compute_the_same_on_four_replicas(self):
         self.assert_same_without_strategy(
             [several_inputs_and_outputs, recurrent_with_embeddings, low_rank_adapters]

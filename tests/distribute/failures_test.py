@@ -44,6 +44,7 @@ class FailuresTest(tf.test.TestCase):
         """The lines that begin with `what: `; each is a single line by its nature."""
         return re.findall(f"^{what}: (.*)$", output, re.MULTILINE)
 
+    @pytest.mark.slow
     def test_hosts_started_late_and_differently_learn_it_and_a_killed_process_is_named(self):
         late = {1: ["sh", "-c", 'sleep 3; exec "$@"', "late"]}
         same = {"seed": 1, "clip_factor": 2.5, "batch_size": 64}

@@ -95,6 +95,7 @@ class RendezvousTest(tf.test.TestCase):
         self.assertIn(f"has not reached worker 0 ({zero})", first)
         self.assertIn(f"worker 0 ({dead}: connection refused)", second)
 
+    @pytest.mark.slow
     def test_an_index_given_twice_and_lists_of_other_lengths_are_told_on_all(self):
         zero, one, two = self.addresses
         rule = "all need one list of workers, and each the index of its own address in it"

@@ -197,6 +197,7 @@ class DistTest(tf.test.TestCase):
             time.sleep(0.1)
         return log.read_text()
 
+    @pytest.mark.slow
     def test_starts_over_ssh_what_a_second_start_leaves_alone(self):
         self.start_sshd()
         bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])

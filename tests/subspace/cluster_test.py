@@ -46,6 +46,7 @@ class ClusterTest(tf.test.TestCase):
             np.testing.assert_allclose(weights, flat(expected), atol=1e-3, err_msg=str(options))
             np.testing.assert_allclose(loss, history["loss"], atol=1e-4, err_msg=str(options))
 
+    @pytest.mark.slow
     def test_two_processes_step_as_one_replica_and_the_chief_alone_writes_snapshots(self):
         """With a copy of the basis on each process, or half of it."""
         variants = [{}, {"shard_basis": True}]
