@@ -96,7 +96,7 @@ def run_on_all(
     Raises:
         Exception: what the function raised on this process.
         PeerError: it raised on another process, which is named with the reason; or as for
-        `all_gather_object`.
+            `all_gather_object`.
     """
     tasks = strategy.tasks
     if tasks is None:

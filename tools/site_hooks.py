@@ -1,0 +1,82 @@
+"""What MkDocs calls while it builds the site: pages of all programs' flags, and formulas."""
+
+import contextlib
+import html
+import importlib
+import importlib.metadata
+import io
+import os
+import pathlib
+import re
+import sys
+
+import latex2mathml.converter
+from absl import flags
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File
+
+FOLDER = "reference/programs"
+# Those that every program built on absl has.
+COMMON = {"help", "helpshort", "helpfull", "helpxml", "version", "flagfile", "undefok"}
+
+# What a browser fetches by itself.
+LOADS = re.compile(
+    r"<(?:script|img|iframe|source|link)\b[^>]*\b(?:src|srcset|href)=.?https?:[^>]*>", re.ASCII
+)
+
+
+def on_files(files, config):
+    """Adds a page for each console command, made of the program itself."""
+    commands = importlib.metadata.distribution("terngrad_tf").entry_points
+    for command in sorted(commands, key=lambda command: command.name):
+        module = importlib.import_module(command.module)
+        define = getattr(module, "define_flags", None)
+        body = absl_flags(define) if define else help_text(command)
+        about = re.split(r"\n\s*Example:", module.__doc__)[0].strip()
+        text = f"# {command.name}\n\n{about}\n\n    python -m {command.module} --help\n\n{body}"
+        files.append(File.generated(config, f"{FOLDER}/{command.name}.md", content=text))
+    return files
+
+
+def on_post_build(config):
+    """Raises where a page would load something from elsewhere."""
+    for page in pathlib.Path(config["site_dir"]).rglob("*.html"):
+        found = LOADS.findall(page.read_text(encoding="utf-8"))
+        if found:
+            raise PluginError(f"{page} loads {found[0]}")
+
+
+def absl_flags(define):
+    """A Markdown list of the flags that the function `define` defines."""
+    values = flags.FlagValues()
+    define(values)
+    lines = []
+    for name in sorted(set(values) - COMMON):
+        flag = values[name]
+        if name != flag.name:  # a short name
+            continue
+        text = " ".join(html.escape(flag.help, quote=False).split())
+        default = f"\n    Default: `{flag.default}`." if flag.default not in (None, "") else ""
+        lines.append(f"`--{name}`{{ #{name} }}\n:   {text}{default}\n")
+    return "\n".join(lines)
+
+
+def help_text(command):
+    """What a program built on argparse prints for `--help`, as a Markdown code block."""
+    printed = io.StringIO()
+    arguments, columns = sys.argv, os.environ.get("COLUMNS")
+    sys.argv, os.environ["COLUMNS"] = [command.name, "--help"], "88"
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+            command.load()()
+    finally:
+        sys.argv = arguments
+        os.environ.pop("COLUMNS") if columns is None else os.environ.update(COLUMNS=columns)
+    return f"```text\n{printed.getvalue()}```\n"
+
+
+def math(source, language, css_class, options, md, **_):
+    """Formats a ```` ```math ```` block as MathML, which browsers draw without a script."""
+    lines = [line for line in source.splitlines() if line.strip()]
+    formulas = [latex2mathml.converter.convert(line, display="block") for line in lines]
+    return f'<div class="{css_class}">{"".join(formulas)}</div>'
