@@ -9,6 +9,7 @@ import importlib
 from terngrad_tf.version import __version__
 
 _ORIGINS = {
+    "DiLoCo": "terngrad_tf.distribute",
     "SnapshotCheckpoint": "terngrad_tf.subspace",
     "Subspace": "terngrad_tf.subspace",
     "SubspaceBFGS": "terngrad_tf.subspace",

@@ -10,6 +10,7 @@ from terngrad_tf.distribute.cluster import (
 from terngrad_tf.distribute.coordination import all_gather_object, run_on_all, run_on_chief
 from terngrad_tf.distribute.exits import exit_on_peer_error
 from terngrad_tf.distribute.handshake import compare_processes
+from terngrad_tf.distribute.local_steps import DiLoCo
 from terngrad_tf.distribute.peers import PeerError, peer_errors, propagate_errors
 from terngrad_tf.distribute.quantization import Quantization
 from terngrad_tf.distribute.statistics import GradientStatistics
@@ -22,6 +23,7 @@ from terngrad_tf.distribute.wires import WIRES
 
 __all__ = [
     "WIRES",
+    "DiLoCo",
     "GradientStatistics",
     "PeerError",
     "Quantization",

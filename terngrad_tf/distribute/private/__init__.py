@@ -25,6 +25,12 @@ from terngrad_tf.distribute.private.devices import (
 )
 from terngrad_tf.distribute.private.keras_optimizers import sum_gradients
 from terngrad_tf.distribute.private.keras_training import in_keras_step, keras_step, unscale_loss
+from terngrad_tf.distribute.private.local_weights import (
+    LocalStepsOptimizer,
+    LocalWeights,
+    local_steps_optimizer,
+    local_updates,
+)
 from terngrad_tf.distribute.private.padding import (
     current_padding,
     mask_gradients,
@@ -39,10 +45,12 @@ from terngrad_tf.distribute.private.process_group import (
     report_error,
 )
 from terngrad_tf.distribute.private.scopes import scope_entered, watch_scope
-from terngrad_tf.distribute.private.strategies import TernGradLocalExtended
+from terngrad_tf.distribute.private.strategies import TernGradLocalExtended, is_own
 
 __all__ = [
     "ExactCrossDeviceOps",
+    "LocalStepsOptimizer",
+    "LocalWeights",
     "ProcessGroup",
     "TernGradClusterExtended",
     "TernGradLocalExtended",
@@ -55,8 +63,11 @@ __all__ = [
     "in_keras_step",
     "in_xla_context",
     "install_patches",
+    "is_own",
     "keras_step",
+    "local_steps_optimizer",
     "local_tensors",
+    "local_updates",
     "mask_gradients",
     "mirrored",
     "padded_replica",

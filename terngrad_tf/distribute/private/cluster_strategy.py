@@ -58,7 +58,12 @@ class TernGradClusterExtended(
 
     def _create_variable(self, next_creator, **kwargs):
         variable = super()._create_variable(next_creator, **kwargs)
-        if self._has_own_initial_values() and isinstance(variable, values.DistributedVariable):
+        # What each replica has of its own stays so.
+        if (
+            self._has_own_initial_values()
+            and not self._one_for_each_replica
+            and isinstance(variable, values.DistributedVariable)
+        ):
             self.initial_values.add(variable)
         return variable
 

@@ -20,6 +20,7 @@ from tensorflow.python.eager import context
 
 from terngrad_tf.distribute.private.cross_device_ops import gradient_ops
 from terngrad_tf.distribute.private.devices import local_tensors, mirrored, variable_paths
+from terngrad_tf.distribute.private.local_weights import updates_are_local
 from terngrad_tf.distribute.private.padding import mask_gradients
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.strategies import is_own
@@ -36,7 +37,8 @@ class _Update:
     def __init__(self, optimizer, variables):
         self.optimizer = optimizer
         self.variables = list(variables)
-        self.is_reduced = False
+        # Where steps are a replica's own, its gradient is all there is.
+        self.is_reduced = updates_are_local()
 
 
 def _update_of(optimizer):

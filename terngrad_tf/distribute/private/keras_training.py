@@ -10,6 +10,11 @@ from keras.src.backend.tensorflow import trainer as keras_tf_trainer
 from keras.src.losses import loss as keras_loss
 
 from terngrad_tf.distribute.private.devices import local_tensors
+from terngrad_tf.distribute.private.local_weights import (
+    keras_loop,
+    local_steps_optimizer,
+    optimizer_of_local_step,
+)
 from terngrad_tf.distribute.private.padding import current_padding
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.strategies import is_own
@@ -54,6 +59,11 @@ def _in_step(stock, self, force=False):
     """
     attribute = stock.__name__.removeprefix("make_")
     before = getattr(self, attribute)
+    optimizer = local_steps_optimizer(getattr(self, "optimizer", None))
+    if optimizer is not None and not optimizer.built and self.built:
+        # Replicas' own weights exist before a step is traced, or it would train those shared.
+        with self.distribute_strategy.scope():
+            self.optimizer.build(self.trainable_variables)
     stock(self, force)
     made = getattr(self, attribute)
     if made is None or (made is before and not force):
@@ -61,7 +71,8 @@ def _in_step(stock, self, force=False):
 
     @functools.wraps(made)
     def in_step(*args):
-        with keras_step(attribute.removesuffix("_function")):
+        kind = attribute.removesuffix("_function")
+        with keras_step(kind), keras_loop(kind, self.optimizer):
             return made(*args)
 
     setattr(self, attribute, in_step)
@@ -106,7 +117,9 @@ def _reduce_over_processes(stock, values, strategy, reduction):
         # A process's replicas have neighbouring parts of a batch; those of the stock strategy
         # have not, so Keras would put rows into another order.
         return tf.nest.map_structure(lambda value: strategy.gather(value, axis=0), values)
-    return _mean_over_processes(stock(values, strategy, reduction), group)
+    values, optimizer = stock(values, strategy, reduction), optimizer_of_local_step()
+    mean = functools.partial(_mean_over_processes, group=group)
+    return mean(values) if optimizer is None else optimizer.agree_on_logs(values, mean)
 
 
 def _mean_over_processes(values, group):

@@ -15,6 +15,7 @@ from tensorflow.python.distribute import distribute_utils, values
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from terngrad_tf.distribute.private import batches
+from terngrad_tf.distribute.private.local_weights import optimizer_of_local_step
 
 
 class Padding(typing.NamedTuple):
@@ -127,7 +128,10 @@ class PaddedReplicas:
 
     def _shares(self, rows):
         total = tf.add_n(rows)
-        if self.process_group is not None:
+        if optimizer_of_local_step() is not None:
+            # As if the others had as many: nothing is exchanged.
+            total *= self._num_replicas_in_sync // len(rows)
+        elif self.process_group is not None:
             (total,) = tf.unstack(self.process_group.all_reduce_sum(total[tf.newaxis]))
         total = tf.cast(tf.maximum(total, 1), tf.float32)
         return [tf.cast(r, tf.float32) / total for r in rows]

@@ -46,11 +46,11 @@ class SharedVariables:
     @contextlib.contextmanager
     def variables_of_replicas(self):
         """Each replica has its own copy of the variables that are created within."""
-        self._one_for_each_replica = True
+        before, self._one_for_each_replica = self._one_for_each_replica, True
         try:
             yield
         finally:
-            self._one_for_each_replica = False
+            self._one_for_each_replica = before
 
     def _guard(self, variable, is_statistic):
         """Undoes what a replica without examples writes; notes written statistics."""
@@ -81,9 +81,18 @@ class SharedVariables:
 
         variable._update_replica = update_once
 
-    def _assign_means(self, variables):
+    def _assign_means(self, variables, group, shares=None):
+        """Gives all local replicas the means of their variables.
+
+        Args:
+            variables: list of floating-point variables with a copy for each replica.
+            group: `ProcessGroup` over which means are taken, too; None for the local replicas.
+            shares: weight of each local replica, which add up to 1 over those of the group.
+                Default: all are equal.
+        """
         components = list(zip(*(variable.values for variable in variables), strict=True))
-        shares = self.shares_of_run or [None] * len(components)
+        count = len(components) * (group.size if group else 1)
+        shares = shares or [None] * len(components)
         flat = []
         for device, local, share in zip(self.worker_devices, components, shares, strict=True):
             with tf.device(device):
@@ -91,10 +100,10 @@ class SharedVariables:
                 flat.append(part if share is None else part * share)
         with tf.device(self.worker_devices[0]):
             mean = tf.add_n(flat)
-            if self.process_group is not None:
-                mean = self.process_group.all_reduce_sum(mean)
-            if self.shares_of_run is None:
-                mean /= self._num_replicas_in_sync
+            if group is not None:
+                mean = group.all_reduce_sum(mean)
+            if shares[0] is None:
+                mean /= count
         for device, local in zip(self.worker_devices, components, strict=True):
             with tf.device(device):
                 parts = tf.split(mean, [v.shape.num_elements() for v in local])

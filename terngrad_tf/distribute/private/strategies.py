@@ -10,12 +10,13 @@ from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from terngrad_tf.distribute.private import batches, replicas
+from terngrad_tf.distribute.private.local_weights import LocalStepReplicas
 from terngrad_tf.distribute.private.padding import PaddedReplicas
 from terngrad_tf.distribute.private.reductions import DeviceReductions
 from terngrad_tf.distribute.private.shared_variables import SharedVariables
 
 
-class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas):
+class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, LocalStepReplicas):
     """Several replicas on each device, whose variables stay equal.
 
     Replica i runs on device i modulo the number of devices. All replicas of a device share one copy
@@ -34,6 +35,7 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas):
         self._device_of_replica = [replica % num_devices for replica in range(num_replicas)]
         self._written = {}
         self._run_depth = 0
+        self._initialize_local_steps()
         self._wrapped_functions = weakref.WeakKeyDictionary()
 
     @property
@@ -58,6 +60,18 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas):
 
                 wrapped = self._wrapped_functions[fn] = fn._clone(python_function=traced)
             return wrapped(*args, **kwargs)
+        if self._run_depth:
+            return self._call_within_run(fn, args, kwargs)
+        try:
+            with self._own_weights():
+                result = self._call_within_run(fn, args, kwargs)
+        except BaseException:
+            self._written = {}
+            raise
+        self._end_run()
+        return result
+
+    def _call_within_run(self, fn, args, kwargs):
         self._run_depth += 1
         try:
             # Eager code runs in one thread a replica, as in every strategy of TensorFlow.
@@ -65,15 +79,9 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas):
             if not context.executing_eagerly() and not replicas.needs_own_traces((args, kwargs)):
                 call = replicas.call_for_each_replica
                 fn = autograph.tf_convert(fn, autograph_ctx.control_status_ctx())
-            result = call(self._container_strategy(), fn, args, kwargs)
+            return call(self._container_strategy(), fn, args, kwargs)
         finally:
             self._run_depth -= 1
-            written, outermost = self._written, self._run_depth == 0
-            if outermost:
-                self._written = {}
-        if outermost and written and self._num_replicas_in_sync > 1:
-            self._assign_means(list(written.values()))
-        return result
 
     def _experimental_distribute_dataset(self, dataset, options):
         if _replicates_inputs(options):

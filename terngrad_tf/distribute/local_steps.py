@@ -1,0 +1,287 @@
+"""Training in steps of each replica's own, whose changes travel now and then: `DiLoCo`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.distribute import private
+from terngrad_tf.distribute.kept_logs import KeptLogs
+from terngrad_tf.distribute.replica_state import ReplicaState
+
+
+@keras.saving.register_keras_serializable(package="terngrad_tf")
+class DiLoCo(private.LocalStepsOptimizer):
+    """Lets every replica take `sync_every` steps of its own, then exchanges what they changed.
+
+    Each replica k of N has weights `w_k` and a state of the inner optimizer of its own. After
+    `sync_every` steps all exchange by how much their weights changed, and the outer optimizer takes
+    the mean of the changes as a gradient:
+
+        g = (1/N) sum_k (w - w_k)        exchanged as gradients are: by default as ternary codes
+        w = outer(w, g)                  then all w_k = w
+
+    So gradients travel once in `sync_every` steps, under every option of `TernGradStrategy`
+    (`grad_bits=32` exchanges float changes). In between `model.fit` sends nothing, if its data set
+    repeats without end; otherwise a message of a few bytes a step tells processes whether others
+    have examples left.
+
+    What anybody sees outside of training steps are the weights of the last exchange, the same bits
+    on all processes. An exchange is made early at the end of an epoch, before its validation, and
+    at the end of `fit`; callbacks within an epoch see the last one. A function given to
+    `strategy.run` sees each replica's own weights (call `synchronize` before you evaluate there).
+    Batch-norm statistics are averaged over processes in exchanges. Logs that callbacks get are
+    means over all processes, as of the last exchange.
+
+    With `outer=keras.optimizers.SGD(1.0)`, exchanges average the weights (local SGD); that with
+    `sync_every=1` and an inner `SGD` is synchronous training.
+
+    Clipping, weight decay, schedules and gradient accumulation are the inner optimizer's, and act
+    on each replica's gradient; `iterations` counts its steps. A moving average of the weights
+    (`use_ema`) is the outer optimizer's, updated in exchanges. With `mixed_float16` processes agree
+    in every step on whether gradients overflowed.
+
+    A process holds the weights and the outer optimizer's state once, and the weights and the inner
+    optimizer's state once more for each of its replicas. All are saved in `.keras` files and in
+    `tf.train.Checkpoint`s, so that training goes on as if it had not stopped, to the bit. In a
+    cluster that is so where each process saves and loads a file of its own, or where all call
+    `replica_state.gather()` before the chief saves and `replica_state.scatter()` after it loaded,
+    as this package's programs do.
+
+    Example:
+    >>> strategy = terngrad_tf.TernGradStrategy(num_nodes=2)
+    >>> with strategy.scope():
+    ...     model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+    ...     model.compile(DiLoCo(keras.optimizers.SGD(0.1), sync_every=4), "mse")
+    >>> history = model.fit(tf.ones([8, 1]), tf.ones([8, 1]), batch_size=2, verbose=0)
+
+    Args:
+        inner: the optimizer of each replica's own steps, or its name.
+        sync_every: steps from one exchange to the next. Default 32.
+        outer: the optimizer that takes mean changes as gradients, or its name. Default:
+            `keras.optimizers.SGD(1.0, momentum=0.5, nesterov=True)`.
+        name: name of the optimizer.
+
+    Raises:
+        ValueError: an argument is out of range, or an option belongs to the other optimizer.
+
+    Source: Douillard et al., DiLoCo, 2023 (arXiv 2311.08105); Stich, Local SGD converges fast and
+    communicates little, ICLR 2019 (arXiv 1805.09767).
+    """
+
+    def __init__(
+        self,
+        inner: keras.optimizers.Optimizer | str,
+        sync_every: int = 32,
+        *,
+        outer: keras.optimizers.Optimizer | str | None = None,
+        name: str = "diloco",
+    ) -> None:
+        check(is_integer(sync_every, 1), "sync_every", "must be a positive integer", sync_every)
+        if outer is None:
+            outer = keras.optimizers.SGD(1.0, momentum=0.5, nesterov=True)
+        inner, outer = keras.optimizers.get(inner), keras.optimizers.get(outer)
+        for role, optimizer in (("inner", inner), ("outer", outer)):
+            scales_loss = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+            check(
+                not scales_loss and not isinstance(optimizer, DiLoCo),
+                role,
+                "must be an optimizer that scales no loss and takes no local steps; put DiLoCo into"
+                " LossScaleOptimizer",
+                optimizer,
+            )
+        check(not inner.use_ema, "inner", "must have no moving average; give it to `outer`", inner)
+        for option in ("loss_scale_factor", "gradient_accumulation_steps"):
+            check(getattr(outer, option) is None, "outer", f"must have no {option}", outer)
+        super().__init__(learning_rate=0.0, name=name)
+        self.sync_every = sync_every
+        self.outer = outer
+        # As an attribute, it would be saved as if it were the same on all replicas.
+        self._get_inner = lambda: inner
+        self._kept_logs = KeptLogs()
+        self._synchronize = tf.function(lambda: self._exchange(self._distribution_strategy))
+
+    @property
+    def shared_variables(self) -> list[keras.Variable]:
+        """Variables that are the same on all replicas."""
+        return self._variables + self.outer.variables
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """Those shared, then the inner optimizer's, of which each replica has its own."""
+        return self.shared_variables + self._get_inner().variables
+
+    @property
+    def learning_rate(self) -> Any:
+        """The inner optimizer's."""
+        return self._get_inner().learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, learning_rate: Any) -> None:
+        self._get_inner().learning_rate = learning_rate
+
+    def scale_loss(self, loss: Any) -> Any:
+        """As the inner optimizer's, which divides gradients by the factor again."""
+        return self._get_inner().scale_loss(loss)
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Makes what each replica has of its own. `model.fit` does so before the first step.
+
+        Args:
+            variables: list of the weights to be trained, made under a `TernGradStrategy`.
+        """
+        if self.built:
+            return
+        super().build(variables)
+        self.outer.build(variables)
+        self._steps_since_exchange = self.add_variable(
+            (), "zeros", "int64", aggregation="only_first_replica", name="steps_since_exchange"
+        )
+        weights = list(variables)
+        # A list as attribute would be counted among the optimizer's own variables and saved again.
+        self._get_weights = lambda: weights
+        strategy = self._distribution_strategy
+        shared = [variable.value for variable in weights]
+        if private.is_own(strategy):
+            with strategy.scope(), strategy.extended.variables_of_replicas():
+                own = [tf.Variable(tf.zeros(v.shape, v.dtype)) for v in shared]
+                self._views = private.LocalWeights(shared, own, self._steps_since_exchange.value)
+                with self._views.own_values():
+                    self._get_inner().build(variables)
+            strategy.extended.add_local_weights(self._views)
+        else:
+            # Of a model that was saved: nothing but a step needs a strategy.
+            own = [tf.Variable(variable) for variable in shared]
+            self._get_inner().build(variables)
+        self._get_own = lambda: own
+        of_replicas = own + [variable.value for variable in self._get_inner().variables]
+        self.replica_state = ReplicaState(strategy, of_replicas)
+
+    def apply(
+        self, grads: Sequence[Any], trainable_variables: Sequence[keras.Variable] | None = None
+    ) -> None:
+        """Takes one step, in replica context; an exchange follows where it is due.
+
+        Args:
+            grads: list of gradients, None for weights that are not used. As under every strategy,
+                they are of a loss divided by the number of replicas.
+            trainable_variables: their weights. Default: those of `build`.
+
+        Raises:
+            ValueError: the optimizer was not built before the step, or not under a
+                `TernGradStrategy`.
+        """
+        context = tf.distribute.get_replica_context()
+        if context is None or not private.is_own(context.strategy):
+            raise ValueError(
+                "`DiLoCo` takes steps in `model.fit` and `strategy.run` under a `TernGradStrategy`."
+                f" Received: {tf.distribute.get_strategy()}"
+            )
+        if not self.built:
+            raise ValueError(
+                "`DiLoCo` must be built before a step: give the model an input shape, or call"
+                " `optimizer.build(model.trainable_variables)` in the strategy's scope"
+            )
+        # A replica's own step is by the mean over its own examples.
+        count = context.strategy.num_replicas_in_sync
+        grads = [_times(gradient, count) for gradient in grads]
+        with private.local_updates():
+            self._get_inner().apply(grads, trainable_variables)
+        context.merge_call(self._after_step)
+
+    def synchronize(self) -> None:
+        """Exchanges what steps since the last exchange changed, if there were any.
+
+        In a cluster all processes call it, outside of `strategy.run`, after equally many steps.
+        """
+        if self.built and self._steps_since_exchange.numpy():
+            with self._distribution_strategy.scope():
+                self._synchronize()
+
+    def save_own_variables(self, store: Any) -> None:
+        """Saves own variables, and what each replica has of its own, to a `.keras` file."""
+        arrays = [variable.numpy() for variable in self._variables] + self.replica_state.get()
+        for position, array in enumerate(arrays):
+            store[str(position)] = array
+
+    def load_own_variables(self, store: Any) -> None:
+        """Restores what `save_own_variables` saved.
+
+        Raises:
+            ValueError: the file is of other weights or options.
+        """
+        arrays = [store[str(position)][()] for position in range(len(store.keys()))]
+        for variable, array in zip(self._variables, arrays, strict=False):
+            variable.assign(array)
+        self.replica_state.restore(arrays[len(self._variables) :])
+
+    def finalize_variable_values(self, var_list: Sequence[keras.Variable]) -> None:
+        """Ends `fit`: exchanges; with `use_ema` weights become the outer optimizer's average."""
+        self.synchronize()
+        self.outer.finalize_variable_values(var_list)
+
+    def agree_on_logs(self, logs: Any, reduce: Any) -> Any:
+        """Means over processes, as of the last exchange; see the base class."""
+        return self._kept_logs.agree(
+            logs, reduce, tf.equal(tf.convert_to_tensor(self._steps_since_exchange), 0)
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments that make an equal optimizer."""
+        serialize = keras.optimizers.serialize
+        return {
+            "name": self.name,
+            "inner": serialize(self._get_inner()),
+            "sync_every": self.sync_every,
+            "outer": serialize(self.outer),
+        }
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+    ) -> "DiLoCo":
+        """Makes the optimizer of a configuration."""
+        made = {
+            role: keras.optimizers.deserialize(config[role], custom_objects)
+            for role in ("inner", "outer")
+        }
+        return cls(**{**config, **made})
+
+    # What follows runs in cross-replica context, all but `_exchange_replica`.
+
+    def _after_step(self, strategy):
+        strategy.extended.keep_statistics()
+        self._iterations.assign_add(1)
+        self._steps_since_exchange.assign_add(1)
+
+        def exchange():
+            self._exchange(strategy)
+            return tf.constant(0)
+
+        due = tf.convert_to_tensor(self._steps_since_exchange) >= self.sync_every
+        tf.cond(due, exchange, lambda: tf.constant(0))
+
+    def _exchange(self, strategy):
+        replica = tf.autograph.experimental.do_not_convert(self._exchange_replica)
+        strategy.extended.call_for_each_replica(replica)
+        strategy.extended.average_statistics()
+        self._steps_since_exchange.assign(0)
+
+    def _exchange_replica(self):
+        count = self._distribution_strategy.num_replicas_in_sync
+        with self._views.shared_values():
+            changes = [
+                (tf.convert_to_tensor(shared) - own) / count
+                for shared, own in zip(self._get_weights(), self._get_own(), strict=True)
+            ]
+            self.outer.apply(changes, self._get_weights())
+
+
+def _times(gradient, count):
+    if gradient is None or count == 1:
+        return gradient
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values * count, gradient.indices, gradient.dense_shape)
+    return gradient * count

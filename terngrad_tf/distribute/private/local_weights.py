@@ -1,0 +1,196 @@
+"""Weights that each replica has of its own between exchanges, behind the variables of a model.
+
+A model's variables hold what all replicas share, which is what anybody sees: evaluation, callbacks,
+checkpoints. While replicas take steps of their own, the same variables stand for each replica's own
+weights, in which the forward pass is computed and which the optimizer updates.
+"""
+
+import contextlib
+import threading
+import typing
+import weakref
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf.distribute.private.patches import patch
+
+_state = threading.local()
+
+
+class LocalStepsOptimizer(keras.optimizers.Optimizer):
+    """Base of optimizers whose steps are a replica's own until an exchange."""
+
+    def synchronize(self) -> None:
+        """Exchanges what steps since the last exchange changed; all processes call it together."""
+        raise NotImplementedError
+
+    def agree_on_logs(self, logs: typing.Any, reduce: typing.Any) -> typing.Any:
+        """What callbacks see of a step: structure of tensors, the same on all processes.
+
+        Args:
+            logs: structure of tensors, this process's.
+            reduce: function of such a structure to its mean over processes.
+        """
+        raise NotImplementedError
+
+
+def local_steps_optimizer(optimizer):
+    """The `LocalStepsOptimizer` that an optimizer is, or scales the loss for; None for others."""
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        optimizer = optimizer.inner_optimizer
+    return optimizer if isinstance(optimizer, LocalStepsOptimizer) else None
+
+
+@contextlib.contextmanager
+def local_updates():
+    """In replica context: optimizers update what the replica has, by its own gradients."""
+    previous, _state.are_local = updates_are_local(), True
+    try:
+        yield
+    finally:
+        _state.are_local = previous
+
+
+def updates_are_local():
+    """Whether an optimizer's gradients are to stay where they are."""
+    return getattr(_state, "are_local", False)
+
+
+@contextlib.contextmanager
+def keras_loop(kind, optimizer):
+    """What runs within is a step of Keras' loop of this kind, of a model with this optimizer."""
+    previous = getattr(_state, "loop", None)
+    _state.loop = kind, local_steps_optimizer(optimizer) if kind == "train" else None
+    try:
+        yield
+    finally:
+        _state.loop = previous
+
+
+def optimizer_of_local_step():
+    """The `LocalStepsOptimizer` whose training step Keras runs; None elsewhere."""
+    _, optimizer = getattr(_state, "loop", None) or (None, None)
+    return optimizer
+
+
+def evaluates():
+    """Whether Keras runs a step that does not train."""
+    kind, _ = getattr(_state, "loop", None) or (None, None)
+    return kind in ("test", "predict")
+
+
+class LocalWeights:
+    """Two sets of values of the same variables: shared by all replicas, and each replica's own.
+
+    Args:
+        variables: list of distributed variables.
+        own: list of distributed variables like them, with a copy for each replica.
+        steps_since_exchange: integer variable; where it is 0, own values are to be those shared.
+    """
+
+    def __init__(self, variables, own, steps_since_exchange):
+        self._variables = variables
+        self._steps_since_exchange = steps_since_exchange
+        self._own = [(variable.values, variable._update_replica) for variable in own]
+        self._shared = [(v.values, vars(v).get("_update_replica")) for v in variables]
+
+    def shares_variables(self, other):
+        """Whether a variable belongs to both."""
+        return not {id(v) for v in self._variables}.isdisjoint(id(v) for v in other._variables)
+
+    def begin_step(self):
+        """Gives replicas the shared values where the last step exchanged; in cross-replica context.
+
+        Not at the exchange: weights may be loaded, or taken from the chief, after it.
+        """
+
+        def copy():
+            for variable, (own, _) in zip(self._variables, self._own, strict=True):
+                for replica, component in enumerate(own):
+                    component.assign(variable._get_replica(replica))
+            return tf.constant(0)
+
+        tf.cond(tf.equal(self._steps_since_exchange, 0), copy, lambda: tf.constant(0))
+
+    def own_values(self):
+        """Context in which the variables stand for each replica's own values."""
+        return self._standing_for(self._own)
+
+    def shared_values(self):
+        """Context in which they stand for the shared values, as they do outside of replicas."""
+        return self._standing_for(self._shared)
+
+    @contextlib.contextmanager
+    def _standing_for(self, values):
+        before = [(v.values, vars(v).get("_update_replica")) for v in self._variables]
+        self._set(values)
+        try:
+            yield
+        finally:
+            self._set(before)
+
+    def _set(self, values):
+        for variable, (components, update_replica) in zip(self._variables, values, strict=True):
+            variable._values = components
+            if update_replica is None:
+                vars(variable).pop("_update_replica", None)
+            else:
+                variable._update_replica = update_replica
+
+
+class LocalStepReplicas:
+    """What a strategy's `extended` knows of replicas that have weights of their own."""
+
+    def _initialize_local_steps(self):
+        self._local_weights = weakref.WeakSet()
+        self._local_statistics = weakref.WeakValueDictionary()
+        self._keeps_statistics = False
+
+    def add_local_weights(self, weights):
+        """Lets replicas have own values; another set of the same variables' ends."""
+        for other in list(self._local_weights):
+            if other.shares_variables(weights):
+                self._local_weights.discard(other)
+        self._local_weights.add(weights)
+
+    @contextlib.contextmanager
+    def _own_weights(self):
+        """Around a function of all replicas: what they see are their own weights, if it trains."""
+        with contextlib.ExitStack() as stack:
+            for weights in () if evaluates() else self._local_weights:
+                weights.begin_step()
+                stack.enter_context(weights.own_values())
+            yield
+
+    def keep_statistics(self):
+        """Lets replicas of this run share batch-norm statistics with none of other processes."""
+        self._keeps_statistics = True
+
+    def average_statistics(self):
+        """Gives all processes the mean of what batch norm wrote since the last exchange."""
+        written = list({**self._local_statistics, **self._written}.values())
+        if written and self.process_group is not None:
+            self._assign_means(written, self.process_group)
+
+    def _end_run(self):
+        """Gives all replicas the mean of what they wrote in the run that ends."""
+        written, self._written = list(self._written.values()), {}
+        keeps, self._keeps_statistics = self._keeps_statistics, False
+        if not written or self._num_replicas_in_sync == 1:
+            return
+        group, shares = self.process_group, self.shares_of_run
+        if keeps and group is not None:
+            self._local_statistics.update((id(variable), variable) for variable in written)
+            shares = shares and [share * group.size for share in shares]
+            group = None
+        self._assign_means(written, group, shares)
+
+
+@patch(keras.callbacks.CallbackList, "on_test_begin", "on_epoch_end")
+def _synchronize_first(stock, self, *args, **kwargs):
+    """Exchanges what the last steps of an epoch changed before anybody looks at the weights."""
+    optimizer = local_steps_optimizer(getattr(self.model, "optimizer", None))
+    if optimizer is not None:
+        optimizer.synchronize()
+    return stock(self, *args, **kwargs)
