@@ -16,6 +16,7 @@ from terngrad_tf.distribute.quantization import Quantization
 from terngrad_tf.distribute.statistics import GradientStatistics
 from terngrad_tf.distribute.stragglers import StragglerMonitor
 from terngrad_tf.distribute.strategy import TernGradStrategy
+from terngrad_tf.distribute.telemetry import Measurements, StepTelemetry
 from terngrad_tf.distribute.tf_config import cluster_from_tf_config
 from terngrad_tf.distribute.traffic import Traffic
 from terngrad_tf.distribute.virtual_devices import local_devices
@@ -25,8 +26,10 @@ __all__ = [
     "WIRES",
     "DiLoCo",
     "GradientStatistics",
+    "Measurements",
     "PeerError",
     "Quantization",
+    "StepTelemetry",
     "StragglerMonitor",
     "TernGradStrategy",
     "TernaryAllReduce",

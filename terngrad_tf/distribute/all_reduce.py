@@ -18,6 +18,7 @@ from terngrad_tf.distribute import (
     wires,
 )
 from terngrad_tf.distribute.quantization import Quantization
+from terngrad_tf.distribute.telemetry import Measurements
 from terngrad_tf.distribute.traffic import WORD_BYTES, Traffic, float32_traffic, gathered_traffic
 
 
@@ -52,6 +53,9 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             which. Default None (never).
         statistics_freq: `gradient_statistics` is recorded in steps divisible by this number that
             exchange ternary gradients; other steps pay nothing for it. Default 0 (never).
+        telemetry_freq: `telemetry` measures bytes and times of every step, and compares the reduced
+            gradients with float ones in steps divisible by this number. The weights are the same to
+            the bit. Default 0: nothing is measured.
         **quantization: `grad_bits`, `clip_factor`, `min_size`, `quantize_logits`, `rounding` and
             `seed`, which say what is rounded and how: see `Quantization`.
 
@@ -67,6 +71,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         wire: str = "auto",
         float_steps: Callable[[tf.Tensor], Any] | None = None,
         statistics_freq: int = 0,
+        telemetry_freq: int = 0,
         **quantization: Any,
     ) -> None:
         super().__init__()
@@ -87,6 +92,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         self.wire = wire
         self.float_steps = float_steps
         self._recorder = statistics.Recorder(statistics_freq)
+        self.telemetry = Measurements(telemetry_freq)
         self._last_step = last_step.LastStep()
         self._streams = last_step.LastStep()
         private.install_patches()
@@ -139,7 +145,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
                 " drop the op from a compiled step. Compile the model with `jit_compile=False`."
             )
 
-    def local_scales(self, gradients: Sequence[Any], paths: Sequence[Any]) -> tf.Tensor:
+    def local_scales(self, gradients: Sequence[Any], paths: Sequence[Any]) -> list[tf.Tensor]:
         """Scales of one replica's gradients, to be given to `reduce_gradients`.
 
         Args:
@@ -148,12 +154,17 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
         Returns:
             List of float32 tensors, one for each bucket of gradients that travel together, with an
-            element for each of them.
+            element for each of them; and, where `telemetry_freq` is not 0, as many float64 scalar
+            tensors: when the gradients existed.
         """
-        return [
-            self.quantization.local_scales([gradients[i] for i in bucket])
-            for bucket in self._buckets(gradients, paths)
-        ]
+        scales, starts = [], []
+        for bucket in self._buckets(gradients, paths):
+            tensors = [gradients[i] for i in bucket]
+            if self.telemetry.freq:
+                start, tensors = private.stamped(tensors)
+                starts.append(start)
+            scales.append(self.quantization.local_scales(tensors))
+        return scales + starts
 
     @stragglers.timed
     def reduce_gradients(
@@ -198,27 +209,44 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         own //= 1 if context.processes else context.num_local
         self._last_step.record(dense_traffic, own)
         first_step = private.local_tensors(step)[0]
+        scales_of, starts = local_scales[: len(buckets)], local_scales[len(buckets) :]
+
+        def reduce_exactly(watch, positions):
+            lap = watch.lap([of_replicas(gradients[i]) for i in positions])
+            results = _reduce_exactly(strategy, gradients, positions)
+            return dict(zip(results, lap.end(results.values()), strict=True))
+
+        def reduce_float():
+            watch = self.telemetry.watch(context)
+            results = reduce_exactly(watch, dense)
+            watch.record(first_step, dense_traffic.as_float32(), own)
+            return results
 
         def reduce_ternary():
-            results = _reduce_exactly(strategy, gradients, exact)
+            watch = self.telemetry.watch(context)
+            results = reduce_exactly(watch, exact) if exact else {}
             words = []
-            for number, (positions, scales) in enumerate(zip(buckets, local_scales, strict=True)):
+            for number, (positions, scales) in enumerate(zip(buckets, scales_of, strict=True)):
                 with tf.name_scope(f"bucket_{number}"):
                     local = [of_replicas(gradients[i]) for i in positions]
+                    lap = watch.lap(of_replicas(scales), starts[number : number + 1])
                     bucket = exchange.Bucket(
-                        context=context,
+                        context=lap.context,
                         quantization=self.quantization,
                         gradients=list(zip(*local, strict=True)),
-                        scales=context.shared_scales(of_replicas(scales)),
+                        scales=lap.context.shared_scales(lap.brought),
                         indices=[indices[i] for i in positions],
                         step=first_step,
                     )
                     self._recorder.record([paths[i] for i in positions], bucket)
                     reduced, received = exchange.reduce_bucket(bucket, self.wire)
+                    reduced = lap.end(reduced)
+                    watch.compare(bucket, reduced)
                 results |= dict(zip(positions, reduced, strict=True))
                 words += [received] if tf.is_tensor(received) else []
             if words:
                 self._streams.record(self.wire, WORD_BYTES * tf.add_n(words))
+            watch.record(first_step, dense_traffic, own, words)
             return results
 
         results: dict[int, Any] = _reduce_exactly(strategy, gradients, sparse)
@@ -228,7 +256,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             is_float = self.float_steps(tf.cast(first_step, tf.int64))
             results |= tf.cond(
                 tf.convert_to_tensor(is_float, tf.bool),
-                lambda: _reduce_exactly(strategy, gradients, dense),
+                reduce_float,
                 reduce_ternary,
             )
         for i, gradient in enumerate(gradients):

@@ -1,5 +1,6 @@
 """One bucket of gradients from local tensors to their sum over all replicas."""
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -50,6 +51,12 @@ class ReductionContext:
         """The `Wire` of a name for tensors with these numbers of elements."""
         num_local = self.num_local if self.processes else 1
         return wires.choose(name, sizes, self.num_members, num_local)
+
+    def with_processes(self, processes: Any) -> "ReductionContext":
+        """A copy whose messages travel by `processes`."""
+        context = copy.copy(self)
+        context.processes = processes
+        return context
 
     def shared_scales(self, local_scales: tf.Tensor) -> tf.Tensor:
         """The largest scales, `[T]`, of those of each local replica and of all processes."""

@@ -78,7 +78,11 @@ def diff(metadata: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[st
 
 def strategy_metadata(gradient_ops: Any, num_local: int, num_processes: int) -> dict[str, Any]:
     """What two processes must share for their strategies to fit together."""
-    metadata = dataclasses.asdict(gradient_ops.quantization) | {"wire": gradient_ops.wire}
+    metadata = dataclasses.asdict(gradient_ops.quantization) | {
+        "wire": gradient_ops.wire,
+        # Samples are taken together.
+        "telemetry_freq": gradient_ops.telemetry.freq,
+    }
     float_steps = getattr(gradient_ops.float_steps, "__qualname__", None)
     if float_steps:
         metadata["float_steps"] = float_steps

@@ -49,22 +49,10 @@ class Recorder:
         step, scales = tf.cast(bucket.step, tf.int64), bucket.scales
 
         def now():
-            counts = []
-            # Rounded once more, apart from the words that travel: those are made and added in one
-            # pass that nobody may look into.
-            for position, gradient in enumerate(bucket.gradients[0]):
-                codes = bucket.quantization.ternarize(
-                    gradient,
-                    scales[position],
-                    step=step,
-                    tensor=bucket.indices[position],
-                    replica=bucket.context.first_replica,
-                    num_replicas=bucket.context.num_replicas,
-                )
-                counts.append([tf.math.count_nonzero(tf.equal(codes, c)) for c in (-1, 0, 1)])
+            counts = count_codes(bucket)
             # A Python function rather than variables, which could not be made here: the strategy
             # would mirror them.
-            return tf.py_function(keep, [step, scales, tf.stack(counts)], tf.int64)
+            return tf.py_function(keep, [step, scales, counts], tf.int64)
 
         def keep(step, scales, counts):
             recorded = {
@@ -76,3 +64,26 @@ class Recorder:
 
         with tf.device(bucket.context.devices[0]):
             tf.cond(tf.equal(step % self._freq, 0), now, lambda: step)
+
+
+def count_codes(bucket: Any) -> tf.Tensor:
+    """How many codes of each tensor are -1, 0 and 1 on the first local replica, int64 `[T, 3]`.
+
+    Rounded once more, apart from the words that travel: those are made and added in one pass that
+    nobody may look into.
+
+    Args:
+        bucket: `exchange.Bucket`.
+    """
+    counts = []
+    for position, gradient in enumerate(bucket.gradients[0]):
+        codes = bucket.quantization.ternarize(
+            gradient,
+            bucket.scales[position],
+            step=bucket.step,
+            tensor=bucket.indices[position],
+            replica=bucket.context.first_replica,
+            num_replicas=bucket.context.num_replicas,
+        )
+        counts.append([tf.math.count_nonzero(tf.equal(codes, c)) for c in (-1, 0, 1)])
+    return tf.stack(counts)

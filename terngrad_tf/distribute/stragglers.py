@@ -47,12 +47,11 @@ class SyncTimer:
         Returns:
             What `function` returned.
         """
-        with tf.device(self._device), tf.control_dependencies(_tensors(brought)):
-            begin = tf.timestamp()
+        begin, _ = private.stamped(_tensors(brought))
         result = function()
+        end, _ = private.stamped(_tensors(result))
         with tf.device(self._device):
-            with tf.control_dependencies(_tensors(result)):
-                seconds = tf.timestamp() - begin
+            seconds = end - begin
             self._sums.assign_add(tf.stack([seconds, tf.constant(steps, tf.float64)]))
         return result
 

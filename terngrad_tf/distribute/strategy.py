@@ -22,6 +22,7 @@ from terngrad_tf.distribute import (
 )
 from terngrad_tf.distribute.all_reduce import TernaryAllReduce
 from terngrad_tf.distribute.quantization import Quantization
+from terngrad_tf.distribute.telemetry import Measurements
 from terngrad_tf.distribute.traffic import Traffic
 
 # Collectives of two strategies in one process must not meet under one key.
@@ -57,7 +58,8 @@ class TernGradStrategy(tf.distribute.Strategy):
         start_timeout: seconds that the processes of a cluster wait for each other, at the start and
             before the first step, where they compare what they run. Default 600.
         **options: `grad_bits`, `clip_factor`, `min_size`, `quantize_logits`, `rounding`, `seed`:
-            see `Quantization`; `wire`, `float_steps`, `statistics_freq`: see `TernaryAllReduce`.
+            see `Quantization`; `wire`, `float_steps`, `statistics_freq`, `telemetry_freq`: see
+            `TernaryAllReduce`.
 
     Raises:
         TypeError: an option is not known.
@@ -123,6 +125,11 @@ class TernGradStrategy(tf.distribute.Strategy):
     def traffic_of(self, step: int) -> Traffic | None:
         """`Traffic` of one step, see `TernaryAllReduce.traffic_of`."""
         return self.extended.gradient_ops.traffic_of(step)
+
+    @property
+    def telemetry(self) -> Measurements:
+        """What exchanges cost and lose, as `Measurements`; see `telemetry_freq`."""
+        return self.extended.gradient_ops.telemetry
 
     @property
     def gradient_statistics(self) -> Any:

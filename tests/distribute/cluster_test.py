@@ -18,6 +18,11 @@ from tests.distribute.samples import build, data, draw_masks, gradients_of, redu
 WORKER = pathlib.Path(__file__).with_name("cluster_worker.py")
 
 
+def flat(tensors):
+    """All elements in one vector, float64."""
+    return np.concatenate([np.ravel(t).astype(np.float64) for t in tensors])
+
+
 class ClusterTest(tf.test.TestCase):
     @classmethod
     def run_jobs(cls, num_processes, jobs):
@@ -30,7 +35,7 @@ class ClusterTest(tf.test.TestCase):
         return [result[job] for result in self.results]
 
     def check_wires(self, num_local, wires):
-        """Every wire gives on every process what replicas of one process give."""
+        """Every wire gives on every process what replicas of one process give, measured or not."""
         results = self.of("reduce")
         num_workers = len(results) * num_local
         gradients = [gradients_of(worker) for worker in range(num_workers)]
@@ -47,6 +52,26 @@ class ClusterTest(tf.test.TestCase):
             for index, want in enumerate(expected):
                 for result in results:
                     np.testing.assert_array_equal(result[f"{wire}/{index}"], want, err_msg=wire)
+            self.check_telemetry(wire, gradients)
+
+    def check_telemetry(self, wire, gradients):
+        """Samples tell how far the reduced gradients are from the float ones, as all see it."""
+        results = self.of("reduce")
+        floats = flat(np.sum(g, axis=0, dtype=np.float64) for g in zip(*gradients, strict=True))
+        reduced = flat(results[0][f"{wire}/{i}"] for i in range(len(gradients[0])))
+        lengths = np.linalg.norm(reduced) * np.linalg.norm(floats)
+        error = np.linalg.norm(reduced - floats) / np.linalg.norm(floats)
+        for result in results:
+            np.testing.assert_array_equal(result[f"{wire}/quality"], results[0][f"{wire}/quality"])
+            share, cosine, relative_error = result[f"{wire}/quality"]
+            # Four standard deviations of the sketches' lengths.
+            self.assertNear(cosine, reduced @ floats / lengths, 4 * 0.008 * cosine)
+            self.assertNear(relative_error, error, 4 * 0.011 * error)
+            # At 2.5 deviations a normal gradient has E|g| / 2.5.
+            self.assertNear(share, np.sqrt(2 / np.pi) / 2.5, 0.02)
+            self.assertEqual(result[f"{wire}/measured_bytes"], result[f"{wire}/received_bytes"])
+            self.assertAllGreaterEqual(result[f"{wire}/seconds"], 0.0)
+            self.assertAllGreater(result[f"{wire}/seconds"][1:], 0.0)
 
 
 class TwoProcessesTest(ClusterTest):

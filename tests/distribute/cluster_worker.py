@@ -20,12 +20,17 @@ def reduce_gradients(config):
     """The reduced tensors for every wire, each with a strategy of its own."""
     results = {}
     for wire in config["wires"]:
-        strategy = TernGradStrategy(config["num_local"], wire=wire, seed=5)
+        strategy = TernGradStrategy(config["num_local"], wire=wire, seed=5, telemetry_freq=1)
         num_workers = strategy.num_replicas_in_sync
         gradients = [gradients_of(worker) for worker in range(num_workers)]
         for index, value in enumerate(reduce_once(strategy, gradients)):
             results[f"{wire}/{index}"] = value
         results[f"{wire}/received_bytes"] = strategy.traffic.received_bytes
+        last = strategy.telemetry.last
+        results[f"{wire}/quality"] = [last.nonzero_share, last.cosine, last.relative_error]
+        phases = (last.encode_seconds, last.exchange_seconds, last.decode_seconds)
+        results[f"{wire}/seconds"] = [last.scale_seconds or 0.0, *phases]
+        results[f"{wire}/measured_bytes"] = last.received_bytes
     return results
 
 

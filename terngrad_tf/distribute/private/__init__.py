@@ -45,6 +45,7 @@ from terngrad_tf.distribute.private.process_group import (
     report_error,
 )
 from terngrad_tf.distribute.private.scopes import scope_entered, watch_scope
+from terngrad_tf.distribute.private.stamps import stamped
 from terngrad_tf.distribute.private.strategies import TernGradLocalExtended, is_own
 
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "published",
     "report_error",
     "scope_entered",
+    "stamped",
     "sum_gradients",
     "uninstall_patches",
     "unscale_loss",

@@ -5,8 +5,9 @@ import contextlib
 import tensorflow as tf
 from tensorflow.python.distribute import collective_util, cross_device_utils
 from tensorflow.python.eager import context
-from tensorflow.python.framework import ops
 from tensorflow.python.ops import collective_ops
+
+from terngrad_tf.distribute.private.stamps import run_independently
 
 # Up to so many numbers from all processes together, each is sent to all at once: a ring takes size
 # - 1 turns, or twice as many, that wait for each other. Large messages that meet in one link lose
@@ -76,12 +77,8 @@ class ProcessGroup:
                 ordering_token=self._launcher._get_ordering_token() if ordered else None,
                 **kwargs,
             )
-        if ordered or context.executing_eagerly():
-            return result
-        dependencies = ops.get_default_graph().experimental_acd_manager
-        if dependencies is not None:
-            # Functions run operations with side effects one after another, as they were traced.
-            dependencies.run_independently(result.op)
+        if not ordered and not context.executing_eagerly():
+            run_independently(result.op)
         return result
 
 
