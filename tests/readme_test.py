@@ -1,14 +1,20 @@
-"""The README's first example runs as it stands."""
+"""What the README shows is so: the example trains, figures are those measured, links hold."""
 
+import json
 import pathlib
 import re
-import subprocess
 import sys
+import tempfile
+import textwrap
+import unittest
 
 import pytest
-import tensorflow as tf
 
-README = pathlib.Path(__file__).resolve().parents[1] / "README.md"
+from benchmarks import picture
+from tests import forked_scripts
+
+ROOT = forked_scripts.ROOT
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 DATA = """
 import numpy as np
 import tensorflow as tf
@@ -17,20 +23,109 @@ rng = np.random.default_rng(0)
 x = rng.random((500, 20)).astype(np.float32)
 train_dataset = tf.data.Dataset.from_tensor_slices((x, (10 * x[:, 0]).astype(int))).batch(64)
 """
+# Columns of tables of steps, by the modes of the benchmark.
+README_MODES = ("no_exchange", "ternary", "ddp_float32", "ddp_fp16", "ddp_powersgd")
+PAGE_MODES = (
+    "no_exchange",
+    "ternary",
+    "bidirectional",
+    "float32",
+    "tensorflow",
+    "ddp_float32",
+    "ddp_fp16",
+    "ddp_powersgd",
+)
 
 
-class ReadmeTest(tf.test.TestCase):
-    def test_the_first_python_example_trains(self):
-        code = re.search(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)[1]
-        # The data is the reader's; the strategy comes before anything uses TensorFlow.
-        program = code.replace("model.fit(", f"{DATA}\nmodel.fit(", 1)
-        run = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, cwd=README.parent
-        )
-        self.assertEqual(run.returncode, 0, run.stderr[-2000:])
-        self.assertIn("num_members=8", run.stdout)
-        loss = [float(value) for value in re.findall(r"loss: ([0-9.]+)", run.stdout)]
-        self.assertLess(loss[-1], loss[0])
+def scripts_of_the_diff():
+    """The example without and with the lines that it adds."""
+    (diff,) = re.findall(r"```diff\n(.*?)```", README, re.DOTALL)
+    before = [line[1:] for line in diff.splitlines() if not line.startswith("+")]
+    after = [line[1:] for line in diff.splitlines() if not line.startswith("-")]
+    # The model stands at the margin where there is no scope.
+    top = [line for line in before if not line.startswith("    ")]
+    inner = textwrap.dedent("\n".join(line for line in before if line.startswith("    ")))
+    stock = "\n".join([*top[:-1], inner, top[-1]])
+    # The data is the reader's; the strategy comes before anything uses TensorFlow.
+    new = "\n".join(after) + "\nprint(strategy.traffic)"
+    return {
+        name: code.replace("model.fit(", f"{DATA}\nmodel.fit(", 1)
+        for name, code in (("stock", stock), ("ternary", new))
+    }
+
+
+def milliseconds(text, modes):
+    """{(model, hosts, rate, mode): ms} of a Markdown table of steps."""
+    models = {"2.1 M weights": "digits", "61 M weights": "alexnet"}
+    rates = {name: rate for rate, name in picture.RATES.items()} | {"any": "none"}
+    found = {}
+    for line in re.findall(r"^\| (.* M weights \| .*) \|$", text, re.MULTILINE):
+        model, hosts, rate, *values = line.split(" | ")
+        for mode, value in zip(modes, values, strict=True):
+            key = models[model], int(hosts), rates[rate], mode
+            found[key] = int(value.replace(",", ""))
+    return found
+
+
+class ReadmeTest(unittest.TestCase):
+    def test_the_example_trains_with_the_new_lines_and_without(self):
+        with tempfile.TemporaryDirectory() as folder:
+            results = forked_scripts.run_all(scripts_of_the_diff(), pathlib.Path(folder))
+        for name, (status, output) in results.items():
+            with self.subTest(name):
+                self.assertEqual(status, 0, output[-2000:])
+                loss = [float(value) for value in re.findall(r"loss: ([0-9.]+)", output)]
+                self.assertLess(loss[-1], loss[0])
+        self.assertIn("num_members=8", results["ternary"][1])
+
+    def test_is_short(self):
+        self.assertLessEqual(len(README.encode()), 8_000)
+
+    def test_files_that_it_and_its_neighbours_link_to_exist(self):
+        for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+            text = (ROOT / name).read_text(encoding="utf-8")
+            links = re.findall(r"\]\(([^)\s]+)\)|srcset=\"(.*?)\"|src=\"(.*?)\"", text)
+            for link in map("".join, links):
+                path, _, anchor = link.partition("#")
+                if not path.startswith(("http:", "https:")):
+                    with self.subTest(file=name, link=link):
+                        target = ROOT / path if path else ROOT / name
+                        self.assertTrue(target.exists())
+                        if anchor:
+                            headings = re.findall(r"^#+ (.*)$", target.read_text("utf-8"), re.M)
+                            slugs = [re.sub(r"[^\w -]", "", h.lower()) for h in headings]
+                            self.assertIn(anchor, [slug.replace(" ", "-") for slug in slugs])
+
+    def test_tables_of_steps_hold_the_figures_of_the_benchmark(self):
+        rows = json.loads((ROOT / "benchmarks/results/cluster.json").read_text())["rows"]
+        measured = {
+            (row["model"], row["hosts"], row["rate"], row["mode"]): round(row["milliseconds"])
+            for row in rows
+        }
+        page = (ROOT / "docs/results/steps.md").read_text(encoding="utf-8")
+        self.assertEqual(milliseconds(page, PAGE_MODES), measured)
+        shown = milliseconds(README, README_MODES)
+        self.assertEqual(len(shown), 30)
+        self.assertEqual(shown, {key: measured[key] for key in shown})
+
+    def test_picture_shows_the_figures_of_the_benchmark(self):
+        rows = json.loads((ROOT / "benchmarks/results/cluster.json").read_text())["rows"]
+        for page in picture.PAGES:
+            figure = picture.draw(rows, page)
+            for panel, model in zip(figure.axes, picture.MODELS, strict=True):
+                drawn = {line.get_label(): list(line.get_ydata()) for line in panel.get_lines()}
+                for mode, (label, *_) in picture.MODES.items():
+                    wanted = [
+                        row["milliseconds"]
+                        for rate in picture.RATES
+                        for row in rows
+                        if (row["model"], row["hosts"], row["rate"], row["mode"])
+                        == (model, picture.HOSTS, rate, mode)
+                    ]
+                    self.assertEqual(drawn[label], wanted)
+            written = (ROOT / f"docs/images/step_time_{page}.svg").read_text(encoding="utf-8")
+            for label, *_ in picture.MODES.values():
+                self.assertIn(f">{label}</text>", written)
 
 
 if __name__ == "__main__":

@@ -5,16 +5,20 @@ import textwrap
 
 import griffe
 
+# A line that announces an example, and what follows up to an empty line.
+EXAMPLE = re.compile(r"^(Example\b[^:]*:)\n((?:.+(?:\n|\Z))+)", re.MULTILINE)
+
 
 class ExampleSections(griffe.Extension):
-    """Makes of `Example:` and the lines below it a section that is shown as code."""
+    """Shows the lines below `Example:` as code."""
 
     def on_instance(self, *, obj, **_):
         """Called for each object that was read."""
         if obj.docstring:
-            obj.docstring.value = re.sub(
-                r"^Example:\n((?:.+(?:\n|\Z))+)",
-                lambda found: "Examples:\n" + textwrap.indent(textwrap.dedent(found[1]), " " * 4),
-                obj.docstring.value,
-                flags=re.MULTILINE,
-            )
+            obj.docstring.value = EXAMPLE.sub(_as_code, obj.docstring.value)
+
+
+def _as_code(found):
+    code = textwrap.dedent(found[2]).strip()
+    language = "pycon" if code.startswith(">>>") else "python"
+    return f"**{found[1]}**\n\n```{language}\n{code}\n```\n"

@@ -1,7 +1,7 @@
 """What MkDocs calls while it builds the site: pages of all programs' flags, and formulas."""
 
+import ast
 import contextlib
-import html
 import importlib
 import importlib.metadata
 import io
@@ -16,6 +16,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 FOLDER = "reference/programs"
+PRIVATE = pathlib.Path("terngrad_tf/distribute/private")
 # Those that every program built on absl has.
 COMMON = {"help", "helpshort", "helpfull", "helpxml", "version", "flagfile", "undefok"}
 
@@ -38,12 +39,38 @@ def on_files(files, config):
     return files
 
 
+def on_page_markdown(markdown, **_):
+    """Puts the table of what is replaced in TensorFlow and Keras where a page asks for it."""
+    return markdown.replace("<!-- patches -->", patches_table())
+
+
+def on_page_content(html, page, **_):
+    """Marks the pages of results, whose tables hold numbers: these stay on their line."""
+    if page.file.src_uri.startswith("results/"):
+        return f'<div class="results">{html}</div>'
+    return html
+
+
 def on_post_build(config):
     """Raises where a page would load something from elsewhere."""
     for page in pathlib.Path(config["site_dir"]).rglob("*.html"):
         found = LOADS.findall(page.read_text(encoding="utf-8"))
         if found:
             raise PluginError(f"{page} loads {found[0]}")
+
+
+def patches_table():
+    """A Markdown table of the functions in the manifest of patches, read from the sources."""
+    lines = ["| function | of | what its replacement does |", "|---|---|---|"]
+    for path in sorted(PRIVATE.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for call in getattr(node, "decorator_list", []):
+                if isinstance(call, ast.Call) and ast.unparse(call.func) == "patch":
+                    owner, *names = map(ast.unparse, call.args)
+                    functions = ", ".join(f"`{name[1:-1]}`" for name in names)
+                    about = " ".join(ast.get_docstring(node).split("\n\n")[0].split())
+                    lines.append(f"| {functions} | `{owner.lstrip('_')}` | {about} |")
+    return "\n".join(lines)
 
 
 def absl_flags(define):
@@ -55,7 +82,7 @@ def absl_flags(define):
         flag = values[name]
         if name != flag.name:  # a short name
             continue
-        text = " ".join(html.escape(flag.help, quote=False).split())
+        text = " ".join(flag.help.replace("<", "&lt;").split())
         default = f"\n    Default: `{flag.default}`." if flag.default not in (None, "") else ""
         lines.append(f"`--{name}`{{ #{name} }}\n:   {text}{default}\n")
     return "\n".join(lines)
