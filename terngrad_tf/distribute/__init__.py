@@ -10,7 +10,7 @@ from terngrad_tf.distribute.cluster import (
 from terngrad_tf.distribute.coordination import all_gather_object, run_on_all, run_on_chief
 from terngrad_tf.distribute.exits import exit_on_peer_error
 from terngrad_tf.distribute.handshake import compare_processes
-from terngrad_tf.distribute.local_steps import DiLoCo
+from terngrad_tf.distribute.local_steps import DiLoCo, local_steps_optimizer
 from terngrad_tf.distribute.peers import PeerError, peer_errors, propagate_errors
 from terngrad_tf.distribute.quantization import Quantization
 from terngrad_tf.distribute.statistics import GradientStatistics
@@ -42,6 +42,7 @@ __all__ = [
     "compare_processes",
     "exit_on_peer_error",
     "local_devices",
+    "local_steps_optimizer",
     "peer_errors",
     "propagate_errors",
     "run_on_all",

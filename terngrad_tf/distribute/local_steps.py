@@ -279,6 +279,11 @@ class DiLoCo(private.LocalStepsOptimizer):
             self.outer.apply(changes, self._get_weights())
 
 
+def local_steps_optimizer(optimizer: keras.optimizers.Optimizer) -> DiLoCo | None:
+    """The `DiLoCo` that an optimizer is, or scales the loss for; None for others."""
+    return private.local_steps_optimizer(optimizer)
+
+
 def _times(gradient, count):
     if gradient is None or count == 1:
         return gradient

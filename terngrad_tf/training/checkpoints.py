@@ -12,6 +12,7 @@ import shutil
 import tensorflow as tf
 
 from terngrad_tf.files import open_regular
+from terngrad_tf.training import local_steps
 from terngrad_tf.training.errors import DivergedError, UserError
 from terngrad_tf.training.log import log
 
@@ -169,8 +170,10 @@ def save(manager, model, step, ends_run=True):
         raise DivergedError(f"the variable {path}", step, last_good(manager))
     if path is not None:
         log(f"not saved at step {step}: the variable {path} is not finite")
-    elif manager is not None:
-        write(manager, step)
+    else:
+        with local_steps.collected_state(model.optimizer):
+            if manager is not None:
+                write(manager, step)
 
 
 def last_good(manager):

@@ -25,15 +25,16 @@ class FloatEpochs:
     Args:
         config: `RunConfig`.
         num_examples: examples an epoch. Default None: set before the first step is asked for.
+        steps: steps from one exchange to the next, which are counted here. Default 1.
     """
 
-    def __init__(self, config, num_examples=None):
+    def __init__(self, config, num_examples=None, steps=1):
         self.freq = config.gradients.floating_grad_epoch
         self.num_examples = num_examples
-        self._batch_size = config.data.batch_size
+        self._batch_size = steps * config.data.batch_size
 
     def __call__(self, step):
-        """Whether a step is in such an epoch; `step` are those before, an int or int tensor."""
+        """Whether an exchange is in such an epoch; `step` are those before, an int or tensor."""
         if not self.freq:
             return False
         epoch = step * self._batch_size // self.num_examples

@@ -188,12 +188,18 @@ def _restore(path, run, restore_avg_var):
         # Training in a subspace keeps no moving averages.
         checkpoints.restore(tf.train.Checkpoint(model=model), path, partial=True)
         return model, checkpoints.step_of(path)
-    optimizer = optimizers.build_optimizer(identity["optimizer"], schedules.Constant(0.0))
-    optimizer.build(model.trainable_variables)
-    checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer)
+    saved = averaging = optimizers.build_optimizer(identity["optimizer"], schedules.Constant(0.0))
+    if sync_every := identity.get("sync_every"):
+        # The outer optimizer, alone of the state of local steps, keeps averages.
+        momentum = identity.get("outer_momentum") or 0.0
+        averaging = optimizers.build_outer(sync_every, learning_rate=0.0, momentum=momentum)
+        saved = tf.Module()
+        saved.outer = averaging
+    averaging.build(model.trainable_variables)
+    checkpoint = tf.train.Checkpoint(model=model, optimizer=saved)
     checkpoints.restore(checkpoint, path, partial=True)
     if restore_avg_var:
-        optimizer.finalize_variable_values(model.trainable_variables)
+        averaging.finalize_variable_values(model.trainable_variables)
     return model, checkpoints.step_of(path)
 
 

@@ -3,6 +3,7 @@
 import keras
 
 from terngrad_tf.arguments import did_you_mean
+from terngrad_tf.distribute import DiLoCo
 
 EMA_MOMENTUM = 0.9999
 
@@ -170,7 +171,7 @@ def available():
     return sorted(_BUILDERS)
 
 
-def build_optimizer(name, learning_rate, momentum=0.9, loss_scale=None):
+def build_optimizer(name, learning_rate, momentum=0.9, loss_scale=None, averages=True):
     """Makes an optimizer that also keeps moving averages of the weights (limit 0.9999).
 
     Args:
@@ -178,9 +179,10 @@ def build_optimizer(name, learning_rate, momentum=0.9, loss_scale=None):
         learning_rate: float or `keras.optimizers.schedules.LearningRateSchedule`.
         momentum: float in [0, 1], used by "momentum" and "rmsprop". Default 0.9.
         loss_scale: factor of the loss, by which gradients are divided again. Default: none.
+        averages: whether it keeps the moving averages. Default True.
 
     Returns:
-        A `keras.optimizers.Optimizer` with `use_ema=True`.
+        A `keras.optimizers.Optimizer`.
 
     Raises:
         ValueError: an unknown name or a momentum outside its range.
@@ -199,9 +201,36 @@ def build_optimizer(name, learning_rate, momentum=0.9, loss_scale=None):
     return _BUILDERS[name](
         learning_rate,
         momentum,
-        use_ema=True,
+        use_ema=averages,
         ema_momentum=EMA_MOMENTUM,
         loss_scale_factor=loss_scale,
+    )
+
+
+def build_local_steps(inner, sync_every, learning_rate, momentum):
+    """Lets an optimizer take local steps; moving averages are of the exchanged weights.
+
+    Args:
+        inner: `keras.optimizers.Optimizer` without moving averages.
+        sync_every: steps from one exchange to the next.
+        learning_rate: float, the outer optimizer's.
+        momentum: float in [0, 1], its Nesterov momentum.
+
+    Returns:
+        A `DiLoCo`.
+    """
+    return DiLoCo(inner, sync_every, outer=build_outer(sync_every, learning_rate, momentum))
+
+
+def build_outer(sync_every, learning_rate, momentum):
+    """The outer optimizer of `build_local_steps`, which keeps the moving averages."""
+    return GradientDescent(
+        learning_rate,
+        momentum=momentum,
+        nesterov=momentum > 0,
+        use_ema=True,
+        # As much is forgotten as in so many steps.
+        ema_momentum=EMA_MOMENTUM**sync_every,
     )
 
 

@@ -93,12 +93,13 @@ def check_source(source, config, shard):
     found = dict(run["model"])
     if not config.fine_tune:
         wanted |= {"num_classes": shard.num_classes, "optimizer": config.optimizer.name}
+        wanted["sync_every"] = config.local_steps.sync_every
         found["optimizer"] = run["identity"]["optimizer"]
+        found["sync_every"] = run["identity"].get("sync_every") or 0
     for name, value in wanted.items():
         if found[name] != value:
-            hint = (
-                " (fine_tune allows it to differ)" if name in ("num_classes", "optimizer") else ""
-            )
+            may_differ = name in ("num_classes", "optimizer", "sync_every")
+            hint = " (fine_tune allows it to differ)" if may_differ else ""
             raise UserError(
                 f"`{_ARGUMENT}` must be a run with the {name} of this one, {value!r}{hint}. "
                 f"Received: {_ARGUMENT}={config.pretrained_model_checkpoint_path!r} "

@@ -112,6 +112,28 @@ class SnapshotConfig(Config):
 
 
 @configuration
+class LocalStepsConfig(Config):
+    """Steps of each replica's own between exchanges, see `DiLoCo`."""
+
+    sync_every: int = option(
+        0,
+        "Steps that each replica takes on its own between exchanges of what they changed, which "
+        "travels as gradients do; 0: gradients travel in every step.",
+        checks.COUNT_OR_0,
+    )
+    outer_learning_rate: float = option(
+        1.0, "With --sync_every, the rate at which mean changes are applied.", checks.FACTOR
+    )
+    outer_momentum: float = option(
+        0.5, "With --sync_every, the Nesterov momentum with which they are.", checks.Range(0, 1)
+    )
+
+    def exchanges(self, steps):
+        """Exchanges, or steps that exchange gradients, in so many steps."""
+        return steps // max(1, self.sync_every)
+
+
+@configuration
 class ClusterConfig(Config):
     """The replicas of a process."""
 
@@ -189,6 +211,7 @@ class TrainConfig(RunConfig):
     """What `train` and `train_async` are told."""
 
     optimizer: OptimizerConfig = OptimizerConfig()
+    local_steps: LocalStepsConfig = incidental(LocalStepsConfig())
     snapshots: SnapshotConfig = incidental(SnapshotConfig())
     pretrained_model_checkpoint_path: str = option(
         "",
@@ -219,4 +242,5 @@ class TrainConfig(RunConfig):
         """Dict of the values that make this run another one than the next."""
         # The learning rate may depend on the number of steps.
         length = {"max_steps": self.max_steps} if self.optimizer.decays_to_the_end else {}
-        return self.values("identity") | length
+        own_steps = self.local_steps.values() if self.local_steps.sync_every else {}
+        return self.values("identity") | own_steps | length

@@ -111,6 +111,8 @@ _IDENTITY = {
     "dropout_keep_prob": _is(checks.Range(0, 1, above=True)),
     "label_smoothing": _is(checks.Range(0, 1, below=True), optional=True),
     "initial_learning_rate": _is(checks.FACTOR, optional=True),
+    "sync_every": _is(checks.COUNT_OR_0, optional=True),
+    "outer_momentum": _is(checks.Range(0, 1), optional=True),
 }
 
 

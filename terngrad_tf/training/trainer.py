@@ -12,6 +12,7 @@ from terngrad_tf.training import (
     checkpoints,
     cluster,
     inputs,
+    local_steps,
     losses,
     networks,
     optimizers,
@@ -68,8 +69,9 @@ def train(config, **cluster_options):
     """
     with as_user_error():
         config = resolved(config)
-        float_epochs = cluster.FloatEpochs(config)
-        freq = config.checkpoints.statistics_freq
+        sync_every = config.local_steps.sync_every
+        float_epochs = cluster.FloatEpochs(config, steps=max(1, sync_every))
+        freq = max(1, config.local_steps.exchanges(config.checkpoints.statistics_freq))
         strategy = cluster.make_strategy(
             config, float_epochs, statistics_freq=freq, **cluster_options
         )
@@ -83,6 +85,7 @@ def train(config, **cluster_options):
         shard = inputs.find_shard(config, strategy)
         float_epochs.num_examples = shard.num_examples
         config = config.with_steps(shard.num_examples)
+        local_steps.check(config, strategy)
         pretrained.check_source(source, config, shard)
         with as_user_error():
             snapshots = _snapshots(config, shard.num_examples)
@@ -96,22 +99,25 @@ def train(config, **cluster_options):
             strategy,
             shard,
             model,
-            [variable.value for variable in model.variables + model.optimizer.variables],
+            [v.value for v in model.variables + local_steps.shared_variables(model.optimizer)],
             network=networks.network_metadata(config, shard),
             identity=config.identity(),
             checkpoint=checkpoint,
             start=lambda: pretrained.restore_source(source, config, model, checkpoint),
         ) as run:
+            local_steps.scatter_state(model.optimizer)
+            traffic = local_steps.mean_traffic(strategy, sync_every)
             if not run.is_finished:
                 fit(
                     run,
                     learning_rate=learning_rate,
+                    traffic=traffic,
                     log_epochs=config.epochs is not None,
                     more_callbacks=snapshots,
                 )
             newest = cluster.finish(strategy, run.manager)
         step = checkpoints.step_of(newest)
-        return TrainResult(step, newest, strategy.traffic_of(step - 1), strategy.is_chief)
+        return TrainResult(step, newest, traffic(step - 1), strategy.is_chief)
 
 
 def resolved(config, source=None):
@@ -172,10 +178,17 @@ def build(config, shard):
     learning_rate = schedules.build_schedule(
         own, max_steps=config.max_steps, steps_per_epoch=steps_per_epoch
     )
-    optimizer = optimizers.build_optimizer(own.name, learning_rate, own.momentum, own.loss_scale)
+    sync_every = config.local_steps.sync_every
+    optimizer = optimizers.build_optimizer(
+        own.name, learning_rate, own.momentum, own.loss_scale, averages=not sync_every
+    )
+    if sync_every:
+        outer = config.local_steps.outer_learning_rate, config.local_steps.outer_momentum
+        optimizer = optimizers.build_local_steps(optimizer, sync_every, *outer)
     if config.model.mixed_precision and own.loss_scale is None:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     optimizer.build(model.trainable_variables)
+    local_steps.keep_statistics(optimizer, model)
     model.compile(
         optimizer=optimizer,
         **losses.compile_arguments(config.model.net, config.model.label_smoothing),

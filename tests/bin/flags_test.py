@@ -6,6 +6,7 @@ import subprocess
 import sys
 from unittest import mock
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from absl import flags as absl_flags
@@ -19,6 +20,7 @@ from tests.bin import samples
 
 TERNARY = ("--grad_bits", 1, "--clip_factor", 2.5)
 TWO_WORKERS = (*TERNARY, "--num_nodes", 2)
+LOCAL_STEPS = ("--num_nodes", 2, "--sync_every", 1)
 DROPOUT = ("--net", "alexnet", "--image_size", 57, "--batch_size", 2, "--max_steps", 1)
 DAMAGED = ("--data_dir", "{root}/damaged")
 START = "--pretrained_model_checkpoint_path"
@@ -83,6 +85,8 @@ TRAINING = {
         START, "{root}/start", base=("--max_steps", 3, "--seed", 2)
     ),
     "quantize_logits": weights("--quantize_logits", base=TERNARY),
+    "outer_learning_rate": weights("--outer_learning_rate", 0.5, base=LOCAL_STEPS),
+    "outer_momentum": weights("--outer_momentum", 0.9, base=LOCAL_STEPS),
     "rounding": weights("--rounding", "independent", base=TWO_WORKERS),
     "save_iter": Case("files", ("--save_iter", 1)),
     "save_tower": refused("--save_tower", 1),
@@ -104,6 +108,7 @@ TRAINING = {
         *("--warmup_epochs", 0.01), base=("--learning_rate_decay_type", "linear")
     ),
     "weight_decay": weights("--weight_decay", 0.1),
+    "sync_every": weights("--sync_every", 1, base=("--num_nodes", 2)),
     "wire": weights("--wire", "bidirectional", base=TWO_WORKERS),
 }
 
@@ -213,7 +218,8 @@ class FlagsTest(tf.test.TestCase):
         status, _, train_dir, _ = call(*arguments)
         self.assertEqual(status, 0)
         arrays = runs.saved(tf.train.latest_checkpoint(train_dir))
-        return {name: array.tobytes() for name, array in arrays.items()}
+        # The state of local steps is read as bytes.
+        return {name: np.asarray(array).tobytes() for name, array in arrays.items()}
 
     def status(self, call, arguments):
         return call(*arguments)[0]

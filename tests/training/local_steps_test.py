@@ -1,0 +1,83 @@
+"""Training programs whose replicas take steps of their own."""
+
+import contextlib
+import io
+import sys
+
+import pytest
+import tensorflow as tf
+
+import slim_data
+from terngrad_tf import training
+from terngrad_tf.training import report
+from terngrad_tf.training.errors import UserError
+from tests import runs
+
+
+class LocalStepsTest(tf.test.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.root = runs.class_folder(cls)
+        slim_data.convert("digits", str(cls.root / "data"), shard=True, train_shards=2)
+
+    def train(self, name, max_steps, **changes):
+        values = {
+            "dataset_name": "digits",
+            "image_size": 12,
+            "batch_size": 8,
+            "num_nodes": 2,
+            "grad_bits": 1,
+            "sync_every": 4,
+            "save_iter": 6,
+            "learning_rate_decay_type": "fixed",
+        }
+        options = training.TrainConfig.of(
+            train_dir=str(self.root / name),
+            data_dir=str(self.root / "data"),
+            max_steps=max_steps,
+            **{**values, **changes},
+        )
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            return training.train(options), printed.getvalue()
+
+    def test_a_run_stopped_between_exchanges_and_resumed_equals_the_whole_one(self):
+        result, _ = self.train("whole", 12)
+        _, printed = self.train("parts", 6)
+        self.assertIn("the last 2 steps come after the last exchange", printed)
+        self.train("parts", 12)
+        whole = runs.saved(self.root / "whole" / "model.ckpt-12")
+        parts = runs.saved(self.root / "parts" / "model.ckpt-12")
+        self.assertEqual(whole.keys(), parts.keys())
+        for name, array in whole.items():
+            self.assertAllEqual(array, parts[name], msg=name)
+        # The codes of a step and of four steps are as many.
+        every_step, _ = self.train("every_step", 4, sync_every=1)
+        self.assertEqual(4 * result.traffic.received_bytes, every_step.traffic.received_bytes)
+        scalars = report.read_scalars(self.root / "whole")
+        self.assertAllClose(scalars["received_bytes"][10], result.traffic.received_bytes)
+
+    def test_evaluation_finds_averages_and_weights(self):
+        result, _ = self.train("evaluated", 8, optimizer="adam")
+        for restore_avg_var in (False, True):
+            config = training.EvalConfig.of(
+                checkpoint_dir=str(self.root / "evaluated"),
+                eval_dir=str(self.root / f"eval_{restore_avg_var}"),
+                data_dir=str(self.root / "data"),
+                subset="test",
+                restore_avg_var=restore_avg_var,
+                num_examples=32,
+            )
+            with contextlib.redirect_stdout(io.StringIO()):
+                found = training.evaluate(config)
+            self.assertEqual(found.step, result.step)
+
+    def test_weights_of_synchronous_training_do_not_go_on(self):
+        self.train("synchronous", 2, sync_every=0)
+        with self.assertRaisesRegex(UserError, r"with the sync_every of this one, 4 \(fine_tune"):
+            self.train("other", 8, pretrained_model_checkpoint_path=str(self.root / "synchronous"))
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
