@@ -133,6 +133,8 @@ class BuildFilesTest(unittest.TestCase):
         self.assertIn(f'    version = "{stated}",\n)', module)
         data = (source_tree.ROOT / "slim_data/common/version.py").read_text(encoding="utf-8")
         self.assertIn(f'__version__ = "{stated}"', data)
+        citation = (source_tree.ROOT / "CITATION.cff").read_text(encoding="utf-8")
+        self.assertIn(f"\nversion: {stated}\n", citation)
 
     def test_programs_have_the_names_of_terngrads_readme_too(self):
         targets = build_files.read_build_file("inception")

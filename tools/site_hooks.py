@@ -15,6 +15,8 @@ from absl import flags
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
+import terngrad_tf
+
 FOLDER = "reference/programs"
 PRIVATE = pathlib.Path("terngrad_tf/distribute/private")
 # Those that every program built on absl has.
@@ -40,8 +42,9 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, **_):
-    """Puts the table of what is replaced in TensorFlow and Keras where a page asks for it."""
-    return markdown.replace("<!-- patches -->", patches_table())
+    """Puts what is made from the code where a page asks for it."""
+    names = ", ".join(f"`{name}`" for name in terngrad_tf.__all__ if not name.startswith("_"))
+    return markdown.replace("<!-- patches -->", patches_table()).replace("<!-- names -->", names)
 
 
 def on_page_content(html, page, **_):
