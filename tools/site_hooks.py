@@ -41,15 +41,22 @@ def on_files(files, config):
     return files
 
 
-def on_page_markdown(markdown, **_):
-    """Puts what is made from the code where a page asks for it."""
+def is_result(page):
+    """Whether a page holds tables of figures."""
+    return page.file.src_uri.startswith("results/")
+
+
+def on_page_markdown(markdown, page, **_):
+    """Puts what is made from the code where a page asks for it; gives wide tables more room."""
+    if is_result(page):
+        page.meta["hide"] = ["toc"]
     names = ", ".join(f"`{name}`" for name in terngrad_tf.__all__ if not name.startswith("_"))
     return markdown.replace("<!-- patches -->", patches_table()).replace("<!-- names -->", names)
 
 
 def on_page_content(html, page, **_):
     """Marks the pages of results, whose tables hold numbers: these stay on their line."""
-    if page.file.src_uri.startswith("results/"):
+    if is_result(page):
         return f'<div class="results">{html}</div>'
     return html
 
