@@ -1,4 +1,4 @@
-"""The scripts of examples/ run, and learn."""
+"""The scripts and notebooks of examples/ run, and the scripts learn."""
 
 import json
 import os
@@ -46,6 +46,20 @@ class ExamplesTest(unittest.TestCase):
                 else:
                     accuracy = float(re.findall(r"test accuracy ([0-9.]+)%", output)[-1])
                     self.assertGreater(accuracy, 80.0)
+
+    @pytest.mark.slow
+    def test_code_of_the_notebooks_runs(self):
+        scripts = {}
+        for path in EXAMPLES.glob("*.ipynb"):
+            cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+            code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+            scripts[path.stem] = "\n".join(code)
+        self.assertEqual(set(scripts), {"first_steps", "looking_into_gradients"})
+        with tempfile.TemporaryDirectory() as folder:
+            results = forked_scripts.run_all(scripts, pathlib.Path(folder), MPLBACKEND="agg")
+        for name, (status, output) in results.items():
+            with self.subTest(notebook=name):
+                self.assertEqual(status, 0, output[-3000:])
 
     @pytest.mark.slow
     def test_two_hosts_go_on_where_they_were_stopped(self):
