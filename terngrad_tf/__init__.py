@@ -15,6 +15,7 @@ _ORIGINS = {
     "SubspaceBFGS": "terngrad_tf.subspace",
     "SubspaceModel": "terngrad_tf.subspace",
     "SubspaceSGD": "terngrad_tf.subspace",
+    "Telemetry": "terngrad_tf.distribute",
     "TernGradStrategy": "terngrad_tf.distribute",
     "TernaryAllReduce": "terngrad_tf.distribute",
     "Traffic": "terngrad_tf.distribute",

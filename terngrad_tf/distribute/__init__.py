@@ -17,6 +17,7 @@ from terngrad_tf.distribute.statistics import GradientStatistics
 from terngrad_tf.distribute.stragglers import StragglerMonitor
 from terngrad_tf.distribute.strategy import TernGradStrategy
 from terngrad_tf.distribute.telemetry import Measurements, StepTelemetry
+from terngrad_tf.distribute.telemetry_callback import Telemetry
 from terngrad_tf.distribute.tf_config import cluster_from_tf_config
 from terngrad_tf.distribute.traffic import Traffic
 from terngrad_tf.distribute.virtual_devices import local_devices
@@ -31,6 +32,7 @@ __all__ = [
     "Quantization",
     "StepTelemetry",
     "StragglerMonitor",
+    "Telemetry",
     "TernGradStrategy",
     "TernaryAllReduce",
     "Traffic",

@@ -106,6 +106,11 @@ class Measurements:
         self._samples = Window(WINDOW, len(_SAMPLE_COLUMNS))
 
     @property
+    def count(self) -> int:
+        """Steps measured so far."""
+        return self._steps.count
+
+    @property
     def last(self) -> StepTelemetry | None:
         """`StepTelemetry` of the last step; None before the first, and where `freq` is 0."""
         return self.mean(1)

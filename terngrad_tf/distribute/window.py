@@ -18,7 +18,7 @@ class Window:
 
     def __init__(self, num_rows: int, num_columns: int) -> None:
         self._shape = (num_rows, num_columns)
-        self._handles = None
+        self._handles: tuple[tf.Tensor, ...] | None = None
 
     def append(self, row: tf.Tensor) -> None:
         """Adds a row, a float64 tensor `[num_columns]`, in the graph under construction."""
@@ -32,18 +32,26 @@ class Window:
             )
             tf.raw_ops.AssignAddVariableOp(resource=count, value=tf.constant(1, tf.int64))
 
+    @property
+    def count(self) -> int:
+        """Rows that were ever appended."""
+        return 0 if self._handles is None else int(self._value(1))
+
     def read(self) -> np.ndarray:
         """The rows, oldest first: float64 `[at most num_rows, num_columns]`."""
         if self._handles is None:
             return np.zeros([0, self._shape[1]])
-        with tf.init_scope():
-            rows, number = (
-                tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype).numpy()
-                for handle, dtype in zip(self._handles, (tf.float64, tf.int64), strict=True)
-            )
+        rows, number = self._value(0), self.count
         if number <= len(rows):
             return rows[:number]
-        return np.roll(rows, -(int(number) % len(rows)), axis=0)
+        return np.roll(rows, -(number % len(rows)), axis=0)
+
+    def _value(self, position):
+        """The rows (0) or their number (1)."""
+        with tf.init_scope():
+            return tf.raw_ops.ReadVariableOp(
+                resource=self._handles[position], dtype=(tf.float64, tf.int64)[position]
+            ).numpy()
 
     def _made(self):
         if self._handles is None:

@@ -61,6 +61,7 @@ def make_strategy(config, float_epochs, *, statistics_freq, **cluster):
         num_gpus=config.cluster.num_gpus,
         float_steps=float_epochs if float_epochs.freq else None,
         statistics_freq=statistics_freq,
+        telemetry_freq=config.checkpoints.telemetry_freq,
         **cluster,
     )
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 import slim_data
 from terngrad_tf.distribute import (
     StragglerMonitor,
+    Telemetry,
     TernGradStrategy,
     broadcast_variables,
     peer_errors,
@@ -148,6 +149,7 @@ def fit(
         DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
     """
     config, strategy, first_step = run.config, run.strategy, run.first_step
+    telemetry_freq = config.checkpoints.telemetry_freq
     entropy_loss = functools.partial(losses.cross_entropy, config.model.net)
     by_epoch = (first_step, config.data.batch_size, run.shard.num_examples, entropy_loss)
     called = [
@@ -163,6 +165,7 @@ def fit(
         ),
         StragglerMonitor(report=log),
         *([_histograms(run)] if strategy.is_chief else []),
+        *([Telemetry(config.train_dir, telemetry_freq)] if telemetry_freq else []),
         _saving(run),
     ]
     if strategy.is_chief:

@@ -75,6 +75,13 @@ class CheckpointConfig(Config):
         None, "Seconds between what worker 0 writes for TensorBoard.", checks.SECONDS
     )
     max_to_keep: int = option(5, "Newest checkpoints kept.", checks.COUNT)
+    telemetry_freq: int = option(
+        100,
+        "Steps between records of what gradients' exchanges cost and lose, in TensorBoard and in "
+        "telemetry.jsonl of --train_dir, and between comparisons of ternary gradients with float "
+        "ones; 0: nothing is measured.",
+        checks.COUNT_OR_0,
+    )
 
     @property
     def statistics_freq(self):

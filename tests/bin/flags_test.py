@@ -102,6 +102,7 @@ TRAINING = {
         "snapshots", ("--snapshot_start_epoch", 1), ("--snapshot_per_epoch", 180)
     ),
     "subset": weights("--subset", "test"),
+    "telemetry_freq": Case("files", ("--telemetry_freq", 1)),
     "train_dir": Case("files", ("--train_dir", "{root}/elsewhere")),
     "use_encoding": refused("--use_encoding", "False"),
     "warmup_epochs": weights(

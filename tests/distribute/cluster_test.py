@@ -1,5 +1,6 @@
 """Tests of the strategy over real processes on loopback."""
 
+import json
 import os
 import pathlib
 import sys
@@ -118,6 +119,17 @@ class TwoProcessesTest(ClusterTest):
         restored.load_weights(os.path.join(self.folder, "model.weights.h5"))
         for a, b in zip(restored.weights, model.weights, strict=True):
             np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+    def test_the_chief_alone_writes_telemetry(self):
+        folder = pathlib.Path(self.folder) / "telemetry"
+        events, lines = sorted(folder.iterdir())
+        self.assertStartsWith(events.name, "events.")
+        records = [json.loads(line) for line in lines.read_text().splitlines()]
+        # 130 examples are three steps an epoch, run by two and one.
+        self.assertEqual([record["step"] for record in records], [2, 5, 6])
+        for record in records:
+            self.assertEqual(record["num_members"], 2)
+            self.assertGreater(record["exchange_seconds"], 0.0)
 
     def test_an_overflow_on_one_process_skips_the_step_on_all(self):
         for result in self.of("overflow"):

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.distribute import TernGradStrategy
+from terngrad_tf.distribute import Telemetry, TernGradStrategy
 from tests.distribute import optimizer_cases, processes, uneven_cases
 from tests.distribute.samples import build, data, draw_masks, gradients_of, reduce_once
 
@@ -92,10 +92,12 @@ def masks(config):
 
 def train(config):
     """Stock fit, evaluate, predict and save, with batch norm, dropout and uneven batches."""
-    strategy = TernGradStrategy(config["num_local"])
+    strategy = TernGradStrategy(config["num_local"], telemetry_freq=2)
     model = build(strategy, steps_per_execution=config["steps_per_execution"])
     x, y = data()
-    history = model.fit(x, y, batch_size=64, epochs=2, verbose=0, validation_data=(x, y))
+    telemetry = Telemetry(os.path.join(config["folder"], "telemetry"), every=2)
+    fitted = {"epochs": 2, "validation_data": (x, y), "callbacks": [telemetry]}
+    history = model.fit(x, y, batch_size=64, verbose=0, **fitted)
     loss, accuracy = model.evaluate(x, y, batch_size=43, verbose=0)
     predictions = model.predict(x, batch_size=64, verbose=0)
     weights = [v.numpy() for v in model.variables + model.optimizer.variables]

@@ -1,0 +1,140 @@
+"""Telemetry of a run in TensorBoard and as JSON lines: the callback `Telemetry`."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import time
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.distribute import private
+from terngrad_tf.distribute.telemetry import WINDOW, StepTelemetry
+
+FILE = "telemetry.jsonl"
+_SCALARS = {
+    "traffic": ("sent_bytes", "received_bytes", "compression_ratio", "bits_per_element"),
+    "ternary": ("nonzero_share", "cosine", "relative_error"),
+    "speed": (
+        "step_seconds",
+        "scale_seconds",
+        "encode_seconds",
+        "exchange_seconds",
+        "decode_seconds",
+        "rest_seconds",
+    ),
+}
+
+
+class Telemetry(keras.callbacks.Callback):
+    """Writes what exchanges of gradients cost and lose, now and then.
+
+    Each record tells the means over the steps since the last one, 128 at most: as scalars for
+    TensorBoard, `traffic/...`, `ternary/...` and `speed/...`, and as a line of JSON at the end of
+    `telemetry.jsonl`, with null for what was not measured. See `StepTelemetry` for their meaning.
+    In a cluster the chief writes what it measured.
+
+    A run that is resumed, which is to say one that does not begin at step 0, leaves out the steps
+    up to the last that the file tells.
+
+    Example:
+    >>> import tempfile
+    >>> strategy = terngrad_tf.TernGradStrategy(num_nodes=2, telemetry_freq=4)
+    >>> with strategy.scope(), tempfile.TemporaryDirectory() as folder:
+    ...     model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+    ...     model.compile("sgd", "mse")
+    ...     history = model.fit(tf.ones([8, 1]), tf.ones([8, 1]), batch_size=2, verbose=0,
+    ...                         callbacks=[terngrad_tf.Telemetry(folder, every=4)])
+    ...     print(sorted(os.listdir(folder))[-1])
+    telemetry.jsonl
+
+    Args:
+        log_dir: folder of both, made where there is none.
+        every: steps from one record to the next. Default 100.
+
+    Raises:
+        ValueError: `every` is out of range; or, in `fit`, nothing is measured under the model's
+            strategy, whose `telemetry_freq` is 0.
+    """
+
+    def __init__(self, log_dir: str | os.PathLike[str], every: int = 100) -> None:
+        super().__init__()
+        check(is_integer(every, 1), "every", "must be a positive integer", every)
+        self._folder = pathlib.Path(log_dir)
+        self._every = every
+        self._writer: tf.summary.SummaryWriter | None = None
+        self._writes = False
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Finds what measures, and how far the file is."""
+        strategy = self.model.distribute_strategy
+        operations = private.gradient_ops(strategy)
+        self._measurements = getattr(operations, "telemetry", None)
+        if self._measurements is None or not self._measurements.freq:
+            raise ValueError(
+                "`Telemetry` needs a strategy that measures: `telemetry_freq` must be a positive"
+                " integer. Received: telemetry_freq=0"
+            )
+        self._due = self._step() // self._every + 1
+        self._count = self._measurements.count
+        self._last = 0
+        self._writes = getattr(strategy, "is_chief", True)
+        if self._writes and self._step():
+            self._last = last_step(self._folder / FILE)
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Writes what is due."""
+        if not self._writes or (step := self._step()) < self._due * self._every:
+            return
+        self._due = step // self._every + 1
+        count = self._measurements.count
+        if step > self._last and count > self._count:
+            self._write(step, self._measurements.mean(min(count - self._count, WINDOW)))
+        self._count = count
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Ends the files."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _step(self):
+        return int(self.model.optimizer.iterations.numpy())
+
+    def _write(self, step: int, mean: StepTelemetry) -> None:
+        if self._writer is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._writer = tf.summary.create_file_writer(str(self._folder))
+        values = dataclasses.asdict(mean)
+        with self._writer.as_default():
+            for group, names in _SCALARS.items():
+                for name in names:
+                    values[name] = getattr(mean, name)
+                    if values[name] is not None:
+                        tf.summary.scalar(f"{group}/{name}", values[name], step=step)
+        self._writer.flush()
+        line = json.dumps({**values, "step": step, "time": time.time()}, allow_nan=False)
+        # One write, so that a line is whole for whoever reads beside.
+        with open(self._folder / FILE, "ab", buffering=0) as file:
+            file.write(f"{line}\n".encode())
+
+
+def last_step(path: pathlib.Path) -> int:
+    """The largest step that a file of JSON lines tells; 0 where there is none.
+
+    Lines that were broken off are passed over.
+    """
+    steps = [0]
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return 0
+    for line in lines:
+        try:
+            steps.append(int(json.loads(line)["step"]))
+        except (ValueError, TypeError, KeyError):
+            continue
+    return max(steps)
