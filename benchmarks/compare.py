@@ -1,0 +1,97 @@
+"""Shows which figures of a benchmark moved between two of its JSON files.
+
+Figures of one machine say little about another's; the machines of both files are told. Those that
+the tables of docs/results/ were made of lie in benchmarks/results/.
+
+    python -m benchmarks.compare benchmarks/results/cluster.json cluster.json
+"""
+
+import json
+import pathlib
+
+from absl import app, flags
+
+_KEYS = flags.DEFINE_list(
+    "keys",
+    ["hosts", "elements", "weights", "batch", "replicas", "clip_factor", "seed"],
+    "Fields that tell rows apart, besides those that are text.",
+)
+_LEAST = flags.DEFINE_float("least", 1.1, "Least factor to show, up or down.", lower_bound=1.0)
+
+
+def rows_by_key(content, keys):
+    """The rows of a file by what tells them apart.
+
+    Args:
+        content: dict with one list of rows, flat dicts, as "rows", "runs" or "cells".
+        keys: names of the fields that tell rows apart besides those that are text.
+
+    Returns:
+        {tuple of such values: {name: other number}}.
+
+    Raises:
+        ValueError: there is no such list, or two rows cannot be told apart.
+    """
+    lists = [content[name] for name in ("rows", "runs", "cells") if name in content]
+    if len(lists) != 1:
+        raise ValueError(f"the file must hold rows, runs or cells. Received: {', '.join(content)}")
+    found = {}
+    for row in lists[0]:
+        key = tuple(str(v) for k, v in row.items() if isinstance(v, str) or k in keys)
+        if key in found:
+            raise ValueError(f"`--keys` must tell rows apart. Received: two of {' '.join(key)}")
+        numbers = {k: v for k, v in row.items() if k not in keys and not isinstance(v, str | bool)}
+        found[key] = {k: v for k, v in numbers.items() if isinstance(v, int | float)}
+    return found
+
+
+def changes(before, after):
+    """What moved, as a list of (key, figure, number before, number after), most first.
+
+    Args:
+        before: result of `rows_by_key`.
+        after: the same of the newer file. Rows and figures that one of them lacks are left out.
+    """
+    pairs = [
+        (key, name, old, after[key][name])
+        for key, row in before.items()
+        for name, old in row.items()
+        if name in after.get(key, {})
+    ]
+    return sorted(pairs, key=lambda pair: -factor(*pair[2:]))
+
+
+def factor(old, new):
+    """By how much a number grew or shrank: 1 or more."""
+    if old == new:
+        return 1.0
+    return max(old / new, new / old) if old * new > 0 else float("inf")
+
+
+def main(argv):
+    """Prints a table of what moved."""
+    if len(argv) != 3:
+        raise app.UsageError(f"two files are needed. Received: {argv[1:]}")
+    contents = [json.loads(pathlib.Path(path).read_text()) for path in argv[1:]]
+    for path, content in zip(argv[1:], contents, strict=True):
+        print(f"{path}: {content.get('machine', 'a machine that is not told')}")
+    try:
+        before, after = (rows_by_key(content, _KEYS.value) for content in contents)
+    except ValueError as error:
+        raise app.UsageError(str(error)) from error
+    found = changes(before, after)
+    moved = [change for change in found if factor(*change[2:]) >= _LEAST.value]
+    if moved:
+        print("\n| row | figure | before | after | after / before |\n|---|---|---|---|---|")
+    for key, name, old, new in moved:
+        ratio = f"{new / old:.2f}" if old else ""
+        print(f"| {' '.join(key)} | {name} | {old:,.4g} | {new:,.4g} | {ratio} |")
+    print(f"\n{len(moved)} of {len(found)} figures moved by a factor of {_LEAST.value:g} or more.")
+    alone = len(before.keys() ^ after.keys())
+    if alone:
+        print(f"{alone} rows are in one file alone.")
+    return 0
+
+
+if __name__ == "__main__":
+    app.run(main)
