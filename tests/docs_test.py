@@ -1,8 +1,10 @@
 """What the pages of docs/ say is so: their code runs, their commands and files exist."""
 
 import ast
+import dataclasses
 import importlib
 import importlib.metadata
+import inspect
 import json
 import pathlib
 import re
@@ -15,6 +17,7 @@ import pytest
 from absl import flags
 
 import terngrad_tf
+from terngrad_tf.distribute import Quantization, TernaryAllReduce
 from tests import forked_scripts
 from tests.distribute import processes
 
@@ -136,6 +139,16 @@ class DocsTest(unittest.TestCase):
                     missing.add(name)
             with self.subTest(path=path.name):
                 self.assertEqual(missing, set())
+
+    def test_table_of_options_holds_all_with_their_defaults(self):
+        text = (ROOT / "docs/strategy.md").read_text(encoding="utf-8")
+        shown = dict(re.findall(r"^\| `(\w+)` \| `?(.*?)`? \| ", text, re.M))
+        options = {field.name: field.default for field in dataclasses.fields(Quantization)}
+        for parameter in inspect.signature(TernaryAllReduce).parameters.values():
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                options[parameter.name] = parameter.default
+        wanted = {k: f'"{v}"' if isinstance(v, str) else str(v) for k, v in options.items()}
+        self.assertEqual(shown, wanted)
 
     def test_reference_holds_every_public_name(self):
         for package in (*terngrad_tf.__all__, "slim_data"):
