@@ -3,7 +3,8 @@
 Makes hosts on this machine that are joined by links of a chosen rate (`benchmarks/netns.sh`: Linux,
 root, iproute2). On each, processes wait, and all modes take turns, round by round. "bidirectional"
 is ternary too, but its sum is rounded once more before it comes back; the sparse modes are the
-wires of these names, without clipping. Bytes are what a host's
+wires of these names, without clipping; local_steps are means of 32 steps of `DiLoCo` and the
+exchange that ends them. Bytes are what a host's
 network interface received, headers included; CPU time is that of a process and all its threads. For
 AlexNet, ternary gradients, float32 beside TensorFlow, and PyTorch are measured one after another: 4
 hosts of all need more than 20 GB of memory.
@@ -59,6 +60,7 @@ ROUND_SECONDS = 6.0
 TENSORFLOW = (
     ("no_exchange", "ternary", "bidirectional"),
     ("sparse", "sparse_bidirectional"),
+    ("local_steps",),
     ("float32",),
     ("tensorflow",),
 )

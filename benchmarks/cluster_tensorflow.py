@@ -8,6 +8,9 @@ import sys
 
 from benchmarks import cluster_models, cluster_worker
 
+# Of local steps, from one exchange to the next.
+SYNC_EVERY = 32
+
 
 def _network():
     import keras
@@ -25,13 +28,13 @@ def _network():
     )
 
 
-def _digits_step(strategy, batch_size):
+def _digits_step(strategy, batch_size, sync_every):
     import keras
     import tensorflow as tf
 
     with strategy.scope():
         model = _network()
-        optimizer = keras.optimizers.SGD(0.01)
+        optimizer = _optimizer(sync_every)
         optimizer.build(model.trainable_variables)
     images = tf.random.stateless_uniform([batch_size, *model.input_shape[1:]], [0, 0])
     labels = tf.range(batch_size) % cluster_models.CLASSES
@@ -43,7 +46,7 @@ def _digits_step(strategy, batch_size):
         variables = model.trainable_variables
         optimizer.apply(tape.gradient(loss, variables), variables)
 
-    return _compiled(strategy, replica, optimizer)
+    return _compiled(strategy, replica, optimizer, sync_every)
 
 
 @functools.cache
@@ -54,13 +57,13 @@ def _alexnet_factors():
     return [tf.random.stateless_normal(shape, [0, i]) for i, shape in enumerate(shapes)]
 
 
-def _alexnet_step(strategy, _):
+def _alexnet_step(strategy, _, sync_every):
     import keras
     import tensorflow as tf
 
     with strategy.scope():
         variables = [keras.Variable(tf.zeros(s)) for s in cluster_models.ALEXNET_SHAPES]
-        optimizer = keras.optimizers.SGD(0.01)
+        optimizer = _optimizer(sync_every)
         optimizer.build(variables)
     factors = _alexnet_factors()
 
@@ -72,10 +75,19 @@ def _alexnet_step(strategy, _):
         gradients = tape.gradient(loss, [v.value for v in variables])
         optimizer.apply(gradients, variables)
 
-    return _compiled(strategy, replica, optimizer)
+    return _compiled(strategy, replica, optimizer, sync_every)
 
 
-def _compiled(strategy, replica, optimizer):
+def _optimizer(sync_every):
+    import keras
+
+    from terngrad_tf import DiLoCo
+
+    optimizer = keras.optimizers.SGD(0.01)
+    return DiLoCo(optimizer, sync_every) if sync_every else optimizer
+
+
+def _compiled(strategy, replica, optimizer, sync_every):
     import tensorflow as tf
 
     @tf.function
@@ -83,10 +95,12 @@ def _compiled(strategy, replica, optimizer):
         strategy.run(replica)
 
     def run():
-        step()
+        for _ in range(max(1, sync_every)):
+            step()
         # The step counter is assigned last, on the host.
         optimizer.iterations.numpy()
 
+    run.num_steps = max(1, sync_every)
     return run
 
 
@@ -106,6 +120,7 @@ def main(argv):
         "sparse_bidirectional": lambda: TernGradStrategy(
             wire="sparse_bidirectional", clip_factor=0.0
         ),
+        "local_steps": TernGradStrategy,
         "float32": lambda: TernGradStrategy(grad_bits=32),
         "tensorflow": tf.distribute.MultiWorkerMirroredStrategy,
         # What the same step takes where nothing is exchanged.
@@ -113,7 +128,10 @@ def main(argv):
     }
     make_step = {"digits": _digits_step, "alexnet": _alexnet_step}[model]
     strategies = {mode: make_strategy[mode]() for mode in modes.split(",")}
-    steps = {mode: make_step(strategy, int(batch_size)) for mode, strategy in strategies.items()}
+    steps = {
+        mode: make_step(strategy, int(batch_size), SYNC_EVERY if mode == "local_steps" else 0)
+        for mode, strategy in strategies.items()
+    }
     cluster_worker.serve(interface, steps)
 
 

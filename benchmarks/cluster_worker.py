@@ -18,7 +18,8 @@ def serve(interface, step_of_mode):
 
     Args:
         interface: the network interface to watch.
-        step_of_mode: dict of name to a function that runs one step to its end.
+        step_of_mode: dict of name to a function that runs one step to its end; or several, if its
+            attribute `num_steps` says so.
     """
     print(json.dumps({"ready": sorted(step_of_mode)}), flush=True)
     for line in sys.stdin:
@@ -34,4 +35,5 @@ def serve(interface, step_of_mode):
         # Everything that was sent for these steps has arrived when all hosts pass.
         time.sleep(0.05)
         spent["received"] = received_bytes(interface) - before
-        print(json.dumps({name: value / int(count) for name, value in spent.items()}), flush=True)
+        num_steps = int(count) * getattr(step, "num_steps", 1)
+        print(json.dumps({name: value / num_steps for name, value in spent.items()}), flush=True)

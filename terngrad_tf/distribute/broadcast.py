@@ -1,5 +1,6 @@
 """The chief's variables for all processes of a cluster, bit for bit."""
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,8 +10,12 @@ import tensorflow as tf
 
 from terngrad_tf.distribute.handshake import compare_processes
 
-# What travels at once: 16 MiB.
+# What is gathered at once: 16 MiB.
 _MAX_WORDS = 1 << 22
+# What travels at once begins with 64 KiB and follows the links' speed: a message that takes as long
+# as TensorFlow's heartbeats may be late lets processes give each other up.
+_FIRST_WORDS = 1 << 14
+_SHORT_SECONDS, _LONG_SECONDS = 0.25, 1.0
 
 
 def broadcast_variables(
@@ -83,9 +88,23 @@ def _from_chief(strategy, content):
         return content
     words = np.frombuffer(content + bytes(-len(content) % 4), np.int32)
     if not strategy.is_chief:
-        # A sum in which only the chief's terms are not zero.
+        # Sums in which only the chief's terms are not zero.
         words = np.zeros_like(words)
-    return strategy.extended.process_group.all_reduce_sum(tf.constant(words)).numpy().tobytes()
+    received, done, size, next_size = [], 0, _FIRST_WORDS, _FIRST_WORDS
+    while done < len(words):
+        begin = time.monotonic()
+        # The chief's clock says how much comes next.
+        told = np.array([next_size if strategy.is_chief else 0], np.int32)
+        message = tf.constant(np.concatenate([told, words[done : done + size]]))
+        total = strategy.extended.process_group.all_reduce_sum(message).numpy()
+        received.append(total[1:])
+        done, size = done + size, int(total[0])
+        seconds = time.monotonic() - begin
+        if seconds < _SHORT_SECONDS:
+            next_size = min(2 * size, _MAX_WORDS)
+        elif seconds > _LONG_SECONDS:
+            next_size = max(size // 2, 1)
+    return np.concatenate(received).tobytes()
 
 
 def _chunks(copies):

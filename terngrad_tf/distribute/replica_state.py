@@ -88,6 +88,12 @@ class ReplicaState(tf.train.experimental.PythonState):
         self.set(arrays)
         self._restored = list(arrays) if self._group else None
 
+    def any_process(self, says_so: bool) -> bool:
+        """Whether any process says so; every process of a cluster calls it, outside of replicas."""
+        if self._group is None:
+            return says_so
+        return bool(self._group.all_reduce_max(tf.constant([float(says_so)])).numpy()[0])
+
     def gather(self) -> None:
         """Collects the state of all processes on the chief, which can save it until `forget`.
 

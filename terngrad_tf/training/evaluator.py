@@ -132,7 +132,7 @@ def evaluate_checkpoint(path, run, config):
     place, batch_size = config.data.place, config.data.batch_size
     dataset = data.find_dataset(config.data)
     with as_user_error(), tf.device(_device(config.device)):
-        model, step = _restore(path, run, config.restore_avg_var)
+        model, step = restore_network(path, run, config.restore_avg_var)
     # Of images of one's own the training was told how many classes they have.
     own_classes = run["identity"].get("num_classes") is not None
     for key in ("channels",) if own_classes else ("num_classes", "channels"):
@@ -173,7 +173,20 @@ def evaluate_checkpoint(path, run, config):
     return result
 
 
-def _restore(path, run, restore_avg_var):
+def restore_network(path, run, restore_avg_var):
+    """The network of a run with the weights of a checkpoint.
+
+    Args:
+        path: path of the checkpoint.
+        run: what `run_folder.read_run` returns.
+        restore_avg_var: whether to take the weights' moving average, where the run kept one.
+
+    Returns:
+        Pair of a `keras.Model` and the steps done.
+
+    Raises:
+        UserError: the checkpoint is damaged, or of something else.
+    """
     if inception_checkpoint.is_meant(run):
         model = inception_checkpoint.load(path, run, averages=restore_avg_var)
         return model, run["max_steps"]

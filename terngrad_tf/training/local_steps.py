@@ -1,37 +1,38 @@
-"""What a run with steps of each replica's own does otherwise: its state, and what it tells."""
+"""What a run with steps of each replica's own does otherwise: saving, and what it tells."""
 
 import contextlib
 import dataclasses
 
 from terngrad_tf.distribute import local_steps_optimizer
-from terngrad_tf.training.errors import UserError
 from terngrad_tf.training.log import log
 
 
-def check(config, strategy):
-    """Refuses options that do not go together, and tells of steps that come too late.
-
-    Args:
-        config: `TrainConfig`, its steps known.
-        strategy: the strategy.
-
-    Raises:
-        UserError: the chief alone would know when to save.
-    """
+def tell_left_steps(config, strategy):
+    """Tells of steps at the end of a run that no exchange follows; `config` knows its steps."""
     sync_every = config.local_steps.sync_every
-    if not sync_every:
-        return
-    if strategy.num_processes > 1 and config.checkpoints.save_interval_secs is not None:
-        raise UserError(
-            "`save_interval_secs` must not go with `sync_every` in a cluster, whose processes save"
-            " what each has at the same step: use `save_iter` or `save_epochs`. Received:"
-            f" save_interval_secs={config.checkpoints.save_interval_secs}, sync_every={sync_every}"
-        )
-    if (left := config.max_steps % sync_every) and strategy.is_chief:
+    left = config.max_steps % sync_every if sync_every else 0
+    if left and strategy.is_chief:
         log(
             f"`max_steps` is no multiple of `sync_every`: the last {left} steps come after the last"
             " exchange, and count where the run is gone on with"
         )
+
+
+def due_on_all(due, optimizer):
+    """Rule of `triggers` by which all processes save where the chief's rule says so.
+
+    They ask the chief where they have exchanged, as nobody waits for it in between.
+
+    Args:
+        due: the chief's rule; `triggers.never` on the others.
+        optimizer: optimizer of local steps.
+    """
+    local = local_steps_optimizer(optimizer)
+
+    def is_due(step):
+        return step % local.sync_every == 0 and local.replica_state.any_process(due(step))
+
+    return is_due
 
 
 def keep_statistics(optimizer, model):

@@ -13,6 +13,7 @@ from terngrad_tf.distribute import (
     Telemetry,
     TernGradStrategy,
     broadcast_variables,
+    local_steps_optimizer,
     peer_errors,
     run_on_chief,
 )
@@ -21,6 +22,7 @@ from terngrad_tf.training import (
     checkpoints,
     cluster,
     inputs,
+    local_steps,
     losses,
     summaries,
     triggers,
@@ -202,6 +204,9 @@ def _saving(run):
     # The clock is the chief's.
     due = triggers.saving(config) if run.manager or not by_time else triggers.never
     is_due_on_all = not by_time or run.strategy.num_processes == 1
+    if not is_due_on_all and local_steps_optimizer(run.model.optimizer) is not None:
+        # All bring what they have of their own.
+        due, is_due_on_all = local_steps.due_on_all(due, run.model.optimizer), True
     return callbacks.SaveCheckpoints(
         run.first_step, run.manager, due, run.config.max_steps, is_due_on_all
     )

@@ -85,7 +85,7 @@ def train(config, **cluster_options):
         shard = inputs.find_shard(config, strategy)
         float_epochs.num_examples = shard.num_examples
         config = config.with_steps(shard.num_examples)
-        local_steps.check(config, strategy)
+        local_steps.tell_left_steps(config, strategy)
         pretrained.check_source(source, config, shard)
         with as_user_error():
             snapshots = _snapshots(config, shard.num_examples)

@@ -87,9 +87,9 @@ class DistributedTest(tf.test.TestCase):
         arrays = runs.saved(cluster.train_dirs[0] / f"model.ckpt-{STEPS}")
         return arrays, [out for _, out, _ in outcomes]
 
-    def kill(self, name, step, victim, pause):
+    def kill(self, name, step, victim, pause, *flags):
         """Kills a worker after a step; the other must end in time, and name it."""
-        cluster = Cluster(self.root, name, self.own)
+        cluster = Cluster(self.root, name, self.own, *flags)
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while not cluster.has_done(step) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -128,6 +128,18 @@ class DistributedTest(tf.test.TestCase):
                 self.assertEqual(whole.keys(), resumed.keys())
                 for key, array in whole.items():
                     self.assertAllEqual(array, resumed[key], msg=key)
+
+    @pytest.mark.slow
+    def test_local_steps_go_on_with_what_each_worker_had_of_its_own(self):
+        flags = ("--sync_every", 5, "--optimizer", "adam")
+        whole, printed = self.trained(Cluster(self.root, "local", self.own, *flags))
+        self.assertIn("the last 2 steps come after the last exchange", printed[0])
+        self.kill("local_killed", 10, 0, 0.1, *flags)
+        resumed, printed = self.trained(Cluster(self.root, "local_killed", self.own, *flags))
+        self.assertRegex(printed[0], r"resuming from .*model.ckpt-(\d+) at step \1\n")
+        self.assertEqual(whole.keys(), resumed.keys())
+        for key, array in whole.items():
+            self.assertAllEqual(array, resumed[key], msg=key)
 
     def test_a_worker_with_other_flags_ends_all_with_one_line(self):
         cluster = Cluster(self.root, "flags", self.shared, of_second=("--momentum", 0.5))
