@@ -63,6 +63,7 @@ class ExperimentsTest(tf.test.TestCase):
         precision, recall, count = RESULT.search(out).groups()
         return float(precision), float(recall), int(count)
 
+    @pytest.mark.slow
     def test_mnist(self):
         for num_nodes, grad_bits in ((1, 1), (1, 32), (4, 1), (4, 32)):
             run = self.learns(

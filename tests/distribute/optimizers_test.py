@@ -56,6 +56,7 @@ class OptimizersTest(tf.test.TestCase, parameterized.TestCase):
             )
         )
 
+    @pytest.mark.slow
     def test_two_processes_with_two_replicas_each(self):
         folder = os.path.join(self.get_temp_dir(), "processes")
         os.makedirs(folder)
