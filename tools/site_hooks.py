@@ -24,7 +24,8 @@ COMMON = {"help", "helpshort", "helpfull", "helpxml", "version", "flagfile", "un
 
 # What a browser fetches by itself.
 LOADS = re.compile(
-    r"<(?:script|img|iframe|source|link)\b[^>]*\b(?:src|srcset|href)=.?https?:[^>]*>", re.ASCII
+    r"<(?:script|img|iframe|source|link(?![^>]*rel=.?(?:canonical|prev|next|alternate)))\b"
+    r"[^>]*\b(?:src|srcset|href)=.?https?:[^>]*>"
 )
 
 
