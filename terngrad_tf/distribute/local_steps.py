@@ -150,7 +150,6 @@ class DiLoCo(private.LocalStepsOptimizer):
                 self._views = private.LocalWeights(shared, own, self._steps_since_exchange.value)
                 with self._views.own_values():
                     self._get_inner().build(variables)
-            strategy.extended.add_local_weights(self._views)
         else:
             # Of a model that was saved: nothing but a step needs a strategy.
             own = [tf.Variable(variable) for variable in shared]
@@ -158,6 +157,12 @@ class DiLoCo(private.LocalStepsOptimizer):
         self._get_own = lambda: own
         of_replicas = own + [variable.value for variable in self._get_inner().variables]
         self.replica_state = ReplicaState(strategy, of_replicas)
+        if private.is_own(strategy):
+            self.claim_weights()
+
+    def claim_weights(self) -> None:
+        """Takes the weights over from another `DiLoCo` that was built for them."""
+        self._distribution_strategy.extended.add_local_weights(self._views)
 
     def apply(
         self, grads: Sequence[Any], trainable_variables: Sequence[keras.Variable] | None = None
@@ -183,6 +188,11 @@ class DiLoCo(private.LocalStepsOptimizer):
             raise ValueError(
                 "`DiLoCo` must be built before a step: give the model an input shape, or call"
                 " `optimizer.build(model.trainable_variables)` in the strategy's scope"
+            )
+        if not context.strategy.extended.has_local_weights(self._views):
+            raise ValueError(
+                "`DiLoCo` must be the optimizer that trains its weights, but another one was"
+                " compiled or built for them since. Call its `claim_weights` before the step"
             )
         # A replica's own step is by the mean over its own examples.
         count = context.strategy.num_replicas_in_sync

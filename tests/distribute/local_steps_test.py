@@ -136,6 +136,24 @@ class VisibleTest(parameterized.TestCase, tf.test.TestCase):
         model.fit(x, y, batch_size=4, verbose=0)
         self.assertAllClose(model.get_weights(), loaded, rtol=0, atol=0)
 
+    def test_an_optimizer_that_is_compiled_anew_trains_what_is_seen(self):
+        def fit(optimizers):
+            strategy = terngrad_tf.TernGradStrategy(num_nodes=2, grad_bits=32)
+            with strategy.scope():
+                model = network()
+                kept = [optimizer() for optimizer in optimizers]
+            for optimizer in (*kept, kept[0]):
+                model.compile(optimizer, "mse")
+                model.fit(*data(12), batch_size=4, shuffle=False, verbose=0)
+            return model.get_weights()
+
+        plain = fit([lambda: SGD(0.1), lambda: SGD(0.2)])
+        for local in (
+            [lambda: DiLoCo(SGD(0.1), 1, outer=SGD(1.0)), lambda: SGD(0.2)],
+            [lambda: SGD(0.1), lambda: DiLoCo(SGD(0.2), 1, outer=SGD(1.0))],
+        ):
+            self.assertAllClose(fit(local), plain, rtol=1e-5, atol=1e-6)
+
 
 class OptionsTest(parameterized.TestCase, tf.test.TestCase):
     """Other people's ways to train."""

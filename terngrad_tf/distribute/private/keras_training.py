@@ -59,11 +59,8 @@ def _in_step(stock, self, force=False):
     """
     attribute = stock.__name__.removeprefix("make_")
     before = getattr(self, attribute)
-    optimizer = local_steps_optimizer(getattr(self, "optimizer", None))
-    if optimizer is not None and not optimizer.built and self.built:
-        # Replicas' own weights exist before a step is traced, or it would train those shared.
-        with self.distribute_strategy.scope():
-            self.optimizer.build(self.trainable_variables)
+    if attribute == "train_function" and is_own(self.distribute_strategy) and self.built:
+        _choose_weights(self)
     stock(self, force)
     made = getattr(self, attribute)
     if made is None or (made is before and not force):
@@ -77,6 +74,22 @@ def _in_step(stock, self, force=False):
 
     setattr(self, attribute, in_step)
     return in_step
+
+
+def _choose_weights(model):
+    """Lets replicas train weights of their own if the model's optimizer takes local steps."""
+    if model.optimizer is None:
+        return
+    local = local_steps_optimizer(model.optimizer)
+    if local is None:
+        weights = [variable.value for variable in model.trainable_variables]
+        model.distribute_strategy.extended.end_local_weights(weights)
+        return
+    if not local.built:
+        # Before a step is traced, or it would train the weights that all share.
+        with model.distribute_strategy.scope():
+            model.optimizer.build(model.trainable_variables)
+    local.claim_weights()
 
 
 @patch(keras_loss, "scale_loss_for_distribution")

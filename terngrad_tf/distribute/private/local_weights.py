@@ -21,6 +21,10 @@ _state = threading.local()
 class LocalStepsOptimizer(keras.optimizers.Optimizer):
     """Base of optimizers whose steps are a replica's own until an exchange."""
 
+    def claim_weights(self) -> None:
+        """Lets replicas have weights of their own for this optimizer, and for no other."""
+        raise NotImplementedError
+
     def synchronize(self) -> None:
         """Exchanges what steps since the last exchange changed; all processes call it together."""
         raise NotImplementedError
@@ -95,9 +99,14 @@ class LocalWeights:
         self._own = [(variable.values, variable._update_replica) for variable in own]
         self._shared = [(v.values, vars(v).get("_update_replica")) for v in variables]
 
-    def shares_variables(self, other):
-        """Whether a variable belongs to both."""
-        return not {id(v) for v in self._variables}.isdisjoint(id(v) for v in other._variables)
+    @property
+    def variables(self):
+        """The variables that stand for both."""
+        return self._variables
+
+    def holds_any(self, variables):
+        """Whether one of the distributed variables is among these."""
+        return not {id(v) for v in self._variables}.isdisjoint(id(v) for v in variables)
 
     def begin_step(self):
         """Gives replicas the shared values where the last step exchanged; in cross-replica context.
@@ -148,11 +157,19 @@ class LocalStepReplicas:
         self._keeps_statistics = False
 
     def add_local_weights(self, weights):
-        """Lets replicas have own values; another set of the same variables' ends."""
-        for other in list(self._local_weights):
-            if other.shares_variables(weights):
-                self._local_weights.discard(other)
+        """Lets replicas have own values of some variables, in place of others of theirs."""
+        self.end_local_weights(weights.variables)
         self._local_weights.add(weights)
+
+    def end_local_weights(self, variables):
+        """Lets replicas have no values of these distributed variables of their own."""
+        for weights in list(self._local_weights):
+            if weights.holds_any(variables):
+                self._local_weights.discard(weights)
+
+    def has_local_weights(self, weights):
+        """Whether replicas have these values of their own."""
+        return weights in self._local_weights
 
     @contextlib.contextmanager
     def _own_weights(self):
