@@ -47,6 +47,12 @@ class ReplicasTest(tf.test.TestCase):
         self.assertEqual(int(result["same"]), 7)
         self.assertIsNone(result["none"])
 
+    def test_a_model_that_is_not_compiled_predicts(self):
+        with self.strategy.scope():
+            model = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+        x = np.arange(15, dtype=np.float32).reshape(5, 3)
+        self.assertAllClose(model.predict(x, verbose=0), model(x))
+
     def test_tensors_live_on_across_reductions_in_graphs_and_eagerly(self):
         def replica(x):
             double = 2 * x

@@ -69,7 +69,8 @@ def _in_step(stock, self, force=False):
     @functools.wraps(made)
     def in_step(*args):
         kind = attribute.removesuffix("_function")
-        with keras_step(kind), keras_loop(kind, self.optimizer):
+        # A model that is not compiled has no such attribute, and predicts all the same.
+        with keras_step(kind), keras_loop(kind, getattr(self, "optimizer", None)):
             return made(*args)
 
     setattr(self, attribute, in_step)
@@ -78,7 +79,7 @@ def _in_step(stock, self, force=False):
 
 def _choose_weights(model):
     """Lets replicas train weights of their own if the model's optimizer takes local steps."""
-    if model.optimizer is None:
+    if getattr(model, "optimizer", None) is None:
         return
     local = local_steps_optimizer(model.optimizer)
     if local is None:
