@@ -28,7 +28,8 @@ def _network():
     )
 
 
-def _digits_step(strategy, batch_size, sync_every):
+def digits_step(strategy, batch_size, sync_every):
+    """Function that runs a training step of the digits' network under a strategy to its end."""
     import keras
     import tensorflow as tf
 
@@ -126,7 +127,7 @@ def main(argv):
         # What the same step takes where nothing is exchanged.
         "no_exchange": tf.distribute.get_strategy,
     }
-    make_step = {"digits": _digits_step, "alexnet": _alexnet_step}[model]
+    make_step = {"digits": digits_step, "alexnet": _alexnet_step}[model]
     strategies = {mode: make_strategy[mode]() for mode in modes.split(",")}
     steps = {
         mode: make_step(strategy, int(batch_size), SYNC_EVERY if mode == "local_steps" else 0)

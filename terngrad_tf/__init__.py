@@ -19,6 +19,7 @@ _ORIGINS = {
     "TernGradStrategy": "terngrad_tf.distribute",
     "TernaryAllReduce": "terngrad_tf.distribute",
     "Traffic": "terngrad_tf.distribute",
+    "advise": "terngrad_tf.distribute",
 }
 _SUBPACKAGES = ("distribute", "models", "subspace", "ternary", "training")
 

@@ -1,5 +1,6 @@
 """TernGrad under `tf.distribute`: the cross-device op and the strategy."""
 
+from terngrad_tf.distribute.advice import Advice, advise
 from terngrad_tf.distribute.all_reduce import TernaryAllReduce
 from terngrad_tf.distribute.broadcast import broadcast_variables
 from terngrad_tf.distribute.cluster import (
@@ -25,6 +26,7 @@ from terngrad_tf.distribute.wires import WIRES
 
 __all__ = [
     "WIRES",
+    "Advice",
     "DiLoCo",
     "GradientStatistics",
     "Measurements",
@@ -36,6 +38,7 @@ __all__ = [
     "TernGradStrategy",
     "TernaryAllReduce",
     "Traffic",
+    "advise",
     "all_gather_object",
     "broadcast_variables",
     "cluster_from_hosts",

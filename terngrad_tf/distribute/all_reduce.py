@@ -18,6 +18,7 @@ from terngrad_tf.distribute import (
     wires,
 )
 from terngrad_tf.distribute.quantization import Quantization
+from terngrad_tf.distribute.stopwatch import Job
 from terngrad_tf.distribute.telemetry import Measurements
 from terngrad_tf.distribute.traffic import WORD_BYTES, Traffic, float32_traffic, gathered_traffic
 
@@ -161,7 +162,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         for bucket in self._buckets(gradients, paths):
             tensors = [gradients[i] for i in bucket]
             if self.telemetry.freq:
-                start, tensors = private.stamped(tensors)
+                # Scales of first gradients are found while others are computed.
+                start, _ = private.stamped(tensors)
                 starts.append(start)
             scales.append(self.quantization.local_scales(tensors))
         return scales + starts
@@ -209,6 +211,12 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         own //= 1 if context.processes else context.num_local
         self._last_step.record(dense_traffic, own)
         first_step = private.local_tensors(step)[0]
+        job = Job(
+            context.num_members,
+            context.num_local if context.processes else 1,
+            tuple(tuple(_num_elements(first[i]) for i in bucket) for bucket in buckets),
+            tuple(_num_elements(first[i]) for i in exact),
+        )
         scales_of, starts = local_scales[: len(buckets)], local_scales[len(buckets) :]
 
         def reduce_exactly(watch, positions):
@@ -217,13 +225,13 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             return dict(zip(results, lap.end(results.values()), strict=True))
 
         def reduce_float():
-            watch = self.telemetry.watch(context)
+            watch = self.telemetry.watch(context, job)
             results = reduce_exactly(watch, dense)
             watch.record(first_step, dense_traffic.as_float32(), own)
             return results
 
         def reduce_ternary():
-            watch = self.telemetry.watch(context)
+            watch = self.telemetry.watch(context, job)
             results = reduce_exactly(watch, exact) if exact else {}
             words = []
             for number, (positions, scales) in enumerate(zip(buckets, scales_of, strict=True)):

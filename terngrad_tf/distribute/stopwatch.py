@@ -13,16 +13,35 @@ from terngrad_tf.distribute.traffic import WORD_BYTES, Traffic
 PHASES = ("scale", "encode", "exchange", "decode")
 
 
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What is exchanged.
+
+    Attributes:
+        num_members: members of the exchange.
+        num_local: replicas whose codes a member adds before it sends.
+        buckets: elements of each ternary gradient, bucket by bucket.
+        floats: elements of each dense gradient that stays float.
+    """
+
+    num_members: int
+    num_local: int
+    buckets: tuple[tuple[int, ...], ...]
+    floats: tuple[int, ...]
+
+
 class Watch:
     """Measures one exchange of all gradients; nothing where `telemetry.freq` is 0.
 
     Args:
         telemetry: `Measurements`.
         context: `ReductionContext`.
+        job: what is exchanged.
     """
 
-    def __init__(self, telemetry: Any, context: Any) -> None:
+    def __init__(self, telemetry: Any, context: Any, job: Job) -> None:
         self._telemetry = telemetry
+        self._job = job
         self._context = context
         self._laps: list[Lap] = []
         self._compared: list[tuple[Any, list[Any]]] = []
@@ -75,7 +94,7 @@ class Watch:
             gathered = (traffic.num_members - 1) * tf.cast(own_bytes, tf.float64)
             streams = [WORD_BYTES * tf.cast(count, tf.float64) for count in words]
             self._telemetry.append(
-                (traffic.wire, traffic.num_members),
+                (traffic.wire, self._job),
                 [
                     step,
                     tf.add_n([traffic.received_bytes + gathered, *streams]),
@@ -152,7 +171,9 @@ class Lap:
             return self.finish - self.start if phase == "exchange" else nothing
         if phase == "scale":
             unknown = tf.constant(math.nan, tf.float64)
-            return self._scaled - self.start if self._finds_scales else unknown
+            # May be found before a thread looks at the clock.
+            found = tf.maximum(self._scaled - self.start, nothing)
+            return found if self._finds_scales else unknown
         if phase == "exchange":
             return self._exchange(self._messages)
         # The first message of all are the scales, without which nothing is encoded.

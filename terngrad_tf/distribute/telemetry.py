@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from terngrad_tf.arguments import check, is_integer
 from terngrad_tf.distribute import quality
-from terngrad_tf.distribute.stopwatch import PHASES, Watch
+from terngrad_tf.distribute.stopwatch import PHASES, Job, Watch
 from terngrad_tf.distribute.window import Window
 
 # Newest steps, and samples, that are kept.
@@ -42,8 +42,8 @@ class StepTelemetry:
             are ternary in one vector.
         relative_error: length of their difference, divided by that of the float ones.
         step_seconds: from the end of an exchange to the end of the next.
-        scale_seconds: finding local scales; None where a process has several replicas, which find
-            them in the rest of the step.
+        scale_seconds: finding local scales, once the last gradient exists; None where a process has
+            several replicas, which find them in the rest of the step.
         encode_seconds: rounding and packing, up to the first message; in one process, where nothing
             travels, also adding.
         exchange_seconds: messages, and waiting for what other processes send; also exchanging
@@ -101,7 +101,7 @@ class Measurements:
             is_integer(freq, 0), "telemetry_freq", "must be a positive integer or 0 (never)", freq
         )
         self.freq = freq
-        self._kinds: list[tuple[str, int]] = []
+        self._kinds: list[tuple[str, Job]] = []
         self._steps = Window(WINDOW, len(_STEP_COLUMNS))
         self._samples = Window(WINDOW, len(_SAMPLE_COLUMNS))
 
@@ -137,7 +137,7 @@ class Measurements:
         samples = self._samples.read()
         samples = samples[samples[:, 0] >= columns["step"].min()]
         samples = samples[samples[:, 0] <= columns["step"].max()]
-        wire, num_members = self._kinds[int(columns["kind"][-1])]
+        wire, job = self._kinds[int(columns["kind"][-1])]
         periods = np.diff(rows[-num_steps - 1 :, _STEP_COLUMNS.index("end")])
         step_seconds, seconds = _median(periods), _median(columns["seconds"])
         rest = None
@@ -148,7 +148,7 @@ class Measurements:
             step=int(columns["step"][-1]),
             num_steps=len(columns["step"]),
             wire=wire,
-            num_members=num_members,
+            num_members=job.num_members,
             received_bytes=float(columns["received"].mean()),
             float32_bytes=float(columns["float32"].mean()),
             **{name: _mean(quality_of[name]) for name in _SAMPLE_COLUMNS[1:]},
@@ -157,12 +157,18 @@ class Measurements:
             rest_seconds=rest,
         )
 
-    def watch(self, context: Any) -> Watch:
-        """What measures the step under construction; `context` is its `ReductionContext`."""
-        return Watch(self, context)
+    @property
+    def job(self) -> Job | None:
+        """What the last step exchanged; None before it."""
+        rows = self._steps.read()
+        return self._kinds[int(rows[-1, _STEP_COLUMNS.index("kind")])][1] if len(rows) else None
 
-    def append(self, kind: tuple[str, int], numbers: Sequence[Any]) -> None:
-        """Adds a step: its wire and number of members, and the other columns."""
+    def watch(self, context: Any, job: Job) -> Watch:
+        """What measures the step under construction; `context` is its `ReductionContext`."""
+        return Watch(self, context, job)
+
+    def append(self, kind: tuple[str, Job], numbers: Sequence[Any]) -> None:
+        """Adds a step: its wire and what it exchanges, and the other columns."""
         if kind not in self._kinds:
             self._kinds.append(kind)
         step, *others = numbers

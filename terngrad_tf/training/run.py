@@ -12,6 +12,7 @@ from terngrad_tf.distribute import (
     StragglerMonitor,
     Telemetry,
     TernGradStrategy,
+    advise,
     broadcast_variables,
     local_steps_optimizer,
     peer_errors,
@@ -181,6 +182,17 @@ def fit(
             verbose=0,
             callbacks=called,
         )
+        if telemetry_freq and strategy.num_processes > 1:
+            _log_advice(run)
+
+
+def _log_advice(run):
+    """Tells what steps would take with other wires; on all processes, which measure the links."""
+    # Between local steps, what is measured is no step.
+    if local_steps_optimizer(run.model.optimizer) is None:
+        advice = advise(run.strategy)
+        if advice is not None and run.strategy.is_chief:
+            log(advice)
 
 
 def _histograms(run):

@@ -116,6 +116,7 @@ class DistributedTest(tf.test.TestCase):
                     rf"(?m)^Worker {index}: \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: step {step}, "
                     r"loss = \d+\.\d\d\(\d+\.\d examples/sec; \d+\.\d{3}  sec/batch\)$",
                 )
+        self.assertRegex(printed[0], r"links of [\d.]+ [MG]bit/s: .* expected are, in ms, ")
         self.assertRegex(printed[0], "2 workers have examples of their own: 479, 958\n")
         generator = random.Random(0)
         for number in range(KILLS):

@@ -131,6 +131,15 @@ class TwoProcessesTest(ClusterTest):
             self.assertEqual(record["num_members"], 2)
             self.assertGreater(record["exchange_seconds"], 0.0)
 
+    def test_advice_is_of_links_that_all_found_the_same(self):
+        results = self.of("train")
+        self.assertAllEqual(results[0]["links"], results[1]["links"])
+        self.assertAllGreater(results[0]["links"], 0.0)
+        for result in results:
+            self.assertRegex(str(result["advice"]), r"^links of [\d.]+ [MG]bit/s: ")
+            # At 1 Mbit/s.
+            self.assertGreater(result["float32_seconds"][1], result["float32_seconds"][0])
+
     def test_an_overflow_on_one_process_skips_the_step_on_all(self):
         for result in self.of("overflow"):
             self.assertEqual(int(result["iterations"]), 1)

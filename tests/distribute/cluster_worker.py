@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.distribute import Telemetry, TernGradStrategy
+from terngrad_tf.distribute import Telemetry, TernGradStrategy, advise
 from tests.distribute import optimizer_cases, processes, uneven_cases
 from tests.distribute.samples import build, data, draw_masks, gradients_of, reduce_once
 
@@ -98,6 +98,7 @@ def train(config):
     telemetry = Telemetry(os.path.join(config["folder"], "telemetry"), every=2)
     fitted = {"epochs": 2, "validation_data": (x, y), "callbacks": [telemetry]}
     history = model.fit(x, y, batch_size=64, verbose=0, **fitted)
+    advice, told = advise(strategy), advise(strategy, bits_per_second=1e6)
     loss, accuracy = model.evaluate(x, y, batch_size=43, verbose=0)
     predictions = model.predict(x, batch_size=64, verbose=0)
     weights = [v.numpy() for v in model.variables + model.optimizer.variables]
@@ -111,6 +112,9 @@ def train(config):
     digest = hashlib.sha256(b"".join(w.tobytes() for w in weights)).hexdigest()
     return {
         "digest": digest,
+        "advice": str(advice),
+        "links": [advice.link.seconds_per_byte, advice.link.message_seconds],
+        "float32_seconds": [advice.seconds["float32"], told.seconds["float32"]],
         "loss": loss,
         "accuracy": accuracy,
         "history_loss": history.history["loss"],

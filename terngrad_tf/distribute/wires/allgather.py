@@ -9,6 +9,7 @@ class AllGather(Wire):
     """Every member receives the words of all others, and adds while it decodes."""
 
     name = "allgather"
+    num_messages = 1
 
     @property
     def received_words(self) -> float:

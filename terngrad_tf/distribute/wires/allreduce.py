@@ -11,6 +11,7 @@ class AllReduce(Wire):
     """A stock all-reduce adds words in which no digit can carry into the next."""
 
     name = "allreduce"
+    num_messages = 2
 
     @property
     def received_words(self) -> float:

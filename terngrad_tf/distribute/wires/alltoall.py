@@ -12,6 +12,7 @@ class AllToAll(Wire):
     """Chunk m of all words goes to member m, which adds them; the sums go to all."""
 
     name = "alltoall"
+    num_messages = 2
 
     @property
     def sums_base(self) -> int:

@@ -25,6 +25,8 @@ class Wire:
     is_lossless: typing.ClassVar[bool] = True
     # Whether `received_words` holds for all gradients; otherwise it is the most that can be.
     has_fixed_size: typing.ClassVar[bool] = True
+    # Messages that wait for each other, without that of the scales.
+    num_messages: typing.ClassVar[int]
 
     sizes: tuple[int, ...]
     num_members: int
@@ -52,6 +54,11 @@ class Wire:
     def received_words(self) -> float:
         """Words that each member receives, without the scales."""
         raise NotImplementedError
+
+    def expected_words(self, nonzero_share: float) -> float:
+        """Words that each member receives where this share of the codes is not 0."""
+        del nonzero_share
+        return self.received_words
 
     def sum(self, bucket: Any) -> Any:
         """Sums the gradients of all replicas; on the first local device.

@@ -17,11 +17,16 @@ class Sparse(Wire):
 
     name = "sparse"
     has_fixed_size = False
+    num_messages = 2
 
     @property
     def received_words(self) -> float:
         """The most that can be, as two bits an element are."""
         return (self.num_members - 1) * self.num_local * (2 + self.num_words(streams.BASE))
+
+    def expected_words(self, nonzero_share: float) -> float:
+        stream = streams.expected_length(self.num_words(streams.BASE), nonzero_share)
+        return (self.num_members - 1) * self.num_local * (stream + 1)
 
     def sum(self, bucket: Any) -> Any:
         words = bucket.words_of_replicas(streams.BASE)

@@ -19,6 +19,7 @@ class SparseBidirectional(Wire):
     name = "sparse_bidirectional"
     is_lossless = False
     has_fixed_size = False
+    num_messages = 4
 
     @property
     def chunk_words(self) -> int:
@@ -29,6 +30,12 @@ class SparseBidirectional(Wire):
     def received_words(self) -> float:
         """The most that can be, as two bits an element are."""
         return (self.num_members - 1) * (self.num_local + 1) * (2 + self.chunk_words)
+
+    def expected_words(self, nonzero_share: float) -> float:
+        # The mean of codes is not 0 as often as one of them, once it is rounded.
+        stream = streams.expected_length(self.chunk_words, nonzero_share)
+        lengths = self.num_members * self.num_local + 1
+        return (self.num_members - 1) * ((self.num_local + 1) * stream + lengths)
 
     def sum(self, bucket: Any) -> Any:
         def requantize(received, owner):

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from terngrad_tf import ternary
+from terngrad_tf.ternary.fused.sparse_units import SIZES
 
 # The base of words that `ternary.compress` takes.
 BASE = 4
@@ -53,6 +54,16 @@ def all_to_all(processes: Any, chunks: Sequence[tf.Tensor]) -> Any:
     received = processes.all_to_all(tf.stack([_filled_up(s, longest) for s in streams]))
     words = _decompressed(received, all_lengths[:, processes.rank], chunks[0].shape[1])
     return words, (members - 1) * (longest + members * len(chunks))
+
+
+def expected_length(num_words: int, nonzero_share: float) -> float:
+    """Words of a stream of words, in base 4, of which this share of the codes is not 0.
+
+    As `ternary.compress` makes it, filled up to the length of a message.
+    """
+    bits = [1 / 2**units.log2 + nonzero_share * units.code_bits for units in SIZES]
+    words = 2 + num_words * ternary.digits_per_word(BASE) * min(2.0, *bits) / 32
+    return words * (1 + 1 / (4 * _LENGTHS))
 
 
 def message_length(lengths: tf.Tensor) -> tf.Tensor:

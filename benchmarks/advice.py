@@ -1,0 +1,147 @@
+"""Whether `terngrad_tf.advise` names the quickest mode: its advice beside measured steps.
+
+Makes hosts on this machine that are joined by links of a chosen rate (`benchmarks/netns.sh`: Linux,
+root, iproute2). On each, one process trains the small network of `benchmarks/cluster_models.py`
+with float gradients and with every wire, which take turns, round by round; then each mode's run is
+asked for advice. Advice is good where the mode that it names takes at most 1.1 times the quickest.
+
+    python -m benchmarks.advice --json=advice.json
+"""
+
+import json
+import statistics
+import sys
+import time
+
+from absl import app, flags
+
+from benchmarks import cluster_hosts, cluster_tensorflow, figures
+
+_HOSTS = flags.DEFINE_list("hosts", ["2"], "Numbers of hosts to measure.")
+_RATES = flags.DEFINE_list(
+    "rates", ["10mbit", "100mbit", "1gbit", "none"], "Rates of the links; none: any."
+)
+_CLIP = flags.DEFINE_float("clip_factor", 2.5, "As of the strategy.")
+_ROUNDS = flags.DEFINE_integer("rounds", 7, "Measured rounds at most.", lower_bound=1)
+_SECONDS = flags.DEFINE_integer("seconds", 30, "Time for the measured rounds of a mode.")
+_JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
+_THREADS = flags.DEFINE_integer("worker_threads", None, "Set by the benchmark itself.")
+
+PREFIX = "tga"
+SUBNET = "10.83.0"
+PORT = 4711
+BATCH = 64
+# Steps a round, of which all but the first follow one of the same mode.
+STEPS = 5
+LIMIT = 1.1
+
+
+def _work():
+    """One host: measures all modes in turn, asks each for advice and prints a JSON line."""
+    import tensorflow as tf
+
+    import terngrad_tf
+    from terngrad_tf.distribute import all_gather_object
+
+    tf.config.threading.set_intra_op_parallelism_threads(_THREADS.value)
+    modes = ("float32", *(wire for wire in terngrad_tf.distribute.WIRES if wire != "auto"))
+    strategies = {
+        mode: terngrad_tf.TernGradStrategy(
+            telemetry_freq=100,
+            clip_factor=_CLIP.value,
+            **({"grad_bits": 32} if mode == "float32" else {"wire": mode}),
+        )
+        for mode in modes
+    }
+    steps = {m: cluster_tensorflow.digits_step(s, BATCH, 0) for m, s in strategies.items()}
+    times, rounds = {mode: [] for mode in modes}, {}
+
+    def run(mode):
+        start = time.perf_counter()
+        for _ in range(STEPS):
+            steps[mode]()
+        return (time.perf_counter() - start) / STEPS
+
+    for mode in modes:
+        run(mode)
+        # A round has ended when the slowest host has.
+        seconds = max(all_gather_object(strategies[mode], f"warm {mode}", run(mode)))
+        rounds[mode] = max(1, min(_ROUNDS.value, int(_SECONDS.value / STEPS / seconds)))
+    for number in range(max(rounds.values())):
+        # Each mode starts a round in turn: what one leaves in the links' queues meets all.
+        first = number % len(modes)
+        for mode in modes[first:] + modes[:first]:
+            if number < rounds[mode]:
+                times[mode].append(run(mode))
+    advice = {mode: terngrad_tf.advise(strategy) for mode, strategy in strategies.items()}
+    print(
+        json.dumps(
+            {
+                "times": times,
+                "advice": {
+                    mode: {"named": told.quickest, "seconds": told.seconds, "line": str(told)}
+                    for mode, told in advice.items()
+                },
+            }
+        ),
+        flush=True,
+    )
+
+
+def _measure(num_hosts, rate):
+    """What one cluster of hosts measured and advised: dict of JSON values."""
+    network = cluster_hosts.Network(PREFIX, SUBNET, num_hosts)
+    command = [sys.executable, "-m", "benchmarks.advice", f"--clip_factor={_CLIP.value}"]
+    command += [f"--rounds={_ROUNDS.value}", f"--seconds={_SECONDS.value}", "--worker_threads=1"]
+    with network.up(rate), network.processes(PORT, [command] * num_hosts) as hosts:
+        results = [host.answer() for host in hosts]
+    milliseconds = {
+        mode: 1e3
+        * statistics.median(map(max, zip(*(r["times"][mode] for r in results), strict=True)))
+        for mode in results[0]["times"]
+    }
+    return {
+        "hosts": num_hosts,
+        "rate": rate,
+        "milliseconds": milliseconds,
+        "advice": results[0]["advice"],
+    }
+
+
+def table(cell):
+    """One cell as Markdown: measured steps, expected ones, and what each mode's run was told."""
+    milliseconds, advice = cell["milliseconds"], cell["advice"]
+    quickest = min(milliseconds.values())
+    lines = [
+        f"\n{cell['hosts']} hosts, {cell['rate']}: {advice['allgather']['line']}\n",
+        "| mode | measured ms | expected by allgather's run | names | that / quickest | |",
+        "|---|---|---|---|---|---|",
+    ]
+    for mode, measured in milliseconds.items():
+        expected = 1e3 * advice["allgather"]["seconds"][mode]
+        named = advice[mode]["named"]
+        ratio = milliseconds[named] / quickest
+        verdict = "good" if ratio <= LIMIT else "WRONG"
+        cells = [mode, f"{measured:.1f}", f"{expected:.1f}", named, f"{ratio:.2f}", verdict]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main(argv):
+    """Measures every combination of hosts and rates and prints the tables."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    if _THREADS.value:
+        return _work()
+    cells = []
+    for num_hosts in map(int, _HOSTS.value):
+        for rate in _RATES.value:
+            cells.append(_measure(num_hosts, rate))
+            print(table(cells[-1]), flush=True)
+    if _JSON.value:
+        figures.write_json(_JSON.value, {"clip_factor": _CLIP.value, "cells": cells})
+    return 0
+
+
+if __name__ == "__main__":
+    app.run(main)
