@@ -101,7 +101,9 @@ class DiLoCo(private.LocalStepsOptimizer):
         # As an attribute, it would be saved as if it were the same on all replicas.
         self._get_inner = lambda: inner
         self._kept_logs = KeptLogs()
-        self._synchronize = tf.function(lambda: self._exchange(self._distribution_strategy))
+        self._synchronize = tf.function(
+            lambda: self._exchange(self._distribution_strategy), autograph=False
+        )
 
     @property
     def shared_variables(self) -> list[keras.Variable]:
