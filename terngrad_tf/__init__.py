@@ -23,7 +23,7 @@ _ORIGINS = {
 }
 _SUBPACKAGES = ("distribute", "models", "subspace", "ternary", "training")
 
-__all__ = [*_ORIGINS, "__version__", *_SUBPACKAGES]
+__all__ = [*_ORIGINS, "__version__", *_SUBPACKAGES]  # pyright: ignore[reportUnsupportedDunderAll] (one list is enough)
 
 
 def __getattr__(name):

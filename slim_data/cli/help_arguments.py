@@ -30,7 +30,7 @@ class _HelpXML(argparse.Action):
     def __init__(self, option_strings, dest, **arguments):
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, **arguments)
 
-    def __call__(self, parser, namespace, values, option_string=None):
+    def __call__(self, parser: Parser, namespace, values, option_string=None):
         root = ElementTree.Element("AllFlags")
         ElementTree.SubElement(root, "program").text = parser.prog
         ElementTree.SubElement(root, "usage").text = parser.description

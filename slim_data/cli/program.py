@@ -71,7 +71,9 @@ def _fail(name, reason):
     return STATUS_ERROR
 
 
-def add_boolean(parser, name, text, default=False):
+def add_boolean(
+    parser: argparse.ArgumentParser, name: str, text: str, default: bool | None = False
+) -> None:
     """Adds a flag that takes `--x`, `--x True`, `--x=False` and `--nox`."""
     kind = {"nargs": "?", "const": True, "type": _boolean, "metavar": "True"}
     parser.add_argument(f"--{name}", **kind, default=default, help=text)

@@ -104,6 +104,7 @@ class DatasetBuilder(abc.ABC):
     """
 
     info: DatasetInfo
+    raw_dir: str | os.PathLike
     downloads: tuple[download.File, ...] = ()
     other_checksums: tuple[tuple[str, str], ...] = ()
     has_raw_dir = True
@@ -111,8 +112,9 @@ class DatasetBuilder(abc.ABC):
     tfds_name: str | None = None
     program: str | None = None
 
-    def __init__(self, raw_dir=None):
-        self.raw_dir = raw_dir
+    def __init__(self, raw_dir: str | os.PathLike | None = None):
+        # None only where there are no files to look for in it.
+        self.raw_dir = raw_dir  # pyright: ignore[reportAttributeAccessIssue]
 
     @classmethod
     def command(cls, data_dir):

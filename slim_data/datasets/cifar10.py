@@ -79,7 +79,8 @@ class Cifar10(DatasetBuilder):
 
     def num_examples(self, split):
         """See the base class."""
-        archives.check_whole(*self.raw_paths())
+        (path,) = self.raw_paths()
+        archives.check_whole(path)
         return sum(len(labels) for _, labels in self._batches(split))
 
     def generate_images(self, split, start=0, stop=None):

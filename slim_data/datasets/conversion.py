@@ -125,7 +125,7 @@ def _source(name, dataset_dir, source, raw_dir, tfds_dir, labels):
         return tfds_source.TfdsSource(builder, tfds_dir)
     _refuse_given("without source='tfds'", tfds_dir=tfds_dir)
     raw_dir = dataset_dir if raw_dir is None else raw_dir
-    return builder(raw_dir, labels) if builder.takes_labels else builder(raw_dir)
+    return builder(raw_dir, **({"labels": labels} if builder.takes_labels else {}))
 
 
 def _refuse_given(case, **arguments):

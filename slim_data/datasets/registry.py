@@ -11,7 +11,7 @@ from slim_data.datasets.idx import Idx
 from slim_data.datasets.imagenet.dataset import ImageNet
 from slim_data.datasets.mnist import Mnist
 
-DATASETS = {
+DATASETS: dict[str, type[DatasetBuilder]] = {
     builder.info.name: builder
     for builder in (Digits, Mnist, FashionMnist, Idx, Cifar10, ImageNet, Flowers, Folder)
 }

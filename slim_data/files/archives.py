@@ -8,6 +8,7 @@ import contextlib
 import gzip
 import re
 import tarfile
+import typing
 import zlib
 
 from slim_data.common.errors import DataError
@@ -209,7 +210,9 @@ class _Part:
 @contextlib.contextmanager
 def _archive(name, *part, **options):
     with _damage_named(name):
-        archive = tarfile.open(name, "r:", fileobj=_Part(name, *part, **options))
+        # Reading writes nothing, which the type of `fileobj` asks for.
+        stream: typing.Any = _Part(name, *part, **options)
+        archive = tarfile.open(name, "r:", fileobj=stream)
     with archive:
         yield archive
 

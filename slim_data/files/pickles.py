@@ -134,8 +134,7 @@ class _Machine:
         elif name == "REDUCE":
             stack.append(self._reduced(*self._pop(2)))
         elif name == "BUILD":
-            (state,) = self._pop(1)
-            stack.append(_built(*self._pop(1), state))
+            stack.append(_built(*self._pop(2)))
         elif name not in _IGNORED:
             raise DataError(f"the pickle uses {name}, which no plain value needs")
 

@@ -74,9 +74,10 @@ class Batching:
         )
 
     def _preprocess(self, images, random):
-        if self.augments:
-            return self.preprocessing.augment(images, self.image_size, random())
-        return self.preprocessing.evaluate(images, self.image_size)
+        augment = self.preprocessing.augment if self.augments else None
+        if augment is None:
+            return self.preprocessing.evaluate(images, self.image_size)
+        return augment(images, self.image_size, random())
 
     def _random_values(self, seed, position, num_images):
         """Returns numbers in [0, 1) for the images from a position on, [n, num_random_values]."""

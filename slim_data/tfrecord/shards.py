@@ -122,7 +122,9 @@ def find_shards(data_dir, split):
             f"{received} with {shown}"
         )
     for count in sets:
-        wanted = shard_names(split, count) if isinstance(count, int) else [count]
+        wanted = (
+            shard_names(split, count) if isinstance(count, int) else [os.path.basename(paths[0])]
+        )
         share = f"all {len(wanted)}"
         worker = _worker_of(data_dir)
         if worker is not None and len(paths) < len(wanted):

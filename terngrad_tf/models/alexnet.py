@@ -67,7 +67,8 @@ def build(num_classes, image_size, channels, weight_decay, dropout_keep_prob, se
         x = keras.layers.Dense(
             units,
             activation="relu",
-            bias_initializer=keras.initializers.Constant(0.1),
+            # Published types follow Keras' default, a str.
+            bias_initializer=keras.initializers.Constant(0.1),  # pyright: ignore[reportArgumentType]
             name=name,
             **weights(stddev, layer),
         )(x)

@@ -53,7 +53,8 @@ def build(num_classes, image_size, channels, weight_decay, dropout_keep_prob, se
             strides,
             padding=padding,
             activation="relu",
-            bias_initializer=keras.initializers.Constant(0.1),
+            # Published types follow Keras' default, a str.
+            bias_initializer=keras.initializers.Constant(0.1),  # pyright: ignore[reportArgumentType]
             name=name,
             **weights,
         )(x)

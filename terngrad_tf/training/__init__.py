@@ -36,7 +36,7 @@ _ORIGINS = {
     "train_async": "async_trainer",
 }
 
-__all__ = [*_ORIGINS]
+__all__ = [*_ORIGINS]  # pyright: ignore[reportUnsupportedDunderAll] (one list is enough)
 
 
 def __getattr__(name):

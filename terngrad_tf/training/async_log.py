@@ -38,12 +38,14 @@ class AsyncLog:
         is_first = worker not in self._steps
         self._steps[worker] += 1
         self._count += 1
-        self._sums.update(
-            entropy_loss=float(result["entropy_loss"]),
-            reg_loss=float(result["total_loss"] - result["entropy_loss"]),
-            total_loss=float(result["total_loss"]),
-            staleness=step - 1 - int(result["pulled"]),
-        )
+        values = {
+            "entropy_loss": float(result["entropy_loss"]),
+            "reg_loss": float(result["total_loss"] - result["entropy_loss"]),
+            "total_loss": float(result["total_loss"]),
+            "staleness": step - 1 - int(result["pulled"]),
+        }
+        for name, value in values.items():
+            self._sums[name] += value
         if is_first or step % self._log_every == 0:
             now = time.perf_counter()
             seconds = (now - self._since[worker]) / self._steps[worker]
@@ -76,6 +78,6 @@ class AsyncLog:
         self._forget()
 
     def _forget(self):
-        self._sums = collections.Counter()
+        self._sums = collections.defaultdict(float)
         self._count = 0
         self._began = time.perf_counter()

@@ -101,7 +101,7 @@ class ProgressBar(StepCounter):
         self._last_step = last_step
         self._stream = sys.stderr if stream is None else stream
         self._shown = self._stream.isatty()
-        self._since = None
+        self._since = 0.0
         self._drawn = 0.0
 
     def on_train_begin(self, logs=None):

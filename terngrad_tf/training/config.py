@@ -43,6 +43,7 @@ def configuration(kind):
     return kind
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
     """Base of the configurations: frozen dataclasses of options and of further configurations.
 

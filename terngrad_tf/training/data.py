@@ -161,7 +161,7 @@ def load(config, batch_size, image_size, training, *, preprocessing, **arguments
         repeat=training,
         skip_corrupt_records=config.skip_corrupt_records,
         num_readers=config.num_readers,
-        num_parallel_calls=config.num_preprocess_threads or 2 * os.cpu_count(),
+        num_parallel_calls=config.num_preprocess_threads or 2 * (os.cpu_count() or 1),
         **arguments,
     )
     return without_autotuning(examples)

@@ -29,7 +29,7 @@ class EpochLog(StepCounter):
         self._batch_size = batch_size
         self._num_examples = num_examples
         self._entropy_loss = entropy_loss
-        self._since = None
+        self._since = 0.0
         self._steps = 0
 
     def on_train_begin(self, logs=None):

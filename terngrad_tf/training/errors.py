@@ -33,17 +33,14 @@ def write_failure(error):
     Args:
         error: exception, of Python or of TensorFlow.
     """
-    # Not at the top: wrong flags are told without waiting for TensorFlow.
-    import tensorflow as tf
-
     while error is not None:
         if isinstance(error, OSError) and error.errno in _WRITE_ERRORS:
             return f"{error.filename or 'a file'} cannot be written: {error.strerror}"
-        if isinstance(error, tf.errors.OpError):
-            for number in _WRITE_ERRORS:
-                if (reason := os.strerror(number)) in error.message:
-                    path = re.search(rf"(/[^\n]*?)[;:]* *{re.escape(reason)}", error.message)
-                    return f"{path.group(1) if path else 'a file'} cannot be written: {reason}"
+        message = str(getattr(error, "message", ""))  # TensorFlow's errors have one
+        for number in _WRITE_ERRORS:
+            if (reason := os.strerror(number)) in message:
+                path = re.search(rf"(/[^\n]*?)[;:]* *{re.escape(reason)}", message)
+                return f"{path.group(1) if path else 'a file'} cannot be written: {reason}"
         error = error.__cause__ or error.__context__
     return None
 

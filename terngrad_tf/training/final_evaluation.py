@@ -4,7 +4,7 @@ import os
 
 import slim_data
 from terngrad_tf.training import data, evaluator, run_folder
-from terngrad_tf.training.eval_config import EvalConfig, EvalDataConfig
+from terngrad_tf.training.eval_config import EvalConfig
 
 _BATCH_SIZE = 100
 
@@ -44,10 +44,12 @@ def evaluate_weights(checkpoint, train_dir, data_dir, subset=None, eval_dir=None
     """
     run = run_folder.read_run(train_dir)
     subset = subset_of(run["identity"]["dataset_name"], subset)
-    config = EvalConfig(
+    config = EvalConfig.of(
         checkpoint_dir=train_dir,
         eval_dir=eval_dir or os.path.join(train_dir, "eval"),
-        data=EvalDataConfig(data_dir=data_dir, subset=subset, batch_size=_BATCH_SIZE),
+        data_dir=data_dir,
+        subset=subset,
+        batch_size=_BATCH_SIZE,
         restore_avg_var=False,
     )
     return evaluator.evaluate_checkpoint(checkpoint, run, config)

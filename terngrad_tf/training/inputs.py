@@ -46,7 +46,7 @@ def _find(config, strategy):
     fingerprints, counts = zip(*run_on_all(strategy, "data set", look), strict=True)
     found = data.among_processes(own, fingerprints, counts, index)
     if strategy.is_chief:
-        how = f"share {own.num_examples} examples"
+        how = f"share {counts[index]} examples"
         if found.num_shards == 1:
             how = f"have examples of their own: {', '.join(map(str, counts))}"
         log(f"{len(counts)} workers {how}")

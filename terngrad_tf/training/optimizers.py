@@ -1,14 +1,18 @@
 """The optimizers of the TernGrad experiments, by name, with moving averages that warm up."""
 
+import typing
+
 import keras
 
 from terngrad_tf.arguments import did_you_mean
 from terngrad_tf.distribute import DiLoCo
 
 EMA_MOMENTUM = 0.9999
+# The types that Keras infers for results refuse arithmetic.
+_ops: typing.Any = keras.ops
 
 
-class _WarmUpAverage:
+class _WarmUpAverage(keras.optimizers.Optimizer):
     """Makes `use_ema` follow `min(ema_momentum, (1 + n) / (10 + n))` at step n.
 
     A constant 0.9999 would leave the average near the initial weights for ten thousand steps.
@@ -16,8 +20,8 @@ class _WarmUpAverage:
 
     @property
     def ema_momentum(self):
-        n = keras.ops.cast(self.iterations, "float32")
-        return keras.ops.minimum(self._ema_limit, (1 + n) / (10 + n))
+        n = _ops.cast(self.iterations, "float32")
+        return _ops.minimum(self._ema_limit, (1 + n) / (10 + n))
 
     @ema_momentum.setter
     def ema_momentum(self, value):
@@ -29,7 +33,7 @@ class _WarmUpAverage:
 
 
 @keras.saving.register_keras_serializable(package="terngrad_tf")
-class Momentum(_WarmUpAverage, keras.optimizers.Optimizer):
+class Momentum(_WarmUpAverage):
     """Momentum with the learning rate outside the accumulator.
 
     `a = momentum * a + g`, `w = w - learning_rate * a`. `keras.optimizers.SGD` has the rate inside
@@ -59,15 +63,15 @@ class Momentum(_WarmUpAverage, keras.optimizers.Optimizer):
         if self.built:
             return
         super().build(variables)
-        self._accumulators = [
+        self._accumulators: list[typing.Any] = [
             self.add_variable_from_reference(variable, name="accumulator") for variable in variables
         ]
 
     def update_step(self, gradient, variable, learning_rate):
         """Applies one gradient of the variable's shape and dtype to the variable."""
         accumulator = self._accumulators[self._get_variable_index(variable)]
-        gradient = keras.ops.cast(gradient, variable.dtype)
-        learning_rate = keras.ops.cast(learning_rate, variable.dtype)
+        gradient = _ops.cast(gradient, variable.dtype)
+        learning_rate = _ops.cast(learning_rate, variable.dtype)
         self.assign(accumulator, self.momentum * accumulator + gradient)
         self.assign_sub(variable, learning_rate * accumulator)
 
@@ -77,7 +81,7 @@ class Momentum(_WarmUpAverage, keras.optimizers.Optimizer):
 
 
 @keras.saving.register_keras_serializable(package="terngrad_tf")
-class RMSProp(_WarmUpAverage, keras.optimizers.Optimizer):
+class RMSProp(_WarmUpAverage):
     """RMSProp whose mean square starts at 1 and whose epsilon stands under the root.
 
     `ms = decay * ms + (1 - decay) * g**2`, `a = momentum * a + learning_rate * g / sqrt(ms +
@@ -113,11 +117,11 @@ class RMSProp(_WarmUpAverage, keras.optimizers.Optimizer):
         if self.built:
             return
         super().build(variables)
-        self._mean_squares = [
+        self._mean_squares: list[typing.Any] = [
             self.add_variable_from_reference(variable, name="mean_square", initializer="ones")
             for variable in variables
         ]
-        self._accumulators = [
+        self._accumulators: list[typing.Any] = [
             self.add_variable_from_reference(variable, name="accumulator") for variable in variables
         ]
 
@@ -125,16 +129,16 @@ class RMSProp(_WarmUpAverage, keras.optimizers.Optimizer):
         """Applies one gradient of the variable's shape and dtype to the variable."""
         index = self._get_variable_index(variable)
         mean_square, accumulator = self._mean_squares[index], self._accumulators[index]
-        gradient = keras.ops.cast(gradient, variable.dtype)
-        learning_rate = keras.ops.cast(learning_rate, variable.dtype)
+        gradient = _ops.cast(gradient, variable.dtype)
+        learning_rate = _ops.cast(learning_rate, variable.dtype)
         self.assign(
             mean_square,
-            self.decay * mean_square + (1 - self.decay) * keras.ops.square(gradient),
+            self.decay * mean_square + (1 - self.decay) * _ops.square(gradient),
         )
         self.assign(
             accumulator,
             self.momentum * accumulator
-            + learning_rate * gradient / keras.ops.sqrt(mean_square + self.epsilon),
+            + learning_rate * gradient / _ops.sqrt(mean_square + self.epsilon),
         )
         self.assign_sub(variable, accumulator)
 

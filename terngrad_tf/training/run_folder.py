@@ -162,7 +162,7 @@ class RunFolder:
 
     def _claim(self, identity, details):
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UserError(
                 "`train_dir` must not be in use by another process. "

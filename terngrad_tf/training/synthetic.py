@@ -4,6 +4,7 @@ import tensorflow as tf
 
 import slim_data
 from terngrad_tf.training import data
+from terngrad_tf.training.errors import UserError
 
 PIXEL = 0.5
 
@@ -18,13 +19,19 @@ def find_dataset(config):
         A `data.DatasetShard`.
 
     Raises:
-        UserError: the data set has no such part.
+        UserError: the data set has no such part, or one of unknown size.
         slim_data.DataError: the data set is unknown.
     """
     name, _, subset = config.place
     data.check_subset(name, subset)
     info = slim_data.info(name)
-    return data.DatasetShard(info.num_classes, info.channels, info.splits[subset])
+    num_examples = info.splits[subset]
+    if num_examples is None:
+        raise UserError(
+            "`benchmark_mode` needs a data set whose number of examples is known. "
+            f"Received: dataset_name={name!r}"
+        )
+    return data.DatasetShard(info.num_classes, info.channels, num_examples)
 
 
 def load(name, batch_size, image_size, *, seed, start_step):

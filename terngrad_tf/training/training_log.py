@@ -42,7 +42,7 @@ class TrainingLog(StepCounter):
         self._traffic = traffic
         self._freq = freq
         self._first_step = run.first_step
-        self._since = None
+        self._since = 0.0
         self._steps = 0
         self._smoothed = {}
 

@@ -1,5 +1,7 @@
 """Distributed datasets whose batches are split among the replicas of each device."""
 
+import typing
+
 import tensorflow as tf
 from tensorflow.python.distribute import input_lib, values
 
@@ -68,7 +70,7 @@ class _ReplicaIterator(input_lib.DistributedIterator):
         return _batches_of_replicas(super().get_next(name), self._strategy)
 
     def get_next_as_optional(self):
-        of_devices = super().get_next_as_optional()
+        of_devices = typing.cast(typing.Any, super().get_next_as_optional())
         return tf.cond(
             of_devices.has_value(),
             lambda: tf.experimental.Optional.from_value(

@@ -2,11 +2,15 @@
 
 import functools
 
-from tensorflow.python.distribute import collective_all_reduce_strategy, values
+from tensorflow.python.distribute import (
+    collective_all_reduce_strategy,
+    mirrored_strategy,
+    values,
+)
 from tensorflow.python.eager import context
 
 from terngrad_tf.distribute.private.collective_keys import StaticKeys, use_static_keys
-from terngrad_tf.distribute.private.devices import cluster_is_joined
+from terngrad_tf.distribute.private.devices import cluster_is_joined, local_tensors
 from terngrad_tf.distribute.private.initial_values import InitialValues
 from terngrad_tf.distribute.private.process_group import ProcessGroup, bounded_start
 from terngrad_tf.distribute.private.strategies import SharedVariableReplicas
@@ -68,11 +72,11 @@ class TernGradClusterExtended(
         return variable
 
     def _get_variable_creator_initial_value(self, **kwargs):
-        stock = super()
         if self._has_own_initial_values():
             # That of one process, without the broadcast.
-            stock = super(collective_all_reduce_strategy.CollectiveAllReduceExtended, self)
-        return stock._get_variable_creator_initial_value(**kwargs)
+            base = mirrored_strategy.MirroredExtended
+            return base._get_variable_creator_initial_value(self, **kwargs)
+        return super()._get_variable_creator_initial_value(**kwargs)
 
     def _has_own_initial_values(self):
         # A function that is being traced initializes its variables after the trace.
@@ -96,6 +100,5 @@ class TernGradClusterExtended(
 
     def _get_cross_device_ops(self, value):
         # The stock method expects one value a replica where there is one a device.
-        count = len(value.values) if isinstance(value, values.DistributedValues) else 1
-        on_devices = count == len(self._devices)
+        on_devices = len(local_tensors(value)) == len(self._devices)
         return self._cross_device_ops if on_devices else self._host_cross_device_ops

@@ -9,6 +9,7 @@ a function once more (its part of the last batch may be shorter) finds the same 
 """
 
 import collections
+import typing
 import weakref
 
 import tensorflow as tf
@@ -75,8 +76,8 @@ def use_static_keys(launcher, keys):
     return launcher
 
 
-def _function_graph():
-    graph = ops.get_default_graph()
+def _function_graph() -> typing.Any:
+    graph = typing.cast(typing.Any, ops.get_default_graph())
     while getattr(graph, "is_control_flow_graph", False):
         graph = graph.outer_graph
     return graph

@@ -1,5 +1,8 @@
 """Devices and the values that lie on them."""
 
+import typing
+from collections.abc import Sequence
+
 from tensorflow.python.distribute import distribute_utils, values
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
@@ -24,12 +27,16 @@ def in_xla_context():
 
 def mirrored(tensors):
     """Groups one tensor a local device into a value that `select_replica` takes apart again."""
-    return distribute_utils.regroup(tuple(tensors), wrap_class=values.Mirrored)
+    # Its default, from which its type is read, is another subclass of DistributedValues.
+    kind: typing.Any = values.Mirrored
+    return distribute_utils.regroup(tuple(tensors), wrap_class=kind)
 
 
-def local_tensors(value, count=1):
+def local_tensors(value: typing.Any, count: int = 1) -> Sequence[typing.Any]:
     """The component of each of `count` local replicas, in replica order."""
-    return value.values if isinstance(value, values.DistributedValues) else (value,) * count
+    if isinstance(value, values.DistributedValues):
+        return value.values  # pyright: ignore[reportAttributeAccessIssue] (its subclasses have it)
+    return (value,) * count
 
 
 def is_distributed(value):

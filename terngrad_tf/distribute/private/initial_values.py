@@ -1,6 +1,7 @@
 """When the variables of a cluster's processes take the chief's initial values."""
 
 import contextlib
+import typing
 import weakref
 
 import tensorflow as tf
@@ -65,7 +66,8 @@ class InitialValues:
         if eager:
             return
         captured = {}
-        for handle, _ in ops.get_default_graph().captures:
+        graph = typing.cast(typing.Any, ops.get_default_graph())  # of a function
+        for handle, _ in graph.captures:
             variable = getattr(handle, "_distributed_container", lambda: None)()
             if isinstance(variable, values.DistributedVariable) and id(variable) in self._own:
                 captured[id(variable)] = variable

@@ -13,6 +13,7 @@ import weakref
 import keras
 import tensorflow as tf
 
+from terngrad_tf.distribute.private.extended import LocalReplicas
 from terngrad_tf.distribute.private.patches import patch
 
 _state = threading.local()
@@ -148,7 +149,7 @@ class LocalWeights:
                 variable._update_replica = update_replica
 
 
-class LocalStepReplicas:
+class LocalStepReplicas(LocalReplicas):
     """What a strategy's `extended` knows of replicas that have weights of their own."""
 
     def _initialize_local_steps(self):

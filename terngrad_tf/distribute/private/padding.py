@@ -15,6 +15,7 @@ from tensorflow.python.distribute import distribute_utils, values
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from terngrad_tf.distribute.private import batches
+from terngrad_tf.distribute.private.extended import LocalReplicas
 from terngrad_tf.distribute.private.local_weights import optimizer_of_local_step
 
 
@@ -68,11 +69,8 @@ def mask_gradients(gradients):
     return [mask(gradient) for gradient in gradients]
 
 
-class PaddedReplicas:
+class PaddedReplicas(LocalReplicas):
     """What a strategy's `extended` knows of its replicas' parts of a batch."""
-
-    # The examples of each local replica over those of all, while `run_padded` runs.
-    shares_of_run = None
 
     def run_padded(self, fn, args, returns_rows):
         """`strategy.run` of a function of batches that need not divide evenly among the replicas.

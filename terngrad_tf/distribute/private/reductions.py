@@ -4,9 +4,10 @@ import tensorflow as tf
 from tensorflow.python.distribute import cross_device_utils, distribute_utils, values
 
 from terngrad_tf.distribute.private.devices import counts_once, local_tensors, mirrored
+from terngrad_tf.distribute.private.extended import LocalReplicas
 
 
-class DeviceReductions:
+class DeviceReductions(LocalReplicas):
     """Reductions of a strategy's `extended`, whose base class has one replica a device."""
 
     def _reduce_to(self, reduce_op, value, destinations, options):
@@ -79,11 +80,10 @@ class DeviceReductions:
         return self._to_replicas(super()._broadcast_to(tensor, None))
 
     def _gather_to_implementation(self, value, destinations, axis, options):
-        if not isinstance(value, values.DistributedValues):
-            value = values.PerReplica([value])
-        _check_gathered([part.shape for part in value.values], axis)
+        parts = local_tensors(value)
+        _check_gathered([part.shape for part in parts], axis)
         with tf.device(self._devices[0]):
-            rows = tf.concat(list(value.values), axis)
+            rows = tf.concat(list(parts), axis)
         if self.process_group is None:
             return rows
         # Only the first device has something to send.

@@ -21,6 +21,7 @@ Python code that asks for the number of its replica gets a tensor. What it does 
 """
 
 import contextlib
+import typing
 
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib, distribute_utils, values
@@ -28,6 +29,7 @@ from tensorflow.python.eager import record
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
+from terngrad_tf.distribute.private.devices import local_tensors
 from terngrad_tf.distribute.private.segments import Segment, open_segments
 
 # Replicas' own tensors, by the id of the tensor that stands for them. Runs within a merge function
@@ -58,8 +60,8 @@ def needs_own_traces(structure):
     return any(
         isinstance(value, values.DistributedValues)
         and not isinstance(value, values.DistributedVariable)
-        and not all(_is_tensor(v) for v in value.values)
-        and not _are_same(value.values)
+        and not all(_is_tensor(v) for v in local_tensors(value))
+        and not _are_same(local_tensors(value))
         for value in tf.nest.flatten(structure)
     )
 
@@ -148,7 +150,7 @@ class _Run:
         self._keys.append(first)
         return first
 
-    def _for_first_replica(self, structure):
+    def _for_first_replica(self, structure: typing.Any) -> typing.Any:
         """Replaces per-replica values by those of replica 0."""
 
         def of_first(value):
@@ -156,17 +158,18 @@ class _Run:
                 value, values.DistributedValues
             ):
                 return value
-            if _are_same(value.values):
-                return value.values[0]
+            components = local_tensors(value)
+            if _are_same(components):
+                return components[0]
             # What a merge function returned; differing arguments have traces of their own.
-            parts = [v if _is_tensor(v) else tf.convert_to_tensor(v) for v in value.values]
+            parts = [v if _is_tensor(v) else tf.convert_to_tensor(v) for v in components]
             flat = [tf.nest.flatten(v, expand_composites=True) for v in parts]
             keys = [self._key(list(tensors)) for tensors in zip(*flat, strict=True)]
             return tf.nest.pack_sequence_as(parts[0], keys, expand_composites=True)
 
         return tf.nest.map_structure(of_first, structure)
 
-    def _for_all_replicas(self, structure):
+    def _for_all_replicas(self, structure: typing.Any) -> typing.Any:
         """Groups what replica 0 has with what the others have."""
 
         def of(value, replica):

@@ -1,7 +1,6 @@
 """Segments of a replica's function: a TensorFlow function, called once for each replica."""
 
 import tensorflow as tf
-from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.eager.polymorphic_function import atomic_function
 from tensorflow.python.framework import (
     auto_control_deps,
@@ -45,10 +44,10 @@ class Segment:
             # Without side effects, a call that nobody uses need not run.
             stateful = any(_has_side_effect(op) for op in self.graph.get_operations())
             attributes = {
-                "f": attr_value_pb2.AttrValue(func=attr_value_pb2.NameAttrList(name=self._name)),
+                "f": tf.compat.v1.AttrValue(func=tf.compat.v1.NameAttrList(name=self._name)),
                 "Tin": _types(t for t, _ in self.graph.captures),
                 "Tout": _types([]),
-                "config_proto": attr_value_pb2.AttrValue(s=_CONFIG.SerializeToString()),
+                "config_proto": tf.compat.v1.AttrValue(s=_CONFIG.SerializeToString()),
             }
             self._calls = []
             with ops.Graph.as_default(run.outer), tf.control_dependencies(None):
@@ -91,7 +90,7 @@ class Segment:
         # so that gradients leave while earlier layers compute theirs; several would make a graph
         # that grows with their number.
         several = len(self._calls) > 1
-        attributes = {"_noinline": attr_value_pb2.AttrValue(b=several)}
+        attributes = {"_noinline": tf.compat.v1.AttrValue(b=several)}
         function = atomic_function.from_func_graph(self._name, self.graph, attributes)
         self._run.outer._add_function_recursive(function)
         # So that replicas may read one variable at the same time.
@@ -104,7 +103,7 @@ class Segment:
 
 def _types(tensors):
     types = [tensor.dtype.as_datatype_enum for tensor in tensors]
-    return attr_value_pb2.AttrValue(list=attr_value_pb2.AttrValue.ListValue(type=types))
+    return tf.compat.v1.AttrValue(list=tf.compat.v1.AttrValue.ListValue(type=types))
 
 
 def _has_side_effect(op):

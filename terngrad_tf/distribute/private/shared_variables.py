@@ -1,16 +1,18 @@
 """Variables of which the replicas of a device share one copy, and how they stay equal."""
 
 import contextlib
+import typing
 
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib, distribute_utils, values
 
 from terngrad_tf.distribute.private.devices import local_tensors
+from terngrad_tf.distribute.private.extended import LocalReplicas
 from terngrad_tf.distribute.private.padding import current_padding
 from terngrad_tf.distribute.private.reductions import is_per_replica
 
 
-class SharedVariables:
+class SharedVariables(LocalReplicas):
     """How a strategy's `extended` creates and updates variables."""
 
     _one_for_each_replica = False
@@ -121,11 +123,9 @@ class SharedVariables:
                     distribute_lib.UpdateContext(replica),
                     tf.name_scope(f"update_{replica}"),
                 ):
-                    updates[id(component)] = fn(
-                        component,
-                        *distribute_utils.select_replica(replica, args),
-                        **distribute_utils.select_replica(replica, kwargs),
-                    )
+                    own = distribute_utils.select_replica(replica, [args, kwargs])
+                    own_args, own_kwargs = typing.cast(typing.Any, own)
+                    updates[id(component)] = fn(component, *own_args, **own_kwargs)
         by_replica = [updates[id(component)] for component in var.values]
         return distribute_utils.update_regroup(self, by_replica, group)
 
