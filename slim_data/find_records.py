@@ -17,6 +17,7 @@ scripts/run_stage_1.sh and run_stage_2.sh call it.
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 
 from slim_data.cli import program
 from slim_data.common.errors import DataError
@@ -32,7 +33,13 @@ _FEWEST_FILES = 16
 _MOST_FILES = {"train": 1024, "validation": 128}
 
 
-def find_records(data_dir, output_directory=None, *, num_processes=None, report=ignore):
+def find_records(
+    data_dir: str | os.PathLike,
+    output_directory: str | os.PathLike | None = None,
+    *,
+    num_processes: int | None = None,
+    report: Callable[[str], object] = ignore,
+):
     """Returns the folder with the TFRecords of a folder of photos, written if they are missing.
 
     Args:

@@ -4,7 +4,7 @@ import contextlib
 import sys
 
 
-def ignore(done):
+def ignore(done) -> None:
     """Takes a number or a line that nobody wants to know; a default."""
 
 

@@ -3,7 +3,10 @@
 import abc
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
 
 from slim_data.common import progress
 from slim_data.common.errors import DataError
@@ -47,11 +50,11 @@ class DatasetInfo:
     is_sharded: bool = False
 
     @property
-    def num_classes(self):
+    def num_classes(self) -> int:
         """Number of outputs that a network for the data set has."""
         return self.label_offset + len(self.labels)
 
-    def check_split(self, split):
+    def check_split(self, split: str) -> None:
         """Raises DataError unless `split` is one of the data set's."""
         if split not in self.splits:
             raise DataError(
@@ -117,7 +120,7 @@ class DatasetBuilder(abc.ABC):
         self.raw_dir = raw_dir  # pyright: ignore[reportAttributeAccessIssue]
 
     @classmethod
-    def command(cls, data_dir):
+    def command(cls, data_dir: str | os.PathLike) -> str:
         """Returns the command that writes the data set to a folder, for messages."""
         if cls.program is not None:
             return f"python -m slim_data.{cls.program} --output_directory {data_dir}"
@@ -127,7 +130,7 @@ class DatasetBuilder(abc.ABC):
         )
 
     @classmethod
-    def read_info(cls, data_dir):
+    def read_info(cls, data_dir: str | os.PathLike | None) -> DatasetInfo:
         """Returns the `DatasetInfo` of what was written to a folder, which may be None.
 
         Raises:
@@ -139,7 +142,7 @@ class DatasetBuilder(abc.ABC):
         return dataclasses.replace(cls.info, labels=labels, label_offset=label_offset)
 
     @classmethod
-    def tfds_range(cls, split, sizes):
+    def tfds_range(cls, split: str, sizes: Mapping[str, int]) -> tuple[str, int, int]:
         """Returns what tensorflow-datasets holds of a split: (name there, first, last + 1).
 
         Args:
@@ -148,7 +151,7 @@ class DatasetBuilder(abc.ABC):
         """
         return split, 0, sizes[split]
 
-    def raw_paths(self):
+    def raw_paths(self) -> list[str]:
         """Returns the paths of the official files.
 
         Raises:
@@ -164,11 +167,11 @@ class DatasetBuilder(abc.ABC):
             )
         return [os.path.join(self.raw_dir, name) for name in names]
 
-    def missing(self):
+    def missing(self) -> list[download.File]:
         """Returns the `download.File`s that `raw_dir` lacks."""
         return [f for f in self.downloads if not os.path.isfile(os.path.join(self.raw_dir, f.name))]
 
-    def prepare(self, report, bar=progress.progress_bar):
+    def prepare(self, report: Callable[[str], object], bar=progress.progress_bar):
         """Downloads what `raw_dir` lacks.
 
         Args:
@@ -180,11 +183,11 @@ class DatasetBuilder(abc.ABC):
             with bar(file.name, file.size, "bytes") as advance:
                 download.fetch_file(file, self.raw_dir, progress=advance)
 
-    def fingerprint(self):
+    def fingerprint(self) -> dict[str, Any]:
         """Returns what the content of the examples depends on, a dictionary that JSON can hold."""
         return {os.path.basename(path): checksums.sha256(path) for path in self.raw_paths()}
 
-    def check_official(self):
+    def check_official(self) -> None:
         """Raises DataError where an archive's checksum is not that of an official one."""
         official = {(file.name, file.sha256) for file in self.downloads}
         official.update(self.other_checksums)
@@ -199,14 +202,16 @@ class DatasetBuilder(abc.ABC):
                 )
 
     @abc.abstractmethod
-    def num_examples(self, split):
+    def num_examples(self, split: str) -> int:
         """Returns how many examples a split has, after a check of all of the source.
 
         Raises:
             DataError: the source is missing or damaged.
         """
 
-    def generate_images(self, split, start=0, stop=None):
+    def generate_images(
+        self, split: str, start: int = 0, stop: int | None = None
+    ) -> Iterator[tuple[np.ndarray, int]]:
         """Yields (image, label): uint8 array [height, width, channels] and the class's number.
 
         Args:
@@ -219,7 +224,9 @@ class DatasetBuilder(abc.ABC):
         """
         raise NotImplementedError
 
-    def generate_examples(self, split, start=0, stop=None):
+    def generate_examples(
+        self, split: str, start: int = 0, stop: int | None = None
+    ) -> Iterator[bytes]:
         """Yields the serialized tf.Examples of a split, in an order that is always the same.
 
         By default they hold what `generate_images` yields, as PNG; a data set of image files, whose

@@ -7,6 +7,7 @@ uint8 array `data` of shape [images, 3072] and a list `labels`.
 """
 
 import os
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -61,7 +62,7 @@ class Cifar10(DatasetBuilder):
     )
     tfds_name = "cifar10"
 
-    def raw_paths(self):
+    def raw_paths(self) -> list[str]:
         """See the base class; either archive is enough."""
         for name in ARCHIVES:
             path = os.path.join(self.raw_dir, name)
@@ -72,18 +73,20 @@ class Cifar10(DatasetBuilder):
             f"Received: raw_dir={str(self.raw_dir)!r}"
         )
 
-    def missing(self):
+    def missing(self) -> list[download.File]:
         """See the base class."""
         is_there = any(os.path.isfile(os.path.join(self.raw_dir, name)) for name in ARCHIVES)
         return [] if is_there else list(self.downloads)
 
-    def num_examples(self, split):
+    def num_examples(self, split: str) -> int:
         """See the base class."""
         (path,) = self.raw_paths()
         archives.check_whole(path)
         return sum(len(labels) for _, labels in self._batches(split))
 
-    def generate_images(self, split, start=0, stop=None):
+    def generate_images(
+        self, split: str, start: int = 0, stop: int | None = None
+    ) -> Iterator[tuple[np.ndarray, int]]:
         """See the base class; in the order of the files' numbers, and nothing is extracted."""
         first = 0
         for images, labels in self._batches(split):

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+from collections.abc import Callable
 
 from slim_data.common import progress
 from slim_data.common.arguments import check_at_least
@@ -14,19 +15,19 @@ SOURCES = ("download", "files", "tfds")
 
 
 def convert(
-    name,
-    dataset_dir,
+    name: str,
+    dataset_dir: str | os.PathLike,
     *,
-    shard=None,
-    train_shards=None,
-    source=None,
-    raw_dir=None,
-    tfds_dir=None,
+    shard: bool | None = None,
+    train_shards: int | None = None,
+    source: str | None = None,
+    raw_dir: str | os.PathLike | None = None,
+    tfds_dir: str | os.PathLike | None = None,
     labels=None,
-    allow_other_archives=False,
-    num_processes=1,
-    report=None,
-):
+    allow_other_archives: bool = False,
+    num_processes: int | None = 1,
+    report: Callable[[str], object] | None = None,
+) -> dict[str, list[str]]:
     """Writes a data set as TFRecords: every split of it, and `labels.txt`.
 
     Files that are already there and whole are kept, also those of a run that was interrupted. The

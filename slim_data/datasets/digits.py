@@ -4,6 +4,9 @@ Source: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UC
 Learning Repository, 1998 (its test set), as distributed inside scikit-learn.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
 from slim_data.common.extras import import_extra
@@ -31,15 +34,17 @@ class Digits(DatasetBuilder):
     )
     has_raw_dir = False
 
-    def fingerprint(self):
+    def fingerprint(self) -> dict[str, Any]:
         """See the base class: nothing that ever changes."""
         return {"source": "scikit-learn"}
 
-    def num_examples(self, split):
+    def num_examples(self, split: str) -> int:
         """See the base class."""
         return len(split_indices(read_digits()[1])[split])
 
-    def generate_images(self, split, start=0, stop=None):
+    def generate_images(
+        self, split: str, start: int = 0, stop: int | None = None
+    ) -> Iterator[tuple[np.ndarray, int]]:
         """See the base class, in the order of the source."""
         images, labels = read_digits()
         for i in split_indices(labels)[split][start:stop]:

@@ -6,6 +6,7 @@ kind inside `flower_photos.tgz`.
 
 import random
 import re
+from collections.abc import Iterator, Mapping
 
 from slim_data.common.errors import DataError
 from slim_data.common.lazy import tf
@@ -61,19 +62,21 @@ class Flowers(DatasetBuilder):
     tfds_name = "tf_flowers"
 
     @classmethod
-    def tfds_range(cls, split, sizes):
+    def tfds_range(cls, split: str, sizes: Mapping[str, int]) -> tuple[str, int, int]:
         """See the base class; of the one split, which comes shuffled, the first ones validate."""
         border = num_validation(sizes["train"])
         return ("train", 0, border) if split == "validation" else ("train", border, sizes["train"])
 
-    def num_examples(self, split):
+    def num_examples(self, split: str) -> int:
         """See the base class."""
         (path,) = self.raw_paths()
         archives.check_whole(path)
         with archives.open_archive(path) as archive:
             return len(_photos(archive)[split])
 
-    def generate_examples(self, split, start=0, stop=None):
+    def generate_examples(
+        self, split: str, start: int = 0, stop: int | None = None
+    ) -> Iterator[bytes]:
         """See the base class; the order is shuffled but fixed.
 
         The bytes of the photos stay as they are, and nothing is extracted. The photos that are

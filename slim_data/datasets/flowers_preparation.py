@@ -3,6 +3,7 @@
 import os
 import random
 import re
+from collections.abc import Callable
 
 from slim_data.common import progress
 from slim_data.common.errors import DataError
@@ -18,7 +19,7 @@ SEED = 0
 _PHOTO = re.compile(rf"flower_photos/({'|'.join(flowers.LABELS)})/(\w[\w .-]*\.jpg)")
 
 
-def prepare(data_dir, report):
+def prepare(data_dir: str | os.PathLike, report: Callable[[str], object]):
     """Makes `raw-data/train/<class>`, `raw-data/validation/<class>` and `raw-data/labels.txt`.
 
     Of each class 100 photos, drawn with a fixed seed, are for validation. Folders that are there

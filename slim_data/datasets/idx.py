@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from typing import Any
 
 from slim_data.common.errors import DataError
 from slim_data.datasets.builder import DatasetInfo
@@ -43,11 +44,11 @@ class Idx(IdxBuilder):
         check_labels(list(labels))
         self.info = dataclasses.replace(self.info, labels=tuple(labels))
 
-    def fingerprint(self):
+    def fingerprint(self) -> dict[str, Any]:
         """See the base class; of the files and the names of the classes."""
         return {**super().fingerprint(), "labels": list(self.info.labels)}
 
-    def raw_paths(self):
+    def raw_paths(self) -> list[str]:
         """See the base class."""
         names = sorted(os.listdir(self.raw_dir)) if os.path.isdir(self.raw_dir) else []
         paths = []

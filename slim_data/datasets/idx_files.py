@@ -8,6 +8,7 @@ import contextlib
 import gzip
 import struct
 import zlib
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -42,14 +43,16 @@ def official_files(hosts, sizes, checksums):
 class IdxBuilder(DatasetBuilder):
     """Base of the data sets of four such files, of grey images of 28 x 28 pixels."""
 
-    def num_examples(self, split):
+    def num_examples(self, split: str) -> int:
         """See the base class."""
         with self._opened(split) as (images, labels):
             images.skip(len(labels) * SIDE * SIDE)
             images.finish()
             return len(labels)
 
-    def generate_images(self, split, start=0, stop=None):
+    def generate_images(
+        self, split: str, start: int = 0, stop: int | None = None
+    ) -> Iterator[tuple[np.ndarray, int]]:
         """See the base class; in the order of the files."""
         with self._opened(split) as (images, labels):
             images.skip(start * SIDE * SIDE)

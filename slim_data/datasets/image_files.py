@@ -1,5 +1,7 @@
 """Image files of unknown make: told by their content, brought to what the records hold."""
 
+import os
+
 import numpy as np
 
 from slim_data.common.errors import DataError
@@ -12,7 +14,7 @@ _CMYK_COMPONENTS = 4
 _QUALITY = 100
 
 
-def read_image_file(path):
+def read_image_file(path: str | os.PathLike):
     """Returns the bytes of a file.
 
     Raises:

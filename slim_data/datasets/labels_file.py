@@ -25,7 +25,7 @@ def check_labels(labels):
         raise DataError(f"the name of a class must be one class's alone. Received twice: {twice!r}")
 
 
-def write_labels(folder, labels, label_offset):
+def write_labels(folder: str | os.PathLike, labels, label_offset: int) -> None:
     """Writes labels.txt to a folder: a line `<number>:<name>` for each class."""
     numbered = enumerate(labels, label_offset)
     write_lines(os.path.join(folder, NAME), [f"{number}:{label}" for number, label in numbered])

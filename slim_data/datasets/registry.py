@@ -1,7 +1,9 @@
 """The data sets by name, to which a program may add its own."""
 
+import os
+
 from slim_data.common.errors import DataError
-from slim_data.datasets.builder import DatasetBuilder
+from slim_data.datasets.builder import DatasetBuilder, DatasetInfo
 from slim_data.datasets.cifar10 import Cifar10
 from slim_data.datasets.digits import Digits
 from slim_data.datasets.fashion_mnist import FashionMnist
@@ -17,7 +19,7 @@ DATASETS: dict[str, type[DatasetBuilder]] = {
 }
 
 
-def register(builder):
+def register(builder: type[DatasetBuilder]) -> type[DatasetBuilder]:
     """Adds a data set, so that `convert`, `load` and training know its name; a class decorator.
 
     Args:
@@ -38,7 +40,7 @@ def register(builder):
     return builder
 
 
-def find_builder(name):
+def find_builder(name: str) -> type[DatasetBuilder]:
     """Returns the `DatasetBuilder` subclass of a data set.
 
     Raises:
@@ -51,7 +53,7 @@ def find_builder(name):
     return DATASETS[name]
 
 
-def info(name, data_dir=None):
+def info(name: str, data_dir: str | os.PathLike | None = None) -> DatasetInfo:
     """Returns the `DatasetInfo` of a data set.
 
     Args:

@@ -6,6 +6,8 @@ whose bytes are kept; classes are matched by their names.
 
 import os
 import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from slim_data.common.errors import DataError
 from slim_data.common.extras import import_extra
@@ -29,21 +31,23 @@ class TfdsSource(DatasetBuilder):
         self.info = builder.info
         self._dataset, self._tfds_dir = builder, tfds_dir
 
-    def prepare(self, report, bar=None):
+    def prepare(self, report: Callable[[str], object], bar=None):
         """Lets tensorflow-datasets download and prepare the data set unless that is done."""
         prepare_builder(self._builder())
 
-    def fingerprint(self):
+    def fingerprint(self) -> dict[str, Any]:
         """See the base class."""
         info = self._builder().info
         return {info.full_name: int(info.dataset_size)}
 
-    def num_examples(self, split):
+    def num_examples(self, split: str) -> int:
         """See the base class."""
         _, first, last = self._range(self._builder(), split)
         return last - first
 
-    def generate_examples(self, split, start=0, stop=None):
+    def generate_examples(
+        self, split: str, start: int = 0, stop: int | None = None
+    ) -> Iterator[bytes]:
         """See the base class; in the order of tensorflow-datasets' files."""
         builder = self._builder()
         whole, first, last = self._range(builder, split)

@@ -31,7 +31,7 @@ def atomic_write(path):
             raise
 
 
-def write_lines(path, lines):
+def write_lines(path: str | os.PathLike, lines) -> None:
     """Writes lines of text, without their ends, to a file that appears when it is whole."""
     with atomic_write(path) as partial, open(partial, "w", encoding="utf-8") as file:
         file.writelines(f"{line}\n" for line in lines)

@@ -1,12 +1,13 @@
 """SHA-256 of files."""
 
 import hashlib
+import os
 
 from slim_data.common.errors import DataError
 from slim_data.files import opening
 
 
-def sha256(path):
+def sha256(path: str | os.PathLike) -> str:
     """Returns the SHA-256 of a file in hexadecimal digits.
 
     Raises:

@@ -38,7 +38,7 @@ class File:
     authorization: str = dataclasses.field(default="", repr=False)
 
 
-def missing(files, folder):
+def missing(files, folder: str | os.PathLike) -> list[File]:
     """Returns those of some `File`s that are not in a folder."""
     return [file for file in files if not os.path.isfile(os.path.join(folder, file.name))]
 

@@ -1,10 +1,12 @@
 """Text files that somebody else may have written."""
 
+import os
+
 from slim_data.common.errors import DataError
 from slim_data.files import opening
 
 
-def read_lines(path, argument=None):
+def read_lines(path: str | os.PathLike, argument=None):
     """Returns the lines of a text file, without their ends.
 
     Args:

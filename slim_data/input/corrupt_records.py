@@ -11,7 +11,7 @@ from slim_data.input import data_files
 from slim_data.tfrecord import corruption, decoding
 
 
-def verify(files, name=None):
+def verify(files, name: str | None = None):
     """Reads records from first to last and checks them.
 
     Args:
@@ -29,7 +29,7 @@ def verify(files, name=None):
     return sum(1 for _ in corruption.read_checked(files, check))
 
 
-def corrupt_records(name, data_dir, split):
+def corrupt_records(name: str, data_dir: str | os.PathLike, split: str):
     """Returns the records that `load` leaves out with `skip_corrupt_records`, in order.
 
     Reads and decodes all records. Of data sets larger than 1 GiB the result is cached, see
@@ -68,7 +68,7 @@ def _check(name, data_dir):
     return functools.partial(decoding.decode_example, dataset=registry.info(name, data_dir))
 
 
-def locate_corrupt_record(error, files, name=None):
+def locate_corrupt_record(error, files, name: str | None = None):
     """Returns the DataError that says which record caused `error`, None if no record did.
 
     Args:
@@ -86,7 +86,7 @@ def locate_corrupt_record(error, files, name=None):
 
 
 @contextlib.contextmanager
-def locate_corrupt_records(name, data_dir, split):
+def locate_corrupt_records(name: str, data_dir: str | os.PathLike, split: str):
     """Turns an error that a damaged record causes inside the block into one that names the record.
 
     Args:

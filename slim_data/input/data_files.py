@@ -7,7 +7,7 @@ from slim_data.datasets import registry
 from slim_data.tfrecord import record_files, shards
 
 
-def find_files(name, data_dir, split):
+def find_files(name: str, data_dir: str | os.PathLike, split: str) -> list[str]:
     """Returns the sorted paths of the files that hold a split of a data set.
 
     Args:

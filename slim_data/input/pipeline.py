@@ -7,6 +7,7 @@ the rest of one by skipping records before they are decoded.
 """
 
 import logging
+import os
 
 from slim_data.common.arguments import check_at_least
 from slim_data.common.errors import DataError
@@ -25,7 +26,15 @@ _FILES_FOR_EACH_PIPELINE = 10
 _LOG = logging.getLogger(__name__)
 
 
-def load(name, data_dir, split, batch_size, image_size, training, **options):
+def load(
+    name: str,
+    data_dir: str | os.PathLike,
+    split: str,
+    batch_size: int,
+    image_size: int,
+    training: bool,
+    **options,
+):
     """Returns batches of images and labels as a `tf.data.Dataset`.
 
     Each example comes once in a pass over the dataset, which is an epoch of `model.fit`, and the
@@ -74,7 +83,7 @@ def load(name, data_dir, split, batch_size, image_size, training, **options):
     if record_files.total_size(files) <= _CHECKED_SIZE or needs_count:
         num_examples = _num_examples(files, corrupt, part, options.repeat)
     first_epoch, num_skipped = 0, options.start_step * batch_size
-    if options.repeat and options.start_step:
+    if options.repeat and options.start_step and num_examples is not None:
         first_epoch, num_skipped = divmod(num_skipped, num_examples)
 
     read = reading.record_reader(files, corrupt or [])
@@ -120,7 +129,7 @@ def load(name, data_dir, split, batch_size, image_size, training, **options):
     return batches.prefetch(tf.data.AUTOTUNE).with_options(_tf_options(num_pipelines))
 
 
-def shards_by_file(num_files, num_input_pipelines):
+def shards_by_file(num_files: int, num_input_pipelines: int):
     """Whether pipelines divide a split by whole files, so that each reads only what it takes.
 
     If the files do not divide evenly, the pipelines that hold fewer show their examples more

@@ -4,6 +4,7 @@ import collections
 import functools
 import itertools
 import os
+from collections.abc import Callable
 
 from slim_data.common.progress import ignore
 from slim_data.datasets import registry
@@ -11,7 +12,7 @@ from slim_data.input import data_files
 from slim_data.tfrecord import corruption, decoding, shards
 
 
-def validate(name, data_dir, report=ignore):
+def validate(name: str, data_dir: str | os.PathLike, report: Callable[[str], object] = ignore):
     """Checks every record of a data set and counts them by file and by class.
 
     Every checksum is compared, every key that the converters write must be there, every label

@@ -64,7 +64,7 @@ def scan_records(files):
     return [ScanResult(*value) for value in found]
 
 
-def count_examples(files, up_to_faults=False):
+def count_examples(files, up_to_faults=False) -> int:
     """Returns the number of records in files, reading their framing only.
 
     Args:
@@ -124,7 +124,7 @@ def find_damaged_records(path):
     return found
 
 
-def total_size(files):
+def total_size(files) -> int:
     """Returns the size of files in bytes.
 
     Raises:

@@ -10,17 +10,17 @@ _WORKER = re.compile(r"worker_(?P<id>\d+)_of_(?P<num>\d+)")
 _SHARD = re.compile(r"(?P<split>.+)-(?P<index>\d{5,})-of-(?P<count>\d{5,})")
 
 
-def shard_names(split, num_shards):
+def shard_names(split: str, num_shards: int) -> list[str]:
     """Returns the file names of a sharded split: `train-00000-of-00004` and so on."""
     return [f"{split}-{i:05d}-of-{num_shards:05d}" for i in range(num_shards)]
 
 
-def single_name(split, name):
+def single_name(split: str, name: str) -> str:
     """Returns the file name of a split in one file: `train-mnist.tfrecord`."""
     return f"{split}-{name}.tfrecord"
 
 
-def spread(num_examples, num_shards):
+def spread(num_examples: int, num_shards: int) -> list[int]:
     """Returns how many examples each shard takes: sizes differ by one at most.
 
     Example:
@@ -31,12 +31,12 @@ def spread(num_examples, num_shards):
     return [stop - start for start, stop in itertools.pairwise(bounds)]
 
 
-def worker_name(num_workers, worker_id):
+def worker_name(num_workers: int, worker_id: int) -> str:
     """Returns the name of the folder that holds a worker's part of the files: `worker_0_of_4`."""
     return f"worker_{worker_id}_of_{num_workers}"
 
 
-def is_worker_folder(data_dir):
+def is_worker_folder(data_dir: str | os.PathLike) -> bool:
     """Whether a folder holds one worker's part of the training files, by its name."""
     return _worker_of(data_dir) is not None
 
@@ -55,7 +55,7 @@ def first_and_last(paths):
     return shown[0] if len(shown) == 1 else f"{shown[0]} to {shown[-1]}"
 
 
-def worker_part(files, num_workers, worker_id):
+def worker_part(files, num_workers: int, worker_id: int):
     """Returns the contiguous block of files that a worker takes: sizes differ by one at most.
 
     Example:
@@ -66,7 +66,7 @@ def worker_part(files, num_workers, worker_id):
     return files[start : len(files) * (worker_id + 1) // num_workers]
 
 
-def find_candidates(data_dir, split):
+def find_candidates(data_dir: str | os.PathLike, split: str) -> list[str]:
     """Returns the sorted paths of the files that by their names hold a split, whole set or not.
 
     They are named `<split>-00000-of-00004` or `<split>-<anything>.tfrecord`. Other files, such as
@@ -92,7 +92,7 @@ def _set_of(name, split):
     return name if name.startswith(f"{split}-") and name.endswith(".tfrecord") else None
 
 
-def refuse_others(folder, split, wanted):
+def refuse_others(folder: str | os.PathLike, split: str, wanted) -> None:
     """Raises DataError where a folder holds files of a split that are not among `wanted`."""
     known = {os.path.basename(path) for path in wanted}
     found = [os.path.basename(path) for path in find_candidates(folder, split)]
@@ -104,7 +104,7 @@ def refuse_others(folder, split, wanted):
         )
 
 
-def find_shards(data_dir, split):
+def find_shards(data_dir: str | os.PathLike, split: str) -> list[str]:
     """Returns the sorted paths of the files that hold a split; [] where there are none.
 
     In a folder named `worker_1_of_4` they may also be just that worker's part of all.

@@ -5,6 +5,7 @@ Programs that know their place in a cluster need no such folders: see `num_input
 """
 
 import os
+from collections.abc import Callable
 
 from slim_data.common.arguments import check_at_least
 from slim_data.common.errors import DataError
@@ -15,7 +16,12 @@ from slim_data.tfrecord import shards
 SPLIT = "train"
 
 
-def split_dataset(data_dir, num_workers, worker_id, report=ignore):
+def split_dataset(
+    data_dir: str | os.PathLike,
+    num_workers: int,
+    worker_id: int,
+    report: Callable[[str], object] = ignore,
+):
     """Makes `<data_dir>/worker_<worker_id>_of_<num_workers>`, links to a worker's files.
 
     The worker takes the `worker_id`-th contiguous block of the training files. If they do not
@@ -63,7 +69,12 @@ def split_dataset(data_dir, num_workers, worker_id, report=ignore):
     return folder
 
 
-def split_for_all(data_dir, num_workers, link_as=None, report=ignore):
+def split_for_all(
+    data_dir: str | os.PathLike,
+    num_workers: int,
+    link_as=None,
+    report: Callable[[str], object] = ignore,
+):
     """Makes the folders of all workers, as `split_dataset` does.
 
     Args:

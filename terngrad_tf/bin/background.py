@@ -19,6 +19,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 from slim_data.cli import help_arguments
 from slim_data.common.errors import printable
@@ -37,7 +38,12 @@ class BackgroundError(Exception):
     """What the user can mend, in one line."""
 
 
-def start(pid_file, log_file, command, watch_seconds=_WATCH_SECONDS):
+def start(
+    pid_file: str | os.PathLike,
+    log_file: str | os.PathLike,
+    command: Sequence[str],
+    watch_seconds=_WATCH_SECONDS,
+):
     """Starts `command` in a session of its own, its output appended to `log_file`.
 
     Args:
@@ -135,7 +141,7 @@ def _last_line(log_file):
     return printable(next((line for line in reversed(lines) if line.strip()), "nothing"))
 
 
-def stop(pid_file, grace_seconds=15.0):
+def stop(pid_file: str | os.PathLike, grace_seconds=15.0):
     """Ends the process of a pid file and all of its session, then removes the file.
 
     They get SIGTERM, and SIGKILL where that does not end the process.
@@ -203,7 +209,7 @@ def _identity(pid):
     return f"{fields[_START_TIME - 1]} {boot}"
 
 
-def main(argv):
+def main(argv: Sequence[str]):
     """Runs the program; `argv` is its command line. Returns the exit status."""
     description = __doc__.split("\n")[0]
     parser = help_arguments.Parser(prog="background", description=description)

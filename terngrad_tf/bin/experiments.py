@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from terngrad_tf.bin import distributed_flags, flags, program, tf1_flags, train_flags
 from terngrad_tf.training.eval_config import EvalConfig
@@ -50,7 +50,7 @@ class Program:
     body: Callable
     module: str | None = None
 
-    def main(self, argv, **options):
+    def main(self, argv: Sequence[str], **options):
         """Runs the program; `argv` is its command line. Returns the exit status.
 
         Args:
@@ -61,12 +61,12 @@ class Program:
             self.description, self.define_flags, self.body, argv, self.module, **options
         )
 
-    def run(self):
+    def run(self) -> None:
         """Entry point of the console command."""
         program.run_and_exit(self.main)
 
 
-def training(dataset_name):
+def training(dataset_name: str):
     """Returns the `Program` that trains on a data set, one of `EXPERIMENTS`."""
     experiment = EXPERIMENTS[dataset_name]
     return Program(
@@ -76,7 +76,7 @@ def training(dataset_name):
     )
 
 
-def distributed_training(dataset_name):
+def distributed_training(dataset_name: str):
     """Returns the `Program` that trains with a process on each of several hosts."""
     experiment = EXPERIMENTS[dataset_name]
     return Program(
@@ -87,7 +87,7 @@ def distributed_training(dataset_name):
     )
 
 
-def evaluation(dataset_name):
+def evaluation(dataset_name: str):
     """Returns the `Program` that evaluates runs on a data set, one of `EXPERIMENTS`."""
     return Program(
         f"Evaluates the checkpoints of a run of {dataset_name}_train, once or as they appear.",

@@ -12,6 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from slim_data.cli import help_arguments
 from slim_data.common.errors import printable
@@ -28,7 +29,7 @@ class LaunchError(Exception):
     """A job that could not be started or stopped."""
 
 
-def parser():
+def parser() -> help_arguments.Parser:
     """The program's arguments."""
     result = help_arguments.Parser(prog="launch", description=DESCRIPTION)
     for name, text in (
@@ -148,7 +149,7 @@ def _succeeds(command):
     return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode == 0
 
 
-def main(argv):
+def main(argv: Sequence[str]):
     """Runs the program; `argv` is its command line. Returns the exit status."""
     try:
         launch(parser().parse_args(argv[1:]))

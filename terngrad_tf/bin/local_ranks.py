@@ -6,6 +6,7 @@ prints "<rank> <device> <addresses of all processes>", such as "0 0 127.0.0.1:22
 """
 
 import sys
+from collections.abc import Sequence
 
 from slim_data.cli import help_arguments
 from slim_data.common.errors import printable
@@ -13,7 +14,7 @@ from terngrad_tf import rank_table
 from terngrad_tf.bin.cluster_flags import PORT
 
 
-def main(argv):
+def main(argv: Sequence[str]):
     """Runs the program; `argv` is its command line. Returns the exit status."""
     parser = help_arguments.Parser(prog="local_ranks", description=__doc__.split("\n")[0])
     parser.add_argument("--rank_table_file", required=True, help="The table, a JSON file.")

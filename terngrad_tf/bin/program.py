@@ -3,6 +3,7 @@
 import itertools
 import os
 import sys
+from collections.abc import Sequence
 
 from absl import flags
 
@@ -31,7 +32,9 @@ def _print_error(line):
     print(line, file=sys.stderr, flush=True)
 
 
-def run(description, define_flags, main, argv, module=None, report=_print_error):
+def run(
+    description, define_flags, main, argv: Sequence[str], module=None, report=_print_error
+) -> int:
     """Parses flags and calls a program's main function.
 
     A wrong flag, folder or file is one line on standard error, whatever it quotes: see

@@ -5,6 +5,7 @@ Example:
 """
 
 import pathlib
+from collections.abc import Sequence
 
 from terngrad_tf.bin import flags, program
 from terngrad_tf.training import checks
@@ -49,7 +50,7 @@ def define_flags(values):
     flags.define(values, QuickstartConfig)
 
 
-def main(argv, **options):
+def main(argv: Sequence[str], **options):
     """Runs the program; `argv` is its command line. Returns the exit status.
 
     Args:
@@ -198,7 +199,7 @@ def _say(text):
     print(f"== {text}", flush=True)
 
 
-def run():
+def run() -> None:
     """Entry point of the console command."""
     program.run_and_exit(main)
 

@@ -3,6 +3,7 @@
 import functools
 import signal
 import subprocess
+from collections.abc import Sequence
 
 # How long a process that was asked to end may take; TensorFlow has much to take down.
 GRACE_SECONDS = 30.0
@@ -13,7 +14,7 @@ _WATCHED = _STOPPING | {signal.SIGCHLD}
 _FROM_TERMINAL = 128
 
 
-def supervise(command, max_restarts, passing, report):
+def supervise(command: Sequence[str], max_restarts: int, passing, report):
     """Runs a command, and again each time that it ends by a signal or with a status that may pass.
 
     Any other end is final, as are Ctrl-C and SIGTERM, which end both processes. Linux only; to be

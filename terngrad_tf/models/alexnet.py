@@ -14,7 +14,14 @@ _BATCH_NORM_MOMENTUM = 0.9997
 _SMALLEST_IMAGE = 57
 
 
-def build(num_classes, image_size, channels, weight_decay, dropout_keep_prob, seed):
+def build(
+    num_classes: int,
+    image_size: int,
+    channels: int,
+    weight_decay: float,
+    dropout_keep_prob: float,
+    seed: int,
+) -> keras.Model:
     """Five convolutions in two groups and three dense layers.
 
     The groups see each other after the second convolution and after the last. Each convolution is

@@ -12,7 +12,14 @@ PREPROCESSING = "inception"
 _IMAGE_SIZES = (195, 226)
 
 
-def build(num_classes, image_size, channels, weight_decay, dropout_keep_prob, seed):
+def build(
+    num_classes: int,
+    image_size: int,
+    channels: int,
+    weight_decay: float,
+    dropout_keep_prob: float,
+    seed: int,
+) -> keras.Model:
     """Five convolutions and three dense layers, without any normalization; logits are linear.
 
     With 224x224x3 images the model has 50,308,009 weights for 1001 classes and 50,303,912 for 1000,

@@ -9,7 +9,14 @@ CHANNELS = 3
 PREPROCESSING = "inception"
 
 
-def build(num_classes, image_size, channels, weight_decay, dropout_keep_prob, seed):
+def build(
+    num_classes: int,
+    image_size: int,
+    channels: int,
+    weight_decay: float,
+    dropout_keep_prob: float,
+    seed: int,
+) -> keras.Model:
     """Two convolutions and three dense layers; logits are linear.
 
     With 10 classes the model has 1,068,298 weights for 24x24x3 images and 1,756,426 for 32x32x3,

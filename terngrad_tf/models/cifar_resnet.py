@@ -13,8 +13,15 @@ _STAGES = (16, 32, 64)
 
 
 def build(
-    name, num_blocks, num_classes, image_size, channels, weight_decay, dropout_keep_prob, seed
-):
+    name: str,
+    num_blocks: int,
+    num_classes: int,
+    image_size: int,
+    channels: int,
+    weight_decay: float,
+    dropout_keep_prob: float,
+    seed: int,
+) -> keras.Model:
     """One convolution, three stages of blocks of two convolutions, one dense layer.
 
     A block adds its input to what its 3x3 convolutions make of it, before the last ReLU. Where the

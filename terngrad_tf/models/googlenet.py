@@ -29,7 +29,14 @@ _MODULES = {
 _POOL_BEFORE = {"4b": 3, "5b": 2}
 
 
-def build(num_classes, image_size, channels, weight_decay, dropout_keep_prob, seed):
+def build(
+    num_classes: int,
+    image_size: int,
+    channels: int,
+    weight_decay: float,
+    dropout_keep_prob: float,
+    seed: int,
+) -> keras.Model:
     """Three convolutions, nine inception modules, one dense layer; logits are linear.
 
     Each convolution is batch-normalized, before its ReLU, and has no bias. Where the paper has 5x5

@@ -15,7 +15,14 @@ _BATCH_NORM_MOMENTUM = 0.9997
 _SMALLEST_IMAGE = 107
 
 
-def build(num_classes, image_size, channels, weight_decay, dropout_keep_prob, seed):
+def build(
+    num_classes: int,
+    image_size: int,
+    channels: int,
+    weight_decay: float,
+    dropout_keep_prob: float,
+    seed: int,
+) -> keras.Model:
     """Five convolutions, eleven inception modules, one dense layer; an auxiliary head after eight.
 
     Each convolution is batch-normalized, before its ReLU, and has no bias. Both logits are linear.

@@ -7,7 +7,14 @@ CHANNELS = 1
 PREPROCESSING = "inception"
 
 
-def build(num_classes, image_size, channels, weight_decay, dropout_keep_prob, seed):
+def build(
+    num_classes: int,
+    image_size: int,
+    channels: int,
+    weight_decay: float,
+    dropout_keep_prob: float,
+    seed: int,
+) -> keras.Model:
     """Two convolutions, each with max pooling, and two dense layers; logits are linear.
 
     With 10 classes and 28x28x1 images the model has 1,256,080 weights in 8 variables.

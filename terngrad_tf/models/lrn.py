@@ -1,5 +1,7 @@
 """Local response normalization."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -29,7 +31,7 @@ class LocalResponseNormalization(keras.layers.Layer):
         NIPS 2012, section 3.3.
     """
 
-    def __init__(self, radius, bias, alpha, beta, **kwargs):
+    def __init__(self, radius: int, bias: float, alpha: float, beta: float, **kwargs):
         super().__init__(**kwargs)
         self.radius = radius
         self.bias = bias
@@ -44,7 +46,7 @@ class LocalResponseNormalization(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "radius": self.radius,

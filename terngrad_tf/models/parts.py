@@ -1,9 +1,11 @@
 """What several networks are made of."""
 
+from typing import Any
+
 import keras
 
 
-def kernel(initializer, weight_decay):
+def kernel(initializer: keras.initializers.Initializer, weight_decay: float) -> dict[str, Any]:
     """How a kernel starts and decays, as arguments of a Keras layer.
 
     Args:
@@ -17,19 +19,19 @@ def kernel(initializer, weight_decay):
 
 
 def normalized_conv(
-    x,
-    filters,
-    kernel_size,
-    strides=1,
+    x: Any,
+    filters: int,
+    kernel_size: int | tuple[int, int],
+    strides: int = 1,
     *,
-    padding="same",
-    momentum,
-    epsilon=0.001,
-    scale=False,
-    relu=True,
-    name,
+    padding: str = "same",
+    momentum: float,
+    epsilon: float = 0.001,
+    scale: bool = False,
+    relu: bool = True,
+    name: str,
     **weights,
-):
+) -> keras.KerasTensor:
     """Convolution without bias, batch normalization, ReLU.
 
     Args:
@@ -58,7 +60,7 @@ def normalized_conv(
     return keras.layers.ReLU(name=f"{name}_relu")(x) if relu else x
 
 
-def check_image_size(net, image_size, smallest, largest=None):
+def check_image_size(net: str, image_size: int, smallest: int, largest: int | None = None) -> None:
     """Refuses images that a network's windows do not fit on.
 
     Raises:

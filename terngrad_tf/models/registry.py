@@ -2,6 +2,8 @@
 
 import importlib
 
+import keras
+
 from terngrad_tf.arguments import check_integer, did_you_mean
 
 # Modules of this package, each with IMAGE_SIZE, CHANNELS (the network's usual input),
@@ -22,12 +24,12 @@ _NETWORKS = (
 )
 
 
-def available():
+def available() -> list[str]:
     """Names that `build` knows, sorted."""
     return sorted(_NETWORKS)
 
 
-def input_shape(name):
+def input_shape(name: str) -> tuple[int, int]:
     """The usual input of a network as (image_size, channels).
 
     Raises:
@@ -37,7 +39,7 @@ def input_shape(name):
     return network.IMAGE_SIZE, network.CHANNELS
 
 
-def output_loss_weights(name):
+def output_loss_weights(name: str) -> dict[str, float]:
     """What each output's loss counts for, by the output's name and in the order of the outputs.
 
     The first output is the prediction.
@@ -56,7 +58,7 @@ def output_loss_weights(name):
     return weights
 
 
-def label_smoothing(name):
+def label_smoothing(name: str) -> float:
     """The share of each target that the TernGrad experiments spread evenly over all classes.
 
     Raises:
@@ -69,7 +71,7 @@ def label_smoothing(name):
     return getattr(_find(name), "LABEL_SMOOTHING", 0.0)
 
 
-def preprocessing(name):
+def preprocessing(name: str) -> str:
     """How photographs of any size become a network's input.
 
     Returns:
@@ -86,15 +88,15 @@ def preprocessing(name):
 
 
 def build(
-    name,
-    num_classes,
-    image_size=None,
-    channels=None,
+    name: str,
+    num_classes: int,
+    image_size: int | None = None,
+    channels: int | None = None,
     *,
-    weight_decay=0.0005,
-    dropout_keep_prob=0.5,
-    seed=1,
-):
+    weight_decay: float = 0.0005,
+    dropout_keep_prob: float = 0.5,
+    seed: int = 1,
+) -> keras.Model:
     """Builds a network whose prediction, made by a layer named "logits", is linear.
 
     Two calls with the same arguments give equal weights, so workers start alike.

@@ -13,7 +13,14 @@ _BATCH_NORM = {"momentum": 0.9, "epsilon": 1e-4, "scale": True}
 _STAGES = ((3, 256), (4, 512), (6, 1024), (3, 2048))
 
 
-def build(num_classes, image_size, channels, weight_decay, dropout_keep_prob, seed):
+def build(
+    num_classes: int,
+    image_size: int,
+    channels: int,
+    weight_decay: float,
+    dropout_keep_prob: float,
+    seed: int,
+) -> keras.Model:
     """One convolution, sixteen blocks of three convolutions, one dense layer; logits are linear.
 
     A block adds its input, or where the size changes a 1x1 convolution of it, to what its 1x1, 3x3

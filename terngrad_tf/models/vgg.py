@@ -1,5 +1,7 @@
 """The VGG networks' common form, with batch normalization."""
 
+from collections.abc import Sequence
+
 import keras
 
 from terngrad_tf.models import parts
@@ -12,7 +14,16 @@ _BATCH_NORM_MOMENTUM = 0.999
 _HIDDEN_UNITS = 4096
 
 
-def build(name, stages, num_classes, image_size, channels, weight_decay, dropout_keep_prob, seed):
+def build(
+    name: str,
+    stages: Sequence[Sequence[int]],
+    num_classes: int,
+    image_size: int,
+    channels: int,
+    weight_decay: float,
+    dropout_keep_prob: float,
+    seed: int,
+) -> keras.Model:
     """Stages of 3x3 convolutions, each stage pooled to half the size, then three dense layers.
 
     Each convolution is batch-normalized, before its ReLU, and has no bias. Logits are linear.

@@ -46,7 +46,7 @@ class AsyncRun:
     manager: tf.train.CheckpointManager
     writer: tf.summary.SummaryWriter
 
-    def train(self, first_step, learning_rate):
+    def train(self, first_step: int, learning_rate):
         """Does the steps that are missing; saves and tells meanwhile."""
         max_steps = self.config.max_steps
         is_float = FloatEpochs(self.config, self.shard.num_examples)
@@ -118,12 +118,12 @@ class StepQueue:
         threading.Thread(target=self._fetch, daemon=True).start()
 
     @property
-    def num_open(self):
+    def num_open(self) -> int:
         """Steps scheduled whose results have not been handed out."""
         return self._num_open
 
     @property
-    def is_full(self):
+    def is_full(self) -> bool:
         """Whether enough steps are scheduled."""
         return self._num_open >= _STEPS_AHEAD * self._cluster.num_workers
 

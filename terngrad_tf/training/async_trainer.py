@@ -26,7 +26,7 @@ from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.run import open_folder
 
 
-def serve_parameters(cluster_resolver, *, start_timeout=600):
+def serve_parameters(cluster_resolver, *, start_timeout: float = 600):
     """Runs a parameter server until the chief of the run, worker 0, ends.
 
     Args:
@@ -41,7 +41,7 @@ def serve_parameters(cluster_resolver, *, start_timeout=600):
         process.serve(cluster_resolver, {"code": code_metadata()}, start_timeout=start_timeout)
 
 
-def train_async(config, cluster_resolver, *, start_timeout=600):
+def train_async(config, cluster_resolver, *, start_timeout: float = 600):
     """Trains asynchronously: each worker's gradients are applied as soon as they arrive.
 
     Variables live on parameter servers. A worker pulls them as floats, computes the gradients of

@@ -98,7 +98,7 @@ def read_boost_config(path):
     return BoostConfig(options, [f"{path}: {notice}" for notice in notices])
 
 
-def check_level(level):
+def check_level(level: str) -> None:
     """Refuses a `boost_level` at which MindSpore would not reduce dimensions.
 
     At O1 and O2 nothing but the file decides: where dimensions are reduced, MindSpore leaves out

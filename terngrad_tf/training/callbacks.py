@@ -27,7 +27,7 @@ class StepCounter(keras.callbacks.Callback):
         self.step += 1
         self.on_step_end({name: float(value) for name, value in (logs or {}).items()})
 
-    def on_step_end(self, logs):
+    def on_step_end(self, logs: dict[str, float]) -> None:
         """Called after each step with the means, since the last reset, of the metrics."""
 
 
@@ -44,7 +44,7 @@ class StopOnDivergence(StepCounter):
         super().__init__(first_step)
         self._manager = manager
 
-    def on_step_end(self, logs):
+    def on_step_end(self, logs: dict[str, float]) -> None:
         """Checks the running mean, which stays non-finite once one loss was."""
         if not math.isfinite(logs["loss"]):
             raise DivergedError("the loss", self.step, checkpoints.last_good(self._manager))
@@ -73,7 +73,7 @@ class SaveCheckpoints(StepCounter):
         self._last_step = last_step
         self._is_due_on_all = is_due_on_all
 
-    def on_step_end(self, logs):
+    def on_step_end(self, logs: dict[str, float]) -> None:
         """Saves where it is due."""
         is_last = self.step == self._last_step
         if is_last or self._due(self.step):
@@ -104,11 +104,11 @@ class ProgressBar(StepCounter):
         self._since = 0.0
         self._drawn = 0.0
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         """Starts the clock."""
         self._since = time.perf_counter()
 
-    def on_step_end(self, logs):
+    def on_step_end(self, logs: dict[str, float]) -> None:
         """Draws at most ten times a second."""
         now = time.perf_counter()
         if not self._shown or (now - self._drawn < 0.1 and self.step != self._last_step):
@@ -122,7 +122,7 @@ class ProgressBar(StepCounter):
         )
         self._stream.flush()
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, float] | None = None) -> None:
         """Clears the line."""
         if self._shown:
             self._stream.write("\r\033[K")

@@ -35,7 +35,7 @@ class DatasetShard:
     seed_offset: int = 0
 
 
-def check_subset(name, subset):
+def check_subset(name, subset: str) -> None:
     """Raises UserError unless a data set has the part, slim_data.DataError where it is unknown."""
     splits = slim_data.find_builder(name).info.splits
     if subset not in splits:

@@ -32,12 +32,12 @@ class EpochLog(StepCounter):
         self._since = 0.0
         self._steps = 0
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         """Says that training starts, and starts the clock."""
         print("============== Starting Training ==============", flush=True)
         self._since = time.perf_counter()
 
-    def on_step_end(self, logs):
+    def on_step_end(self, logs: dict[str, float]) -> None:
         """Reports at the end of an epoch."""
         self._steps += 1
         epoch = self.step * self._batch_size // self._num_examples
@@ -55,7 +55,7 @@ class EpochLog(StepCounter):
         self._since, self._steps = time.perf_counter(), 0
 
 
-def last_step(epoch, batch_size, num_examples):
+def last_step(epoch: int, batch_size: int, num_examples: int) -> int:
     """Steps after which an epoch is complete, all before it included.
 
     Args:

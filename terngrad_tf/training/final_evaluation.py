@@ -9,7 +9,7 @@ from terngrad_tf.training.eval_config import EvalConfig
 _BATCH_SIZE = 100
 
 
-def subset_of(dataset_name, subset=None):
+def subset_of(dataset_name: str, subset: str | None = None) -> str:
     """Name of the part to evaluate on.
 
     Args:
@@ -26,7 +26,13 @@ def subset_of(dataset_name, subset=None):
     return subset
 
 
-def evaluate_weights(checkpoint, train_dir, data_dir, subset=None, eval_dir=None):
+def evaluate_weights(
+    checkpoint,
+    train_dir: str | os.PathLike,
+    data_dir: str | os.PathLike,
+    subset: str | None = None,
+    eval_dir: str | os.PathLike | None = None,
+):
     """Evaluates the weights of a checkpoint, not their moving averages.
 
     Args:
@@ -55,7 +61,9 @@ def evaluate_weights(checkpoint, train_dir, data_dir, subset=None, eval_dir=None
     return evaluator.evaluate_checkpoint(checkpoint, run, config)
 
 
-def evaluate(checkpoint, train_dir, data_dir, subset=None):
+def evaluate(
+    checkpoint, train_dir: str | os.PathLike, data_dir: str | os.PathLike, subset: str | None = None
+):
     """As `evaluate_weights`, and prints the accuracies between bars, once as MindSpore does.
 
     Returns:

@@ -10,7 +10,7 @@ _LOG_FREQ = 10
 _CLUSTER_LOG_FREQ = 30
 
 
-def log(text):
+def log(text: str) -> None:
     """Prints a line at once, with the time in front."""
     print(f"{datetime.datetime.now()}: {text}", flush=True)
 
@@ -24,7 +24,9 @@ def log_freq(tasks):
     return _LOG_FREQ if tasks is None else _CLUSTER_LOG_FREQ
 
 
-def log_worker(worker, step, loss, examples_per_second, seconds):
+def log_worker(
+    worker: int, step: int, loss: float, examples_per_second: float, seconds: float
+) -> None:
     """Prints how far a worker of a cluster is.
 
     Args:

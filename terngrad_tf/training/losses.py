@@ -7,7 +7,7 @@ from terngrad_tf import models
 _METRIC = "entropy_loss"
 
 
-def compile_arguments(net, label_smoothing):
+def compile_arguments(net: str, label_smoothing: float):
     """Losses and metrics of a network as arguments of `keras.Model.compile`.
 
     The loss is `sum_o w_o * mean(cross_entropy(targets, logits_o))` over the outputs o of the
@@ -49,7 +49,7 @@ def with_targets(net, examples):
     return examples.map(lambda images, labels: (images, (labels,) * num_outputs))
 
 
-def cross_entropy(net, logs):
+def cross_entropy(net: str, logs: dict[str, float]):
     """Weighted sum of the outputs' cross-entropies, from the metrics of `compile_arguments`.
 
     Args:

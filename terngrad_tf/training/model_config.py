@@ -1,5 +1,7 @@
 """Network, loss and optimizer of a run."""
 
+import typing
+
 from terngrad_tf import models
 from terngrad_tf.training import checks
 from terngrad_tf.training.config import Config, configuration, option
@@ -44,11 +46,12 @@ class ModelConfig(Config):
         Raises:
             ValueError: the network is unknown.
         """
-        usual_size, _ = models.input_shape(self.net)
+        net: typing.Any = self.net  # no network is refused as an unknown one is
+        usual_size, _ = models.input_shape(net)
         smoothing = self.label_smoothing
         return self.changed(
             image_size=self.image_size or usual_size,
-            label_smoothing=models.label_smoothing(self.net) if smoothing is None else smoothing,
+            label_smoothing=models.label_smoothing(net) if smoothing is None else smoothing,
         )
 
 

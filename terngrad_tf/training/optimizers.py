@@ -170,7 +170,7 @@ _BUILDERS = {
 }
 
 
-def available():
+def available() -> list[str]:
     """Names that `build_optimizer` knows, sorted."""
     return sorted(_BUILDERS)
 

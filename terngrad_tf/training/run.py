@@ -59,7 +59,7 @@ class Run:
     writer: tf.summary.SummaryWriter | None
 
     @property
-    def is_finished(self):
+    def is_finished(self) -> bool:
         """Whether no step was left when it was opened."""
         return self.first_step >= self.config.max_steps
 

@@ -203,7 +203,7 @@ class RunConfig(Config):
                 f"Received: batch_size={batch_size}, num_nodes={num_nodes}"
             )
 
-    def with_steps(self, num_examples):
+    def with_steps(self, num_examples: int):
         """The configuration with the steps that epochs of so many examples take."""
         steps = {}
         epochs = {"max_steps": self.epochs, "save_iter": self.checkpoints.save_epochs}

@@ -214,7 +214,7 @@ class RunFolder:
                 f"{told}{f'; and {more} more' if more > 0 else ''}"
             )
 
-    def close(self):
+    def close(self) -> None:
         """Lets other processes claim the folder; the files stay."""
         if self._lock is not None:
             self._lock.close()

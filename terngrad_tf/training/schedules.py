@@ -63,7 +63,7 @@ class Linear(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
-def available():
+def available() -> list[str]:
     """Names of decay types that `build_schedule` knows, sorted."""
     return ["exponential", "fixed", "linear", "polynomial"]
 

@@ -152,7 +152,7 @@ class SubspaceConfig(RunConfig):
     gradients: SubspaceGradientConfig = SubspaceGradientConfig()
     checkpoints: SubspaceCheckpointConfig = incidental(SubspaceCheckpointConfig())
 
-    def with_steps(self, num_examples):
+    def with_steps(self, num_examples: int):
         """The configuration with the steps that its epochs take; it is saved once an epoch."""
         save_iter = math.ceil(num_examples / self.data.batch_size)
         return super().with_steps(num_examples).changed(save_iter=save_iter)

@@ -24,13 +24,13 @@ class Moves(StepCounter):
         self._writer = run.writer
         self._trials = self._failures = self._last_trials = 0
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         """Writes where the run starts."""
         self._count()
         if self.step == 0:
             self._write_place()
 
-    def on_step_end(self, logs):
+    def on_step_end(self, logs: dict[str, float]) -> None:
         """Writes what the step did."""
         failures = self._failures
         self._count()

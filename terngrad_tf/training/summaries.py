@@ -29,7 +29,7 @@ class Histograms(StepCounter):
         self._writer = writer
         self._statistics = statistics
 
-    def on_step_end(self, logs):
+    def on_step_end(self, logs: dict[str, float]) -> None:
         """Writes what is due."""
         with self._writer.as_default():
             if self._variables_due(self.step):

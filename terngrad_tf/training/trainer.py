@@ -193,7 +193,7 @@ def build(config, shard):
         optimizer=optimizer,
         **losses.compile_arguments(config.model.net, config.model.label_smoothing),
         # XLA leaves out the strategy's reduction where every device is a GPU.
-        jit_compile=False,
+        jit_compile=False,  # pyright: ignore[reportArgumentType] (its type is that of "auto")
         auto_scale_loss=False,
     )
     return model, learning_rate

@@ -46,11 +46,11 @@ class TrainingLog(StepCounter):
         self._steps = 0
         self._smoothed = {}
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         """Starts the clock."""
         self._since = time.perf_counter()
 
-    def on_step_end(self, logs):
+    def on_step_end(self, logs: dict[str, float]) -> None:
         """Reports where it is due and starts new means."""
         self._steps += 1
         is_due = self.step % self._freq == 0
@@ -110,7 +110,7 @@ class TrainingLog(StepCounter):
             for name, value in scalars.items():
                 tf.summary.scalar(name, value, step=self.step)
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, float] | None = None) -> None:
         """Hands what is written to the file system."""
         if self._writer is not None:
             self._writer.flush()

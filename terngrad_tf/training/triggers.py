@@ -43,7 +43,7 @@ def every_seconds(seconds, steps=1, at_once=False):
     return due
 
 
-def never(step):
+def never(step: int) -> bool:
     """At no step."""
     return False
 

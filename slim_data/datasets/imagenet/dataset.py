@@ -3,6 +3,8 @@
 Source: O. Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, IJCV 2015.
 """
 
+import os
+
 from slim_data.datasets.builder import DatasetBuilder, DatasetInfo
 from slim_data.preprocessing import styles
 
@@ -23,7 +25,7 @@ class ImageNet(DatasetBuilder):
     program = "build_imagenet_data"
 
     @classmethod
-    def command(cls, data_dir):
+    def command(cls, data_dir: str | os.PathLike) -> str:
         """See the base class."""
         return (
             f"python -m slim_data.find_records {data_dir} (of train/<class>/* and val/<class>/*) "

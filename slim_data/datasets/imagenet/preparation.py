@@ -12,6 +12,7 @@ downloaded where the environment holds an account, see `official_archives`.
 """
 
 import os
+from collections.abc import Callable
 
 from slim_data.common import progress
 from slim_data.common.errors import DataError
@@ -33,7 +34,7 @@ ANNOTATIONS = official_archives.ANNOTATIONS
 _OTHER_ANNOTATIONS = os.path.join(RAW, "bounding_boxes", "annotations.tar.gz")
 
 
-def prepare(data_dir, report):
+def prepare(data_dir: str | os.PathLike, report: Callable[[str], object]):
     """Makes everything in `raw-data` that is not there yet.
 
     Args:
