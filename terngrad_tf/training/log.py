@@ -10,7 +10,7 @@ _LOG_FREQ = 10
 _CLUSTER_LOG_FREQ = 30
 
 
-def log(text: str) -> None:
+def log(text: object) -> None:
     """Prints a line at once, with the time in front."""
     print(f"{datetime.datetime.now()}: {text}", flush=True)
 
