@@ -181,7 +181,8 @@ class TwoProcessesWithTwoWorkersTest(ClusterTest):
 
 @pytest.mark.slow
 class ThreeProcessesTest(ClusterTest):
-    SIZES = (1, 7, 20000)
+    # Two of the same remainder, which could be taken for one shape.
+    SIZES = (1, 7, 20000, 2**18, 2**20)
 
     @classmethod
     def setUpClass(cls):

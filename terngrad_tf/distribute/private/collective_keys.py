@@ -20,6 +20,7 @@ from tensorflow.python.framework import ops
 _FIRST_KEY = 2**30
 _NUM_PLACES = 2**12
 _NUM_SHAPES = 2**18
+_PRIME = 100_003
 
 # What each function's graph has launched so far.
 _launched = weakref.WeakKeyDictionary()
@@ -89,5 +90,7 @@ def _shape_number(tensor):
         lengths = tf.unstack(tf.shape(tensor), num=tensor.shape.rank)
     number = 0
     for length in lengths:
-        number = (number * 31 + length % _NUM_SHAPES) % _NUM_SHAPES
+        # Lengths of large tensors are often powers of 2, which have the same remainder.
+        mixed = length % _NUM_SHAPES + _PRIME * (length // _NUM_SHAPES)
+        number = (number * 31 + mixed) % _NUM_SHAPES
     return number
