@@ -166,10 +166,18 @@ class LayersTest(unittest.TestCase):
                 self.assertTrue(callable(getattr(importlib.import_module(name), "run", None)), name)
 
     def test_slim_data_imports_no_keras(self):
-        names = [n for n in source_tree.modules() if within(n, "slim_data")]
+        self.assert_imports_none_of(
+            ["keras"], [n for n in source_tree.modules() if within(n, "slim_data")]
+        )
+
+    def test_commands_import_nothing_that_their_help_would_wait_for(self):
+        # Nor may Keras be imported before a program has said which backend it needs.
+        self.assert_imports_none_of(["keras", "tensorflow", "sklearn"], commands())
+
+    def assert_imports_none_of(self, libraries, names):
         program = (
-            f"import importlib, sys; [importlib.import_module(n) for n in {names}]; "
-            "print([m for m in sys.modules if m.split('.')[0] == 'keras'])"
+            f"import importlib, sys; [importlib.import_module(n) for n in {sorted(names)}]; "
+            f"print([m for m in {libraries} if m in sys.modules])"
         )
         result = subprocess.run(
             [sys.executable, "-c", program],

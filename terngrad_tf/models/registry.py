@@ -1,10 +1,12 @@
 """Networks by name."""
 
 import importlib
-
-import keras
+import typing
 
 from terngrad_tf.arguments import check_integer, did_you_mean
+
+if typing.TYPE_CHECKING:
+    import keras
 
 # Modules of this package, each with IMAGE_SIZE, CHANNELS (the network's usual input),
 # PREPROCESSING and build(...), some with AUXILIARY_LOSS_WEIGHT and LABEL_SMOOTHING. They are
@@ -96,7 +98,7 @@ def build(
     weight_decay: float = 0.0005,
     dropout_keep_prob: float = 0.5,
     seed: int = 1,
-) -> keras.Model:
+) -> "keras.Model":
     """Builds a network whose prediction, made by a layer named "logits", is linear.
 
     Two calls with the same arguments give equal weights, so workers start alike.
