@@ -142,7 +142,7 @@ def first_phase(folder, seed):
 
 def second_phase(folder, seed, way):
     """Trains phase 2 in one of `WAYS` and returns its figures."""
-    from terngrad_tf import training
+    from terngrad_tf import tags, training
     from terngrad_tf.training import report
 
     train_dir = folder / way.replace(" ", "_")
@@ -159,7 +159,7 @@ def second_phase(folder, seed, way):
             **WAYS[way],
         )
     )
-    received = report.read_scalars(train_dir)["received_bytes"].values()
+    received = report.read_scalars(train_dir)[tags.RECEIVED_BYTES].values()
     return {**figures_of(folder, result.checkpoint), "received_bytes": statistics.mean(received)}
 
 

@@ -62,7 +62,7 @@ def main(argv: Sequence[str], **options):
 
 def _main(values):
     import slim_data
-    from terngrad_tf import training
+    from terngrad_tf import tags, training
     from terngrad_tf.training import report
 
     # A wrong number is told before any data is written.
@@ -97,7 +97,7 @@ def _main(values):
         _say(f"training LeNet by {config.num_nodes} workers with {name} gradients")
         training.train(run)
         scalars = report.read_scalars(run.train_dir)
-        losses[name] = scalars["entropy_loss"]
+        losses[name] = scalars[tags.CROSS_ENTROPY]
         _say(f"evaluating the checkpoints of {name} on the test images")
         accuracies[name] = _evaluate_all(run, str(output / f"{name}_eval"))
         rows.append(_row(name, run.data.batch_size, scalars, accuracies[name]))
@@ -128,7 +128,7 @@ def _main(values):
 
 def _train_in_subspace(config, output, rows, losses, accuracies):
     """Second phase of the ternary run; adds to the results and returns the picture's path."""
-    from terngrad_tf import training
+    from terngrad_tf import tags, training
     from terngrad_tf.training import report, subspace_picture
 
     name = "ternary, then in subspace"
@@ -152,10 +152,11 @@ def _train_in_subspace(config, output, rows, losses, accuracies):
     result = training.train_in_subspace(run)
     scalars = report.read_scalars(run.train_dir)
     _say("evaluating the checkpoints of the second phase on the test images")
+    steps_before = result.start.steps_before
     accuracy = _evaluate_all(run, str(output / "subspace_eval"))
-    rows.append(_row(name, run.data.batch_size, scalars, accuracy))
-    for curves, curve in ((losses, scalars["entropy_loss"]), (accuracies, accuracy)):
-        curves[name] = {config.max_steps + step: value for step, value in curve.items()}
+    accuracies[name] = {steps_before + step: value for step, value in accuracy.items()}
+    losses[name] = scalars[tags.CROSS_ENTROPY]
+    rows.append(_row(name, run.data.batch_size, scalars, accuracies[name], steps_before))
     _say("drawing the way through the subspace")
     return subspace_picture.draw(result)
 
@@ -182,16 +183,17 @@ def _evaluate_all(config, eval_dir):
     return {result.step: result.precision_at_1 for result in results}
 
 
-def _row(name, batch_size, scalars, accuracy):
+def _row(name, batch_size, scalars, accuracy, steps_before=0):
+    from terngrad_tf import tags
     from terngrad_tf.training import report
 
     last = max(accuracy)
     return [
         name,
         f"{100 * accuracy[last]:.2f} %",
-        f"{scalars['received_bytes'][last]:,.0f}",
-        f"{scalars['compression_ratio'][last]:.1f}",
-        f"{report.training_seconds(scalars, batch_size):.0f} s",
+        f"{scalars[tags.RECEIVED_BYTES][last]:,.0f}",
+        f"{scalars[tags.COMPRESSION_RATIO][last]:.1f}",
+        f"{report.training_seconds(scalars, batch_size, steps_before):.0f} s",
     ]
 
 

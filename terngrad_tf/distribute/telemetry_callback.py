@@ -5,28 +5,19 @@ import json
 import os
 import pathlib
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from terngrad_tf import tags
 from terngrad_tf.arguments import check, is_integer
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.telemetry import WINDOW, StepTelemetry
 
 FILE = "telemetry.jsonl"
-_SCALARS = {
-    "traffic": ("sent_bytes", "received_bytes", "compression_ratio", "bits_per_element"),
-    "ternary": ("nonzero_share", "cosine", "relative_error"),
-    "speed": (
-        "step_seconds",
-        "scale_seconds",
-        "encode_seconds",
-        "exchange_seconds",
-        "decode_seconds",
-        "rest_seconds",
-    ),
-}
+WriteScalars = Callable[[Mapping[str, float], int], None]
 
 
 class Telemetry(keras.callbacks.Callback):
@@ -54,17 +45,26 @@ class Telemetry(keras.callbacks.Callback):
     Args:
         log_dir: folder of both, made where there is none.
         every: steps from one record to the next. Default 100.
+        write: function of a dict from tags to numbers and of the step, which writes the scalars.
+            Default: they go into a file of their own in `log_dir`.
 
     Raises:
         ValueError: `every` is out of range; or, in `fit`, nothing is measured under the model's
             strategy, whose `telemetry_freq` is 0.
     """
 
-    def __init__(self, log_dir: str | os.PathLike[str], every: int = 100) -> None:
+    def __init__(
+        self,
+        log_dir: str | os.PathLike[str],
+        every: int = 100,
+        *,
+        write: WriteScalars | None = None,
+    ) -> None:
         super().__init__()
         check(is_integer(every, 1), "every", "must be a positive integer", every)
         self._folder = pathlib.Path(log_dir)
         self._every = every
+        self._write_scalars = write or self._write_file
         self._writer: tf.summary.SummaryWriter | None = None
         self._writes = False
 
@@ -105,21 +105,22 @@ class Telemetry(keras.callbacks.Callback):
         return int(self.model.optimizer.iterations.numpy())
 
     def _write(self, step: int, mean: StepTelemetry) -> None:
-        if self._writer is None:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._writer = tf.summary.create_file_writer(str(self._folder))
-        values = dataclasses.asdict(mean)
-        with self._writer.as_default():
-            for group, names in _SCALARS.items():
-                for name in names:
-                    values[name] = getattr(mean, name)
-                    if values[name] is not None:
-                        tf.summary.scalar(f"{group}/{name}", values[name], step=step)
-        self._writer.flush()
+        found = {tag: getattr(mean, name) for tag, name in tags.TELEMETRY.items()}
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._write_scalars({tag: v for tag, v in found.items() if v is not None}, step)
+        values = dataclasses.asdict(mean) | {tags.TELEMETRY[tag]: v for tag, v in found.items()}
         line = json.dumps({**values, "step": step, "time": time.time()}, allow_nan=False)
         # One write, so that a line is whole for whoever reads beside.
         with open(self._folder / FILE, "ab", buffering=0) as file:
             file.write(f"{line}\n".encode())
+
+    def _write_file(self, scalars: Mapping[str, float], step: int) -> None:
+        if self._writer is None:
+            self._writer = tf.summary.create_file_writer(str(self._folder))
+        with self._writer.as_default(step):
+            for tag, value in scalars.items():
+                tf.summary.scalar(tag, value)
+        self._writer.flush()
 
 
 def last_step(path: pathlib.Path) -> int:

@@ -3,8 +3,7 @@
 import collections
 import time
 
-import tensorflow as tf
-
+from terngrad_tf import tags
 from terngrad_tf.training.log import log_worker
 
 
@@ -15,16 +14,16 @@ class AsyncLog:
         batch_size: images a step.
         log_every: steps from one line to the next.
         summary_due: rule of `triggers`: whether to write for TensorBoard.
-        writer: `tf.summary` writer.
+        board: `Board`.
         learning_rate: function of the number of steps done.
         traffic: function of the number of steps done to the `PushTraffic` of the next.
     """
 
-    def __init__(self, batch_size, log_every, summary_due, writer, learning_rate, traffic):
+    def __init__(self, batch_size, log_every, summary_due, board, learning_rate, traffic):
         self._batch_size = batch_size
         self._log_every = log_every
         self._summary_due = summary_due
-        self._writer = writer
+        self._board = board
         self._learning_rate = learning_rate
         self._traffic = traffic
         now = time.perf_counter()
@@ -39,13 +38,13 @@ class AsyncLog:
         self._steps[worker] += 1
         self._count += 1
         values = {
-            "entropy_loss": float(result["entropy_loss"]),
-            "reg_loss": float(result["total_loss"] - result["entropy_loss"]),
-            "total_loss": float(result["total_loss"]),
-            "staleness": step - 1 - int(result["pulled"]),
+            tags.CROSS_ENTROPY: float(result["entropy_loss"]),
+            tags.REGULARIZATION: float(result["total_loss"] - result["entropy_loss"]),
+            tags.TOTAL_LOSS: float(result["total_loss"]),
+            tags.STALENESS: step - 1 - int(result["pulled"]),
         }
-        for name, value in values.items():
-            self._sums[name] += value
+        for tag, value in values.items():
+            self._sums[tag] += value
         if is_first or step % self._log_every == 0:
             now = time.perf_counter()
             seconds = (now - self._since[worker]) / self._steps[worker]
@@ -61,20 +60,17 @@ class AsyncLog:
         """Writes the means of the steps since the last time, if there were any."""
         if not self._count:
             return
-        scalars = {name: value / self._count for name, value in self._sums.items()}
+        scalars = {tag: value / self._count for tag, value in self._sums.items()}
         seconds = time.perf_counter() - self._began
         traffic = self._traffic(step - 1)
         scalars |= {
-            "examples_per_second": self._count * self._batch_size / seconds,
-            "learning_rate": float(self._learning_rate(step - 1)),
-            "pushed_bytes": traffic.pushed_bytes,
-            "pulled_bytes": traffic.pulled_bytes,
-            "compression_ratio": traffic.compression_ratio,
+            tags.EXAMPLES_PER_SECOND: self._count * self._batch_size / seconds,
+            tags.LEARNING_RATE: float(self._learning_rate(step - 1)),
+            tags.PUSHED_BYTES: traffic.pushed_bytes,
+            tags.PULLED_BYTES: traffic.pulled_bytes,
+            tags.COMPRESSION_RATIO: traffic.compression_ratio,
         }
-        with self._writer.as_default():
-            for name, value in scalars.items():
-                tf.summary.scalar(name, value, step=step)
-        self._writer.flush()
+        self._board.scalars(scalars, step)
         self._forget()
 
     def _forget(self):

@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from terngrad_tf.distribute.parameter_server import ParameterServerCluster
 from terngrad_tf.distribute.parameter_server_variables import ServedModel
-from terngrad_tf.training import async_log, async_step, checkpoints, triggers
+from terngrad_tf.training import async_log, async_step, checkpoints, summaries, triggers
+from terngrad_tf.training.board import Board
 from terngrad_tf.training.cluster import FloatEpochs
 from terngrad_tf.training.data import DatasetShard
 from terngrad_tf.training.errors import DivergedError
@@ -35,7 +36,7 @@ class AsyncRun:
         model: compiled `keras.Model`.
         served: `ServedModel` of it.
         manager: `tf.train.CheckpointManager`.
-        writer: `tf.summary` writer.
+        board: `Board`.
     """
 
     config: TrainConfig
@@ -44,7 +45,7 @@ class AsyncRun:
     model: keras.Model
     served: ServedModel
     manager: tf.train.CheckpointManager
-    writer: tf.summary.SummaryWriter
+    board: Board
 
     def train(self, first_step: int, learning_rate):
         """Does the steps that are missing; saves and tells meanwhile."""
@@ -67,7 +68,7 @@ class AsyncRun:
             self.config.data.batch_size,
             freq,
             triggers.summaries(self.config.checkpoints, freq),
-            self.writer,
+            self.board,
             learning_rate,
             traffic_of,
         )
@@ -95,9 +96,7 @@ class AsyncRun:
         """Saves while no step runs."""
         steps.call(self.served.download)
         checkpoints.save(self.manager, self.model, step)
-        with self.writer.as_default():
-            for variable in self.model.trainable_variables:
-                tf.summary.histogram(variable.path, variable.value, step=step)
+        self.board.histograms(summaries.weights_of(self.model), step)
 
 
 class StepQueue:

@@ -21,6 +21,7 @@ from terngrad_tf.training import (
     trainer,
 )
 from terngrad_tf.training.async_loop import AsyncRun
+from terngrad_tf.training.board import Board
 from terngrad_tf.training.cluster import log_end
 from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.run import open_folder
@@ -157,9 +158,8 @@ def _lead(config, cluster, own, source):
     ) as (first_step, manager):
         if first_step < config.max_steps:
             served.upload()
-            writer = tf.summary.create_file_writer(str(manager.directory))
-            with _closing(writer):
-                run = AsyncRun(config, cluster, shard, model, served, manager, writer)
+            with _closing(Board(manager.directory)) as board:
+                run = AsyncRun(config, cluster, shard, model, served, manager, board)
                 run.train(first_step, learning_rate)
         newest = manager.latest_checkpoint
         log_end(newest)
@@ -167,13 +167,13 @@ def _lead(config, cluster, own, source):
 
 
 @contextlib.contextmanager
-def _closing(writer):
-    """Closes a summary writer, but where a process is lost: TensorFlow might wait for that."""
+def _closing(board):
+    """Closes a `Board`, but where a process is lost: TensorFlow might wait for that."""
     try:
-        yield
+        yield board
     except PeerError:
         raise
     except BaseException:
-        writer.close()
+        board.close()
         raise
-    writer.close()
+    board.close()

@@ -10,7 +10,7 @@ import time
 import tensorflow as tf
 
 import slim_data
-from terngrad_tf import models
+from terngrad_tf import models, tags
 from terngrad_tf.training import (
     checkpoints,
     data,
@@ -21,6 +21,7 @@ from terngrad_tf.training import (
     schedules,
     summaries,
 )
+from terngrad_tf.training.board import Board
 from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.hits import count_hits
 from terngrad_tf.training.log import log
@@ -148,28 +149,29 @@ def evaluate_checkpoint(path, run, config):
     style = models.preprocessing(run["model"]["net"])
     image_size = run["model"]["image_size"]
     examples = data.load(config.data, batch_size, image_size, False, preprocessing=style)
-    writer = tf.summary.create_file_writer(str(config.eval_dir))
     with (
-        contextlib.closing(writer),
+        contextlib.closing(Board(config.eval_dir, run.get("steps_before", 0))) as board,
         tf.device(_device(config.device)),
         slim_data.locate_corrupt_records(*place),
     ):
 
         def look(images):
-            summaries.write_network(model, images, writer, step)
+            summaries.write_network(model, images, board, step)
 
         at_1, at_5, seen = count_hits(model, examples, wanted, batch_size, look)
-    if seen == 0:
-        raise UserError(
-            f"`subset` must hold examples. Received: subset={config.data.subset!r} "
-            f"of data_dir={config.data.data_dir!r}, which is empty"
+        if seen == 0:
+            raise UserError(
+                f"`subset` must hold examples. Received: subset={config.data.subset!r} "
+                f"of data_dir={config.data.data_dir!r}, which is empty"
+            )
+        result = EvalResult(step, at_1 / seen, at_5 / seen, seen)
+        board.scalars(
+            {tags.PRECISION_AT_1: result.precision_at_1, tags.RECALL_AT_5: result.recall_at_5}, step
         )
-    result = EvalResult(step, at_1 / seen, at_5 / seen, seen)
     log(
         f"precision @ 1 = {result.precision_at_1:.4f} recall @ 5 = {result.recall_at_5:.4f} "
         f"[{seen} examples]"
     )
-    _write_summary(config.eval_dir, result)
     return result
 
 
@@ -239,10 +241,3 @@ def _claim_eval_dir(folder):
             "`eval_dir` must be a folder that can be written to. "
             f"Received: eval_dir={str(folder)!r} ({error.strerror})"
         ) from error
-
-
-def _write_summary(folder, result):
-    writer = tf.summary.create_file_writer(str(folder))
-    with contextlib.closing(writer), writer.as_default():
-        tf.summary.scalar("Precision @ 1", result.precision_at_1, step=result.step)
-        tf.summary.scalar("Recall @ 5", result.recall_at_5, step=result.step)

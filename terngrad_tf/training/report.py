@@ -6,6 +6,7 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import TENSORS, EventAccumulator
 
 from slim_data.common.extras import import_extra
+from terngrad_tf import tags
 from terngrad_tf.files import atomic_write
 
 
@@ -31,15 +32,16 @@ def read_scalars(folder):
     return scalars
 
 
-def training_seconds(scalars, batch_size):
+def training_seconds(scalars, batch_size, steps_before=0):
     """Seconds that training took, added up over the log lines.
 
     Args:
         scalars: as `read_scalars` gives them.
         batch_size: images per step over all replicas.
+        steps_before: as for `Board`. Default 0.
     """
-    seconds, before = 0.0, 0
-    for step, speed in scalars.get("examples_per_second", {}).items():
+    seconds, before = 0.0, steps_before
+    for step, speed in scalars.get(tags.EXAMPLES_PER_SECOND, {}).items():
         seconds += (step - before) * batch_size / speed
         before = step
     return seconds

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 import slim_data
+from terngrad_tf import tags
 from terngrad_tf.distribute import (
     StragglerMonitor,
     Telemetry,
@@ -28,6 +29,7 @@ from terngrad_tf.training import (
     summaries,
     triggers,
 )
+from terngrad_tf.training.board import Board
 from terngrad_tf.training.data import DatasetShard
 from terngrad_tf.training.epoch_log import EpochLog
 from terngrad_tf.training.log import log, log_freq
@@ -47,7 +49,7 @@ class Run:
         model: compiled network.
         first_step: steps done.
         manager: checkpoints of the chief; None on the other processes.
-        writer: `tf.summary` writer of the chief; None on the others and where no step is left.
+        board: `Board` of the chief; None on the others and where no step is left.
     """
 
     config: RunConfig
@@ -56,7 +58,7 @@ class Run:
     model: keras.Model
     first_step: int
     manager: tf.train.CheckpointManager | None
-    writer: tf.summary.SummaryWriter | None
+    board: Board | None
 
     @property
     def is_finished(self) -> bool:
@@ -65,7 +67,7 @@ class Run:
 
 
 @contextlib.contextmanager
-def open_folder(config, shard, network, identity, checkpoint, start):
+def open_folder(config, shard, network, identity, checkpoint, start, steps_before=0):
     """Claims a run's folder and brings the run to where it stopped.
 
     Args:
@@ -76,6 +78,7 @@ def open_folder(config, shard, network, identity, checkpoint, start):
         checkpoint: `tf.train.Checkpoint` of the run.
         start: function, called where there is no checkpoint, that gives the variables their values
             and returns the number of steps done.
+        steps_before: as for `Board`. Default 0.
 
     Yields:
         (number of steps done, `tf.train.CheckpointManager`).
@@ -87,6 +90,7 @@ def open_folder(config, shard, network, identity, checkpoint, start):
         "max_steps": config.max_steps,
         "steps_per_epoch": shard.num_examples / config.data.batch_size,
         "model": network,
+        "steps_before": steps_before,
     }
     with contextlib.closing(RunFolder(config.train_dir, identity, **details)) as folder:
         max_to_keep = config.checkpoints.max_to_keep
@@ -106,7 +110,8 @@ def open_run(config, strategy, shard, model, variables, **folder):
         model: compiled `keras.Model`.
         variables: list of the `tf.Variable`s of the run's checkpoint, which the other processes
             receive from the chief.
-        **folder: `network`, `identity`, `checkpoint` and `start`, as for `open_folder`.
+        **folder: `network`, `identity`, `checkpoint`, `start` and `steps_before`, as for
+            `open_folder`.
 
     Yields:
         A `Run`.
@@ -116,7 +121,7 @@ def open_run(config, strategy, shard, model, variables, **folder):
         PeerError: another process failed.
     """
     folder["identity"] = folder["identity"] | cluster.cluster_identity(strategy, shard)
-    manager = writer = None
+    manager = board = None
     with contextlib.ExitStack() as stack:
 
         def begin():
@@ -127,9 +132,9 @@ def open_run(config, strategy, shard, model, variables, **folder):
         first_step = run_on_chief(strategy, "first step", begin)
         broadcast_variables(strategy, variables)
         if manager is not None and first_step < config.max_steps:
-            writer = tf.summary.create_file_writer(str(manager.directory))
-            stack.enter_context(contextlib.closing(writer))
-        yield Run(config, strategy, shard, model, first_step, manager, writer)
+            board = Board(manager.directory, folder.get("steps_before", 0))
+            stack.enter_context(contextlib.closing(board))
+        yield Run(config, strategy, shard, model, first_step, manager, board)
 
 
 def fit(
@@ -168,7 +173,7 @@ def fit(
         ),
         StragglerMonitor(report=log),
         *([_histograms(run)] if strategy.is_chief else []),
-        *([Telemetry(config.train_dir, telemetry_freq)] if telemetry_freq else []),
+        *([_telemetry(run)] if telemetry_freq else []),
         _saving(run),
     ]
     if strategy.is_chief:
@@ -195,6 +200,15 @@ def _log_advice(run):
             log(advice)
 
 
+def _telemetry(run):
+    def write(scalars, step):
+        # Of single steps, these stand there already.
+        told = {tags.RECEIVED_BYTES, tags.COMPRESSION_RATIO}
+        run.board.scalars({t: value for t, value in scalars.items() if t not in told}, step)
+
+    return Telemetry(run.config.train_dir, run.config.checkpoints.telemetry_freq, write=write)
+
+
 def _histograms(run):
     config = run.config.checkpoints
     # The first record of gradients in each so many steps.
@@ -205,7 +219,7 @@ def _histograms(run):
         run.first_step,
         triggers.summaries(config, freq if by_time else config.save_iter),
         triggers.summaries(config, gradients_freq),
-        run.writer,
+        run.board,
         lambda: run.strategy.gradient_statistics,
     )
 

@@ -90,6 +90,7 @@ _DESCRIPTION = {
     "max_steps": _is(checks.COUNT),
     "steps_per_epoch": _is(checks.Range(0, 2**31, above=True), optional=True),
     "model": _is_object,
+    "steps_before": _is(checks.COUNT_OR_0, optional=True),
 }
 _MODEL = {
     "net": lambda value: value in models.available(),

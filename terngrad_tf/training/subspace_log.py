@@ -1,8 +1,8 @@
 """What training in a subspace tells TensorBoard."""
 
 import numpy as np
-import tensorflow as tf
 
+from terngrad_tf import tags
 from terngrad_tf.distribute import traffic
 from terngrad_tf.subspace import SubspaceBFGS
 from terngrad_tf.training.callbacks import StepCounter
@@ -21,7 +21,7 @@ class Moves(StepCounter):
         self._subspace = subspace
         self._optimizer = run.model.optimizer
         self._strategy = run.strategy
-        self._writer = run.writer
+        self._board = run.board
         self._trials = self._failures = self._last_trials = 0
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
@@ -36,9 +36,10 @@ class Moves(StepCounter):
         self._count()
         self._write_place()
         if isinstance(self._optimizer, SubspaceBFGS):
-            with self._writer.as_default():
-                tf.summary.scalar("subspace/trials", self._last_trials, step=self.step)
-                tf.summary.scalar("subspace/failed", self._failures - failures, step=self.step)
+            failed = self._failures - failures
+            self._board.scalars(
+                {tags.TRIALS: self._last_trials, tags.FAILED_SEARCHES: failed}, self.step
+            )
 
     def traffic(self, step):
         """`Traffic` of the last step, of hosts or, on a single one, between its workers.
@@ -65,7 +66,7 @@ class Moves(StepCounter):
 
     def _write_place(self):
         vector = np.concatenate([v.numpy().ravel() for v in self.model.trainable_variables])
-        with self._writer.as_default():
-            for number, row in enumerate(self._subspace.components[:2], start=1):
-                place = float(np.dot(row.astype(np.float32), vector))
-                tf.summary.scalar(f"subspace/component_{number}", place, step=self.step)
+        place = self._subspace.components[:2].astype(np.float32) @ vector
+        self._board.scalars(
+            {tags.component(n): float(value) for n, value in enumerate(place, start=1)}, self.step
+        )

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from slim_data.common.extras import import_extra
+from terngrad_tf import tags
 from terngrad_tf.files import atomic_write
 from terngrad_tf.subspace import snapshot_files
 from terngrad_tf.training import (
@@ -24,7 +25,6 @@ FILE = "subspace.png"
 _GRID = 13
 _NUM_EXAMPLES = 256
 _MARGIN = 0.15
-_TRAIN_LOSS = "entropy_loss"
 
 
 def draw(result, eval_subset=None):
@@ -40,19 +40,20 @@ def draw(result, eval_subset=None):
     Returns:
         `pathlib.Path` of the PNG, subspace.png in the run's folder, replaced if it is there.
     """
-    scalars = report.read_scalars(result.config.train_dir)
+    start = result.start
+    scalars = _own_steps(result.config.train_dir, start.steps_before)
     figure = import_extra("matplotlib.figure").Figure(figsize=(12, 8), layout="constrained")
     axes = figure.subplots(2, 2)
     _draw_variance(axes[0, 0], result.subspace)
     _draw_surface(axes[0, 1], result, scalars)
     phases = _Phases(result)
-    before = report.read_scalars(result.start.folder)
+    before = _own_steps(start.folder, start.steps_before - start.step)
     _draw_curves(
         axes[1, 0],
         ("training cross-entropy", "log"),
         {
-            "phase 1": phases.before(before.get(_TRAIN_LOSS, {})),
-            "phase 2": phases.after(scalars.get(_TRAIN_LOSS, {})),
+            "phase 1": phases.before(before.get(tags.CROSS_ENTROPY, {})),
+            "phase 2": phases.after(scalars.get(tags.CROSS_ENTROPY, {})),
         },
     )
     _draw_curves(axes[1, 1], ("accuracy / %", "linear"), _accuracies(phases, eval_subset))
@@ -62,15 +63,22 @@ def draw(result, eval_subset=None):
     return path
 
 
+def _own_steps(folder, steps_before):
+    """As `report.read_scalars`, over the steps of the run itself."""
+    return {
+        tag: {step - steps_before: value for step, value in curve.items()}
+        for tag, curve in report.read_scalars(folder).items()
+    }
+
+
 class _Phases:
     """Epochs of both phases on one axis."""
 
     def __init__(self, result):
         config, start = result.config, result.start
         num_examples = inputs.find_shard(config).num_examples
-        step = snapshot_files.step_of(start.path)
         self.result = result
-        self.start_step = checkpoints.step_of(start.path) if step is None else step
+        self.start_step = start.step
         self._epochs_a_step_before = start.run["identity"]["batch_size"] / num_examples
         self._epochs_a_step_after = config.data.batch_size / num_examples
 
@@ -141,7 +149,7 @@ def _draw_surface(axes, result, scalars):
     ways = {
         "snapshots of phase 1": _snapshots_in(result, rows),
         "phase 2": np.stack(
-            [list(scalars[f"subspace/component_{number}"].values()) for number in (1, 2)], axis=1
+            [list(scalars[tags.component(number)].values()) for number in (1, 2)], axis=1
         ),
     }
     points = np.concatenate(list(ways.values()))

@@ -40,6 +40,17 @@ class Start:
         """Whether it is a weight snapshot, which has no batch-norm statistics."""
         return snapshot_files.step_of(self.path) is not None
 
+    @property
+    def step(self):
+        """Steps that its run had done."""
+        step = snapshot_files.step_of(self.path)
+        return checkpoints.step_of(self.path) if step is None else step
+
+    @property
+    def steps_before(self):
+        """Steps that its run and those before it had done."""
+        return (self.run.get("steps_before") or 0) + self.step
+
     def restore(self, model):
         """Gives a network the weights.
 

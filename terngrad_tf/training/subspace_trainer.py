@@ -114,6 +114,7 @@ def train_in_subspace(config, **cluster_options):
             identity=config.identity() | _origin(start, subspace),
             checkpoint=checkpoint,
             start=begin,
+            steps_before=start.steps_before,
         ) as run:
             # Written once all else is found to be good.
             if strategy.is_chief and subspace.path is None:

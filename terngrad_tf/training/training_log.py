@@ -2,8 +2,7 @@
 
 import time
 
-import tensorflow as tf
-
+from terngrad_tf import tags
 from terngrad_tf.training import triggers
 from terngrad_tf.training.callbacks import StepCounter
 from terngrad_tf.training.log import log, log_worker
@@ -34,7 +33,7 @@ class TrainingLog(StepCounter):
     def __init__(self, run, *, entropy_loss, learning_rate, traffic, freq):
         super().__init__(run.first_step)
         self._batch_size = run.config.data.batch_size
-        self._writer = run.writer
+        self._board = run.board
         self._tasks = run.strategy.tasks
         self._summary_due = triggers.summaries(run.config.checkpoints, freq)
         self._entropy_loss = entropy_loss
@@ -56,61 +55,54 @@ class TrainingLog(StepCounter):
         is_due = self.step % self._freq == 0
         if self.step == self._first_step + 1 and not is_due:
             _, speed = self._tell(self._first_step, logs)
-            if self._writer is not None and self._first_step == 0:
+            if self._board is not None and self._first_step == 0:
                 # So that the speeds tell how long the whole run took.
-                self._write({"examples_per_second": speed})
+                self._board.scalars({tags.EXAMPLES_PER_SECOND: speed}, self.step)
         elif is_due:
             losses, speed = self._tell(self.step, logs)
-            if self._writer is not None:
+            if self._board is not None:
                 smoothed = self._smooth(losses)
                 if self._summary_due(self.step):
-                    rates = {"examples_per_second": speed, **self._rates()}
-                    self._write({**losses, **smoothed, **rates})
+                    rates = {tags.EXAMPLES_PER_SECOND: speed, **self._rates()}
+                    self._board.scalars({**losses, **smoothed, **rates}, self.step)
             self.model.reset_metrics()
 
     def _tell(self, step, logs):
         """Prints a line and starts the clock anew; returns the losses and images a second."""
         seconds = (time.perf_counter() - self._since) / self._steps
         total, entropy = logs["loss"], self._entropy_loss(logs)
-        losses = {
-            "entropy_loss": entropy,
-            "reg_loss": max(0.0, total - entropy),
-            "total_loss": total,
-        }
+        regularization = max(0.0, total - entropy)
         speed = self._batch_size / seconds
         if self._tasks is None:
-            told = ", ".join(f"{name} = {value:.2f}" for name, value in losses.items())
-            log(f"step {step}, {told} ({speed:.1f} examples/sec; {seconds:.3f} sec/batch)")
+            log(
+                f"step {step}, entropy_loss = {entropy:.2f}, reg_loss = {regularization:.2f}, "
+                f"total_loss = {total:.2f} ({speed:.1f} examples/sec; {seconds:.3f} sec/batch)"
+            )
         else:
             own_speed = speed / len(self._tasks.names)
             log_worker(self._tasks.index, step, total, own_speed, seconds)
         self._since, self._steps = time.perf_counter(), 0
+        losses = {
+            tags.CROSS_ENTROPY: entropy,
+            tags.REGULARIZATION: regularization,
+            tags.TOTAL_LOSS: total,
+        }
         return losses, speed
 
     def _smooth(self, losses):
         kept = _SMOOTHING**self._freq
-        for name, value in losses.items():
-            before = self._smoothed.get(name, value)
-            self._smoothed[name] = kept * before + (1 - kept) * value
-        return {f"{name}_smoothed": value for name, value in self._smoothed.items()}
+        for tag, value in losses.items():
+            before = self._smoothed.get(tag, value)
+            self._smoothed[tag] = kept * before + (1 - kept) * value
+        return {tags.smoothed(tag): value for tag, value in self._smoothed.items()}
 
     def _rates(self):
         """Learning rate and bytes of the step."""
         scalars = {}
         if self._learning_rate is not None:
-            scalars["learning_rate"] = float(self._learning_rate(self.step - 1))
+            scalars[tags.LEARNING_RATE] = float(self._learning_rate(self.step - 1))
         traffic = self._traffic(self.step - 1)
         if traffic is not None:
-            scalars["received_bytes"] = traffic.received_bytes
-            scalars["compression_ratio"] = traffic.compression_ratio
+            scalars[tags.RECEIVED_BYTES] = traffic.received_bytes
+            scalars[tags.COMPRESSION_RATIO] = traffic.compression_ratio
         return scalars
-
-    def _write(self, scalars):
-        with self._writer.as_default():
-            for name, value in scalars.items():
-                tf.summary.scalar(name, value, step=self.step)
-
-    def on_train_end(self, logs: dict[str, float] | None = None) -> None:
-        """Hands what is written to the file system."""
-        if self._writer is not None:
-            self._writer.flush()

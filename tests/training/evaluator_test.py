@@ -83,12 +83,12 @@ class EvaluatorTest(tf.test.TestCase):
         with contextlib.redirect_stdout(printed):
             result = self.evaluate(eval_dir=str(self.root / "written"))
         scalars = report.read_scalars(self.root / "written")
-        self.assertAllClose(scalars["Precision @ 1"], {30: result.precision_at_1})
-        self.assertAllClose(scalars["Recall @ 5"], {30: result.recall_at_5})
+        self.assertAllClose(scalars["eval/precision_at_1"], {30: result.precision_at_1})
+        self.assertAllClose(scalars["eval/recall_at_5"], {30: result.recall_at_5})
         # LeNet's layers with a ReLU, and the last one.
         for layer in ("conv1", "conv2", "fc3"):
-            self.assertBetween(scalars[f"{layer}/sparsity"][30], 0.01, 0.99)
-        self.assertEqual(scalars["logits/sparsity"], {30: 0.0})
+            self.assertBetween(scalars[f"outputs/{layer}/sparsity"][30], 0.01, 0.99)
+        self.assertEqual(scalars["outputs/logits/sparsity"], {30: 0.0})
         self.assertRegex(
             printed.getvalue(),
             r": \[52 batches out of 52\] \(\d+\.\d examples/sec; \d+\.\d{3}sec/batch\)\n",

@@ -56,7 +56,7 @@ class LocalStepsTest(tf.test.TestCase):
         every_step, _ = self.train("every_step", 4, sync_every=1)
         self.assertEqual(4 * result.traffic.received_bytes, every_step.traffic.received_bytes)
         scalars = report.read_scalars(self.root / "whole")
-        self.assertAllClose(scalars["received_bytes"][10], result.traffic.received_bytes)
+        self.assertAllClose(scalars["traffic/received_bytes"][10], result.traffic.received_bytes)
 
     def test_evaluation_finds_averages_and_weights(self):
         result, _ = self.train("evaluated", 8, optimizer="adam")

@@ -31,8 +31,9 @@ class ReportTest(tf.test.TestCase):
         self.assertEqual(report.read_scalars(folder), {"loss": {10: 1.0}})
 
     def test_time_adds_up_over_log_lines(self):
-        scalars = {"examples_per_second": {10: 64.0, 20: 128.0}}
+        scalars = {"speed/examples_per_second": {10: 64.0, 20: 128.0}}
         self.assertAllClose(report.training_seconds(scalars, batch_size=64), 15.0)
+        self.assertAllClose(report.training_seconds(scalars, 64, steps_before=8), 7.0)
 
     def test_columns_of_a_table_are_as_wide_as_their_widest_cell(self):
         text = report.table(["run", "bytes"], [["ternary", "5"], ["float", "100"]])

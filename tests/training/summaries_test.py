@@ -52,8 +52,8 @@ class SummariesTest(tf.test.TestCase):
     def test_ternary_gradients_are_counted_by_value(self):
         found = self.train(grad_bits=1, clip_factor=2.5, quantize_logits=True)
         for variable in self.variables:
-            sparsities = found[f"{variable.path}/ternary/sparsity"]
-            histograms = found[f"{variable.path}/ternary/gradients"]
+            sparsities = found[f"ternary/{variable.path}/sparsity"]
+            histograms = found[f"ternary/{variable.path}/gradients"]
             self.assertEqual(sorted(sparsities), [1, 3])
             self.assertEqual(sorted(histograms), [1, 3])
             for step, (plugin, rows) in histograms.items():
@@ -67,18 +67,18 @@ class SummariesTest(tf.test.TestCase):
     def test_weights_are_shown_at_every_save(self):
         found = self.train(grad_bits=32)
         for variable in self.variables:
-            plugin, rows = found[variable.path][4]
+            plugin, rows = found[f"weights/{variable.path}"][4]
             self.assertEqual(plugin, "histograms")
             self.assertEqual(np.sum(rows[:, 2]), np.prod(variable.shape))
-            self.assertEqual(sorted(found[variable.path]), [2, 4])
+            self.assertEqual(sorted(found[f"weights/{variable.path}"]), [2, 4])
         self.assertEmpty([tag for tag in found if "ternary" in tag])
 
     def test_a_step_with_float_gradients_shows_no_ternary_ones(self):
         # LeNet's 1,256,080 gradients in a ring of two, four bytes each.
         found = self.train(grad_bits=1, floating_grad_epoch=1, max_steps=10)
         self.assertEmpty([tag for tag in found if "ternary" in tag])
-        self.assertEqual(found["received_bytes"][10][1], 4 * 1256080)
-        self.assertEqual(found["compression_ratio"][10][1], 1.0)
+        self.assertEqual(found["traffic/received_bytes"][10][1], 4 * 1256080)
+        self.assertEqual(found["traffic/compression_ratio"][10][1], 1.0)
 
 
 if __name__ == "__main__":

@@ -61,13 +61,13 @@ class TrainerTest(tf.test.TestCase):
 
     def test_tensorboard_has_losses_learning_rate_and_speed(self):
         scalars = report.read_scalars(self.root / "whole")
-        for name in ("entropy_loss", "reg_loss", "total_loss"):
-            self.assertEqual(list(scalars[name]), [10, 20])
-            raw, smoothed = scalars[name], scalars[f"{name}_smoothed"]
+        for tag in ("loss/cross_entropy", "loss/regularization", "loss/total"):
+            self.assertEqual(list(scalars[tag]), [10, 20])
+            raw, smoothed = scalars[tag], scalars[f"{tag}_smoothed"]
             kept = 0.9**10
             self.assertAllClose(smoothed, {10: raw[10], 20: kept * raw[10] + (1 - kept) * raw[20]})
-        self.assertEqual(list(scalars["examples_per_second"]), [1, 10, 20])
-        self.assertAllClose(scalars["learning_rate"][20], 0.01)
+        self.assertEqual(list(scalars["speed/examples_per_second"]), [1, 10, 20])
+        self.assertAllClose(scalars["optimizer/learning_rate"][20], 0.01)
 
     def test_checkpoints_and_summaries_may_go_by_time(self):
         options = self.changed(
@@ -76,7 +76,7 @@ class TrainerTest(tf.test.TestCase):
         training.train(options)
         steps = {int(path.stem.rpartition("-")[2]) for path in self.root.glob("by_time/*.index")}
         self.assertEqual(steps, set(range(1, 21)))
-        self.assertEqual(list(report.read_scalars(self.root / "by_time")["total_loss"]), [10])
+        self.assertEqual(list(report.read_scalars(self.root / "by_time")["loss/total"]), [10])
 
     def test_the_regularization_loss_is_that_of_the_weights(self):
         kernels = [
@@ -86,7 +86,7 @@ class TrainerTest(tf.test.TestCase):
         ]
         self.assertLen(kernels, 4)
         expected = 0.0005 / 2 * sum(np.sum(np.square(kernel)) for kernel in kernels)
-        logged = report.read_scalars(self.root / "whole")["reg_loss"][20]
+        logged = report.read_scalars(self.root / "whole")["loss/regularization"][20]
         self.assertAllClose(logged, expected, rtol=0.01)
 
     def test_a_run_stopped_and_resumed_equals_the_run_that_was_not_stopped(self):

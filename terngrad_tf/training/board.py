@@ -1,0 +1,62 @@
+"""What a run writes for TensorBoard."""
+
+import os
+
+import tensorflow as tf
+
+
+class Board:
+    """Writes scalars and histograms into a folder.
+
+    Args:
+        folder: path.
+        steps_before: steps that the run which this one goes on from had done; TensorBoard shows
+            this run's steps after those. Default 0.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], steps_before: int = 0) -> None:
+        self._writer = tf.summary.create_file_writer(str(folder))
+        self._steps_before = steps_before
+
+    def scalars(self, values, step: int) -> None:
+        """Writes numbers, and hands them to the file system: a kill loses none.
+
+        Args:
+            values: dict from a tag of `terngrad_tf.tags` to a number.
+            step: steps done.
+        """
+        with self._writer.as_default(step + self._steps_before):
+            for tag, value in values.items():
+                tf.summary.scalar(tag, value)
+        self._writer.flush()
+
+    def histograms(self, values, step: int) -> None:
+        """Writes a histogram of each tensor.
+
+        Args:
+            values: dict from a tag to a tensor.
+            step: steps done.
+        """
+        with self._writer.as_default(step + self._steps_before):
+            for tag, value in values.items():
+                tf.summary.histogram(tag, value)
+
+    def counts(self, tag: str, counted, step: int) -> None:
+        """Writes a histogram of elements that have been counted.
+
+        Args:
+            tag: its tag.
+            counted: list of (value, number of elements that have it), values ascending.
+            step: steps done.
+        """
+        # `tf.summary.histogram` would ask for all the elements instead.
+        metadata = tf.compat.v1.SummaryMetadata(
+            plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="histograms")
+        )
+        rows = [[value, value, count] for value, count in counted]
+        with self._writer.as_default(step + self._steps_before):
+            tf.summary.write(tag, tf.constant(rows, tf.float64), metadata=metadata)
+
+    def close(self) -> None:
+        """Ends the file."""
+        self._writer.close()
