@@ -152,6 +152,8 @@ def second_phase(folder, seed, way):
             data_dir=str(folder / "data"),
             pretrained_weight_path=str(folder / "phase_1"),
             pca_mat_path=str(folder / "subspace.safetensors"),
+            # So that all that differs from phase 1 is what phase 2 did.
+            start_at="last",
             epochs=1,
             num_nodes=NUM_WORKERS,
             num_gpus=0,

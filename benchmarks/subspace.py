@@ -2,28 +2,31 @@
 
     python -m benchmarks.subspace --json=subspace.json
 
-Trains LeNet and ResNet-20 on scikit-learn's handwritten digits (1,437 for training, 360 for
-testing: one of these is 0.28 %) for 6 epochs at a constant rate, and then goes on from the same
-weights in every way that is to be compared, for 1, 2 and 5 epochs:
+Trains LeNet on 10,000 and on 2,000 images of Fashion-MNIST (10,000 for testing), and LeNet and
+ResNet-20 on scikit-learn's handwritten digits (1,437 for training, 360 for testing: one of these is
+0.28 %), at a constant rate, and then goes on from the end in every way that is to be compared:
 
-- continued: phase 1 goes on; also with the mean of the last 20 snapshots instead of the weights;
+- continued: phase 1 goes on;
 - rate to 0: phase 1 goes on while its rate falls in a line to 0;
-- rate to 0 from the start on: a run of its own of as many epochs altogether;
-- mean of 20: the mean of phase 1's last 20 snapshots (one every 3 steps), no epoch at all;
-- P-BFGS and P-SGD in the subspace of phase 1's snapshots. "Full batch" is one step an epoch. The
-  first variant has the settings of the others but for what their names say: the last 20 snapshots,
-  16 components, all training images a step, from the last weights.
+- P-BFGS and P-SGD in the 16 components of phase 1's last 20 snapshots, from its last weights or its
+  moving average. Batches are of 512 images for P-BFGS, 128 for P-SGD but for what a name says;
+  "full batch" is one step an epoch.
 
-All that once with right labels and once with 20 % of the training labels wrong, for each seed.
-Batch-norm statistics are re-estimated over the training images before each test, for all ways
-alike; "moving statistics" shows phase 1 without that.
+Each is tested at its last weights and at their moving average, as all programs keep it (decay
+min(0.9999, (1 + n) / (10 + n)) at step n; that of phase 2 starts anew), phase 1 and "continued"
+also at the mean of the last 20 snapshots. All that once with right labels and once with 20 % of the
+training labels wrong, for each seed. Batch-norm statistics are re-estimated over the training
+images before each test, for all ways alike. Training loss is that of the first 5,000 images. Time
+is CPU time after phase 1, one of its epochs being 1; building graphs and testing do not count.
 
 Finished runs stand in the JSON file. The same command goes on where it was stopped, and flags that
 choose part of the runs add to the file; the tables show all that it holds.
 """
 
+import collections
 import dataclasses
 import itertools
+import json
 import pathlib
 import statistics
 
@@ -34,112 +37,109 @@ from benchmarks import figures, subspace_settings
 NOISES = {0.0: "right", 0.2: "20 % wrong"}  # labels
 # Of a result: title, factor, digits.
 QUANTITIES = {
-    "test_accuracy": ("Test accuracy in %", 100, 2),
-    "test_loss": ("Test loss", 1, 4),
-    "training_loss": ("Training loss", 1, 4),
-    "time": ("CPU time after phase 1, one of its epochs = 1", 1, 1),
+    "test_accuracy": ("test accuracy / %", 100, 2),
+    "test_loss": ("test loss", 1, 4),
+    "training_loss": ("training loss", 1, 4),
+    "time": ("time", 1, 1),
 }
+# What every other way is compared with: a way, its weights, and whether it takes no epoch.
+BASELINES = (
+    ("phase 1", "moving average", True),
+    ("phase 1", "mean of 20", True),
+    ("continued", "moving average", False),
+)
 
-_NETS = flags.DEFINE_list("nets", list(subspace_settings.NETS), "Networks: lenet, resnet_20.")
-_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3", "4", "5"], "Seeds, one run each.")
+_TASKS = flags.DEFINE_list(
+    "tasks", list(subspace_settings.TASKS), f"Of {', '.join(subspace_settings.TASKS)}."
+)
+_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, one run each.")
+_NOISES = flags.DEFINE_list("noises", list(map(str, NOISES)), "Shares of wrong labels: 0.0, 0.2.")
+_RAW_DIR = flags.DEFINE_string(
+    "raw_dir", "/usr/share/datasets/fashion-mnist", "Folder with the archives of Fashion-MNIST."
+)
 _JSON = flags.DEFINE_string("json", "subspace.json", "File with the finished runs.")
 
 
 def settings():
     """Everything that the runs of a file share."""
-    return {
-        "nets": {net: dataclasses.asdict(s) for net, s in subspace_settings.NETS.items()},
-        "phase_two": {n: dataclasses.asdict(v) for n, v in subspace_settings.PHASE_TWO.items()},
-        "lengths": list(subspace_settings.LENGTHS),
-    }
+    tasks = {name: dataclasses.asdict(task) for name, task in subspace_settings.TASKS.items()}
+    variants = {n: dataclasses.asdict(v) for n, v in subspace_settings.PHASE_TWO.items()}
+    # As JSON has them: lists for tuples.
+    return json.loads(json.dumps({"tasks": tasks, "phase_two": variants}))
 
 
-def table(runs, net, quantity):
-    """Mean and standard deviation over seeds: a row a way, a column a length and kind of labels."""
-    _, factor, digits = QUANTITIES[quantity]
-    cells = {}
+def results(runs, task, noise):
+    """Dict from (way, weights, epochs after phase 1) to a dict from seed to result."""
+    found = collections.defaultdict(dict)
     for run in runs:
-        for result in run["results"] if run["net"] == net else []:
-            key = result["method"], run["noise"], result["epochs"]
-            cells.setdefault(key, []).append(factor * result[quantity])
-    columns = list(itertools.product(NOISES, (0, *subspace_settings.LENGTHS)))
-    heads = [f"{NOISES[noise]} labels, +{length}" for noise, length in columns]
-    lines = [f"| | {' | '.join(heads)} |", "|---|" + "---|" * len(columns)]
-    for method in dict.fromkeys(method for method, _, _ in cells):
-        row = [cells.get((method, *column)) for column in columns]
-        lines.append(f"| {method} | {' | '.join(cell(values, digits) for values in row)} |")
+        if (run["task"], run["noise"]) == (task, noise):
+            for result in run["results"]:
+                key = result["method"], result["weights"], result["epochs"]
+                found[key][run["seed"]] = result
+    return found
+
+
+def table(found):
+    """Mean and standard deviation over seeds: a row for each way, its weights and its length.
+
+    The last columns are in how many seeds the test loss is below that of each of `BASELINES`, after
+    as many epochs or after none.
+    """
+    heads = [title for title, _, _ in QUANTITIES.values()]
+    heads += [f"below {way}'s {weights}" for way, weights, _ in BASELINES]
+    lines = [
+        f"| way | weights | epochs more | {' | '.join(heads)} |",
+        "|---|" + "---|" * (2 + len(heads)),
+    ]
+    for key, row in found.items():
+        way, weights, epochs = key
+        cells = [cell([f * r[q] for r in row.values()], d) for q, (_, f, d) in QUANTITIES.items()]
+        for base, base_weights, at_once in BASELINES:
+            other = found.get((base, base_weights, 0 if at_once else epochs), {})
+            seeds = [] if (base, base_weights) == key[:2] else row.keys() & other.keys()
+            won = sum(row[seed]["test_loss"] < other[seed]["test_loss"] for seed in seeds)
+            cells.append(f"{won} of {len(seeds)}" if seeds else "")
+        lines.append(f"| {way} | {weights} | {epochs} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def cell(values, digits):
     """Mean of values, and their standard deviation where there are several."""
-    if not values:
-        return ""
     mean = f"{statistics.mean(values):.{digits}f}"
     return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
 
 
-def comparison(runs, net, method):
-    """In how many runs a way is better than, as good as and worse than each other."""
-    ways = {}
-    for run in runs:
-        for result in run["results"] if run["net"] == net else []:
-            for length in subspace_settings.LENGTHS:
-                if result["epochs"] in (0, length):
-                    key = run["noise"], run["seed"], length
-                    ways.setdefault(result["method"], {})[key] = result
-    quantities = ("test_accuracy", "test_loss", "training_loss")
-    columns = list(itertools.product(quantities, subspace_settings.LENGTHS))
-    heads = [f"{quantity.replace('_', ' ')}, +{length}" for quantity, length in columns]
-    lines = [f"| | {' | '.join(heads)} |", "|---|" + "---|" * len(columns)]
-    for other in ways:
-        if other != method:
-            row = [wins(ways[method], ways[other], *column) for column in columns]
-            lines.append(f"| {other} | {' | '.join(row)} |")
-    return "\n".join(lines)
-
-
-def wins(one, other, quantity, length):
-    """Numbers of runs in which one way's results are better, equal and worse."""
-    sign = 1 if quantity == "test_accuracy" else -1
-    keys = [key for key in one if key[2] == length]
-    gains = [sign * (one[key][quantity] - other[key][quantity]) for key in keys]
-    better, worse = sum(g > 0 for g in gains), sum(g < 0 for g in gains)
-    return f"{better} / {len(gains) - better - worse} / {worse}"
-
-
 def show(runs):
     """Prints all tables."""
-    for net in dict.fromkeys(run["net"] for run in runs):
-        for quantity, (title, _, _) in QUANTITIES.items():
-            print(f"\n{net}. {title}, mean ± standard deviation over seeds:\n")
-            print(table(runs, net, quantity))
-        first = next(iter(subspace_settings.PHASE_TWO))
-        print(f"\n{net}. {first}: runs in which it is better / equal / worse\n")
-        print(comparison(runs, net, first))
+    for name, task in subspace_settings.TASKS.items():
+        for noise, labels in NOISES.items():
+            if found := results(runs, name, noise):
+                print(f"\n{task.title}, {labels} labels:\n\n{table(found)}")
 
 
 def main(argv):
     """Does the runs that are missing and prints the tables."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    if unknown := set(_NETS.value) - set(subspace_settings.NETS):
-        raise app.UsageError(f"--nets must be of lenet, resnet_20. Received: {sorted(unknown)}")
+    known = list(subspace_settings.TASKS)
+    if unknown := set(_TASKS.value) - set(known):
+        raise app.UsageError(f"--tasks must be of {known}. Received: {sorted(unknown)}")
     path = pathlib.Path(_JSON.value)
     runs = figures.read_finished(path, settings())
-    done = {(run["net"], run["seed"], run["noise"]) for run in runs}
-    chosen = itertools.product(_NETS.value, map(int, _SEEDS.value), NOISES)
+    done = {(run["task"], run["seed"], run["noise"]) for run in runs}
+    noises = map(float, _NOISES.value)
+    chosen = itertools.product(_TASKS.value, map(int, _SEEDS.value), noises)
     missing = [run for run in chosen if run not in done]
     print(f"{len(done)} runs are done, {len(missing)} are to do", flush=True)
-    for net, group in itertools.groupby(missing, key=lambda run: run[0]):
+    for task, group in itertools.groupby(missing, key=lambda run: run[0]):
         from benchmarks import subspace_study  # loads TensorFlow
 
-        study = subspace_study.Study(net)
+        study = subspace_study.Study(task, _RAW_DIR.value)
         for _, seed, noise in group:
-            results = list(study.run(seed, noise))
-            runs.append({"net": net, "seed": seed, "noise": noise, "results": results})
+            done = list(study.run(seed, noise))
+            runs.append({"task": task, "seed": seed, "noise": noise, "results": done})
             figures.write_json(path, {"settings": settings(), "runs": runs})
-            print(f"{net}, seed {seed}, {NOISES[noise]} labels", flush=True)
+            print(f"{task}, seed {seed}, {NOISES[noise]} labels", flush=True)
     show(runs)
     return 0
 

@@ -2,35 +2,9 @@
 
 import dataclasses
 
-BATCH_SIZE = 64
-SNAPSHOT_EVERY = 3  # steps
-LENGTHS = (1, 2, 5)  # epochs after phase 1
+NUM_SNAPSHOTS = 20  # of which a mean and components are taken, the last ones
+NUM_COMPONENTS = 16
 FULL = 0  # stands for all examples in a batch
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """How a network is trained in phase 1.
-
-    Args:
-        image_size: height and width of the images in pixels.
-        epochs: passes through the training images.
-        learning_rate: constant through phase 1.
-        weight_decay: L2 factor of the kernels, in both phases.
-        subspace_rate: learning rate of P-SGD at its first step.
-    """
-
-    image_size: int
-    epochs: int
-    learning_rate: float
-    weight_decay: float
-    subspace_rate: float
-
-
-NETS = {
-    "lenet": Settings(28, 6, learning_rate=0.02, weight_decay=5e-4, subspace_rate=0.02),
-    "resnet_20": Settings(8, 6, learning_rate=0.1, weight_decay=1e-4, subspace_rate=0.1),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,24 +12,65 @@ class PhaseTwo:
     """A variant of training in the subspace.
 
     Args:
-        num_snapshots: of phase 1, the last ones.
-        num_components: dimension of the subspace.
+        from_average: whether it starts at the moving average and not at the last weights.
         batch_size: images a step; `FULL` takes all.
-        from_mean: whether to start at the mean of the snapshots and not at the last weights.
-        sgd: P-SGD instead of P-BFGS.
+        sgd: P-SGD, at the rate of phase 1 that falls to 0, instead of P-BFGS.
     """
 
-    num_snapshots: int = 20
-    num_components: int = 16
-    batch_size: int = FULL
-    from_mean: bool = False
+    from_average: bool = False
+    batch_size: int = 512
     sgd: bool = False
 
 
 PHASE_TWO = {
-    "P-BFGS, full batch": PhaseTwo(),
-    "P-BFGS, batch 512": PhaseTwo(batch_size=512),
-    "P-BFGS, 40 snapshots, k = 32": PhaseTwo(num_snapshots=40, num_components=32),
-    "P-BFGS from the mean": PhaseTwo(from_mean=True),
-    "P-SGD, batch 64": PhaseTwo(batch_size=BATCH_SIZE, sgd=True),
+    "P-BFGS from the last weights": PhaseTwo(),
+    "P-BFGS from the moving average": PhaseTwo(from_average=True),
+    "P-BFGS, full batch, from the moving average": PhaseTwo(from_average=True, batch_size=FULL),
+    "P-SGD from the last weights": PhaseTwo(batch_size=128, sgd=True),
+    "P-SGD from the moving average": PhaseTwo(from_average=True, batch_size=128, sgd=True),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """How a network is trained in phase 1, and what is tried after it.
+
+    Args:
+        title: for the tables.
+        net: name of the network.
+        image_size: height and width of the images in pixels.
+        num_examples: training images, the first of the data set; None takes all of the digits.
+        batch_size: images a step.
+        epochs: passes through the training images.
+        learning_rate: constant through phase 1.
+        weight_decay: L2 factor of the kernels, in both phases.
+        snapshot_every: steps from one snapshot to the next.
+        lengths: epochs after phase 1 at which every way is tested.
+        phase_two: names of the variants of training in the subspace.
+    """
+
+    title: str
+    net: str
+    image_size: int
+    num_examples: int | None
+    batch_size: int
+    epochs: int
+    learning_rate: float
+    weight_decay: float
+    snapshot_every: int
+    lengths: tuple = (1, 5)
+    phase_two: tuple = tuple(PHASE_TWO)
+
+
+_LENET = ("lenet", 28)
+TASKS = {
+    "fashion": Task(
+        *("LeNet, 10,000 images of Fashion-MNIST", *_LENET, 10000, 128, 6, 0.02, 5e-4, 8),
+        lengths=(2,),
+        # A step of all images takes more memory than it is worth.
+        phase_two=tuple(name for name, v in PHASE_TWO.items() if v.batch_size != FULL),
+    ),
+    "few": Task(*("LeNet, 2,000 images of Fashion-MNIST", *_LENET, 2000, 64, 10, 0.02, 5e-4, 6)),
+    "digits": Task("LeNet, digits", *_LENET, None, 64, 6, 0.02, 5e-4, 3),
+    "digits_resnet": Task("ResNet-20, digits", "resnet_20", 8, None, 64, 6, 0.1, 1e-4, 3),
 }

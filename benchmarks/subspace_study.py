@@ -8,12 +8,15 @@ import numpy as np
 import tensorflow as tf
 
 import terngrad_tf
-from benchmarks import digits
-from benchmarks.subspace_settings import BATCH_SIZE, LENGTHS, NETS, PHASE_TWO, SNAPSHOT_EVERY
+from benchmarks import digits, fashion
+from benchmarks.subspace_settings import NUM_COMPONENTS, NUM_SNAPSHOTS, PHASE_TWO, TASKS
 from terngrad_tf import models
 from terngrad_tf.subspace import snapshot_files
+from terngrad_tf.training.optimizers import EMA_MOMENTUM
 
 _NEVER = 1e9
+_TEST_BATCH = 1000
+_NUM_TRAINING_IMAGES = 5000  # whose loss is told
 
 
 class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
@@ -53,6 +56,43 @@ def noisy_labels(labels, share, seed):
     return noisy
 
 
+class MovingAverage(keras.callbacks.Callback):
+    """The programs' moving average of weights, whose decay is min(0.9999, (1 + n) / (10 + n)).
+
+    Args:
+        weights: list of `keras.Variable`.
+    """
+
+    def __init__(self, weights):
+        super().__init__()
+        self._weights = weights
+        self._average = [tf.Variable(weight.value) for weight in weights]
+        self._count = tf.Variable(0.0)
+        self.state = [*self._average, self._count]
+
+    def begin(self):
+        """Starts at the present weights."""
+        self._count.assign(0.0)
+        assign(self._average, values(self._weights))
+
+    def assign_to_weights(self):
+        """Gives the weights the values of their average."""
+        assign(self._weights, values(self._average))
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Counts a step."""
+        self._update()
+
+    @tf.function
+    def _update(self):
+        # The first step leaves nothing of the initial weights.
+        decay = tf.minimum(EMA_MOMENTUM, (1 + self._count) / (10 + self._count))
+        decay = tf.where(self._count > 0, decay, 0.0)
+        for average, weight in zip(self._average, self._weights, strict=True):
+            average.assign(decay * average + (1 - decay) * weight)
+        self._count.assign_add(1.0)
+
+
 def values(variables):
     """Copies of variables' values, a list of arrays."""
     return [v.numpy() for v in variables]
@@ -65,26 +105,37 @@ def assign(variables, arrays):
 
 
 class Study:
-    """A network and its compiled training, for any seeds and shares of wrong labels.
+    """A task and its compiled training, for any seeds and shares of wrong labels.
 
     Args:
-        net: name in `subspace_settings.NETS`.
+        name: of a task in `subspace_settings.TASKS`.
+        raw_dir: folder with the archives of Fashion-MNIST.
     """
 
-    def __init__(self, net):
-        self._net, self._settings = net, NETS[net]
-        self._data = digits.load(self._settings.image_size)
+    def __init__(self, name, raw_dir):
+        self._task = task = TASKS[name]
+        if task.num_examples is None:
+            self._data = digits.load(task.image_size)
+        else:
+            self._data = fashion.load(raw_dir, task.num_examples)
         self._num_examples = len(self._data["train"][0])
-        self._steps = self._num_examples // BATCH_SIZE
+        self._steps = self._num_examples // task.batch_size
         self._network = self._build(seed=0)
-        self._rate = LinearDecay(self._settings.learning_rate)
+        self._rate = LinearDecay(task.learning_rate)
         # Two models of the same weights: compiling one leaves the other's functions in place.
         self._first = self._compiled(keras.optimizers.SGD(self._rate, momentum=0.9))
-        self._state = [*self._network.variables, *self._first.optimizer.variables]
+        self._average = MovingAverage(self._network.trainable_variables)
+        self._state = [
+            *self._network.variables,
+            *self._first.optimizer.variables,
+            *self._average.state,
+        ]
         self._optimizer_at_start = values(self._first.optimizer.variables)
         self._train_data, self._seed = self._data["train"], 0
-        fit(self._first, self._batches(BATCH_SIZE).take(1), 1)  # builds the graph
-        self._logits = tf.function(lambda images: self._network(images, training=False))
+        fit(self._first, self._batches(task.batch_size).take(1), 1)  # builds the graph
+        self._logits = tf.function(
+            lambda images: self._network(images, training=False), reduce_retracing=True
+        )
 
     def run(self, seed, noise):
         """Trains and tests in every way.
@@ -94,85 +145,98 @@ class Study:
             noise: share of training labels that are wrong.
 
         Yields:
-            Dicts with "method", "epochs" after phase 1, "training_loss" (cross-entropy on the
-            labels trained on), "test_loss", "test_accuracy", and "time", CPU seconds of training
-            and of the components relative to those of an epoch of phase 1. Building graphs,
-            re-estimating batch-norm statistics and testing do not count.
+            Dicts with "method", "weights" ("last", "moving average", or "mean of 20" snapshots),
+            "epochs" after phase 1, "training_loss" (cross-entropy on the labels trained on),
+            "test_loss", "test_accuracy", and "time", CPU seconds of training and of the components
+            relative to those of an epoch of phase 1. Building graphs, re-estimating batch-norm
+            statistics and testing do not count.
         """
         images, labels = self._data["train"]
         self._train_data = images, noisy_labels(labels, noise, seed)
         self._seed = seed
-        start = values(self._build(seed).variables) + self._optimizer_at_start
+        variables = [*values(self._build(seed).variables), *self._optimizer_at_start]
         with tempfile.TemporaryDirectory() as directory:
-            assign(self._state, start)
-            seconds = self._train(self._settings.epochs, directory)
-            self._epoch_seconds = seconds / self._settings.epochs
+            assign(self._state[: len(variables)], variables)
+            self._average.begin()
+            seconds = self._train(self._task.epochs, directory)
+            self._epoch_seconds = seconds / self._task.epochs
             self._snapshots = snapshot_files.find_snapshots(directory)
             self._end = values(self._state)
-            if self._network.non_trainable_variables:
-                yield self._measured("phase 1, moving statistics", 0, 0.0, as_they_are=True)
-            yield self._measured("phase 1", 0, 0.0)
+            yield from self._measured("phase 1", 0, 0.0)
+            subspace, more = self._subspace(self._snapshots[-NUM_SNAPSHOTS:], 1)
+            subspace.assign_mean(self._network)
+            yield self._tested("phase 1", "mean of 20", 0, more)
+            assign(self._state, self._end)
             yield from self._continued(directory)
-            yield from self._decayed(start)
+            yield from self._decayed()
             yield from self._in_subspace()
 
     def _continued(self, directory):
-        """At the rate of phase 1; and the mean of the last snapshots that this adds."""
+        """At the rate of phase 1; also the mean of the last snapshots that this adds."""
         done, seconds = 0, 0.0
-        for length in LENGTHS:
+        for length in self._task.lengths:
             seconds += self._train(length - done, directory)
             done = length
-            yield self._measured("continued", length, seconds)
+            yield from self._measured("continued", length, seconds)
             here = values(self._state)
-            subspace, more = self._subspace(snapshot_files.find_snapshots(directory)[-20:], 1)
+            snapshots = snapshot_files.find_snapshots(directory)[-NUM_SNAPSHOTS:]
+            subspace, more = self._subspace(snapshots, 1)
             subspace.assign_mean(self._network)
-            yield self._measured("continued, then mean of 20", length, seconds + more)
+            yield self._tested("continued", "mean of 20", length, seconds + more)
             assign(self._state, here)
 
-    def _decayed(self, start):
-        """With a rate that falls to 0 at the end, from the end of phase 1 or from the start on."""
-        epochs = self._settings.epochs
-        for length in LENGTHS:
+    def _decayed(self):
+        """At a rate that falls to 0 at the end."""
+        epochs = self._task.epochs
+        for length in self._task.lengths:
             assign(self._state, self._end)
             self._rate.fall(epochs * self._steps, (epochs + length) * self._steps)
-            seconds = self._train(length)
-            yield self._measured("rate to 0", length, seconds)
-            assign(self._state, start)
-            self._rate.fall(0, (epochs + length) * self._steps)
-            seconds = self._train(epochs + length) - epochs * self._epoch_seconds
-            yield self._measured("rate to 0 from the start on", length, seconds)
+            yield from self._measured("rate to 0", length, self._train(length))
         self._rate.fall()
 
     def _in_subspace(self):
-        """The mean of the snapshots, and training in their subspace."""
-        key = None
-        for name, variant in PHASE_TWO.items():
-            if key != (variant.num_snapshots, variant.num_components, variant.sgd):
-                key = variant.num_snapshots, variant.num_components, variant.sgd
-                subspace, fit_seconds = self._subspace(self._snapshots[-key[0] :], key[1])
-                rate = LinearDecay(self._settings.subspace_rate)
-                model = self._compiled(
-                    terngrad_tf.SubspaceSGD(subspace, rate)
-                    if variant.sgd
-                    else terngrad_tf.SubspaceBFGS(subspace)
-                )
-                fresh = values(model.optimizer.variables)
-                fit(model, self._batches(BATCH_SIZE).take(1), 1)  # builds the graph
-            size = variant.batch_size or self._num_examples
-            batches = self._batches(size)
-            for length in LENGTHS:
-                # Only P-SGD has a rate that depends on the length.
-                if variant.sgd or length == LENGTHS[0]:
-                    done, seconds = 0, fit_seconds
-                    assign(model.optimizer.variables, fresh)
-                    assign(self._state, self._end)
-                    rate.fall(0, length * (self._num_examples // size))
-                    if variant.from_mean:
-                        subspace.assign_mean(self._network)
-                        yield self._measured("mean of 20", 0, seconds)
-                seconds += fit(model, batches, length - done)
-                done = length
-                yield self._measured(name, length, seconds)
+        """Training in the subspace of the snapshots, with a moving average of its own."""
+        snapshots = self._snapshots[-NUM_SNAPSHOTS:]
+        subspace, fit_seconds = self._subspace(snapshots, NUM_COMPONENTS)
+        for sgd in (False, True):
+            rate = LinearDecay(self._task.learning_rate)
+            model = self._compiled(
+                terngrad_tf.SubspaceSGD(subspace, rate)
+                if sgd
+                else terngrad_tf.SubspaceBFGS(subspace)
+            )
+            fresh = values(model.optimizer.variables)
+            fit(model, self._batches(self._task.batch_size).take(1), 1)  # builds the graph
+            for name in self._task.phase_two:
+                variant = PHASE_TWO[name]
+                if variant.sgd == sgd:
+                    for length, seconds in self._moved(model, variant, rate, fresh):
+                        yield from self._measured(name, length, fit_seconds + seconds)
+
+    def _moved(self, model, variant, rate, fresh):
+        """Trains in the subspace; yields each length and the CPU seconds up to it.
+
+        Args:
+            model: compiled for it.
+            variant: `PhaseTwo`.
+            rate: `LinearDecay` of P-SGD.
+            fresh: state of the model's optimizer before its first step.
+        """
+        size = variant.batch_size or self._num_examples
+        done, seconds = 0, 0.0
+        for length in self._task.lengths:
+            # Only P-SGD has a rate that depends on the length.
+            if variant.sgd or done == 0:
+                done, seconds = 0, 0.0
+                assign(model.optimizer.variables, fresh)
+                assign(self._state, self._end)
+                rate.fall(0, length * (self._num_examples // size))
+                if variant.from_average:
+                    self._average.assign_to_weights()
+                self._average.begin()
+            seconds += fit(model, self._batches(size), length - done, [self._average])
+            done = length
+            yield length, seconds
 
     def _subspace(self, snapshots, num_components):
         """Components of snapshot files, and CPU seconds."""
@@ -181,10 +245,11 @@ class Study:
 
     def _train(self, epochs, directory=None):
         """Trains as in phase 1, with snapshots where there is a folder; returns CPU seconds."""
-        callbacks = directory and [
-            terngrad_tf.SnapshotCheckpoint(directory, every_steps=SNAPSHOT_EVERY)
-        ]
-        return fit(self._first, self._batches(BATCH_SIZE), epochs, callbacks)
+        callbacks = [self._average]
+        if directory:
+            every = self._task.snapshot_every
+            callbacks.append(terngrad_tf.SnapshotCheckpoint(directory, every_steps=every))
+        return fit(self._first, self._batches(self._task.batch_size), epochs, callbacks)
 
     def _batches(self, size):
         # All shapes are one to the compiled functions: sizes are not part of the type.
@@ -195,25 +260,32 @@ class Study:
             .take(self._num_examples // size)
         )
 
-    def _measured(self, method, epochs, seconds, as_they_are=False):
-        """A result for the present weights.
+    def _measured(self, method, epochs, seconds):
+        """Results of the present weights and of their moving average; leaves the former."""
+        yield self._tested(method, "last", epochs, seconds)
+        here = values(self._state)
+        self._average.assign_to_weights()
+        yield self._tested(method, "moving average", epochs, seconds)
+        assign(self._state, here)
+
+    def _tested(self, method, weights, epochs, seconds):
+        """A result for the weights that the network has, with batch-norm statistics of theirs.
 
         Args:
             method: name of the way.
+            weights: which weights of it these are.
             epochs: after phase 1.
             seconds: CPU seconds after phase 1.
-            as_they_are: whether batch-norm statistics stay those that training left, which lag
-                behind the weights. Otherwise they are re-estimated, for all ways alike.
         """
-        if not as_they_are:
-            # One pass: building its graph would take longer.
-            tf.config.run_functions_eagerly(True)
-            terngrad_tf.subspace.update_batch_norm(self._network, self._batches(self._num_examples))
-            tf.config.run_functions_eagerly(False)
-        training_loss, _ = self._test(*self._train_data)
+        # One pass: building its graph would take longer.
+        tf.config.run_functions_eagerly(True)
+        terngrad_tf.subspace.update_batch_norm(self._network, self._batches(self._num_examples))
+        tf.config.run_functions_eagerly(False)
+        training_loss, _ = self._test(*(a[:_NUM_TRAINING_IMAGES] for a in self._train_data))
         test_loss, accuracy = self._test(*self._data["test"])
         return {
             "method": method,
+            "weights": weights,
             "epochs": epochs,
             "training_loss": training_loss,
             "test_loss": test_loss,
@@ -222,19 +294,20 @@ class Study:
         }
 
     def _test(self, images, labels):
-        logits = self._logits(images)
+        pieces = range(0, len(images), _TEST_BATCH)
+        logits = np.concatenate([self._logits(images[i : i + _TEST_BATCH]) for i in pieces])
         losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
         right = np.argmax(logits, axis=-1) == labels
         return float(tf.reduce_mean(losses)), float(np.mean(right))
 
     def _build(self, seed):
-        settings = self._settings
+        task = self._task
         return models.build(
-            self._net,
+            task.net,
             10,
-            settings.image_size,
+            task.image_size,
             channels=1,
-            weight_decay=settings.weight_decay,
+            weight_decay=task.weight_decay,
             seed=1000 * seed,  # layers count up from it
         )
 

@@ -1,4 +1,4 @@
-# Sourced by bazel.sh and .ci/run: packages of the system, where it is Debian's kind and permits it.
+# Sourced by bazel.sh, get_fashion_mnist.sh and .ci/run: packages of the system, where it is Debian's kind and permits it.
 
 # install_packages PACKAGE...: installs them with apt-get. Returns 1 where it cannot, and says why.
 install_packages() {

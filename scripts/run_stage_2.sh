@@ -34,7 +34,7 @@ if [[ -z "$BOOST_CONFIG" ]]; then
 fi
 PCA_MAT_PATH="${3:-}"
 flags=()
-for name in RHO SIGMA ALPHA GAMMA TIMEOUT NUM_NODES N_COMPONENTS WEIGHT_LOAD_DIR PCA_MAT_PATH; do
+for name in RHO SIGMA ALPHA GAMMA TIMEOUT NUM_NODES N_COMPONENTS WEIGHT_LOAD_DIR PCA_MAT_PATH START_AT; do
   [[ -z "${!name:-}" ]] || flags+=("--$(tr '[:upper:]' '[:lower:]' <<<"$name")" "${!name}")
 done
 

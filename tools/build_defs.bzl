@@ -45,6 +45,7 @@ SEED_PROGRAMS = [
     "mnist_train",
 ]
 PROGRAMS = SEED_PROGRAMS + [
+    "average_snapshots",
     "quickstart",
     "resnet50_imagenet_stage_1",
     "subspace_train",

@@ -99,8 +99,10 @@ def _main(values):
         scalars = report.read_scalars(run.train_dir)
         losses[name] = scalars[tags.CROSS_ENTROPY]
         _say(f"evaluating the checkpoints of {name} on the test images")
-        accuracies[name] = _evaluate_all(run, str(output / f"{name}_eval"))
-        rows.append(_row(name, run.data.batch_size, scalars, accuracies[name]))
+        accuracies[f"{name}, last weights"] = last = _evaluate_all(run, output / f"{name}_eval")
+        average = _evaluate_average(run, output / f"{name}_eval_average")
+        accuracies[f"{name}, moving average"] = {config.max_steps: average}
+        rows.append(_row(name, run.data.batch_size, scalars, last, f"{100 * average:.2f} %"))
 
     picture = _train_in_subspace(config, output, rows, losses, accuracies)
     plot = output / "curves.png"
@@ -118,7 +120,8 @@ def _main(values):
             ),
         },
     )
-    header = ["gradients", "test accuracy", "received bytes/step/replica", "compression", "time"]
+    header = ["gradients", "test accuracy, last weights", "moving average"]
+    header += ["received bytes/step/replica", "compression", "time"]
     print(f"\n{report.table(header, rows)}\n")
     print(f"Curves: {plot}")
     print(f"Subspace: {picture}")
@@ -129,7 +132,7 @@ def _main(values):
 def _train_in_subspace(config, output, rows, losses, accuracies):
     """Second phase of the ternary run; adds to the results and returns the picture's path."""
     from terngrad_tf import tags, training
-    from terngrad_tf.training import report, subspace_picture
+    from terngrad_tf.training import report, subspace_phases, subspace_picture
 
     name = "ternary, then in subspace"
     num_snapshots = len(list((output / "ternary" / "checkpoint_pca").iterdir()))
@@ -153,16 +156,31 @@ def _train_in_subspace(config, output, rows, losses, accuracies):
     scalars = report.read_scalars(run.train_dir)
     _say("evaluating the checkpoints of the second phase on the test images")
     steps_before = result.start.steps_before
-    accuracy = _evaluate_all(run, str(output / "subspace_eval"))
-    accuracies[name] = {steps_before + step: value for step, value in accuracy.items()}
-    losses[name] = scalars[tags.CROSS_ENTROPY]
-    rows.append(_row(name, run.data.batch_size, scalars, accuracies[name], steps_before))
+    evaluated = subspace_phases.evaluate_phases(result)
+    figures = list(evaluated[subspace_phases.PHASE_2].values())
+    # It starts at the moving average of phase 1, and keeps none of its own.
+    first, *others = ((steps_before + one.step, one.precision_at_1) for one in figures)
+    curve = dict(others)
+    rows.append(_row(name, run.data.batch_size, scalars, curve, "-", steps_before))
+    # Both begin at the weights that it starts at; a loss is of the weights before its step.
+    losses[name] = {step - 1: value for step, value in scalars[tags.CROSS_ENTROPY].items()}
+    accuracies[f"{name}, last weights"] = {steps_before: first[1], **curve}
     _say("drawing the way through the subspace")
-    return subspace_picture.draw(result)
+    return subspace_picture.draw(result, evaluated)
+
+
+def _evaluate_average(config, eval_dir):
+    """Test accuracy of the moving average in the newest checkpoint of a run."""
+    from terngrad_tf.training import checkpoints, final_evaluation
+
+    newest = checkpoints.latest_checkpoint(config.train_dir)
+    return final_evaluation.evaluate_weights(
+        *(newest, config.train_dir, config.data.data_dir), eval_dir=eval_dir, average=True
+    ).precision_at_1
 
 
 def _evaluate_all(config, eval_dir):
-    """Test accuracy, by step, of every checkpoint that a run kept."""
+    """Test accuracy, by step, of the last weights of every checkpoint that a run kept."""
     import tensorflow as tf
 
     from terngrad_tf import training
@@ -171,7 +189,8 @@ def _evaluate_all(config, eval_dir):
     run = run_folder.read_run(config.train_dir)
     eval_config = training.EvalConfig(
         checkpoint_dir=config.train_dir,
-        eval_dir=eval_dir,
+        eval_dir=str(eval_dir),
+        restore_avg_var=False,
         data=training.EvalDataConfig(data_dir=config.data.data_dir, batch_size=120),
         device="/cpu:0",
     )
@@ -183,7 +202,7 @@ def _evaluate_all(config, eval_dir):
     return {result.step: result.precision_at_1 for result in results}
 
 
-def _row(name, batch_size, scalars, accuracy, steps_before=0):
+def _row(name, batch_size, scalars, accuracy, average, steps_before=0):
     from terngrad_tf import tags
     from terngrad_tf.training import report
 
@@ -191,6 +210,7 @@ def _row(name, batch_size, scalars, accuracy, steps_before=0):
     return [
         name,
         f"{100 * accuracy[last]:.2f} %",
+        average,
         f"{scalars[tags.RECEIVED_BYTES][last]:,.0f}",
         f"{scalars[tags.COMPRESSION_RATIO][last]:.1f}",
         f"{report.training_seconds(scalars, batch_size, steps_before):.0f} s",

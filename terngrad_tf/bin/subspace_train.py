@@ -57,7 +57,13 @@ def _define(values):
 
 def _train(values):
     from terngrad_tf import training
-    from terngrad_tf.training import boost_config, final_evaluation, subspace_picture
+    from terngrad_tf.training import (
+        boost_config,
+        final_evaluation,
+        report,
+        subspace_phases,
+        subspace_picture,
+    )
     from terngrad_tf.training.log import log
 
     boost_config.check_level(values.boost_level)
@@ -74,7 +80,10 @@ def _train(values):
     final_evaluation.evaluate(
         result.checkpoint, config.train_dir, config.data.data_dir, values.eval_subset
     )
-    path = subspace_picture.draw(result, values.eval_subset)
+    accuracies = subspace_phases.evaluate_phases(result, values.eval_subset)
+    rows = subspace_phases.table_rows(accuracies)
+    print(f"\n{report.table(['weights', 'top-1 accuracy', 'top-5 accuracy'], rows)}\n")
+    path = subspace_picture.draw(result, accuracies)
     print(f"Picture: {path}", flush=True)
 
 

@@ -28,6 +28,7 @@ from terngrad_tf.training.log import log
 
 # From one look whether the training has ended to the next.
 _GLANCE_SECONDS = 1.0
+LAST, AVERAGE = "last weights", "moving average"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,12 +40,14 @@ class EvalResult:
         precision_at_1: fraction of examples whose class has the largest logit.
         recall_at_5: fraction of examples whose class is among the five largest logits.
         num_examples: examples evaluated, each once.
+        weights: which weights they are of, `LAST` or `AVERAGE`.
     """
 
     step: int
     precision_at_1: float
     recall_at_5: float
     num_examples: int
+    weights: str
 
 
 def evaluate(config):
@@ -143,7 +146,8 @@ def evaluate_checkpoint(path, run, config):
                 f"`dataset_name` must have the {key} of the run in checkpoint_dir, "
                 f"{run['model'][key]}. Received: dataset_name={name!r} with {value}"
             )
-    log(f"Successfully loaded model from {path} at step={step}.")
+    weights = AVERAGE if config.restore_avg_var and keeps_average(run) else LAST
+    log(f"Successfully loaded model from {path} at step={step}, {weights}.")
     log(f"starting evaluation on ({config.data.subset}).")
     wanted = min(config.num_examples or dataset.num_examples, dataset.num_examples)
     style = models.preprocessing(run["model"]["net"])
@@ -164,7 +168,7 @@ def evaluate_checkpoint(path, run, config):
                 f"`subset` must hold examples. Received: subset={config.data.subset!r} "
                 f"of data_dir={config.data.data_dir!r}, which is empty"
             )
-        result = EvalResult(step, at_1 / seen, at_5 / seen, seen)
+        result = EvalResult(step, at_1 / seen, at_5 / seen, seen, weights)
         board.scalars(
             {tags.PRECISION_AT_1: result.precision_at_1, tags.RECALL_AT_5: result.recall_at_5}, step
         )
@@ -173,6 +177,14 @@ def evaluate_checkpoint(path, run, config):
         f"[{seen} examples]"
     )
     return result
+
+
+def keeps_average(run):
+    """Whether checkpoints of a run, as `run_folder.read_run` gives it, hold a moving average."""
+    if inception_checkpoint.is_meant(run):
+        return True
+    # Training in a subspace keeps none.
+    return run["identity"]["optimizer"] in optimizers.available()
 
 
 def restore_network(path, run, restore_avg_var):
@@ -199,8 +211,7 @@ def restore_network(path, run, restore_avg_var):
         run["model"]["channels"],
     )
     identity = run["identity"]
-    if identity["optimizer"] not in optimizers.available():
-        # Training in a subspace keeps no moving averages.
+    if not keeps_average(run):
         checkpoints.restore(tf.train.Checkpoint(model=model), path, partial=True)
         return model, checkpoints.step_of(path)
     saved = averaging = optimizers.build_optimizer(identity["optimizer"], schedules.Constant(0.0))

@@ -32,8 +32,9 @@ def evaluate_weights(
     data_dir: str | os.PathLike,
     subset: str | None = None,
     eval_dir: str | os.PathLike | None = None,
+    average: bool = False,
 ):
-    """Evaluates the weights of a checkpoint, not their moving averages.
+    """Evaluates the last weights of a checkpoint, or their moving average.
 
     Args:
         checkpoint: path without ".index".
@@ -41,6 +42,7 @@ def evaluate_weights(
         data_dir: folder with the TFRecords.
         subset: part of the data set. Default: test or validation.
         eval_dir: folder for TensorBoard logs. Default: "eval" in train_dir.
+        average: whether to evaluate the moving average. Default False.
 
     Returns:
         An `EvalResult`.
@@ -56,7 +58,7 @@ def evaluate_weights(
         data_dir=data_dir,
         subset=subset,
         batch_size=_BATCH_SIZE,
-        restore_avg_var=False,
+        restore_avg_var=average,
     )
     return evaluator.evaluate_checkpoint(checkpoint, run, config)
 
@@ -66,11 +68,20 @@ def evaluate(
 ):
     """As `evaluate_weights`, and prints the accuracies between bars, once as MindSpore does.
 
+    A line before tells the accuracies of the last weights, which these are, and of their moving
+    average where there is one.
+
     Returns:
-        Dict with "top_1_accuracy" and "top_5_accuracy".
+        Dict with "top_1_accuracy" and "top_5_accuracy", of the last weights.
     """
     print("============== Starting Testing ==============", flush=True)
     result = evaluate_weights(checkpoint, train_dir, data_dir, subset)
+    both = [result]
+    if evaluator.keeps_average(run_folder.read_run(train_dir)):
+        place = os.path.join(train_dir, "eval_average")
+        both.append(evaluate_weights(checkpoint, train_dir, data_dir, subset, place, average=True))
+    texts = [f"{100 * one.precision_at_1:.2f} % ({one.weights})" for one in both]
+    print(f"top-1 accuracy at step {result.step}: {', '.join(texts)}", flush=True)
     accuracy = {"top_1_accuracy": result.precision_at_1, "top_5_accuracy": result.recall_at_5}
     print(f"============== Accuracy: {accuracy} ==============", flush=True)
     print(f"============== {{'Accuracy': {result.precision_at_1}}} ==============", flush=True)

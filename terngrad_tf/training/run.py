@@ -49,7 +49,7 @@ class Run:
         model: compiled network.
         first_step: steps done.
         manager: checkpoints of the chief; None on the other processes.
-        board: `Board` of the chief; None on the others and where no step is left.
+        board: `Board` of the chief; None on the others and where no step of any is left.
     """
 
     config: RunConfig
@@ -131,7 +131,7 @@ def open_run(config, strategy, shard, model, variables, **folder):
 
         first_step = run_on_chief(strategy, "first step", begin)
         broadcast_variables(strategy, variables)
-        if manager is not None and first_step < config.max_steps:
+        if manager is not None and (first_step < config.max_steps or config.max_steps == 0):
             board = Board(manager.directory, folder.get("steps_before", 0))
             stack.enter_context(contextlib.closing(board))
         yield Run(config, strategy, shard, model, first_step, manager, board)

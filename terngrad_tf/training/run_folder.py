@@ -87,7 +87,7 @@ def _is_object(value):
 
 _DESCRIPTION = {
     "identity": _is_object,
-    "max_steps": _is(checks.COUNT),
+    "max_steps": _is(checks.COUNT_OR_0),
     "steps_per_epoch": _is(checks.Range(0, 2**31, above=True), optional=True),
     "model": _is_object,
     "steps_before": _is(checks.COUNT_OR_0, optional=True),

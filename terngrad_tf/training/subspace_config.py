@@ -8,6 +8,7 @@ from terngrad_tf.training.data_config import DATASETS, TrainingDataConfig
 from terngrad_tf.training.errors import UserError
 from terngrad_tf.training.run_config import CheckpointConfig, GradientConfig, RunConfig
 
+STARTS = ("last", "average", "mean")
 _PART = checks.Range(0, 1, above=True, below=True)
 # Options that each optimizer takes, besides those of which it knows from elsewhere.
 OPTIMIZERS = {
@@ -76,10 +77,16 @@ class BasisConfig(Config):
     n_components: int | None = option(
         None,
         "Dimension of the subspace, below the number of snapshots. Default: that of the file, "
-        "or 32 where it is computed.",
+        "or 32 where it is computed, less where there are fewer than 33 snapshots.",
         checks.integers(1, 2**16),
     )
-    start_at_mean: bool = option(False, "Start from the mean of the snapshots, their average.")
+    start_at: str | None = option(
+        None,
+        "last: start at the weights of --pretrained_weight_path; average: at their moving average, "
+        "which a run keeps beside them; mean: at the mean of the snapshots. Default: average, or "
+        "last where there is none.",
+        checks.one_of(STARTS),
+    )
     shard_basis: bool = option(
         False,
         "In a cluster: each worker process holds a part of the basis alone, for one that does "
@@ -145,7 +152,10 @@ class SubspaceConfig(RunConfig):
     """What `train_in_subspace` is told; it takes the network from the run to start from."""
 
     seed: int = option(1, "Fixes order of the data and rounding.", checks.SEED)
-    epochs: int = option(2, "Passes through the data.", checks.integers(1, 10**6))
+    max_steps: int = option(0, "Steps; follows from the epochs.", checks.COUNT_OR_0, identity=False)
+    epochs: int = option(
+        2, "Passes through the data; 0 only evaluates the start.", checks.integers(0, 10**6)
+    )
     basis: BasisConfig
     data: SubspaceDataConfig
     optimizer: SubspaceOptimizerConfig = SubspaceOptimizerConfig()
@@ -162,7 +172,7 @@ class SubspaceConfig(RunConfig):
         names = (
             *("dataset_name", "subset", "net", "image_size", "batch_size", "weight_decay"),
             *("dropout_keep_prob", "label_smoothing", "seed", "num_nodes", "grad_bits"),
-            *("clip_factor", "size_to_binarize", "start_at_mean", "epochs", "n_components"),
+            *("clip_factor", "size_to_binarize", "start_at", "epochs", "n_components"),
         )
         values = self.values()
         return {

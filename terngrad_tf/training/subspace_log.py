@@ -28,13 +28,13 @@ class Moves(StepCounter):
         """Writes where the run starts."""
         self._count()
         if self.step == 0:
-            self._write_place()
+            self.write_place(self.model)
 
     def on_step_end(self, logs: dict[str, float]) -> None:
         """Writes what the step did."""
         failures = self._failures
         self._count()
-        self._write_place()
+        self.write_place(self.model)
         if isinstance(self._optimizer, SubspaceBFGS):
             failed = self._failures - failures
             self._board.scalars(
@@ -64,8 +64,9 @@ class Moves(StepCounter):
             self._last_trials, self._trials = trials - self._trials, trials
             self._failures = int(self._optimizer.num_failures.numpy())
 
-    def _write_place(self):
-        vector = np.concatenate([v.numpy().ravel() for v in self.model.trainable_variables])
+    def write_place(self, model):
+        """Writes where the weights of a `keras.Model` are."""
+        vector = np.concatenate([v.numpy().ravel() for v in model.trainable_variables])
         place = self._subspace.components[:2].astype(np.float32) @ vector
         self._board.scalars(
             {tags.component(n): float(value) for n, value in enumerate(place, start=1)}, self.step

@@ -11,15 +11,9 @@ from slim_data.common.extras import import_extra
 from terngrad_tf import tags
 from terngrad_tf.files import atomic_write
 from terngrad_tf.subspace import snapshot_files
-from terngrad_tf.training import (
-    checkpoints,
-    final_evaluation,
-    inputs,
-    networks,
-    report,
-    subspace_source,
-)
+from terngrad_tf.training import checkpoints, inputs, networks, report, subspace_source
 from terngrad_tf.training.errors import UserError, as_user_error
+from terngrad_tf.training.subspace_phases import PHASE_1_AVERAGE, Phases
 
 FILE = "subspace.png"
 _GRID = 13
@@ -27,15 +21,16 @@ _NUM_EXAMPLES = 256
 _MARGIN = 0.15
 
 
-def draw(result, eval_subset=None):
+def draw(result, accuracies):
     """Draws what the subspace explains, the way through it, losses and accuracies of both phases.
 
     The loss surface is the mean cross-entropy of 256 training images in the plane of the first two
-    components through the last weights.
+    components through the last weights. Training losses are of the weights of each step; phase 2's
+    begin with those that it started at.
 
     Args:
         result: `SubspaceResult` of the run.
-        eval_subset: part of the data set for the accuracies. Default: test or validation.
+        accuracies: as `subspace_phases.evaluate_phases` returns them.
 
     Returns:
         `pathlib.Path` of the PNG, subspace.png in the run's folder, replaced if it is there.
@@ -46,17 +41,28 @@ def draw(result, eval_subset=None):
     axes = figure.subplots(2, 2)
     _draw_variance(axes[0, 0], result.subspace)
     _draw_surface(axes[0, 1], result, scalars)
-    phases = _Phases(result)
+    phases = Phases(result)
     before = _own_steps(start.folder, start.steps_before - start.step)
     _draw_curves(
         axes[1, 0],
         ("training cross-entropy", "log"),
         {
             "phase 1": phases.before(before.get(tags.CROSS_ENTROPY, {})),
-            "phase 2": phases.after(scalars.get(tags.CROSS_ENTROPY, {})),
+            # Each is logged once a step is done, and is of the weights before it.
+            "phase 2": phases.after(
+                {step - 1: v for step, v in scalars.get(tags.CROSS_ENTROPY, {}).items()}
+            ),
         },
     )
-    _draw_curves(axes[1, 1], ("accuracy / %", "linear"), _accuracies(phases, eval_subset))
+    curves = {
+        name: {epochs: 100 * figures.precision_at_1 for epochs, figures in curve.items()}
+        for name, curve in accuracies.items()
+    }
+    # A level to be above, so that a gain over the last weights alone does not look like one.
+    level = curves.pop(PHASE_1_AVERAGE, None)
+    if level:
+        axes[1, 1].axhline(*level.values(), color="gray", linestyle="--", label=PHASE_1_AVERAGE)
+    _draw_curves(axes[1, 1], ("accuracy / %", "linear"), curves)
     path = pathlib.Path(result.config.train_dir, FILE)
     with atomic_write(path) as beside:
         figure.savefig(beside, format="png", dpi=120)
@@ -69,51 +75,6 @@ def _own_steps(folder, steps_before):
         tag: {step - steps_before: value for step, value in curve.items()}
         for tag, curve in report.read_scalars(folder).items()
     }
-
-
-class _Phases:
-    """Epochs of both phases on one axis."""
-
-    def __init__(self, result):
-        config, start = result.config, result.start
-        num_examples = inputs.find_shard(config).num_examples
-        self.result = result
-        self.start_step = start.step
-        self._epochs_a_step_before = start.run["identity"]["batch_size"] / num_examples
-        self._epochs_a_step_after = config.data.batch_size / num_examples
-
-    def before(self, curve):
-        """A curve of the first phase, up to where the second starts, over epochs."""
-        return {
-            step * self._epochs_a_step_before: value
-            for step, value in curve.items()
-            if step <= self.start_step
-        }
-
-    def after(self, curve):
-        """A curve of the second phase over epochs."""
-        begin = self.start_step * self._epochs_a_step_before
-        return {begin + step * self._epochs_a_step_after: value for step, value in curve.items()}
-
-
-def _accuracies(phases, subset):
-    """Accuracies in percent of all checkpoints that both phases kept."""
-    found = {}
-    config = phases.result.config
-    folders = {"phase 1": phases.result.start.folder, "phase 2": config.train_dir}
-    for (name, folder), place in zip(folders.items(), (phases.before, phases.after), strict=True):
-        state = tf.train.get_checkpoint_state(str(folder))
-        paths = [] if state is None else state.all_model_checkpoint_paths
-        eval_dir = os.path.join(config.train_dir, f"eval_{name.replace(' ', '_')}")
-        curve = {}
-        for path in paths:
-            if os.path.exists(f"{path}.index"):
-                evaluated = final_evaluation.evaluate_weights(
-                    path, str(folder), config.data.data_dir, subset, eval_dir
-                )
-                curve[evaluated.step] = 100 * evaluated.precision_at_1
-        found[name] = place(curve)
-    return found
 
 
 def _draw_variance(axes, subspace):

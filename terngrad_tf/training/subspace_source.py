@@ -9,7 +9,7 @@ import time
 import tensorflow as tf
 
 from terngrad_tf.subspace import Subspace, restore_snapshot, snapshot_files
-from terngrad_tf.training import checkpoints, checks, run_folder
+from terngrad_tf.training import checkpoints, checks, evaluator, run_folder
 from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.log import log
 from terngrad_tf.training.trainer import SNAPSHOT_FOLDER
@@ -51,21 +51,32 @@ class Start:
         """Steps that its run and those before it had done."""
         return (self.run.get("steps_before") or 0) + self.step
 
-    def restore(self, model):
+    @property
+    def keeps_average(self):
+        """Whether it has a moving average of the weights, too."""
+        return not self.is_snapshot and evaluator.keeps_average(self.run)
+
+    def restore(self, model, average=False):
         """Gives a network the weights.
 
         Args:
             model: `keras.Model`.
+            average: whether to take their moving average. Default False.
 
         Raises:
             ValueError: they are not those of the network.
+            UserError: the checkpoint is damaged, or of something else.
         """
         if self.is_snapshot:
             restore_snapshot(model, self.path)
+        elif average:
+            averaged, _ = evaluator.restore_network(self.path, self.run, True)
+            for variable, value in zip(model.weights, averaged.weights, strict=True):
+                variable.assign(value)
         else:
             checkpoint = tf.train.Checkpoint(model=model)
             checkpoints.restore(checkpoint, self.path, partial=True)
-        log(f"starting from the weights of {self.path}")
+        log(f"starting from the {'moving average' if average else 'last weights'} in {self.path}")
 
 
 def find_start(path):
@@ -168,6 +179,42 @@ def find_subspace(config, start):
     return subspace
 
 
+def with_network(config, start):
+    """The configuration with the network of the run to start from, and its data where none is.
+
+    Args:
+        config: `RunConfig`.
+        start: `Start`.
+    """
+    before = start.run["identity"]
+    names = ("net", "weight_decay", "dropout_keep_prob", "label_smoothing")
+    return config.changed(
+        dataset_name=config.data.dataset_name or before["dataset_name"],
+        image_size=start.run["model"]["image_size"],
+        num_classes=before.get("num_classes"),
+        **{name: before[name] for name in names},
+    )
+
+
+def start_at(config, start):
+    """Which weights to start at, one of `subspace_config.STARTS`.
+
+    Args:
+        config: `SubspaceConfig`.
+        start: `Start`.
+
+    Raises:
+        UserError: a moving average is asked for where there is none.
+    """
+    chosen = config.basis.start_at or ("average" if start.keeps_average else "last")
+    if chosen == "average" and not start.keeps_average:
+        raise UserError(
+            f"`start_at` must be last or mean where no moving average was kept, as in {start.path}."
+            " Received: start_at='average'"
+        )
+    return chosen
+
+
 def _compute(config, folder):
     since = time.perf_counter()
     if not os.path.isdir(folder):
@@ -177,8 +224,18 @@ def _compute(config, folder):
             rule = f"`pca_mat_path` must be a file, or {rule}"
             received = f"pca_mat_path={config.basis.pca_mat_path!r}, {received}"
         raise UserError(f"{rule}. Received: {received}")
+    num_snapshots = len(snapshot_files.find_snapshots(folder))
+    # One snapshot is told by what needs two of them.
+    num_components = min(DEFAULT_COMPONENTS, max(1, num_snapshots - 1))
+    if config.basis.n_components is not None:
+        num_components = config.basis.n_components
+    elif num_components < DEFAULT_COMPONENTS:
+        log(
+            f"{num_snapshots} snapshots in {folder}: {num_components} components instead of "
+            f"{DEFAULT_COMPONENTS}"
+        )
     try:
-        subspace = Subspace.fit(folder, config.basis.n_components or DEFAULT_COMPONENTS)
+        subspace = Subspace.fit(folder, num_components)
     except ValueError as error:
         raise UserError(str(error).replace("num_components", "n_components")) from error
     except OSError as error:

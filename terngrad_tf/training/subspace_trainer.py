@@ -98,8 +98,8 @@ def train_in_subspace(config, **cluster_options):
         def begin():
             with as_user_error():
                 # Not to the compiled model, which would also take the state of its optimizer.
-                start.restore(network)
-                if config.basis.start_at_mean:
+                start.restore(network, average=config.basis.start_at == "average")
+                if config.basis.start_at == "mean":
                     subspace.assign_mean(network)
                     log("moved to the mean of the snapshots")
             return 0
@@ -119,10 +119,10 @@ def train_in_subspace(config, **cluster_options):
             # Written once all else is found to be good.
             if strategy.is_chief and subspace.path is None:
                 subspace.save(subspace_source.subspace_path(config))
-            if run.first_step == 0 and (start.is_snapshot or config.basis.start_at_mean):
+            if run.first_step == 0 and (start.is_snapshot or config.basis.start_at != "last"):
                 _update_batch_norm(run)
+            moves = Moves(run, subspace)
             if not run.is_finished:
-                moves = Moves(run, subspace)
                 fit(
                     run,
                     learning_rate=learning_rate,
@@ -132,6 +132,8 @@ def train_in_subspace(config, **cluster_options):
                     more_callbacks=[moves],
                 )
             if not finished.numpy():
+                if run.board is not None and config.max_steps == 0:
+                    moves.write_place(network)
                 _update_batch_norm(run)
                 finished.assign(True)
                 checkpoints.save(run.manager, model, config.max_steps)
@@ -152,23 +154,16 @@ def _find_start(config, strategy):
 
 
 def _of_run(config, start):
-    """The configuration with the network of the run to start from, and the data where none is."""
-    before = start.run["identity"]
-    names = ("net", "weight_decay", "dropout_keep_prob", "label_smoothing")
-    taken = {name: before[name] for name in names}
+    """The configuration with what follows from the run to start from."""
+    taken = {"start_at": subspace_source.start_at(config, start)}
     if config.optimizer.name == "sgd" and config.optimizer.learning_rate is None:
-        taken["learning_rate"] = before.get("initial_learning_rate")
+        taken["learning_rate"] = start.run["identity"].get("initial_learning_rate")
         if taken["learning_rate"] is None:
             raise UserError(
                 "`learning_rate` must be given: the run to start from has none. Received: "
                 f"pretrained_weight_path={config.basis.pretrained_weight_path!r}"
             )
-    return config.changed(
-        dataset_name=config.data.dataset_name or before["dataset_name"],
-        image_size=start.run["model"]["image_size"],
-        num_classes=before.get("num_classes"),
-        **taken,
-    )
+    return subspace_source.with_network(config, start).changed(**taken)
 
 
 def _origin(start, subspace):
@@ -187,7 +182,8 @@ def _build(config, shard, subspace):
     if config.optimizer.name == "bfgs":
         learning_rate, optimizer = None, SubspaceBFGS(subspace, **arguments)
     else:
-        learning_rate = schedules.Linear(arguments.pop("learning_rate"), 0, config.max_steps)
+        steps = max(1, config.max_steps)  # a line of no step has no rate
+        learning_rate = schedules.Linear(arguments.pop("learning_rate"), 0, steps)
         optimizer = SubspaceSGD(subspace, learning_rate, **arguments)
     optimizer.build(model.trainable_variables)
     model.compile(

@@ -18,6 +18,7 @@ import slim_data
 import terngrad_tf
 from terngrad_tf import distribute, models, training
 from terngrad_tf.bin import (
+    average_snapshots,
     experiments,
     mnist_eval,
     mnist_train,
@@ -37,6 +38,7 @@ EVALUATION = {f"{name}_eval": experiments.evaluation(name) for name in DATASETS}
 PHASES = {
     "resnet50_imagenet_stage_1": resnet50_imagenet_stage_1,
     "subspace_train": subspace_train,
+    "average_snapshots": average_snapshots,
 }
 PROGRAMS = {**TRAINING, **DISTRIBUTED, **EVALUATION, **PHASES, "quickstart": quickstart}
 

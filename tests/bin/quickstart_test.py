@@ -25,10 +25,10 @@ class QuickstartTest(tf.test.TestCase):
         folder = pathlib.Path(self.get_temp_dir()) / "out"
         first = self.run_quickstart(folder)
         table = first[first.index("gradients ") :].splitlines()
-        self.assertRegex(table[1], r"^ternary +\d+\.\d\d % +[\d,]+ +\d+\.\d +\d+ s$")
-        self.assertRegex(table[2], r"^float +\d+\.\d\d % +[\d,]+ +1\.0 +\d+ s$")
+        self.assertRegex(table[1], r"^ternary( +\d+\.\d\d %){2} +[\d,]+ +\d+\.\d +\d+ s$")
+        self.assertRegex(table[2], r"^float( +\d+\.\d\d %){2} +[\d,]+ +1\.0 +\d+ s$")
         self.assertRegex(
-            table[3], r"^ternary, then in subspace +\d+\.\d\d % +\d+ +[\d,]+\.\d +\d+ s$"
+            table[3], r"^ternary, then in subspace +\d+\.\d\d % +- +\d+ +[\d,]+\.\d +\d+ s$"
         )
         for picture in ("curves.png", "subspace/subspace.png"):
             self.assertEqual((folder / picture).read_bytes()[:4], b"\x89PNG")

@@ -13,9 +13,17 @@ from absl import flags as absl_flags
 
 import slim_data
 from terngrad_tf import training
-from terngrad_tf.bin import subspace_train
+from terngrad_tf.bin import average_snapshots, subspace_train
 from terngrad_tf.subspace import Subspace
-from terngrad_tf.training import final_evaluation, report, subspace_picture
+from terngrad_tf.subspace.snapshot_files import open_snapshot
+from terngrad_tf.training import (
+    evaluator,
+    final_evaluation,
+    report,
+    run_folder,
+    subspace_phases,
+    subspace_picture,
+)
 from tests import runs
 from tests.distribute import processes
 
@@ -134,8 +142,51 @@ class SubspaceTrainerTest(tf.test.TestCase):
         rates = report.read_scalars(self.root / "snapshot")["optimizer/learning_rate"]
         self.assertBetween(rates[24 + 3], 1e-6, 0.02)  # from that of the first phase to 0
         self.assertFalse((self.root / "snapshot" / "subspace.safetensors").exists())
-        mean = self.train("mean", start_at_mean=True, epochs=1, alpha=0.001, grad_bits=1)
+        mean = self.train("mean", start_at="mean", epochs=1, alpha=0.001, grad_bits=1)
         self.assertGreater(self.accuracy(mean), 0.2)
+        with self.assertRaisesRegex(
+            training.UserError, "`start_at` must be last or mean .*-0000000024"
+        ):
+            self.train("refused", pretrained_weight_path=str(snapshot), start_at="average")
+
+    def start_of(self, average):
+        """Weights that the first phase left."""
+        path = str(self.stage_1 / "model.ckpt-24")
+        model, _ = evaluator.restore_network(path, run_folder.read_run(self.stage_1), average)
+        return model.get_weights()
+
+    def weights_of(self, result):
+        """Last weights of a run."""
+        folder = pathlib.Path(result.checkpoint).parent
+        model, _ = evaluator.restore_network(
+            result.checkpoint, run_folder.read_run(folder), restore_avg_var=False
+        )
+        return model.get_weights()
+
+    def test_no_epoch_leaves_the_moving_average_or_the_last_weights_as_they_were(self):
+        average = self.train("no_epoch", epochs=0)
+        again = self.train("no_epoch", epochs=0)
+        self.assertEqual((average.step, again.checkpoint), (0, average.checkpoint))
+        last = self.train("no_epoch_last", epochs=0, start_at="last", optimizer="sgd")
+        for result, of_average in ((average, True), (last, False)):
+            for one, other in zip(self.weights_of(result), self.start_of(of_average), strict=True):
+                self.assertAllEqual(one, other)
+            with contextlib.redirect_stdout(io.StringIO()):
+                evaluated = subspace_phases.evaluate_phases(result)
+                self.assertTrue(subspace_picture.draw(result, evaluated).is_file())
+            rows = {name: figures for name, *figures in subspace_phases.table_rows(evaluated)}
+            source = subspace_phases.PHASE_1_AVERAGE if of_average else subspace_phases.PHASE_1
+            self.assertEqual(rows[subspace_phases.PHASE_2], rows[source])
+        self.assertNotEqual(rows[subspace_phases.PHASE_1], rows[subspace_phases.PHASE_1_AVERAGE])
+        with self.assertRaisesRegex(training.UserError, "start_at: 'average' there, 'last' asked"):
+            self.train("no_epoch", epochs=0, start_at="last")
+
+    def test_fewer_snapshots_than_33_give_fewer_components_and_are_told(self):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            result = training.train_in_subspace(self.options("few", n_components=None, epochs=0))
+        self.assertEqual(result.subspace.num_components, 11)
+        self.assertRegex(printed.getvalue(), "12 snapshots in .*: 11 components instead of 32\n")
 
     def test_a_missing_file_of_the_subspace_is_computed_from_the_snapshots_or_refused(self):
         path = self.root / "computed.npy"
@@ -150,6 +201,38 @@ class SubspaceTrainerTest(tf.test.TestCase):
             training.UserError, "`pca_mat_path` must be a file, or `weight_load_dir` .*no.npy"
         ):
             self.train("refused", pca_mat_path=str(self.root / "no.npy"), **weights)
+
+    def test_the_program_that_averages_snapshots_leaves_a_run_that_is_evaluated(self):
+        def call(*more):
+            out = io.StringIO()
+            folders = (f"--pretrained_weight_path={self.stage_1}", f"--data_dir={self.root}/data")
+            arguments = ["average_snapshots", *folders, f"--train_dir={self.root}/average", *more]
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+                return average_snapshots.main(arguments), out.getvalue()
+
+        status, out = call("--num_snapshots=3")
+        self.assertEqual(status, 0, out)
+        for weights in ("last weights", "moving average", "mean of 3 snapshots"):
+            self.assertRegex(out, rf"\n{weights} +\d+\.\d\d % +\d+\.\d\d %\n")
+        run = run_folder.read_run(self.root / "average")
+        path = str(self.root / "average" / "model.ckpt-0")
+        model, _ = evaluator.restore_network(path, run, restore_avg_var=True)
+        files = sorted((self.stage_1 / "checkpoint_pca").iterdir())[-3:]
+        means = [
+            np.mean(arrays, axis=0)
+            for arrays in zip(*(open_snapshot(file).read() for file in files), strict=True)
+        ]
+        for variable, mean in zip(model.trainable_variables, means, strict=True):
+            self.assertAllClose(variable, mean, rtol=1e-6, atol=1e-7)
+        self.assertEqual(call("--num_snapshots=3")[0], 0)
+        for wrong, pattern in (
+            ("--num_snapshots=4", "snapshots: "),
+            ("--num_snapshots=13", "`num_snapshots` must be at most the 12 .*=13"),
+            ("--weight_load_dir=/none", "`weight_load_dir` must be a folder .*'/none'"),
+        ):
+            status, out = call(wrong)
+            self.assertEqual(status, 2, out)
+            self.assertRegex(out, pattern)
 
     def another_basis(self):
         """Path of a subspace of the same size as that of the first run."""
@@ -169,7 +252,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
             ),
             ({"optimizer": "adam"}, "`optimizer` must be one of bfgs, sgd.*adam"),
             ({"rho": 1.5}, "`rho` must be a number .*=1.5"),
-            ({"epochs": 0}, "`epochs` must be .*epochs=0"),
+            ({"epochs": -1}, "`epochs` must be .*epochs=-1"),
             ({"batch_size": 7}, "`batch_size` must be divisible .*num_nodes=2"),
             ({"dataset_name": "cifar10"}, "No train files|must"),
         ):
@@ -233,7 +316,12 @@ class SubspaceTrainerTest(tf.test.TestCase):
 
     def test_the_picture_is_drawn_from_the_logs_of_both_phases(self):
         with contextlib.redirect_stdout(io.StringIO()):
-            path = subspace_picture.draw(self.result)
+            accuracies = subspace_phases.evaluate_phases(self.result)
+            path = subspace_picture.draw(self.result, accuracies)
+        begin = 24 * 120 / 1437
+        one, average, two = (list(curve) for curve in accuracies.values())
+        self.assertAllClose((one[-1], average, two[0]), (begin, [begin], begin))
+        self.assertAllClose(two[1:], [begin + steps * 480 / 1437 for steps in (3, 6)])
         self.assertEqual(path.read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
         self.assertEqual(path.parent, self.root / "whole")
 

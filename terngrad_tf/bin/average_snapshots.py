@@ -1,0 +1,68 @@
+"""Averages the weight snapshots of a run, and evaluates the mean beside the run's own weights.
+
+Example:
+    python -m terngrad_tf.bin.average_snapshots --data_dir /tmp/digits \\
+        --pretrained_weight_path /tmp/stage_1 --train_dir /tmp/average
+
+--train_dir then holds a run, which the evaluation programs and `subspace_train` take as any other.
+"""
+
+from terngrad_tf.bin import experiments, flags, train_flags
+from terngrad_tf.bin.resnet50_imagenet_stage_1 import FinalEvaluation
+from terngrad_tf.training.config import name_of, options
+from terngrad_tf.training.model_config import ModelConfig
+from terngrad_tf.training.run_config import CheckpointConfig, ClusterConfig, GradientConfig
+from terngrad_tf.training.snapshot_average_config import AverageConfig
+
+_TEXTS = {
+    "train_dir": (
+        "Folder for the checkpoint. One that holds the same average is left as it is, another run "
+        "is refused; nothing is ever deleted."
+    ),
+    "batch_size": "Images per batch, for batch-norm statistics.",
+    "seed": "Fixes the order of the data for batch-norm statistics.",
+}
+# The network is that of the other run, and nothing is trained.
+_NO_FLAGS = tuple(
+    name_of(field)
+    for kind in (ModelConfig, CheckpointConfig, GradientConfig, ClusterConfig)
+    for field in options(kind)
+) + ("num_classes", "benchmark_mode", "input_queue_memory_factor", "max_steps", "epochs")
+
+
+def _define(values):
+    folders = {"data_dir": train_flags.FOLDERS["data_dir"], "train_dir": "/tmp/average_snapshots"}
+    flags.define(
+        values, AverageConfig, omit=_NO_FLAGS, texts=_TEXTS, pretrained_weight_path="", **folders
+    )
+    flags.define(values, FinalEvaluation)
+
+
+def _average(values):
+    from terngrad_tf.training import final_evaluation, report, snapshot_average, subspace_phases
+
+    config = flags.config_of(values, AverageConfig)
+    checkpoint, start, number = snapshot_average.average_run(config)
+    data = (config.data.data_dir, values.eval_subset)
+    evaluate = final_evaluation.evaluate_weights
+    found = {}
+    if not start.is_snapshot:
+        folder = str(start.folder)
+        found["last weights"] = evaluate(start.path, folder, *data)
+        if start.keeps_average:
+            found["moving average"] = evaluate(start.path, folder, *data, average=True)
+    found[f"mean of {number} snapshots"] = evaluate(checkpoint, config.train_dir, *data)
+    rows = subspace_phases.table_rows({name: {0: result} for name, result in found.items()})
+    print(f"\n{report.table(['weights', 'top-1 accuracy', 'top-5 accuracy'], rows)}\n")
+    print(f"Checkpoint: {checkpoint}", flush=True)
+
+
+PROGRAM = experiments.Program(
+    "Averages the weight snapshots of a run, and evaluates the mean beside the run's own weights.",
+    _define,
+    _average,
+)
+define_flags, main, run = PROGRAM.define_flags, PROGRAM.main, PROGRAM.run
+
+if __name__ == "__main__":
+    run()

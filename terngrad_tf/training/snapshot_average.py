@@ -1,0 +1,75 @@
+"""The mean of a run's weight snapshots as a run of its own: `average_run`."""
+
+import math
+import pathlib
+
+import tensorflow as tf
+
+from terngrad_tf.subspace import average_snapshots, snapshot_files, update_batch_norm
+from terngrad_tf.training import checkpoints, inputs, networks, subspace_source
+from terngrad_tf.training.errors import UserError, as_user_error
+from terngrad_tf.training.log import log
+from terngrad_tf.training.run import open_folder
+
+
+def average_run(config):
+    """Averages snapshots, computes batch-norm statistics anew, and saves the network as a run.
+
+    A folder that holds the same average already is left as it is.
+
+    Args:
+        config: `AverageConfig`.
+
+    Returns:
+        Triple of the checkpoint's path, the `subspace_source.Start` of the other run and the number
+        of snapshots.
+
+    Raises:
+        UserError: an option, the snapshots or the folder does not fit.
+        slim_data.DataError: the data is missing or damaged.
+    """
+    start = subspace_source.find_start(config.pretrained_weight_path)
+    folder = config.weight_load_dir or str(start.folder / subspace_source.SNAPSHOT_FOLDER)
+    snapshots = _newest(folder, config.num_snapshots)
+    config = subspace_source.with_network(config, start)
+    shard = inputs.find_shard(config)
+    with as_user_error():
+        network = networks.build_network(config, shard)
+
+    def begin():
+        with as_user_error():
+            average_snapshots(network, snapshots)
+        steps = math.ceil(shard.num_examples / config.data.batch_size)
+        update_batch_norm(network, inputs.batches(config, 0, shard), steps)
+        log(f"averaged {len(snapshots)} snapshots in {folder}")
+        return 0
+
+    names = [pathlib.Path(path).name for path in snapshots]
+    with open_folder(
+        config,
+        shard,
+        networks.network_metadata(config, shard),
+        # As for training, so that evaluation finds what it needs.
+        config.identity() | {"optimizer": "average_snapshots", "snapshots": names},
+        tf.train.Checkpoint(model=network),
+        begin,
+    ) as (step, manager):
+        if not manager.latest_checkpoint:
+            checkpoints.write(manager, step)
+        return manager.latest_checkpoint, start, len(snapshots)
+
+
+def _newest(folder, number):
+    """Paths of the newest snapshots in a folder, all where no number is given."""
+    found = snapshot_files.find_snapshots(folder) if pathlib.Path(folder).is_dir() else []
+    if not found:
+        raise UserError(
+            "`weight_load_dir` must be a folder with weight snapshots. "
+            f"Received: weight_load_dir={folder!r}"
+        )
+    if number is not None and number > len(found):
+        raise UserError(
+            f"`num_snapshots` must be at most the {len(found)} snapshots in {folder}. "
+            f"Received: num_snapshots={number}"
+        )
+    return found if number is None else found[-number:]
