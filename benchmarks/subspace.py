@@ -34,13 +34,12 @@ from absl import app, flags
 
 from benchmarks import figures, subspace_settings
 
-NOISES = {0.0: "right", 0.2: "20 % wrong"}  # labels
+NOISES = {0.0: "", 0.2: ", 20 % wrong labels"}
 # Of a result: title, factor, digits.
 QUANTITIES = {
     "test_accuracy": ("test accuracy / %", 100, 2),
     "test_loss": ("test loss", 1, 4),
     "training_loss": ("training loss", 1, 4),
-    "time": ("time", 1, 1),
 }
 # What every other way is compared with: a way, its weights, and whether it takes no epoch.
 BASELINES = (
@@ -68,43 +67,50 @@ def settings():
     return json.loads(json.dumps({"tasks": tasks, "phase_two": variants}))
 
 
-def results(runs, task, noise):
-    """Dict from (way, weights, epochs after phase 1) to a dict from seed to result."""
+def results(runs, task):
+    """Dict from (way, weights, epochs after phase 1) to a dict from (noise, seed) to result."""
     found = collections.defaultdict(dict)
     for run in runs:
-        if (run["task"], run["noise"]) == (task, noise):
-            for result in run["results"]:
-                key = result["method"], result["weights"], result["epochs"]
-                found[key][run["seed"]] = result
+        for result in run["results"] if run["task"] == task else []:
+            key = result["method"], result["weights"], result["epochs"]
+            found[key][run["noise"], run["seed"]] = result
     return found
 
 
 def table(found):
     """Mean and standard deviation over seeds: a row for each way, its weights and its length.
 
-    The last columns are in how many seeds the test loss is below that of each of `BASELINES`, after
+    The last columns are in how many runs the test loss is below that of each of `BASELINES`, after
     as many epochs or after none.
     """
-    heads = [title for title, _, _ in QUANTITIES.values()]
-    heads += [f"below {way}'s {weights}" for way, weights, _ in BASELINES]
+    columns = list(itertools.product(NOISES, QUANTITIES))
+    heads = [f"{QUANTITIES[quantity][0]}{NOISES[noise]}" for noise, quantity in columns]
+    heads += ["time", *(f"below {way}'s {weights}" for way, weights, _ in BASELINES)]
     lines = [
         f"| way | weights | epochs more | {' | '.join(heads)} |",
         "|---|" + "---|" * (2 + len(heads)),
     ]
     for key, row in found.items():
         way, weights, epochs = key
-        cells = [cell([f * r[q] for r in row.values()], d) for q, (_, f, d) in QUANTITIES.items()]
+        cells = []
+        for noise, quantity in columns:
+            _, factor, digits = QUANTITIES[quantity]
+            here = [factor * result[quantity] for (n, _), result in row.items() if n == noise]
+            cells.append(cell(here, digits))
+        cells.append(f"{statistics.mean(result['time'] for result in row.values()):.1f}")
         for base, base_weights, at_once in BASELINES:
             other = found.get((base, base_weights, 0 if at_once else epochs), {})
-            seeds = [] if (base, base_weights) == key[:2] else row.keys() & other.keys()
-            won = sum(row[seed]["test_loss"] < other[seed]["test_loss"] for seed in seeds)
-            cells.append(f"{won} of {len(seeds)}" if seeds else "")
+            both = [] if (base, base_weights) == key[:2] else row.keys() & other.keys()
+            won = sum(row[run]["test_loss"] < other[run]["test_loss"] for run in both)
+            cells.append(f"{won} of {len(both)}" if both else "")
         lines.append(f"| {way} | {weights} | {epochs} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def cell(values, digits):
     """Mean of values, and their standard deviation where there are several."""
+    if not values:
+        return ""
     mean = f"{statistics.mean(values):.{digits}f}"
     return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
 
@@ -112,9 +118,8 @@ def cell(values, digits):
 def show(runs):
     """Prints all tables."""
     for name, task in subspace_settings.TASKS.items():
-        for noise, labels in NOISES.items():
-            if found := results(runs, name, noise):
-                print(f"\n{task.title}, {labels} labels:\n\n{table(found)}")
+        if found := results(runs, name):
+            print(f"\n{task.title}:\n\n{table(found)}")
 
 
 def main(argv):
@@ -139,7 +144,7 @@ def main(argv):
             done = list(study.run(seed, noise))
             runs.append({"task": task, "seed": seed, "noise": noise, "results": done})
             figures.write_json(path, {"settings": settings(), "runs": runs})
-            print(f"{task}, seed {seed}, {NOISES[noise]} labels", flush=True)
+            print(f"{task}, seed {seed}, {noise:.0%} wrong labels", flush=True)
     show(runs)
     return 0
 
