@@ -109,7 +109,7 @@ def _main(values):
     report.plot(
         plot,
         {
-            "Training": ("cross-entropy", "log", losses),
+            "Training, last weights": ("cross-entropy", "log", losses),
             "Test": (
                 "accuracy / %",
                 "linear",

@@ -13,7 +13,7 @@ from terngrad_tf.files import atomic_write
 from terngrad_tf.subspace import snapshot_files
 from terngrad_tf.training import checkpoints, inputs, networks, report, subspace_source
 from terngrad_tf.training.errors import UserError, as_user_error
-from terngrad_tf.training.subspace_phases import PHASE_1_AVERAGE, Phases
+from terngrad_tf.training.subspace_phases import PHASE_1, PHASE_1_AVERAGE, PHASE_2, Phases
 
 FILE = "subspace.png"
 _GRID = 13
@@ -47,9 +47,9 @@ def draw(result, accuracies):
         axes[1, 0],
         ("training cross-entropy", "log"),
         {
-            "phase 1": phases.before(before.get(tags.CROSS_ENTROPY, {})),
+            PHASE_1: phases.before(before.get(tags.CROSS_ENTROPY, {})),
             # Each is logged once a step is done, and is of the weights before it.
-            "phase 2": phases.after(
+            PHASE_2: phases.after(
                 {step - 1: v for step, v in scalars.get(tags.CROSS_ENTROPY, {}).items()}
             ),
         },

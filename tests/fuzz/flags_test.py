@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from terngrad_tf import training
 from terngrad_tf.bin import (
+    average_snapshots,
     cluster_flags,
     distributed_flags,
     experiments,
@@ -62,6 +63,11 @@ def validate_subspace(values):
     cluster_flags.arguments(values)
 
 
+def validate_average(values):
+    with training.as_user_error():
+        flags.config_of(values, training.AverageConfig)
+
+
 # Flags that each needs, and what looks at the rest.
 PROGRAMS = {
     "mnist_train": (experiments.training("mnist"), [], validate_training),
@@ -73,6 +79,7 @@ PROGRAMS = {
     ),
     "mnist_eval": (experiments.evaluation("mnist"), [], validate_evaluation),
     "subspace_train": (subspace_train, ["--pretrained_weight_path=run"], validate_subspace),
+    "average_snapshots": (average_snapshots, ["--pretrained_weight_path=run"], validate_average),
 }
 
 
