@@ -15,7 +15,7 @@ def write_last_line(line):
     whoever reads the end of a log looks for the reason there.
 
     Args:
-        line: str without a line break; the process should end now.
+        line: str without a line break at its end; the process should end now.
     """
     sys.stdout.flush()
     sys.stderr.flush()

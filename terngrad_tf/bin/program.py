@@ -15,6 +15,7 @@ from slim_data.common.extras import check_installed
 from terngrad_tf import files
 from terngrad_tf.bin import supervisor
 from terngrad_tf.last_line import write_last_line
+from terngrad_tf.terminal import wrapped
 from terngrad_tf.version import __version__
 
 STATUS_DIVERGED = 1
@@ -60,7 +61,8 @@ def run(
     name = os.path.splitext(os.path.basename(argv[0]))[0]
 
     def fail(error, status):
-        report(f"{printable(name, _LONGEST_WORD)}: error: {one_line(error)}")
+        line = f"{printable(name, _LONGEST_WORD)}: error: {one_line(error)}"
+        report(wrapped(line, sys.stderr))
         return status
 
     values = flags.FlagValues()

@@ -17,15 +17,29 @@ class AsyncLog:
         board: `Board`.
         learning_rate: function of the number of steps done.
         traffic: function of the number of steps done to the `PushTraffic` of the next.
+        last_step: steps of the whole run.
+        screen: `Screen` that shows a row a worker instead of lines; None: lines.
     """
 
-    def __init__(self, batch_size, log_every, summary_due, board, learning_rate, traffic):
+    def __init__(
+        self,
+        batch_size,
+        log_every,
+        summary_due,
+        board,
+        learning_rate,
+        traffic,
+        last_step,
+        screen=None,
+    ):
         self._batch_size = batch_size
         self._log_every = log_every
         self._summary_due = summary_due
         self._board = board
         self._learning_rate = learning_rate
         self._traffic = traffic
+        self._last_step = last_step
+        self._screen = screen
         now = time.perf_counter()
         self._since = collections.defaultdict(lambda: now)
         self._steps = collections.Counter()
@@ -45,7 +59,12 @@ class AsyncLog:
         }
         for tag, value in values.items():
             self._sums[tag] += value
-        if is_first or step % self._log_every == 0:
+        if self._screen is not None:
+            name = f"worker {worker}"
+            if is_first:
+                self._screen.begin(name, self._batch_size, step - 1, self._last_step)
+            self._screen.step(name, step, float(result["total_loss"]))
+        elif is_first or step % self._log_every == 0:
             now = time.perf_counter()
             seconds = (now - self._since[worker]) / self._steps[worker]
             speed = self._batch_size / seconds

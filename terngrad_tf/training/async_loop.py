@@ -11,7 +11,14 @@ import tensorflow as tf
 
 from terngrad_tf.distribute.parameter_server import ParameterServerCluster
 from terngrad_tf.distribute.parameter_server_variables import ServedModel
-from terngrad_tf.training import async_log, async_step, checkpoints, summaries, triggers
+from terngrad_tf.training import (
+    async_log,
+    async_step,
+    checkpoints,
+    screen,
+    summaries,
+    triggers,
+)
 from terngrad_tf.training.board import Board
 from terngrad_tf.training.cluster import FloatEpochs
 from terngrad_tf.training.data import DatasetShard
@@ -49,6 +56,10 @@ class AsyncRun:
 
     def train(self, first_step: int, learning_rate):
         """Does the steps that are missing; saves and tells meanwhile."""
+        with screen.show() as shown:
+            self._train(first_step, learning_rate, shown)
+
+    def _train(self, first_step, learning_rate, shown):
         max_steps = self.config.max_steps
         is_float = FloatEpochs(self.config, self.shard.num_examples)
         function, exact_function = (
@@ -71,6 +82,8 @@ class AsyncRun:
             self.board,
             learning_rate,
             traffic_of,
+            max_steps,
+            shown,
         )
         due = triggers.saving(self.config.checkpoints)
         next_step = step = first_step

@@ -1,10 +1,13 @@
 """Lines of what a run does, on standard output.
 
 They look as those of TernGrad, which scripts read; absl.logging writes to standard error, in a form
-of its own.
+of its own. On a terminal they break between words, so that none is longer than it is wide.
 """
 
 import datetime
+import sys
+
+from terngrad_tf.terminal import wrapped
 
 _LOG_FREQ = 10
 _CLUSTER_LOG_FREQ = 30
@@ -12,7 +15,12 @@ _CLUSTER_LOG_FREQ = 30
 
 def log(text: object) -> None:
     """Prints a line at once, with the time in front."""
-    print(f"{datetime.datetime.now()}: {text}", flush=True)
+    say(f"{datetime.datetime.now()}: {text}")
+
+
+def say(text: str) -> None:
+    """Prints a line at once; a terminal gets as many as its width asks for."""
+    print(wrapped(text, sys.stdout), flush=True)
 
 
 def log_freq(tasks):
@@ -36,8 +44,7 @@ def log_worker(
         examples_per_second: its own speed.
         seconds: time of a step.
     """
-    print(
+    say(
         f"Worker {worker}: {datetime.datetime.now()}: step {step}, loss = {loss:.2f}"
-        f"({examples_per_second:.1f} examples/sec; {seconds:.3f}  sec/batch)",
-        flush=True,
+        f"({examples_per_second:.1f} examples/sec; {seconds:.3f}  sec/batch)"
     )

@@ -26,6 +26,7 @@ from terngrad_tf.training import (
     inputs,
     local_steps,
     losses,
+    screen,
     summaries,
     triggers,
 )
@@ -138,7 +139,14 @@ def open_run(config, strategy, shard, model, variables, **folder):
 
 
 def fit(
-    run, *, learning_rate=None, traffic=None, log_steps=None, log_epochs=False, more_callbacks=()
+    run,
+    *,
+    learning_rate=None,
+    traffic=None,
+    log_steps=None,
+    line_steps=None,
+    log_epochs=False,
+    more_callbacks=(),
 ):
     """Trains up to `max_steps`, with log lines, TensorBoard, checkpoints, progress.
 
@@ -149,7 +157,9 @@ def fit(
         learning_rate: function of the number of steps done. Default: there is none to tell.
         traffic: function of the number of steps done to the `Traffic` of the next one. Default: as
             the strategy counts it.
-        log_steps: steps from one log line to the next. Default 10, in a cluster 30.
+        log_steps: steps from one entry for TensorBoard to the next. Default 10, in a cluster 30.
+        line_steps: steps from one log line to the next, a multiple of `log_steps`. Default: as
+            many.
         log_epochs: whether to print a line at the end of each epoch too. Default False.
         more_callbacks: Keras callbacks of the chief's, called before the others. Default: none.
 
@@ -159,27 +169,34 @@ def fit(
     config, strategy, first_step = run.config, run.strategy, run.first_step
     telemetry_freq = config.checkpoints.telemetry_freq
     entropy_loss = functools.partial(losses.cross_entropy, config.model.net)
+    log_steps = log_steps or log_freq(strategy.tasks)
     by_epoch = (first_step, config.data.batch_size, run.shard.num_examples, entropy_loss)
-    called = [
-        callbacks.StopOnDivergence(first_step, run.manager),
-        *(more_callbacks if strategy.is_chief else []),
-        *([EpochLog(*by_epoch)] if log_epochs else []),
-        TrainingLog(
-            run,
-            entropy_loss=entropy_loss,
-            learning_rate=learning_rate,
-            traffic=traffic or strategy.traffic_of,
-            freq=log_steps or log_freq(strategy.tasks),
-        ),
-        StragglerMonitor(report=log),
-        *([_histograms(run)] if strategy.is_chief else []),
-        *([_telemetry(run)] if telemetry_freq else []),
-        _saving(run),
-    ]
-    if strategy.is_chief:
-        called.append(callbacks.ProgressBar(first_step, config.max_steps))
     # Peers inside, so that a lost process is not looked for in the data.
-    with slim_data.locate_corrupt_records(*config.data.place), peer_errors(strategy.tasks):
+    with (
+        slim_data.locate_corrupt_records(*config.data.place),
+        peer_errors(strategy.tasks),
+        screen.show() as shown,
+    ):
+        called = [
+            callbacks.StopOnDivergence(first_step, run.manager),
+            *(more_callbacks if strategy.is_chief else []),
+            *([EpochLog(*by_epoch)] if log_epochs else []),
+            TrainingLog(
+                run,
+                entropy_loss=entropy_loss,
+                learning_rate=learning_rate,
+                traffic=traffic or strategy.traffic_of,
+                freq=log_steps,
+                line_freq=line_steps or log_steps,
+                screen=shown,
+            ),
+            StragglerMonitor(report=log),
+            *([_histograms(run)] if strategy.is_chief else []),
+            *([_telemetry(run)] if telemetry_freq else []),
+            _saving(run),
+        ]
+        if strategy.is_chief and shown is None:
+            called.append(callbacks.ProgressBar(first_step, config.max_steps))
         run.model.fit(
             inputs.batches(config, first_step, run.shard, strategy),
             steps_per_epoch=config.max_steps - first_step,

@@ -1,5 +1,6 @@
 """What a run tells while it trains: log lines, and scalars for TensorBoard."""
 
+import pathlib
 import time
 
 from terngrad_tf import tags
@@ -18,7 +19,7 @@ class TrainingLog(StepCounter):
     smoothed: `s = d * s + (1 - d) * loss`, d being 0.9 a step. The first line follows the first
     step and has the number of steps before it: it tells the losses of the weights that there were,
     and how long it took to prepare the step. In a cluster each process prints a line with its
-    number and its own speed.
+    number and its own speed. On a terminal with a table that tells every step there are no lines.
 
     Args:
         run: `Run`.
@@ -27,10 +28,12 @@ class TrainingLog(StepCounter):
             there is none.
         traffic: callable from the number of steps done before a step to None or an object with
             `received_bytes`, `float32_bytes` and `compression_ratio`.
-        freq: steps from one line to the next.
+        freq: steps from one entry for TensorBoard to the next, which means are over.
+        line_freq: steps from one line to the next, a multiple of `freq`; the last step has one.
+        screen: `Screen`, or None.
     """
 
-    def __init__(self, run, *, entropy_loss, learning_rate, traffic, freq):
+    def __init__(self, run, *, entropy_loss, learning_rate, traffic, freq, line_freq, screen=None):
         super().__init__(run.first_step)
         self._batch_size = run.config.data.batch_size
         self._board = run.board
@@ -40,18 +43,28 @@ class TrainingLog(StepCounter):
         self._learning_rate = learning_rate
         self._traffic = traffic
         self._freq = freq
+        self._line_freq = line_freq
+        self._screen = screen
+        self._name = _row_name(run)
+        self._last_step = run.config.max_steps
         self._first_step = run.first_step
         self._since = 0.0
         self._steps = 0
         self._smoothed = {}
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
-        """Starts the clock."""
+        """Starts the clock, and says what takes the time before the first step."""
+        if self._screen is None:
+            log("building the step")
+        else:
+            self._screen.begin(self._name, self._batch_size, self._first_step, self._last_step)
         self._since = time.perf_counter()
 
     def on_step_end(self, logs: dict[str, float]) -> None:
         """Reports where it is due and starts new means."""
         self._steps += 1
+        if self._screen is not None:
+            self._screen.step(self._name, self.step, logs["loss"])
         is_due = self.step % self._freq == 0
         if self.step == self._first_step + 1 and not is_due:
             _, speed = self._tell(self._first_step, logs)
@@ -68,12 +81,15 @@ class TrainingLog(StepCounter):
             self.model.reset_metrics()
 
     def _tell(self, step, logs):
-        """Prints a line and starts the clock anew; returns the losses and images a second."""
+        """Tells what is due and starts the clock anew; returns the losses and images a second."""
         seconds = (time.perf_counter() - self._since) / self._steps
         total, entropy = logs["loss"], self._entropy_loss(logs)
         regularization = max(0.0, total - entropy)
         speed = self._batch_size / seconds
-        if self._tasks is None:
+        is_end = step in (self._first_step, self._last_step)
+        if self._screen is not None or not (is_end or step % self._line_freq == 0):
+            pass
+        elif self._tasks is None:
             log(
                 f"step {step}, entropy_loss = {entropy:.2f}, reg_loss = {regularization:.2f}, "
                 f"total_loss = {total:.2f} ({speed:.1f} examples/sec; {seconds:.3f} sec/batch)"
@@ -106,3 +122,10 @@ class TrainingLog(StepCounter):
             scalars[tags.RECEIVED_BYTES] = traffic.received_bytes
             scalars[tags.COMPRESSION_RATIO] = traffic.compression_ratio
         return scalars
+
+
+def _row_name(run):
+    """What a table calls a run: its folder or, in a cluster, its worker."""
+    if run.strategy.tasks is not None:
+        return f"worker {run.strategy.tasks.index}"
+    return pathlib.Path(run.config.train_dir).resolve().name

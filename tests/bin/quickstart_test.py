@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -25,11 +26,17 @@ class QuickstartTest(tf.test.TestCase):
         folder = pathlib.Path(self.get_temp_dir()) / "out"
         first = self.run_quickstart(folder)
         table = first[first.index("gradients ") :].splitlines()
-        self.assertRegex(table[1], r"^ternary( +\d+\.\d\d %){2} +[\d,]+ +\d+\.\d +\d+ s$")
-        self.assertRegex(table[2], r"^float( +\d+\.\d\d %){2} +[\d,]+ +1\.0 +\d+ s$")
+        # LeNet's 1,256,080 gradients in a ring of two are 5.02 MB: 402 ms at 100 Mbit/s.
+        times = r"(\d+\.\d) ms +(\d+\.\d) ms +\d+ s$"
+        self.assertRegex(table[1], r"^ternary( +\d+\.\d\d %){2} +[\d,]+ +\d+\.\d +" + times)
         self.assertRegex(
-            table[3], r"^ternary, then in subspace +\d+\.\d\d % +- +\d+ +[\d,]+\.\d +\d+ s$"
+            table[2], r"^float( +\d+\.\d\d %){2} +5,024,320 +1\.0 +401\.9 ms +40\.2 ms +\d+ s$"
         )
+        self.assertRegex(table[3], r"^subspace +\d+\.\d\d % +- +\d+ +[\d,]+ +" + times)
+        lines = first[first.index("gradients ") : first.index("Curves: ")].splitlines()
+        self.assertLessEqual(max(map(len, lines)), 80)
+        steps = [int(step) for step in re.findall(r": step (\d+), entropy_loss", first)]
+        self.assertEqual(steps[:4], [0, 20, 0, 20])
         for picture in ("curves.png", "subspace/subspace.png"):
             self.assertEqual((folder / picture).read_bytes()[:4], b"\x89PNG")
         for name, step in (("ternary", 20), ("float", 20), ("subspace", 6)):

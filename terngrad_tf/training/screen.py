@@ -1,0 +1,178 @@
+"""A table of what trains at the bottom of a terminal, below what is printed; plain lines elsewhere.
+
+`rich` draws it, and writes above it what the process prints meanwhile.
+"""
+
+import contextlib
+import datetime
+import os
+import sys
+import time
+
+WIDTH = 20
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_MOST_VALUES = 8 * WIDTH
+_REFRESHES_PER_SECOND = 4
+
+_shown = None
+
+
+def is_live() -> bool:
+    """Whether standard output is a terminal on which lines can be drawn anew.
+
+    Not with `TERM=dumb`, `NO_COLOR` or `CI` in the environment.
+    """
+    return (
+        sys.stdout.isatty()
+        and (sys.stdout.encoding or "").lower().startswith("utf")
+        and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+        and not os.environ.get("NO_COLOR")
+        and not os.environ.get("CI")
+    )
+
+
+@contextlib.contextmanager
+def show():
+    """Shows a table for as long as the context is open; within another one, the same table.
+
+    It stays as it was last when the context ends, in whatever way.
+
+    Yields:
+        `Screen`; None where plain lines are wanted.
+    """
+    global _shown
+    if _shown is not None or not is_live():
+        yield _shown
+        return
+    from rich import live  # which only a terminal needs
+
+    screen = Screen()
+    with live.Live(screen, refresh_per_second=_REFRESHES_PER_SECOND) as display:
+        # A process of a cluster may end at once, and would leave the terminal without its cursor.
+        display.console.show_cursor(True)
+        _shown = screen
+        try:
+            yield screen
+        finally:
+            _shown = None
+
+
+class Screen:
+    """Rows of a run or a worker each: step, loss, speed, time left, the loss as a sparkline."""
+
+    def __init__(self):
+        self._rows = {}
+
+    def begin(self, name: str, batch_size: int, first_step: int, last_step: int) -> None:
+        """Adds a row, whose step is being built, or starts it anew.
+
+        Args:
+            name: its name.
+            batch_size: images a step.
+            first_step: steps done.
+            last_step: steps of the whole run.
+        """
+        self._rows[name] = Row(batch_size, first_step, last_step)
+
+    def step(self, name: str, step: int, loss: float) -> None:
+        """Tells a row that a step is done.
+
+        Args:
+            name: of a row that was begun.
+            step: steps done.
+            loss: the loss.
+        """
+        self._rows[name].add(step, loss)
+
+    def __rich__(self):
+        from rich import box, table
+
+        if not self._rows:
+            return ""
+        result = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        result.add_column("run", overflow="ellipsis", no_wrap=True, max_width=16)
+        for title in ("step", "loss", "examples/s", "left"):
+            result.add_column(title, justify="right", no_wrap=True)
+        result.add_column("loss so far", no_wrap=True, min_width=WIDTH)
+        for name, row in list(self._rows.items()):
+            result.add_row(name, *row.cells())
+        return result
+
+
+class Row:
+    """What a row of a `Screen` tells; arguments as for `Screen.begin`."""
+
+    def __init__(self, batch_size, first_step, last_step):
+        self._batch_size = batch_size
+        self._first_step = self._step = first_step
+        self._last_step = last_step
+        self._losses = Curve()
+        self._count = 0
+        self._since = self._now = time.monotonic()
+
+    def add(self, step, loss):
+        """Takes a step that is done, and its loss."""
+        self._now = time.monotonic()
+        if not self._count:
+            # The time that it took to build the step is none of training.
+            self._since, self._first_step = self._now, step
+        self._count += 1
+        self._step = step
+        self._losses.add(loss)
+
+    def cells(self):
+        """Texts of the columns after the name."""
+        steps = f"{self._step}/{self._last_step}"
+        if not self._count:
+            return steps, "", "", "", f"building the step, {time.monotonic() - self._since:.0f} s"
+        seconds = self._now - self._since
+        speed = left = ""
+        if seconds and self._step > self._first_step:
+            speed = f"{self._batch_size * (self._count - 1) / seconds:,.0f}"
+            each = seconds / (self._step - self._first_step)
+            left = str(datetime.timedelta(seconds=round(each * (self._last_step - self._step))))
+        return steps, f"{self._losses.last:.3f}", speed, left, sparkline(self._losses.values)
+
+
+class Curve:
+    """Values, of which neighbours are averaged where there are many."""
+
+    def __init__(self):
+        self.values = []
+        self.last = 0.0
+        self._each = 1
+        self._open = []
+
+    def add(self, value: float) -> None:
+        """Takes one more value."""
+        self.last = value
+        self._open.append(value)
+        if len(self._open) < self._each:
+            return
+        self.values.append(sum(self._open) / self._each)
+        self._open = []
+        if len(self.values) == _MOST_VALUES:
+            pairs = zip(self.values[::2], self.values[1::2], strict=True)
+            self.values = [(a + b) / 2 for a, b in pairs]
+            self._each *= 2
+
+
+def sparkline(values, width: int = WIDTH) -> str:
+    """Draws values from the least to the largest as blocks of eight heights.
+
+    Args:
+        values: list of finite floats.
+        width: most characters; where there are more values, neighbours are averaged.
+
+    Example:
+        >>> sparkline([8.0, 4.0, 2.0, 1.0])
+        '█▄▂▁'
+    """
+    count = min(width, len(values))
+    if not count:
+        return ""
+    cuts = [len(values) * n // count for n in range(count + 1)]
+    means = [sum(values[a:b]) / (b - a) for a, b in zip(cuts, cuts[1:], strict=False)]
+    low, spread = min(means), max(means) - min(means)
+    heights = [int((len(_BLOCKS) - 1) * (m - low) / spread + 0.5) if spread else 0 for m in means]
+    return "".join(_BLOCKS[height] for height in heights)
