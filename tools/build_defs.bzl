@@ -46,6 +46,7 @@ SEED_PROGRAMS = [
 ]
 PROGRAMS = SEED_PROGRAMS + [
     "average_snapshots",
+    "export",
     "quickstart",
     "resnet50_imagenet_stage_1",
     "subspace_train",

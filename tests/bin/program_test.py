@@ -20,6 +20,7 @@ from terngrad_tf import distribute, models, training
 from terngrad_tf.bin import (
     average_snapshots,
     experiments,
+    export,
     mnist_eval,
     mnist_train,
     program,
@@ -40,7 +41,8 @@ PHASES = {
     "subspace_train": subspace_train,
     "average_snapshots": average_snapshots,
 }
-PROGRAMS = {**TRAINING, **DISTRIBUTED, **EVALUATION, **PHASES, "quickstart": quickstart}
+OTHERS = {"export": export, "quickstart": quickstart}
+PROGRAMS = {**TRAINING, **DISTRIBUTED, **EVALUATION, **PHASES, **OTHERS}
 
 
 def call(main, *arguments):
@@ -118,8 +120,11 @@ class ProgramTest(tf.test.TestCase):
 
     def test_an_unknown_flag_is_refused_with_the_nearest_name(self):
         for name, module in PROGRAMS.items():
-            outcome = call(module.main, f"/usr/bin/{name}.py", "--batch_sise=3")
-            self.assert_refused(outcome, f"^{name}: error: .*'batch_sise'.*mean: batch_size")
+            wrong, right = (
+                ("ouptut", "output") if name == "export" else ("batch_sise", "batch_size")
+            )
+            outcome = call(module.main, f"/usr/bin/{name}.py", f"--{wrong}=3")
+            self.assert_refused(outcome, f"^{name}: error: .*'{wrong}'.*mean: {right}")
 
     def test_values_of_the_wrong_type_and_stray_words_are_refused(self):
         self.assert_refused(call(mnist_train.main, "x", "--seed=one"), "--seed=one")

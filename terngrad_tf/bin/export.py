@@ -1,0 +1,29 @@
+"""Writes the network of a run for use elsewhere: as a .keras file, or as a SavedModel.
+
+Example:
+    python -m terngrad_tf.bin.export --checkpoint_dir /tmp/run --output /tmp/lenet.keras
+    python -m terngrad_tf.bin.export --checkpoint_dir /tmp/run --output /tmp/lenet
+"""
+
+from terngrad_tf.bin import experiments, flags, train_flags
+from terngrad_tf.training.export_config import ExportConfig
+
+
+def _define(values):
+    folders = {"checkpoint_dir": train_flags.FOLDERS["train_dir"], "output": "/tmp/network.keras"}
+    flags.define(values, ExportConfig, **folders)
+
+
+def _export(values):
+    from terngrad_tf.training import exporting
+
+    exporting.export(flags.config_of(values, ExportConfig))
+
+
+PROGRAM = experiments.Program(
+    "Writes the network of a run as a .keras file or as a SavedModel.", _define, _export
+)
+define_flags, main, run = PROGRAM.define_flags, PROGRAM.main, PROGRAM.run
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,63 @@
+"""The network of a run for use without this package's programs: `export`."""
+
+import os
+import pathlib
+import secrets
+import shutil
+
+from terngrad_tf import models
+from terngrad_tf.training import evaluator, pretrained
+from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.log import log
+
+
+def export(config):
+    """Writes the network of a run's newest checkpoint, as a .keras file or a SavedModel.
+
+    Both take float32 images [n, side, side, channels], prepared as for evaluation, and give logits
+    [n, classes]. `keras.models.load_model` reads the first once `terngrad_tf.models` is imported,
+    `tf.saved_model.load` the second without it, whose `serve` is the network.
+
+    Args:
+        config: `ExportConfig`.
+
+    Returns:
+        `pathlib.Path` of what was written.
+
+    Raises:
+        UserError: there is no run with a checkpoint, or the output is there already.
+        OSError: the output cannot be written.
+    """
+    checkpoint = pretrained.latest_checkpoint(config.checkpoint_dir)
+    run = pretrained.run_of_checkpoint(checkpoint) if checkpoint else None
+    if run is None:
+        raise UserError(
+            "`checkpoint_dir` must hold a run with a checkpoint. "
+            f"Received: checkpoint_dir={config.checkpoint_dir!r}"
+        )
+    output = pathlib.Path(os.path.expanduser(config.output))
+    if os.path.lexists(output):
+        raise UserError(f"`output` must not be there yet. Received: output={config.output!r}")
+    average = config.restore_avg_var and evaluator.keeps_average(run)
+    model, step = evaluator.restore_network(checkpoint, run, config.restore_avg_var)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    # Keras looks at the ending.
+    part = output.with_name(f".{secrets.token_hex(8)}.{output.name}")
+    try:
+        if output.suffix == ".keras":
+            model.save(part)
+        else:
+            model.export(part, verbose=False)
+        part.rename(output)
+    finally:
+        if part.is_dir():
+            shutil.rmtree(part)
+        else:
+            part.unlink(missing_ok=True)
+    side, channels = run["model"]["image_size"], run["model"]["channels"]
+    log(
+        f"wrote the {evaluator.AVERAGE if average else evaluator.LAST} of step {step} to {output}: "
+        f"images [n, {side}, {side}, {channels}] in the style "
+        f"{models.preprocessing(run['model']['net'])} to logits"
+    )
+    return output
