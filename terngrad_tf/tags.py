@@ -21,6 +21,7 @@ FAILED_SEARCHES = "subspace/failed"
 
 PRECISION_AT_1 = "eval/precision_at_1"
 RECALL_AT_5 = "eval/recall_at_5"
+EVAL_CROSS_ENTROPY = "eval/cross_entropy"
 
 # Tags of `Telemetry`, with the names that a `StepTelemetry` has for them.
 TELEMETRY = {

@@ -22,6 +22,7 @@ from terngrad_tf.training import (
     summaries,
 )
 from terngrad_tf.training.board import Board
+from terngrad_tf.training.class_accuracies import tell_classes
 from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.hits import count_hits
 from terngrad_tf.training.log import log
@@ -41,6 +42,7 @@ class EvalResult:
         recall_at_5: fraction of examples whose class is among the five largest logits.
         num_examples: examples evaluated, each once.
         weights: which weights they are of, `LAST` or `AVERAGE`.
+        cross_entropy: mean over the examples, without weight decay or label smoothing.
     """
 
     step: int
@@ -48,6 +50,7 @@ class EvalResult:
     recall_at_5: float
     num_examples: int
     weights: str
+    cross_entropy: float
 
 
 def evaluate(config):
@@ -162,20 +165,22 @@ def evaluate_checkpoint(path, run, config):
         def look(images):
             summaries.write_network(model, images, board, step)
 
-        at_1, at_5, seen = count_hits(model, examples, wanted, batch_size, look)
-        if seen == 0:
+        hits = count_hits(model, examples, wanted, batch_size, look)
+        if (seen := hits.seen) == 0:
             raise UserError(
                 f"`subset` must hold examples. Received: subset={config.data.subset!r} "
                 f"of data_dir={config.data.data_dir!r}, which is empty"
             )
-        result = EvalResult(step, at_1 / seen, at_5 / seen, seen, weights)
-        board.scalars(
-            {tags.PRECISION_AT_1: result.precision_at_1, tags.RECALL_AT_5: result.recall_at_5}, step
-        )
+        shares = hits.at_1 / seen, hits.at_5 / seen
+        result = EvalResult(step, *shares, seen, weights, hits.loss / seen)
+        scalars = dict(zip((tags.PRECISION_AT_1, tags.RECALL_AT_5), shares, strict=True))
+        board.scalars({**scalars, tags.EVAL_CROSS_ENTROPY: result.cross_entropy}, step)
     log(
         f"precision @ 1 = {result.precision_at_1:.4f} recall @ 5 = {result.recall_at_5:.4f} "
         f"[{seen} examples]"
     )
+    log(f"cross-entropy = {result.cross_entropy:.4f}")
+    tell_classes(hits.by_class, place, config.eval_dir)
     return result
 
 

@@ -1,13 +1,36 @@
 """How often a network is right."""
 
+import dataclasses
 import math
 import time
 
+import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.training.log import log
 
 PROGRESS_FREQ = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Hits:
+    """What a network got right.
+
+    Args:
+        at_1: examples whose class has the largest logit.
+        at_5: examples whose class is among the five largest logits.
+        seen: examples looked at.
+        loss: sum of their cross-entropies, without weight decay or label smoothing; infinite where
+            a class is none of the network's.
+        by_class: int64 array [classes, 2], of each class of the network the examples and those of
+            `at_1`.
+    """
+
+    at_1: int
+    at_5: int
+    seen: int
+    loss: float
+    by_class: np.ndarray
 
 
 def count_hits(model, examples, wanted, batch_size, look):
@@ -21,7 +44,7 @@ def count_hits(model, examples, wanted, batch_size, look):
         look: called with the images of the first batch.
 
     Returns:
-        (hits at 1, hits at 5, examples seen).
+        `Hits`.
     """
 
     @tf.function
@@ -29,10 +52,18 @@ def count_hits(model, examples, wanted, batch_size, look):
         # A network may have further outputs, for training.
         first = tf.nest.flatten(model(images, training=False))[0]
         logits = tf.cast(first, tf.float32)
-        return [
-            tf.math.count_nonzero(tf.math.in_top_k(labels, logits, k=k), dtype=tf.int64)
-            for k in (1, 5)
-        ]
+        at_1, at_5 = (tf.cast(tf.math.in_top_k(labels, logits, k=k), tf.int64) for k in (1, 5))
+        # A class that the network has no output for is never told.
+        known = labels < logits.shape[1]
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.where(known, labels, 0), logits)
+        losses = tf.where(known, losses, math.inf)
+        by_class = tf.math.unsorted_segment_sum(
+            tf.stack([tf.ones_like(at_1), at_1], axis=1),
+            tf.where(known, labels, -1),
+            logits.shape[1],
+        )
+        sums = tf.reduce_sum(at_1), tf.reduce_sum(at_5), tf.reduce_sum(tf.cast(losses, tf.float64))
+        return *sums, by_class
 
     # Traced once, with the batch size left open: the last batch may be smaller.
     hits = hits.get_concrete_function(
@@ -40,13 +71,15 @@ def count_hits(model, examples, wanted, batch_size, look):
     )
     num_batches = math.ceil(wanted / batch_size)
     at_1 = at_5 = seen = told = 0
+    loss, by_class = 0.0, 0
     since = time.perf_counter()
     for batch, (images, labels) in enumerate(examples.take(num_batches), start=1):
         left = wanted - seen
         if batch == 1:
             look(images[:left])
-        batch_at_1, batch_at_5 = hits(images[:left], labels[:left])
-        at_1, at_5 = at_1 + int(batch_at_1), at_5 + int(batch_at_5)
+        one, five, losses, classes = hits(images[:left], labels[:left])
+        at_1, at_5, loss = at_1 + int(one), at_5 + int(five), loss + float(losses)
+        by_class += classes.numpy()
         seen += min(left, int(labels.shape[0]))
         if batch % PROGRESS_FREQ == 0 or batch == num_batches:
             seconds = (time.perf_counter() - since) / (batch - told)
@@ -55,4 +88,4 @@ def count_hits(model, examples, wanted, batch_size, look):
                 f"({batch_size / seconds:.1f} examples/sec; {seconds:.3f}sec/batch)"
             )
             since, told = time.perf_counter(), batch
-    return at_1, at_5, seen
+    return Hits(at_1, at_5, seen, loss, np.asarray(by_class))

@@ -1,17 +1,19 @@
 """Evaluation counts each example of the subset once and follows the run's checkpoints."""
 
 import contextlib
+import csv
 import io
 import sys
 import threading
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import slim_data
 from terngrad_tf import models, training
-from terngrad_tf.training import report
+from terngrad_tf.training import hits, report
 from tests import runs
 
 
@@ -42,7 +44,7 @@ class EvaluatorTest(tf.test.TestCase):
         return training.evaluate(self.options.changed(**changes))
 
     def oracle(self, prefix, num_examples=360):
-        """Precision and recall of saved arrays, computed over one batch in NumPy."""
+        """Precision, recall, loss and accuracies by class of saved arrays, over one batch."""
         reader = tf.train.load_checkpoint(str(self.root / "run" / "model.ckpt-30"))
         model = models.build("lenet", num_classes=10)
         suffix = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -55,27 +57,50 @@ class EvaluatorTest(tf.test.TestCase):
         ranks = np.argsort(-logits, axis=1)
         at_1 = np.mean(ranks[:, 0] == labels)
         at_5 = np.mean(np.any(ranks[:, :5] == labels[:, None], axis=1))
-        return at_1, at_5
+        logits = logits.astype(np.float64)
+        log_sums = np.log(np.sum(np.exp(logits), axis=1))
+        loss = np.mean(log_sums - logits[np.arange(len(labels)), labels])
+        by_class = [np.mean(ranks[labels == c, 0] == c) for c in range(10)]
+        return at_1, at_5, loss, by_class
+
+    def assert_figures(self, result, expected):
+        at_1, at_5, loss, by_class = expected
+        self.assertAllClose((result.precision_at_1, result.recall_at_5), (at_1, at_5))
+        self.assertAllClose(result.cross_entropy, loss, rtol=1e-5)
+        with open(self.root / "eval" / "classes.csv", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual([row["name"] for row in rows], list(slim_data.info("digits").labels))
+        self.assertEqual(sum(int(row["examples"]) for row in rows), result.num_examples)
+        self.assertAllClose([float(row["precision_at_1"]) for row in rows], by_class, atol=1e-6)
 
     def test_figures_equal_those_of_one_batch_whatever_the_batch_size(self):
         raw = [f"optimizer/_trainable_variables/{i}" for i in range(8)]
         for batch_size in (7, 360, 1000):
             result = self.evaluate(restore_avg_var=False, batch_size=batch_size)
             self.assertEqual((result.step, result.num_examples), (30, 360))
-            self.assertAllClose((result.precision_at_1, result.recall_at_5), self.oracle(raw))
+            self.assert_figures(result, self.oracle(raw))
+
+    def test_a_class_that_the_network_does_not_have_is_missed(self):
+        model = keras.Sequential([keras.Input([3]), keras.layers.Activation("linear")])
+        images, labels = np.eye(3, dtype="float32"), np.array([0, 1, 7], "int32")
+        examples = tf.data.Dataset.from_tensors((images, labels))
+        with contextlib.redirect_stdout(io.StringIO()):
+            found = hits.count_hits(model, examples, 3, 3, lambda images: None)
+        self.assertEqual((found.at_1, found.seen, found.loss), (2, 3, np.inf))
+        self.assertAllEqual(found.by_class, [[1, 1], [1, 1], [0, 0]])
 
     def test_num_examples_are_counted_exactly(self):
         raw = [f"optimizer/_trainable_variables/{i}" for i in range(8)]
         result = self.evaluate(restore_avg_var=False, num_examples=100)
         self.assertEqual(result.num_examples, 100)
-        self.assertAllClose((result.precision_at_1, result.recall_at_5), self.oracle(raw, 100))
+        self.assert_figures(result, self.oracle(raw, 100))
         self.assertEqual(self.evaluate(num_examples=1000).num_examples, 360)
 
     def test_moving_averages_are_evaluated_by_default(self):
         # The first optimizer variable is the count of steps, the next eight are the averages.
         averages = [f"optimizer/_variables/{i}" for i in range(1, 9)]
         result = self.evaluate()
-        self.assertAllClose((result.precision_at_1, result.recall_at_5), self.oracle(averages))
+        self.assert_figures(result, self.oracle(averages))
         self.assertNotEqual(result, self.evaluate(restore_avg_var=False))
 
     def test_figures_are_written_for_tensorboard_and_printed(self):
@@ -99,6 +124,12 @@ class EvaluatorTest(tf.test.TestCase):
             printed.getvalue(),
         )
         self.assertIn("starting evaluation on (test).\n", printed.getvalue())
+        self.assertIn("at step=30, moving average.\n", printed.getvalue())
+        self.assertAllClose(scalars["eval/cross_entropy"], {30: result.cross_entropy})
+        self.assertIn(f": cross-entropy = {result.cross_entropy:.4f}\n", printed.getvalue())
+        self.assertRegex(
+            printed.getvalue(), r": least accurate of 10 classes: \w+ [01]\.\d{4}, \w+ "
+        )
 
     def test_a_run_that_is_not_meant_is_refused(self):
         def check_run(run):
