@@ -7,6 +7,8 @@ CROSS_ENTROPY = "loss/cross_entropy"
 REGULARIZATION = "loss/regularization"
 LEARNING_RATE = "optimizer/learning_rate"
 EXAMPLES_PER_SECOND = "speed/examples_per_second"
+# The first worker's own, of a cluster.
+WORKER_EXAMPLES_PER_SECOND = "speed/worker_examples_per_second"
 
 RECEIVED_BYTES = "traffic/received_bytes"
 COMPRESSION_RATIO = "traffic/compression_ratio"

@@ -46,7 +46,8 @@ class Telemetry(keras.callbacks.Callback):
         log_dir: folder of both, made where there is none.
         every: steps from one record to the next. Default 100.
         write: function of a dict from tags to numbers and of the step, which writes the scalars.
-            Default: they go into a file of their own in `log_dir`.
+            Steps that were taken once more are not left out of these. Default: they go into a file
+            of their own in `log_dir`.
 
     Raises:
         ValueError: `every` is out of range; or, in `fit`, nothing is measured under the model's
@@ -65,6 +66,7 @@ class Telemetry(keras.callbacks.Callback):
         self._folder = pathlib.Path(log_dir)
         self._every = every
         self._write_scalars = write or self._write_file
+        self._repeats = write is not None
         self._writer: tf.summary.SummaryWriter | None = None
         self._writes = False
 
@@ -91,7 +93,7 @@ class Telemetry(keras.callbacks.Callback):
             return
         self._due = step // self._every + 1
         count = self._measurements.count
-        if step > self._last and count > self._count:
+        if count > self._count and (self._repeats or step > self._last):
             self._write(step, self._measurements.mean(min(count - self._count, WINDOW)))
         self._count = count
 
@@ -108,6 +110,8 @@ class Telemetry(keras.callbacks.Callback):
         found = {tag: getattr(mean, name) for tag, name in tags.TELEMETRY.items()}
         self._folder.mkdir(parents=True, exist_ok=True)
         self._write_scalars({tag: v for tag, v in found.items() if v is not None}, step)
+        if step <= self._last:
+            return
         values = dataclasses.asdict(mean) | {tags.TELEMETRY[tag]: v for tag, v in found.items()}
         line = json.dumps({**values, "step": step, "time": time.time()}, allow_nan=False)
         # One write, so that a line is whole for whoever reads beside.

@@ -158,7 +158,7 @@ def _lead(config, cluster, own, source):
     ) as (first_step, manager):
         if first_step < config.max_steps:
             served.upload()
-            with _closing(Board(manager.directory)) as board:
+            with _closing(Board(manager.directory, first_step=first_step)) as board:
                 run = AsyncRun(config, cluster, shard, model, served, manager, board)
                 run.train(first_step, learning_rate)
         newest = manager.latest_checkpoint

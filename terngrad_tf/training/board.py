@@ -1,6 +1,7 @@
 """What a run writes for TensorBoard."""
 
 import os
+import time
 
 import tensorflow as tf
 
@@ -12,9 +13,18 @@ class Board:
         folder: path.
         steps_before: steps that the run which this one goes on from had done; TensorBoard shows
             this run's steps after those. Default 0.
+        first_step: steps done by a run that begins or goes on. TensorBoard forgets what was written
+            of later ones, which come again. Default: nothing is forgotten.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], steps_before: int = 0) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        steps_before: int = 0,
+        first_step: int | None = None,
+    ) -> None:
+        if first_step is not None:
+            _write_start(folder, steps_before + first_step + 1)
         self._writer = tf.summary.create_file_writer(str(folder))
         self._steps_before = steps_before
 
@@ -60,3 +70,16 @@ class Board:
     def close(self) -> None:
         """Ends the file."""
         self._writer.close()
+
+
+def _write_start(folder, step):
+    """Tells TensorBoard that what it read so far is valid before a step alone.
+
+    `tf.summary` cannot say so. TensorBoard reads files in the order of their names, of which this
+    one comes before those that `tf.summary` makes from this second on.
+    """
+    start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+    now = time.time()
+    with tf.io.TFRecordWriter(os.path.join(folder, f"events.out.tfevents.{int(now):010d}")) as file:
+        for event in ({"file_version": "brain.Event:2"}, {"step": step, "session_log": start}):
+            file.write(tf.compat.v1.Event(wall_time=now, **event).SerializeToString())

@@ -133,7 +133,7 @@ def open_run(config, strategy, shard, model, variables, **folder):
         first_step = run_on_chief(strategy, "first step", begin)
         broadcast_variables(strategy, variables)
         if manager is not None and (first_step < config.max_steps or config.max_steps == 0):
-            board = Board(manager.directory, folder.get("steps_before", 0))
+            board = Board(manager.directory, folder.get("steps_before", 0), first_step)
             stack.enter_context(contextlib.closing(board))
         yield Run(config, strategy, shard, model, first_step, manager, board)
 

@@ -70,13 +70,13 @@ class TrainingLog(StepCounter):
             _, speed = self._tell(self._first_step, logs)
             if self._board is not None and self._first_step == 0:
                 # So that the speeds tell how long the whole run took.
-                self._board.scalars({tags.EXAMPLES_PER_SECOND: speed}, self.step)
+                self._board.scalars(self._speeds(speed), self.step)
         elif is_due:
             losses, speed = self._tell(self.step, logs)
             if self._board is not None:
                 smoothed = self._smooth(losses)
                 if self._summary_due(self.step):
-                    rates = {tags.EXAMPLES_PER_SECOND: speed, **self._rates()}
+                    rates = {**self._speeds(speed), **self._rates()}
                     self._board.scalars({**losses, **smoothed, **rates}, self.step)
             self.model.reset_metrics()
 
@@ -95,7 +95,7 @@ class TrainingLog(StepCounter):
                 f"total_loss = {total:.2f} ({speed:.1f} examples/sec; {seconds:.3f} sec/batch)"
             )
         else:
-            own_speed = speed / len(self._tasks.names)
+            own_speed = self._speeds(speed)[tags.WORKER_EXAMPLES_PER_SECOND]
             log_worker(self._tasks.index, step, total, own_speed, seconds)
         self._since, self._steps = time.perf_counter(), 0
         losses = {
@@ -104,6 +104,13 @@ class TrainingLog(StepCounter):
             tags.TOTAL_LOSS: total,
         }
         return losses, speed
+
+    def _speeds(self, speed):
+        """Images a second of all and, in a cluster, of this worker, whose lines tell the latter."""
+        speeds = {tags.EXAMPLES_PER_SECOND: speed}
+        if self._tasks is not None:
+            speeds[tags.WORKER_EXAMPLES_PER_SECOND] = speed / len(self._tasks.names)
+        return speeds
 
     def _smooth(self, losses):
         kept = _SMOOTHING**self._freq

@@ -41,7 +41,7 @@ class QuickstartTest(tf.test.TestCase):
             self.assertEqual((folder / picture).read_bytes()[:4], b"\x89PNG")
         for name, step in (("ternary", 20), ("float", 20), ("subspace", 6)):
             self.assertTrue((folder / name / f"model.ckpt-{step}.index").exists())
-            self.assertLen(list((folder / name).glob("events.*")), 1)
+            self.assertLen(list((folder / name).glob("events.*.v2")), 1)
 
         again = self.run_quickstart(folder)
         self.assertEqual(again[again.index("gradients ") :].splitlines()[:4], table[:4])

@@ -1,12 +1,15 @@
 """Figures of finished runs come from their TensorBoard logs."""
 
+import contextlib
 import pathlib
 import sys
+import time
 
 import pytest
 import tensorflow as tf
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
-from terngrad_tf.training import report
+from terngrad_tf.training import board, report
 
 
 class ReportTest(tf.test.TestCase):
@@ -29,6 +32,21 @@ class ReportTest(tf.test.TestCase):
         (path,) = folder.iterdir()
         path.write_bytes(path.read_bytes()[:-5])
         self.assertEqual(report.read_scalars(folder), {"loss": {10: 1.0}})
+
+    def test_tensorboard_forgets_steps_that_come_again(self):
+        folder = pathlib.Path(self.get_temp_dir()) / "again"
+        folder.mkdir()
+        for first_step, steps in ((0, (10, 20, 30)), (15, (20, 40))):
+            with contextlib.closing(board.Board(folder, 100, first_step)) as log:
+                for step in steps:
+                    log.scalars({"loss/total": step + first_step}, step)
+            time.sleep(1.0)  # files are named by the second
+        events = EventAccumulator(str(folder))  # as TensorBoard reads them
+        events.Reload()
+        found = [
+            (e.step, float(tf.make_ndarray(e.tensor_proto))) for e in events.Tensors("loss/total")
+        ]
+        self.assertEqual(found, [(110, 10.0), (120, 35.0), (140, 55.0)])
 
     def test_time_adds_up_over_log_lines(self):
         scalars = {"speed/examples_per_second": {10: 64.0, 20: 128.0}}
