@@ -172,38 +172,35 @@ def fit(
     log_steps = log_steps or log_freq(strategy.tasks)
     by_epoch = (first_step, config.data.batch_size, run.shard.num_examples, entropy_loss)
     # Peers inside, so that a lost process is not looked for in the data.
-    with (
-        slim_data.locate_corrupt_records(*config.data.place),
-        peer_errors(strategy.tasks),
-        screen.show() as shown,
-    ):
-        called = [
-            callbacks.StopOnDivergence(first_step, run.manager),
-            *(more_callbacks if strategy.is_chief else []),
-            *([EpochLog(*by_epoch)] if log_epochs else []),
-            TrainingLog(
-                run,
-                entropy_loss=entropy_loss,
-                learning_rate=learning_rate,
-                traffic=traffic or strategy.traffic_of,
-                freq=log_steps,
-                line_freq=line_steps or log_steps,
-                screen=shown,
-            ),
-            StragglerMonitor(report=log),
-            *([_histograms(run)] if strategy.is_chief else []),
-            *([_telemetry(run)] if telemetry_freq else []),
-            _saving(run),
-        ]
-        if strategy.is_chief and shown is None:
-            called.append(callbacks.ProgressBar(first_step, config.max_steps))
-        run.model.fit(
-            inputs.batches(config, first_step, run.shard, strategy),
-            steps_per_epoch=config.max_steps - first_step,
-            shuffle=False,  # the data set shuffles
-            verbose=0,
-            callbacks=called,
-        )
+    with slim_data.locate_corrupt_records(*config.data.place), peer_errors(strategy.tasks):
+        with screen.show() as shown:
+            called = [
+                callbacks.StopOnDivergence(first_step, run.manager),
+                *(more_callbacks if strategy.is_chief else []),
+                *([EpochLog(*by_epoch)] if log_epochs else []),
+                TrainingLog(
+                    run,
+                    entropy_loss=entropy_loss,
+                    learning_rate=learning_rate,
+                    traffic=traffic or strategy.traffic_of,
+                    freq=log_steps,
+                    line_freq=line_steps or log_steps,
+                    screen=shown,
+                ),
+                StragglerMonitor(report=log),
+                *([_histograms(run)] if strategy.is_chief else []),
+                *([_telemetry(run)] if telemetry_freq else []),
+                _saving(run),
+            ]
+            if strategy.is_chief and shown is None:
+                called.append(callbacks.ProgressBar(first_step, config.max_steps))
+            run.model.fit(
+                inputs.batches(config, first_step, run.shard, strategy),
+                steps_per_epoch=config.max_steps - first_step,
+                shuffle=False,  # the data set shuffles
+                verbose=0,
+                callbacks=called,
+            )
         if telemetry_freq and strategy.num_processes > 1:
             _log_advice(run)
 

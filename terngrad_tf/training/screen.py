@@ -131,7 +131,7 @@ class Row:
             speed = f"{self._batch_size * (self._count - 1) / seconds:,.0f}"
             each = seconds / (self._step - self._first_step)
             left = str(datetime.timedelta(seconds=round(each * (self._last_step - self._step))))
-        return steps, f"{self._losses.last:.3f}", speed, left, sparkline(self._losses.values)
+        return steps, f"{self._losses.last:.4g}", speed, left, sparkline(self._losses.values)
 
 
 class Curve:
