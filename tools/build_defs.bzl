@@ -65,6 +65,7 @@ _TEST_PACKAGES = [
     "safetensors",
     "scikit_learn",
     "scipy",
+    "tensorboard",
     "tensorflow",
 ]
 
