@@ -90,3 +90,8 @@ def activations(layer: str) -> str:
 def activation_sparsity(layer: str) -> str:
     """The tag of the share of zeros in what a layer gives."""
     return f"outputs/{layer}/sparsity"
+
+
+def wait_seconds(process: str) -> str:
+    """The tag of how long a process of a cluster waits in a step."""
+    return f"speed/wait_seconds/{process}"

@@ -172,7 +172,8 @@ class LayersTest(unittest.TestCase):
 
     def test_commands_import_nothing_that_their_help_would_wait_for(self):
         # Nor may Keras be imported before a program has said which backend it needs.
-        self.assert_imports_none_of(["keras", "tensorflow", "sklearn"], commands())
+        libraries = ["keras", "tensorflow", "tensorboard", "sklearn", "plotly"]
+        self.assert_imports_none_of(libraries, commands())
 
     def assert_imports_none_of(self, libraries, names):
         program = (

@@ -48,6 +48,7 @@ PROGRAMS = SEED_PROGRAMS + [
     "average_snapshots",
     "export",
     "quickstart",
+    "report",
     "resnet50_imagenet_stage_1",
     "subspace_train",
 ]
@@ -61,6 +62,7 @@ _TEST_PACKAGES = [
     "numpy",
     "packaging",
     "pillow",
+    "plotly",
     "pytest",
     "safetensors",
     "scikit_learn",

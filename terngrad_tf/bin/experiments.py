@@ -7,7 +7,14 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from terngrad_tf.bin import distributed_flags, flags, program, tf1_flags, train_flags
+from terngrad_tf.bin import (
+    distributed_flags,
+    flags,
+    program,
+    run_reports,
+    tf1_flags,
+    train_flags,
+)
 from terngrad_tf.training.eval_config import EvalConfig
 
 
@@ -108,7 +115,9 @@ def _train(values):
     from terngrad_tf import training
 
     tf1_flags.log_device_placement(values)
-    training.train(tf1_flags.train_config(values))
+    config = tf1_flags.train_config(values)
+    training.train(config)
+    run_reports.write_beside(config.train_dir)
 
 
 def _train_distributed(values):
@@ -126,7 +135,9 @@ def _train_distributed(values):
             if cluster.task_type == "ps":
                 training.serve_parameters(cluster, **timeout)
             else:
-                training.train_async(distributed_flags.async_config(values), cluster, **timeout)
+                config = distributed_flags.async_config(values)
+                if training.train_async(config, cluster, **timeout) is not None:
+                    run_reports.write_beside(config.train_dir)
         except PeerError:
             atexit.register(_leave)
             raise
@@ -138,7 +149,8 @@ def _train_distributed(values):
         )
         return
     config, cluster = distributed_flags.sync_config(values, cluster)
-    training.train(config, cluster_resolver=cluster, **timeout)
+    if training.train(config, cluster_resolver=cluster, **timeout).is_chief:
+        run_reports.write_beside(config.train_dir)
 
 
 def _leave():

@@ -34,7 +34,13 @@ def _print_error(line):
 
 
 def run(
-    description, define_flags, main, argv: Sequence[str], module=None, report=_print_error
+    description,
+    define_flags,
+    main,
+    argv: Sequence[str],
+    module=None,
+    report=_print_error,
+    takes_words=False,
 ) -> int:
     """Parses flags and calls a program's main function.
 
@@ -51,6 +57,8 @@ def run(
             the program has no such flag.
         report: function of the line that tells why the program failed. Default: writes it to
             standard error.
+        takes_words: whether the command line may hold words that are no flags; `main` gets their
+            list as a second argument. Default False.
 
     Returns:
         The exit status: 0, 2 for what the user can mend, 1 where training diverged, 3 where another
@@ -71,7 +79,7 @@ def run(
     try:
         _check_arguments(argv[1:])
         rest = values(legacy_flags.rewrite(argv, values))[1:]
-        if rest:
+        if rest and not takes_words:
             raise flags.Error(f"flags start with --. Received: {rest[0]!r}")
     except (flags.Error, ValueError) as error:  # such as a --flagfile that is no text
         return fail(error, STATUS_ERROR)
@@ -100,7 +108,7 @@ def run(
             from terngrad_tf.training.errors import DivergedError, UserError, write_failure
         try:
             check_installed()
-            main(values)
+            main(values, rest) if takes_words else main(values)
         except (UserError, DataError) as error:
             return fail(error, STATUS_ERROR)
         except DivergedError as error:

@@ -7,7 +7,7 @@ Example:
 import pathlib
 from collections.abc import Sequence
 
-from terngrad_tf.bin import flags, program
+from terngrad_tf.bin import flags, program, run_reports
 from terngrad_tf.training import checks
 from terngrad_tf.training.config import Config, configuration, option
 
@@ -153,6 +153,7 @@ def _conclude(output, rows, pictures):
     print(f"TensorBoard: tensorboard --logdir {output}")
     for name in (*RUNS, SUBSPACE):
         print(f"Checkpoints: {output / name}")
+    run_reports.write_beside(output, *RUNS, SUBSPACE)
 
 
 def _train_in_subspace(config, output, rows, losses, accuracies):

@@ -11,7 +11,7 @@ On several hosts the same command runs on each, with --worker_hosts and --task_i
 Slurm or TF_CONFIG. The chief alone needs --train_dir, and evaluates.
 """
 
-from terngrad_tf.bin import cluster_flags, experiments, flags, tf1_flags, train_flags
+from terngrad_tf.bin import cluster_flags, experiments, flags, run_reports, tf1_flags, train_flags
 from terngrad_tf.training.config import Config, configuration, option
 
 # What differs from the training programs: the setting of MindSpore's tutorial.
@@ -62,6 +62,7 @@ def _train(values):
     result = training.train(config, **cluster_flags.arguments(values))
     if result.is_chief:
         final_evaluation.evaluate(result.checkpoint, config.train_dir, config.data.data_dir, subset)
+        run_reports.write_beside(config.train_dir)
 
 
 PROGRAM = experiments.Program(

@@ -8,7 +8,7 @@ On several hosts the same command runs on each, with --worker_hosts and --task_i
 Slurm or TF_CONFIG. The chief alone needs the folders but that of the data, evaluates and draws.
 """
 
-from terngrad_tf.bin import cluster_flags, experiments, flags, train_flags
+from terngrad_tf.bin import cluster_flags, experiments, flags, run_reports, train_flags
 from terngrad_tf.bin.resnet50_imagenet_stage_1 import FinalEvaluation
 from terngrad_tf.training.config import Config, configuration, name_of, option, options
 from terngrad_tf.training.model_config import ModelConfig
@@ -85,6 +85,7 @@ def _train(values):
     print(f"\n{report.table(['weights', 'top-1 accuracy', 'top-5 accuracy'], rows)}\n")
     path = subspace_picture.draw(result, accuracies)
     print(f"Picture: {path}", flush=True)
+    run_reports.write_beside(config.train_dir)
 
 
 PROGRAM = experiments.Program(

@@ -2,12 +2,13 @@
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from terngrad_tf import tags
 from terngrad_tf.arguments import check, is_integer
 from terngrad_tf.distribute import private
 
@@ -131,16 +132,24 @@ class StragglerMonitor(keras.callbacks.Callback):
     Args:
         freq: batches over which waits are averaged, the same on all processes. Default 100.
         report: function of the line, a str. Default `print`.
+        write: function of scalars, a dict from tags of `terngrad_tf.tags` to numbers, and of the
+            step, which gets how long each process waits in a step. Default: none.
 
     Raises:
         ValueError: `freq` is out of range.
     """
 
-    def __init__(self, freq: int = 100, report: Callable[[str], Any] = print) -> None:
+    def __init__(
+        self,
+        freq: int = 100,
+        report: Callable[[str], Any] = print,
+        write: Callable[[Mapping[str, float], int], Any] | None = None,
+    ) -> None:
         super().__init__()
         check(is_integer(freq, 1), "freq", "must be a positive integer", freq)
         self._freq = freq
         self._report = report
+        self._write = write
         self._timer = None
         self._since: Any = None
 
@@ -169,6 +178,10 @@ class StragglerMonitor(keras.callbacks.Callback):
         line = describe(strategy.tasks.names, gathered[:, 0].tolist(), gathered[:, 1].mean())
         if line:
             self._report(line)
+        if self._write is not None:
+            waits = zip(strategy.tasks.names, gathered[:, 0] - gathered[:, 0].min(), strict=True)
+            scalars = {tags.wait_seconds(name): float(wait) for name, wait in waits}
+            self._write(scalars, int(self.model.optimizer.iterations.numpy()))
         self._begin()
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:

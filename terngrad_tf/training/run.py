@@ -92,6 +92,7 @@ def open_folder(config, shard, network, identity, checkpoint, start, steps_befor
         "steps_per_epoch": shard.num_examples / config.data.batch_size,
         "model": network,
         "steps_before": steps_before,
+        "options": config.values(),
     }
     with contextlib.closing(RunFolder(config.train_dir, identity, **details)) as folder:
         max_to_keep = config.checkpoints.max_to_keep
@@ -187,7 +188,7 @@ def fit(
                     line_freq=line_steps or log_steps,
                     screen=shown,
                 ),
-                StragglerMonitor(report=log),
+                StragglerMonitor(report=log, write=run.board.scalars if run.board else None),
                 *([_histograms(run)] if strategy.is_chief else []),
                 *([_telemetry(run)] if telemetry_freq else []),
                 _saving(run),

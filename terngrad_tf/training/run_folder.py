@@ -23,7 +23,8 @@ def read_run(folder):
         folder: path.
 
     Returns:
-        A dict with "identity", "max_steps" and "model", or None where the folder holds no run.
+        A dict with "identity", "max_steps", "model" and, of late, "options", or None where the
+        folder holds no run.
 
     Raises:
         UserError: run.json is unreadable, or lacks something that programs write into it.
@@ -91,6 +92,8 @@ _DESCRIPTION = {
     "steps_per_epoch": _is(checks.Range(0, 2**31, above=True), optional=True),
     "model": _is_object,
     "steps_before": _is(checks.COUNT_OR_0, optional=True),
+    # All options, those too that make no other run of it; reports tell them.
+    "options": lambda value: value is None or isinstance(value, dict),
 }
 _MODEL = {
     "net": lambda value: value in models.available(),
@@ -107,6 +110,7 @@ _IDENTITY = {
     "batch_size": _is(checks.COUNT),
     "seed": _is(checks.SEED),
     "num_nodes": _is(checks.WORKERS),
+    "num_hosts": _is(checks.COUNT, optional=True),
     "size_to_binarize": _is(checks.COUNT),
     "weight_decay": _is(checks.FACTOR),
     "dropout_keep_prob": _is(checks.Range(0, 1, above=True)),

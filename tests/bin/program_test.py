@@ -25,6 +25,7 @@ from terngrad_tf.bin import (
     mnist_train,
     program,
     quickstart,
+    report,
     resnet50_imagenet_stage_1,
     subspace_train,
 )
@@ -41,7 +42,7 @@ PHASES = {
     "subspace_train": subspace_train,
     "average_snapshots": average_snapshots,
 }
-OTHERS = {"export": export, "quickstart": quickstart}
+OTHERS = {"export": export, "quickstart": quickstart, "report": report}
 PROGRAMS = {**TRAINING, **DISTRIBUTED, **EVALUATION, **PHASES, **OTHERS}
 
 
@@ -121,7 +122,9 @@ class ProgramTest(tf.test.TestCase):
     def test_an_unknown_flag_is_refused_with_the_nearest_name(self):
         for name, module in PROGRAMS.items():
             wrong, right = (
-                ("ouptut", "output") if name == "export" else ("batch_sise", "batch_size")
+                ("ouptut", "output")
+                if name in ("export", "report")
+                else ("batch_sise", "batch_size")
             )
             outcome = call(module.main, f"/usr/bin/{name}.py", f"--{wrong}=3")
             self.assert_refused(outcome, f"^{name}: error: .*'{wrong}'.*mean: {right}")

@@ -1,0 +1,68 @@
+"""Writes a report of runs as one HTML file, and compares them.
+
+Example:
+    terngrad_report /tmp/ternary /tmp/float --output report.html
+"""
+
+from collections.abc import Sequence
+
+from terngrad_tf.bin import flags, program, run_reports
+from terngrad_tf.training.config import Config, configuration, option
+
+DESCRIPTION = (
+    "terngrad_report RUN [RUN...] --output FILE writes a report of runs, each the --train_dir of "
+    "one, as an HTML file that needs no network: configuration, curves, bytes, times, codes, "
+    "checkpoints, commands. Several runs are compared."
+)
+
+
+@configuration
+class ReportConfig(Config):
+    """What the program is told besides the runs."""
+
+    output: str = option("report.html", "HTML file to write; replaced if it is there.")
+    eval_dir: str = option(
+        "",
+        "Folders with the --eval_dir of each run's evaluation, with commas between. Those named "
+        "eval... within a run, and beside it those named as it is and _eval..., are found without.",
+    )
+
+
+def define_flags(values):
+    """Defines the program's flags in `values`, an `absl.flags.FlagValues`."""
+    flags.define(values, ReportConfig)
+
+
+def main(argv: Sequence[str], **options):
+    """Runs the program; `argv` is its command line. Returns the exit status.
+
+    Args:
+        argv: list of str, the program's name first.
+        **options: as for `program.run`.
+    """
+    return program.run(DESCRIPTION, define_flags, _main, argv, takes_words=True, **options)
+
+
+def _main(values, folders):
+    from terngrad_tf.training import UserError, reports
+
+    if not folders:
+        raise UserError("RUN must be given, the --train_dir of a run: terngrad_report RUN [RUN...]")
+    eval_dirs = values.eval_dir.split(",") if values.eval_dir else None
+    if eval_dirs and len(eval_dirs) != len(folders):
+        raise UserError(
+            f"`eval_dir` must name a folder for each RUN, {len(folders)}. "
+            f"Received: eval_dir={values.eval_dir!r}"
+        )
+    next_steps = run_reports.next_steps
+    path = reports.write(folders, values.output, eval_dirs=eval_dirs, next_steps=next_steps)
+    print(f"Report: {path}")
+
+
+def run() -> None:
+    """Entry point of the console command."""
+    program.run_and_exit(main)
+
+
+if __name__ == "__main__":
+    run()

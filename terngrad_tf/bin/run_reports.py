@@ -1,0 +1,92 @@
+"""What programs add to reports of runs: commands to resume, evaluate and export them."""
+
+import pathlib
+import shlex
+
+from absl import flags
+
+import slim_data
+
+FILE = "report.html"
+# Data sets with programs of their own, which differ from others' in defaults alone.
+_OWN_PROGRAMS = ("mnist", "cifar10", "imagenet", "flowers")
+_CLUSTER_PROGRAMS = ("mnist", "cifar10", "imagenet")
+_CLUSTER = ["--worker_hosts=HOST:PORT,HOST:PORT", "--task_id=NUMBER"]
+
+
+def write_beside(folder, *others):
+    """Writes a report of what has ended as report.html into a folder; warns where it cannot.
+
+    Args:
+        folder: the run's folder, or one that holds several.
+        *others: names of the runs in it. Default: it is one itself.
+    """
+    from terngrad_tf.training import reports
+
+    folder = pathlib.Path(folder)
+    runs = [folder / name for name in others] or [folder]
+    reports.write_or_warn(runs, folder / FILE, next_steps)
+
+
+def next_steps(run):
+    """What may be done with a run.
+
+    Args:
+        run: `reports.reading.RunData`.
+
+    Returns:
+        Dict from what it is to the text of a command.
+    """
+    from terngrad_tf.training import final_evaluation
+
+    dataset, folder = run.identity["dataset_name"], str(run.folder.absolute())
+    program = f"{dataset if dataset in _OWN_PROGRAMS else 'mnist'}_eval"
+    evaluation = {
+        "data_dir": run.options.get("data_dir", "DATA_DIR"),
+        "checkpoint_dir": folder,
+        "eval_dir": f"{folder}_eval",
+        "subset": final_evaluation.subset_of(dataset) if dataset in slim_data.DATASETS else "test",
+    }
+    return {
+        **_resume(run, folder),
+        "Evaluate": _command(program, evaluation, "--run_once"),
+        "Export": _command("export", {"checkpoint_dir": folder, "output": f"{folder}.keras"}),
+    }
+
+
+def _resume(run, folder):
+    """The command line that a run's options make, as far as it is known."""
+    from terngrad_tf.bin import experiments, subspace_train
+
+    if "data_dir" not in run.options:  # written before all options were kept
+        return {"Resume": "The command that started it goes on where it stopped."}
+    dataset, num_hosts = run.identity["dataset_name"], run.identity.get("num_hosts", 1)
+    options, places = run.options | {"train_dir": folder}, []
+    if run.identity.get("asynchronous"):
+        places = [*_CLUSTER, "--ps_hosts=HOST:PORT", "--job_name=worker", "--async_training"]
+    elif num_hosts > 1:
+        places = _CLUSTER
+    if run.is_phase_2:
+        name, program = "subspace_train", subspace_train
+    elif places:
+        own = dataset if dataset in _CLUSTER_PROGRAMS else "mnist"
+        name, program = f"{own}_distributed_train", experiments.distributed_training(own)
+        if "--async_training" not in places:
+            options["batch_size"] //= num_hosts  # the flag is that of each process
+    else:
+        own = dataset if dataset in _OWN_PROGRAMS else "mnist"
+        name, program = f"{own}_train", experiments.training(own)
+    values = flags.FlagValues()
+    program.define_flags(values)
+    given = {
+        flag: options[flag]
+        for flag in values
+        if options.get(flag) is not None and options[flag] != values[flag].value
+    }
+    title = "Resume, on each host" if places else "Resume, or go further with more --max_steps"
+    return {title: _command(name, given, *places)}
+
+
+def _command(program, options, *more):
+    arguments = [shlex.quote(f"--{name}={value}") for name, value in options.items()]
+    return " \\\n  ".join([f"python -m terngrad_tf.bin.{program}", *arguments, *more])

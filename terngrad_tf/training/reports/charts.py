@@ -1,0 +1,94 @@
+"""Charts of a report, as plotly draws them: dicts of `data` and `layout`, colours left out."""
+
+import html
+import math
+
+# Points of a curve, and bars of a chart, at most: more are not seen.
+_MAX_POINTS = 1000
+_MAX_BARS = 60
+# Pixels: of a plot, its axes, a line of its legend, which is as narrow as a phone at worst.
+_PLOT_HEIGHT = 260
+_AXES_HEIGHT = 80
+_LEGEND_LINE = 20
+# Lines that a legend tells at most; further ones tell their names where they are pointed at.
+_MAX_LEGEND = 12
+
+
+def curves(labels, series, *, log=False, markers=False):
+    """Lines over steps.
+
+    Args:
+        labels: (label of the x axis, label of the y axis).
+        series: dict from the name of a line to a dict from step to value.
+        log: whether the y axis is logarithmic, where all values allow it. Default False.
+        markers: whether points are marked. Default False.
+    """
+    data = [
+        {
+            "type": "scatter",
+            "mode": "lines+markers" if markers or len(curve) < 2 else "lines",
+            "name": html.escape(name),
+            "x": (steps := thinned(curve, _MAX_POINTS)),
+            "y": [_finite(curve[step]) for step in steps],
+        }
+        for name, curve in series.items()
+        if curve
+    ]
+    values = [value for line in data for value in line["y"] if value is not None]
+    layout = _layout(labels, data)
+    if log and values and min(values) > 0:
+        layout["yaxis"]["type"] = "log"
+    return {"data": data, "layout": layout}
+
+
+def bars(labels, series, *, stacked=False, sideways=False):
+    """Bars, stacked or side by side.
+
+    Args:
+        labels: as for `curves`, of the axes as they would be with upright bars.
+        series: dict from the name of a kind of bars to a dict from the place to the length.
+        stacked: whether they stand on one another. Default False.
+        sideways: whether bars lie, with the names of their places on the left. Default False.
+    """
+    x, y = ("y", "x") if sideways else ("x", "y")
+    data = []
+    for name, lengths in series.items():
+        places = list(lengths) if sideways else thinned(lengths, _MAX_BARS)
+        bar = {
+            "type": "bar",
+            "name": html.escape(name),
+            "orientation": "h" if sideways else "v",
+            x: [html.escape(place) if isinstance(place, str) else place for place in places],
+            y: [_finite(lengths[place]) for place in places],
+        }
+        data.append(bar)
+    layout = _layout(labels[::-1] if sideways else labels, data)
+    layout["barmode"] = "stack" if stacked else "group"
+    if sideways:
+        num_places = max((len(bar["y"]) for bar in data), default=0)
+        layout["yaxis"] |= {"type": "category", "autorange": "reversed"}
+        layout["height"] += 22 * num_places * (1 if stacked else len(data)) - _PLOT_HEIGHT
+    return {"data": data, "layout": layout}
+
+
+def thinned(curve, most):
+    """At most so many of a dict's keys, evenly spread, the last one among them.
+
+    Example:
+        >>> thinned(dict.fromkeys(range(10)), 3)
+        [3, 6, 9]
+    """
+    keys = list(curve)
+    every = max(1, math.ceil(len(keys) / most))
+    return keys[(len(keys) - 1) % every :: every]
+
+
+def _layout(labels, data):
+    x, y = ({"title": {"text": html.escape(label)}} for label in labels)
+    has_legend = 1 < len(data) <= _MAX_LEGEND
+    height = _PLOT_HEIGHT + _AXES_HEIGHT + (_LEGEND_LINE * len(data) if has_legend else 0)
+    return {"xaxis": x, "yaxis": y, "height": height, "showlegend": has_legend}
+
+
+def _finite(value):
+    return value if math.isfinite(value) else None

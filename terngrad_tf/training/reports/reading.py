@@ -1,0 +1,209 @@
+"""What the folder of a run tells: its description, logs, evaluations and checkpoints."""
+
+import dataclasses
+import glob
+import math
+import os
+import pathlib
+import re
+
+from terngrad_tf import strict_json, tags
+from terngrad_tf.distribute import telemetry_callback
+from terngrad_tf.files import open_regular
+from terngrad_tf.subspace import snapshot_files
+from terngrad_tf.training import checkpoints, report, run_folder, subspace_picture
+from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.trainer import SNAPSHOT_FOLDER
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_MAX_PICTURE_BYTES = 2**24
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint: steps done, bytes of its files, and when it was written, in Unix seconds."""
+
+    step: int
+    num_bytes: int
+    time: float
+
+
+@dataclasses.dataclass(frozen=True)
+class RunData:
+    """A run, read from its folder.
+
+    Args:
+        name: what it is called in the report.
+        folder: its folder.
+        description: as `run_folder.read_run` gives it.
+        scalars: as `report.read_scalars` gives them.
+        telemetry: records of its telemetry, by step, steps ascending.
+        evaluations: dict from the name of a folder of evaluations to its scalars.
+        checkpoints: `Checkpoint`s, the oldest first.
+        num_snapshots: weight snapshots kept.
+        picture: PNG of phase 2; None where there is none.
+    """
+
+    name: str
+    folder: pathlib.Path
+    description: dict
+    scalars: dict
+    telemetry: dict
+    evaluations: dict
+    checkpoints: list
+    num_snapshots: int
+    picture: bytes | None
+
+    @property
+    def identity(self):
+        """What makes it another run than the next."""
+        return self.description["identity"]
+
+    @property
+    def options(self):
+        """All that is known of its options, by name."""
+        known = self.description.get("options") or {}
+        return {"max_steps": self.description["max_steps"], **known, **self.identity}
+
+    @property
+    def is_phase_2(self):
+        """Whether it trains in a subspace."""
+        return "subspace_fingerprint" in self.identity
+
+    @property
+    def is_ternary(self):
+        """Whether its gradients travel as ternary codes."""
+        return self.identity.get("grad_bits") == 1 and not self.is_phase_2
+
+    @property
+    def steps_before(self):
+        """Steps of the run that it goes on from, after which curves show its own."""
+        return self.description.get("steps_before") or 0
+
+    @property
+    def last_step(self):
+        """The last step of curves and checkpoints, counted as curves do."""
+        told = [max(curve) for curve in self.scalars.values() if curve]
+        saved = [checkpoint.step + self.steps_before for checkpoint in self.checkpoints]
+        return max([self.steps_before, *told, *saved])
+
+    @property
+    def step(self):
+        """Steps done, as far as logs and checkpoints tell."""
+        return self.last_step - self.steps_before
+
+    def curve(self, tag):
+        """Dict from step to value; empty where nothing was written."""
+        return self.scalars.get(tag, {})
+
+    def tagged(self, tag_of):
+        """Dict from names to the curves of their tags; `tag_of` is one of `terngrad_tf.tags`."""
+        prefix, suffix = tag_of("\0").split("\0")
+        return {
+            tag[len(prefix) : len(tag) - len(suffix)]: curve
+            for tag, curve in self.scalars.items()
+            if tag.startswith(prefix) and tag.endswith(suffix)
+        }
+
+    def mean(self, tag):
+        """Mean of a curve; None where nothing was written."""
+        values = self.curve(tag).values()
+        return sum(values) / len(values) if values else None
+
+    @property
+    def received_bytes(self):
+        """Mean payload bytes that a member received in a step, as the log lines count them."""
+        pushed, pulled = self.mean(tags.PUSHED_BYTES), self.mean(tags.PULLED_BYTES)
+        if pushed is None or pulled is None:
+            return self.mean(tags.RECEIVED_BYTES)
+        return pushed + pulled
+
+
+def read(folder, name, eval_dir=None):
+    """Reads the folder of a run.
+
+    Args:
+        folder: its path.
+        name: what to call it.
+        eval_dir: folder of TensorBoard logs of its evaluations, besides those named eval... within
+            it and those beside it named as it is and _eval...
+
+    Returns:
+        A `RunData`.
+
+    Raises:
+        UserError: it holds no run, or run.json is damaged; or there is no `eval_dir`.
+    """
+    folder = pathlib.Path(folder)
+    description = run_folder.read_run(folder)
+    if description is None:
+        what = "no run: run.json is missing" if folder.is_dir() else "nothing: there is no folder"
+        raise UserError(f"RUN must be the --train_dir of a run. {str(folder)!r} holds {what}")
+    return RunData(
+        name=name,
+        folder=folder,
+        description=description,
+        scalars=report.read_scalars(folder),
+        telemetry=_read_telemetry(
+            folder / telemetry_callback.FILE, description.get("steps_before") or 0
+        ),
+        evaluations={path.name: report.read_scalars(path) for path in _eval_dirs(folder, eval_dir)},
+        checkpoints=_find_checkpoints(folder),
+        num_snapshots=len(snapshot_files.find_snapshots(folder / SNAPSHOT_FOLDER)),
+        picture=_read_picture(folder / subspace_picture.FILE),
+    )
+
+
+def _eval_dirs(folder, eval_dir):
+    if eval_dir is not None and not os.path.isdir(eval_dir):
+        raise UserError(f"`eval_dir` must be a folder. Received: eval_dir={str(eval_dir)!r}")
+    within = sorted(path for path in folder.glob("eval*") if path.is_dir())
+    own = folder.absolute()
+    beside = sorted(p for p in own.parent.glob(f"{glob.escape(own.name)}_eval*") if p.is_dir())
+    given = [] if eval_dir is None else [pathlib.Path(eval_dir).absolute()]
+    return [*within, *dict.fromkeys([*beside, *given])]
+
+
+def _read_telemetry(path, steps_before):
+    """Records by step: of lines that were broken off, or are none, nothing is told."""
+    records = {}
+    try:
+        with open_regular(path) as file:
+            lines = file.read().splitlines()
+    except (OSError, ValueError):
+        return {}
+    for line in lines:
+        try:
+            record = strict_json.parse(line)
+            step = record["step"]
+        except (ValueError, TypeError, KeyError):
+            continue
+        if isinstance(step, int):
+            records[steps_before + step] = record
+    return dict(sorted(records.items()))
+
+
+def number(record, name):
+    """A finite number of a record of telemetry; None where it holds none of that name."""
+    value = record.get(name)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if is_number and math.isfinite(value) else None
+
+
+def _find_checkpoints(folder):
+    found = []
+    for index in folder.glob(f"{checkpoints.NAME}-*.index"):
+        if step := re.fullmatch(r"\d{1,18}", index.stem.rpartition("-")[2]):
+            parts = [path.stat() for path in folder.glob(f"{index.stem}.*")]
+            num_bytes = sum(part.st_size for part in parts)
+            found.append(Checkpoint(int(step[0]), num_bytes, max(p.st_mtime for p in parts)))
+    return sorted(found, key=lambda checkpoint: checkpoint.step)
+
+
+def _read_picture(path):
+    try:
+        with open_regular(path) as file:
+            content = file.read(_MAX_PICTURE_BYTES)
+    except (OSError, ValueError):
+        return None
+    return content if content.startswith(_PNG) else None
