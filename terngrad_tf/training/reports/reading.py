@@ -38,7 +38,7 @@ class RunData:
         description: as `run_folder.read_run` gives it.
         scalars: as `report.read_scalars` gives them.
         telemetry: records of its telemetry, by step, steps ascending.
-        evaluations: dict from the name of a folder of evaluations to its scalars.
+        evaluations: dict from the label of a folder of evaluations to its scalars.
         checkpoints: `Checkpoint`s, the oldest first.
         num_snapshots: weight snapshots kept.
         picture: PNG of phase 2; None where there is none.
@@ -147,7 +147,9 @@ def read(folder, name, eval_dir=None):
         telemetry=_read_telemetry(
             folder / telemetry_callback.FILE, description.get("steps_before") or 0
         ),
-        evaluations={path.name: report.read_scalars(path) for path in _eval_dirs(folder, eval_dir)},
+        evaluations={
+            label: report.read_scalars(path) for label, path in _eval_dirs(folder, eval_dir).items()
+        },
         checkpoints=_find_checkpoints(folder),
         num_snapshots=len(snapshot_files.find_snapshots(folder / SNAPSHOT_FOLDER)),
         picture=_read_picture(folder / subspace_picture.FILE),
@@ -155,13 +157,18 @@ def read(folder, name, eval_dir=None):
 
 
 def _eval_dirs(folder, eval_dir):
+    """Dict from labels to paths."""
     if eval_dir is not None and not os.path.isdir(eval_dir):
         raise UserError(f"`eval_dir` must be a folder. Received: eval_dir={str(eval_dir)!r}")
-    within = sorted(path for path in folder.glob("eval*") if path.is_dir())
     own = folder.absolute()
-    beside = sorted(p for p in own.parent.glob(f"{glob.escape(own.name)}_eval*") if p.is_dir())
-    given = [] if eval_dir is None else [pathlib.Path(eval_dir).absolute()]
-    return [*within, *dict.fromkeys([*beside, *given])]
+    found = {path.name: path for path in sorted(own.glob("eval*")) if path.is_dir()}
+    for path in sorted(own.parent.glob(f"{glob.escape(own.name)}_eval*")):
+        label = path.name.removeprefix(f"{own.name}_")
+        if path.is_dir():
+            found[path.name if label in found else label] = path
+    if eval_dir is not None and pathlib.Path(eval_dir).absolute() not in found.values():
+        found[str(eval_dir)] = pathlib.Path(eval_dir)
+    return found
 
 
 def _read_telemetry(path, steps_before):
