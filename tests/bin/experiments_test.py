@@ -81,6 +81,7 @@ class ExperimentsTest(tf.test.TestCase):
         run = self.learns("cifar10", "ternary", "--num_nodes", 4, "--grad_bits", 1)
         self.assertEqual(self.evaluate("cifar10", run)[2], 40)
 
+    @pytest.mark.slow
     def test_imagenet(self):
         run = self.learns("imagenet", "float", "--num_nodes", 4, "--grad_bits", 32, *PHOTOS)
         self.learns("imagenet", "ternary", "--num_nodes", 1, "--grad_bits", 1, *PHOTOS)

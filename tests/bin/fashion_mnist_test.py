@@ -33,6 +33,7 @@ class FashionMnistTest(tf.test.TestCase):
             for name, header, content in zip(names, headers, contents, strict=True):
                 (folder / name).write_bytes(gzip.compress(header + content, 1))
 
+    @pytest.mark.slow
     def test_four_workers_learn_from_2000_images(self):
         root = pathlib.Path(self.get_temp_dir())
         self.write_part(root / "raw")

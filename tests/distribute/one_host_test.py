@@ -13,6 +13,7 @@ from tests.distribute import processes
 WORKER = pathlib.Path(__file__).with_name("one_host_worker.py")
 
 
+@pytest.mark.slow
 class OneHostTest(tf.test.TestCase):
     @classmethod
     def setUpClass(cls):

@@ -38,6 +38,7 @@ class FuzzingTest(fuzzing.FuzzTest):
         self.fuzz("a", fuzzing.mutated(seeds), seen.add, num_cases=200)
         self.assertGreater(len(seen), 150)
 
+    @pytest.mark.slow
     def test_loops_and_bombs_fail(self):
         with self.assertRaisesRegex(AssertionError, "takes more than 0.1 s"):
             with fuzzing.limited(seconds=0.1):

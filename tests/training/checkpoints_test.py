@@ -80,6 +80,7 @@ class CheckpointsTest(tf.test.TestCase):
         after = {path.name: path.read_bytes() for path in self.folder.iterdir()}
         self.assertEqual(after, before)
 
+    @pytest.mark.slow
     def test_training_on_a_full_disk_ends_with_a_status_of_its_own_and_goes_on_later(self):
         data = runs.class_folder(type(self)) / "data"
         slim_data.convert("digits", str(data), shard=True, train_shards=1)

@@ -42,6 +42,7 @@ class LocalStepsTest(tf.test.TestCase):
         with contextlib.redirect_stdout(printed):
             return training.train(options), printed.getvalue()
 
+    @pytest.mark.slow
     def test_a_run_stopped_between_exchanges_and_resumed_equals_the_whole_one(self):
         result, _ = self.train("whole", 12)
         _, printed = self.train("parts", 6)
