@@ -1,0 +1,101 @@
+"""Ternary against float training on Fashion-MNIST: by optimizer, by clip factor and workers.
+
+    python -m benchmarks.fidelity --raw_dir=/usr/share/datasets/fashion-mnist --folder=fidelity
+
+Two tables, of --tables:
+
+* `optimizers`: a small CNN (0.08 M weights) on 8 workers of 32 images each, by optimizer. A sweep
+  with one seed chooses each way's rate by the loss on 5,000 images held out; the table is of other
+  seeds.
+* `workers`: SGD with momentum at a fixed rate, batches of 128 images over 1 to 64 workers, by clip
+  factor and rounding. Float gradients run once: their mean does not depend on the workers.
+
+A run's seed fixes its initial weights and the order of images, for all ways alike, so differences
+to float are paired; p is that of Student's paired test. Finished runs stand in the folder, a JSON
+line each. The same command goes on where it was stopped, and flags that choose part of the runs add
+to them; tables show all runs of --images and --epochs that there are.
+"""
+
+import itertools
+import os
+import pathlib
+
+from absl import app, flags
+
+from benchmarks import fidelity_rows, fidelity_settings, fidelity_tables
+
+_RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with Fashion-MNIST's four archives.")
+_FOLDER = flags.DEFINE_string("folder", "fidelity", "Folder with the finished runs.")
+_TABLES = flags.DEFINE_multi_enum(
+    "tables", ["optimizers", "workers"], ["optimizers", "workers"], "Table to make; repeatable."
+)
+_OPTIMIZERS = flags.DEFINE_multi_enum(
+    "optimizers",
+    list(fidelity_settings.OPTIMIZERS),
+    list(fidelity_settings.OPTIMIZERS),
+    "Optimizer of the first table; repeatable.",
+)
+_NETS = flags.DEFINE_multi_enum(
+    *("nets", ["small_cnn", "lenet"], list(fidelity_settings.NETS)),
+    "Network of the second table; repeatable.",
+)
+_WORKERS = flags.DEFINE_list("workers", ["1", "4", "16"], "Numbers of workers, second table.")
+_GRADIENTS = flags.DEFINE_multi_enum(
+    *("gradients", None, list(fidelity_settings.GRADIENTS)),
+    "Way to exchange gradients; repeatable. Default: all in the second table, correlated rounding"
+    " with clip 2.5 and 0 in the first, beside float.",
+)
+_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, one run each.")
+_IMAGES = flags.DEFINE_integer(
+    *("images", 12000, "Training images."), lower_bound=256, upper_bound=55000
+)
+_EPOCHS = flags.DEFINE_integer("epochs", 3, "Passes through the images.", lower_bound=1)
+
+
+def perform(runs, rows):
+    """Does those of `runs` that `rows` lacks; runs of one shape follow each other."""
+    from benchmarks import fidelity_training
+
+    missing = [run for run in runs if run not in rows]
+    if not missing:
+        return
+    data = fidelity_training.load(_RAW_DIR.value, _IMAGES.value)
+    for shape, group in itertools.groupby(missing, key=lambda run: run.shape):
+        trainer = fidelity_training.Trainer(shape, data)
+        for run in group:
+            row = trainer.run(run.rate, run.seed)
+            rows.add(run, row)
+            print(
+                f"{run.net}, {run.optimizer} {run.rate:g}, {run.gradients}, {run.num_nodes} workers"
+                f", seed {run.seed}: {100 * row['accuracy']:.2f} % ({row['seconds']:.0f} s)",
+                flush=True,
+            )
+
+
+def main(argv):
+    """Does the runs that are missing and prints the tables."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    rows = fidelity_rows.Rows(pathlib.Path(_FOLDER.value) / "runs.jsonl")
+    seeds = [int(seed) for seed in _SEEDS.value]
+    size = _IMAGES.value, _EPOCHS.value
+    if "optimizers" in _TABLES.value:
+        for optimizer in _OPTIMIZERS.value:
+            ways = _GRADIENTS.value or fidelity_settings.OF_OPTIMIZERS
+            sweep = fidelity_settings.sweep(*size, optimizer, ways)
+            perform(sweep, rows)
+            perform(fidelity_settings.tuned({run: rows[run] for run in sweep}, seeds), rows)
+        print(f"\n{fidelity_tables.optimizers(rows.of(*size))}")
+        print(f"\n{fidelity_tables.rates(rows.of(*size))}")
+    if "workers" in _TABLES.value:
+        counts = [int(count) for count in _WORKERS.value]
+        ways = _GRADIENTS.value or fidelity_settings.OF_WORKERS
+        perform(fidelity_settings.workers(*size, _NETS.value, counts, ways, seeds), rows)
+        print(f"\n{fidelity_tables.workers(rows.of(*size))}")
+    return 0
+
+
+if __name__ == "__main__":
+    flags.mark_flag_as_required("raw_dir")
+    app.run(main)

@@ -1,0 +1,96 @@
+"""Which runs the study of fidelity consists of."""
+
+import dataclasses
+import math
+
+FLOAT = "float"
+# Ways to exchange gradients: options of the strategy.
+GRADIENTS = {
+    FLOAT: {"grad_bits": 32},
+    **{
+        f"{rounding}, clip {clip:g}": {"rounding": rounding, "clip_factor": clip}
+        for rounding in ("correlated", "independent")
+        for clip in (0.0, 2.5, 5.0)
+    },
+}
+# What optimizers are compared with, and numbers of workers, where no others are asked for.
+OF_OPTIMIZERS = (FLOAT, "correlated, clip 2.5", "correlated, clip 0")
+OF_WORKERS = tuple(GRADIENTS)
+# First rates, those of the sweep that chooses one for each way.
+OPTIMIZERS = {
+    "SGD, momentum 0.9": (0.01, 0.03, 0.1, 0.3),
+    "Adam": (0.001, 0.003, 0.01, 0.03),
+    "RMSprop": (0.0003, 0.001, 0.003, 0.01),
+    "Lion": (0.0001, 0.0003, 0.001, 0.003),
+    "AdamW": (0.001, 0.003, 0.01, 0.03),
+}
+# Networks and the rate of SGD with momentum at which numbers of workers are compared.
+NETS = {"small_cnn": 0.05, "lenet": 0.02, "resnet_20": 0.1}
+TUNING_SEED = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One training run.
+
+    Args:
+        net: name of a network in `NETS`.
+        optimizer: name in `OPTIMIZERS`.
+        gradients: name in `GRADIENTS`.
+        num_nodes: replicas.
+        batch_size: images a step, over all replicas together.
+        images: for training, the first of the data set.
+        epochs: passes through them.
+        rate: of the first step; it falls along half a cosine, to 0 at the end.
+        seed: fixes initial weights and order of the images.
+    """
+
+    net: str
+    optimizer: str
+    gradients: str
+    num_nodes: int
+    batch_size: int
+    images: int
+    epochs: int
+    rate: float
+    seed: int
+
+    @property
+    def shape(self):
+        """All but rate and seed: runs of one shape share a compiled training function."""
+        return dataclasses.replace(self, rate=0.0, seed=0)
+
+
+def sweep(images, epochs, optimizer, gradients):
+    """The runs that choose an optimizer's rates: each way at each rate, with one seed."""
+    return [
+        Run("small_cnn", optimizer, way, 8, 256, images, epochs, rate, TUNING_SEED)
+        for way in gradients
+        for rate in OPTIMIZERS[optimizer]
+    ]
+
+
+def tuned(found, seeds):
+    """Runs at each way's best rate: that of the lowest loss on images held out.
+
+    Args:
+        found: results of the sweep, dict from `Run` to its row.
+        seeds: integers.
+    """
+    best = {}
+    for run in sorted(found, key=lambda run: found[run]["held_out_loss"] or math.inf):
+        best.setdefault(run.shape, run)
+    return [dataclasses.replace(run, seed=seed) for run in best.values() for seed in seeds]
+
+
+def workers(images, epochs, nets, counts, gradients, seeds):
+    """Runs by number of workers. Float gradients have one: their mean does not depend on it."""
+    return [
+        Run(net, "SGD, momentum 0.9", way, count, 128, images, epochs, NETS[net], seed)
+        for net in nets
+        for way in gradients
+        for count in ([1] if way == FLOAT else counts)
+        # One worker rounds alike either way.
+        if count > 1 or not way.startswith("independent")
+        for seed in seeds
+    ]

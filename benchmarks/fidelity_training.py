@@ -1,0 +1,149 @@
+"""Trains and tests the runs of the study of fidelity, in this process."""
+
+import math
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import terngrad_tf
+from benchmarks import fashion
+from benchmarks.fidelity_settings import GRADIENTS
+from benchmarks.subspace_study import MovingAverage, assign, values
+from terngrad_tf import models
+
+HELD_OUT = 5000
+_WEIGHT_DECAY = {"lenet": 5e-4, "resnet_20": 1e-4}
+_OPTIMIZERS = {
+    "SGD, momentum 0.9": lambda rate: keras.optimizers.SGD(rate, momentum=0.9),
+    "Adam": keras.optimizers.Adam,
+    "RMSprop": keras.optimizers.RMSprop,
+    "Lion": keras.optimizers.Lion,
+    "AdamW": keras.optimizers.AdamW,
+}
+
+
+class CosineDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """A rate that falls along half a cosine to 0, from a start that may be set again.
+
+    Args:
+        steps: integer, where it is 0.
+    """
+
+    def __init__(self, steps):
+        self._steps = steps
+        self.start = tf.Variable(0.0)
+
+    def __call__(self, step):
+        """Rate at a step."""
+        return self.start * (1 + tf.cos(math.pi * tf.cast(step, tf.float32) / self._steps)) / 2
+
+
+def load(raw_dir, images):
+    """{"train", "held_out", "test"}: (images, labels) each, see `fashion.load`.
+
+    Args:
+        raw_dir: folder with the archives of Fashion-MNIST.
+        images: for training; the next 5,000 are held out to choose rates by.
+    """
+    data = fashion.load(raw_dir, images + HELD_OUT)
+    examples, labels = data["train"]
+    return {
+        "train": (examples[:images], labels[:images]),
+        "held_out": (examples[images:], labels[images:]),
+        "test": data["test"],
+    }
+
+
+def build(net, seed):
+    """The network of that name, its weights drawn with `seed`."""
+    if net != "small_cnn":
+        return models.build(
+            *(net, 10, 28), channels=1, weight_decay=_WEIGHT_DECAY[net], seed=1000 * seed
+        )
+    keras.utils.set_random_seed(seed)
+    return keras.Sequential(
+        [
+            keras.Input((28, 28, 1)),
+            keras.layers.Conv2D(16, 3, activation="relu"),
+            keras.layers.MaxPool2D(),
+            keras.layers.Conv2D(32, 3, activation="relu"),
+            keras.layers.MaxPool2D(),
+            keras.layers.Flatten(),
+            keras.layers.Dense(96, "relu"),
+            keras.layers.Dense(10, name="logits"),
+        ]
+    )
+
+
+class Trainer:
+    """The training function of all runs of one shape.
+
+    Args:
+        shape: `Run`, whose rate and seed do not matter.
+        data: as `load` returns it.
+    """
+
+    def __init__(self, shape, data):
+        self._shape, self._data = shape, data
+        steps = shape.images // shape.batch_size
+        self._rate = CosineDecay(steps * shape.epochs)
+        strategy = terngrad_tf.TernGradStrategy(shape.num_nodes, **GRADIENTS[shape.gradients])
+        with strategy.scope():
+            self._model = build(shape.net, 0)
+            self._model.compile(
+                _OPTIMIZERS[shape.optimizer](self._rate),
+                keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+                jit_compile=False,
+            )
+            self._model.optimizer.build(self._model.trainable_variables)
+        self._optimizer_at_start = values(self._model.optimizer.variables)
+        self._average = MovingAverage(self._model.trainable_variables)
+        self._alone = build(shape.net, 0)
+        self._logits = tf.function(lambda images: self._alone(images, training=False))
+
+    def run(self, rate, seed):
+        """Trains from the start and tests.
+
+        Returns:
+            Dict with "training_loss" of the last epoch, "accuracy", "loss" (on test images, of
+            the last weights), "average_accuracy", "average_loss" (of their moving average),
+            "held_out_loss" (of the last weights), and "seconds"; losses that are not finite are
+            None.
+        """
+        start = time.perf_counter()
+        self._rate.start.assign(rate)
+        self._model.set_weights(build(self._shape.net, seed).get_weights())
+        assign(self._model.optimizer.variables, self._optimizer_at_start)
+        self._average.begin()
+        images = self._shape.images
+        batches = (
+            tf.data.Dataset.from_tensor_slices(self._data["train"])
+            .shuffle(images, seed=seed)
+            .batch(self._shape.batch_size, drop_remainder=True)
+        )
+        history = self._model.fit(
+            *(batches, None),
+            epochs=self._shape.epochs,
+            verbose=0,
+            shuffle=False,
+            callbacks=[self._average],
+        )
+        self._alone.set_weights(self._model.get_weights())
+        row = {"training_loss": history.history["loss"][-1]}
+        row["loss"], row["accuracy"] = self._test("test")
+        row["held_out_loss"], _ = self._test("held_out")
+        self._average.assign_to_weights()
+        self._alone.set_weights(self._model.get_weights())
+        row["average_loss"], row["average_accuracy"] = self._test("test")
+        row["seconds"] = time.perf_counter() - start
+        return {name: value if math.isfinite(value) else None for name, value in row.items()}
+
+    def _test(self, split):
+        images, labels = self._data[split]
+        pieces = range(0, len(images), 1000)
+        logits = np.concatenate([self._logits(images[i : i + 1000]) for i in pieces])
+        losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+        right = np.argmax(logits, axis=-1) == labels
+        return float(tf.reduce_mean(losses)), float(np.mean(right))

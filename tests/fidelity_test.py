@@ -1,0 +1,94 @@
+"""`benchmarks.fidelity` chooses rates, pairs seeds and goes on where it was stopped."""
+
+import dataclasses
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import pytest
+
+from benchmarks import fidelity_rows, fidelity_settings, fidelity_tables
+from tests.slim_data import samples
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def row(accuracy, held_out_loss=1.0):
+    """A finished run, whose moving average is two points above the last weights."""
+    return {
+        **{"accuracy": accuracy, "average_accuracy": accuracy + 0.02, "loss": 0.5},
+        **{"training_loss": 0.4, "held_out_loss": held_out_loss},
+    }
+
+
+class FidelityTest(unittest.TestCase):
+    def folder(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        return pathlib.Path(folder.name)
+
+    def test_the_rate_is_that_of_the_lowest_loss_held_out(self):
+        sweep = fidelity_settings.sweep(256, 1, "Adam", ["float"])
+        losses = [0.5, 0.4, None, 0.6]
+        found = {run: row(0.8, loss) for run, loss in zip(sweep, losses, strict=True)}
+        tuned = fidelity_settings.tuned(found, [1, 2])
+        self.assertEqual([(run.rate, run.seed) for run in tuned], [(0.003, 1), (0.003, 2)])
+
+    def test_one_worker_rounds_one_way_and_float_has_one(self):
+        runs = fidelity_settings.workers(
+            *(256, 1, ["lenet"], [1, 4], fidelity_settings.OF_WORKERS, [1])
+        )
+        counts = [(run.gradients.split(",")[0], run.num_nodes) for run in runs]
+        expected = {("float", 1): 1, ("correlated", 1): 3, ("correlated", 4): 3}
+        for case in set(counts):
+            self.assertEqual(counts.count(case), (expected | {("independent", 4): 3})[case])
+
+    def test_rows_are_found_again(self):
+        path = self.folder() / "new" / "runs.jsonl"
+        runs = fidelity_settings.sweep(256, 1, "Lion", ["float"])
+        for run in runs[:2]:
+            fidelity_rows.Rows(path).add(run, row(0.8))
+        rows = fidelity_rows.Rows(path)
+        self.assertEqual(dict(rows), {run: row(0.8) for run in runs[:2]})
+        self.assertEqual(len(rows.of(256, 1)), 2)
+        self.assertEqual(rows.of(256, 2), {})
+
+    def test_differences_are_those_of_equal_seeds(self):
+        base = fidelity_settings.workers(256, 1, ["lenet"], [4], ["float"], [1, 2, 3])
+        rows = {run: row(0.80 + 0.01 * run.seed) for run in base}
+        for run, loss in zip(base, (0.01, 0.02, 0.03), strict=True):
+            ternary = dataclasses.replace(run, gradients="correlated, clip 0", num_nodes=4)
+            rows[ternary] = row(rows[run]["accuracy"] - loss)
+        del rows[base[2]]
+        table = fidelity_tables.workers(rows).splitlines()
+        self.assertEqual(
+            table[3],
+            # t = (1.5 points) / (0.7071 / sqrt(2) points) = 3 with 1 degree of freedom.
+            "| lenet | correlated, clip 0 | 4 | 3 | 80.00 ± 0.00 | -1.50 | 0.205 | 82.00 ± 0.00 |"
+            " -1.50 | 0.205 | 0.5000 ± 0.0000 | 0.4000 ± 0.0000 |",
+        )
+
+    @pytest.mark.slow
+    def test_finished_runs_are_not_done_again(self):
+        folder = self.folder()
+        samples.write_mnist(folder / "raw", 300, 50)
+        command = [
+            *(sys.executable, "-m", "benchmarks.fidelity", f"--raw_dir={folder / 'raw'}"),
+            *(f"--folder={folder}", "--tables=workers", "--nets=small_cnn", "--workers=2"),
+            *("--images=256", "--epochs=1", "--seeds=1,2", "--gradients=float"),
+            "--gradients=correlated, clip 0",
+        ]
+        first, second = (
+            subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True).stdout
+            for _ in range(2)
+        )
+        self.assertEqual(first.count(" s)\n"), 4, first)
+        table = first[first.index("\n| network") :]
+        self.assertEqual(second, table)
+        self.assertEqual(table.count("| small_cnn | "), 2)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
