@@ -17,6 +17,7 @@ PACKAGE_NAMES = {
     "sklearn": "scikit_learn",
     "google": "protobuf",
     "PIL": "pillow",
+    "yaml": "pyyaml",
 }
 
 PRODUCT = tuple(f"//{package}" for package in source_tree.PACKAGES)

@@ -64,6 +64,7 @@ _TEST_PACKAGES = [
     "pillow",
     "plotly",
     "pytest",
+    "pyyaml",
     "safetensors",
     "scikit_learn",
     "scipy",

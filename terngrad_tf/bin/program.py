@@ -16,6 +16,7 @@ from terngrad_tf import files
 from terngrad_tf.bin import supervisor
 from terngrad_tf.last_line import write_last_line
 from terngrad_tf.terminal import wrapped
+from terngrad_tf.training import preemption
 from terngrad_tf.version import __version__
 
 STATUS_DIVERGED = 1
@@ -63,8 +64,8 @@ def run(
     Returns:
         The exit status: 0, 2 for what the user can mend, 1 where training diverged, 3 where another
         host of the cluster failed or is gone, 4 where a file could not be written, as on a full
-        disk, 130 after Ctrl-C; 128 and the signal's number where
-        a signal ended the process that --max_restarts started.
+        disk, 75 where training saved and stopped because of SIGTERM, 130 after Ctrl-C; 128 and the
+        signal's number where a signal ended the process that --max_restarts started.
     """
     name = os.path.splitext(os.path.basename(argv[0]))[0]
 
@@ -96,7 +97,10 @@ def run(
         return supervisor.supervise(
             [sys.executable, "-m", module, *argv[1:], "--max_restarts=0"],
             values.max_restarts,
-            {STATUS_PEER: "another worker ended or is out of reach"},
+            {
+                STATUS_PEER: "another worker ended or is out of reach",
+                preemption.STATUS: "stopped by SIGTERM, and saved",
+            },
             lambda line: _print_error(f"{name}: {line}"),
         )
     # Whatever the user's Keras is set to otherwise.
@@ -113,6 +117,8 @@ def run(
             return fail(error, STATUS_ERROR)
         except DivergedError as error:
             return fail(error, STATUS_DIVERGED)
+        except preemption.PreemptedError as error:
+            return fail(f"{error}; the same command goes on", preemption.STATUS)
         except PeerError as error:
             return fail(error, STATUS_PEER)
         except Exception as error:

@@ -15,6 +15,7 @@ from terngrad_tf.distribute.local_steps import DiLoCo, local_steps_optimizer
 from terngrad_tf.distribute.peers import PeerError, peer_errors, propagate_errors
 from terngrad_tf.distribute.quantization import Quantization
 from terngrad_tf.distribute.statistics import GradientStatistics
+from terngrad_tf.distribute.step_agreement import StepAgreement
 from terngrad_tf.distribute.stragglers import StragglerMonitor
 from terngrad_tf.distribute.strategy import TernGradStrategy
 from terngrad_tf.distribute.telemetry import Measurements, StepTelemetry
@@ -32,6 +33,7 @@ __all__ = [
     "Measurements",
     "PeerError",
     "Quantization",
+    "StepAgreement",
     "StepTelemetry",
     "StragglerMonitor",
     "Telemetry",

@@ -61,7 +61,7 @@ def all_gather_object(
     deadline = time.monotonic() + (strategy.start_timeout if timeout is None else timeout)
     with peer_errors(tasks):
         private.publish(f"{key}/{tasks.index}", json.dumps(value))
-        texts = [_read(tasks, i, f"{key}/{i}", topic, deadline) for i in range(len(tasks.names))]
+        texts = [read(tasks, i, f"{key}/{i}", topic, deadline) for i in range(len(tasks.names))]
         values = [json.loads(text) for text in texts]
         if is_last is not None and is_last(values):
             private.publish(f"{key}/{tasks.index}/read", "")
@@ -141,7 +141,19 @@ def _failed(outcome):
     return "error" in outcome
 
 
-def _read(tasks, index, key, topic, deadline):
+def read(tasks: Any, index: int, key: str, topic: str, deadline: float) -> str:
+    """What a process published under a key, waited for.
+
+    Args:
+        tasks: `peers.Tasks`.
+        index: the process's place among them.
+        key: str.
+        topic: str, what is read; part of the error.
+        deadline: time of `time.monotonic` until which to wait.
+
+    Raises:
+        PeerError: the process ended, or did not come to this point in time.
+    """
     while True:
         text = private.published(key, _POLL_SECONDS)
         if text is not None:

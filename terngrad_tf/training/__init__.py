@@ -26,6 +26,7 @@ _ORIGINS = {
     "AverageConfig": "snapshot_average_config",
     "DivergedError": "errors",
     "UserError": "errors",
+    "PreemptedError": "preemption",
     "as_user_error": "errors",
     "EvalResult": "evaluator",
     "evaluate": "evaluator",

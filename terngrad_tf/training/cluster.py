@@ -17,6 +17,7 @@ from terngrad_tf.distribute import (
 from terngrad_tf.training import checkpoints
 from terngrad_tf.training.errors import DivergedError, UserError
 from terngrad_tf.training.log import log
+from terngrad_tf.training.preemption import PreemptedError
 
 
 class FloatEpochs:
@@ -80,9 +81,9 @@ def fail_together(strategy):
         try:
             with peer_errors(strategy.tasks):
                 yield
-        except DivergedError:
+        except (DivergedError, PreemptedError):
             # All raise it; the first to end must not take the last messages of the step along.
-            all_gather_object(strategy, "end of training", "diverged", is_last=lambda values: True)
+            all_gather_object(strategy, "end of training", "stopped", is_last=lambda values: True)
             raise
 
 

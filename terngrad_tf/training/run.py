@@ -10,6 +10,7 @@ import tensorflow as tf
 import slim_data
 from terngrad_tf import tags
 from terngrad_tf.distribute import (
+    StepAgreement,
     StragglerMonitor,
     Telemetry,
     TernGradStrategy,
@@ -26,6 +27,7 @@ from terngrad_tf.training import (
     inputs,
     local_steps,
     losses,
+    preemption,
     screen,
     summaries,
     triggers,
@@ -166,6 +168,7 @@ def fit(
 
     Raises:
         DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
+        PreemptedError: SIGTERM told a process of the run to stop; it is saved.
     """
     config, strategy, first_step = run.config, run.strategy, run.first_step
     telemetry_freq = config.checkpoints.telemetry_freq
@@ -173,7 +176,12 @@ def fit(
     log_steps = log_steps or log_freq(strategy.tasks)
     by_epoch = (first_step, config.data.batch_size, run.shard.num_examples, entropy_loss)
     # Peers inside, so that a lost process is not looked for in the data.
-    with slim_data.locate_corrupt_records(*config.data.place), peer_errors(strategy.tasks):
+    with (
+        slim_data.locate_corrupt_records(*config.data.place),
+        peer_errors(strategy.tasks),
+        StepAgreement(strategy, first_step) as agreement,
+        preemption.stops_on_sigterm(agreement) as step_ended,
+    ):
         with screen.show() as shown:
             called = [
                 callbacks.StopOnDivergence(first_step, run.manager),
@@ -191,7 +199,7 @@ def fit(
                 StragglerMonitor(report=log, write=run.board.scalars if run.board else None),
                 *([_histograms(run)] if strategy.is_chief else []),
                 *([_telemetry(run)] if telemetry_freq else []),
-                _saving(run),
+                _saving(run, agreement, step_ended),
             ]
             if strategy.is_chief and shown is None:
                 called.append(callbacks.ProgressBar(first_step, config.max_steps))
@@ -239,7 +247,7 @@ def _histograms(run):
     )
 
 
-def _saving(run):
+def _saving(run, agreement, step_ended):
     config = run.config.checkpoints
     by_time = config.save_interval_secs is not None
     # The clock is the chief's.
@@ -248,6 +256,16 @@ def _saving(run):
     if not is_due_on_all and local_steps_optimizer(run.model.optimizer) is not None:
         # All bring what they have of their own.
         due, is_due_on_all = local_steps.due_on_all(due, run.model.optimizer), True
+    tasks = run.strategy.tasks
+
+    def stops(step):
+        index = agreement.reached(step).get(preemption.STOP)
+        if index is not None or step == run.config.max_steps:
+            step_ended()
+        if index is None:
+            return None
+        return "" if tasks is None else tasks.describe(index)
+
     return callbacks.SaveCheckpoints(
-        run.first_step, run.manager, due, run.config.max_steps, is_due_on_all
+        run.first_step, run.manager, due, run.config.max_steps, stops, is_due_on_all
     )

@@ -66,6 +66,7 @@ def train_in_subspace(config, **cluster_options):
         UserError: an option, the weights to start from, the subspace or the folder does not fit.
         slim_data.DataError: the data is missing or damaged.
         DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
+        PreemptedError: as for `train`.
         PeerError: another process of the cluster failed, is gone, or was started differently.
     """
     with as_user_error():

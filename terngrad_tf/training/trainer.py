@@ -68,6 +68,8 @@ def train(config, *, line_steps: int | None = None, **cluster_options):
         UserError: an option, the data or the folder does not fit.
         slim_data.DataError: the data is missing or damaged.
         DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
+        PreemptedError: SIGTERM told this process, or another of the cluster, to stop; the run is
+            saved.
         PeerError: another process of the cluster failed, is gone, or was started differently.
     """
     with as_user_error():

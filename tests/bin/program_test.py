@@ -146,6 +146,10 @@ class ProgramTest(tf.test.TestCase):
             training.UserError("two\nlines"): (2, "^x: error: two lines$"),
             slim_data.DataError("no data"): (2, "^x: error: no data$"),
             training.DivergedError("the loss", 7, "c-6"): (1, "at step 7: .*good checkpoint: c-6"),
+            training.PreemptedError("worker 1 (b:2)", 7): (
+                75,
+                "step 7, .*: worker 1 .b:2. was told",
+            ),
             distribute.PeerError("lost worker 1"): (3, "^x: error: lost worker 1$"),
             OSError(errno.ENOSPC, "No space left", "/run/a"): (4, "x: error: /run/a cannot be wr"),
             KeyboardInterrupt(): (130, "interrupted"),

@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ NUM_WORKERS = 2
 STEPS = 40
 # Who is killed, one after the other. (1, 0) has passed; each takes one more start of the cluster.
 KILLED = (1,)
+LOST = "another worker ended or is out of reach"
 
 
 def children(pid):
@@ -41,10 +43,11 @@ class RestartsTest(tf.test.TestCase):
     def setUpClass(cls):
         super().setUpClass()
         cls.root = runs.class_folder(cls)
+        cls.whole = None
         slim_data.convert("digits", str(cls.root / "data"), shard=True, train_shards=2)
 
-    def start(self, name):
-        """Supervisors of a run whose every step is saved."""
+    def start(self, name, *flags):
+        """Supervisors of a run whose every step is saved, unless flags say otherwise."""
         addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(NUM_WORKERS)]
         started = []
         for task in range(NUM_WORKERS):
@@ -57,6 +60,7 @@ class RestartsTest(tf.test.TestCase):
                     *("--max_steps", STEPS, "--batch_size", 6, "--grad_bits", 1),
                     *("--worker_hosts", ",".join(addresses), "--task_id", task),
                     *("--start_timeout", 100, "--max_restarts", 5),
+                    *flags,
                 ),
                 env=samples.ENVIRONMENT,
                 stdout=subprocess.DEVNULL,
@@ -83,9 +87,28 @@ class RestartsTest(tf.test.TestCase):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.01)
 
+    def assert_ends_as_undisturbed(self, name):
+        """Compares a run that has ended with one that nobody disturbed."""
+        if self.whole is None:
+            self.end(self.start("whole"))
+            type(self).whole = runs.saved(tf.train.latest_checkpoint(self.root / "whole"))
+        restarted = runs.saved(tf.train.latest_checkpoint(self.root / name))
+        self.assertEqual(self.whole.keys(), restarted.keys())
+        for key, value in self.whole.items():
+            self.assertAllEqual(value, restarted[key], msg=key)
+
+    def assert_restarted(self, errors, reasons):
+        """Compares the restarts that a supervisor told of with their reasons."""
+        self.assertEqual(
+            [line for line in errors.splitlines() if "; restart " in line],
+            [
+                f"mnist_distributed_train: {reason}; restart {number} of 5"
+                for number, reason in enumerate(reasons, 1)
+            ],
+        )
+
     @pytest.mark.slow
     def test_killed_workers_are_started_again_and_end_with_the_weights_of_an_undisturbed_run(self):
-        self.end(self.start("whole"))
         killed = self.start("killed")
         generator = random.Random(0)
         for number, task in enumerate(KILLED):
@@ -93,22 +116,31 @@ class RestartsTest(tf.test.TestCase):
             self.wait_for_step("killed", generator.randint(first + 2, first + STEPS // 4))
             (process,) = children(killed[task].pid)
             os.kill(process, signal.SIGKILL)
+        reasons = {True: "ended by signal 9 (Killed)", False: LOST}
         for task, errors in enumerate(self.end(killed)):
-            reports = [line for line in errors.splitlines() if "; restart " in line]
-            self.assertLen(reports, len(KILLED), errors)
-            for number, (report, victim) in enumerate(zip(reports, KILLED, strict=True)):
-                why = "another worker ended or is out of reach"
-                if victim == task:
-                    why = "ended by signal 9 (Killed)"
-                self.assertEqual(
-                    report, f"mnist_distributed_train: {why}; restart {number + 1} of 5"
-                )
-        whole, restarted = (
-            runs.saved(tf.train.latest_checkpoint(self.root / name)) for name in ("whole", "killed")
-        )
-        self.assertEqual(whole.keys(), restarted.keys())
-        for name, value in whole.items():
-            self.assertAllEqual(value, restarted[name], msg=name)
+            self.assert_restarted(errors, [reasons[victim == task] for victim in KILLED])
+        self.assert_ends_as_undisturbed("killed")
+
+    @pytest.mark.slow
+    def test_one_worker_that_is_told_to_stop_lets_all_save_at_one_step_and_start_again(self):
+        # Nothing else is saved before the last step.
+        stopped = self.start("stopped", "--save_interval_secs", 1000)
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not list(self.root.glob("stopped/events.*")):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        time.sleep(0.5)  # the first step begins, and takes longer
+        (process,) = children(stopped[1].pid)
+        os.kill(process, signal.SIGTERM)
+        steps = set()
+        for errors in self.end(stopped):
+            self.assert_restarted(errors, ["stopped by SIGTERM, and saved"])
+            steps |= set(re.findall(r"stopped at step (\d+), .* worker 1 \(.*\) was told", errors))
+        (step,) = steps
+        self.assertLess(int(step), STEPS)
+        saved = self.root.glob("stopped/model.ckpt-*.index")
+        self.assertEqual({int(path.stem.rpartition("-")[2]) for path in saved}, {int(step), STEPS})
+        self.assert_ends_as_undisturbed("stopped")
 
 
 if __name__ == "__main__":

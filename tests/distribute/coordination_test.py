@@ -1,12 +1,13 @@
 """What processes tell each other before and after training, over real processes on loopback."""
 
+import json
 import pathlib
 import sys
 
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import TernGradStrategy, all_gather_object, run_on_all
+from terngrad_tf.distribute import StepAgreement, TernGradStrategy, all_gather_object, run_on_all
 from tests.distribute import processes
 
 WORKER = pathlib.Path(__file__).with_name("coordination_worker.py")
@@ -27,15 +28,24 @@ class AgreementTest(tf.test.TestCase):
                     self.assertRegex(
                         error, rf"^PeerError: worker {failing} \(.*\) ended: too small$"
                     )
+            self.assertEqual(result["agreed_steps"], chief["agreed_steps"])
             names = [name for name in result if name.startswith("variable/")]
             self.assertLen(names, 17)
             for name in names:
                 self.assertEqual(result[name].tobytes(), chief[name].tobytes(), msg=name)
+        *saves, (last, *stop) = json.loads(str(chief["agreed_steps"]))
+        self.assertEqual(stop, ["stop", 1])
+        self.assertGreaterEqual(last, 14)
+        # The slow process may ask a second time.
+        self.assertEqual(saves[0][1:], ["save", 1])
         self.assertAllEqual(chief["variable/float32/0"], chief["before"])
         self.assertNotAllEqual(results[1]["before"], chief["before"])
 
     def test_one_process_has_only_itself(self):
         strategy = TernGradStrategy(2)
+        with StepAgreement(strategy, first_step=3) as agreement:
+            agreement.ask("stop")
+            self.assertEqual([agreement.reached(step) for step in (4, 5)], [{"stop": 0}, {}])
         self.assertEqual(all_gather_object(strategy, "place", 7), [7])
         with self.assertRaisesRegex(ZeroDivisionError, "by zero"):
             run_on_all(strategy, "quotient", lambda: 1 // 0)

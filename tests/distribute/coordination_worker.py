@@ -5,12 +5,14 @@ Run by `coordination_test.py` with TF_CONFIG set: `python coordination_worker.py
 
 import json
 import sys
+import time
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute import (
+    StepAgreement,
     TernGradStrategy,
     all_gather_object,
     broadcast,
@@ -37,6 +39,22 @@ def outcome(call, *arguments):
     return "none"
 
 
+def agreed_steps(strategy):
+    """Steps at which processes of different speeds do what some asked for, and who asked."""
+    index, found = strategy.process_index, []
+    with StepAgreement(strategy, first_step=10) as agreement:
+        for step in range(11, 1000):
+            time.sleep(0.01 if index else 0.03)
+            if step == 13:
+                agreement.ask("save")
+                if index:
+                    agreement.ask("stop")
+            found += [[step, *item] for item in agreement.reached(step).items()]
+            if "stop" in [what for _, what, _ in found]:
+                break
+    return json.dumps(found)
+
+
 def main(output, config):
     strategy = TernGradStrategy(config["num_local"])
     index = strategy.process_index
@@ -46,6 +64,7 @@ def main(output, config):
         "failed/each": outcome(run_on_all, strategy, "size", fail if index == 1 else lambda: None),
         "failed/chief": outcome(run_on_chief, strategy, "size", fail),
     }
+    results["agreed_steps"] = agreed_steps(strategy)
     generator = np.random.default_rng(index)
     variables = {dtype: tf.Variable(tf.zeros([3, 5], dtype)) for dtype in PLAIN_DTYPES}
     with strategy.scope():

@@ -2,8 +2,12 @@
 
 import contextlib
 import io
+import os
 import re
+import signal
 import sys
+import threading
+import time
 
 import keras
 import numpy as np
@@ -100,6 +104,28 @@ class TrainerTest(tf.test.TestCase):
             self.assertEqual(one.keys(), two.keys())
             for key in one:
                 self.assertAllEqual(one[key], two[key], msg=f"{name}: {key}")
+
+    def test_sigterm_saves_the_weights_of_the_step_at_which_it_stops(self):
+        def stop():
+            while not (self.root / "stopped" / "model.ckpt-3.index").exists():
+                time.sleep(0.001)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        options = self.changed("stopped", max_steps=1000, save_iter=3)
+        thread = threading.Thread(target=stop)
+        thread.start()
+        with self.assertRaisesRegex(training.PreemptedError, "was told to by SIGTERM") as caught:
+            training.train(options)
+        thread.join()
+        self.assertEqual(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
+        step = caught.exception.step
+        latest = tf.train.latest_checkpoint(options.train_dir)
+        self.assertEqual(latest, f"{options.train_dir}/model.ckpt-{step}")
+        whole = training.train(self.changed("to_that_step", max_steps=step, save_iter=1000))
+        one, two = runs.saved(latest), runs.saved(whole.checkpoint)
+        self.assertEqual(one.keys(), two.keys())
+        for key in one:
+            self.assertAllEqual(one[key], two[key], msg=key)
 
     @pytest.mark.slow
     def test_dropout_follows_its_option_and_goes_on_where_it_stopped(self):

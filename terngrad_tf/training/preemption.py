@@ -1,0 +1,81 @@
+"""SIGTERM, by which schedulers take machines back: a run saves, and ends to be started again."""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+
+from terngrad_tf.last_line import write_last_line
+
+# What the system's header calls a failure that passes: the same command is to be started again.
+STATUS = os.EX_TEMPFAIL
+# What `distribute.StepAgreement` is asked for.
+STOP = "stop"
+# A step that takes longer hangs, as where another process of the cluster does.
+_LONGEST_STEP_SECONDS = 60.0
+
+
+class PreemptedError(RuntimeError):
+    """Training was told to stop by SIGTERM, and was saved."""
+
+    def __init__(self, who, step):
+        told = f"{who} was" if who else "it was"
+        super().__init__(f"stopped at step {step}, which is saved: {told} told to by SIGTERM")
+        self.step = step
+
+
+@contextlib.contextmanager
+def stops_on_sigterm(agreement):
+    """Within, SIGTERM asks for a last step, after which who trains saves and ends.
+
+    Where no step ends within a minute, the process is ended as it is, with `STATUS`. A program's
+    own handler of the signal is left alone, and so is a thread other than the main one.
+
+    Args:
+        agreement: `distribute.StepAgreement`, asked for `STOP`.
+
+    Yields:
+        Function without arguments, to be called when the last step has ended.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield lambda: None
+        return
+    # Python's own handlers wait for the end of TensorFlow's calls; what is written here is read
+    # by a thread at once.
+    receiving, sending = socket.socketpair()
+    sending.setblocking(False)
+    step_ended = threading.Event()
+
+    def listen():
+        while (number := receiving.recv(1)) and number[0] != signal.SIGTERM:
+            pass
+        if number:
+            agreement.ask(STOP)
+            if not step_ended.wait(_LONGEST_STEP_SECONDS):
+                _give_up()
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    previous = signal.set_wakeup_fd(sending.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        yield step_ended.set
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.set_wakeup_fd(previous)
+        step_ended.set()
+        sending.close()
+        thread.join()
+        receiving.close()
+
+
+def _give_up():
+    program = os.path.splitext(os.path.basename(sys.argv[0]))[0] or "python"
+    write_last_line(
+        f"{program}: error: told to stop by SIGTERM, but no step ended within"
+        f" {_LONGEST_STEP_SECONDS:g} s; the same command goes on from the last checkpoint"
+    )
+    os._exit(STATUS)
