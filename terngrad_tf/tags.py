@@ -1,7 +1,11 @@
 """Names of all that is written for TensorBoard, which shows what stands before the first "/" as a
-group, and groups by name: losses come before all but accuracies and evaluations.
+group, in the order of their names. It opens the first two, which are accuracies and losses.
 """
 
+# The share of the examples whose class has the largest logit, of the five largest ones. Evaluations
+# have the same tags as training, so that TensorBoard draws both into one chart.
+PRECISION_AT_1 = "accuracy/precision_at_1"
+RECALL_AT_5 = "accuracy/recall_at_5"
 TOTAL_LOSS = "loss/total"
 CROSS_ENTROPY = "loss/cross_entropy"
 REGULARIZATION = "loss/regularization"
@@ -20,10 +24,6 @@ STALENESS = "traffic/staleness"
 # Training in a subspace.
 TRIALS = "subspace/trials"
 FAILED_SEARCHES = "subspace/failed"
-
-PRECISION_AT_1 = "eval/precision_at_1"
-RECALL_AT_5 = "eval/recall_at_5"
-EVAL_CROSS_ENTROPY = "eval/cross_entropy"
 
 # Tags of `Telemetry`, with the names that a `StepTelemetry` has for them.
 TELEMETRY = {

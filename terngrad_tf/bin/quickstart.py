@@ -109,13 +109,15 @@ def _train(config, output, data_dir):
                 grad_bits=grad_bits, clip_factor=2.5, quantize_logits=True
             ),
             checkpoints=training.CheckpointConfig(
-                save_iter=max(1, config.max_steps // NUM_CHECKPOINTS), max_to_keep=NUM_CHECKPOINTS
+                save_iter=max(1, config.max_steps // NUM_CHECKPOINTS),
+                max_to_keep=NUM_CHECKPOINTS,
+                log_freq=LINE_STEPS,
             ),
             snapshots=training.SnapshotConfig(every_steps=snapshot_steps),
             cluster=training.ClusterConfig(num_nodes=config.num_nodes),
         )
         _say(f"training LeNet by {config.num_nodes} workers with {name} gradients")
-        training.train(run, line_steps=LINE_STEPS)
+        training.train(run)
         scalars = report.read_scalars(run.train_dir)
         losses[name] = scalars[tags.CROSS_ENTROPY]
         _say(f"evaluating the checkpoints of {name} on the test images")

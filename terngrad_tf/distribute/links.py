@@ -53,11 +53,13 @@ def measure(processes: Any) -> Link:
 
 def _seconds(collective: Callable[[], tf.Tensor], processes: Any) -> float:
     """The same on all processes: of the slowest, its quickest call but the first."""
-    run = tf.function(collective, autograph=False)
+    # Concrete: TensorFlow takes new functions where old ones lay for one that is traced again.
+    run = tf.function(collective, autograph=False).get_concrete_function()
     taken = []
     for _ in range(_REPEATS):
         start = time.perf_counter()
         run().numpy()
         taken.append(time.perf_counter() - start)
-    agree = tf.function(processes.all_reduce_max, autograph=False)
-    return float(agree(tf.constant([min(taken[1:])], tf.float32)).numpy()[0])
+    own = tf.constant([min(taken[1:])], tf.float32)
+    agree = tf.function(processes.all_reduce_max, autograph=False).get_concrete_function(own)
+    return float(agree(own).numpy()[0])

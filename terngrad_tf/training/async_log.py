@@ -55,6 +55,7 @@ class AsyncLog:
             tags.CROSS_ENTROPY: float(result["entropy_loss"]),
             tags.REGULARIZATION: float(result["total_loss"] - result["entropy_loss"]),
             tags.TOTAL_LOSS: float(result["total_loss"]),
+            tags.PRECISION_AT_1: float(result["precision_at_1"]),
             tags.STALENESS: step - 1 - int(result["pulled"]),
         }
         for tag, value in values.items():
@@ -63,14 +64,15 @@ class AsyncLog:
             name = f"worker {worker}"
             if is_first:
                 self._screen.begin(name, self._batch_size, step - 1, self._last_step)
-            self._screen.step(name, step, float(result["total_loss"]))
+            self._screen.step(name, step, values[tags.TOTAL_LOSS], values[tags.PRECISION_AT_1])
         elif is_first or step % self._log_every == 0:
             now = time.perf_counter()
             seconds = (now - self._since[worker]) / self._steps[worker]
             speed = self._batch_size / seconds
             # As on one host, the first line has the number of steps that were done before.
             shown = step - 1 if is_first else step
-            log_worker(worker, shown, float(result["total_loss"]), speed, seconds)
+            loss, accuracy = values[tags.TOTAL_LOSS], values[tags.PRECISION_AT_1]
+            log_worker(worker, shown, loss, speed, seconds, accuracy)
             self._since[worker], self._steps[worker] = now, 0
         if self._summary_due(step):
             self.write(step)

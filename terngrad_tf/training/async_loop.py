@@ -74,18 +74,19 @@ class AsyncRun:
         # A step that a lost worker had begun may count twice, so the next one to do has a number of
         # its own.
         steps = StepQueue(self.cluster)
+        own = self.config.checkpoints
         freq = log_freq(self.cluster.tasks)
         told = async_log.AsyncLog(
             self.config.data.batch_size,
-            freq,
-            triggers.summaries(self.config.checkpoints, freq),
+            own.log_freq or freq,
+            triggers.summaries(own, freq),
             self.board,
             learning_rate,
             traffic_of,
             max_steps,
             shown,
         )
-        due = triggers.saving(self.config.checkpoints)
+        due = triggers.saving(own)
         next_step = step = first_step
         saving = False
         while next_step < max_steps or steps.num_open:

@@ -21,8 +21,8 @@ def make_step(config, model, served, *, exact):
 
     Returns:
         A `tf.function` of an iterator of batches. It returns a dict of scalars: "worker"; "pulled"
-        and "step", the steps done when it pulled and after its push; "entropy_loss" and
-        "total_loss".
+        and "step", the steps done when it pulled and after its push; "entropy_loss", "total_loss"
+        and "precision_at_1" of its batch.
     """
     arguments = losses.compile_arguments(config.net, config.label_smoothing)
     weighted = list(zip(arguments["loss"], arguments["loss_weights"], strict=True))
@@ -35,7 +35,7 @@ def make_step(config, model, served, *, exact):
         values, pulled = served.pull()
         with tf.GradientTape() as tape:
             tape.watch(values)
-            entropy, total, moments = _losses(
+            entropy, total, precision, moments = _figures(
                 model, served.statistics, values, weighted, images, targets, worker, pulled
             )
         gradients = tape.gradient(total, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
@@ -46,13 +46,14 @@ def make_step(config, model, served, *, exact):
             "step": after,
             "entropy_loss": entropy,
             "total_loss": total,
+            "precision_at_1": precision,
         }
 
     return step
 
 
-def _losses(model, statistics, values, weighted, images, targets, worker, pulled):
-    """Losses of a batch at given weights, and the moments that batch norm found in it."""
+def _figures(model, statistics, values, weighted, images, targets, worker, pulled):
+    """Losses and precision of a batch at given weights, and what batch norm found in it."""
     # Dropout draws by worker and step, as nobody else counts its draws.
     offset = tf.stack([tf.cast(worker, tf.int64) * _SEED_STRIDE, pulled])
     mapping = [
@@ -74,5 +75,6 @@ def _losses(model, statistics, values, weighted, images, targets, worker, pulled
             )
         ]
     )
+    hits = keras.metrics.sparse_categorical_accuracy(tf.nest.flatten(targets)[0], logits[0])
     moments = [scope.get_current_value(variable) for variable in statistics]
-    return entropy, entropy + regularization, moments
+    return entropy, entropy + regularization, tf.reduce_mean(hits), moments

@@ -174,7 +174,7 @@ def evaluate_checkpoint(path, run, config):
         shares = hits.at_1 / seen, hits.at_5 / seen
         result = EvalResult(step, *shares, seen, weights, hits.loss / seen)
         scalars = dict(zip((tags.PRECISION_AT_1, tags.RECALL_AT_5), shares, strict=True))
-        board.scalars({**scalars, tags.EVAL_CROSS_ENTROPY: result.cross_entropy}, step)
+        board.scalars({**scalars, tags.CROSS_ENTROPY: result.cross_entropy}, step)
     log(
         f"precision @ 1 = {result.precision_at_1:.4f} recall @ 5 = {result.recall_at_5:.4f} "
         f"[{seen} examples]"

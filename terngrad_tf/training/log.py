@@ -33,7 +33,12 @@ def log_freq(tasks):
 
 
 def log_worker(
-    worker: int, step: int, loss: float, examples_per_second: float, seconds: float
+    worker: int,
+    step: int,
+    loss: float,
+    examples_per_second: float,
+    seconds: float,
+    precision_at_1: float,
 ) -> None:
     """Prints how far a worker of a cluster is.
 
@@ -43,8 +48,10 @@ def log_worker(
         loss: the loss.
         examples_per_second: its own speed.
         seconds: time of a step.
+        precision_at_1: share of the examples whose class has the largest logit.
     """
     say(
         f"Worker {worker}: {datetime.datetime.now()}: step {step}, loss = {loss:.2f}"
-        f"({examples_per_second:.1f} examples/sec; {seconds:.3f}  sec/batch)"
+        f"({examples_per_second:.1f} examples/sec; {seconds:.3f}  sec/batch), "
+        f"accuracy = {precision_at_1:.4f}"
     )

@@ -4,7 +4,7 @@ import keras
 
 from terngrad_tf import models
 
-_METRIC = "entropy_loss"
+_ENTROPY, _ACCURACY = "entropy_loss", "precision_at_1"
 
 
 def compile_arguments(net: str, label_smoothing: float):
@@ -20,11 +20,13 @@ def compile_arguments(net: str, label_smoothing: float):
         label_smoothing: s, in [0, 1).
 
     Returns:
-        Dict with "loss", "loss_weights" and "metrics"; `cross_entropy` reads the latter.
+        Dict with "loss", "loss_weights" and "metrics"; `cross_entropy` and `precision_at_1` read
+        the latter.
     """
     function = _cross_entropy_of_output(label_smoothing)
     weights = list(models.output_loss_weights(net).values())
-    metrics = [[keras.metrics.MeanMetricWrapper(function, name=_METRIC)] for _ in weights]
+    metrics = [[keras.metrics.MeanMetricWrapper(function, name=_ENTROPY)] for _ in weights]
+    metrics[0].append(keras.metrics.SparseCategoricalAccuracy(name=_ACCURACY))
     return {
         "loss": [function] * len(weights),
         "loss_weights": weights,
@@ -61,8 +63,22 @@ def cross_entropy(net: str, logs: dict[str, float]):
     """
     weights = models.output_loss_weights(net)
     if len(weights) == 1:
-        return logs[_METRIC]
-    return sum(weight * logs[f"{name}_{_METRIC}"] for name, weight in weights.items())
+        return logs[_ENTROPY]
+    return sum(weight * logs[f"{name}_{_ENTROPY}"] for name, weight in weights.items())
+
+
+def precision_at_1(net: str, logs: dict[str, float]):
+    """Share of the examples whose class has the largest logit of the first output.
+
+    Args:
+        net: name of the network.
+        logs: dict of float, as Keras hands it to callbacks.
+
+    Returns:
+        A float within 0 and 1.
+    """
+    first, *others = models.output_loss_weights(net)
+    return logs[f"{first}_{_ACCURACY}" if others else _ACCURACY]
 
 
 def _cross_entropy_of_output(label_smoothing):

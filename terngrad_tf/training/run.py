@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import math
 
 import keras
 import tensorflow as tf
@@ -147,7 +148,6 @@ def fit(
     learning_rate=None,
     traffic=None,
     log_steps=None,
-    line_steps=None,
     log_epochs=False,
     more_callbacks=(),
 ):
@@ -160,9 +160,8 @@ def fit(
         learning_rate: function of the number of steps done. Default: there is none to tell.
         traffic: function of the number of steps done to the `Traffic` of the next one. Default: as
             the strategy counts it.
-        log_steps: steps from one entry for TensorBoard to the next. Default 10, in a cluster 30.
-        line_steps: steps from one log line to the next, a multiple of `log_steps`. Default: as
-            many.
+        log_steps: steps from one log line to the next where the configuration does not say it, and
+            at most so many from one entry for TensorBoard to the next. Default 10, in a cluster 30.
         log_epochs: whether to print a line at the end of each epoch too. Default False.
         more_callbacks: Keras callbacks of the chief's, called before the others. Default: none.
 
@@ -174,6 +173,7 @@ def fit(
     telemetry_freq = config.checkpoints.telemetry_freq
     entropy_loss = functools.partial(losses.cross_entropy, config.model.net)
     log_steps = log_steps or log_freq(strategy.tasks)
+    line_steps = config.checkpoints.log_freq or log_steps
     by_epoch = (first_step, config.data.batch_size, run.shard.num_examples, entropy_loss)
     # Peers inside, so that a lost process is not looked for in the data.
     with (
@@ -189,14 +189,13 @@ def fit(
                 *([EpochLog(*by_epoch)] if log_epochs else []),
                 TrainingLog(
                     run,
-                    entropy_loss=entropy_loss,
                     learning_rate=learning_rate,
                     traffic=traffic or strategy.traffic_of,
-                    freq=log_steps,
-                    line_freq=line_steps or log_steps,
+                    freq=math.gcd(log_steps, line_steps),
+                    line_freq=line_steps,
                     screen=shown,
                 ),
-                StragglerMonitor(report=log, write=run.board.scalars if run.board else None),
+                StragglerMonitor(report=log, write=_waits(run, shown) if run.board else None),
                 *([_histograms(run)] if strategy.is_chief else []),
                 *([_telemetry(run)] if telemetry_freq else []),
                 _saving(run, agreement, step_ended),
@@ -212,6 +211,24 @@ def fit(
             )
         if telemetry_freq and strategy.num_processes > 1:
             _log_advice(run)
+
+
+def _waits(run, shown):
+    """Writes how long processes wait for each other, for TensorBoard and on a `Screen`."""
+    tasks = run.strategy.tasks
+    others = [name for name in tasks.names if name != tasks.names[tasks.index]] if tasks else []
+    if shown is not None:
+        for name in others:
+            shown.note(name, "in step")
+
+    def write(scalars, step):
+        run.board.scalars(scalars, step)
+        if shown is not None:
+            for name in others:
+                wait = scalars[tags.wait_seconds(name)]
+                shown.note(name, f"waits {1e3 * wait:.0f} ms")
+
+    return write
 
 
 def _log_advice(run):

@@ -56,7 +56,7 @@ class GradientConfig(Config):
 
 @configuration
 class CheckpointConfig(Config):
-    """When a run is saved and written to TensorBoard."""
+    """When a run is saved, logged and written to TensorBoard."""
 
     save_iter: int = option(
         5000,
@@ -75,6 +75,12 @@ class CheckpointConfig(Config):
         None, "Seconds between what worker 0 writes for TensorBoard.", checks.SECONDS
     )
     max_to_keep: int = option(5, "Newest checkpoints kept.", checks.COUNT)
+    log_freq: int | None = option(
+        None,
+        "Steps from one log line to the next. Default: 10, with several processes 30, in a "
+        "subspace 1.",
+        checks.COUNT,
+    )
     telemetry_freq: int = option(
         100,
         "Steps between records of what gradients' exchanges cost and lose, in TensorBoard and in "

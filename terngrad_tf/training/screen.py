@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-WIDTH = 20
+WIDTH = 16
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _MOST_VALUES = 8 * WIDTH
 _REFRESHES_PER_SECOND = 4
@@ -58,7 +58,7 @@ def show():
 
 
 class Screen:
-    """Rows of a run or a worker each: step, loss, speed, time left, the loss as a sparkline."""
+    """Rows of a run or a worker each: step, loss, accuracy, speed, time left, loss so far."""
 
     def __init__(self):
         self._rows = {}
@@ -74,29 +74,51 @@ class Screen:
         """
         self._rows[name] = Row(batch_size, first_step, last_step)
 
-    def step(self, name: str, step: int, loss: float) -> None:
+    def step(self, name: str, step: int, loss: float, accuracy: float) -> None:
         """Tells a row that a step is done.
 
         Args:
             name: of a row that was begun.
             step: steps done.
             loss: the loss.
+            accuracy: share of the examples whose class has the largest logit.
         """
-        self._rows[name].add(step, loss)
+        self._rows[name].add(step, loss, accuracy)
+
+    def note(self, name: str, text: str) -> None:
+        """Adds a row that has a text alone, or gives it another.
+
+        Args:
+            name: its name.
+            text: what it says.
+        """
+        self._rows[name] = Note(text)
 
     def __rich__(self):
         from rich import box, table
 
         if not self._rows:
             return ""
-        result = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        result = table.Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         result.add_column("run", overflow="ellipsis", no_wrap=True, max_width=16)
-        for title in ("step", "loss", "examples/s", "left"):
+        for title in ("step", "loss", "accuracy", "examples/s", "left"):
             result.add_column(title, justify="right", no_wrap=True)
         result.add_column("loss so far", no_wrap=True, min_width=WIDTH)
-        for name, row in list(self._rows.items()):
+        # Notes come last.
+        for name, row in sorted(self._rows.items(), key=lambda item: isinstance(item[1], Note)):
             result.add_row(name, *row.cells())
         return result
+
+
+class Note:
+    """A row of a `Screen` that says something instead of figures; `text` is what."""
+
+    def __init__(self, text):
+        self._text = text
+
+    def cells(self):
+        """Texts of the columns after the name."""
+        return "", "", "", "", "", self._text
 
 
 class Row:
@@ -107,11 +129,12 @@ class Row:
         self._first_step = self._step = first_step
         self._last_step = last_step
         self._losses = Curve()
+        self._accuracy = 0.0
         self._count = 0
         self._since = self._now = time.monotonic()
 
-    def add(self, step, loss):
-        """Takes a step that is done, and its loss."""
+    def add(self, step, loss, accuracy):
+        """Takes a step that is done, its loss and accuracy."""
         self._now = time.monotonic()
         if not self._count:
             # The time that it took to build the step is none of training.
@@ -119,19 +142,28 @@ class Row:
         self._count += 1
         self._step = step
         self._losses.add(loss)
+        self._accuracy = accuracy
 
     def cells(self):
         """Texts of the columns after the name."""
         steps = f"{self._step}/{self._last_step}"
         if not self._count:
-            return steps, "", "", "", f"building the step, {time.monotonic() - self._since:.0f} s"
+            return (
+                steps,
+                "",
+                "",
+                "",
+                "",
+                f"building the step, {time.monotonic() - self._since:.0f} s",
+            )
         seconds = self._now - self._since
         speed = left = ""
         if seconds and self._step > self._first_step:
             speed = f"{self._batch_size * (self._count - 1) / seconds:,.0f}"
             each = seconds / (self._step - self._first_step)
             left = str(datetime.timedelta(seconds=round(each * (self._last_step - self._step))))
-        return steps, f"{self._losses.last:.4g}", speed, left, sparkline(self._losses.values)
+        figures = f"{self._losses.last:.4g}", f"{100 * self._accuracy:.1f} %", speed, left
+        return steps, *figures, sparkline(self._losses.values)
 
 
 class Curve:

@@ -6,7 +6,6 @@ import os
 import keras
 import tensorflow as tf
 
-from terngrad_tf.arguments import check, is_integer
 from terngrad_tf.distribute import run_on_chief
 from terngrad_tf.subspace import SnapshotCheckpoint
 from terngrad_tf.training import (
@@ -44,7 +43,7 @@ class TrainResult:
     is_chief: bool = True
 
 
-def train(config, *, line_steps: int | None = None, **cluster_options):
+def train(config, **cluster_options):
     """Trains until `config.max_steps`, going on where a run in `train_dir` stopped.
 
     A run that is stopped, by whatever means, and resumed has the weights, bit for bit, of the run
@@ -56,8 +55,6 @@ def train(config, *, line_steps: int | None = None, **cluster_options):
 
     Args:
         config: `TrainConfig`.
-        line_steps: steps from one log line to the next, a multiple of those from one entry for
-            TensorBoard to the next, 10 or in a cluster 30. Default: as many.
         **cluster_options: `cluster_resolver` (default: `TF_CONFIG` if it is set, else a single
             process) and `start_timeout` (default 600), as for `TernGradStrategy`.
 
@@ -73,8 +70,6 @@ def train(config, *, line_steps: int | None = None, **cluster_options):
         PeerError: another process of the cluster failed, is gone, or was started differently.
     """
     with as_user_error():
-        is_right = line_steps is None or is_integer(line_steps, 1)
-        check(is_right, "line_steps", "must be a positive integer", line_steps)
         config = resolved(config)
         sync_every = config.local_steps.sync_every
         float_epochs = cluster.FloatEpochs(config, steps=max(1, sync_every))
@@ -119,7 +114,6 @@ def train(config, *, line_steps: int | None = None, **cluster_options):
                     run,
                     learning_rate=learning_rate,
                     traffic=traffic,
-                    line_steps=line_steps,
                     log_epochs=config.epochs is not None,
                     more_callbacks=snapshots,
                 )

@@ -4,7 +4,7 @@ import pathlib
 import time
 
 from terngrad_tf import tags
-from terngrad_tf.training import triggers
+from terngrad_tf.training import losses, triggers
 from terngrad_tf.training.callbacks import StepCounter
 from terngrad_tf.training.log import log, log_worker
 
@@ -13,17 +13,17 @@ _SMOOTHING = 0.9
 
 
 class TrainingLog(StepCounter):
-    """Prints the losses and the speed now and then, and writes them for TensorBoard.
+    """Prints losses, accuracy and speed now and then, and writes them for TensorBoard.
 
-    The losses are means over replicas and over the steps since the last line; for TensorBoard also
-    smoothed: `s = d * s + (1 - d) * loss`, d being 0.9 a step. The first line follows the first
-    step and has the number of steps before it: it tells the losses of the weights that there were,
-    and how long it took to prepare the step. In a cluster each process prints a line with its
-    number and its own speed. On a terminal with a table that tells every step there are no lines.
+    Losses and accuracy are means over the training examples of the steps since the last entry for
+    TensorBoard, which has the losses also smoothed: `s = d * s + (1 - d) * loss`, d being 0.9 a
+    step. The first line follows the first step and has the number of steps before it: it tells the
+    losses of the weights that there were, and how long it took to prepare the step. In a cluster
+    each process prints a line with its number and its own speed. On a terminal with a table that
+    tells every step there are no lines.
 
     Args:
         run: `Run`.
-        entropy_loss: callable from the means of the metrics to the loss without regularization.
         learning_rate: callable from the number of steps done to the learning rate; None where
             there is none.
         traffic: callable from the number of steps done before a step to None or an object with
@@ -33,13 +33,13 @@ class TrainingLog(StepCounter):
         screen: `Screen`, or None.
     """
 
-    def __init__(self, run, *, entropy_loss, learning_rate, traffic, freq, line_freq, screen=None):
+    def __init__(self, run, *, learning_rate, traffic, freq, line_freq, screen=None):
         super().__init__(run.first_step)
         self._batch_size = run.config.data.batch_size
         self._board = run.board
         self._tasks = run.strategy.tasks
         self._summary_due = triggers.summaries(run.config.checkpoints, freq)
-        self._entropy_loss = entropy_loss
+        self._net = run.config.model.net
         self._learning_rate = learning_rate
         self._traffic = traffic
         self._freq = freq
@@ -63,47 +63,55 @@ class TrainingLog(StepCounter):
     def on_step_end(self, logs: dict[str, float]) -> None:
         """Reports where it is due and starts new means."""
         self._steps += 1
+        figures = self._figures(logs)
         if self._screen is not None:
-            self._screen.step(self._name, self.step, logs["loss"])
+            self._screen.step(
+                self._name, self.step, figures[tags.TOTAL_LOSS], figures[tags.PRECISION_AT_1]
+            )
         is_due = self.step % self._freq == 0
         if self.step == self._first_step + 1 and not is_due:
-            _, speed = self._tell(self._first_step, logs)
+            speed = self._tell(self._first_step, figures)
             if self._board is not None and self._first_step == 0:
                 # So that the speeds tell how long the whole run took.
                 self._board.scalars(self._speeds(speed), self.step)
         elif is_due:
-            losses, speed = self._tell(self.step, logs)
+            speed = self._tell(self.step, figures)
             if self._board is not None:
-                smoothed = self._smooth(losses)
+                smoothed = self._smooth(figures)
                 if self._summary_due(self.step):
                     rates = {**self._speeds(speed), **self._rates()}
-                    self._board.scalars({**losses, **smoothed, **rates}, self.step)
+                    self._board.scalars({**figures, **smoothed, **rates}, self.step)
             self.model.reset_metrics()
 
-    def _tell(self, step, logs):
-        """Tells what is due and starts the clock anew; returns the losses and images a second."""
+    def _figures(self, logs):
+        """Losses and accuracy, from the means of the metrics."""
+        total, entropy = logs["loss"], losses.cross_entropy(self._net, logs)
+        return {
+            tags.PRECISION_AT_1: losses.precision_at_1(self._net, logs),
+            tags.CROSS_ENTROPY: entropy,
+            tags.REGULARIZATION: max(0.0, total - entropy),
+            tags.TOTAL_LOSS: total,
+        }
+
+    def _tell(self, step, figures):
+        """Prints the line that is due, starts the clock anew and returns images a second."""
         seconds = (time.perf_counter() - self._since) / self._steps
-        total, entropy = logs["loss"], self._entropy_loss(logs)
-        regularization = max(0.0, total - entropy)
         speed = self._batch_size / seconds
+        accuracy, entropy, regularization, total = figures.values()
         is_end = step in (self._first_step, self._last_step)
         if self._screen is not None or not (is_end or step % self._line_freq == 0):
             pass
         elif self._tasks is None:
             log(
                 f"step {step}, entropy_loss = {entropy:.2f}, reg_loss = {regularization:.2f}, "
-                f"total_loss = {total:.2f} ({speed:.1f} examples/sec; {seconds:.3f} sec/batch)"
+                f"total_loss = {total:.2f} ({speed:.1f} examples/sec; {seconds:.3f} sec/batch), "
+                f"accuracy = {accuracy:.4f}"
             )
         else:
             own_speed = self._speeds(speed)[tags.WORKER_EXAMPLES_PER_SECOND]
-            log_worker(self._tasks.index, step, total, own_speed, seconds)
+            log_worker(self._tasks.index, step, total, own_speed, seconds, accuracy)
         self._since, self._steps = time.perf_counter(), 0
-        losses = {
-            tags.CROSS_ENTROPY: entropy,
-            tags.REGULARIZATION: regularization,
-            tags.TOTAL_LOSS: total,
-        }
-        return losses, speed
+        return speed
 
     def _speeds(self, speed):
         """Images a second of all and, in a cluster, of this worker, whose lines tell the latter."""
@@ -112,11 +120,11 @@ class TrainingLog(StepCounter):
             speeds[tags.WORKER_EXAMPLES_PER_SECOND] = speed / len(self._tasks.names)
         return speeds
 
-    def _smooth(self, losses):
+    def _smooth(self, figures):
         kept = _SMOOTHING**self._freq
-        for tag, value in losses.items():
-            before = self._smoothed.get(tag, value)
-            self._smoothed[tag] = kept * before + (1 - kept) * value
+        for tag in (tags.CROSS_ENTROPY, tags.REGULARIZATION, tags.TOTAL_LOSS):
+            before = self._smoothed.get(tag, figures[tag])
+            self._smoothed[tag] = kept * before + (1 - kept) * figures[tag]
         return {tags.smoothed(tag): value for tag, value in self._smoothed.items()}
 
     def _rates(self):

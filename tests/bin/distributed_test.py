@@ -114,7 +114,8 @@ class DistributedTest(tf.test.TestCase):
                 self.assertRegex(
                     out,
                     rf"(?m)^Worker {index}: \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: step {step}, "
-                    r"loss = \d+\.\d\d\(\d+\.\d examples/sec; \d+\.\d{3}  sec/batch\)$",
+                    r"loss = \d+\.\d\d\(\d+\.\d examples/sec; \d+\.\d{3}  sec/batch\), "
+                    r"accuracy = [01]\.\d{4}$",
                 )
         self.assertRegex(printed[0], r"links of [\d.]+ [MG]bit/s: .* expected are, in ms, ")
         self.assertRegex(printed[0], "2 workers have examples of their own: 479, 958\n")

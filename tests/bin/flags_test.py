@@ -102,6 +102,7 @@ TRAINING = {
         "snapshots", ("--snapshot_start_epoch", 1), ("--snapshot_per_epoch", 180)
     ),
     "subset": weights("--subset", "test"),
+    "log_freq": Case("lines", ("--log_freq", 1)),
     "telemetry_freq": Case("files", ("--telemetry_freq", 1)),
     "train_dir": Case("files", ("--train_dir", "{root}/elsewhere")),
     "use_encoding": refused("--use_encoding", "False"),
@@ -233,6 +234,9 @@ class FlagsTest(tf.test.TestCase):
         return re.sub(
             r"\d\d:\d\d:\d\d\.\d+|\d+\.\d+ ?examples/sec|\d\.\d{3} ?sec", "", call(*arguments)[1]
         )
+
+    def lines(self, call, arguments):
+        return re.findall(r": step (\d+), ", call(*arguments)[1])
 
     def result(self, call, arguments):
         return re.search(r"precision @ 1 = .*", call(*arguments)[1])[0]

@@ -127,7 +127,7 @@ class OptionsTest(tf.test.TestCase):
             "train_dir data_dir max_steps num_gpus save_iter save_interval_secs "
             "save_summaries_secs max_to_keep num_preprocess_threads skip_corrupt_records "
             "snapshot_per_epoch snapshot_every_steps snapshot_start_epoch snapshot_keep_max "
-            "epochs save_epochs telemetry_freq".split(" ")
+            "epochs save_epochs telemetry_freq log_freq".split(" ")
         )
         self.assertEqual(set(config.values()) - set(config.identity()), same_run)
         # Without local steps, nothing of them does.

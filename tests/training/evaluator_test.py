@@ -108,8 +108,8 @@ class EvaluatorTest(tf.test.TestCase):
         with contextlib.redirect_stdout(printed):
             result = self.evaluate(eval_dir=str(self.root / "written"))
         scalars = report.read_scalars(self.root / "written")
-        self.assertAllClose(scalars["eval/precision_at_1"], {30: result.precision_at_1})
-        self.assertAllClose(scalars["eval/recall_at_5"], {30: result.recall_at_5})
+        self.assertAllClose(scalars["accuracy/precision_at_1"], {30: result.precision_at_1})
+        self.assertAllClose(scalars["accuracy/recall_at_5"], {30: result.recall_at_5})
         # LeNet's layers with a ReLU, and the last one.
         for layer in ("conv1", "conv2", "fc3"):
             self.assertBetween(scalars[f"outputs/{layer}/sparsity"][30], 0.01, 0.99)
@@ -125,7 +125,7 @@ class EvaluatorTest(tf.test.TestCase):
         )
         self.assertIn("starting evaluation on (test).\n", printed.getvalue())
         self.assertIn("at step=30, moving average.\n", printed.getvalue())
-        self.assertAllClose(scalars["eval/cross_entropy"], {30: result.cross_entropy})
+        self.assertAllClose(scalars["loss/cross_entropy"], {30: result.cross_entropy})
         self.assertIn(f": cross-entropy = {result.cross_entropy:.4f}\n", printed.getvalue())
         self.assertRegex(
             printed.getvalue(), r": least accurate of 10 classes: \w+ [01]\.\d{4}, \w+ "

@@ -53,6 +53,8 @@ class LossesTest(tf.test.TestCase):
             expected = cross_entropy(self.labels, logits, smoothing)
             self.assertAllClose(losses.cross_entropy("lenet", logs), expected, rtol=1e-5)
             self.assertAllClose(logs["loss"], expected + regularization, rtol=1e-5)
+            hits = np.mean(np.argmax(logits, axis=1) == self.labels)
+            self.assertAllClose(losses.precision_at_1("lenet", logs), hits)
 
     def test_auxiliary_logits_count_for_two_fifths(self):
         for smoothing in (0.0, 0.1):
@@ -62,6 +64,8 @@ class LossesTest(tf.test.TestCase):
             expected = cross_entropy(self.labels, logits, smoothing)
             expected += 0.4 * cross_entropy(self.labels, auxiliary, smoothing)
             self.assertAllClose(losses.cross_entropy("inception_v3", logs), expected, rtol=1e-5)
+            hits = np.mean(np.argmax(logits, axis=1) == self.labels)
+            self.assertAllClose(losses.precision_at_1("inception_v3", logs), hits)
             self.assertAllClose(logs["loss"], expected + regularization, rtol=1e-5)
 
 

@@ -58,7 +58,8 @@ def train(last_step=40, end=lambda: None):
                 if shown is not None:
                     shown.begin(name, 64, 0, 40)
                     for step in range(1, last_step + 1):
-                        shown.step(name, step, 1.0 / step)
+                        shown.step(name, step, 1.0 / step, step / 80)
+                    shown.note("worker 2", "waits 42 ms")
         end()
 
 
@@ -76,8 +77,10 @@ class ScreenTest(unittest.TestCase):
         self.assertTrue(any(line.startswith("with many words") for line in lines), lines)
         (last,) = [n for n, line in enumerate(lines) if line.startswith(" run ")][-1:]
         rows = [line.split() for line in lines[last:] if "40/40" in line]
-        self.assertEqual([row[-5:-3] for row in rows], [["40/40", "0.025"]] * 2)
+        self.assertEqual([row[-7:-3] for row in rows], [["40/40", "0.025", "50.0", "%"]] * 2)
         self.assertEqual([len(row[-1]) for row in rows], [screen.WIDTH] * 2)
+        notes = [line for line in lines[last:] if line.startswith(" worker 2 ")]
+        self.assertEqual([line.strip().split(maxsplit=2)[2] for line in notes], ["waits 42 ms"])
         self.assertGreater(shown.rfind(SHOW_CURSOR), shown.rfind(HIDE_CURSOR))
 
     def test_an_error_and_an_interruption_leave_the_table_and_the_cursor(self):

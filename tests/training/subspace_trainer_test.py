@@ -93,7 +93,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
         self.assertLess(losses[-1], losses[0])
         accuracy = self.accuracy(self.result)
         self.assertGreater(accuracy, 0.2)
-        evaluated = report.read_scalars(self.root / "whole" / "eval")["eval/precision_at_1"]
+        evaluated = report.read_scalars(self.root / "whole" / "eval")["accuracy/precision_at_1"]
         self.assertAllClose(evaluated, {30: accuracy})
 
     def test_what_workers_exchange_does_not_depend_on_the_size_of_the_network(self):

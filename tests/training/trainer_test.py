@@ -22,7 +22,7 @@ from tests import runs
 LINE = re.compile(
     r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: step (\d+), entropy_loss = (\d+\.\d\d), "
     r"reg_loss = (\d+\.\d\d), total_loss = (\d+\.\d\d) "
-    r"\(\d+\.\d examples/sec; \d+\.\d{3} sec/batch\)$",
+    r"\(\d+\.\d examples/sec; \d+\.\d{3} sec/batch\), accuracy = (\d\.\d{4})$",
     re.MULTILINE,
 )
 
@@ -58,10 +58,11 @@ class TrainerTest(tf.test.TestCase):
         lines = [tuple(map(float, match)) for match in LINE.findall(self.printed.getvalue())]
         # The first line tells the losses of the weights before any step.
         self.assertEqual([line[0] for line in lines], [0, 10, 20])
-        for _, entropy, regularization, total in lines:
+        for _, entropy, regularization, total, _ in lines:
             self.assertAllClose(entropy + regularization, total, atol=0.011)
         self.assertLess(lines[2][1], lines[1][1])
         self.assertLess(lines[1][1], lines[0][1])
+        self.assertGreater(lines[2][4], lines[0][4])
 
     def test_tensorboard_has_losses_learning_rate_and_speed(self):
         scalars = report.read_scalars(self.root / "whole")
@@ -70,6 +71,10 @@ class TrainerTest(tf.test.TestCase):
             raw, smoothed = scalars[tag], scalars[f"{tag}_smoothed"]
             kept = 0.9**10
             self.assertAllClose(smoothed, {10: raw[10], 20: kept * raw[10] + (1 - kept) * raw[20]})
+        logged = LINE.findall(self.printed.getvalue())
+        for step, accuracy in scalars["accuracy/precision_at_1"].items():
+            self.assertIn((str(step), f"{accuracy:.4f}"), [(line[0], line[4]) for line in logged])
+        self.assertEqual(list(scalars["accuracy/precision_at_1"]), [10, 20])
         self.assertEqual(list(scalars["speed/examples_per_second"]), [1, 10, 20])
         self.assertAllClose(scalars["optimizer/learning_rate"][20], 0.01)
 

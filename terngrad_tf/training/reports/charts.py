@@ -5,6 +5,7 @@ import math
 
 # Points of a curve, and bars of a chart, at most: more are not seen.
 _MAX_POINTS = 1000
+_MAX_MARKED = 30
 _MAX_BARS = 60
 # Pixels: of a plot, its axes, a line of its legend, which is as narrow as a phone at worst.
 _PLOT_HEIGHT = 260
@@ -14,19 +15,18 @@ _LEGEND_LINE = 20
 _MAX_LEGEND = 12
 
 
-def curves(labels, series, *, log=False, markers=False):
-    """Lines over steps.
+def curves(labels, series, *, log=False):
+    """Lines over steps; where there are few points, these are marked.
 
     Args:
         labels: (label of the x axis, label of the y axis).
         series: dict from the name of a line to a dict from step to value.
         log: whether the y axis is logarithmic, where all values allow it. Default False.
-        markers: whether points are marked. Default False.
     """
     data = [
         {
             "type": "scatter",
-            "mode": "lines+markers" if markers or len(curve) < 2 else "lines",
+            "mode": "lines+markers" if len(curve) <= _MAX_MARKED else "lines",
             "name": html.escape(name),
             "x": (steps := thinned(curve, _MAX_POINTS)),
             "y": [_finite(curve[step]) for step in steps],

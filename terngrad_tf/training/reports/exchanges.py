@@ -146,7 +146,7 @@ def add_codes(page, runs):
             layer: {step: 100 * share for step, share in curve.items()}
             for layer, curve in found[runs[0].name].items()
         }
-        figure = charts.curves((STEP, "zeros / %"), over_steps, markers=True)
+        figure = charts.curves((STEP, "zeros / %"), over_steps)
         drawn.append(page.chart("Over steps", figure))
     page.section("Codes", *drawn)
 
@@ -159,7 +159,7 @@ def add_stragglers(page, runs):
         for process, curve in run.tagged(tags.wait_seconds).items()
     }
     if series:
-        figure = charts.curves((STEP, "wait in a step / ms"), series, markers=True)
+        figure = charts.curves((STEP, "wait in a step / ms"), series)
         told = page.chart("Waits, means of 100 steps; whom the others wait for waits least", figure)
     elif any(run.identity.get("num_hosts", 1) > 1 for run in runs):
         told = element("p", "No waits were written: they are means of 100 steps, on CPUs.")

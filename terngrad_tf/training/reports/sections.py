@@ -85,13 +85,12 @@ def add_curves(page, runs):
         kinds = {"loss": tags.CROSS_ENTROPY, "smoothed": tags.smoothed(tags.CROSS_ENTROPY)}
         for name, tag in kinds.items() if len(runs) == 1 else [("", tags.CROSS_ENTROPY)]:
             losses[line_name(runs, run, name)] = run.curve(tag)
-        for folder, scalars in run.evaluations.items():
+        for name, scalars in {"training": run.scalars, **run.evaluations}.items():
             percent = {s: 100 * value for s, value in scalars.get(tags.PRECISION_AT_1, {}).items()}
-            name = folder if len(run.evaluations) > 1 or len(runs) == 1 else ""
             accuracies[line_name(runs, run, name)] = percent
     drawn = [
         ("Training loss", charts.curves((STEP, "cross-entropy"), losses, log=True)),
-        ("Accuracy", charts.curves((STEP, "precision @ 1 / %"), accuracies, markers=True)),
+        ("Accuracy", charts.curves((STEP, "precision @ 1 / %"), accuracies)),
     ]
     for title, tag, label in (
         ("Learning rate", tags.LEARNING_RATE, "learning rate"),
@@ -101,7 +100,7 @@ def add_curves(page, runs):
         drawn.append((title, charts.curves((STEP, label), series)))
     missing = {
         "Training loss": "No loss was written: the run was not trained so far.",
-        "Accuracy": "No evaluation was found; the command for one is below.",
+        "Accuracy": "None was written; the command for an evaluation is below.",
         "Learning rate": "None was written; P-BFGS has none: it searches the length of each step.",
         "Speed": "No speed was written: the run was not trained so far.",
     }
