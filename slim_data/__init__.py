@@ -17,6 +17,7 @@ from slim_data.input.corrupt_records import (
     verify,
 )
 from slim_data.input.data_files import find_files
+from slim_data.input.image_batches import image_batches
 from slim_data.input.load_options import LoadOptions
 from slim_data.input.pipeline import load
 from slim_data.tfrecord.corruption import CorruptRecord
@@ -37,6 +38,7 @@ __all__ = [
     "locate_corrupt_records",
     "find_builder",
     "find_files",
+    "image_batches",
     "info",
     "load",
     "register",

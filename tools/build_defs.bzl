@@ -47,6 +47,7 @@ SEED_PROGRAMS = [
 PROGRAMS = SEED_PROGRAMS + [
     "average_snapshots",
     "export",
+    "predict",
     "quickstart",
     "report",
     "resnet50_imagenet_stage_1",

@@ -62,6 +62,31 @@ class DatasetInfo:
                 f"Received: split={split!r}"
             )
 
+    def find_preprocessing(self, name: str | None, image_size: int) -> Preprocessing:
+        """Returns the `Preprocessing` that has a name, the default's for None.
+
+        Args:
+            name: of a style.
+            image_size: height and width in pixels of what it is to return.
+
+        Raises:
+            DataError: there is none of that name, or it makes no images of that size.
+        """
+        known = self.preprocessings
+        name = next(iter(known)) if name is None else name
+        if name not in known:
+            raise DataError(
+                f"`preprocessing` must be one of {', '.join(known)} for {self.name}. "
+                f"Received: preprocessing={name!r}"
+            )
+        largest = known[name].largest_size
+        if largest is not None and image_size > largest:
+            raise DataError(
+                f"`image_size` must be at most {largest} with preprocessing={name!r}. "
+                f"Received: image_size={image_size}"
+            )
+        return known[name]
+
 
 class DatasetBuilder(abc.ABC):
     """A data set: one subclass a file, registered under the name in its `info`.

@@ -69,7 +69,7 @@ def load(
     options = LoadOptions(**options)
     check_at_least(1, batch_size=batch_size, image_size=image_size)
     dataset = registry.info(name, data_dir)
-    preprocessing = _find_preprocessing(dataset, options.preprocessing, image_size)
+    preprocessing = dataset.find_preprocessing(options.preprocessing, image_size)
     files = data_files.find_files(name, data_dir, split)
     corrupt = _skipped(name, data_dir, split) if options.skip_corrupt_records else None
     # (n, i): of the records read, this pipeline takes every n-th from the i-th on.
@@ -139,24 +139,6 @@ def shards_by_file(num_files: int, num_input_pipelines: int):
         num_files % num_input_pipelines == 0
         or num_files >= _FILES_FOR_EACH_PIPELINE * num_input_pipelines
     )
-
-
-def _find_preprocessing(dataset, name, image_size):
-    """Returns the `Preprocessing` of a data set that has a name, the default's for None."""
-    known = dataset.preprocessings
-    name = next(iter(known)) if name is None else name
-    if name not in known:
-        raise DataError(
-            f"`preprocessing` must be one of {', '.join(known)} for {dataset.name}. "
-            f"Received: preprocessing={name!r}"
-        )
-    largest = known[name].largest_size
-    if largest is not None and image_size > largest:
-        raise DataError(
-            f"`image_size` must be at most {largest} with preprocessing={name!r}. "
-            f"Received: image_size={image_size}"
-        )
-    return known[name]
 
 
 def _skipped(name, data_dir, split):

@@ -120,6 +120,26 @@ def among_processes(own, fingerprints, num_examples, index):
     )
 
 
+def find_style(info, preprocessing):
+    """The style that a network was made for; None, a data set's own, where that does not have it.
+
+    Args:
+        info: `slim_data.DatasetInfo`.
+        preprocessing: as `models.preprocessing` gives it.
+
+    Raises:
+        UserError: no data set has such a style.
+    """
+    builders = slim_data.DATASETS.values()
+    styles = {style for builder in builders for style in builder.info.preprocessings}
+    if preprocessing not in styles:
+        raise UserError(
+            f"`preprocessing` must be one of {', '.join(sorted(styles))}. "
+            f"Received: preprocessing={preprocessing!r}"
+        )
+    return preprocessing if preprocessing in info.preprocessings else None
+
+
 def load(config, batch_size, image_size, training, *, preprocessing, **arguments):
     """Batches of images and labels, as `slim_data.load` makes them.
 
@@ -133,8 +153,7 @@ def load(config, batch_size, image_size, training, *, preprocessing, **arguments
         batch_size: images a batch.
         image_size: height and width in pixels.
         training: whether to shuffle and repeat.
-        preprocessing: style that the network was made for, as `models.preprocessing` gives it.
-            Data sets that do not have it take their own.
+        preprocessing: as for `find_style`.
         **arguments: further arguments of `slim_data.load`.
 
     Raises:
@@ -142,14 +161,6 @@ def load(config, batch_size, image_size, training, *, preprocessing, **arguments
         slim_data.DataError: files are missing or an argument is out of range.
     """
     name, data_dir, subset = config.place
-    builders = slim_data.DATASETS.values()
-    styles = {style for builder in builders for style in builder.info.preprocessings}
-    if preprocessing not in styles:
-        raise UserError(
-            f"`preprocessing` must be one of {', '.join(sorted(styles))}. "
-            f"Received: preprocessing={preprocessing!r}"
-        )
-    has_style = preprocessing in slim_data.info(name, data_dir).preprocessings
     examples = slim_data.load(
         name,
         data_dir,
@@ -157,7 +168,7 @@ def load(config, batch_size, image_size, training, *, preprocessing, **arguments
         batch_size,
         image_size,
         training,
-        preprocessing=preprocessing if has_style else None,
+        preprocessing=find_style(slim_data.info(name, data_dir), preprocessing),
         repeat=training,
         skip_corrupt_records=config.skip_corrupt_records,
         num_readers=config.num_readers,

@@ -28,13 +28,7 @@ def export(config):
         UserError: there is no run with a checkpoint, or the output is there already.
         OSError: the output cannot be written.
     """
-    checkpoint = pretrained.latest_checkpoint(config.checkpoint_dir)
-    run = pretrained.run_of_checkpoint(checkpoint) if checkpoint else None
-    if run is None:
-        raise UserError(
-            "`checkpoint_dir` must hold a run with a checkpoint. "
-            f"Received: checkpoint_dir={config.checkpoint_dir!r}"
-        )
+    checkpoint, run = pretrained.newest_checkpoint(config.checkpoint_dir)
     output = pathlib.Path(os.path.expanduser(config.output))
     if os.path.lexists(output):
         raise UserError(f"`output` must not be there yet. Received: output={config.output!r}")

@@ -33,6 +33,28 @@ def run_of_checkpoint(checkpoint):
     return inception_checkpoint.describe_run(checkpoint) if run is None else run
 
 
+def newest_checkpoint(folder):
+    """Finds the newest checkpoint of a run.
+
+    Args:
+        folder: the run's folder, as `--checkpoint_dir` names it.
+
+    Returns:
+        (path of the checkpoint, dict as of `run_folder.read_run`).
+
+    Raises:
+        UserError: there is none, or run.json is unreadable.
+    """
+    checkpoint = latest_checkpoint(folder)
+    run = run_of_checkpoint(checkpoint) if checkpoint else None
+    if run is None:
+        raise UserError(
+            f"`checkpoint_dir` must hold a run with a checkpoint. Received: "
+            f"checkpoint_dir={folder!r}"
+        )
+    return checkpoint, run
+
+
 def find_source(path):
     """Finds the checkpoint to start from and the description of its run.
 

@@ -1,0 +1,70 @@
+"""Batches of image files, made ready as the records of a data set are for evaluation."""
+
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from slim_data.common.arguments import check_at_least
+from slim_data.common.errors import DataError
+from slim_data.common.lazy import tf
+from slim_data.datasets import image_files, registry
+from slim_data.datasets.builder import DatasetInfo
+from slim_data.tfrecord.encoded_image import EncodedImage
+
+
+def image_batches(
+    paths: Sequence[str | os.PathLike[str]],
+    name: str,
+    data_dir: str | os.PathLike[str] | None = None,
+    *,
+    batch_size: int,
+    image_size: int,
+    preprocessing: str | None = None,
+) -> Iterator[np.ndarray]:
+    """Yields image files as a network gets them that was trained on a data set.
+
+    Where all images of the data set have one size, files of another one are resized to it,
+    averaged where they shrink, without regard to their shape.
+
+    Args:
+        paths: of JPEG, PNG, BMP or GIF files, told by their content; of a GIF the first image
+            counts.
+        name: name of the data set, one of `DATASETS`.
+        data_dir: its folder, which data sets need that name their classes there.
+        batch_size: images a batch; the last may be smaller.
+        image_size: height and width in pixels of what is returned.
+        preprocessing: style, one of the data set's. Default: its first.
+
+    Yields:
+        float32 arrays [n, image_size, image_size, channels].
+
+    Raises:
+        DataError: an argument is out of range; or names the file that cannot be read or decoded.
+    """
+    check_at_least(1, batch_size=batch_size, image_size=image_size)
+    info = registry.info(name, data_dir)
+    style = info.find_preprocessing(preprocessing, image_size)
+    for start in range(0, len(paths), batch_size):
+        images = [_read(path, info) for path in paths[start : start + batch_size]]
+        if info.image_size is None:
+            ready = [style.evaluate(image, image_size).numpy() for image in images]
+            yield np.stack(ready)
+        else:
+            yield style.evaluate(tf.stack(images), image_size).numpy()
+
+
+def _read(path: str | os.PathLike[str], info: DatasetInfo):
+    """A file as the style takes it: uint8 pixels, or an `EncodedImage` where sizes differ."""
+    data = image_files.read_image_file(path)
+    try:
+        pixels = tf.io.decode_image(data, info.channels, expand_animations=False)
+    except tf.errors.InvalidArgumentError:
+        raise DataError(f"{path}: it is no JPEG, PNG, BMP or GIF image, or damaged") from None
+    if info.image_size is None:
+        return EncodedImage(tf.constant(data), tf.constant(""), -1, -1, lambda: tf.zeros([0, 4]))
+    side = info.image_size
+    if pixels.shape[:2] != (side, side):
+        pixels = tf.image.resize(pixels, [side, side], method="bilinear", antialias=True)
+        pixels = tf.cast(tf.clip_by_value(tf.round(pixels), 0, 255), tf.uint8)
+    return pixels

@@ -1,0 +1,45 @@
+"""Tells what a run's network takes images for.
+
+Example:
+    terngrad_predict --checkpoint_dir /tmp/run photos/ cat.jpg --output predictions.csv
+"""
+
+from collections.abc import Sequence
+
+from terngrad_tf.bin import flags, program, train_flags
+from terngrad_tf.training.predict_config import PredictConfig
+
+DESCRIPTION = (
+    "terngrad_predict --checkpoint_dir RUN IMAGE [IMAGE...] tells the likeliest classes of images, "
+    "files or folders of them, made ready as those that the network of the run was evaluated on."
+)
+
+
+def define_flags(values):
+    """Defines the program's flags in `values`, an `absl.flags.FlagValues`."""
+    flags.define(values, PredictConfig, checkpoint_dir=train_flags.FOLDERS["train_dir"])
+
+
+def main(argv: Sequence[str], **options):
+    """Runs the program; `argv` is its command line. Returns the exit status.
+
+    Args:
+        argv: list of str, the program's name first.
+        **options: as for `program.run`.
+    """
+    return program.run(DESCRIPTION, define_flags, _main, argv, takes_words=True, **options)
+
+
+def _main(values, images):
+    from terngrad_tf.training import predicting
+
+    predicting.predict(flags.config_of(values, PredictConfig), images)
+
+
+def run() -> None:
+    """Entry point of the console command."""
+    program.run_and_exit(main)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,133 @@
+"""What a run's network takes image files for: `predict`."""
+
+import csv
+import dataclasses
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+import slim_data
+from terngrad_tf import models
+from terngrad_tf.files import atomic_write
+from terngrad_tf.training import data, evaluator, pretrained
+from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.log import log, say
+from terngrad_tf.training.predict_config import PredictConfig
+
+_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+_HEADER = ("image", "rank", "class", "name", "probability")
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """What a network takes an image for.
+
+    Args:
+        image: path of the file.
+        classes: numbers of the likeliest classes, the likeliest first.
+        names: their names, "" where none is known.
+        probabilities: softmax of their logits.
+    """
+
+    image: str
+    classes: tuple[int, ...]
+    names: tuple[str, ...]
+    probabilities: tuple[float, ...]
+
+
+def predict(config: PredictConfig, paths: Sequence[str | os.PathLike[str]]) -> list[Prediction]:
+    """Tells the likeliest classes of images, and writes them as a table.
+
+    Args:
+        config: `PredictConfig`.
+        paths: image files, and folders, of which those images are taken that lie in them or in
+            folders within, in the order of their names.
+
+    Returns:
+        A `Prediction` for each image.
+
+    Raises:
+        UserError: there is no run with a checkpoint, or no image.
+        slim_data.DataError: names the image that cannot be read, or a file of the data set.
+        OSError: the output cannot be written.
+    """
+    images = list(_find_images(paths))
+    if not images:
+        raise UserError(
+            f"IMAGE must be an image or a folder with images ({', '.join(_ENDINGS)}). "
+            f"Received: {', '.join(map(repr, map(str, paths))) or 'none'}"
+        )
+    checkpoint, run = pretrained.newest_checkpoint(config.checkpoint_dir)
+    average = config.restore_avg_var and evaluator.keeps_average(run)
+    model, step = evaluator.restore_network(checkpoint, run, config.restore_avg_var)
+    log(f"{evaluator.AVERAGE if average else evaluator.LAST} of step {step}")
+    name = run["identity"]["dataset_name"]
+    data_dir = config.data_dir or (run.get("options") or {}).get("data_dir")
+    info = slim_data.info(name, data_dir)
+    names = _class_names(info, run["model"]["num_classes"])
+    batches = slim_data.image_batches(
+        images,
+        name,
+        data_dir,
+        batch_size=config.batch_size,
+        image_size=run["model"]["image_size"],
+        preprocessing=data.find_style(info, models.preprocessing(run["model"]["net"])),
+    )
+    found = []
+    for batch in batches:
+        logits = tf.nest.flatten(model(batch, training=False))[0]
+        for row in tf.nn.softmax(tf.cast(logits, tf.float32)).numpy():
+            # Of equal ones the class with the lesser number comes first.
+            best = np.argsort(-row, kind="stable")[: config.top].tolist()
+            best_names = tuple(names[number] for number in best)
+            probabilities = tuple(float(row[number]) for number in best)
+            found.append(Prediction(images[len(found)], tuple(best), best_names, probabilities))
+            say(_line(found[-1]))
+    if config.output:
+        _write(config.output, found)
+    return found
+
+
+def _find_images(paths: Sequence[str | os.PathLike[str]]) -> Iterator[str]:
+    for path in (os.path.expanduser(os.fspath(path)) for path in paths):
+        if not os.path.isdir(path):
+            yield path
+            continue
+        for folder, folders, files in os.walk(path):
+            folders.sort()
+            for file in sorted(files):
+                if file.lower().endswith(_ENDINGS):
+                    yield os.path.join(folder, file)
+
+
+def _class_names(info: slim_data.DatasetInfo, num_classes: int) -> list[str]:
+    """Names of a network's classes: of images of one's own, nobody knows them."""
+    if info.num_classes != num_classes:
+        return [""] * num_classes
+    return [""] * info.label_offset + list(info.labels)
+
+
+def _line(prediction: Prediction) -> str:
+    told = zip(prediction.classes, prediction.names, prediction.probabilities, strict=True)
+    return f"{prediction.image}: " + ", ".join(
+        f"{name or f'class {number}'} {probability:.4f}" for number, name, probability in told
+    )
+
+
+def _write(path: str, predictions: Sequence[Prediction]) -> None:
+    output = pathlib.Path(os.path.expanduser(path))
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        atomic_write(output) as beside,
+        open(beside, "w", encoding="utf-8", errors="surrogateescape", newline="") as file,
+    ):
+        writer = csv.writer(file)
+        writer.writerow(_HEADER)
+        for one in predictions:
+            told = zip(one.classes, one.names, one.probabilities, strict=True)
+            for rank, (number, name, probability) in enumerate(told, start=1):
+                writer.writerow([one.image, rank, number, name, f"{probability:.6f}"])
+    log(f"wrote {output}")
