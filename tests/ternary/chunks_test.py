@@ -127,6 +127,7 @@ class TernarizeSumsTest(tf.test.TestCase):
             words = tf.stack([pack(np.full([400], code + 1, np.int32), 3)] * 3)
             self.assertAllEqual(self.rounded(words, 3), np.full([400], code))
 
+    @pytest.mark.slow
     def test_sums_of_local_replicas_round_as_their_digits(self):
         digits = np.random.default_rng(3).integers(0, 3, [4, 20 * 13], np.int32)
         plain = tf.stack([pack(row, 3) for row in digits])
