@@ -3,7 +3,8 @@ r"""Checks a converted data set, record by record, and counts it by file and by 
     python -m slim_data.validate --dataset_name mnist --dataset_dir ~/dataset/mnist-data
 
 Compares every checksum, key, label and image with what the data set states. The last line sums up.
-At the first fault a line names file, record and reason, and the exit status is 2.
+Damaged records are told below their file's row, and the rest is checked all the same. The last line
+then names the first of them, and the exit status is 2.
 """
 
 import os

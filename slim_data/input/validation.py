@@ -6,14 +6,18 @@ import itertools
 import os
 from collections.abc import Callable
 
+from slim_data.common.errors import DataError
 from slim_data.common.progress import ignore
 from slim_data.datasets import registry
 from slim_data.input import data_files
 from slim_data.tfrecord import corruption, decoding, shards
 
+# Of a file.
+_MOST_FAULTS_TOLD = 10
+
 
 def validate(name: str, data_dir: str | os.PathLike, report: Callable[[str], object] = ignore):
-    """Checks every record of a data set and counts them by file and by class.
+    """Checks every record of a data set, all files of it, and counts them by file and by class.
 
     Every checksum is compared, every key that the converters write must be there, every label
     must be one of the data set's, and every image is decoded and must have the size that the
@@ -23,14 +27,15 @@ def validate(name: str, data_dir: str | os.PathLike, report: Callable[[str], obj
         name: name of the data set, one of `DATASETS`.
         data_dir: folder that `convert` wrote to, all splits; or one that `split_dataset` made,
             which holds training files only.
-        report: function of a line of text, called with a table of what was found, row by row.
+        report: function of a line of text, called with a table of what was found, row by row. A
+            row of a file with damaged records is followed by one for each of the first ten.
 
     Returns:
         {split: {path: {class: number of records}}}.
 
     Raises:
         DataError: files are missing, or names the first file and record (counted from 0) at
-            fault, and the reason.
+            fault, and the reason, and tells how many others there are.
 
     Example:
         >>> counts = validate("digits", "/data/digits")["test"]
@@ -44,12 +49,17 @@ def validate(name: str, data_dir: str | os.PathLike, report: Callable[[str], obj
     check = functools.partial(decoding.decode_strictly, dataset=dataset)
 
     report(f"{'file':{width}}  records")
-    found = {}
+    found, faults = {}, collections.defaultdict(list)
     for split, paths in files.items():
         found[split] = {}
-        for path, counts in _counts_by_file(paths, corruption.read_checked(paths, check)):
+        results = corruption.read_checked(
+            paths, check, lambda record: faults[record.path].append(record)
+        )
+        for path, counts in _counts_by_file(paths, results):
             found[split][path] = counts
             report(f"{os.path.basename(path):{width}}  {counts.total():7}")
+            _report_faults(faults[path], report)
+    _refuse(list(itertools.chain.from_iterable(faults.values())))
     _report_classes(dataset, found, report)
     sizes = {s: sum(c.total() for c in counts.values()) for s, counts in found.items()}
     shown = ", ".join(f"{s} {size}{_lacking(dataset, s, size)}" for s, size in sizes.items())
@@ -67,6 +77,25 @@ def _counts_by_file(paths, results):
         yield path, collections.Counter(int(label) for _, (_, label) in group)
     for empty in waiting:
         yield empty, collections.Counter()
+
+
+def _report_faults(records, report):
+    for record in records[:_MOST_FAULTS_TOLD]:
+        rest = "; nothing after it can be found" if record.ends_file else ""
+        report(f"  record {record.number} (counted from 0): {record.reason}{rest}")
+    if len(records) > _MOST_FAULTS_TOLD:
+        report(f"  and {len(records) - _MOST_FAULTS_TOLD} more")
+
+
+def _refuse(records):
+    """Raises the DataError of the first of some `CorruptRecord`s, if there is one."""
+    if not records:
+        return
+    error = records[0].error()
+    if others := len(records) - 1:
+        num_files = len({record.path for record in records})
+        raise DataError(f"{error}; and {others} more, in {num_files} files in all, as told above")
+    raise error
 
 
 def _lacking(dataset, split, size):

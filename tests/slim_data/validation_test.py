@@ -1,4 +1,4 @@
-"""Validating a converted folder: what is counted, and which faults end it."""
+"""Validating a converted folder: what is counted, and which faults are told."""
 
 import collections
 import os
@@ -84,6 +84,27 @@ class ValidationTest(tf.test.TestCase):
         os.truncate(self.files["train"][1], offsets[1] + 5)
         self.assert_named("truncated", number=1)
 
+    def test_all_files_are_read_and_all_faults_are_told(self):
+        first, second, third = self.files["train"]
+        for number in range(7):
+            samples.flip_bit(first, samples.record_offsets(first)[number] + 30)
+        samples.write_records(second, [b"no example"] * 12)
+        os.truncate(third, samples.record_offsets(third)[1] + 5)
+        lines = []
+        with self.assertRaises(slim_data.DataError) as caught:
+            validation.validate("mnist", self.folder, lines.append)
+        self.assertEqual(
+            str(caught.exception),
+            f"{first}: record 0 (counted from 0): the data does not match its checksum; "
+            "and 19 more, in 3 files in all, as told above",
+        )
+        rows = [line.split("  ")[0] for line in lines]
+        places = [rows.index(os.path.basename(path)) for path in (first, second, third)]
+        self.assertEqual(places, [1, 9, 21])
+        self.assertEqual(lines[20], "  and 2 more")
+        self.assertRegex(lines[22], r"^  record 1 .* truncated.*; nothing after it can be found$")
+        self.assertEqual(lines[23].split(), ["test-00000-of-00001", "7"])
+
     def test_every_key_must_be_there(self):
         scalars = ("encoded", "format", "height", "width", "channels", "colorspace")
         for key in (*scalars, "class/label", "class/text"):
@@ -141,7 +162,7 @@ class ValidationTest(tf.test.TestCase):
 
 
 class ProgramTest(tf.test.TestCase):
-    def test_a_whole_folder_passes_and_the_first_fault_ends_it(self):
+    def test_a_whole_folder_passes_and_a_fault_is_told_at_the_end(self):
         folder = samples.new_folder(self)
         path = slim_data.convert("digits", folder, shard=True, train_shards=2)["train"][1]
         arguments = ("slim_data.validate", "--dataset_name", "digits", "--dataset_dir", folder)
@@ -156,6 +177,9 @@ class ProgramTest(tf.test.TestCase):
         fault = f"{path}: record 9 (counted from 0): the data does not match its checksum"
         self.assertEqual(done.stderr.splitlines()[-1], f"validate_dataset: error: {fault}")
         self.assertNotIn("whole", done.stdout)
+        rows = [line.split() for line in done.stdout.splitlines()]
+        self.assertIn(["train-00001-of-00002", "718"], rows)
+        self.assertIn(["test-00000-of-00001", "360"], rows)
 
     def test_misuse_is_one_line_and_a_status(self):
         folder = samples.new_folder(self)
