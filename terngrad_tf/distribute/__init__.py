@@ -9,6 +9,7 @@ from terngrad_tf.distribute.cluster import (
     workers_only,
 )
 from terngrad_tf.distribute.coordination import all_gather_object, run_on_all, run_on_chief
+from terngrad_tf.distribute.equalize import equalize_variables
 from terngrad_tf.distribute.exits import exit_on_peer_error
 from terngrad_tf.distribute.handshake import compare_processes
 from terngrad_tf.distribute.local_steps import DiLoCo, local_steps_optimizer
@@ -47,6 +48,7 @@ __all__ = [
     "cluster_from_rank_table",
     "cluster_from_tf_config",
     "compare_processes",
+    "equalize_variables",
     "exit_on_peer_error",
     "local_devices",
     "local_steps_optimizer",

@@ -1,4 +1,4 @@
-"""Keras callbacks of a run: what ends it, checkpoints, progress."""
+"""Keras callbacks of a run: what ends it, progress."""
 
 import datetime
 import math
@@ -9,7 +9,6 @@ import keras
 
 from terngrad_tf.training import checkpoints
 from terngrad_tf.training.errors import DivergedError
-from terngrad_tf.training.preemption import PreemptedError
 
 
 class StepCounter(keras.callbacks.Callback):
@@ -49,49 +48,6 @@ class StopOnDivergence(StepCounter):
         """Checks the running mean, which stays non-finite once one loss was."""
         if not math.isfinite(logs["loss"]):
             raise DivergedError("the loss", self.step, checkpoints.last_good(self._manager))
-
-
-class SaveCheckpoints(StepCounter):
-    """Saves now and then and at the last step, never weights that are not finite.
-
-    Where the run is told to stop it saves, too, and ends the run with `PreemptedError`.
-
-    Saving stands at the end of a step, because `fit` overwrites the weights with their moving
-    averages before it ends.
-
-    Args:
-        first_step: steps done before `fit`.
-        manager: `tf.train.CheckpointManager`; None on processes other than the chief, which look at
-            the weights (they are those of the chief) so that all end at the same step.
-        due: rule of `triggers`.
-        last_step: step after which to save in any case, and at which all processes look.
-        stops: function of the steps done, called after each step, that tells who asked the run to
-            stop after it: "" where there is but one process, None where the run goes on. Default:
-            it goes on.
-        is_due_on_all: whether it is due at the same steps on all processes. Default True. Otherwise
-            weights that are not finite are left unsaved: the next loss ends the run on all.
-    """
-
-    def __init__(
-        self, first_step, manager, due, last_step, stops=lambda step: None, is_due_on_all=True
-    ):
-        super().__init__(first_step)
-        self._manager = manager
-        self._due = due
-        self._last_step = last_step
-        self._stops = stops
-        self._is_due_on_all = is_due_on_all
-
-    def on_step_end(self, logs: dict[str, float]) -> None:
-        """Saves where it is due."""
-        who = self._stops(self.step)
-        is_last = self.step == self._last_step
-        stops = who is not None and not is_last
-        if is_last or stops or self._due(self.step):
-            ends_run = is_last or stops or self._is_due_on_all
-            checkpoints.save(self._manager, self.model, self.step, ends_run)
-        if stops:
-            raise PreemptedError(who, self.step)
 
 
 class ProgressBar(StepCounter):

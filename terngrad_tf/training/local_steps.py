@@ -51,6 +51,21 @@ def shared_variables(optimizer):
     return scaling + local.shared_variables
 
 
+def without_statistics(variables, model):
+    """Those of a list of variables that all processes hold alike after each step.
+
+    Batch norm's statistics are each process's own between exchanges.
+
+    Args:
+        variables: list of variables of the model and its optimizer.
+        model: compiled `keras.Model`.
+    """
+    if local_steps_optimizer(model.optimizer) is None:
+        return variables
+    own = {id(variable) for variable in model.non_trainable_variables}
+    return [variable for variable in variables if id(variable) not in own]
+
+
 def scatter_state(optimizer):
     """Gives all processes what the chief restored of their own; all call it."""
     optimizer = local_steps_optimizer(optimizer)

@@ -29,6 +29,7 @@ from terngrad_tf.training import (
     local_steps,
     losses,
     preemption,
+    saving,
     screen,
     summaries,
     triggers,
@@ -54,6 +55,7 @@ class Run:
         first_step: steps done.
         manager: checkpoints of the chief; None on the other processes.
         board: `Board` of the chief; None on the others and where no step of any is left.
+        shared: list of the variables that all processes hold alike after each step.
     """
 
     config: RunConfig
@@ -63,6 +65,7 @@ class Run:
     first_step: int
     manager: tf.train.CheckpointManager | None
     board: Board | None
+    shared: list[keras.Variable | tf.Variable]
 
     @property
     def is_finished(self) -> bool:
@@ -113,8 +116,8 @@ def open_run(config, strategy, shard, model, variables, **folder):
         strategy: the strategy.
         shard: `data.DatasetShard`.
         model: compiled `keras.Model`.
-        variables: list of the `tf.Variable`s of the run's checkpoint, which the other processes
-            receive from the chief.
+        variables: list of the variables of the run's checkpoint, of Keras or TensorFlow, which the
+            other processes receive from the chief.
         **folder: `network`, `identity`, `checkpoint`, `start` and `steps_before`, as for
             `open_folder`.
 
@@ -139,7 +142,8 @@ def open_run(config, strategy, shard, model, variables, **folder):
         if manager is not None and (first_step < config.max_steps or config.max_steps == 0):
             board = Board(manager.directory, folder.get("steps_before", 0), first_step)
             stack.enter_context(contextlib.closing(board))
-        yield Run(config, strategy, shard, model, first_step, manager, board)
+        shared = local_steps.without_statistics(variables, model)
+        yield Run(config, strategy, shard, model, first_step, manager, board, shared)
 
 
 def fit(
@@ -180,8 +184,9 @@ def fit(
         slim_data.locate_corrupt_records(*config.data.place),
         peer_errors(strategy.tasks),
         StepAgreement(strategy, first_step) as agreement,
-        preemption.stops_on_sigterm(agreement) as step_ended,
+        preemption.stops_on_sigterm(agreement) as last_step_ended,
     ):
+        meetings = saving.Meetings(strategy, run.shared, agreement, last_step_ended)
         with screen.show() as shown:
             called = [
                 callbacks.StopOnDivergence(first_step, run.manager),
@@ -198,7 +203,7 @@ def fit(
                 StragglerMonitor(report=log, write=_waits(run, shown) if run.board else None),
                 *([_histograms(run)] if strategy.is_chief else []),
                 *([_telemetry(run)] if telemetry_freq else []),
-                _saving(run, agreement, step_ended),
+                saving.saving(run, meetings),
             ]
             if strategy.is_chief and shown is None:
                 called.append(callbacks.ProgressBar(first_step, config.max_steps))
@@ -261,28 +266,4 @@ def _histograms(run):
         triggers.summaries(config, gradients_freq),
         run.board,
         lambda: run.strategy.gradient_statistics,
-    )
-
-
-def _saving(run, agreement, step_ended):
-    config = run.config.checkpoints
-    by_time = config.save_interval_secs is not None
-    # The clock is the chief's.
-    due = triggers.saving(config) if run.manager or not by_time else triggers.never
-    is_due_on_all = not by_time or run.strategy.num_processes == 1
-    if not is_due_on_all and local_steps_optimizer(run.model.optimizer) is not None:
-        # All bring what they have of their own.
-        due, is_due_on_all = local_steps.due_on_all(due, run.model.optimizer), True
-    tasks = run.strategy.tasks
-
-    def stops(step):
-        index = agreement.reached(step).get(preemption.STOP)
-        if index is not None or step == run.config.max_steps:
-            step_ended()
-        if index is None:
-            return None
-        return "" if tasks is None else tasks.describe(index)
-
-    return callbacks.SaveCheckpoints(
-        run.first_step, run.manager, due, run.config.max_steps, stops, is_due_on_all
     )

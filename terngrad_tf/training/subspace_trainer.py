@@ -110,7 +110,7 @@ def train_in_subspace(config, **cluster_options):
             strategy,
             shard,
             model,
-            [*(v.value for v in network.variables + model.optimizer.variables), finished],
+            [*network.variables, *model.optimizer.variables, finished],
             network=start.run["model"],
             identity=config.identity() | _origin(start, subspace),
             checkpoint=checkpoint,

@@ -101,7 +101,7 @@ def train(config, **cluster_options):
             strategy,
             shard,
             model,
-            [v.value for v in model.variables + local_steps.shared_variables(model.optimizer)],
+            model.variables + local_steps.shared_variables(model.optimizer),
             network=networks.network_metadata(config, shard),
             identity=config.identity(),
             checkpoint=checkpoint,

@@ -29,6 +29,8 @@ class AgreementTest(tf.test.TestCase):
                         error, rf"^PeerError: worker {failing} \(.*\) ended: too small$"
                     )
             self.assertEqual(result["agreed_steps"], chief["agreed_steps"])
+            self.assertEqual(str(result["found"]), '[{"worker 1": ["w2", "w3"]}, {}]')
+            self.assertEqual(result["equalized"], bytes(2 * 4 * (1 + 2 + 3)))
             names = [name for name in result if name.startswith("variable/")]
             self.assertLen(names, 17)
             for name in names:

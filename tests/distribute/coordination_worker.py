@@ -17,6 +17,7 @@ from terngrad_tf.distribute import (
     all_gather_object,
     broadcast,
     broadcast_variables,
+    equalize_variables,
     run_on_all,
     run_on_chief,
 )
@@ -81,6 +82,16 @@ def main(output, config):
     # A variable a message, as with variables of millions of elements.
     broadcast._MAX_WORDS = 8
     broadcast_variables(strategy, list(variables.values()))
+    with strategy.scope():
+        weights = [keras.Variable(np.zeros(shape), name=f"w{shape}") for shape in (1, 2, 3)]
+    if index == 1:
+        weights[1].assign([0.0, -0.0])  # equal, but not the same bits
+        strategy.experimental_local_results(weights[2].value)[1].assign([1, 2, 3])
+    found = [equalize_variables(strategy, weights) for _ in range(2)]
+    results["found"] = json.dumps(found)
+    results["equalized"] = np.concatenate(
+        [c.numpy() for w in weights for c in strategy.experimental_local_results(w.value)]
+    ).tobytes()
     for dtype, variable in variables.items():
         for place, copy in enumerate(strategy.experimental_local_results(variable)):
             # np.savez knows no bfloat16.

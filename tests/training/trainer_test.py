@@ -15,8 +15,8 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from terngrad_tf import training
-from terngrad_tf.training import callbacks, optimizers, report, run_folder, triggers
+from terngrad_tf import distribute, training
+from terngrad_tf.training import callbacks, optimizers, report, run_folder, saving, triggers
 from tests import runs
 
 LINE = re.compile(
@@ -175,12 +175,14 @@ class TrainerTest(tf.test.TestCase):
         model.get_layer("dense").bias.assign([np.nan])
         checkpoint = tf.train.Checkpoint(model=model)
         manager = tf.train.CheckpointManager(checkpoint, self.get_temp_dir(), max_to_keep=2)
-        saver = callbacks.SaveCheckpoints(4, manager, triggers.every_steps(5), last_step=9)
+        strategy = distribute.TernGradStrategy(1)
+        meetings = saving.Meetings(strategy, [], distribute.StepAgreement(strategy, 4))
+        saver = saving.SaveCheckpoints(4, manager, triggers.every_steps(5), 9, meetings)
         saver.set_model(model)
         with self.assertRaisesRegex(training.DivergedError, "step 5: the variable .*dense/bias"):
             saver.on_train_batch_end(0, {})
         # Where only one host of a cluster looks, the next loss must end the run on all.
-        saver = callbacks.SaveCheckpoints(4, manager, lambda step: True, 6, is_due_on_all=False)
+        saver = saving.SaveCheckpoints(4, manager, lambda step: True, 6, meetings, False)
         saver.set_model(model)
         saver.on_train_batch_end(0, {})
         with self.assertRaisesRegex(training.DivergedError, "step 6: the variable .*dense/bias"):

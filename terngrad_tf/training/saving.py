@@ -1,0 +1,108 @@
+"""When a run is saved, and what its processes do together then: compare their weights, stop."""
+
+from terngrad_tf.distribute import StepAgreement, equalize_variables, local_steps_optimizer
+from terngrad_tf.training import checkpoints, local_steps, preemption, triggers
+from terngrad_tf.training.callbacks import StepCounter
+
+_COMPARE = "compare"
+
+
+class Meetings:
+    """What the processes of a run do after the same step.
+
+    Args:
+        strategy: the strategy.
+        shared: list of the variables that all processes hold alike after each step.
+        agreement: `StepAgreement` of the run's steps.
+        last_step_ended: function without arguments, called once no step follows. Default: does
+            nothing.
+    """
+
+    def __init__(self, strategy, shared, agreement: StepAgreement, last_step_ended=lambda: None):
+        self._strategy = strategy
+        self._shared = shared
+        self._agreement = agreement
+        self.last_step_ended = last_step_ended
+
+    def asked(self, step):
+        """What all do now, to be called after each step.
+
+        Returns:
+            Whether to compare, and who asked for a stop: None where nobody did, "" where there is
+            but one process.
+        """
+        asked = self._agreement.reached(step)
+        stopping = asked.get(preemption.STOP)
+        tasks = self._strategy.tasks
+        who = "" if tasks is None else tasks.describe(stopping or 0)
+        return _COMPARE in asked, None if stopping is None else who
+
+    def compare(self):
+        """Gives all processes the chief's variables where they differ; all call it."""
+        equalize_variables(self._strategy, self._shared)
+
+    def compare_soon(self):
+        """Lets all processes compare after a step that is to come."""
+        self._agreement.ask(_COMPARE)
+
+
+class SaveCheckpoints(StepCounter):
+    """Saves now and then and at the last step, never weights that are not finite.
+
+    Where the run is told to stop it saves, too, and ends the run with `PreemptedError`. Before all
+    save at the same step they compare their weights, else soon after.
+
+    Saving stands at the end of a step, because `fit` overwrites the weights with their moving
+    averages before it ends.
+
+    Args:
+        first_step: steps done before `fit`.
+        manager: `tf.train.CheckpointManager`; None on processes other than the chief, which look at
+            the weights (they are those of the chief) so that all end at the same step.
+        due: rule of `triggers`.
+        last_step: step after which to save in any case, and at which all processes look.
+        meetings: `Meetings`.
+        is_due_on_all: whether it is due at the same steps on all processes. Default True. Otherwise
+            weights that are not finite are left unsaved: the next loss ends the run on all.
+    """
+
+    def __init__(self, first_step, manager, due, last_step, meetings: Meetings, is_due_on_all=True):
+        super().__init__(first_step)
+        self._manager = manager
+        self._due = due
+        self._last_step = last_step
+        self._meetings = meetings
+        self._is_due_on_all = is_due_on_all
+
+    def on_step_end(self, logs: dict[str, float]) -> None:
+        """Saves where it is due."""
+        compares, told_to_stop_by = self._meetings.asked(self.step)
+        is_last = self.step == self._last_step
+        stops = told_to_stop_by is not None and not is_last
+        due = self._due(self.step)
+        all_save = is_last or stops or (due and self._is_due_on_all)
+        if is_last or stops:
+            self._meetings.last_step_ended()
+        if compares or all_save:
+            self._meetings.compare()
+        if due or all_save:
+            checkpoints.save(self._manager, self.model, self.step, ends_run=all_save)
+            if not all_save:
+                self._meetings.compare_soon()
+        if stops:
+            raise preemption.PreemptedError(told_to_stop_by, self.step)
+
+
+def saving(run, meetings):
+    """`SaveCheckpoints` of a `run.Run`, by its configuration."""
+    config = run.config.checkpoints
+    by_time = config.save_interval_secs is not None
+    # The clock is the chief's.
+    due = triggers.saving(config) if run.manager or not by_time else triggers.never
+    is_due_on_all = not by_time or run.strategy.num_processes == 1
+    if not is_due_on_all and local_steps_optimizer(run.model.optimizer) is not None:
+        # All bring what they have of their own.
+        due, is_due_on_all = local_steps.due_on_all(due, run.model.optimizer), True
+    return SaveCheckpoints(
+        run.first_step, run.manager, due, run.config.max_steps, meetings, is_due_on_all
+    )
