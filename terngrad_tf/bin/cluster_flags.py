@@ -40,6 +40,31 @@ class ClusterFlags(Config):
         "Seconds to wait for the other processes at the start.",
         checks.Range(0, 10**9, above=True),
     )
+    token_file: str = option(
+        "",
+        "File whose one line is a secret that all processes must share to meet. Default: that of "
+        "the environment variable TERNGRAD_TF_TOKEN, if it is set.",
+    )
+
+    def arguments(self):
+        """Arguments of `TernGradStrategy`, by name, for how processes meet.
+
+        Raises:
+            UserError: the file holds no token.
+        """
+        from terngrad_tf.distribute import tokens
+
+        token = None
+        if self.token_file:
+            with as_user_error():
+                try:
+                    token = tokens.token_from_file(self.token_file)
+                except OSError as error:
+                    raise ValueError(
+                        "`token_file` must be a file that can be read. "
+                        f"Received: token_file={self.token_file!r} ({error.strerror})"
+                    ) from error
+        return {"start_timeout": self.start_timeout, "token": token}
 
     def resolver(self, job_name=WORKER, ps_hosts=""):
         """The cluster that the flags or `TF_CONFIG` describe.
@@ -125,4 +150,4 @@ def arguments(values):
         UserError: flags do not fit together.
     """
     own = flags.config_of(values, ClusterFlags)
-    return {"cluster_resolver": own.resolver(), "start_timeout": own.start_timeout}
+    return {"cluster_resolver": own.resolver(), **own.arguments()}

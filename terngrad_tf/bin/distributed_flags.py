@@ -46,6 +46,18 @@ class DistributedFlags(cluster_flags.ClusterFlags):
         checks.integers(1, 2**31 - 1, also=-1),
     )
 
+    def arguments(self):
+        """As those of `ClusterFlags`; parameter servers and their workers take no token."""
+        found = super().arguments()
+        if self.async_training:
+            if self.token_file:
+                raise UserError(
+                    "`token_file` must not be given with async_training, whose processes ask for "
+                    f"none. Received: token_file={self.token_file!r}"
+                )
+            del found["token"]
+        return found
+
     def resolver(self):
         """As that of `ClusterFlags`; raises UserError where nothing describes a cluster."""
         found = super().resolver(self.job_name, self.ps_hosts)
@@ -63,6 +75,11 @@ def define(values, **defaults):
     omit = ("epochs", "save_epochs", "save_iter")
     train_flags.define(values, omit=omit, texts=_TEXTS, **{**_DEFAULTS, **defaults})
     cluster_flags.define(values, DistributedFlags)
+
+
+def arguments(values):
+    """How the processes meet, by `ClusterFlags.arguments`, of parsed `absl.flags.FlagValues`."""
+    return flags.config_of(values, DistributedFlags).arguments()
 
 
 def cluster(values):

@@ -129,14 +129,14 @@ def _train_distributed(values):
     cluster = distributed_flags.cluster(values)
     for line in distributed_flags.log_lines(values, cluster):
         log(line)
-    timeout = {"start_timeout": values.start_timeout}
+    meeting = distributed_flags.arguments(values)
     if values.async_training:
         try:
             if cluster.task_type == "ps":
-                training.serve_parameters(cluster, **timeout)
+                training.serve_parameters(cluster, **meeting)
             else:
                 config = distributed_flags.async_config(values)
-                if training.train_async(config, cluster, **timeout) is not None:
+                if training.train_async(config, cluster, **meeting) is not None:
                     run_reports.write_beside(config.train_dir)
         except PeerError:
             atexit.register(_leave)
@@ -149,7 +149,7 @@ def _train_distributed(values):
         )
         return
     config, cluster = distributed_flags.sync_config(values, cluster)
-    if training.train(config, cluster_resolver=cluster, **timeout).is_chief:
+    if training.train(config, cluster_resolver=cluster, **meeting).is_chief:
         run_reports.write_beside(config.train_dir)
 
 

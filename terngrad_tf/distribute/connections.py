@@ -4,62 +4,35 @@ import contextlib
 import ipaddress
 import os
 import socket
-import socketserver
-import threading
 import time
-from collections.abc import Iterator
-from typing import Any
 
 # Nobody listens on the port of a host that answers: the process has ended, or not yet begun.
 REFUSED = "connection refused"
-_PROBE_SECONDS = 2.0
-# What processes that wait for each other send, with their names, as a line.
-_GREETING = b"terngrad_tf "
-_MOST_BYTES = 100
+PROBE_SECONDS = 2.0
 
 
 def connection_failure(address: str) -> str | None:
     """Why no TCP connection to "host:port" comes about within 2 s; None where one does."""
     try:
-        _connect(address).close()
+        connect(address).close()
     except OSError as error:
-        return _reason(error)
+        return reason(error)
     return None
 
 
-def _connect(address):
-    host, _, port = address.rpartition(":")
-    return socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS)
+def connect(address: str) -> socket.socket:
+    """A TCP connection to "host:port", which must come about within 2 s.
 
-
-def _reason(error):
-    return (error.strerror or str(error) or type(error).__name__).lower()
-
-
-def greet(address: str, name: str) -> tuple[str | None, str | None]:
-    """Tells the process at "host:port", which is `answering`, a name, and asks for its own.
-
-    Returns:
-        Pair of the name and None, or of None and why there is none.
+    Raises:
+        OSError: it does not.
     """
-    try:
-        connection = _connect(address)
-    except OSError as error:
-        return None, _reason(error)
-    answer = b""
-    with connection, contextlib.suppress(OSError), connection.makefile("rwb") as stream:
-        stream.write(_GREETING + name.encode() + b"\n")
-        stream.flush()
-        answer = stream.readline(_MOST_BYTES)
-    answered = _name_in(answer)
-    return (answered, None) if answered else (None, "another program answers there")
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_SECONDS)
 
 
-def _name_in(line):
-    """The name that a greeting holds, None where it is none."""
-    greeting, name = line[: len(_GREETING)], line[len(_GREETING) : -1]
-    fits = greeting == _GREETING and line.endswith(b"\n") and name.isascii()
-    return name.decode() if fits and name.decode().isprintable() else None
+def reason(error: OSError) -> str:
+    """What went wrong with a connection, in a few words."""
+    return (error.strerror or str(error) or type(error).__name__).lower()
 
 
 class Watch:
@@ -109,47 +82,3 @@ def _endpoint(sockaddr):
     """Address and port of a socket, those of IPv4 alike whatever the socket's family."""
     address = ipaddress.ip_address(sockaddr[0].partition("%")[0])
     return str(getattr(address, "ipv4_mapped", None) or address), sockaddr[1]
-
-
-@contextlib.contextmanager
-def answering(port: int, name: str) -> Iterator[Any]:
-    """Lets processes that `greet` this host's port know its name in this context.
-
-    Yields:
-        The set of the names of those that did, which grows.
-
-    Raises:
-        OSError: the port cannot be listened on.
-    """
-    heard = set()
-
-    class Handler(socketserver.StreamRequestHandler):
-        timeout = _PROBE_SECONDS
-
-        def handle(self):
-            with contextlib.suppress(OSError):
-                other = _name_in(self.rfile.readline(_MOST_BYTES))
-                if other:
-                    self.wfile.write(_GREETING + name.encode() + b"\n")
-                    heard.add(other)
-
-    with _Answerer(("", port), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield heard
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-class _Answerer(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-    # Both versions of IP, as TensorFlow's server.
-    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-
-    def server_bind(self):
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        super().server_bind()

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from terngrad_tf.distribute import connections, peers
+from terngrad_tf.distribute import connections, peers, tokens
 
 _FOLDER = "ram://terngrad_tf"
 _METADATA, _DATASET, _END = (f"{_FOLDER}/{name}" for name in ("metadata", "dataset", "end"))
@@ -33,8 +33,14 @@ def cluster_tasks(cluster_resolver: tf.distribute.cluster_resolver.ClusterResolv
             and "ps".
 
     Raises:
-        ValueError: a job is missing, or this process is in neither.
+        ValueError: a job is missing, this process is in neither, or it has a token, for which
+            nobody asks here.
     """
+    if tokens.token_from_environment() is not None:
+        raise ValueError(
+            f"the environment variable {tokens.VARIABLE} must not be set with parameter servers,"
+            " whose processes ask for no token"
+        )
     cluster = cluster_resolver.cluster_spec().as_dict()
     jobs = ("worker", "ps")
     for job in jobs:

@@ -5,7 +5,7 @@ import errno
 import time
 from typing import Any
 
-from terngrad_tf.distribute import connections, peers
+from terngrad_tf.distribute import greetings, peers
 from terngrad_tf.distribute.peers import Tasks
 
 # So long a process that was started wrongly stays, for the others to learn it.
@@ -14,7 +14,7 @@ _WRONG_SECONDS = 10.0
 _joined = None
 
 
-def wait_for_peers(tasks: Tasks, timeout: float) -> None:
+def wait_for_peers(tasks: Tasks, timeout: float, token: str | None = None) -> None:
     """Waits until all processes have come to this point and reach each other.
 
     TensorFlow itself waits inside one call, which Ctrl-C does not end; before 2.21, for an hour. It
@@ -23,13 +23,14 @@ def wait_for_peers(tasks: Tasks, timeout: float) -> None:
     Args:
         tasks: `peers.Tasks`.
         timeout: seconds.
+        token: what all must share. Default: none, which all must share, too.
 
     Raises:
-        PeerError: some have not come after `timeout` seconds, or were started with another index or
-            list of processes; or this process's port cannot be listened on.
+        PeerError: some have not come after `timeout` seconds, or were started with another token,
+            index or list of processes; or this process's port cannot be listened on.
     """
-    with _answering(tasks) as heard:
-        peers.wait_for_all(tasks, timeout, _Look(heard))
+    with _answering(tasks, token) as heard:
+        peers.wait_for_all(tasks, timeout, _Look(heard, token))
     global _joined
     _joined = tasks
 
@@ -43,13 +44,16 @@ class _Look:
     """Says who has not met this process, as `peers.unreachable` says who cannot be reached.
 
     Args:
-        heard: the set of what other processes said that greeted this one.
+        heard: `greetings.Heard`, what other processes said that greeted this one.
+        token: as for `wait_for_peers`.
     """
 
-    def __init__(self, heard):
+    def __init__(self, heard, token):
         self._heard = heard
+        self._token = token
         self._answers = {}
         self._wrong = {}
+        self._refused = {}
         self._since = None
 
     def __call__(self, tasks, among):
@@ -57,23 +61,35 @@ class _Look:
         # Who has answered may be gone on by now.
         asked = set(range(len(tasks.names)) if among is None else among) - set(self._answers)
         answers = peers.of_others(
-            tasks, asked, lambda index: connections.greet(tasks.addresses[index], own)
+            tasks, asked, lambda index: greetings.greet(tasks.addresses[index], own, self._token)
         )
         missing = {index: failure for index, (_, failure) in answers.items() if failure}
+        refused = {i: failure for i, failure in missing.items() if failure in greetings.REFUSALS}
+        self._refused |= refused
         self._answers |= {index: name for index, (name, _) in answers.items() if name}
         for index, answer in self._answers.items():
             if answer != _introduction(tasks, index):
-                self._since = self._since or time.monotonic()
                 self._wrong[index] = answer
-            if answer not in self._heard:
+            if answer not in self._heard.met:
                 missing[index] = f"has not reached {tasks.describe(tasks.index)}"
-        if self._wrong and (not missing or time.monotonic() > self._since + _WRONG_SECONDS):
-            who = " and ".join(f'{tasks.describe(i)} says "{a}"' for i, a in self._wrong.items())
-            raise peers.PeerError(
-                f"this process is {own}, but {who}: all need one list of workers, and each the"
-                " index of its own address in it"
-            )
+        for index in self._refused:
+            if _introduction(tasks, index) in self._heard.refused:
+                missing.pop(index, None)  # it knows
+        if self._wrong or self._refused:
+            self._since = self._since or time.monotonic()
+            if not missing or time.monotonic() > self._since + _WRONG_SECONDS:
+                raise peers.PeerError(self._failure(tasks))
         return missing
+
+    def _failure(self, tasks):
+        if self._refused:
+            who = " and ".join(f"{tasks.describe(i)} {why}" for i, why in self._refused.items())
+            return f"{who}: all processes of a cluster need the same token"
+        who = " and ".join(f'{tasks.describe(i)} says "{a}"' for i, a in self._wrong.items())
+        return (
+            f"this process is {_introduction(tasks, tasks.index)}, but {who}: all need one list of"
+            " workers, and each the index of its own address in it"
+        )
 
 
 def _introduction(tasks, index):
@@ -81,12 +97,12 @@ def _introduction(tasks, index):
 
 
 @contextlib.contextmanager
-def _answering(tasks):
+def _answering(tasks, token):
     with contextlib.ExitStack() as stack:
         try:
             port = int(tasks.addresses[tasks.index].rpartition(":")[2])
             own = _introduction(tasks, tasks.index)
-            heard = stack.enter_context(connections.answering(port, own))
+            heard = stack.enter_context(greetings.answering(port, own, token))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise peers.PeerError(peers.port_in_use(tasks)) from None

@@ -18,6 +18,7 @@ from terngrad_tf.distribute import (
     rendezvous,
     stragglers,
     tf_config,
+    tokens,
     virtual_devices,
 )
 from terngrad_tf.distribute.all_reduce import TernaryAllReduce
@@ -57,6 +58,9 @@ class TernGradStrategy(tf.distribute.Strategy):
             none; TensorFlow's own detection of dead peers still holds.
         start_timeout: seconds that the processes of a cluster wait for each other, at the start and
             before the first step, where they compare what they run. Default 600.
+        token: secret of at least 16 characters that all processes of a cluster must share to meet:
+            see [security](../security.md). Default: that of the environment variable
+            TERNGRAD_TF_TOKEN, if it is set.
         **options: `grad_bits`, `clip_factor`, `min_size`, `quantize_logits`, `rounding`, `seed`:
             see `Quantization`; `wire`, `float_steps`, `statistics_freq`, `telemetry_freq`: see
             `TernaryAllReduce`.
@@ -78,6 +82,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
         communication_timeout: float | None = None,
         start_timeout: float = 600,
+        token: str | None = None,
         **options: Any,
     ) -> None:
         if not start_timeout > 0:
@@ -85,6 +90,10 @@ class TernGradStrategy(tf.distribute.Strategy):
                 f"`start_timeout` must be positive seconds. Received: start_timeout={start_timeout}"
             )
         _check_options(options)
+        if token is None:
+            token = tokens.token_from_environment()
+        else:
+            tokens.checked(token, "`token`")
         gradient_ops = TernaryAllReduce(**options)
         self._collective_key_base = next(_key_ranges) * _KEY_RANGE
         if cluster_resolver is None:
@@ -97,7 +106,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         if self.tasks is not None:
             if not private.cluster_is_joined():
                 _check_start()
-                rendezvous.wait_for_peers(self.tasks, start_timeout)
+                rendezvous.wait_for_peers(self.tasks, start_timeout, token)
             with peers.peer_errors(self.tasks):
                 extended = private.TernGradClusterExtended(
                     self,

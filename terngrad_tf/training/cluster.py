@@ -49,7 +49,7 @@ def make_strategy(config, float_epochs, *, statistics_freq, **cluster):
         config: `RunConfig`.
         float_epochs: `FloatEpochs`.
         statistics_freq: steps from one record of the gradients' values to the next.
-        **cluster: `cluster_resolver` and `start_timeout`, as for `TernGradStrategy`.
+        **cluster: `cluster_resolver`, `start_timeout` and `token`, as for `TernGradStrategy`.
 
     Raises:
         ValueError: an option is out of range.

@@ -57,7 +57,7 @@ def train_in_subspace(config, **cluster_options):
 
     Args:
         config: `SubspaceConfig`.
-        **cluster_options: `cluster_resolver` and `start_timeout`, as for `train`.
+        **cluster_options: `cluster_resolver`, `start_timeout` and `token`, as for `train`.
 
     Returns:
         A `SubspaceResult`.

@@ -56,7 +56,7 @@ def train(config, **cluster_options):
     Args:
         config: `TrainConfig`.
         **cluster_options: `cluster_resolver` (default: `TF_CONFIG` if it is set, else a single
-            process) and `start_timeout` (default 600), as for `TernGradStrategy`.
+            process), `start_timeout` (default 600) and `token`, as for `TernGradStrategy`.
 
     Returns:
         A `TrainResult`.

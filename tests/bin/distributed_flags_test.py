@@ -69,7 +69,7 @@ class DistributedFlagsTest(tf.test.TestCase):
             names(cifar10_distributed_train) ^ names(cifar10_train),
             {
                 *("job_name", "task_id", "worker_hosts", "ps_hosts", "rank_table_file", "rank_id"),
-                *("slurm", "port", "start_timeout", "max_restarts", "async_training"),
+                *("slurm", "port", "start_timeout", "token_file", "max_restarts", "async_training"),
                 "num_replicas_to_aggregate",
                 *("save_interval_secs", "save_summaries_secs", "save_iter"),
             },
@@ -120,6 +120,27 @@ class DistributedFlagsTest(tf.test.TestCase):
             training.UserError, "TF_CONFIG must be JSON: Expecting .*'worker 0'"
         ):
             cluster(TF_CONFIG="worker 0")
+
+    def test_a_token_is_read_from_a_file_and_never_told(self):
+        path = os.path.join(self.get_temp_dir(), "token")
+
+        def token(text, *arguments):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            values = parse("--token_file", path, *arguments)
+            return distributed_flags.arguments(values).get("token")
+
+        secret = "a secret of the team"
+        self.assertEqual(token(f"{secret}\n"), secret)
+        self.assertIsNone(distributed_flags.arguments(parse())["token"])
+        for text in ("too short", f"{secret}\n{secret}", "\u00e4" * 20, "x" * 5000):
+            rule = f"{path} must hold a token of 16 to 1000 printable ASCII .* \\d+ characters$"
+            with self.assertRaisesRegex(training.UserError, rule):
+                token(text)
+        with self.assertRaisesRegex(training.UserError, "must not be given with async_training"):
+            token(secret, "--async_training")
+        with self.assertRaisesRegex(training.UserError, "`token_file` must be a file that can be"):
+            distributed_flags.arguments(parse("--token_file", "/no/such"))
 
     def test_the_batch_is_that_of_each_process_and_steps_wait_for_all(self):
         values = parse(*HOSTS, "--batch_size", 8, "--num_nodes", 2, "--save_interval_secs", 5)

@@ -1,16 +1,12 @@
-"""Tests of connections to other processes: greeting, losing and closing them."""
+"""Tests of connections to other processes: losing and closing them."""
 
-import concurrent.futures
-import contextlib
 import socket
 import sys
-import time
 
 import pytest
 import tensorflow as tf
 
 from terngrad_tf.distribute import connections
-from tests.distribute import processes
 
 
 def has_ipv6():
@@ -57,52 +53,6 @@ class ConnectionsTest(tf.test.TestCase):
         self.addCleanup(again.close)
         self.assertEqual(again.getsockname(), server_address)
         self.assertEqual(watch.look(address), (None, 0.0))
-
-    def test_processes_learn_each_others_names_whatever_else_is_sent_to_the_port(self):
-        (port,) = processes.free_ports(1)
-        address = f"127.0.0.1:{port}"
-        with connections.answering(port, "worker 0 of 2") as heard:
-            kept = socket.create_connection(("127.0.0.1", port))
-            self.addCleanup(kept.close)
-            for sent in (
-                b"",
-                b"\n",
-                b"GET / HTTP/1.1\r\n\r\n",
-                b"terngrad_tf \xff\n",
-                b"x" * 10**6,
-            ):
-                # Which may hang up while this is being sent: ENOTCONN is no ConnectionError.
-                with (
-                    contextlib.suppress(OSError),
-                    socket.create_connection(("127.0.0.1", port)) as other,
-                ):
-                    other.sendall(sent)
-                    other.shutdown(socket.SHUT_WR)
-                    self.assertEqual(other.recv(100), b"")
-            self.assertEqual(heard, set())
-            self.assertEqual(connections.greet(address, "worker 1 of 2"), ("worker 0 of 2", None))
-            # Heard is who has got the answer, which is noted after it was sent.
-            deadline = time.monotonic() + 30
-            while not heard and time.monotonic() < deadline:
-                time.sleep(0.01)
-            self.assertEqual(heard, {"worker 1 of 2"})
-        self.assertEqual(connections.greet(address, "worker 1"), (None, connections.REFUSED))
-
-    def test_another_program_on_a_port_is_no_process_of_the_cluster(self):
-        foreign = None, "another program answers there"
-        for said in (
-            b"",
-            b"HTTP/1.1 400 Bad Request\r\n\r\n",
-            b"\x00" * 500,
-            b"terngrad_tf \x1b\n",
-        ):
-            server, address = self.listen()
-            with concurrent.futures.ThreadPoolExecutor() as pool:
-                answer = pool.submit(connections.greet, address, "worker 1")
-                connection, _ = server.accept()
-                connection.sendall(said)
-                self.assertEqual(answer.result(), foreign)
-                connection.close()
 
     def test_hanging_up_ends_the_connections_to_an_address_and_no_others(self):
         for host in ("127.0.0.1", "::1") if has_ipv6() else ("127.0.0.1",):

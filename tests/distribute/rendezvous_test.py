@@ -15,11 +15,11 @@ from tests.distribute import processes
 HOSTS = ["127.0.0.1"] + ["[::1]"] * socket.has_dualstack_ipv6()
 
 
-def wait(addresses, index, timeout=30):
+def wait(addresses, index, timeout=30, token=None):
     """What a process of a cluster does first; returns why it fails, None where it does not."""
     names = tuple(f"worker {number}" for number in range(len(addresses)))
     try:
-        rendezvous.wait_for_peers(peers.Tasks(names, tuple(addresses), index), timeout)
+        rendezvous.wait_for_peers(peers.Tasks(names, tuple(addresses), index), timeout, token)
     except peers.PeerError as error:
         return str(error)
     return None
@@ -76,6 +76,31 @@ class RendezvousTest(tf.test.TestCase):
             "not all processes started in time; missing:"
             f" worker 0 ({addresses[0]}: another program answers there)",
         )
+
+    def test_processes_meet_with_the_same_token_and_name_who_has_another_or_none(self):
+        addresses = self.addresses[:2]
+        one, two = "one token of a team", "another token of it"
+        self.assertEqual(
+            self.wait_all((addresses, 0, 30, one), (addresses, 1, 30, one)), [None, None]
+        )
+        for tokens, whys in (
+            ((one, two), ("has another token", "has another token")),
+            (
+                (one, None),
+                (
+                    "has no token, which this process has",
+                    "has a token, which this process has not (TERNGRAD_TF_TOKEN)",
+                ),
+            ),
+        ):
+            errors = self.wait_all(*((addresses, i, 30, tokens[i]) for i in (0, 1)))
+            for other, (error, why) in enumerate(zip(errors, whys, strict=True)):
+                other = 1 - other
+                self.assertEqual(
+                    error,
+                    f"worker {other} ({addresses[other]}) {why}: all processes of a cluster need"
+                    " the same token",
+                )
 
     def test_a_port_that_needs_privileges_is_told(self):
         with mock.patch.object(
