@@ -24,6 +24,7 @@ DATASET_NAME=digits
 : "${QUANTIZE_LOGITS:=True}"
 : "${TRAIN_BATCH_SIZE:=64}"
 : "${SAVE_ITER:=100}"
+: "${LOG_FREQ:=50}"
 : "${MAX_STEPS:=400}"
 : "${VAL_BATCH_SIZE:=100}"
 : "${EVAL_SUBSET:=test}"
@@ -32,4 +33,4 @@ DATASET_NAME=digits
 mkdir -p "$ROOT_WORKSPACE"
 "$PYTHON" -m slim_data.download_and_convert_data --dataset_name digits --dataset_dir "$DATA_DIR" \
   --shard True --train_shards 4
-train_and_eval "$@"
+train_and_eval --log_freq "$LOG_FREQ" "$@"

@@ -21,6 +21,7 @@ source "$ROOT/scripts/local_jobs.sh"
 : "${GRAD_BITS:=1}"
 : "${CLIP_FACTOR:=2.5}"
 : "${SAVE_INTERVAL_SECS:=10}"
+: "${LOG_FREQ:=50}"
 : "${SEED:=123}"
 
 mkdir -p "$ROOT_WORKSPACE"
@@ -45,6 +46,7 @@ for task in 1 0; do
     --clip_factor "$CLIP_FACTOR" \
     --quantize_logits True \
     --save_interval_secs "$SAVE_INTERVAL_SECS" \
+    --log_freq "$LOG_FREQ" \
     --seed "$SEED" \
     "$@"
 done

@@ -21,7 +21,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/rank_jobs.sh"
 if [[ "$DATASET_NAME" == digits ]]; then
   : "${NET:=lenet}" "${BATCH_SIZE:=64}" "${LR_MAX:=0.02}" "${MIXED_PRECISION:=False}"
   : "${EPOCHS:=21}" "${DECAY_EPOCHS:=27}" "${WARMUP_EPOCHS:=1}" "${SAVE_EPOCHS:=5}"
-  : "${SNAPSHOT_PER_EPOCH:=2}" "${NUM_GPUS:=0}" "${NUM_NODES:=4}"
+  : "${SNAPSHOT_PER_EPOCH:=2}" "${NUM_GPUS:=0}" "${NUM_NODES:=4}" "${LOG_FREQ:=50}"
   # Digits that are there already are taken, in however many files.
   if ! { compgen -G "$1/train-*" && "$PYTHON" -m slim_data.validate --dataset_name digits \
     --dataset_dir "$1"; } >/dev/null 2>&1; then
@@ -32,7 +32,7 @@ if [[ "$DATASET_NAME" == digits ]]; then
 else
   DATA="$("$PYTHON" -m slim_data.find_records "$1")"
 fi
-: "${NET:=resnet_50}" "${BATCH_SIZE:=2048}" "${LR_MAX:=0.8}" "${MIXED_PRECISION:=True}"
+: "${LOG_FREQ:=}" "${NET:=resnet_50}" "${BATCH_SIZE:=2048}" "${LR_MAX:=0.8}" "${MIXED_PRECISION:=True}"
 : "${EPOCHS:=70}" "${DECAY_EPOCHS:=90}" "${WARMUP_EPOCHS:=5}" "${SAVE_EPOCHS:=10}"
 : "${SNAPSHOT_PER_EPOCH:=1}" "${SNAPSHOT_KEEP_MAX:=40}" "${NUM_GPUS:=8}" "${NUM_NODES:=8}"
 : "${GRAD_BITS:=32}" "${CLIP_FACTOR:=0.0}" "${LOSS_SCALE:=1024}" "${SEED:=1}"
@@ -57,4 +57,5 @@ run_ranks stage_1 terngrad_tf.bin.resnet50_imagenet_stage_1 \
   --num_nodes "$NUM_NODES" \
   --grad_bits "$GRAD_BITS" \
   --clip_factor "$CLIP_FACTOR" \
+  ${LOG_FREQ:+--log_freq "$LOG_FREQ"} \
   --seed "$SEED"

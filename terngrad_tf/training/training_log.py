@@ -29,7 +29,8 @@ class TrainingLog(StepCounter):
         traffic: callable from the number of steps done before a step to None or an object with
             `received_bytes`, `float32_bytes` and `compression_ratio`.
         freq: steps from one entry for TensorBoard to the next, which means are over.
-        line_freq: steps from one line to the next, a multiple of `freq`; the last step has one.
+        line_freq: steps from one line to the next, a multiple of `freq`; an entry of the last step
+            comes with a line, too.
         screen: `Screen`, or None.
     """
 
