@@ -39,7 +39,7 @@ def find_records(
     *,
     num_processes: int | None = None,
     report: Callable[[str], object] = ignore,
-):
+) -> str | os.PathLike:
     """Returns the folder with the TFRecords of a folder of photos, written if they are missing.
 
     Args:

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from typing import Any
 from xml.etree import ElementTree
 
 from slim_data.common.version import __version__
@@ -10,7 +11,7 @@ from slim_data.common.version import __version__
 class Parser(argparse.ArgumentParser):
     """As argparse's, with `--help`, `--helpshort`, `--helpfull`, `--helpxml` and `--version`."""
 
-    def __init__(self, **arguments):
+    def __init__(self, **arguments: Any):
         self.told = []
         super().__init__(add_help=False, allow_abbrev=False, **arguments)
         names = ("-h", "--help", "--helpshort", "--helpfull")
@@ -20,7 +21,7 @@ class Parser(argparse.ArgumentParser):
         text = "Show the version."
         self.add_argument("--version", action="version", version=version, help=text)
 
-    def add_argument(self, *names, **options):
+    def add_argument(self, *names: str, **options: Any) -> argparse.Action:
         """As argparse's; `told` keeps what was added."""
         self.told.append(super().add_argument(*names, **options))
         return self.told[-1]

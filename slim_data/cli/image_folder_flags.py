@@ -1,6 +1,9 @@
 """What the programs that convert folders of images have in common."""
 
+import argparse
 import os
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from slim_data.cli import program
 from slim_data.common.arguments import check_at_least
@@ -11,7 +14,9 @@ from slim_data.tfrecord import write_splits
 SPLITS = ("validation", "train")
 
 
-def add_arguments(parser, *, train_shards, validation_shards, num_threads):
+def add_arguments(
+    parser: argparse.ArgumentParser, *, train_shards: int, validation_shards: int, num_threads: int
+) -> None:
     """Adds the common arguments to an `argparse` parser, with these defaults for the numbers."""
     for split in ("train", "validation"):
         parser.add_argument(f"--{split}_directory", help=f"folder with {split} images, <label>/*")
@@ -33,7 +38,13 @@ def add_arguments(parser, *, train_shards, validation_shards, num_threads):
         )
 
 
-def find_sources(values, labels, pattern, build, options):
+def find_sources(
+    values: argparse.Namespace,
+    labels: Sequence[str],
+    pattern: str,
+    build: image_folders.Build,
+    options: Mapping[str, Any],
+) -> dict[str, write_splits.SplitSource]:
     """Returns {split: `write_splits.SplitSource`} of the folders of images that the arguments name.
 
     Args:
@@ -54,7 +65,9 @@ def find_sources(values, labels, pattern, build, options):
     return found
 
 
-def write_sources(values, found):
+def write_sources(
+    values: argparse.Namespace, found: Mapping[str, write_splits.SplitSource]
+) -> None:
     """Writes {split: `write_splits.SplitSource`} as the arguments say."""
     check_at_least(1, num_threads=values.num_threads)
     write_splits.write_splits(

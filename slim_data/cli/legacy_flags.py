@@ -1,9 +1,12 @@
 """Command lines written for the flag parser of TensorFlow 1."""
 
+from collections.abc import Sequence
+from typing import Any
+
 VALUES = ("true", "false", "t", "f", "1", "0")
 
 
-def rewrite(argv, flag_values):
+def rewrite(argv: Sequence[str], flag_values: Any) -> list[str]:
     """Joins `--flag True` to `--flag=True` where the flag is a boolean one.
 
     absl takes the value of a boolean flag only after `=`; older command lines give it as the

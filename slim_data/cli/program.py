@@ -2,6 +2,8 @@
 
 import argparse
 import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn, TextIO
 
 from slim_data.cli import help_arguments, legacy_flags
 from slim_data.common.errors import DataError, printable
@@ -18,7 +20,12 @@ class _Parser(help_arguments.Parser):
         raise DataError(f"{message} (--help shows the usage)")
 
 
-def console_command(name, description, add_arguments, main):
+def console_command(
+    name: str,
+    description: str | None,
+    add_arguments: Callable[[argparse.ArgumentParser], None],
+    main: Callable[[argparse.Namespace], None],
+) -> Callable[[], NoReturn]:
     """Returns the entry point of a program: it does what `run_program` does, and ends the process.
 
     Args:
@@ -27,7 +34,13 @@ def console_command(name, description, add_arguments, main):
     return lambda: sys.exit(run_program(name, description, add_arguments, main))
 
 
-def run_program(name, description, add_arguments, main, arguments=None):
+def run_program(
+    name: str,
+    description: str | None,
+    add_arguments: Callable[[argparse.ArgumentParser], None],
+    main: Callable[[argparse.Namespace], None],
+    arguments: Sequence[str] | None = None,
+) -> int:
     """Parses the command line and calls a program's main function.
 
     What is wrong with arguments or data is one line on standard error.
@@ -88,6 +101,6 @@ def _boolean(text):
     return text.lower() in ("true", "t", "1")
 
 
-def report(line, file=None):
+def report(line: object, file: TextIO | None = None) -> None:
     """Prints a line, to standard output or `file`, at once, also where that is a file or a pipe."""
     print(printable(line), file=file, flush=True)

@@ -1,11 +1,12 @@
 """Rules that arguments of several functions keep."""
 
 import numbers
+from typing import Any
 
 from slim_data.common.errors import DataError
 
 
-def check_at_least(minimum, **arguments):
+def check_at_least(minimum: int, **arguments: Any) -> None:
     """Raises DataError unless every argument is an integer of at least `minimum`.
 
     Example:

@@ -5,10 +5,11 @@ import glob
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def capture_stderr():
+def capture_stderr() -> Iterator[None]:
     """Keeps from the terminal what TensorFlow's libraries write while they load.
 
     No setting silences it in TensorFlow 2.21. It is shown after all if loading fails.

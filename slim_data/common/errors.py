@@ -16,11 +16,11 @@ class DataError(ValueError):
         DataError: /data/test-mnist.tfrecord: record 17 (from 0): checksum differs
     """
 
-    def __init__(self, message):
+    def __init__(self, message: object):
         super().__init__(printable(message))
 
 
-def printable(text, max_length=MAX_LENGTH):
+def printable(text: object, max_length: int = MAX_LENGTH) -> str:
     r"""Returns any text on one line, of limited length, that no terminal takes for a command.
 
     Line ends, control characters, characters that turn the direction of writing and bytes that

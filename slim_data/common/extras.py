@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+from typing import Any
 
 from slim_data.common.errors import DataError
 
@@ -9,7 +10,7 @@ from slim_data.common.errors import DataError
 _PACKAGES = ("defusedxml", "scipy", "sklearn")
 
 
-def import_extra(name, extra="experiments"):
+def import_extra(name: str, extra: str = "experiments") -> Any:
     """Imports and returns a module of such a package, at its use: most take long, and few need it.
 
     Args:
@@ -25,7 +26,7 @@ def import_extra(name, extra="experiments"):
         raise _missing(name, extra) from None
 
 
-def check_installed():
+def check_installed() -> None:
     """Raises DataError where the extra that the programs need is not installed."""
     for name in _PACKAGES:
         if importlib.util.find_spec(name) is None:

@@ -5,14 +5,18 @@ import concurrent.futures.process
 import multiprocessing
 import resource
 import signal
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from slim_data.common.errors import DataError
+
+_Result = TypeVar("_Result")
 
 _MAX_SECONDS = 60
 _MAX_BYTES = 2**31
 
 
-def call_isolated(function, *arguments):
+def call_isolated(function: Callable[..., _Result], *arguments: Any) -> _Result:
     """Calls a function in a fresh process, which may take a minute of CPU time and 2 GiB.
 
     Args:

@@ -6,6 +6,7 @@ code looks for it, and leaves no place to capture what TensorFlow writes while i
 
 import importlib
 import sys
+import typing
 
 from slim_data.common.captured_stderr import capture_stderr
 
@@ -30,4 +31,7 @@ class _LazyModule:
 
 # `import tensorflow` imports Keras as well, and takes seconds that `--help`, a wrong folder or
 # a search for files need not wait for.
-tf = _LazyModule("tensorflow")
+if typing.TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    tf = _LazyModule("tensorflow")

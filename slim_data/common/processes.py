@@ -9,6 +9,8 @@ import signal
 import threading
 import time
 import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from slim_data.common.errors import DataError
 from slim_data.common.lazy import tf
@@ -17,7 +19,11 @@ _REPORT_SECONDS = 0.1
 _STOP_SECONDS = 30
 
 
-def run_processes(function, arguments, advance):
+def run_processes(
+    function: Callable[..., object],
+    arguments: Sequence[tuple[Any, ...]],
+    advance: Callable[[int], object],
+) -> None:
     """Calls a function in several processes at once and waits until all are done.
 
     Each is a fresh interpreter. Should one fail or be killed, or this process be interrupted, the

@@ -2,20 +2,25 @@
 
 import contextlib
 import sys
+from collections.abc import Callable, Iterator
+
+Bar = Callable[..., contextlib.AbstractContextManager[Callable[[int], None]]]
 
 
-def ignore(done) -> None:
+def ignore(done: object) -> None:
     """Takes a number or a line that nobody wants to know; a default."""
 
 
 @contextlib.contextmanager
-def no_bar(*_):
+def no_bar(*_: object) -> Iterator[Callable[[object], None]]:
     """Is `progress_bar` where nothing is to be shown."""
     yield ignore
 
 
 @contextlib.contextmanager
-def progress_bar(title, total, unit="images"):
+def progress_bar(
+    title: str, total: int | None, unit: str = "images"
+) -> Iterator[Callable[[int], None]]:
     """Shows on standard error how much is done, how fast, and how long the rest will take.
 
     Args:

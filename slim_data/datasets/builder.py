@@ -196,7 +196,9 @@ class DatasetBuilder(abc.ABC):
         """Returns the `download.File`s that `raw_dir` lacks."""
         return [f for f in self.downloads if not os.path.isfile(os.path.join(self.raw_dir, f.name))]
 
-    def prepare(self, report: Callable[[str], object], bar=progress.progress_bar):
+    def prepare(
+        self, report: Callable[[str], object], bar: progress.Bar = progress.progress_bar
+    ) -> None:
         """Downloads what `raw_dir` lacks.
 
         Args:

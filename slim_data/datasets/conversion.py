@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from slim_data.common import progress
 from slim_data.common.arguments import check_at_least
@@ -23,7 +23,7 @@ def convert(
     source: str | None = None,
     raw_dir: str | os.PathLike | None = None,
     tfds_dir: str | os.PathLike | None = None,
-    labels=None,
+    labels: Sequence[str] | None = None,
     allow_other_archives: bool = False,
     num_processes: int | None = 1,
     report: Callable[[str], object] | None = None,

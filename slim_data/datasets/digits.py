@@ -48,16 +48,16 @@ class Digits(DatasetBuilder):
         """See the base class, in the order of the source."""
         images, labels = read_digits()
         for i in split_indices(labels)[split][start:stop]:
-            yield enlarge(images[i]), labels[i]
+            yield enlarge(images[i]), int(labels[i])
 
 
-def read_digits():
+def read_digits() -> tuple[np.ndarray, np.ndarray]:
     """Returns (images, labels): int64 [1797, 8, 8] with values 0 to 16, and int64 [1797]."""
     source = import_extra("sklearn.datasets").load_digits()
     return source.images.astype(np.int64), source.target.astype(np.int64)
 
 
-def split_indices(labels):
+def split_indices(labels: np.ndarray) -> dict[str, np.ndarray]:
     """Returns {"train": indices, "test": indices}, a stratified split that never changes.
 
     With the examples ordered by class (ties by position), every fifth one from the first on is
@@ -72,7 +72,7 @@ def split_indices(labels):
     return {"train": np.flatnonzero(~is_test), "test": np.flatnonzero(is_test)}
 
 
-def enlarge(image):
+def enlarge(image: np.ndarray) -> np.ndarray:
     """Returns an 8 x 8 image as uint8 [28, 28, 1], bilinearly interpolated (half-pixel centres).
 
     Target pixel i lies at source position (4 i - 5) / 14, so all weights are multiples of 1/14

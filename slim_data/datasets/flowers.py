@@ -38,7 +38,7 @@ _PHOTO = re.compile(rf"flower_photos/({'|'.join(LABELS)})/\w[\w .-]*\.jpg")
 _JPEG_START = b"\xff\xd8\xff"
 
 
-def num_validation(num_photos):
+def num_validation(num_photos: int) -> int:
     """Returns how many photos are for validation: 350 of 3,670, and as large a part of others."""
     return round(num_photos * NUM_VALIDATION / NUM_PHOTOS)
 

@@ -3,7 +3,8 @@
 import os
 import random
 import re
-from collections.abc import Callable
+import tarfile
+from collections.abc import Callable, Mapping
 
 from slim_data.common import progress
 from slim_data.common.errors import DataError
@@ -19,7 +20,7 @@ SEED = 0
 _PHOTO = re.compile(rf"flower_photos/({'|'.join(flowers.LABELS)})/(\w[\w .-]*\.jpg)")
 
 
-def prepare(data_dir: str | os.PathLike, report: Callable[[str], object]):
+def prepare(data_dir: str | os.PathLike, report: Callable[[str], object]) -> None:
     """Makes `raw-data/train/<class>`, `raw-data/validation/<class>` and `raw-data/labels.txt`.
 
     Of each class 100 photos, drawn with a fixed seed, are for validation. Folders that are there
@@ -68,7 +69,9 @@ def _extract(path, folders):
     return number
 
 
-def draw(path, members):
+def draw(
+    path: str, members: Mapping[str, tarfile.TarInfo]
+) -> dict[tuple[str, str], list[tarfile.TarInfo]]:
     """Returns {(split, class): entries of its photos} of an archive's {name: entry}.
 
     Raises:

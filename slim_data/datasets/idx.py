@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from slim_data.common.errors import DataError
@@ -35,7 +36,7 @@ class Idx(IdxBuilder):
     )
     takes_labels = True
 
-    def __init__(self, raw_dir, labels):
+    def __init__(self, raw_dir: str | os.PathLike, labels: Sequence[str]):
         super().__init__(raw_dir)
         if not labels or len(labels) > _MAX_LABELS:
             raise DataError(

@@ -8,7 +8,7 @@ import contextlib
 import gzip
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -26,7 +26,9 @@ _LABELS_MAGIC = 2049
 _MAX_ITEMS = 2**24  # 12 GB of pixels: no header is believed that declares more
 
 
-def official_files(hosts, sizes, checksums):
+def official_files(
+    hosts: Sequence[str], sizes: Sequence[int], checksums: Sequence[str]
+) -> tuple[download.File, ...]:
     """Returns the `download.File`s of the four files, in the order of `NAMES`.
 
     Args:

@@ -14,7 +14,7 @@ _CMYK_COMPONENTS = 4
 _QUALITY = 100
 
 
-def read_image_file(path: str | os.PathLike):
+def read_image_file(path: str | os.PathLike) -> bytes:
     """Returns the bytes of a file.
 
     Raises:
@@ -27,7 +27,7 @@ def read_image_file(path: str | os.PathLike):
         raise DataError(f"{path}: {error.strerror}") from error
 
 
-def as_jpeg(data):
+def as_jpeg(data: bytes) -> tuple[bytes, tuple[int, int, int]]:
     """Returns an image as a JPEG that every decoder takes for RGB or grey, and its size.
 
     JPEG files stay as they are, byte for byte, but for those of four colours (CMYK). These and PNG
@@ -51,7 +51,7 @@ def as_jpeg(data):
     return data, pixels.shape
 
 
-def decode_image(data):
+def decode_image(data: bytes) -> np.ndarray:
     """Returns the pixels of a JPEG or PNG file as uint8 array [height, width, 3].
 
     Raises:
@@ -69,7 +69,7 @@ def decode_image(data):
         raise DataError("the image is damaged and cannot be decoded") from None
 
 
-def resize_image(pixels, side):
+def resize_image(pixels: np.ndarray, side: int) -> np.ndarray:
     """Returns an image squeezed to a square: bilinear, and averaged where it shrinks.
 
     Args:

@@ -5,6 +5,8 @@ import functools
 import hashlib
 import os
 import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from slim_data.common.errors import DataError
 from slim_data.datasets import image_files
@@ -14,8 +16,11 @@ from slim_data.tfrecord import examples, write_splits
 
 SEED = 12345
 
+# Of the names of files it makes a function of a name and bytes, which returns an example.
+Build = Callable[[Sequence[str]], Callable[[str, bytes], bytes]]
 
-def read_labels(path):
+
+def read_labels(path: str) -> list[str]:
     """Returns the lines of a labels file: the first names class 1, as 0 is the background.
 
     Args:
@@ -39,7 +44,7 @@ def read_labels(path):
     return labels
 
 
-def class_folders(directory):
+def class_folders(directory: str) -> list[str]:
     """Returns the names of the folders in a folder, sorted; hidden ones do not count.
 
     Raises:
@@ -52,7 +57,7 @@ def class_folders(directory):
     return [name for name in found if not name.startswith(".")]
 
 
-def find_images(directory, labels, pattern="*"):
+def find_images(directory: str, labels: Sequence[str], pattern: str = "*") -> list[str]:
     """Returns the images of a folder of folders as `<label>/<name>`, shuffled with a fixed seed.
 
     Args:
@@ -80,7 +85,9 @@ def find_images(directory, labels, pattern="*"):
     return files
 
 
-def split_source(directory, files, build, options):
+def split_source(
+    directory: str, files: Sequence[str], build: Build, options: Mapping[str, Any]
+) -> write_splits.SplitSource:
     """Returns the `write_splits.SplitSource` of a split's images.
 
     Args:
@@ -95,7 +102,7 @@ def split_source(directory, files, build, options):
     return write_splits.SplitSource(generate, len(files), fingerprint)
 
 
-def example_builder(labels):
+def example_builder(labels: Sequence[str]) -> Build:
     """Returns the `build` that `split_source` takes for images whose classes are numbered from 1.
 
     Args:

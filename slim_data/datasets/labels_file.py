@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Sequence
 
 from slim_data.common.errors import DataError
 from slim_data.files.atomic import write_lines
@@ -13,7 +14,7 @@ MAX_CLASSES = 2**20
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
-def check_labels(labels):
+def check_labels(labels: Sequence[str]) -> None:
     """Raises DataError where the names of classes cannot be lines of a file, or one comes twice."""
     for number, label in enumerate(labels, 1):
         if not label or not label.isprintable():
@@ -25,13 +26,13 @@ def check_labels(labels):
         raise DataError(f"the name of a class must be one class's alone. Received twice: {twice!r}")
 
 
-def write_labels(folder: str | os.PathLike, labels, label_offset: int) -> None:
+def write_labels(folder: str | os.PathLike, labels: Sequence[str], label_offset: int) -> None:
     """Writes labels.txt to a folder: a line `<number>:<name>` for each class."""
     numbered = enumerate(labels, label_offset)
     write_lines(os.path.join(folder, NAME), [f"{number}:{label}" for number, label in numbered])
 
 
-def read_labels(name, data_dir):
+def read_labels(name: str, data_dir: str | os.PathLike | None) -> tuple[tuple[str, ...], int]:
     """Returns (names of the classes, number of the first one) from a folder's labels.txt.
 
     Its lines are `<number>:<name>`, the numbers without a gap, or just `<name>`, numbered from 1 as

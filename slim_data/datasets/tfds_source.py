@@ -7,13 +7,16 @@ whose bytes are kept; classes are matched by their names.
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
+from slim_data.common import progress
 from slim_data.common.errors import DataError
 from slim_data.common.extras import import_extra
 from slim_data.common.lazy import tf
 from slim_data.datasets.builder import DatasetBuilder
 from slim_data.tfrecord import examples
+
+_Made = TypeVar("_Made")
 
 _FORMATS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpg"}
 
@@ -26,12 +29,12 @@ class TfdsSource(DatasetBuilder):
         tfds_dir: tensorflow-datasets' `data_dir`. Default: its own.
     """
 
-    def __init__(self, builder, tfds_dir=None):
+    def __init__(self, builder: type[DatasetBuilder], tfds_dir: str | os.PathLike | None = None):
         super().__init__()
         self.info = builder.info
         self._dataset, self._tfds_dir = builder, tfds_dir
 
-    def prepare(self, report: Callable[[str], object], bar=None):
+    def prepare(self, report: Callable[[str], object], bar: progress.Bar | None = None) -> None:
         """Lets tensorflow-datasets download and prepare the data set unless that is done."""
         prepare_builder(self._builder())
 
@@ -64,7 +67,7 @@ class TfdsSource(DatasetBuilder):
         return self._dataset.tfds_range(split, sizes)
 
 
-def prepare_builder(builder):
+def prepare_builder(builder: Any) -> None:
     """Lets tensorflow-datasets download and prepare a data set unless that is done already.
 
     Args:
@@ -86,7 +89,9 @@ def prepare_builder(builder):
         ) from error
 
 
-def read_records(builder, split, start, stop, build):
+def read_records(
+    builder: Any, split: str, start: int, stop: int, build: Callable[[dict[str, Any]], _Made]
+) -> Iterator[_Made]:
     """Yields what a function makes of the records start to stop - 1, in the files' order.
 
     Args:
@@ -122,7 +127,7 @@ def _tfds():
     return import_extra("tensorflow_datasets", "tfds")
 
 
-def tfds_builder(name, tfds_dir):
+def tfds_builder(name: str | None, tfds_dir: str | os.PathLike | None) -> Any:
     """Returns tensorflow-datasets' builder of a data set in its `data_dir`.
 
     Raises:

@@ -6,10 +6,12 @@ Sizes that a header declares are not believed: no single read and no archive exc
 
 import contextlib
 import gzip
+import os
 import re
 import tarfile
-import typing
 import zlib
+from collections.abc import Iterator
+from typing import Any
 
 from slim_data.common.errors import DataError
 from slim_data.files import opening
@@ -22,9 +24,16 @@ _MAX_DIGITS = 64
 _DIGITS = re.compile(rb"[0-9]+")
 
 
+class Archive(tarfile.TarFile):
+    """An archive that is read through a `_Part`."""
+
+    fileobj: Any
+    members: list[tarfile.TarInfo]
+
+
 @contextlib.contextmanager
-def open_archive(path, max_size=MAX_SIZE):
-    """Yields a `tarfile.TarFile` to read from; what goes wrong meanwhile becomes one line.
+def open_archive(path: str | os.PathLike, max_size: int = MAX_SIZE) -> Iterator[Archive]:
+    """Yields a `Archive` to read from; what goes wrong meanwhile becomes one line.
 
     Args:
         path: a .tar.gz file.
@@ -38,16 +47,16 @@ def open_archive(path, max_size=MAX_SIZE):
 
 
 @contextlib.contextmanager
-def open_plain_archive(path):
-    """Yields a `tarfile.TarFile` of a .tar file, of any size, as `open_archive` does."""
+def open_plain_archive(path: str | os.PathLike) -> Iterator[Archive]:
+    """Yields a `Archive` of a .tar file, of any size, as `open_archive` does."""
     with _errors_named(path), open(path, "rb", opener=opening.regular_file) as stream:
         with _archive(path, stream, 0, 2**62) as archive:
             yield archive
 
 
 @contextlib.contextmanager
-def open_nested_archive(archive, member):
-    """Yields a `tarfile.TarFile` of a .tar file that lies in another archive.
+def open_nested_archive(archive: Archive, member: tarfile.TarInfo) -> Iterator[Archive]:
+    """Yields a `Archive` of a .tar file that lies in another archive.
 
     Args:
         archive: what `open_plain_archive` yields.
@@ -65,7 +74,7 @@ def open_nested_archive(archive, member):
             yield inner
 
 
-def check_whole(path, max_size=MAX_SIZE):
+def check_whole(path: str | os.PathLike, max_size: int = MAX_SIZE) -> None:
     """Reads an archive to its end, which makes gzip compare its checksum.
 
     Args:
@@ -82,7 +91,7 @@ def check_whole(path, max_size=MAX_SIZE):
             position += len(piece)
 
 
-def list_members(archive):
+def list_members(archive: Archive) -> dict[str, tarfile.TarInfo]:
     """Returns {name: `tarfile.TarInfo`} of what an archive lists, in its order.
 
     Args:
@@ -100,7 +109,7 @@ def list_members(archive):
     return found
 
 
-def iterate_members(archive):
+def iterate_members(archive: Archive) -> Iterator[tarfile.TarInfo]:
     """Yields the entries that `list_members` returns one by one, holding none of them."""
     end = -1
     while (member := _next(archive)) is not None:
@@ -118,7 +127,7 @@ def _next(archive):
         return archive.next()
 
 
-def read_member(archive, member, max_size):
+def read_member(archive: Archive, member: tarfile.TarInfo, max_size: int) -> bytes:
     """Returns the bytes of one file of an archive.
 
     Args:
@@ -211,8 +220,8 @@ class _Part:
 def _archive(name, *part, **options):
     with _damage_named(name):
         # Reading writes nothing, which the type of `fileobj` asks for.
-        stream: typing.Any = _Part(name, *part, **options)
-        archive = tarfile.open(name, "r:", fileobj=stream)
+        stream: Any = _Part(name, *part, **options)
+        archive = Archive.open(name, "r:", fileobj=stream)
     with archive:
         yield archive
 

@@ -3,12 +3,13 @@
 import contextlib
 import os
 import shutil
+from collections.abc import Iterable, Iterator
 
 from slim_data.files import opening
 
 
 @contextlib.contextmanager
-def atomic_write(path):
+def atomic_write(path: str | os.PathLike) -> Iterator[str]:
     """Yields a name beside `path` to write to, and renames it to `path` at the end.
 
     After an exception the partial file is gone; after a crash it stays, hidden, until the next run
@@ -31,14 +32,14 @@ def atomic_write(path):
             raise
 
 
-def write_lines(path: str | os.PathLike, lines) -> None:
+def write_lines(path: str | os.PathLike, lines: Iterable[str]) -> None:
     """Writes lines of text, without their ends, to a file that appears when it is whole."""
     with atomic_write(path) as partial, open(partial, "w", encoding="utf-8") as file:
         file.writelines(f"{line}\n" for line in lines)
 
 
 @contextlib.contextmanager
-def atomic_directory(path):
+def atomic_directory(path: str | os.PathLike) -> Iterator[str]:
     """Yields a hidden folder beside `path` to write to, and renames it to `path` at the end.
 
     After an exception it is gone; after a crash it stays until the next run, which starts it anew.
@@ -58,7 +59,7 @@ def atomic_directory(path):
         raise
 
 
-def write_bytes(path, data):
+def write_bytes(path: str | os.PathLike, data: bytes) -> None:
     """Writes bytes to a file."""
     with open(path, "wb") as file:
         file.write(data)

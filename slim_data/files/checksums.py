@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from typing import BinaryIO
 
 from slim_data.common.errors import DataError
 from slim_data.files import opening
@@ -20,7 +21,7 @@ def sha256(path: str | os.PathLike) -> str:
         raise DataError(f"{path}: {error.strerror}") from error
 
 
-def sha256_of_open(file):
+def sha256_of_open(file: BinaryIO) -> str:
     """Returns the SHA-256 of an open binary file, from its beginning, in hexadecimal digits."""
     file.seek(0)
     digest = hashlib.sha256()

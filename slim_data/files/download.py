@@ -6,6 +6,7 @@ import http.client
 import os
 import re
 import time
+from collections.abc import Callable, Iterable, Sequence
 
 from slim_data.common.errors import DataError
 from slim_data.common.progress import ignore
@@ -38,19 +39,19 @@ class File:
     authorization: str = dataclasses.field(default="", repr=False)
 
 
-def missing(files, folder: str | os.PathLike) -> list[File]:
+def missing(files: Iterable[File], folder: str | os.PathLike) -> list[File]:
     """Returns those of some `File`s that are not in a folder."""
     return [file for file in files if not os.path.isfile(os.path.join(folder, file.name))]
 
 
 def fetch_file(
-    file,
-    folder,
+    file: File,
+    folder: str | os.PathLike,
     *,
-    progress=ignore,
-    pauses=PAUSES_SECONDS,
-    patience=http_get.PATIENCE_SECONDS,
-):
+    progress: Callable[[int], object] = ignore,
+    pauses: Sequence[float] = PAUSES_SECONDS,
+    patience: float = http_get.PATIENCE_SECONDS,
+) -> str:
     """Downloads a file to a folder; it appears there when its size and checksum are right.
 
     Until then what has arrived is in `.<name>.partial` beside it. The next attempt, in this call

@@ -11,6 +11,8 @@ import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from slim_data.common.errors import DataError
 from slim_data.files import opening
@@ -19,7 +21,9 @@ from slim_data.files.atomic import write_lines
 SMALLEST_SIZE = 2**30
 
 
-def cached_values(kind, files, compute):
+def cached_values(
+    kind: str, files: Sequence[str], compute: Callable[[list[str]], list[Any]]
+) -> list[Any]:
     """Returns what `compute` finds out about each file, or what it found before.
 
     Args:

@@ -11,6 +11,7 @@ import ssl
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Iterator
 
 from slim_data.common.errors import printable
 
@@ -29,7 +30,7 @@ class Failed(Exception):
         is_final: whether the same request would fail again.
     """
 
-    def __init__(self, reason, status=None, is_final=False):
+    def __init__(self, reason: object, status: int | None = None, is_final: bool = False):
         super().__init__(printable(" ".join(str(reason).split()), _LONGEST_REASON))
         self.status = status
         is_refusal = status is not None and 400 <= status < 500 and status not in _BUSY
@@ -37,7 +38,12 @@ class Failed(Exception):
 
 
 @contextlib.contextmanager
-def open_url(url, headers, authorization="", patience=PATIENCE_SECONDS):
+def open_url(
+    url: str,
+    headers: dict[str, str],
+    authorization: str = "",
+    patience: float = PATIENCE_SECONDS,
+) -> Iterator[tuple[Callable[[int], bytes], http.client.HTTPResponse]]:
     """Requests an address and yields the answer.
 
     Only addresses of http and https are followed, proxies are those of the environment.

@@ -4,11 +4,12 @@ import errno
 import fcntl
 import os
 import stat
+from typing import BinaryIO
 
 from slim_data.common.errors import DataError
 
 
-def regular_file(path, flags):
+def regular_file(path: str, flags: int) -> int:
     """Opener for `open(path, opener=regular)` of what must be a regular file, to be read.
 
     A pipe would be waited for until somebody writes to it, a device read without end.
@@ -25,7 +26,7 @@ def regular_file(path, flags):
     return descriptor
 
 
-def check_regular(path, status):
+def check_regular(path: str | os.PathLike, status: os.stat_result) -> None:
     """Raises OSError unless an `os.stat_result` is that of a regular file."""
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -33,7 +34,7 @@ def check_regular(path, status):
         raise OSError(errno.EINVAL, "Not a regular file", path)
 
 
-def partial_file(path):
+def partial_file(path: str | os.PathLike) -> BinaryIO:
     """Returns a file, opened to append and read and locked, that becomes `path` once it is whole.
 
     It is `.<name>.partial` beside `path`. What an earlier process has left there is kept.

@@ -11,6 +11,7 @@ these with whatever sizes and states the pickle gives.)
 import io
 import itertools
 import pickletools
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,7 @@ _PUTS = {"BINPUT", "LONG_BINPUT", "MEMOIZE"}
 _GETS = {"BINGET", "LONG_BINGET"}
 
 
-def read_pickle(data):
+def read_pickle(data: bytes) -> Any:
     """Returns what a pickle of protocol 2, 3 or 4 holds.
 
     Args:

@@ -6,7 +6,7 @@ from slim_data.common.errors import DataError
 from slim_data.files import opening
 
 
-def read_lines(path: str | os.PathLike, argument=None):
+def read_lines(path: str | os.PathLike, argument: str | None = None) -> list[str]:
     """Returns the lines of a text file, without their ends.
 
     Args:

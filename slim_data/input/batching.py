@@ -1,5 +1,7 @@
 """From records to batches of images that a network takes."""
 
+from __future__ import annotations
+
 import dataclasses
 
 from slim_data.common.lazy import tf
@@ -36,7 +38,9 @@ class Batching:
     drop_remainder: bool
     num_parallel_calls: int
 
-    def batches(self, records, seed, first_step):
+    def batches(
+        self, records: tf.data.Dataset, seed: tf.Tensor, first_step: int
+    ) -> tf.data.Dataset:
         """Returns a dataset of (images, labels).
 
         Args:

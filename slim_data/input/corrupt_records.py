@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+from collections.abc import Iterator, Sequence
 
 from slim_data.common.errors import DataError
 from slim_data.datasets import registry
@@ -11,7 +12,7 @@ from slim_data.input import data_files
 from slim_data.tfrecord import corruption, decoding
 
 
-def verify(files, name: str | None = None):
+def verify(files: Sequence[str], name: str | None = None) -> int:
     """Reads records from first to last and checks them.
 
     Args:
@@ -29,7 +30,9 @@ def verify(files, name: str | None = None):
     return sum(1 for _ in corruption.read_checked(files, check))
 
 
-def corrupt_records(name: str, data_dir: str | os.PathLike, split: str):
+def corrupt_records(
+    name: str, data_dir: str | os.PathLike, split: str
+) -> list[corruption.CorruptRecord]:
     """Returns the records that `load` leaves out with `skip_corrupt_records`, in order.
 
     Reads and decodes all records. Of data sets larger than 1 GiB the result is cached, see
@@ -68,7 +71,9 @@ def _check(name, data_dir):
     return functools.partial(decoding.decode_example, dataset=registry.info(name, data_dir))
 
 
-def locate_corrupt_record(error, files, name: str | None = None):
+def locate_corrupt_record(
+    error: Exception, files: Sequence[str], name: str | None = None
+) -> DataError | None:
     """Returns the DataError that says which record caused `error`, None if no record did.
 
     Args:
@@ -86,7 +91,7 @@ def locate_corrupt_record(error, files, name: str | None = None):
 
 
 @contextlib.contextmanager
-def locate_corrupt_records(name: str, data_dir: str | os.PathLike, split: str):
+def locate_corrupt_records(name: str, data_dir: str | os.PathLike, split: str) -> Iterator[None]:
     """Turns an error that a damaged record causes inside the block into one that names the record.
 
     Args:

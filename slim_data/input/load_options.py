@@ -63,7 +63,7 @@ class LoadOptions:
     num_parallel_calls: int | None = None
     skip_corrupt_records: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_at_least(
             1,
             num_readers=self.num_readers,
@@ -81,6 +81,6 @@ class LoadOptions:
             )
 
     @property
-    def drops_remainder(self):
+    def drops_remainder(self) -> bool:
         """Whether a last, smaller batch is dropped; by default where there is none."""
         return self.repeat if self.drop_remainder is None else self.drop_remainder

@@ -6,8 +6,11 @@ shuffle buffer's draws. So a stream can start at any step: whole epochs are left
 the rest of one by skipping records before they are decoded.
 """
 
+from __future__ import annotations
+
 import logging
 import os
+from typing import Any
 
 from slim_data.common.arguments import check_at_least
 from slim_data.common.errors import DataError
@@ -33,8 +36,8 @@ def load(
     batch_size: int,
     image_size: int,
     training: bool,
-    **options,
-):
+    **options: Any,
+) -> tf.data.Dataset:
     """Returns batches of images and labels as a `tf.data.Dataset`.
 
     Each example comes once in a pass over the dataset, which is an epoch of `model.fit`, and the
@@ -66,41 +69,41 @@ def load(
         >>> sum(len(labels) for images, labels in test)
         360
     """
-    options = LoadOptions(**options)
+    settings = LoadOptions(**options)
     check_at_least(1, batch_size=batch_size, image_size=image_size)
     dataset = registry.info(name, data_dir)
-    preprocessing = dataset.find_preprocessing(options.preprocessing, image_size)
+    preprocessing = dataset.find_preprocessing(settings.preprocessing, image_size)
     files = data_files.find_files(name, data_dir, split)
-    corrupt = _skipped(name, data_dir, split) if options.skip_corrupt_records else None
+    corrupt = _skipped(name, data_dir, split) if settings.skip_corrupt_records else None
     # (n, i): of the records read, this pipeline takes every n-th from the i-th on.
-    part = num_pipelines, pipeline = options.num_input_pipelines, options.input_pipeline_id
+    part = num_pipelines, pipeline = settings.num_input_pipelines, settings.input_pipeline_id
     if shards_by_file(len(files), num_pipelines):
         files, part = files[pipeline::num_pipelines], (1, 0)
     num_examples = None
-    needs_count = options.repeat and (options.start_step or part[0] > 1)
+    needs_count = settings.repeat and (settings.start_step or part[0] > 1)
     # TensorFlow takes a file that ends inside a record's header (12 bytes) for whole. In large
     # data sets records are large as well: a cut hardly ever falls there, but looking takes long.
     if record_files.total_size(files) <= _CHECKED_SIZE or needs_count:
-        num_examples = _num_examples(files, corrupt, part, options.repeat)
-    first_epoch, num_skipped = 0, options.start_step * batch_size
-    if options.repeat and options.start_step and num_examples is not None:
+        num_examples = _num_examples(files, corrupt, part, settings.repeat)
+    first_epoch, num_skipped = 0, settings.start_step * batch_size
+    if settings.repeat and settings.start_step and num_examples is not None:
         first_epoch, num_skipped = divmod(num_skipped, num_examples)
 
     read = reading.record_reader(files, corrupt or [])
 
     def epoch(number):
         if not training:
-            return reading.read_in_order(files, read, options.num_readers).shard(*part)
+            return reading.read_in_order(files, read, settings.num_readers).shard(*part)
         # Every pipeline must agree on the order of files for their parts to be disjoint.
-        common_seed = tf.stack([options.seed, number])
-        records = reading.read_in_random_order(files, read, options.num_readers, common_seed)
+        common_seed = tf.stack([settings.seed, number])
+        records = reading.read_in_random_order(files, read, settings.num_readers, common_seed)
         own_seed = tf.random.experimental.stateless_fold_in(common_seed, pipeline, alg="philox")
-        return reading.shuffle_records(records.shard(*part), options.shuffle_buffer, own_seed)
+        return reading.shuffle_records(records.shard(*part), settings.shuffle_buffer, own_seed)
 
-    if options.repeat:
+    if settings.repeat:
         epochs = tf.data.Dataset.range(first_epoch, tf.int64.max)
     else:
-        epochs = _one_epoch(options.seed)
+        epochs = _one_epoch(settings.seed)
     records = epochs.flat_map(epoch)
     if num_skipped:
         records = records.skip(num_skipped)
@@ -110,26 +113,26 @@ def load(
         image_size=image_size,
         augments=training and preprocessing.augment is not None,
         batch_size=batch_size,
-        drop_remainder=options.drops_remainder,
-        num_parallel_calls=options.num_parallel_calls or tf.data.AUTOTUNE,
+        drop_remainder=settings.drops_remainder,
+        num_parallel_calls=settings.num_parallel_calls or tf.data.AUTOTUNE,
     )
-    own_seed = tf.constant([options.seed, pipeline], tf.int64)
+    own_seed = tf.constant([settings.seed, pipeline], tf.int64)
     own_seed = tf.random.stateless_uniform([], own_seed, None, None, tf.int64, alg="philox")
-    batches = batching.batches(records, own_seed, options.start_step)
+    batches = batching.batches(records, own_seed, settings.start_step)
     # Keras asks for the number of batches; TensorFlow cannot tell it by itself.
-    if options.repeat:
+    if settings.repeat:
         num_batches = tf.data.INFINITE_CARDINALITY
     elif num_examples is None:
         num_batches = tf.data.UNKNOWN_CARDINALITY
     else:
         num_left = max(num_examples - num_skipped, 0)
-        spare = 0 if options.drops_remainder else batch_size - 1
+        spare = 0 if settings.drops_remainder else batch_size - 1
         num_batches = (num_left + spare) // batch_size
     batches = batches.apply(tf.data.experimental.assert_cardinality(num_batches))
     return batches.prefetch(tf.data.AUTOTUNE).with_options(_tf_options(num_pipelines))
 
 
-def shards_by_file(num_files: int, num_input_pipelines: int):
+def shards_by_file(num_files: int, num_input_pipelines: int) -> bool:
     """Whether pipelines divide a split by whole files, so that each reads only what it takes.
 
     If the files do not divide evenly, the pipelines that hold fewer show their examples more

@@ -16,7 +16,9 @@ from slim_data.tfrecord import corruption, decoding, shards
 _MOST_FAULTS_TOLD = 10
 
 
-def validate(name: str, data_dir: str | os.PathLike, report: Callable[[str], object] = ignore):
+def validate(
+    name: str, data_dir: str | os.PathLike, report: Callable[[str], object] = ignore
+) -> dict[str, dict[str, collections.Counter[int]]]:
     """Checks every record of a data set, all files of it, and counts them by file and by class.
 
     Every checksum is compared, every key that the converters write must be there, every label

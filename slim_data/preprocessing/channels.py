@@ -1,5 +1,9 @@
 """Arithmetic with one number for each channel."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import numpy as np
 
 from slim_data.common.lazy import tf
@@ -8,7 +12,9 @@ from slim_data.common.lazy import tf
 MEAN = (123.68, 116.78, 103.94)
 
 
-def normalize(images, scale, shift):
+def normalize(
+    images: tf.Tensor, scale: Sequence[float] | np.ndarray, shift: Sequence[float] | np.ndarray
+) -> tf.Tensor:
     """Returns `scale x + shift`, channel by channel.
 
     Args:
@@ -22,12 +28,12 @@ def normalize(images, scale, shift):
     *_, height, width, _ = images.shape
     leading = tf.shape(images)[:-3]
     rows = tf.reshape(images, tf.concat([leading, [height, -1]], axis=0))
-    scale, shift = (np.tile(np.float32(values), width) for values in (scale, shift))
-    if np.any(scale != 1):
-        rows *= scale
-    return tf.ensure_shape(tf.reshape(rows + shift, tf.shape(images)), images.shape)
+    scales, shifts = (np.tile(np.asarray(x, np.float32), width) for x in (scale, shift))
+    if np.any(scales != 1):
+        rows *= scales
+    return tf.ensure_shape(tf.reshape(rows + shifts, tf.shape(images)), images.shape)
 
 
-def subtract_mean(image):
+def subtract_mean(image: tf.Tensor) -> tf.Tensor:
     """Returns an image [height, width, 3] less `MEAN`."""
     return normalize(image, [1] * 3, [-value for value in MEAN])

@@ -3,6 +3,8 @@
 Source: He et al., *Deep Residual Learning for Image Recognition*, CVPR 2016, section 4.2.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from slim_data.common.lazy import tf
@@ -16,7 +18,7 @@ MEAN = (0.4914, 0.4822, 0.4465)
 DEVIATION = (0.2470, 0.2435, 0.2616)
 
 
-def augment(images, size, random_values):
+def augment(images: tf.Tensor, size: int, random_values: tf.Tensor) -> tf.Tensor:
     """Returns a random part of each image after zeros were put around it, perhaps mirrored."""
     padded = size + 2 * PADDING
     images = tf.image.resize_with_crop_or_pad(images, size, size)
@@ -24,7 +26,7 @@ def augment(images, size, random_values):
     return _normalize(random_crop_and_flip(images, size, random_values))
 
 
-def evaluate(images, size):
+def evaluate(images: tf.Tensor, size: int) -> tf.Tensor:
     """Returns `(x / 255 - mean) / deviation` by channel, of the central part of each image."""
     return _normalize(tf.image.resize_with_crop_or_pad(images, size, size))
 

@@ -1,5 +1,7 @@
 """CifarNet's style: in training random parts, mirrored, of other brightness and contrast."""
 
+from __future__ import annotations
+
 from slim_data.common.lazy import tf
 from slim_data.preprocessing.base import Preprocessing
 from slim_data.preprocessing.cropping import random_crop_and_flip
@@ -8,12 +10,12 @@ BRIGHTNESS = 63 / 255
 CONTRAST = (0.2, 1.8)
 
 
-def augment(images, size, random_values):
+def augment(images: tf.Tensor, size: int, random_values: tf.Tensor) -> tf.Tensor:
     """Returns what `augment_pixels` does, standardized as by `evaluate`."""
     return tf.image.per_image_standardization(augment_pixels(images, size, random_values))
 
 
-def augment_pixels(images, size, random_values):
+def augment_pixels(images: tf.Tensor, size: int, random_values: tf.Tensor) -> tf.Tensor:
     """Returns a random part of each image, perhaps mirrored, of other brightness and contrast.
 
     With x in [0, 1] and u, v uniform: `c = x + u`, |u| <= 63/255, then `mean(c) + v (c - mean(c))`,
@@ -38,7 +40,7 @@ def augment_pixels(images, size, random_values):
     return mean + (lowest + (highest - lowest) * factor) * (images - mean)
 
 
-def evaluate(images, size):
+def evaluate(images: tf.Tensor, size: int) -> tf.Tensor:
     """Returns the central part of each image, zeros around smaller ones, standardized.
 
     That is `(x - mean(x)) / max(std(x), 1 / sqrt(n))` of each image x of n values.

@@ -1,9 +1,11 @@
 """Random parts of the images of a batch."""
 
+from __future__ import annotations
+
 from slim_data.common.lazy import tf
 
 
-def random_crop_and_flip(images, size, random_values):
+def random_crop_and_flip(images: tf.Tensor, size: int, random_values: tf.Tensor) -> tf.Tensor:
     """Returns a part of each image, placed evenly at random, mirrored in half of the cases.
 
     Args:

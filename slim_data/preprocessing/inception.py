@@ -3,9 +3,12 @@
 Source: Szegedy et al., *Going Deeper with Convolutions*, CVPR 2015, and TernGrad's pipeline.
 """
 
+from __future__ import annotations
+
 from slim_data.common.lazy import tf
 from slim_data.preprocessing import colors, resizing
 from slim_data.preprocessing.base import Preprocessing
+from slim_data.tfrecord.encoded_image import EncodedImage
 
 MIN_OBJECT_COVERED = 0.1
 ASPECT_RATIO = (0.75, 1.33)
@@ -20,7 +23,7 @@ CONTRAST = (0.5, 1.5)
 EVALUATED = 0.875
 
 
-def augment(encoded, size, seed):
+def augment(encoded: EncodedImage, size: int, seed: tf.Tensor) -> tf.Tensor:
     """Returns a random part of an image in random colours, resized, perhaps mirrored.
 
     1. The part is chosen by `random_crop_box`.
@@ -40,7 +43,7 @@ def augment(encoded, size, seed):
     return augment_colors(image, random_values[2:]) * (2 / 255) - 1.0
 
 
-def random_crop_box(size, boxes, seed):
+def random_crop_box(size: tf.Tensor, boxes: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Returns top, left, height and width of a random part of an image, int32 [4].
 
     It holds at least 10 % of one of the objects' boxes (of the image, where there are none); its
@@ -65,7 +68,7 @@ def random_crop_box(size, boxes, seed):
     return tf.concat([begin[:2], extent[:2]], axis=0)
 
 
-def augment_colors(image, random_values):
+def augment_colors(image: tf.Tensor, random_values: tf.Tensor) -> tf.Tensor:
     """Returns an image of other brightness, saturation, hue and contrast, clipped to [0, 255].
 
     Brightness changes by up to 32 of 255, saturation by a factor of 0.5 to 1.5, hue by up to 0.2
@@ -87,7 +90,7 @@ def augment_colors(image, random_values):
     )
 
 
-def evaluate(encoded, size):
+def evaluate(encoded: EncodedImage, size: int) -> tf.Tensor:
     """Returns the central 87.5 % of height and width, resized bilinearly, as `x / 127.5 - 1`."""
     # Decoding so large a part of a JPEG saves nothing, and takes a look at its size beforehand.
     image = encoded.decode()

@@ -4,6 +4,8 @@ Source: He et al., *Deep Residual Learning for Image Recognition*, CVPR 2016, wi
 Szegedy et al., CVPR 2015, as the tutorials of MindSpore and PyTorch have it.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy as np
 from slim_data.common.lazy import tf
 from slim_data.preprocessing import channels, resizing
 from slim_data.preprocessing.base import Preprocessing
+from slim_data.tfrecord.encoded_image import EncodedImage
 
 AREA = (0.08, 1.0)
 ASPECT_RATIO = (0.75, 1.333)
@@ -21,7 +24,7 @@ MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)
 
 
-def augment(encoded, size, seed):
+def augment(encoded: EncodedImage, size: int, seed: tf.Tensor) -> tf.Tensor:
     """Returns a random part of an image, resized bilinearly, perhaps mirrored, normalized."""
     random_values = tf.random.stateless_uniform([1 + 4 * MAX_ATTEMPTS], seed, alg="philox")
     window = random_crop_box(encoded.size(), tf.reshape(random_values[1:], [MAX_ATTEMPTS, 4]))
@@ -30,7 +33,7 @@ def augment(encoded, size, seed):
     return _normalize(resizing.resize_bilinear(image, size, size))
 
 
-def random_crop_box(size, random_values):
+def random_crop_box(size: tf.Tensor, random_values: tf.Tensor) -> tf.Tensor:
     """Returns top, left, height and width of a random part of an image, int32 [4].
 
     With u, v uniform the area is `0.08 + 0.92 u` of the image's, width / height is
@@ -66,7 +69,7 @@ def random_crop_box(size, random_values):
     )
 
 
-def evaluate(encoded, size):
+def evaluate(encoded: EncodedImage, size: int) -> tf.Tensor:
     """Returns the central part of an image whose shorter side is made 256, normalized."""
     return _normalize(
         resizing.center_crop(resizing.resize_smaller_side(encoded.decode(), SIDE), size)

@@ -4,14 +4,17 @@ Source: Simonyan and Zisserman, *Very Deep Convolutional Networks for Large-Scal
 Recognition*, ICLR 2015, section 3.1.
 """
 
+from __future__ import annotations
+
 from slim_data.common.lazy import tf
 from slim_data.preprocessing import channels, resizing
 from slim_data.preprocessing.base import Preprocessing
+from slim_data.tfrecord.encoded_image import EncodedImage
 
 SIDES = (256, 512)
 
 
-def augment(encoded, size, seed):
+def augment(encoded: EncodedImage, size: int, seed: tf.Tensor) -> tf.Tensor:
     """Returns a random part of an image of random size, perhaps mirrored, less the mean.
 
     The shorter side becomes any integer from 256 to 512 with equal probability.
@@ -24,7 +27,7 @@ def augment(encoded, size, seed):
     return channels.subtract_mean(image)
 
 
-def evaluate(encoded, size):
+def evaluate(encoded: EncodedImage, size: int) -> tf.Tensor:
     """Returns the central part of an image whose shorter side is made 256, less the mean."""
     image = resizing.resize_smaller_side(encoded.decode(), SIDES[0])
     return channels.subtract_mean(resizing.center_crop(image, size))

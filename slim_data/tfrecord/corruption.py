@@ -5,11 +5,16 @@ record. Carrying that along with each record would cost time on every step; inst
 read once more, in order, when an error has occurred.
 """
 
+from __future__ import annotations
+
 import bisect
 import dataclasses
 import itertools
 import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+from slim_data.common.errors import DataError
 from slim_data.common.lazy import tf
 from slim_data.tfrecord import decoding, record_files
 
@@ -35,12 +40,16 @@ class CorruptRecord:
     reason: str
     ends_file: bool
 
-    def error(self):
+    def error(self) -> DataError:
         """Returns the DataError that names the record."""
         return record_files.record_error(self.path, self.number, self.reason)
 
 
-def read_checked(files, check=None, report=None):
+def read_checked(
+    files: Sequence[str],
+    check: Callable[[tf.Tensor], Any] | None = None,
+    report: Callable[[CorruptRecord], object] | None = None,
+) -> Iterator[tuple[str, Any]]:
     """Yields (path, what `check` makes of a record) for each record, in order.
 
     Args:
@@ -130,7 +139,7 @@ def _mapped(records, check):
     return records.map(check, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
-def in_memory(path, offsets, lengths):
+def in_memory(path: tf.Tensor, offsets: tf.Tensor, lengths: tf.Tensor) -> tf.data.Dataset:
     """Returns chosen records of a file, which is read as a whole, as a dataset.
 
     Args:
@@ -150,7 +159,7 @@ def _message(error):
     return str(error)
 
 
-def is_of_record(error):
+def is_of_record(error: Exception) -> bool:
     """Whether an error that iterating over a dataset raised is one that a record caused."""
     if isinstance(error, (tf.errors.InvalidArgumentError, UnicodeDecodeError)):
         # The message quotes a record that is no tf.Example, and ends where that holds a zero byte.

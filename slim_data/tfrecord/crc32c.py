@@ -15,7 +15,7 @@ def _table():
 _TABLE = _table()
 
 
-def masked(rows, lengths=None):
+def masked(rows: np.ndarray, lengths: np.ndarray | None = None) -> np.ndarray:
     """Returns the masked checksum of each row, `rotate_right(crc, 15) + 0xa282ead8` mod 2^32.
 
     Args:

@@ -1,6 +1,9 @@
 """An encoded image of any size: its size, and its pixels or a part of them."""
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable
 
 from slim_data.common.lazy import tf
 
@@ -24,25 +27,32 @@ class EncodedImage:
         find_boxes: function that returns what `boxes` is.
     """
 
-    def __init__(self, encoded, image_format, height, width, find_boxes):
+    def __init__(
+        self,
+        encoded: tf.Tensor,
+        image_format: tf.Tensor,
+        height: tf.Tensor,
+        width: tf.Tensor,
+        find_boxes: Callable[[], tf.Tensor],
+    ):
         self._encoded = encoded
         self._find_boxes = find_boxes
         self._is_raw = image_format == RAW
         self._stated_size = height, width
 
     @functools.cached_property
-    def boxes(self):
+    def boxes(self) -> tf.Tensor:
         """float32 tensor of shape [n, 4]: ymin, xmin, ymax, xmax of objects.
 
         They are fractions of height and width.
         """
         return self._find_boxes()
 
-    def size(self):
+    def size(self) -> tf.Tensor:
         """Returns height and width, int32 [2]."""
         return self._opened[0]
 
-    def decode(self):
+    def decode(self) -> tf.Tensor:
         """Returns all of the image, uint8 [height, width, 3]."""
 
         def raw():
@@ -73,7 +83,9 @@ class EncodedImage:
         # Pixels may begin with the bytes that a JPEG file begins with.
         return tf.logical_and(tf.io.is_jpeg(self._encoded), tf.logical_not(self._is_raw))
 
-    def crop(self, top, left, height, width):
+    def crop(
+        self, top: tf.Tensor, left: tf.Tensor, height: tf.Tensor, width: tf.Tensor
+    ) -> tf.Tensor:
         """Returns a part of the image, uint8 [height, width, 3].
 
         Args:

@@ -15,6 +15,10 @@
 """
 
 import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from slim_data.common.lazy import tf
 
@@ -37,8 +41,16 @@ BOX_LABEL = "image/object/bbox/label"
 
 
 def build_example(
-    encoded, image_format, size, label, text, *, synset=None, filename=None, boxes=()
-):
+    encoded: bytes,
+    image_format: str,
+    size: Sequence[int],
+    label: int,
+    text: str,
+    *,
+    synset: str | None = None,
+    filename: str | None = None,
+    boxes: Sequence[Sequence[float]] = (),
+) -> bytes:
     """Returns a serialized tf.Example.
 
     Args:
@@ -78,7 +90,7 @@ def build_example(
     return example.SerializeToString(deterministic=True)
 
 
-def build_png_example(image, label, text):
+def build_png_example(image: np.ndarray, label: int, text: str) -> bytes:
     """Returns a serialized tf.Example that holds `image` as PNG.
 
     Args:
@@ -89,7 +101,7 @@ def build_png_example(image, label, text):
     return build_example(tf.io.encode_png(image).numpy(), "png", image.shape, label, text)
 
 
-def features():
+def features() -> dict[str, Any]:
     """Returns what `tf.io.parse_single_example` needs for an image and its class.
 
     There are no defaults, so that a record without a key is an error rather than an empty image.
@@ -100,7 +112,7 @@ def features():
     }
 
 
-def other_features():
+def other_features() -> dict[str, Any]:
     """Returns what `tf.io.parse_single_example` needs for the keys that `features` leaves out."""
     return {
         **{key: tf.io.FixedLenFeature([], tf.string) for key in (FORMAT, COLORSPACE, TEXT)},

@@ -1,12 +1,18 @@
 """From files to streams of serialized tf.Examples, in order or shuffled."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from slim_data.common.lazy import tf
 from slim_data.tfrecord import corruption, record_files
 
 
-def record_reader(files, corrupt):
+def record_reader(
+    files: Sequence[str], corrupt: Sequence[corruption.CorruptRecord]
+) -> Callable[[tf.Tensor], tf.data.Dataset]:
     """Returns a function of a path, a scalar string tensor, that gives a file's records.
 
     Args:
@@ -43,7 +49,7 @@ def _extents(path, corrupt):
     return np.full(kept.sum(), path, object), offsets[kept], lengths[kept]
 
 
-def count_records(files, corrupt):
+def count_records(files: Sequence[str], corrupt: Sequence[corruption.CorruptRecord] | None) -> int:
     """Returns the number of records that `record_reader` gives.
 
     Args:
@@ -59,7 +65,9 @@ def count_records(files, corrupt):
     return whole - sum(record.path in files and not record.ends_file for record in corrupt)
 
 
-def read_in_order(files, read, num_readers):
+def read_in_order(
+    files: Sequence[str], read: Callable[[tf.Tensor], tf.data.Dataset], num_readers: int
+) -> tf.data.Dataset:
     """Returns the records of files; several are read at once, in turns.
 
     Args:
@@ -70,13 +78,18 @@ def read_in_order(files, read, num_readers):
     return _interleaved(tf.data.Dataset.from_tensor_slices(files), read, num_readers)
 
 
-def read_in_random_order(files, read, num_readers, seed):
+def read_in_random_order(
+    files: Sequence[str],
+    read: Callable[[tf.Tensor], tf.data.Dataset],
+    num_readers: int,
+    seed: tf.Tensor,
+) -> tf.data.Dataset:
     """Returns the records of files in an order that `seed`, int64 [2], stands for."""
     order = tf.random.experimental.stateless_shuffle(files, seed, alg="philox")
     return _interleaved(tf.data.Dataset.from_tensor_slices(order), read, num_readers)
 
 
-def shuffle_records(records, buffer_size, seed):
+def shuffle_records(records: tf.data.Dataset, buffer_size: int, seed: tf.Tensor) -> tf.data.Dataset:
     """Returns records shuffled by a buffer, as `seed`, int64 [2], determines.
 
     To be called inside a function of `tf.data`, such as that of `flat_map`.

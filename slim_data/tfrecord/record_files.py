@@ -7,6 +7,7 @@ A file is a sequence of records: length (uint64, little endian), masked CRC-32C 
 import concurrent.futures
 import dataclasses
 import os
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -36,7 +37,7 @@ class ScanResult:
     fault: str | None
 
 
-def scan_records(files):
+def scan_records(files: Sequence[str]) -> list[ScanResult]:
     """Returns the `ScanResult` of each file.
 
     Large data sets take minutes the first time; their framing is cached from then on, see
@@ -64,7 +65,7 @@ def scan_records(files):
     return [ScanResult(*value) for value in found]
 
 
-def count_examples(files, up_to_faults=False) -> int:
+def count_examples(files: Sequence[str], up_to_faults: bool = False) -> int:
     """Returns the number of records in files, reading their framing only.
 
     Args:
@@ -82,7 +83,7 @@ def count_examples(files, up_to_faults=False) -> int:
     return sum(found.num_records for found in scans)
 
 
-def record_extents(path):
+def record_extents(path: str) -> tuple[np.ndarray, np.ndarray]:
     """Returns where the data of each record of a file lies, up to the first fault of its framing.
 
     Args:
@@ -97,7 +98,7 @@ def record_extents(path):
     return ends - FOOTER_SIZE - lengths, lengths
 
 
-def find_damaged_records(path):
+def find_damaged_records(path: str) -> list[int]:
     """Returns the numbers of the records whose data does not match its checksum, ascending.
 
     Slower than TensorFlow's reading, which however ends a file at the first such record.
@@ -124,7 +125,7 @@ def find_damaged_records(path):
     return found
 
 
-def total_size(files) -> int:
+def total_size(files: Sequence[str]) -> int:
     """Returns the size of files in bytes.
 
     Raises:
@@ -177,6 +178,6 @@ def _scan(path):
     return len(table), None
 
 
-def record_error(path, number, reason):
+def record_error(path: str, number: int, reason: str) -> DataError:
     """Returns the DataError that names a record, counted from 0."""
     return DataError(f"{path}: record {number} (counted from 0): {reason}")

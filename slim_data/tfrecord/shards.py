@@ -3,6 +3,8 @@
 import itertools
 import os
 import re
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from slim_data.common.errors import DataError
 
@@ -18,6 +20,9 @@ def shard_names(split: str, num_shards: int) -> list[str]:
 def single_name(split: str, name: str) -> str:
     """Returns the file name of a split in one file: `train-mnist.tfrecord`."""
     return f"{split}-{name}.tfrecord"
+
+
+_Item = TypeVar("_Item")
 
 
 def spread(num_examples: int, num_shards: int) -> list[int]:
@@ -49,13 +54,13 @@ def _worker_of(data_dir):
     return int(match["num"]), int(match["id"])
 
 
-def first_and_last(paths):
+def first_and_last(paths: Sequence[str]) -> str:
     """Returns the names of a run of files for a message: `train-00000-of-00004 to ...`."""
     shown = [os.path.basename(path) for path in paths]
     return shown[0] if len(shown) == 1 else f"{shown[0]} to {shown[-1]}"
 
 
-def worker_part(files, num_workers: int, worker_id: int):
+def worker_part(files: Sequence[_Item], num_workers: int, worker_id: int) -> Sequence[_Item]:
     """Returns the contiguous block of files that a worker takes: sizes differ by one at most.
 
     Example:
@@ -92,7 +97,7 @@ def _set_of(name, split):
     return name if name.startswith(f"{split}-") and name.endswith(".tfrecord") else None
 
 
-def refuse_others(folder: str | os.PathLike, split: str, wanted) -> None:
+def refuse_others(folder: str | os.PathLike, split: str, wanted: Iterable[str]) -> None:
     """Raises DataError where a folder holds files of a split that are not among `wanted`."""
     known = {os.path.basename(path) for path in wanted}
     found = [os.path.basename(path) for path in find_candidates(folder, split)]

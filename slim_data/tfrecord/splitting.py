@@ -21,7 +21,7 @@ def split_dataset(
     num_workers: int,
     worker_id: int,
     report: Callable[[str], object] = ignore,
-):
+) -> str:
     """Makes `<data_dir>/worker_<worker_id>_of_<num_workers>`, links to a worker's files.
 
     The worker takes the `worker_id`-th contiguous block of the training files. If they do not
@@ -72,9 +72,9 @@ def split_dataset(
 def split_for_all(
     data_dir: str | os.PathLike,
     num_workers: int,
-    link_as=None,
+    link_as: str | os.PathLike | None = None,
     report: Callable[[str], object] = ignore,
-):
+) -> list[str]:
     """Makes the folders of all workers, as `split_dataset` does.
 
     Args:

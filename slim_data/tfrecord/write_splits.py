@@ -2,7 +2,7 @@
 
 import datetime
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from slim_data.common import progress
@@ -19,7 +19,14 @@ class SplitSource(NamedTuple):
     fingerprint: dict
 
 
-def write_splits(sources, num_shards, output_directory, *, num_processes, report):
+def write_splits(
+    sources: Mapping[str, SplitSource],
+    num_shards: Mapping[str, int],
+    output_directory: str | os.PathLike,
+    *,
+    num_processes: int | None,
+    report: Callable[[str], object],
+) -> None:
     """Writes each split to `<split>-00000-of-00002` and so on.
 
     Args:

@@ -5,6 +5,8 @@ import dataclasses
 import itertools
 import json
 import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from slim_data.common import processes
 from slim_data.common.arguments import check_at_least
@@ -29,8 +31,14 @@ class Shard:
 
 
 def write_shards(
-    generate, paths, num_examples, *, fingerprint, num_processes=None, progress=ignore
-):
+    generate: Callable[[int, int], Iterator[bytes]],
+    paths: Sequence[str],
+    num_examples: int,
+    *,
+    fingerprint: Mapping[str, Any],
+    num_processes: int | None = None,
+    progress: Callable[[int], object] = ignore,
+) -> None:
     """Spreads examples evenly over files, in order; each file appears when it is whole.
 
     Files that an interrupted run of the same conversion has finished are kept. What the
@@ -105,7 +113,7 @@ def _record(paths):
     return os.path.join(folder, f".{name.partition('-')[0]}.conversion.json")
 
 
-def known_fingerprint(paths):
+def known_fingerprint(paths: Sequence[str]) -> dict[str, Any]:
     """Returns the fingerprint that `write_shards` was given with these paths; {} if not known.
 
     Raises:

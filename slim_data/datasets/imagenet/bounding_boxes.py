@@ -5,6 +5,7 @@ xmin, ymin, xmax and ymax relative to its width and height.
 """
 
 import csv
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from slim_data.common.errors import DataError
@@ -22,7 +23,7 @@ class Box(NamedTuple):
     ymax: float
 
 
-def from_xml(data):
+def from_xml(data: bytes) -> list[Box]:
     """Returns the boxes of one annotation.
 
     They are scaled by the size that the annotation states, which need not be the image's. Reversed
@@ -64,7 +65,7 @@ def _scaled(annotated, width, height):
     return Box(annotated.findtext("name") or "", xmin, ymin, xmax, ymax)
 
 
-def of_class(boxes, synset, synsets):
+def of_class(boxes: Iterable[Box], synset: str, synsets: Container[str]) -> list[Box]:
     """Returns the boxes without those of another known class.
 
     Dogs are often labelled with the name of a breed in place of a WordNet id: what is no known id
@@ -73,12 +74,14 @@ def of_class(boxes, synset, synsets):
     return [box for box in boxes if box.label == synset or box.label not in synsets]
 
 
-def lines(image, boxes):
+def lines(image: str, boxes: Iterable[Box]) -> list[str]:
     """Returns the lines of the CSV file for the boxes of one image."""
     return [f"{image},{b.xmin:.4f},{b.ymin:.4f},{b.xmax:.4f},{b.ymax:.4f}" for b in boxes]
 
 
-def read_boxes(path, images=None):
+def read_boxes(
+    path: str, images: Container[str] | None = None
+) -> dict[str, list[tuple[float, ...]]]:
     """Returns {name of an image: list of its boxes as (xmin, ymin, xmax, ymax)} of a CSV file.
 
     Boxes without an area are left out.

@@ -30,7 +30,7 @@ class Devkit(NamedTuple):
     validation: list[str]
 
 
-def read_devkit(path):
+def read_devkit(path: str) -> Devkit:
     """Returns the `Devkit` of its archive.
 
     Raises:

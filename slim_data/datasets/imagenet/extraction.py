@@ -7,6 +7,7 @@ with others of a class is refused.
 
 import os
 import re
+from collections.abc import Callable, Sequence
 
 from slim_data.common.errors import DataError
 from slim_data.common.progress import ignore
@@ -23,12 +24,14 @@ _VALIDATION_IMAGE = re.compile(r"(?:\./)?(?:ILSVRC2012_img_val/)?(ILSVRC2012_val
 _ANNOTATION = re.compile(r"(?:\S+/)?(n[0-9]{8})/(n[0-9]{8}_[0-9]+)\.xml")
 
 
-def missing_synsets(folder, synsets):
+def missing_synsets(folder: str, synsets: Sequence[str]) -> list[str]:
     """Returns the classes that have no folder of training images yet."""
     return [synset for synset in synsets if not os.path.isdir(os.path.join(folder, synset))]
 
 
-def extract_train(path, folder, synsets, progress=ignore):
+def extract_train(
+    path: str, folder: str, synsets: Sequence[str], progress: Callable[[int], object] = ignore
+) -> None:
     """Writes the training images, each class to a folder, which appears when it is whole.
 
     Args:
@@ -70,7 +73,7 @@ def _extract_class(archive, folder, synset):
             raise DataError(f"{archive.name}: the archive is empty")
 
 
-def missing_validation(folder, labels):
+def missing_validation(folder: str, labels: Sequence[str]) -> dict[str, str]:
     """Returns {name: class} of the validation images that are not in their class's folder yet.
 
     Args:
@@ -89,7 +92,7 @@ def _listed(folder):
         return []
 
 
-def sort_validation(folder, labels):
+def sort_validation(folder: str, labels: Sequence[str]) -> int:
     """Moves validation images that lie in the folder itself into the folders of their classes.
 
     Args:
@@ -106,7 +109,9 @@ def sort_validation(folder, labels):
     return len(moved)
 
 
-def extract_validation(path, folder, labels, progress=ignore):
+def extract_validation(
+    path: str, folder: str, labels: Sequence[str], progress: Callable[[int], object] = ignore
+) -> None:
     """Writes those validation images to the folders of their classes that are missing there.
 
     Args:
@@ -134,7 +139,9 @@ def extract_validation(path, folder, labels, progress=ignore):
         raise DataError(f"{path}: the archive lacks {min(missing)}")
 
 
-def write_boxes(path, csv_path, synsets, progress=ignore):
+def write_boxes(
+    path: str, csv_path: str, synsets: Sequence[str], progress: Callable[[int], object] = ignore
+) -> tuple[int, int]:
     """Writes the bounding boxes of the annotations as a sorted CSV file.
 
     Images are called as their annotations' files are, and belong to the classes in whose folders

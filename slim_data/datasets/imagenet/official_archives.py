@@ -8,6 +8,7 @@ nowhere.
 import base64
 import os
 import urllib.parse
+from collections.abc import Callable
 
 from slim_data.common import progress
 from slim_data.common.errors import DataError
@@ -33,7 +34,7 @@ FACTS = {
 }
 
 
-def has_account():
+def has_account() -> bool:
     """Whether the environment holds an account.
 
     Raises:
@@ -47,7 +48,7 @@ def has_account():
     return bool(there)
 
 
-def fetch_archive(name, folder, report):
+def fetch_archive(name: str, folder: str | os.PathLike, report: Callable[[str], object]) -> None:
     """Downloads an archive to a folder.
 
     Args:

@@ -34,7 +34,7 @@ ANNOTATIONS = official_archives.ANNOTATIONS
 _OTHER_ANNOTATIONS = os.path.join(RAW, "bounding_boxes", "annotations.tar.gz")
 
 
-def prepare(data_dir: str | os.PathLike, report: Callable[[str], object]):
+def prepare(data_dir: str | os.PathLike, report: Callable[[str], object]) -> None:
     """Makes everything in `raw-data` that is not there yet.
 
     Args:
@@ -103,7 +103,7 @@ def _write_lists(data_dir, report):
             report(f"Wrote {len(lines)} lines to {path}")
 
 
-def read_wordnet_ids(path):
+def read_wordnet_ids(path: str) -> list[str]:
     """Returns the WordNet ids of a list that was made here, or that somebody has put there.
 
     Raises:
@@ -123,15 +123,15 @@ def _raw(data_dir, name):
 
 
 def _archive(data_dir, name):
-    """Returns the path of an archive, None where it is missing."""
+    """Returns the path of an archive, which need not be there."""
     places = [name, _OTHER_ANNOTATIONS] if name == ANNOTATIONS else [name]
     paths = [os.path.join(data_dir, place) for place in places]
-    return next((path for path in paths if os.path.isfile(path)), None)
+    return next((path for path in paths if os.path.isfile(path)), paths[0])
 
 
 def _provide(data_dir, names, report):
     """Downloads the archives that are missing, or tells how to come by them."""
-    missing = [name for name in names if _archive(data_dir, name) is None]
+    missing = [name for name in names if not os.path.isfile(_archive(data_dir, name))]
     if missing and not official_archives.has_account():
         raise DataError(
             f"{data_dir} lacks {', '.join(missing)}. Log in to https://image-net.org, which gives "

@@ -4,6 +4,7 @@ Source: O. Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge
 """
 
 import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from slim_data.common.errors import DataError
 from slim_data.datasets import image_files
@@ -14,7 +15,7 @@ from slim_data.tfrecord import examples
 PATTERN = "*.JPEG"
 
 
-def read_names(path, synsets):
+def read_names(path: str, synsets: Iterable[str]) -> dict[str, str]:
     """Returns {WordNet id: names} of the classes from a metadata file.
 
     Args:
@@ -33,7 +34,9 @@ def read_names(path, synsets):
     return {synset: names[synset] for synset in synsets}
 
 
-def example_builder(names, box_file, raw_side, files):
+def example_builder(
+    names: Mapping[str, str], box_file: str, raw_side: int | None, files: Iterable[str]
+) -> Callable[[str, bytes], bytes]:
     """Returns the function that makes an example of an image, see `image_folders.split_source`.
 
     Args:
@@ -53,12 +56,20 @@ def example_builder(names, box_file, raw_side, files):
     return build
 
 
-def class_numbers(names):
+def class_numbers(names: Iterable[str]) -> dict[str, int]:
     """Returns {WordNet id: number} of the classes in their order, the first one being 1."""
     return {synset: i for i, synset in enumerate(names, 1)}
 
 
-def image_example(data, filename, synset, label, text, boxes, raw_side):
+def image_example(
+    data: bytes,
+    filename: str,
+    synset: str,
+    label: int,
+    text: str,
+    boxes: Sequence[Sequence[float]],
+    raw_side: int | None,
+) -> bytes:
     """Returns the serialized tf.Example of an image.
 
     Args:

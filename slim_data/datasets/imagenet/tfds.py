@@ -5,6 +5,8 @@ JPEG files, whose bytes are kept, and no bounding boxes; it has mended CMYK and 
 """
 
 import functools
+from collections.abc import Mapping
+from typing import Any
 
 from slim_data.common.errors import DataError
 from slim_data.datasets import tfds_source
@@ -14,7 +16,9 @@ from slim_data.tfrecord import write_splits
 NAME = "imagenet2012"
 
 
-def find_sources(tfds_dir, names, raw_side, options):
+def find_sources(
+    tfds_dir: str | None, names: Mapping[str, str], raw_side: int | None, options: Mapping[str, Any]
+) -> dict[str, write_splits.SplitSource]:
     """Returns {split: `SplitSource`}, after preparing the data set unless that is done.
 
     Args:

@@ -7,7 +7,7 @@ from slim_data.common.errors import DataError
 _ID = re.compile(r"n[0-9]{8}")
 
 
-def check_wordnet_id(name, place):
+def check_wordnet_id(name: str, place: str) -> str:
     """Returns a WordNet id as it is.
 
     Args:
