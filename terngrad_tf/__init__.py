@@ -5,6 +5,7 @@ TensorFlow.
 """
 
 import importlib
+from typing import Any
 
 from terngrad_tf.version import __version__
 
@@ -26,7 +27,7 @@ _SUBPACKAGES = ("distribute", "models", "subspace", "ternary", "training")
 __all__ = [*_ORIGINS, "__version__", *_SUBPACKAGES]  # pyright: ignore[reportUnsupportedDunderAll] (one list is enough)
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name in _SUBPACKAGES:
         return importlib.import_module(f"terngrad_tf.{name}")
     if name in _ORIGINS:
@@ -34,5 +35,5 @@ def __getattr__(name):
     raise AttributeError(f"module 'terngrad_tf' has no attribute {name!r}")
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted(__all__)

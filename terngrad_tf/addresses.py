@@ -2,6 +2,7 @@
 
 import collections
 import re
+from typing import Any
 
 from terngrad_tf.arguments import shown
 
@@ -10,7 +11,7 @@ _LONGEST = 300
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
 
 
-def parse_addresses(name, value):
+def parse_addresses(name: str, value: Any) -> list[str]:
     """Splits "host:port,host:port" and checks each address.
 
     Args:
@@ -33,7 +34,7 @@ def parse_addresses(name, value):
     return hosts
 
 
-def is_address(value):
+def is_address(value: object) -> bool:
     """Whether a value is text of the form host:port; an IPv6 host stands in brackets."""
     if not isinstance(value, str) or len(value) > _LONGEST:
         return False

@@ -1,12 +1,14 @@
 """Checks of what users pass, with errors of one form."""
 
 import difflib
+from collections.abc import Sequence
+from typing import Any, TypeGuard
 
 # Characters of a value in an error.
 _MAX_SHOWN = 200
 
 
-def check(condition, name, rule, value):
+def check(condition: Any, name: str, rule: str, value: object) -> None:
     """Raises ValueError unless a condition holds.
 
     Args:
@@ -25,13 +27,13 @@ def check(condition, name, rule, value):
         raise ValueError(f"`{name}` {rule}. Received: {name}={shown(value)}")
 
 
-def is_integer(value, least=None):
+def is_integer(value: Any, least: int | None = None) -> TypeGuard[int]:
     """Whether a value is an integer, which a bool is not here, of at least `least`."""
     integer = isinstance(value, int) and not isinstance(value, bool)
     return integer and (least is None or value >= least)
 
 
-def check_integer(name, value, least=1):
+def check_integer(name: str, value: object, least: int = 1) -> None:
     """Raises ValueError unless a value is an integer of at least `least`; see `check`.
 
     Example:
@@ -44,7 +46,7 @@ def check_integer(name, value, least=1):
     check(is_integer(value, least), name, rule, value)
 
 
-def shown(value):
+def shown(value: object) -> str:
     """A value as an error shows it: as Python writes it, the middle of a long one left out.
 
     Example:
@@ -60,7 +62,7 @@ def shown(value):
     return f"{text[: _MAX_SHOWN // 2]}[... {len(text)} characters ...]{text[-_MAX_SHOWN // 4 :]}"
 
 
-def did_you_mean(name, known, prefix=""):
+def did_you_mean(name: object, known: Sequence[str], prefix: str = "") -> str:
     """What follows a name that is not known: the nearest that is, or nothing.
 
     Args:

@@ -3,8 +3,11 @@
 import contextlib
 import errno
 import os
+import pathlib
 import secrets
 import stat
+from collections.abc import Iterator
+from typing import BinaryIO
 
 PathLike = str | os.PathLike[str]
 
@@ -12,7 +15,7 @@ PathLike = str | os.PathLike[str]
 _KEPT = 50
 
 
-def open_regular(path):
+def open_regular(path: PathLike) -> BinaryIO:
     """Opens a file for reading, and nothing but a file: a pipe or device would wait for ever.
 
     Args:
@@ -45,7 +48,7 @@ def open_regular(path):
 
 
 @contextlib.contextmanager
-def atomic_write(path):
+def atomic_write(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Gives a new file beside `path` that takes its place once all is written.
 
     Its name is one that nobody can foresee, and no link is followed.

@@ -8,7 +8,7 @@ import time
 _PAUSE_SECONDS = 0.05
 
 
-def write_last_line(line):
+def write_last_line(line: str) -> None:
     """Writes a line to standard error and drops all that this process writes there afterwards.
 
     TensorFlow's threads report errors of their own, such as lost peers, until the process is gone;

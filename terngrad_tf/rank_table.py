@@ -6,8 +6,10 @@ Imports no TensorFlow: scripts read a table before they start processes.
 import collections
 import dataclasses
 import ipaddress
+import os
 import re
 import socket
+from collections.abc import Sequence
 
 from terngrad_tf import strict_json
 from terngrad_tf.arguments import shown
@@ -33,7 +35,7 @@ class Device:
     address: str
 
 
-def read_rank_table(path):
+def read_rank_table(path: str | os.PathLike) -> list[Device]:
     """Reads a table.
 
     Args:
@@ -56,7 +58,7 @@ def read_rank_table(path):
         raise ValueError(f"{path}: {error}") from error
 
 
-def addresses(devices, port):
+def addresses(devices: Sequence[Device], port: int) -> list[str]:
     """Addresses of the devices' processes, "ip:port"; those that share an IP take the next ports.
 
     Args:
@@ -77,7 +79,9 @@ def addresses(devices, port):
     return found
 
 
-def on_this_machine(devices, server_id=""):
+def on_this_machine(
+    devices: Sequence[Device], server_id: str = ""
+) -> tuple[list[int], Sequence[Device]]:
     """Ranks of the devices of this machine, and where all processes meet.
 
     This machine is the server that is named or, without a name, the table's only one or that of

@@ -7,6 +7,8 @@ one rule each, and whatever breaks one is a ValueError that says which.
 import collections
 import json
 import math
+import os
+from typing import Any
 
 from terngrad_tf.files import open_regular
 
@@ -16,7 +18,7 @@ MAX_DIGITS = 30
 _TOLD = 40
 
 
-def read(path):
+def read(path: str | os.PathLike) -> Any:
     """Reads a JSON file.
 
     Args:
@@ -33,7 +35,7 @@ def read(path):
         return parse(file.read(MAX_BYTES + 1))
 
 
-def parse(text):
+def parse(text: str | bytes) -> Any:
     """Reads JSON as RFC 8259 defines it, with numbers that Python can hold.
 
     Args:

@@ -42,8 +42,8 @@ def start(
     pid_file: str | os.PathLike,
     log_file: str | os.PathLike,
     command: Sequence[str],
-    watch_seconds=_WATCH_SECONDS,
-):
+    watch_seconds: float = _WATCH_SECONDS,
+) -> int:
     """Starts `command` in a session of its own, its output appended to `log_file`.
 
     Args:
@@ -141,7 +141,7 @@ def _last_line(log_file):
     return printable(next((line for line in reversed(lines) if line.strip()), "nothing"))
 
 
-def stop(pid_file: str | os.PathLike, grace_seconds=15.0):
+def stop(pid_file: str | os.PathLike, grace_seconds: float = 15.0) -> int | None:
     """Ends the process of a pid file and all of its session, then removes the file.
 
     They get SIGTERM, and SIGKILL where that does not end the process.
@@ -209,7 +209,7 @@ def _identity(pid):
     return f"{fields[_START_TIME - 1]} {boot}"
 
 
-def main(argv: Sequence[str]):
+def main(argv: Sequence[str]) -> int:
     """Runs the program; `argv` is its command line. Returns the exit status."""
     description = __doc__.split("\n")[0]
     parser = help_arguments.Parser(prog="background", description=description)

@@ -1,9 +1,18 @@
 """Flags that tell a program the processes it is one of, and the cluster that they describe."""
 
+import typing
+from typing import Any
+
+from absl.flags import FlagValues
+
 from terngrad_tf.bin import flags
 from terngrad_tf.training import checks
 from terngrad_tf.training.config import Config, configuration, option
 from terngrad_tf.training.errors import UserError, as_user_error
+
+if typing.TYPE_CHECKING:
+    import tensorflow as tf
+
 
 # Flags that describe a cluster.
 SOURCES = ("worker_hosts", "rank_table_file", "slurm")
@@ -66,7 +75,9 @@ class ClusterFlags(Config):
                     ) from error
         return {"start_timeout": self.start_timeout, "token": token}
 
-    def resolver(self, job_name=WORKER, ps_hosts=""):
+    def resolver(
+        self, job_name: str = WORKER, ps_hosts: str = ""
+    ) -> "tf.distribute.cluster_resolver.ClusterResolver | None":
         """The cluster that the flags or `TF_CONFIG` describe.
 
         Args:
@@ -125,7 +136,7 @@ class ClusterFlags(Config):
         return resolver if resolver.cluster_spec().as_dict() else None
 
 
-def define(values, kind=ClusterFlags):
+def define(values: FlagValues, kind: type[ClusterFlags] = ClusterFlags) -> None:
     """Defines the flags of `kind` in `values`, an `absl.flags.FlagValues`, and --max_restarts."""
     flags.define(values, kind)
     # It is needed, and so checked, before any configuration is made.
@@ -140,7 +151,7 @@ def define(values, kind=ClusterFlags):
     )
 
 
-def arguments(values):
+def arguments(values: FlagValues) -> dict[str, Any]:
     """Arguments of `training.train` and `train_in_subspace`, by name, for the cluster.
 
     Args:

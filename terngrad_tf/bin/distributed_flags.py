@@ -1,9 +1,21 @@
 """Flags of the training programs for several processes, and what they say of the cluster."""
 
+from __future__ import annotations
+
+import typing
+from typing import Any
+
+from absl.flags import FlagValues
+
 from terngrad_tf.bin import cluster_flags, flags, tf1_flags, train_flags
 from terngrad_tf.training import checks
 from terngrad_tf.training.config import configuration, option
 from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.run_config import TrainConfig
+
+if typing.TYPE_CHECKING:
+    import tensorflow as tf
+
 
 # TernGrad's programs for a cluster save by the clock, and their batch is one process's.
 _DEFAULTS = {
@@ -70,7 +82,7 @@ class DistributedFlags(cluster_flags.ClusterFlags):
         return found
 
 
-def define(values, **defaults):
+def define(values: FlagValues, **defaults: Any) -> None:
     """Defines the flags of a program; `defaults` as for `flags.define`."""
     omit = ("epochs", "save_epochs", "save_iter")
     train_flags.define(values, omit=omit, texts=_TEXTS, **{**_DEFAULTS, **defaults})
@@ -87,7 +99,9 @@ def cluster(values):
     return flags.config_of(values, DistributedFlags).resolver()
 
 
-def log_lines(values, cluster):
+def log_lines(
+    values: FlagValues, cluster: tf.distribute.cluster_resolver.ClusterResolver
+) -> list[str]:
     """Lines that say which processes there are, what this one is, and how the cluster trains.
 
     Args:
@@ -113,7 +127,7 @@ def log_lines(values, cluster):
     ]
 
 
-def async_config(values):
+def async_config(values: FlagValues) -> TrainConfig:
     """What `training.train_async` takes on a worker, a `TrainConfig`.
 
     Args:
@@ -131,7 +145,9 @@ def async_config(values):
     return tf1_flags.train_config(values)
 
 
-def sync_config(values, cluster):
+def sync_config(
+    values: FlagValues, cluster: tf.distribute.cluster_resolver.ClusterResolver
+) -> tuple[TrainConfig, tf.distribute.cluster_resolver.ClusterResolver]:
     """What `training.train` takes on a worker.
 
     Args:

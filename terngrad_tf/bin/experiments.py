@@ -6,6 +6,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from terngrad_tf.bin import (
     distributed_flags,
@@ -57,7 +58,7 @@ class Program:
     body: Callable
     module: str | None = None
 
-    def main(self, argv: Sequence[str], **options):
+    def main(self, argv: Sequence[str], **options: Any) -> int:
         """Runs the program; `argv` is its command line. Returns the exit status.
 
         Args:
@@ -73,7 +74,7 @@ class Program:
         program.run_and_exit(self.main)
 
 
-def training(dataset_name: str):
+def training(dataset_name: str) -> Program:
     """Returns the `Program` that trains on a data set, one of `EXPERIMENTS`."""
     experiment = EXPERIMENTS[dataset_name]
     return Program(
@@ -83,7 +84,7 @@ def training(dataset_name: str):
     )
 
 
-def distributed_training(dataset_name: str):
+def distributed_training(dataset_name: str) -> Program:
     """Returns the `Program` that trains with a process on each of several hosts."""
     experiment = EXPERIMENTS[dataset_name]
     return Program(
@@ -94,7 +95,7 @@ def distributed_training(dataset_name: str):
     )
 
 
-def evaluation(dataset_name: str):
+def evaluation(dataset_name: str) -> Program:
     """Returns the `Program` that evaluates runs on a data set, one of `EXPERIMENTS`."""
     return Program(
         f"Evaluates the checkpoints of a run of {dataset_name}_train, once or as they appear.",
@@ -105,7 +106,10 @@ def evaluation(dataset_name: str):
 
 def _define_evaluation(values, subset):
     # The folders of TernGrad's commands.
-    folders = {"checkpoint_dir": train_flags.FOLDERS["train_dir"], "eval_dir": "/tmp/dataset_eval"}
+    folders: dict[str, Any] = {
+        "checkpoint_dir": train_flags.FOLDERS["train_dir"],
+        "eval_dir": "/tmp/dataset_eval",
+    }
     data_dir = train_flags.FOLDERS["data_dir"]
     flags.define(values, EvalConfig, data_dir=data_dir, subset=subset, **folders)
     flags.define(values, tf1_flags.EvaluationFlags)

@@ -10,8 +10,9 @@ from terngrad_tf.training.export_config import ExportConfig
 
 
 def _define(values):
-    folders = {"checkpoint_dir": train_flags.FOLDERS["train_dir"], "output": "/tmp/network.keras"}
-    flags.define(values, ExportConfig, **folders)
+    checkpoint_dir = train_flags.FOLDERS["train_dir"]
+    output = "/tmp/network.keras"
+    flags.define(values, ExportConfig, checkpoint_dir=checkpoint_dir, output=output)
 
 
 def _export(values):

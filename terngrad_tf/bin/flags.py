@@ -1,10 +1,14 @@
 """Flags of the programs, made of configurations: each option is a flag of its name."""
 
 import typing
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar
 
 from absl import flags
 
 from terngrad_tf.training import config
+
+_Config = TypeVar("_Config", bound=config.Config)
 
 _DEFINE = {
     str: flags.DEFINE_string,
@@ -14,7 +18,14 @@ _DEFINE = {
 }
 
 
-def define(values, kind, *, omit=(), texts=None, **defaults):
+def define(
+    values: flags.FlagValues,
+    kind: type[config.Config],
+    *,
+    omit: Collection[str] = (),
+    texts: Mapping[str, str] | None = None,
+    **defaults: Any,
+) -> None:
     """Defines a flag for each option of a configuration.
 
     Args:
@@ -32,7 +43,7 @@ def define(values, kind, *, omit=(), texts=None, **defaults):
             _DEFINE[type_](name, defaults.get(name, field.default), text, flag_values=values)
 
 
-def config_of(values, kind, **others):
+def config_of(values: flags.FlagValues, kind: type[_Config], **others: Any) -> _Config:
     """Makes a configuration of parsed flags.
 
     Args:
@@ -47,7 +58,10 @@ def config_of(values, kind, **others):
     return kind.of(**{name: values[name].value for name in names if name in values} | others)
 
 
-def define_within(values, name, default, text, least, most):
+def define_within(
+    values: flags.FlagValues, name: str, default: int, text: str, least: int, most: int
+) -> None:
     """Defines a flag that is an integer from `least` to `most`, which absl itself sees to."""
-    bounds = {"lower_bound": least, "upper_bound": most}
-    flags.DEFINE_integer(name, default, text, flag_values=values, **bounds)
+    flags.DEFINE_integer(
+        name, default, text, flag_values=values, lower_bound=least, upper_bound=most
+    )

@@ -14,7 +14,7 @@ from terngrad_tf import rank_table
 from terngrad_tf.bin.cluster_flags import PORT
 
 
-def main(argv: Sequence[str]):
+def main(argv: Sequence[str]) -> int:
     """Runs the program; `argv` is its command line. Returns the exit status."""
     parser = help_arguments.Parser(prog="local_ranks", description=__doc__.split("\n")[0])
     parser.add_argument("--rank_table_file", required=True, help="The table, a JSON file.")

@@ -5,6 +5,9 @@ Example:
 """
 
 from collections.abc import Sequence
+from typing import Any
+
+from absl.flags import FlagValues
 
 from terngrad_tf.bin import flags, program, train_flags
 from terngrad_tf.training.predict_config import PredictConfig
@@ -15,12 +18,12 @@ DESCRIPTION = (
 )
 
 
-def define_flags(values):
+def define_flags(values: FlagValues) -> None:
     """Defines the program's flags in `values`, an `absl.flags.FlagValues`."""
     flags.define(values, PredictConfig, checkpoint_dir=train_flags.FOLDERS["train_dir"])
 
 
-def main(argv: Sequence[str], **options):
+def main(argv: Sequence[str], **options: Any) -> int:
     """Runs the program; `argv` is its command line. Returns the exit status.
 
     Args:

@@ -3,7 +3,8 @@
 import itertools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from absl import flags
 
@@ -35,13 +36,13 @@ def _print_error(line):
 
 
 def run(
-    description,
-    define_flags,
-    main,
+    description: str,
+    define_flags: Callable[[flags.FlagValues], None],
+    main: Callable[..., object],
     argv: Sequence[str],
-    module=None,
-    report=_print_error,
-    takes_words=False,
+    module: str | None = None,
+    report: Callable[[str], object] = _print_error,
+    takes_words: bool = False,
 ) -> int:
     """Parses flags and calls a program's main function.
 
@@ -133,7 +134,7 @@ def run(
     return 0
 
 
-def run_and_exit(main):
+def run_and_exit(main: Callable[..., int]) -> NoReturn:
     """Entry point of a console command: ends this process with the status of its program.
 
     Args:
@@ -169,7 +170,7 @@ def _check_arguments(arguments):
                 raise flags.Error(f"--flagfile cannot be read: {error}") from error
 
 
-def one_line(error):
+def one_line(error: object) -> str:
     """What an error says, on one line that is printable and not long.
 
     No long word, such as a path, hides what else there is.

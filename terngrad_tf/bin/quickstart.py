@@ -6,6 +6,9 @@ Example:
 
 import pathlib
 from collections.abc import Sequence
+from typing import Any
+
+from absl.flags import FlagValues
 
 from terngrad_tf.bin import flags, program, run_reports
 from terngrad_tf.training import checks
@@ -55,12 +58,12 @@ class QuickstartConfig(Config):
     seed: int = option(1, "Fixes weights, data order, rounding.", checks.SEED)
 
 
-def define_flags(values):
+def define_flags(values: FlagValues) -> None:
     """Defines the program's flags in `values`, an `absl.flags.FlagValues`."""
     flags.define(values, QuickstartConfig)
 
 
-def main(argv: Sequence[str], **options):
+def main(argv: Sequence[str], **options: Any) -> int:
     """Runs the program; `argv` is its command line. Returns the exit status.
 
     Args:
@@ -202,7 +205,7 @@ def _evaluate_average(config, eval_dir):
     """Test accuracy of the moving average in the newest checkpoint of a run."""
     from terngrad_tf.training import checkpoints, final_evaluation
 
-    newest = checkpoints.latest_checkpoint(config.train_dir)
+    newest: Any = checkpoints.latest_checkpoint(config.train_dir)
     return final_evaluation.evaluate_weights(
         *(newest, config.train_dir, config.data.data_dir), eval_dir=eval_dir, average=True
     ).precision_at_1

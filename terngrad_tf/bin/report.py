@@ -5,6 +5,9 @@ Example:
 """
 
 from collections.abc import Sequence
+from typing import Any
+
+from absl.flags import FlagValues
 
 from terngrad_tf.bin import flags, program, run_reports
 from terngrad_tf.training.config import Config, configuration, option
@@ -28,12 +31,12 @@ class ReportConfig(Config):
     )
 
 
-def define_flags(values):
+def define_flags(values: FlagValues) -> None:
     """Defines the program's flags in `values`, an `absl.flags.FlagValues`."""
     flags.define(values, ReportConfig)
 
 
-def main(argv: Sequence[str], **options):
+def main(argv: Sequence[str], **options: Any) -> int:
     """Runs the program; `argv` is its command line. Returns the exit status.
 
     Args:

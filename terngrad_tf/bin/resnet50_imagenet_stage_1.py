@@ -58,7 +58,7 @@ def _train(values):
 
     tf1_flags.log_device_placement(values)
     config = tf1_flags.train_config(values, max_to_keep=_MAX_TO_KEEP)
-    subset = final_evaluation.subset_of(config.data.dataset_name, values.eval_subset)
+    subset = final_evaluation.subset_of(config.data.place[0], values.eval_subset)
     result = training.train(config, **cluster_flags.arguments(values))
     if result.is_chief:
         final_evaluation.evaluate(result.checkpoint, config.train_dir, config.data.data_dir, subset)

@@ -1,11 +1,19 @@
 """What programs add to reports of runs: commands to resume, evaluate and export them."""
 
+from __future__ import annotations
+
+import os
 import pathlib
 import shlex
+import typing
 
 from absl import flags
 
 import slim_data
+
+if typing.TYPE_CHECKING:
+    from terngrad_tf.training.reports.reading import RunData
+
 
 FILE = "report.html"
 # Data sets with programs of their own, which differ from others' in defaults alone.
@@ -14,7 +22,7 @@ _CLUSTER_PROGRAMS = ("mnist", "cifar10", "imagenet")
 _CLUSTER = ["--worker_hosts=HOST:PORT,HOST:PORT", "--task_id=NUMBER"]
 
 
-def write_beside(folder, *others):
+def write_beside(folder: str | os.PathLike, *others: str) -> None:
     """Writes a report of what has ended as report.html into a folder; warns where it cannot.
 
     Args:
@@ -28,7 +36,7 @@ def write_beside(folder, *others):
     reports.write_or_warn(runs, folder / FILE, next_steps)
 
 
-def next_steps(run):
+def next_steps(run: RunData) -> dict[str, str]:
     """What may be done with a run.
 
     Args:

@@ -3,7 +3,7 @@
 import functools
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 # How long a process that was asked to end may take; TensorFlow has much to take down.
 GRACE_SECONDS = 30.0
@@ -14,7 +14,12 @@ _WATCHED = _STOPPING | {signal.SIGCHLD}
 _FROM_TERMINAL = 128
 
 
-def supervise(command: Sequence[str], max_restarts: int, passing, report):
+def supervise(
+    command: Sequence[str],
+    max_restarts: int,
+    passing: Mapping[int, str],
+    report: Callable[[str], object],
+) -> int:
     """Runs a command, and again each time that it ends by a signal or with a status that may pass.
 
     Any other end is final, as are Ctrl-C and SIGTERM, which end both processes. Linux only; to be

@@ -5,6 +5,10 @@ run could do otherwise.
 """
 
 import functools
+from collections.abc import Mapping
+from typing import Any
+
+from absl.flags import FlagValues
 
 from terngrad_tf.bin import flags
 from terngrad_tf.training import checks
@@ -80,7 +84,7 @@ class EvaluationFlags(Config):
         _TOWER,
     )
 
-    def check_run(self, checkpoint_dir, run):
+    def check_run(self, checkpoint_dir: str, run: Mapping[str, Any]) -> None:
         """Raises UserError unless a run, as `run_folder.read_run` gives it, is the one meant."""
         identity = run["identity"]
         expected = self.values()
@@ -96,7 +100,7 @@ class EvaluationFlags(Config):
         _check_tower("tower", tower, identity["num_nodes"])
 
 
-def train_config(values, **others):
+def train_config(values: FlagValues, **others: Any) -> TrainConfig:
     """The `TrainConfig` of parsed flags; `others` as for `flags.config_of`."""
     if values.fine_tune and not values["net"].present:
         others["net"] = None  # that of the weights to start from
@@ -106,14 +110,14 @@ def train_config(values, **others):
     return config
 
 
-def eval_config(values):
+def eval_config(values: FlagValues) -> EvalConfig:
     """The `EvalConfig` of parsed flags."""
     expected = flags.config_of(values, EvaluationFlags)
     check_run = functools.partial(expected.check_run, values.checkpoint_dir)
     return flags.config_of(values, EvalConfig, check_run=check_run)
 
 
-def log_device_placement(values):
+def log_device_placement(values: FlagValues) -> None:
     """Makes TensorFlow print the device of every operation where the flags say so."""
     if values.log_device_placement:
         # Not at the top: flags are told and checked without TensorFlow.

@@ -88,7 +88,7 @@ def tasks_of(
 
 
 @contextlib.contextmanager
-def peer_errors(tasks: Tasks) -> Iterator[None]:
+def peer_errors(tasks: Tasks | None) -> Iterator[None]:
     """Turns TensorFlow's errors about other processes into `PeerError`, one line that names them.
 
     TensorFlow finds a killed process at its next exchange or, like a cut link, by missing
@@ -131,7 +131,7 @@ def _line_of(error, tasks):
 
 
 @contextlib.contextmanager
-def propagate_errors(tasks: Tasks) -> Iterator[None]:
+def propagate_errors(tasks: Tasks | None) -> Iterator[None]:
     """Lets the other processes end with what goes wrong inside, not with the loss of this one.
 
     Example:

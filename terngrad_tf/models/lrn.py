@@ -31,19 +31,19 @@ class LocalResponseNormalization(keras.layers.Layer):
         NIPS 2012, section 3.3.
     """
 
-    def __init__(self, radius: int, bias: float, alpha: float, beta: float, **kwargs):
+    def __init__(self, radius: int, bias: float, alpha: float, beta: float, **kwargs: Any):
         super().__init__(**kwargs)
         self.radius = radius
         self.bias = bias
         self.alpha = alpha
         self.beta = beta
 
-    def call(self, inputs):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         return tf.nn.local_response_normalization(
             inputs, depth_radius=self.radius, bias=self.bias, alpha=self.alpha, beta=self.beta
         )
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape
 
     def get_config(self) -> dict[str, Any]:

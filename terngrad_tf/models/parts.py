@@ -30,7 +30,7 @@ def normalized_conv(
     scale: bool = False,
     relu: bool = True,
     name: str,
-    **weights,
+    **weights: Any,
 ) -> keras.KerasTensor:
     """Convolution without bias, batch normalization, ReLU.
 

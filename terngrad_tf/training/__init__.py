@@ -5,6 +5,7 @@ configurations, does not wait for TensorFlow.
 """
 
 import importlib
+from typing import Any
 
 _ORIGINS = {
     "CheckpointConfig": "run_config",
@@ -42,11 +43,11 @@ _ORIGINS = {
 __all__ = [*_ORIGINS]  # pyright: ignore[reportUnsupportedDunderAll] (one list is enough)
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name in _ORIGINS:
         return getattr(importlib.import_module(f"terngrad_tf.training.{_ORIGINS[name]}"), name)
     raise AttributeError(f"module 'terngrad_tf.training' has no attribute {name!r}")
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted(__all__)

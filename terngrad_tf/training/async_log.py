@@ -2,9 +2,15 @@
 
 import collections
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from terngrad_tf import tags
+from terngrad_tf.distribute.traffic import PushTraffic
+from terngrad_tf.training.board import Board
 from terngrad_tf.training.log import log_worker
+from terngrad_tf.training.screen import Screen
+from terngrad_tf.training.triggers import Trigger
 
 
 class AsyncLog:
@@ -23,14 +29,14 @@ class AsyncLog:
 
     def __init__(
         self,
-        batch_size,
-        log_every,
-        summary_due,
-        board,
-        learning_rate,
-        traffic,
-        last_step,
-        screen=None,
+        batch_size: int,
+        log_every: int,
+        summary_due: Trigger,
+        board: Board,
+        learning_rate: Callable[[int], Any],
+        traffic: Callable[[int], PushTraffic],
+        last_step: int,
+        screen: Screen | None = None,
     ):
         self._batch_size = batch_size
         self._log_every = log_every
@@ -45,7 +51,7 @@ class AsyncLog:
         self._steps = collections.Counter()
         self._forget()
 
-    def add(self, result):
+    def add(self, result: Mapping[str, Any]) -> None:
         """Takes what a step returned."""
         worker, step = int(result["worker"]), int(result["step"])
         is_first = worker not in self._steps
@@ -77,7 +83,7 @@ class AsyncLog:
         if self._summary_due(step):
             self.write(step)
 
-    def write(self, step):
+    def write(self, step: int) -> None:
         """Writes the means of the steps since the last time, if there were any."""
         if not self._count:
             return

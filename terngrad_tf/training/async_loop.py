@@ -5,6 +5,8 @@ import dataclasses
 import queue
 import threading
 import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import keras
 import tensorflow as tf
@@ -27,6 +29,8 @@ from terngrad_tf.training.log import log, log_freq
 from terngrad_tf.training.run_config import TrainConfig
 
 # Scheduled steps a worker: enough for the fast ones while a slow one is at its step.
+_Result = TypeVar("_Result")
+
 _STEPS_AHEAD = 8
 _POLL_SECONDS = 1.0
 _LOOK_SECONDS = 5.0
@@ -54,7 +58,7 @@ class AsyncRun:
     manager: tf.train.CheckpointManager
     board: Board
 
-    def train(self, first_step: int, learning_rate):
+    def train(self, first_step: int, learning_rate: Callable[[int], Any]) -> None:
         """Does the steps that are missing; saves and tells meanwhile."""
         with screen.show() as shown:
             self._train(first_step, learning_rate, shown)
@@ -120,7 +124,7 @@ class StepQueue:
         cluster: `ParameterServerCluster`.
     """
 
-    def __init__(self, cluster):
+    def __init__(self, cluster: ParameterServerCluster):
         self._cluster = cluster
         self._looked = time.monotonic()
         self._scheduled = queue.SimpleQueue()
@@ -140,13 +144,13 @@ class StepQueue:
         """Whether enough steps are scheduled."""
         return self._num_open >= _STEPS_AHEAD * self._cluster.num_workers
 
-    def schedule(self, function):
+    def schedule(self, function: Callable[[Any], Any]) -> None:
         """Lets a worker that is free run a function of its iterator of batches."""
         coordinator = self._cluster.coordinator
         self._scheduled.put(coordinator.schedule(function, args=(self._cluster.batches,)))
         self._num_open += 1
 
-    def next(self):
+    def next(self) -> dict[str, Any] | None:
         """Waits for a result; tells meanwhile which workers are lost or come back.
 
         Returns:
@@ -164,7 +168,7 @@ class StepQueue:
         self._num_open -= 1
         return result
 
-    def call(self, function):
+    def call(self, function: Callable[[], _Result]) -> _Result:
         """Runs a function that talks to the servers; looks and tells meanwhile, as `next` does.
 
         Raises:

@@ -1,16 +1,23 @@
 """What a worker of asynchronous training computes between its pull and its push."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from terngrad_tf.distribute.batch_norms import batch_norms, zero_momentum
+from terngrad_tf.distribute.parameter_server_variables import ServedModel
 from terngrad_tf.training import losses, networks
+from terngrad_tf.training.model_config import ModelConfig
 
 # A prime far from the distances between seeds that people choose.
 _SEED_STRIDE = 1_000_000_007
 
 
-def make_step(config, model, served, *, exact):
+def make_step(
+    config: ModelConfig, model: keras.Model, served: ServedModel, *, exact: bool
+) -> Callable[[Any], dict[str, tf.Tensor]]:
     """The function of one step, which the chief schedules and a worker runs.
 
     Args:
@@ -24,7 +31,8 @@ def make_step(config, model, served, *, exact):
         and "step", the steps done when it pulled and after its push; "entropy_loss", "total_loss"
         and "precision_at_1" of its batch.
     """
-    arguments = losses.compile_arguments(config.net, config.label_smoothing)
+    # Both are known by now.
+    arguments = losses.compile_arguments(config.net, config.label_smoothing)  # pyright: ignore[reportArgumentType]
     weighted = list(zip(arguments["loss"], arguments["loss_weights"], strict=True))
 
     @tf.function(autograph=False)

@@ -25,9 +25,12 @@ from terngrad_tf.training.board import Board
 from terngrad_tf.training.cluster import log_end
 from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.run import open_folder
+from terngrad_tf.training.run_config import TrainConfig
 
 
-def serve_parameters(cluster_resolver, *, start_timeout: float = 600):
+def serve_parameters(
+    cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver, *, start_timeout: float = 600
+) -> None:
     """Runs a parameter server until the chief of the run, worker 0, ends.
 
     Args:
@@ -42,7 +45,12 @@ def serve_parameters(cluster_resolver, *, start_timeout: float = 600):
         process.serve(cluster_resolver, {"code": code_metadata()}, start_timeout=start_timeout)
 
 
-def train_async(config, cluster_resolver, *, start_timeout: float = 600):
+def train_async(
+    config: TrainConfig,
+    cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
+    *,
+    start_timeout: float = 600,
+) -> trainer.TrainResult | None:
     """Trains asynchronously: each worker's gradients are applied as soon as they arrive.
 
     Variables live on parameter servers. A worker pulls them as floats, computes the gradients of

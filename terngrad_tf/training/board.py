@@ -2,6 +2,8 @@
 
 import os
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -28,7 +30,7 @@ class Board:
         self._writer = tf.summary.create_file_writer(str(folder))
         self._steps_before = steps_before
 
-    def scalars(self, values, step: int) -> None:
+    def scalars(self, values: Mapping[str, Any], step: int) -> None:
         """Writes numbers, and hands them to the file system: a kill loses none.
 
         Args:
@@ -40,7 +42,7 @@ class Board:
                 tf.summary.scalar(tag, value)
         self._writer.flush()
 
-    def histograms(self, values, step: int) -> None:
+    def histograms(self, values: Mapping[str, Any], step: int) -> None:
         """Writes a histogram of each tensor.
 
         Args:
@@ -51,7 +53,7 @@ class Board:
             for tag, value in values.items():
                 tf.summary.histogram(tag, value)
 
-    def counts(self, tag: str, counted, step: int) -> None:
+    def counts(self, tag: str, counted: Sequence[tuple[float, int]], step: int) -> None:
         """Writes a histogram of elements that have been counted.
 
         Args:

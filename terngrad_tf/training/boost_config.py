@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 
 from terngrad_tf import strict_json
 from terngrad_tf.arguments import did_you_mean
@@ -47,7 +48,7 @@ class BoostConfig:
     notices: list
 
 
-def read_boost_config(path):
+def read_boost_config(path: str | os.PathLike) -> BoostConfig:
     """Reads the options that a file sets.
 
     All of MindSpore's schema may be there. What other features are configured to is passed over, as

@@ -4,8 +4,11 @@ import datetime
 import math
 import sys
 import time
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
 
 import keras
+import tensorflow as tf
 
 from terngrad_tf.training import checkpoints
 from terngrad_tf.training.errors import DivergedError
@@ -18,11 +21,13 @@ class StepCounter(keras.callbacks.Callback):
         first_step: steps done before `fit`.
     """
 
-    def __init__(self, first_step):
+    model: keras.Model
+
+    def __init__(self, first_step: int):
         super().__init__()
         self.step = first_step
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Counts, then calls `on_step_end`."""
         self.step += 1
         self.on_step_end({name: float(value) for name, value in (logs or {}).items()})
@@ -40,7 +45,7 @@ class StopOnDivergence(StepCounter):
             other than the chief.
     """
 
-    def __init__(self, first_step, manager):
+    def __init__(self, first_step: int, manager: tf.train.CheckpointManager | None):
         super().__init__(first_step)
         self._manager = manager
 
@@ -64,7 +69,7 @@ class ProgressBar(StepCounter):
 
     WIDTH = 30
 
-    def __init__(self, first_step, last_step, stream=None):
+    def __init__(self, first_step: int, last_step: int, stream: TextIO | None = None):
         super().__init__(first_step)
         self._first_step = first_step
         self._last_step = last_step

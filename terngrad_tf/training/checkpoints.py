@@ -8,7 +8,9 @@ import os
 import pathlib
 import re
 import shutil
+from collections.abc import Iterator
 
+import keras
 import tensorflow as tf
 
 from terngrad_tf.files import open_regular
@@ -21,7 +23,7 @@ _STATE_FILE = "checkpoint"
 _MAX_STATE_BYTES = 2**24
 
 
-def latest_checkpoint(folder):
+def latest_checkpoint(folder: str | os.PathLike) -> str | None:
     """Path of the newest checkpoint in a folder, without ".index"; None where there is none.
 
     Raises:
@@ -55,7 +57,7 @@ def _silent(logger):
         logger.disabled = before
 
 
-def restore(checkpoint, path, partial=False):
+def restore(checkpoint: tf.train.Checkpoint, path: str, partial: bool = False) -> None:
     """Gives variables the values in a file, all of them that `checkpoint` holds.
 
     Args:
@@ -74,7 +76,7 @@ def restore(checkpoint, path, partial=False):
 
 
 @contextlib.contextmanager
-def reading(path):
+def reading(path: str) -> Iterator[None]:
     """Around what reads a checkpoint: whatever comes of damage is one error.
 
     Args:
@@ -107,7 +109,7 @@ def _reason(error):
     return lines[0] if lines else type(error).__name__
 
 
-def step_of(checkpoint):
+def step_of(checkpoint: str) -> int:
     """Steps done at a checkpoint, from its name: with loss scaling optimizers skip some.
 
     Raises:
@@ -119,7 +121,9 @@ def step_of(checkpoint):
     return int(digits)
 
 
-def make_manager(checkpoint, folder, max_to_keep):
+def make_manager(
+    checkpoint: tf.train.Checkpoint, folder: str | os.PathLike, max_to_keep: int
+) -> tf.train.CheckpointManager:
     """The `tf.train.CheckpointManager` of a run, which keeps its newest checkpoints.
 
     Args:
@@ -136,7 +140,7 @@ def make_manager(checkpoint, folder, max_to_keep):
     )
 
 
-def resume(manager):
+def resume(manager: tf.train.CheckpointManager) -> int | None:
     """Restores the newest checkpoint and returns its step, None where there is none.
 
     Raises:
@@ -150,7 +154,9 @@ def resume(manager):
     return step_of(newest)
 
 
-def save(manager, model, step, ends_run=True):
+def save(
+    manager: tf.train.CheckpointManager | None, model: keras.Model, step: int, ends_run: bool = True
+) -> None:
     """Saves a run, never weights that are not finite, or leaves the checkpoints as they were.
 
     Args:
@@ -176,7 +182,7 @@ def save(manager, model, step, ends_run=True):
                 write(manager, step)
 
 
-def last_good(manager):
+def last_good(manager: tf.train.CheckpointManager | None) -> str | None:
     """What `DivergedError` tells of the newest checkpoint; `manager` as for `save`."""
     return "that of worker 0" if manager is None else manager.latest_checkpoint
 
@@ -190,7 +196,7 @@ def _not_finite(model):
     return None
 
 
-def write(manager, step):
+def write(manager: tf.train.CheckpointManager, step: int) -> None:
     """Saves what there is, or leaves the checkpoints as they were; arguments as for `save`."""
     try:
         manager.save(checkpoint_number=step)

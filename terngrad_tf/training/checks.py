@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+from collections.abc import Callable, Collection
+from typing import Any
 
 from terngrad_tf.arguments import shown
 from terngrad_tf.training.errors import UserError
@@ -29,7 +31,7 @@ class Range:
     also: int | None = None
     integer: bool = False
 
-    def __call__(self, name, value):
+    def __call__(self, name: str, value: Any) -> None:
         """Raises UserError, which names rule and value, unless the value is one of them."""
         kinds = int if self.integer else (int, float)
         right = isinstance(value, kinds) and not isinstance(value, bool)
@@ -42,7 +44,7 @@ class Range:
         if not right:
             raise UserError(f"`{name}` must be {self}. Received: {name}={shown(value)}")
 
-    def __str__(self):
+    def __str__(self) -> str:
         also = "" if self.also is None else f" or {self.also}"
         if self.least == self.most:
             return f"{self.least}{also}"
@@ -52,7 +54,7 @@ class Range:
         return f"{kind} {least} and {most}{also and ',' + also}"
 
 
-def integers(least, most, also=None):
+def integers(least: int, most: int, also: int | None = None) -> Range:
     """The `Range` of integers from `least` to `most`."""
     return Range(least, most, also=also, integer=True)
 
@@ -73,7 +75,7 @@ EPOCHS = Range(0, 10**6)
 FACTOR = Range(0, 10**6)
 
 
-def one_of(values):
+def one_of(values: Collection[str]) -> Callable[[str, Any], None]:
     """The check that a value is one of some texts."""
 
     def check(name, value):
@@ -85,7 +87,7 @@ def one_of(values):
     return check
 
 
-def path(name, value):
+def path(name: str, value: str | os.PathLike) -> None:
     """Raises UserError for what is no path."""
     text = os.fspath(value)
     try:
@@ -98,7 +100,7 @@ def path(name, value):
         raise UserError(f"`{name}` must be {rule}. Received: {name}={shown(text)}")
 
 
-def folder(name, value):
+def folder(name: str, value: str | os.PathLike) -> None:
     """Raises UserError for a path by which TensorFlow does not find checkpoints again.
 
     It looks for them by patterns, in which these characters have a meaning.

@@ -1,7 +1,10 @@
 """Accuracy by class of an evaluation: the least ones in the log, all in a table beside."""
 
 import csv
+import os
 import pathlib
+
+import numpy as np
 
 import slim_data
 from terngrad_tf.files import atomic_write
@@ -11,7 +14,9 @@ FILE = "classes.csv"
 _NUM_TOLD = 3
 
 
-def tell_classes(by_class, place, eval_dir):
+def tell_classes(
+    by_class: np.ndarray, place: tuple[str, str, str], eval_dir: str | os.PathLike
+) -> None:
     """Logs the least accurate classes and writes all of them to classes.csv in `eval_dir`.
 
     Args:

@@ -5,6 +5,10 @@ The chief alone reads and writes the run's folder. Where one process fails, all 
 
 import contextlib
 import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
 
 from terngrad_tf.distribute import (
     TernGradStrategy,
@@ -15,9 +19,11 @@ from terngrad_tf.distribute import (
     run_on_chief,
 )
 from terngrad_tf.training import checkpoints
+from terngrad_tf.training.data import DatasetShard
 from terngrad_tf.training.errors import DivergedError, UserError
 from terngrad_tf.training.log import log
 from terngrad_tf.training.preemption import PreemptedError
+from terngrad_tf.training.run_config import RunConfig
 
 
 class FloatEpochs:
@@ -25,16 +31,16 @@ class FloatEpochs:
 
     Args:
         config: `RunConfig`.
-        num_examples: examples an epoch. Default None: set before the first step is asked for.
+        num_examples: examples an epoch. Default 0: set before the first step is asked for.
         steps: steps from one exchange to the next, which are counted here. Default 1.
     """
 
-    def __init__(self, config, num_examples=None, steps=1):
+    def __init__(self, config: RunConfig, num_examples: int = 0, steps: int = 1):
         self.freq = config.gradients.floating_grad_epoch
         self.num_examples = num_examples
         self._batch_size = steps * config.data.batch_size
 
-    def __call__(self, step):
+    def __call__(self, step: int | tf.Tensor) -> bool | tf.Tensor:
         """Whether an exchange is in such an epoch; `step` are those before, an int or tensor."""
         if not self.freq:
             return False
@@ -42,7 +48,9 @@ class FloatEpochs:
         return epoch % self.freq == self.freq - 1
 
 
-def make_strategy(config, float_epochs, *, statistics_freq, **cluster):
+def make_strategy(
+    config: RunConfig, float_epochs: FloatEpochs, *, statistics_freq: int, **cluster: Any
+) -> TernGradStrategy:
     """The `TernGradStrategy` of a run; in a cluster it waits for the other processes.
 
     Args:
@@ -68,7 +76,7 @@ def make_strategy(config, float_epochs, *, statistics_freq, **cluster):
 
 
 @contextlib.contextmanager
-def fail_together(strategy):
+def fail_together(strategy: TernGradStrategy) -> Iterator[None]:
     """Around what all processes do: where one fails, the others end too, and say why.
 
     Args:
@@ -87,7 +95,7 @@ def fail_together(strategy):
             raise
 
 
-def compare_configs(config, strategy):
+def compare_configs(config: RunConfig, strategy: TernGradStrategy) -> None:
     """Refuses processes with different options, and a batch that cannot be divided.
 
     Args:
@@ -107,7 +115,7 @@ def compare_configs(config, strategy):
         )
 
 
-def cluster_identity(strategy, shard):
+def cluster_identity(strategy: TernGradStrategy, shard: DatasetShard) -> dict[str, Any]:
     """What makes a run of a cluster another one than the next, besides its configuration.
 
     Args:
@@ -119,7 +127,7 @@ def cluster_identity(strategy, shard):
     return {"num_hosts": strategy.num_processes, "shares_data": shard.num_shards > 1}
 
 
-def finish(strategy, manager):
+def finish(strategy: TernGradStrategy, manager: tf.train.CheckpointManager | None) -> str:
     """Waits until all processes are done with the run.
 
     Args:
@@ -139,6 +147,6 @@ def finish(strategy, manager):
     return checkpoint
 
 
-def log_end(checkpoint):
+def log_end(checkpoint: str) -> None:
     """Tells how far a run has come; `checkpoint` is the path of its newest."""
     log(f"finished at step {checkpoints.step_of(checkpoint)}, saved as {checkpoint}")

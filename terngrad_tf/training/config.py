@@ -6,11 +6,24 @@ cluster are made of these declarations.
 
 import dataclasses
 import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any, TypeGuard, TypeVar
+
+_Self = TypeVar("_Self", bound="Config")
+_Kind = TypeVar("_Kind", bound="Config")
 
 REQUIRED = dataclasses.MISSING
 
 
-def option(default, text, check=None, *, name=None, identity=True, shared=True):
+def option(
+    default: Any,
+    text: str,
+    check: Callable[[str, Any], None] | None = None,
+    *,
+    name: str | None = None,
+    identity: bool = True,
+    shared: bool = True,
+) -> Any:
     """A field of a `Config` that is a value, not a further `Config`.
 
     Args:
@@ -26,12 +39,12 @@ def option(default, text, check=None, *, name=None, identity=True, shared=True):
     return dataclasses.field(default=default, metadata=metadata | ({"name": name} if name else {}))
 
 
-def incidental(default):
+def incidental(default: Any) -> Any:
     """A field of a `Config` that is a further one, none of whose options makes another run."""
     return dataclasses.field(default=default, metadata={"identity": False})
 
 
-def configuration(kind):
+def configuration(kind: type[_Kind]) -> type[_Kind]:
     """Makes a subclass of `Config` a frozen dataclass; its docstring gets the options' texts."""
     kind = dataclasses.dataclass(frozen=True, kw_only=True)(kind)
     lines = []
@@ -39,7 +52,7 @@ def configuration(kind):
         text = field.metadata.get("help") or f"`{getattr(field.type, '__name__', field.type)}`."
         default = "" if field.default is REQUIRED else f" Default {field.default!r}."
         lines.append(f"{field.name}: {text}{default if 'help' in field.metadata else ''}")
-    kind.__doc__ += "\n\nArgs:\n" + textwrap.indent("\n".join(lines), "    ")
+    kind.__doc__ = f"{kind.__doc__}\n\nArgs:\n" + textwrap.indent("\n".join(lines), "    ")
     return kind
 
 
@@ -58,14 +71,14 @@ class Config:
         2.5
     """
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value, check = getattr(self, field.name), field.metadata.get("check")
             if check is not None and value is not None:
                 check(name_of(field), value)
 
     @classmethod
-    def of(cls, **values):
+    def of(cls: type[_Self], **values: Any) -> _Self:
         """Makes one of the values of its options, by their names, however deep they lie.
 
         Raises:
@@ -73,11 +86,11 @@ class Config:
         """
         return _filled(cls, None, values)
 
-    def changed(self, **values):
+    def changed(self: _Self, **values: Any) -> _Self:
         """A copy with other values of some options, given as for `of`."""
         return _filled(type(self), self, values)
 
-    def values(self, which=None):
+    def values(self, which: str | None = None) -> dict[str, Any]:
         """Dict from the names of all options to their values.
 
         Args:
@@ -95,7 +108,7 @@ class Config:
         return found
 
 
-def options(kind):
+def options(kind: type[Config]) -> Iterator[dataclasses.Field]:
     """Yields the fields of all options of a subclass of `Config`, however deep they lie."""
     for field in dataclasses.fields(kind):
         if _is_config(field.type):
@@ -104,12 +117,12 @@ def options(kind):
             yield field
 
 
-def name_of(field):
+def name_of(field: dataclasses.Field) -> str:
     """The name of an option as a flag, in errors and in run.json."""
     return field.metadata.get("name", field.name)
 
 
-def _is_config(kind):
+def _is_config(kind: Any) -> TypeGuard[type["Config"]]:
     return isinstance(kind, type) and issubclass(kind, Config)
 
 

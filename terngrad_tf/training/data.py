@@ -3,10 +3,13 @@
 import dataclasses
 import hashlib
 import os
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 import slim_data
+from terngrad_tf.training.data_config import DataConfig
 from terngrad_tf.training.errors import UserError
 
 # A TFRecord file ends in the checksum of its last record.
@@ -35,7 +38,7 @@ class DatasetShard:
     seed_offset: int = 0
 
 
-def check_subset(name, subset: str) -> None:
+def check_subset(name: str, subset: str) -> None:
     """Raises UserError unless a data set has the part, slim_data.DataError where it is unknown."""
     splits = slim_data.find_builder(name).info.splits
     if subset not in splits:
@@ -44,7 +47,7 @@ def check_subset(name, subset: str) -> None:
         )
 
 
-def find_dataset(config):
+def find_dataset(config: DataConfig) -> DatasetShard:
     """Finds a data set on disk.
 
     Args:
@@ -67,7 +70,7 @@ def find_dataset(config):
     return DatasetShard(info.num_classes, info.channels, num_examples)
 
 
-def fingerprint(config):
+def fingerprint(config: DataConfig) -> str:
     """Tells files from others: a digest of their names, sizes and last records' checksums.
 
     Args:
@@ -89,7 +92,9 @@ def fingerprint(config):
     return digest.hexdigest()[:16]
 
 
-def among_processes(own, fingerprints, num_examples, index):
+def among_processes(
+    own: DatasetShard, fingerprints: Sequence[str], num_examples: Sequence[int], index: int
+) -> DatasetShard:
     """What a process of a cluster reads: its share of files that all have, or all files of its own.
 
     Args:
@@ -120,7 +125,7 @@ def among_processes(own, fingerprints, num_examples, index):
     )
 
 
-def find_style(info, preprocessing):
+def find_style(info: slim_data.DatasetInfo, preprocessing: str) -> str | None:
     """The style that a network was made for; None, a data set's own, where that does not have it.
 
     Args:
@@ -140,7 +145,15 @@ def find_style(info, preprocessing):
     return preprocessing if preprocessing in info.preprocessings else None
 
 
-def load(config, batch_size, image_size, training, *, preprocessing, **arguments):
+def load(
+    config: DataConfig,
+    batch_size: int,
+    image_size: int,
+    training: bool,
+    *,
+    preprocessing: str,
+    **arguments: Any,
+) -> tf.data.Dataset:
     """Batches of images and labels, as `slim_data.load` makes them.
 
     TensorFlow's autotuning is off: its thread sleeps between looks, at last for a minute, and
@@ -178,7 +191,7 @@ def load(config, batch_size, image_size, training, *, preprocessing, **arguments
     return without_autotuning(examples)
 
 
-def without_autotuning(examples):
+def without_autotuning(examples: tf.data.Dataset) -> tf.data.Dataset:
     """Returns a `tf.data.Dataset` whose autotuning is off, see `load`."""
     options = tf.data.Options()
     options.autotune.enabled = False

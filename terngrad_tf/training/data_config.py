@@ -39,9 +39,10 @@ class DataConfig(Config):
     )
 
     @property
-    def place(self):
+    def place(self) -> tuple[str, str, str]:
         """(name, folder, part) of the data set."""
-        return self.dataset_name, self.data_dir, self.subset
+        # None is a name that is refused where it is looked for.
+        return self.dataset_name, self.data_dir, self.subset  # pyright: ignore[reportReturnType]
 
 
 @configuration
@@ -58,7 +59,7 @@ class TrainingDataConfig(DataConfig):
         False, "Train on grey images with random labels, without reading --data_dir."
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.benchmark_mode and self.num_classes is not None:
             raise UserError(

@@ -1,6 +1,7 @@
 """Lines by epoch, in the words of MindSpore's tutorial on dimension-reduction training."""
 
 import time
+from collections.abc import Callable
 
 from terngrad_tf.training.callbacks import StepCounter
 
@@ -24,7 +25,13 @@ class EpochLog(StepCounter):
         entropy_loss: callable from the means of the metrics to the loss without regularization.
     """
 
-    def __init__(self, first_step, batch_size, num_examples, entropy_loss):
+    def __init__(
+        self,
+        first_step: int,
+        batch_size: int,
+        num_examples: int,
+        entropy_loss: Callable[[dict[str, float]], float],
+    ):
         super().__init__(first_step)
         self._batch_size = batch_size
         self._num_examples = num_examples

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import re
+from collections.abc import Iterator
 
 
 class UserError(ValueError):
@@ -13,7 +14,7 @@ class UserError(ValueError):
 class DivergedError(RuntimeError):
     """Training met a loss or weights that are not finite."""
 
-    def __init__(self, what, step, checkpoint):
+    def __init__(self, what: str, step: int, checkpoint: str | None):
         kept = f"last good checkpoint: {checkpoint}" if checkpoint else "no checkpoint yet"
         super().__init__(
             f"Model diverged at step {step}: {what} is not finite ({kept}). "
@@ -27,7 +28,7 @@ class DivergedError(RuntimeError):
 _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 
-def write_failure(error):
+def write_failure(error: BaseException | None) -> str | None:
     """One line on a file that could not be written, as on a full disk; None for other errors.
 
     Args:
@@ -46,7 +47,7 @@ def write_failure(error):
 
 
 @contextlib.contextmanager
-def as_user_error():
+def as_user_error() -> Iterator[None]:
     """Turns a ValueError of the code inside, which checks what a user gave, into a UserError."""
     try:
         yield

@@ -112,7 +112,7 @@ def _wait(config, max_steps):
         time.sleep(min(left, _GLANCE_SECONDS))
         path = pretrained.latest_checkpoint(config.checkpoint_dir)
         run = pretrained.run_of_checkpoint(path) if path else None
-        if run is not None and not inception_checkpoint.is_meant(run):
+        if path and run is not None and not inception_checkpoint.is_meant(run):
             last = run["max_steps"] if math.isinf(max_steps) else max_steps
             if checkpoints.step_of(path) >= last:
                 return

@@ -8,10 +8,11 @@ import shutil
 from terngrad_tf import models
 from terngrad_tf.training import evaluator, pretrained
 from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.export_config import ExportConfig
 from terngrad_tf.training.log import log
 
 
-def export(config):
+def export(config: ExportConfig) -> pathlib.Path:
     """Writes the network of a run's newest checkpoint, as a .keras file or a SavedModel.
 
     Both take float32 images [n, side, side, channels], prepared as for evaluation, and give logits

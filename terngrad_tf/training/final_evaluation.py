@@ -5,6 +5,7 @@ import os
 import slim_data
 from terngrad_tf.training import data, evaluator, run_folder
 from terngrad_tf.training.eval_config import EvalConfig
+from terngrad_tf.training.evaluator import EvalResult
 
 _BATCH_SIZE = 100
 
@@ -27,13 +28,13 @@ def subset_of(dataset_name: str, subset: str | None = None) -> str:
 
 
 def evaluate_weights(
-    checkpoint,
+    checkpoint: str,
     train_dir: str | os.PathLike,
     data_dir: str | os.PathLike,
     subset: str | None = None,
     eval_dir: str | os.PathLike | None = None,
     average: bool = False,
-):
+) -> EvalResult:
     """Evaluates the last weights of a checkpoint, or their moving average.
 
     Args:
@@ -64,8 +65,11 @@ def evaluate_weights(
 
 
 def evaluate(
-    checkpoint, train_dir: str | os.PathLike, data_dir: str | os.PathLike, subset: str | None = None
-):
+    checkpoint: str,
+    train_dir: str | os.PathLike,
+    data_dir: str | os.PathLike,
+    subset: str | None = None,
+) -> dict[str, float]:
     """As `evaluate_weights`, and prints the accuracies between bars, once as MindSpore does.
 
     A line before tells the accuracies of the last weights, which these are, and of their moving

@@ -3,7 +3,9 @@
 import dataclasses
 import math
 import time
+from collections.abc import Callable
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -33,7 +35,13 @@ class Hits:
     by_class: np.ndarray
 
 
-def count_hits(model, examples, wanted, batch_size, look):
+def count_hits(
+    model: keras.Model,
+    examples: tf.data.Dataset,
+    wanted: int,
+    batch_size: int,
+    look: Callable[[tf.Tensor], None],
+) -> Hits:
     """Counts the examples whose class a network tells, and logs how far it is.
 
     Args:

@@ -8,7 +8,10 @@ the run kept them, its moving average (`.../ExponentialMovingAverage`) and what 
 """
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
+import keras
 import tensorflow as tf
 
 from terngrad_tf import models
@@ -71,7 +74,7 @@ _MODULES = (
 )
 
 
-def scopes():
+def scopes() -> dict[str, str]:
     """{name of a convolution or dense layer of `models.build("inception_v3")`: its scope there}.
 
     Example:
@@ -88,7 +91,7 @@ def scopes():
     return found
 
 
-def describe_run(path):
+def describe_run(path: str) -> dict[str, Any] | None:
     """What `run_folder.read_run` would tell of the run that saved a checkpoint.
 
     Args:
@@ -125,7 +128,7 @@ def describe_run(path):
     }
 
 
-def is_meant(run):
+def is_meant(run: Mapping[str, Any]) -> bool:
     """Whether a description of a run is one of `describe_run`."""
     return run.get("is_tensorflow_1", False)
 
@@ -141,7 +144,7 @@ def _step(path, shapes):
     return 0
 
 
-def load(path, run, *, averages):
+def load(path: str, run: dict[str, Any], *, averages: bool) -> keras.Model:
     """Builds the network of a checkpoint and gives it the weights.
 
     Args:
@@ -162,7 +165,7 @@ def load(path, run, *, averages):
     return model
 
 
-def restore_all(path, model):
+def restore_all(path: str, model: keras.Model) -> None:
     """Gives a compiled network weights, moving averages, state of the optimizer and step.
 
     Args:

@@ -2,14 +2,17 @@
 
 import dataclasses
 
+import tensorflow as tf
+
 import slim_data
 from terngrad_tf import models
-from terngrad_tf.distribute import run_on_all
+from terngrad_tf.distribute import TernGradStrategy, run_on_all
 from terngrad_tf.training import data, losses, synthetic
 from terngrad_tf.training.log import log
+from terngrad_tf.training.run_config import RunConfig
 
 
-def find_shard(config, strategy=None):
+def find_shard(config: RunConfig, strategy: TernGradStrategy | None = None) -> data.DatasetShard:
     """The `data.DatasetShard` that a process of a run trains on.
 
     Args:
@@ -24,7 +27,7 @@ def find_shard(config, strategy=None):
     found = _find(config.data, strategy)
     if config.data.num_classes is None:
         return found
-    info = slim_data.info(config.data.dataset_name, config.data.data_dir)
+    info = slim_data.info(*config.data.place[:2])
     outputs = info.label_offset + config.data.num_classes
     return dataclasses.replace(found, num_classes=outputs)
 
@@ -36,7 +39,7 @@ def _find(config, strategy):
         return dataclasses.replace(shard, seed_offset=index)
     if strategy is None or strategy.num_processes == 1:
         return data.find_dataset(config)
-    own = None
+    own = data.DatasetShard(0, 0, 0)
 
     def look():
         nonlocal own
@@ -53,7 +56,12 @@ def _find(config, strategy):
     return found
 
 
-def batches(config, first_step, shard=None, strategy=None):
+def batches(
+    config: RunConfig,
+    first_step: int,
+    shard: data.DatasetShard | None = None,
+    strategy: TernGradStrategy | None = None,
+) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """Batches without end, from that of step `first_step` on, for `model.fit` under a strategy.
 
     Args:

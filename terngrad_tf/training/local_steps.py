@@ -2,12 +2,18 @@
 
 import contextlib
 import dataclasses
+from collections.abc import Callable, Iterator
 
-from terngrad_tf.distribute import local_steps_optimizer
+import keras
+
+from terngrad_tf.distribute import TernGradStrategy, local_steps_optimizer
+from terngrad_tf.distribute.traffic import Traffic
 from terngrad_tf.training.log import log
+from terngrad_tf.training.run_config import TrainConfig
+from terngrad_tf.training.triggers import Trigger
 
 
-def tell_left_steps(config, strategy):
+def tell_left_steps(config: TrainConfig, strategy: TernGradStrategy) -> None:
     """Tells of steps at the end of a run that no exchange follows; `config` knows its steps."""
     sync_every = config.local_steps.sync_every
     left = config.max_steps % sync_every if sync_every else 0
@@ -18,7 +24,7 @@ def tell_left_steps(config, strategy):
         )
 
 
-def due_on_all(due, optimizer):
+def due_on_all(due: Trigger, optimizer: keras.optimizers.Optimizer) -> Trigger:
     """Rule of `triggers` by which all processes save where the chief's rule says so.
 
     They ask the chief where they have exchanged, as nobody waits for it in between.
@@ -35,14 +41,14 @@ def due_on_all(due, optimizer):
     return is_due
 
 
-def keep_statistics(optimizer, model):
+def keep_statistics(optimizer: keras.optimizers.Optimizer, model: keras.Model) -> None:
     """Lets the optimizer's state hold the batch-norm statistics of each process."""
     optimizer = local_steps_optimizer(optimizer)
     if optimizer is not None:
         optimizer.replica_state.add(model.non_trainable_variables)
 
 
-def shared_variables(optimizer):
+def shared_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
     """Variables of an optimizer that are the same on all replicas, a list."""
     local = local_steps_optimizer(optimizer)
     if local is None:
@@ -74,7 +80,7 @@ def scatter_state(optimizer):
 
 
 @contextlib.contextmanager
-def collected_state(optimizer):
+def collected_state(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
     """Within, the chief can save the state of all processes, which call it together."""
     optimizer = local_steps_optimizer(optimizer)
     if optimizer is None:
@@ -87,7 +93,7 @@ def collected_state(optimizer):
         optimizer.replica_state.forget()
 
 
-def mean_traffic(strategy, sync_every):
+def mean_traffic(strategy: TernGradStrategy, sync_every: int) -> Callable[[int], Traffic | None]:
     """Function of the number of steps done to the `Traffic` of the next, a mean of local steps.
 
     Args:

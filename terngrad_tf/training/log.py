@@ -6,8 +6,13 @@ of its own. On a terminal they break between words, so that none is longer than 
 
 import datetime
 import sys
+import typing
 
 from terngrad_tf.terminal import wrapped
+
+if typing.TYPE_CHECKING:
+    from terngrad_tf.distribute.peers import Tasks
+
 
 _LOG_FREQ = 10
 _CLUSTER_LOG_FREQ = 30
@@ -23,7 +28,7 @@ def say(text: str) -> None:
     print(wrapped(text, sys.stdout), flush=True)
 
 
-def log_freq(tasks):
+def log_freq(tasks: "Tasks | None") -> int:
     """Steps from one log line to the next: 10, in a cluster 30.
 
     Args:

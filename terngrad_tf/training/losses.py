@@ -1,13 +1,16 @@
 """What training minimizes: cross-entropy of each output, weighted, plus regularization."""
 
+from typing import Any
+
 import keras
+import tensorflow as tf
 
 from terngrad_tf import models
 
 _ENTROPY, _ACCURACY = "entropy_loss", "precision_at_1"
 
 
-def compile_arguments(net: str, label_smoothing: float):
+def compile_arguments(net: str, label_smoothing: float) -> dict[str, Any]:
     """Losses and metrics of a network as arguments of `keras.Model.compile`.
 
     The loss is `sum_o w_o * mean(cross_entropy(targets, logits_o))` over the outputs o of the
@@ -35,7 +38,7 @@ def compile_arguments(net: str, label_smoothing: float):
     }
 
 
-def with_targets(net, examples):
+def with_targets(net: str, examples: tf.data.Dataset) -> tf.data.Dataset:
     """Gives each output of a network its labels.
 
     Args:
@@ -51,7 +54,7 @@ def with_targets(net, examples):
     return examples.map(lambda images, labels: (images, (labels,) * num_outputs))
 
 
-def cross_entropy(net: str, logs: dict[str, float]):
+def cross_entropy(net: str, logs: dict[str, float]) -> float:
     """Weighted sum of the outputs' cross-entropies, from the metrics of `compile_arguments`.
 
     Args:
@@ -67,7 +70,7 @@ def cross_entropy(net: str, logs: dict[str, float]):
     return sum(weight * logs[f"{name}_{_ENTROPY}"] for name, weight in weights.items())
 
 
-def precision_at_1(net: str, logs: dict[str, float]):
+def precision_at_1(net: str, logs: dict[str, float]) -> float:
     """Share of the examples whose class has the largest logit of the first output.
 
     Args:

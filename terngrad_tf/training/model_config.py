@@ -40,7 +40,7 @@ class ModelConfig(Config):
         False, "Compute in float16 and scale the loss; weights stay float32. For GPUs."
     )
 
-    def resolved(self):
+    def resolved(self) -> "ModelConfig":
         """The network's own values where none were given.
 
         Raises:
@@ -90,13 +90,13 @@ class OptimizerConfig(Config):
         checks.Range(0, 2**31),
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.loss_scale == 0:
             object.__setattr__(self, "loss_scale", None)
 
     @property
-    def decays_to_the_end(self):
+    def decays_to_the_end(self) -> bool:
         """Whether the learning rate depends on the number of steps of the run."""
         line_to_the_end = self.learning_rate_decay_type == "linear" and self.decay_epochs is None
         return self.name != "adam" and (

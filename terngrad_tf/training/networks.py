@@ -1,11 +1,15 @@
 """The network of a run, and what describes it."""
 
+from typing import Any
+
 import keras
 
 from terngrad_tf import models
+from terngrad_tf.training.data import DatasetShard
+from terngrad_tf.training.run_config import RunConfig
 
 
-def build_network(config, shard):
+def build_network(config: RunConfig, shard: DatasetShard) -> keras.Model:
     """The network of a run.
 
     Args:
@@ -21,7 +25,7 @@ def build_network(config, shard):
         keras.config.set_dtype_policy("mixed_float16")
     try:
         return models.build(
-            model.net,
+            model.net,  # pyright: ignore[reportArgumentType] (known by now)
             shard.num_classes,
             model.image_size,
             shard.channels,
@@ -33,7 +37,7 @@ def build_network(config, shard):
         keras.config.set_dtype_policy(policy)
 
 
-def network_metadata(config, shard):
+def network_metadata(config: RunConfig, shard: DatasetShard) -> dict[str, Any]:
     """What `run_folder` keeps of a network, for evaluation; arguments as for `build_network`."""
     return {
         "net": config.model.net,
@@ -43,7 +47,7 @@ def network_metadata(config, shard):
     }
 
 
-def random_variables(model):
+def random_variables(model: keras.Model) -> list[keras.Variable]:
     """The `keras.Variable`s that count random draws, those of dropout.
 
     Keras' own checkpoints leave them out, but a resumed run goes on with the next draw.
@@ -52,6 +56,6 @@ def random_variables(model):
     return [variable for variable in model.variables if id(variable) not in weights]
 
 
-def random_states(model):
+def random_states(model: keras.Model) -> list[Any]:
     """The values of `random_variables`, as checkpoints hold them."""
     return [variable.value for variable in random_variables(model)]

@@ -1,6 +1,7 @@
 """The optimizers of the TernGrad experiments, by name, with moving averages that warm up."""
 
 import typing
+from typing import Any
 
 import keras
 
@@ -53,12 +54,18 @@ class Momentum(_WarmUpAverage):
         ICML 2013, in the form of `tf.compat.v1.train.MomentumOptimizer`.
     """
 
-    def __init__(self, learning_rate=0.01, momentum=0.9, name="momentum", **kwargs):
+    def __init__(
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
+        momentum: float = 0.9,
+        name: str = "momentum",
+        **kwargs: Any,
+    ):
         _check_momentum(momentum)
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         self.momentum = momentum
 
-    def build(self, variables):
+    def build(self, variables: list[keras.Variable]) -> None:
         """Creates one accumulator a variable, zero at first."""
         if self.built:
             return
@@ -67,7 +74,7 @@ class Momentum(_WarmUpAverage):
             self.add_variable_from_reference(variable, name="accumulator") for variable in variables
         ]
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Applies one gradient of the variable's shape and dtype to the variable."""
         accumulator = self._accumulators[self._get_variable_index(variable)]
         gradient = _ops.cast(gradient, variable.dtype)
@@ -75,7 +82,7 @@ class Momentum(_WarmUpAverage):
         self.assign(accumulator, self.momentum * accumulator + gradient)
         self.assign_sub(variable, learning_rate * accumulator)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Arguments that make an equal optimizer."""
         return {**super().get_config(), "momentum": self.momentum}
 
@@ -104,7 +111,13 @@ class RMSProp(_WarmUpAverage):
     """
 
     def __init__(
-        self, learning_rate=0.01, decay=0.9, momentum=0.9, epsilon=1.0, name="rmsprop", **kwargs
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
+        decay: float = 0.9,
+        momentum: float = 0.9,
+        epsilon: float = 1.0,
+        name: str = "rmsprop",
+        **kwargs: Any,
     ):
         _check_momentum(momentum)
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
@@ -112,7 +125,7 @@ class RMSProp(_WarmUpAverage):
         self.momentum = momentum
         self.epsilon = epsilon
 
-    def build(self, variables):
+    def build(self, variables: list[keras.Variable]) -> None:
         """Creates the mean square, one at first, and the accumulator, zero, of each variable."""
         if self.built:
             return
@@ -125,7 +138,7 @@ class RMSProp(_WarmUpAverage):
             self.add_variable_from_reference(variable, name="accumulator") for variable in variables
         ]
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Applies one gradient of the variable's shape and dtype to the variable."""
         index = self._get_variable_index(variable)
         mean_square, accumulator = self._mean_squares[index], self._accumulators[index]
@@ -142,7 +155,7 @@ class RMSProp(_WarmUpAverage):
         )
         self.assign_sub(variable, accumulator)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Arguments that make an equal optimizer."""
         return {
             **super().get_config(),
@@ -175,7 +188,13 @@ def available() -> list[str]:
     return sorted(_BUILDERS)
 
 
-def build_optimizer(name, learning_rate, momentum=0.9, loss_scale=None, averages=True):
+def build_optimizer(
+    name: str,
+    learning_rate: float | keras.optimizers.schedules.LearningRateSchedule,
+    momentum: float = 0.9,
+    loss_scale: float | None = None,
+    averages: bool = True,
+) -> keras.optimizers.Optimizer:
     """Makes an optimizer that also keeps moving averages of the weights (limit 0.9999).
 
     Args:
@@ -211,7 +230,9 @@ def build_optimizer(name, learning_rate, momentum=0.9, loss_scale=None, averages
     )
 
 
-def build_local_steps(inner, sync_every, learning_rate, momentum):
+def build_local_steps(
+    inner: keras.optimizers.Optimizer, sync_every: int, learning_rate: float, momentum: float
+) -> DiLoCo:
     """Lets an optimizer take local steps; moving averages are of the exchanged weights.
 
     Args:
@@ -226,7 +247,7 @@ def build_local_steps(inner, sync_every, learning_rate, momentum):
     return DiLoCo(inner, sync_every, outer=build_outer(sync_every, learning_rate, momentum))
 
 
-def build_outer(sync_every, learning_rate, momentum):
+def build_outer(sync_every: int, learning_rate: float, momentum: float) -> GradientDescent:
     """The outer optimizer of `build_local_steps`, which keeps the moving averages."""
     return GradientDescent(
         learning_rate,

@@ -1,13 +1,21 @@
 """SIGTERM, by which schedulers take machines back: a run saves, and ends to be started again."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import signal
 import socket
 import sys
 import threading
+import typing
+from collections.abc import Callable, Iterator
 
 from terngrad_tf.last_line import write_last_line
+
+if typing.TYPE_CHECKING:
+    from terngrad_tf.distribute.step_agreement import StepAgreement
+
 
 # What the system's header calls a failure that passes: the same command is to be started again.
 STATUS = os.EX_TEMPFAIL
@@ -20,14 +28,14 @@ _LONGEST_STEP_SECONDS = 60.0
 class PreemptedError(RuntimeError):
     """Training was told to stop by SIGTERM, and was saved."""
 
-    def __init__(self, who, step):
+    def __init__(self, who: str | None, step: int):
         told = f"{who} was" if who else "it was"
         super().__init__(f"stopped at step {step}, which is saved: {told} told to by SIGTERM")
         self.step = step
 
 
 @contextlib.contextmanager
-def stops_on_sigterm(agreement):
+def stops_on_sigterm(agreement: StepAgreement) -> Iterator[Callable[[], None]]:
     """Within, SIGTERM asks for a last step, after which who trains saves and ends.
 
     Where no step ends within a minute, the process is ended as it is, with `STATUS`. A program's

@@ -1,18 +1,25 @@
 """Weights of another run to start from."""
 
 import os
+from typing import Any
 
+import keras
 import tensorflow as tf
 
 from terngrad_tf import models
 from terngrad_tf.training import checkpoints, checks, inception_checkpoint, run_folder
+from terngrad_tf.training.data import DatasetShard
 from terngrad_tf.training.errors import UserError
 from terngrad_tf.training.log import log
+from terngrad_tf.training.run_config import TrainConfig
+
+# Path of a checkpoint, and the description of its run.
+Source = tuple[str, dict[str, Any]]
 
 _ARGUMENT = "pretrained_model_checkpoint_path"
 
 
-def latest_checkpoint(folder):
+def latest_checkpoint(folder: str) -> str | None:
     """Path of the newest checkpoint in a folder, of either TensorFlow; None where there is none."""
     path = checkpoints.latest_checkpoint(folder)
     state = None if path else tf.train.get_checkpoint_state(folder)
@@ -21,7 +28,7 @@ def latest_checkpoint(folder):
     return path or (moved if moved and _exists(moved) else None)
 
 
-def run_of_checkpoint(checkpoint):
+def run_of_checkpoint(checkpoint: str) -> dict[str, Any] | None:
     """Describes the run of a checkpoint, as `run_folder.read_run` does; None where there is none.
 
     The Inception-v3 checkpoint of TensorFlow 1 needs no run.json beside it.
@@ -33,7 +40,7 @@ def run_of_checkpoint(checkpoint):
     return inception_checkpoint.describe_run(checkpoint) if run is None else run
 
 
-def newest_checkpoint(folder):
+def newest_checkpoint(folder: str) -> tuple[str, dict[str, Any]]:
     """Finds the newest checkpoint of a run.
 
     Args:
@@ -47,7 +54,7 @@ def newest_checkpoint(folder):
     """
     checkpoint = latest_checkpoint(folder)
     run = run_of_checkpoint(checkpoint) if checkpoint else None
-    if run is None:
+    if checkpoint is None or run is None:
         raise UserError(
             f"`checkpoint_dir` must hold a run with a checkpoint. Received: "
             f"checkpoint_dir={folder!r}"
@@ -55,7 +62,7 @@ def newest_checkpoint(folder):
     return checkpoint, run
 
 
-def find_source(path):
+def find_source(path: str) -> Source | None:
     """Finds the checkpoint to start from and the description of its run.
 
     Args:
@@ -96,7 +103,7 @@ def _exists(checkpoint):
     return os.path.isfile(f"{checkpoint}.index") or os.path.isfile(checkpoint)
 
 
-def check_source(source, config, shard):
+def check_source(source: Source | None, config: TrainConfig, shard: DatasetShard) -> None:
     """Refuses a run whose weights do not fit the one that is to start.
 
     Args:
@@ -129,7 +136,9 @@ def check_source(source, config, shard):
             )
 
 
-def restore_source(source, config, model, checkpoint):
+def restore_source(
+    source: Source | None, config: TrainConfig, model: keras.Model, checkpoint: tf.train.Checkpoint
+) -> int:
     """Takes the weights of another run, if any, and returns the step to go on from.
 
     Args:
@@ -156,7 +165,7 @@ def restore_source(source, config, model, checkpoint):
     return step
 
 
-def restore_features(path, run, model):
+def restore_features(path: str, run: dict[str, Any], model: keras.Model) -> None:
     """Takes the weights of all layers but those that tell the classes, and prints which."""
     network = run["model"]
     with tf.device("/cpu:0"):
@@ -179,7 +188,9 @@ def restore_features(path, run, model):
     log(f"not restored: {', '.join(started_anew)}, state of the optimizer, step")
 
 
-def restore_all(path, run, model, checkpoint):
+def restore_all(
+    path: str, run: dict[str, Any], model: keras.Model, checkpoint: tf.train.Checkpoint
+) -> int:
     """Takes everything, and prints what; returns the checkpoint's step, to go on from."""
     if inception_checkpoint.is_meant(run):
         inception_checkpoint.restore_all(path, model)

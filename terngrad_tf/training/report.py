@@ -1,6 +1,9 @@
 """Figures, a table and a plot of finished runs, read from their TensorBoard logs."""
 
+import os
 import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import TENSORS, EventAccumulator
@@ -10,7 +13,7 @@ from terngrad_tf import tags
 from terngrad_tf.files import atomic_write
 
 
-def read_scalars(folder):
+def read_scalars(folder: str | os.PathLike) -> dict[str, dict[int, float]]:
     """Scalars in the TensorBoard logs of a folder.
 
     Where a run was stopped and resumed, steps done twice count once, as done last.
@@ -32,7 +35,9 @@ def read_scalars(folder):
     return scalars
 
 
-def training_seconds(scalars, batch_size, steps_before=0):
+def training_seconds(
+    scalars: Mapping[str, Mapping[int, float]], batch_size: int, steps_before: int = 0
+) -> float:
     """Seconds that training took, added up over the log lines.
 
     Args:
@@ -47,7 +52,7 @@ def training_seconds(scalars, batch_size, steps_before=0):
     return seconds
 
 
-def table(header, rows):
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Text of a table, columns as wide as their widest cell, the first flush left.
 
     Args:
@@ -69,7 +74,9 @@ def table(header, rows):
     )
 
 
-def plot(path, panels):
+def plot(
+    path: pathlib.Path, panels: Mapping[str, tuple[str, str, Mapping[str, Mapping[Any, float]]]]
+) -> None:
     """Draws curves side by side as a PNG.
 
     Args:

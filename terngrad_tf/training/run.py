@@ -4,6 +4,8 @@ import contextlib
 import dataclasses
 import functools
 import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -21,6 +23,7 @@ from terngrad_tf.distribute import (
     peer_errors,
     run_on_chief,
 )
+from terngrad_tf.distribute.traffic import Traffic
 from terngrad_tf.training import (
     callbacks,
     checkpoints,
@@ -74,7 +77,15 @@ class Run:
 
 
 @contextlib.contextmanager
-def open_folder(config, shard, network, identity, checkpoint, start, steps_before=0):
+def open_folder(
+    config: RunConfig,
+    shard: DatasetShard,
+    network: Mapping[str, Any],
+    identity: Mapping[str, Any],
+    checkpoint: tf.train.Checkpoint,
+    start: Callable[[], int],
+    steps_before: int = 0,
+) -> Iterator[tuple[int, tf.train.CheckpointManager]]:
     """Claims a run's folder and brings the run to where it stopped.
 
     Args:
@@ -108,7 +119,14 @@ def open_folder(config, shard, network, identity, checkpoint, start, steps_befor
 
 
 @contextlib.contextmanager
-def open_run(config, strategy, shard, model, variables, **folder):
+def open_run(
+    config: RunConfig,
+    strategy: TernGradStrategy,
+    shard: DatasetShard,
+    model: keras.Model,
+    variables: Sequence[tf.Variable],
+    **folder: Any,
+) -> Iterator[Run]:
     """Opens the chief's folder and brings all processes to where the run stopped.
 
     Args:
@@ -147,14 +165,14 @@ def open_run(config, strategy, shard, model, variables, **folder):
 
 
 def fit(
-    run,
+    run: Run,
     *,
-    learning_rate=None,
-    traffic=None,
-    log_steps=None,
-    log_epochs=False,
-    more_callbacks=(),
-):
+    learning_rate: Callable[[int], Any] | None = None,
+    traffic: Callable[[int], Traffic | None] | None = None,
+    log_steps: int | None = None,
+    log_epochs: bool = False,
+    more_callbacks: Sequence[keras.callbacks.Callback] = (),
+) -> None:
     """Trains up to `max_steps`, with log lines, TensorBoard, checkpoints, progress.
 
     In a cluster all processes call it and print log lines; all else is the chief's.
@@ -175,7 +193,8 @@ def fit(
     """
     config, strategy, first_step = run.config, run.strategy, run.first_step
     telemetry_freq = config.checkpoints.telemetry_freq
-    entropy_loss = functools.partial(losses.cross_entropy, config.model.net)
+    net: Any = config.model.net  # known by now
+    entropy_loss = functools.partial(losses.cross_entropy, net)
     log_steps = log_steps or log_freq(strategy.tasks)
     line_steps = config.checkpoints.log_freq or log_steps
     by_epoch = (first_step, config.data.batch_size, run.shard.num_examples, entropy_loss)

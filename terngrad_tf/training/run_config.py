@@ -1,12 +1,20 @@
 """What a training run is told: `TrainConfig` and its further parts."""
 
 import math
+import typing
+from typing import Any
 
 from terngrad_tf.training import checks
 from terngrad_tf.training.config import REQUIRED, Config, configuration, incidental, option
 from terngrad_tf.training.data_config import TrainingDataConfig
 from terngrad_tf.training.errors import UserError
 from terngrad_tf.training.model_config import ModelConfig, OptimizerConfig
+
+if typing.TYPE_CHECKING:
+    from terngrad_tf.distribute.quantization import Quantization
+
+_Self = typing.TypeVar("_Self", bound="RunConfig")
+
 
 # Where time or epochs say when to write for TensorBoard, a record must be at hand.
 _STEPS_BETWEEN_RECORDS = 30
@@ -45,7 +53,7 @@ class GradientConfig(Config):
         "fewest bytes.",
     )
 
-    def quantization(self, seed):
+    def quantization(self, seed: int) -> "Quantization":
         """The `Quantization` of a run's gradients; `seed` is the run's."""
         # Not at the top: flags are told and checked without TensorFlow.
         from terngrad_tf.distribute import Quantization
@@ -90,7 +98,7 @@ class CheckpointConfig(Config):
     )
 
     @property
-    def statistics_freq(self):
+    def statistics_freq(self) -> int:
         """Steps from one record of the gradients' values to the next."""
         known = self.save_summaries_secs is None and self.save_epochs is None
         return self.save_iter if known else _STEPS_BETWEEN_RECORDS
@@ -141,7 +149,7 @@ class LocalStepsConfig(Config):
         0.5, "With --sync_every, the Nesterov momentum with which they are.", checks.Range(0, 1)
     )
 
-    def exchanges(self, steps):
+    def exchanges(self, steps: int) -> int:
         """Exchanges, or steps that exchange gradients, in so many steps."""
         return steps // max(1, self.sync_every)
 
@@ -165,7 +173,7 @@ class ClusterConfig(Config):
         checks.integers(1, checks.WORKERS.most, also=-1),
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.num_nodes == -1:
             object.__setattr__(self, "num_nodes", self.num_gpus or 1)
@@ -195,7 +203,7 @@ class RunConfig(Config):
     checkpoints: CheckpointConfig = incidental(CheckpointConfig())
     cluster: ClusterConfig = ClusterConfig()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         num_nodes, batch_size = self.cluster.num_nodes, self.data.batch_size
         if num_nodes > batch_size:
@@ -209,7 +217,7 @@ class RunConfig(Config):
                 f"Received: batch_size={batch_size}, num_nodes={num_nodes}"
             )
 
-    def with_steps(self, num_examples: int):
+    def with_steps(self: _Self, num_examples: int) -> _Self:
         """The configuration with the steps that epochs of so many examples take."""
         steps = {}
         epochs = {"max_steps": self.epochs, "save_iter": self.checkpoints.save_epochs}
@@ -239,7 +247,7 @@ class TrainConfig(RunConfig):
         "tell the classes, which start anew, as do optimizer and step.",
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.data.dataset_name is None:
             raise UserError("`dataset_name` must be given. Received: dataset_name=None")
@@ -251,7 +259,7 @@ class TrainConfig(RunConfig):
                 "Received: fine_tune=True, pretrained_model_checkpoint_path=''"
             )
 
-    def identity(self):
+    def identity(self) -> dict[str, Any]:
         """Dict of the values that make this run another one than the next."""
         # The learning rate may depend on the number of steps.
         length = {"max_steps": self.max_steps} if self.optimizer.decays_to_the_end else {}

@@ -4,6 +4,8 @@ import fcntl
 import json
 import os
 import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 from terngrad_tf import models, strict_json
 from terngrad_tf.arguments import shown
@@ -16,7 +18,7 @@ _LOCK_FILE = ".lock"
 _MAX_DIFFERENCES_TOLD = 6
 
 
-def read_run(folder):
+def read_run(folder: str | os.PathLike) -> dict[str, Any] | None:
     """Description of the run that a folder holds, found to be one.
 
     Args:
@@ -144,7 +146,7 @@ class RunFolder:
         {'net': 'lenet'}
     """
 
-    def __init__(self, path, identity, **details):
+    def __init__(self, path: str | os.PathLike, identity: Mapping[str, Any], **details: Any):
         self.path = pathlib.Path(path)
         self._lock = None
         try:

@@ -1,8 +1,11 @@
 """Learning rates over training steps, by name."""
 
+from typing import Any
+
 import keras
 
 from terngrad_tf.arguments import did_you_mean
+from terngrad_tf.training.model_config import OptimizerConfig
 
 
 @keras.saving.register_keras_serializable(package="terngrad_tf")
@@ -16,14 +19,14 @@ class Constant(keras.optimizers.schedules.LearningRateSchedule):
         learning_rate: float.
     """
 
-    def __init__(self, learning_rate):
+    def __init__(self, learning_rate: float):
         super().__init__()
         self.learning_rate = learning_rate
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Any:
         return keras.ops.convert_to_tensor(self.learning_rate, "float32")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Arguments that make an equal schedule."""
         return {"learning_rate": self.learning_rate}
 
@@ -40,21 +43,22 @@ class Linear(keras.optimizers.schedules.LearningRateSchedule):
         decay_steps: d, number above w.
     """
 
-    def __init__(self, peak, warmup_steps, decay_steps):
+    def __init__(self, peak: float, warmup_steps: float, decay_steps: float):
         super().__init__()
         self.peak = peak
         self.warmup_steps = warmup_steps
         self.decay_steps = decay_steps
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Any:
         step = keras.ops.cast(step, "float32")
         warmup, span = self.warmup_steps, self.decay_steps - self.warmup_steps
-        falling = keras.ops.maximum(1.0 - (step - warmup) / span, 0.0)
+        falling: Any = keras.ops.maximum(1.0 - (step - warmup) / span, 0.0)
         if not warmup:
             return self.peak * falling
-        return self.peak * keras.ops.where(step < warmup, step / warmup, falling)
+        rate: Any = keras.ops.where(step < warmup, step / warmup, falling)
+        return self.peak * rate
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Arguments that make an equal schedule."""
         return {
             "peak": self.peak,
@@ -68,7 +72,9 @@ def available() -> list[str]:
     return ["exponential", "fixed", "linear", "polynomial"]
 
 
-def build_schedule(config, *, max_steps, steps_per_epoch):
+def build_schedule(
+    config: OptimizerConfig, *, max_steps: int, steps_per_epoch: float
+) -> keras.optimizers.schedules.LearningRateSchedule:
     """Makes the learning rate of step t, counted from 0.
 
     With the names of the configuration, `learning_rate_decay_type` says:

@@ -10,9 +10,11 @@ from terngrad_tf.training import checkpoints, inputs, networks, subspace_source
 from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.log import log
 from terngrad_tf.training.run import open_folder
+from terngrad_tf.training.snapshot_average_config import AverageConfig
+from terngrad_tf.training.subspace_source import Start
 
 
-def average_run(config):
+def average_run(config: AverageConfig) -> tuple[str, Start, int]:
     """Averages snapshots, computes batch-norm statistics anew, and saves the network as a run.
 
     A folder that holds the same average already is left as it is.

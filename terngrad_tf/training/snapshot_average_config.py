@@ -1,5 +1,7 @@
 """What averaging a run's snapshots is told."""
 
+from typing import Any
+
 from terngrad_tf.training import checks
 from terngrad_tf.training.config import REQUIRED, configuration, option
 from terngrad_tf.training.run_config import RunConfig
@@ -28,7 +30,7 @@ class AverageConfig(RunConfig):
     )
     data: SubspaceDataConfig
 
-    def identity(self):
+    def identity(self) -> dict[str, Any]:
         """Dict of the values that make this average another one than the next."""
         names = (
             *("dataset_name", "subset", "net", "image_size", "batch_size", "weight_decay"),

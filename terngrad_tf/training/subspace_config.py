@@ -1,12 +1,15 @@
 """What training in a subspace is told."""
 
 import math
+from typing import Any, TypeVar
 
 from terngrad_tf.training import checks
 from terngrad_tf.training.config import REQUIRED, Config, configuration, incidental, option
 from terngrad_tf.training.data_config import DATASETS, TrainingDataConfig
 from terngrad_tf.training.errors import UserError
 from terngrad_tf.training.run_config import CheckpointConfig, GradientConfig, RunConfig
+
+_Self = TypeVar("_Self", bound="SubspaceConfig")
 
 STARTS = ("last", "average", "mean")
 _PART = checks.Range(0, 1, above=True, below=True)
@@ -93,7 +96,7 @@ class BasisConfig(Config):
         "not fit. Gradients then travel as float32.",
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.pretrained_weight_path:
             raise UserError(
                 "`pretrained_weight_path` must be a run's folder, a checkpoint or a weight "
@@ -135,7 +138,7 @@ class SubspaceOptimizerConfig(Config):
     )
     momentum: float = option(0.9, "For sgd: momentum.", checks.Range(0, 1, below=True))
 
-    def arguments(self):
+    def arguments(self) -> dict[str, Any]:
         """The values that the optimizer takes, by name."""
         return {name: getattr(self, name) for name in OPTIMIZERS[self.name]}
 
@@ -162,12 +165,12 @@ class SubspaceConfig(RunConfig):
     gradients: SubspaceGradientConfig = SubspaceGradientConfig()
     checkpoints: SubspaceCheckpointConfig = incidental(SubspaceCheckpointConfig())
 
-    def with_steps(self, num_examples: int):
+    def with_steps(self: _Self, num_examples: int) -> _Self:
         """The configuration with the steps that its epochs take; it is saved once an epoch."""
         save_iter = math.ceil(num_examples / self.data.batch_size)
         return super().with_steps(num_examples).changed(save_iter=save_iter)
 
-    def identity(self):
+    def identity(self) -> dict[str, Any]:
         """Dict of the values that make this run another one than the next."""
         names = (
             *("dataset_name", "subset", "net", "image_size", "batch_size", "weight_decay"),

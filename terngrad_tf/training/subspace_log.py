@@ -1,11 +1,13 @@
 """What training in a subspace tells TensorBoard."""
 
+import keras
 import numpy as np
 
 from terngrad_tf import tags
 from terngrad_tf.distribute import traffic
-from terngrad_tf.subspace import SubspaceBFGS
+from terngrad_tf.subspace import Subspace, SubspaceBFGS
 from terngrad_tf.training.callbacks import StepCounter
+from terngrad_tf.training.run import Run
 
 
 class Moves(StepCounter):
@@ -16,7 +18,7 @@ class Moves(StepCounter):
         subspace: `Subspace`.
     """
 
-    def __init__(self, run, subspace):
+    def __init__(self, run: Run, subspace: Subspace):
         super().__init__(run.first_step)
         self._subspace = subspace
         self._optimizer = run.model.optimizer
@@ -41,7 +43,7 @@ class Moves(StepCounter):
                 {tags.TRIALS: self._last_trials, tags.FAILED_SEARCHES: failed}, self.step
             )
 
-    def traffic(self, step):
+    def traffic(self, step: int) -> traffic.Traffic:
         """`Traffic` of the last step, of hosts or, on a single one, between its workers.
 
         `step` is the number of steps done before it. What counts are coordinates, losses, what the
@@ -64,7 +66,7 @@ class Moves(StepCounter):
             self._last_trials, self._trials = trials - self._trials, trials
             self._failures = int(self._optimizer.num_failures.numpy())
 
-    def write_place(self, model):
+    def write_place(self, model: keras.Model) -> None:
         """Writes where the weights of a `keras.Model` are."""
         vector = np.concatenate([v.numpy().ravel() for v in model.trainable_variables])
         place = self._subspace.components[:2].astype(np.float32) @ vector

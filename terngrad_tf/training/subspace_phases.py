@@ -1,13 +1,20 @@
 """Both phases of training in a subspace on one axis of epochs, and their accuracies."""
 
 import os
+from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
 from terngrad_tf.training import checkpoints, final_evaluation, inputs
+from terngrad_tf.training.evaluator import EvalResult
+from terngrad_tf.training.subspace_trainer import SubspaceResult
 
 PHASE_1, PHASE_1_AVERAGE = "phase 1, last weights", "phase 1, moving average"
 PHASE_2 = "phase 2, last weights"
+
+# Of each kind of weights: what an evaluation found, by epochs.
+Accuracies = Mapping[str, Mapping[float, EvalResult]]
 
 
 class Phases:
@@ -17,14 +24,14 @@ class Phases:
         result: `SubspaceResult` of the second.
     """
 
-    def __init__(self, result):
+    def __init__(self, result: SubspaceResult):
         config, start = result.config, result.start
         num_examples = inputs.find_shard(config).num_examples
         self.start_step = start.step
         self._epochs_a_step_before = start.run["identity"]["batch_size"] / num_examples
         self._epochs_a_step_after = config.data.batch_size / num_examples
 
-    def before(self, curve):
+    def before(self, curve: Mapping[int, Any]) -> dict[float, Any]:
         """A curve of the first phase, up to where the second starts, over epochs."""
         return {
             step * self._epochs_a_step_before: value
@@ -32,13 +39,13 @@ class Phases:
             if step <= self.start_step
         }
 
-    def after(self, curve):
+    def after(self, curve: Mapping[int, Any]) -> dict[float, Any]:
         """A curve of the second phase over epochs."""
         begin = self.start_step * self._epochs_a_step_before
         return {begin + step * self._epochs_a_step_after: value for step, value in curve.items()}
 
 
-def evaluate_phases(result, subset=None):
+def evaluate_phases(result: SubspaceResult, subset: str | None = None) -> Accuracies:
     """Evaluates what both phases kept, each kind of weights by itself.
 
     The second phase begins with the weights that it started at, where they are weights of a
@@ -87,7 +94,7 @@ def evaluate_phases(result, subset=None):
     }
 
 
-def table_rows(accuracies):
+def table_rows(accuracies: Accuracies) -> list[list[str]]:
     """A row for each kind of weights: what it is of, and its last accuracies.
 
     Args:

@@ -13,7 +13,14 @@ from terngrad_tf.files import atomic_write
 from terngrad_tf.subspace import snapshot_files
 from terngrad_tf.training import checkpoints, inputs, networks, report, subspace_source
 from terngrad_tf.training.errors import UserError, as_user_error
-from terngrad_tf.training.subspace_phases import PHASE_1, PHASE_1_AVERAGE, PHASE_2, Phases
+from terngrad_tf.training.subspace_phases import (
+    PHASE_1,
+    PHASE_1_AVERAGE,
+    PHASE_2,
+    Accuracies,
+    Phases,
+)
+from terngrad_tf.training.subspace_trainer import SubspaceResult
 
 FILE = "subspace.png"
 _GRID = 13
@@ -21,7 +28,7 @@ _NUM_EXAMPLES = 256
 _MARGIN = 0.15
 
 
-def draw(result, accuracies):
+def draw(result: SubspaceResult, accuracies: Accuracies) -> pathlib.Path:
     """Draws what the subspace explains, the way through it, losses and accuracies of both phases.
 
     The loss surface is the mean cross-entropy of 256 training images in the plane of the first two

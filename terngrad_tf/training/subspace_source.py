@@ -5,14 +5,20 @@ import os
 import pathlib
 import re
 import time
+from typing import TypeVar
 
+import keras
 import tensorflow as tf
 
 from terngrad_tf.subspace import Subspace, restore_snapshot, snapshot_files
 from terngrad_tf.training import checkpoints, checks, evaluator, run_folder
 from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.log import log
+from terngrad_tf.training.run_config import RunConfig
+from terngrad_tf.training.subspace_config import SubspaceConfig
 from terngrad_tf.training.trainer import SNAPSHOT_FOLDER
+
+_Config = TypeVar("_Config", bound=RunConfig)
 
 DEFAULT_COMPONENTS = 32
 SUBSPACE_FILE = "subspace.safetensors"
@@ -36,27 +42,27 @@ class Start:
     run: dict
 
     @property
-    def is_snapshot(self):
+    def is_snapshot(self) -> bool:
         """Whether it is a weight snapshot, which has no batch-norm statistics."""
         return snapshot_files.step_of(self.path) is not None
 
     @property
-    def step(self):
+    def step(self) -> int:
         """Steps that its run had done."""
         step = snapshot_files.step_of(self.path)
         return checkpoints.step_of(self.path) if step is None else step
 
     @property
-    def steps_before(self):
+    def steps_before(self) -> int:
         """Steps that its run and those before it had done."""
         return (self.run.get("steps_before") or 0) + self.step
 
     @property
-    def keeps_average(self):
+    def keeps_average(self) -> bool:
         """Whether it has a moving average of the weights, too."""
         return not self.is_snapshot and evaluator.keeps_average(self.run)
 
-    def restore(self, model, average=False):
+    def restore(self, model: keras.Model, average: bool = False) -> None:
         """Gives a network the weights.
 
         Args:
@@ -79,7 +85,7 @@ class Start:
         log(f"starting from the {'moving average' if average else 'last weights'} in {self.path}")
 
 
-def find_start(path):
+def find_start(path: str) -> Start:
     """Finds weights and the run that they are of.
 
     Args:
@@ -136,19 +142,19 @@ def _checkpoint_of_epoch(given, folder, run, epoch, steps):
     return found
 
 
-def find_snapshots(config, start):
+def find_snapshots(config: SubspaceConfig, start: Start) -> str:
     """Path of the folder of weight snapshots, which need not exist."""
     given = os.path.expanduser(config.basis.weight_load_dir)
     return given or str(start.folder / SNAPSHOT_FOLDER)
 
 
-def subspace_path(config):
+def subspace_path(config: SubspaceConfig) -> str:
     """Path of the file that the subspace is read from or written to; `SubspaceConfig`."""
     given = os.path.expanduser(config.basis.pca_mat_path)
     return given or os.path.join(config.train_dir, SUBSPACE_FILE)
 
 
-def find_subspace(config, start):
+def find_subspace(config: SubspaceConfig, start: Start) -> Subspace:
     """Reads the subspace or, where its file is missing, computes it from the snapshots.
 
     Args:
@@ -179,7 +185,7 @@ def find_subspace(config, start):
     return subspace
 
 
-def with_network(config, start):
+def with_network(config: _Config, start: Start) -> _Config:
     """The configuration with the network of the run to start from, and its data where none is.
 
     Args:
@@ -196,7 +202,7 @@ def with_network(config, start):
     )
 
 
-def start_at(config, start):
+def start_at(config: SubspaceConfig, start: Start) -> str:
     """Which weights to start at, one of `subspace_config.STARTS`.
 
     Args:

@@ -3,11 +3,18 @@
 import dataclasses
 import math
 import pathlib
+from typing import Any
 
 import tensorflow as tf
 
 from terngrad_tf.distribute import run_on_chief
-from terngrad_tf.subspace import SubspaceBFGS, SubspaceModel, SubspaceSGD, update_batch_norm
+from terngrad_tf.subspace import (
+    Subspace,
+    SubspaceBFGS,
+    SubspaceModel,
+    SubspaceSGD,
+    update_batch_norm,
+)
 from terngrad_tf.subspace.sharing import share_subspace
 from terngrad_tf.training import (
     checkpoints,
@@ -23,6 +30,7 @@ from terngrad_tf.training.log import log
 from terngrad_tf.training.run import fit, open_run
 from terngrad_tf.training.subspace_config import SubspaceConfig
 from terngrad_tf.training.subspace_log import Moves
+from terngrad_tf.training.subspace_source import Start
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,13 +48,13 @@ class SubspaceResult:
 
     step: int
     checkpoint: str
-    start: object
-    subspace: object
+    start: Start
+    subspace: Subspace
     config: SubspaceConfig
     is_chief: bool
 
 
-def train_in_subspace(config, **cluster_options):
+def train_in_subspace(config: SubspaceConfig, **cluster_options: Any) -> SubspaceResult:
     """Trains for `config.epochs`, going on where a run in `train_dir` stopped.
 
     At the end the batch-norm statistics are computed anew from the training data.

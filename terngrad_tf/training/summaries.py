@@ -1,10 +1,15 @@
 """Histograms of weights, activations and ternary gradients for TensorBoard."""
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from terngrad_tf import tags
+from terngrad_tf.training.board import Board
 from terngrad_tf.training.callbacks import StepCounter
+from terngrad_tf.training.triggers import Trigger
 
 
 class Histograms(StepCounter):
@@ -22,7 +27,14 @@ class Histograms(StepCounter):
         statistics: callable that gives the strategy's `gradient_statistics`.
     """
 
-    def __init__(self, first_step, variables_due, gradients_due, board, statistics):
+    def __init__(
+        self,
+        first_step: int,
+        variables_due: Trigger,
+        gradients_due: Trigger,
+        board: Board,
+        statistics: Callable[[], Mapping[str, Any]],
+    ):
         super().__init__(first_step)
         self._variables_due = variables_due
         self._gradients_due = gradients_due
@@ -48,12 +60,12 @@ def _write(board, path, recorded, step):
     board.counts(tags.ternary_gradients(path), list(zip(values, counts, strict=True)), step)
 
 
-def weights_of(model):
+def weights_of(model: keras.Model) -> dict[str, Any]:
     """Trainable variables of a `keras.Model`, by the tags of their histograms."""
     return {tags.weights(variable.path): variable.value for variable in model.trainable_variables}
 
 
-def write_network(model, images, board, step):
+def write_network(model: keras.Model, images: tf.Tensor, board: Board, step: int) -> None:
     """Writes what a network's weights and its activations on some images look like.
 
     A histogram of each trainable variable; and of what each dense layer and each layer with an

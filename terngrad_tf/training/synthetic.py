@@ -4,12 +4,13 @@ import tensorflow as tf
 
 import slim_data
 from terngrad_tf.training import data
+from terngrad_tf.training.data_config import DataConfig
 from terngrad_tf.training.errors import UserError
 
 PIXEL = 0.5
 
 
-def find_dataset(config):
+def find_dataset(config: DataConfig) -> data.DatasetShard:
     """What is known of a data set that need not be on disk.
 
     Args:
@@ -34,7 +35,9 @@ def find_dataset(config):
     return data.DatasetShard(info.num_classes, info.channels, num_examples)
 
 
-def load(name, batch_size, image_size, *, seed, start_step):
+def load(
+    name: str, batch_size: int, image_size: int, *, seed: int, start_step: int
+) -> tf.data.Dataset:
     """Batches without end of images whose values are all 0.5 and of labels drawn uniformly.
 
     Args:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -19,8 +20,10 @@ from terngrad_tf.training import (
     pretrained,
     schedules,
 )
+from terngrad_tf.training.data import DatasetShard
 from terngrad_tf.training.errors import as_user_error
 from terngrad_tf.training.run import fit, open_run
+from terngrad_tf.training.run_config import TrainConfig
 
 SNAPSHOT_FOLDER = "checkpoint_pca"
 
@@ -43,7 +46,7 @@ class TrainResult:
     is_chief: bool = True
 
 
-def train(config, **cluster_options):
+def train(config: TrainConfig, **cluster_options: Any) -> TrainResult:
     """Trains until `config.max_steps`, going on where a run in `train_dir` stopped.
 
     A run that is stopped, by whatever means, and resumed has the weights, bit for bit, of the run
@@ -122,7 +125,7 @@ def train(config, **cluster_options):
         return TrainResult(step, newest, traffic(step - 1), strategy.is_chief)
 
 
-def resolved(config, source=None):
+def resolved(config: TrainConfig, source: pretrained.Source | None = None) -> TrainConfig:
     """The configuration with a network and its own values where nothing was given.
 
     Args:
@@ -161,7 +164,7 @@ def _snapshots(config, num_examples):
     ]
 
 
-def build(config, shard):
+def build(config: TrainConfig, shard: DatasetShard) -> tuple[keras.Model, Any]:
     """A compiled network and its learning rate.
 
     Args:
@@ -193,7 +196,8 @@ def build(config, shard):
     local_steps.keep_statistics(optimizer, model)
     model.compile(
         optimizer=optimizer,
-        **losses.compile_arguments(config.model.net, config.model.label_smoothing),
+        # Both are known by now.
+        **losses.compile_arguments(config.model.net, config.model.label_smoothing),  # pyright: ignore[reportArgumentType]
         # XLA leaves out the strategy's reduction where every device is a GPU.
         jit_compile=False,  # pyright: ignore[reportArgumentType] (its type is that of "auto")
         auto_scale_loss=False,

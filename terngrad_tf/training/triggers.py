@@ -1,9 +1,15 @@
 """When something is due: rules, each a function of the number of steps done to a bool."""
 
 import time
+from collections.abc import Callable
+
+from terngrad_tf.training.run_config import CheckpointConfig
+
+# Whether something is due after so many steps.
+Trigger = Callable[[int], bool]
 
 
-def every_steps(steps):
+def every_steps(steps: int) -> Trigger:
     """After each so many steps.
 
     Args:
@@ -17,7 +23,7 @@ def every_steps(steps):
     return lambda step: step % steps == 0
 
 
-def every_seconds(seconds, steps=1, at_once=False):
+def every_seconds(seconds: float, steps: int = 1, at_once: bool = False) -> Trigger:
     """When so many seconds have passed since the last time.
 
     Args:
@@ -48,14 +54,14 @@ def never(step: int) -> bool:
     return False
 
 
-def saving(config):
+def saving(config: CheckpointConfig) -> Trigger:
     """When to save, by a `CheckpointConfig`."""
     if config.save_interval_secs is None:
         return every_steps(config.save_iter)
     return every_seconds(config.save_interval_secs)
 
 
-def summaries(config, steps):
+def summaries(config: CheckpointConfig, steps: int) -> Trigger:
     """When to write for TensorBoard what is known after each so many steps."""
     if config.save_summaries_secs is None:
         return every_steps(steps)

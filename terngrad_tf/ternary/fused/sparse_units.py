@@ -35,19 +35,19 @@ class Units:
     dtype: tf.DType
     planes: int
 
-    def count(self, num_words):
+    def count(self, num_words: int) -> int:
         """Units of so many words."""
         return num_words * codec.digits_per_word(BASE) // 2**self.log2
 
     @property
-    def code_bits(self):
+    def code_bits(self) -> int:
         """Bits of a code in a level: its place, its sign and whether the unit holds more."""
         return self.log2 + 2
 
-    def constant(self, value):
+    def constant(self, value: int) -> tf.Tensor:
         return tf.constant(value, self.dtype)
 
-    def from_words(self, words):
+    def from_words(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """int32 words to which elements are not 0 and which are positive, `[units]` each."""
         bits = tf.bitcast(_xor(words, tf.constant(ZEROS, tf.int32)), tf.uint32)
         evens = tf.constant(ZEROS, tf.uint32)
@@ -77,7 +77,7 @@ class Units:
             words += [_and(half, evens), _and(_right(half, tf.constant(1, tf.uint32)), evens)]
         return tf.concat(words, 0)
 
-    def to_words(self, integers):
+    def to_words(self, integers: tf.Tensor) -> tf.Tensor:
         """Inverse of `join` and `from_words`: `[units, planes]` to int32 words."""
         if self.dtype == tf.uint32:
             bits = integers[:, 0]
@@ -88,21 +88,21 @@ class Units:
             bits = _or(present, _left(positive, tf.constant(1, tf.uint32)))
         return _xor(tf.bitcast(bits, tf.int32), tf.constant(ZEROS, tf.int32))
 
-    def join(self, present, positive):
+    def join(self, present: tf.Tensor, positive: tf.Tensor) -> tf.Tensor:
         """The integers of units, `[n, planes]`."""
         if self.planes == 1:
             return _or(present, _left(positive, self.constant(1)))[:, tf.newaxis]
         return tf.stack([present, positive], axis=1)
 
-    def place(self, lowest):
+    def place(self, lowest: tf.Tensor) -> tf.Tensor:
         """Place in the unit, uint8, of the only element that is not 0."""
         below = tf.cast(tf.raw_ops.PopulationCount(x=lowest - self.constant(1)), tf.uint8)
         return below if self.planes == 2 else _right(below, tf.constant(1, tf.uint8))
 
-    def has_more(self, codes):
+    def has_more(self, codes: tf.Tensor) -> tf.Tensor:
         return codes >= tf.constant(2 ** (self.log2 + 1), tf.uint8)
 
-    def integers(self):
+    def integers(self) -> tf.Tensor:
         """The integers of a unit that holds one code: a row for every code of a level."""
         codes = np.arange(2**self.code_bits, dtype=np.uint64)
         place, is_positive = codes % 2**self.log2, codes >> np.uint64(self.log2) & np.uint64(1)
@@ -113,7 +113,7 @@ class Units:
             rows = ((one + 2 * is_positive) << (2 * place))[:, np.newaxis]
         return tf.constant(rows.astype(self.dtype.as_numpy_dtype))
 
-    def pack(self, codes):
+    def pack(self, codes: tf.Tensor) -> tf.Tensor:
         """Codes, uint8 `[n]`, as bytes: one each, or `code_bits` bytes for 8 codes."""
         bits = self.code_bits
         if bits == 8:
@@ -123,7 +123,9 @@ class Units:
         shifted = [_left(plane, tf.constant(bits * j, tf.uint64)) for j, plane in enumerate(planes)]
         return tf.reshape(tf.bitcast(functools.reduce(_or, shifted), tf.uint8)[:, :bits], [-1])
 
-    def unpack(self, stream, start, count):
+    def unpack(
+        self, stream: tf.Tensor, start: tf.Tensor, count: int | tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """`count` codes that begin at byte `start`, and where the next part begins."""
         bits = self.code_bits
         if bits == 8:

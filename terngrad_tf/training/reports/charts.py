@@ -2,8 +2,12 @@
 
 import html
 import math
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 # Points of a curve, and bars of a chart, at most: more are not seen.
+_Key = TypeVar("_Key")
+
 _MAX_POINTS = 1000
 _MAX_MARKED = 30
 _MAX_BARS = 60
@@ -15,7 +19,9 @@ _LEGEND_LINE = 20
 _MAX_LEGEND = 12
 
 
-def curves(labels, series, *, log=False):
+def curves(
+    labels: tuple[str, str], series: Mapping[str, Mapping[Any, float]], *, log: bool = False
+) -> dict[str, Any]:
     """Lines over steps; where there are few points, these are marked.
 
     Args:
@@ -41,7 +47,13 @@ def curves(labels, series, *, log=False):
     return {"data": data, "layout": layout}
 
 
-def bars(labels, series, *, stacked=False, sideways=False):
+def bars(
+    labels: tuple[str, str],
+    series: Mapping[str, Mapping[Any, float]],
+    *,
+    stacked: bool = False,
+    sideways: bool = False,
+) -> dict[str, Any]:
     """Bars, stacked or side by side.
 
     Args:
@@ -71,7 +83,7 @@ def bars(labels, series, *, stacked=False, sideways=False):
     return {"data": data, "layout": layout}
 
 
-def thinned(curve, most):
+def thinned(curve: Mapping[_Key, Any], most: int) -> list[_Key]:
     """At most so many of a dict's keys, evenly spread, the last one among them.
 
     Example:

@@ -1,11 +1,12 @@
 """Sections on exchanges of gradients: bytes, times, codes, and who waits for whom."""
 
 import statistics
+from collections.abc import Sequence
 
 from terngrad_tf import tags
 from terngrad_tf.training.reports import charts
-from terngrad_tf.training.reports.page import element
-from terngrad_tf.training.reports.reading import number
+from terngrad_tf.training.reports.page import Page, element
+from terngrad_tf.training.reports.reading import RunData, number
 from terngrad_tf.training.reports.texts import STEP, by_run, last, line_name, scaled, shown, whole
 
 # In the order of a step.
@@ -19,7 +20,7 @@ _PHASES = {
 _LINKS = {"100 Mbit/s": 1e8, "1 Gbit/s": 1e9}
 
 
-def add_traffic(page, runs):
+def add_traffic(page: Page, runs: Sequence[RunData]) -> None:
     """Bytes, their ratio to float32's, and how long they would take."""
     if not any(run.received_bytes is not None for run in runs):
         page.section("Bytes", element("p", "Nothing was exchanged: one replica; see --num_nodes."))
@@ -64,7 +65,7 @@ def _newest(run):
     return run.telemetry[max(run.telemetry)] if run.telemetry else {}
 
 
-def add_step_times(page, runs):
+def add_step_times(page: Page, runs: Sequence[RunData]) -> None:
     """Where a step's time goes, and what ternary gradients lose."""
     if not any(_phases(run) for run in runs):
         how = "Nothing was measured: --telemetry_freq=10 makes a record every 10 steps, on CPUs."
@@ -122,7 +123,7 @@ def _median(run, name):
     return statistics.median(found) if found else None
 
 
-def add_codes(page, runs):
+def add_codes(page: Page, runs: Sequence[RunData]) -> None:
     """Share of zeros among the codes of each layer."""
     found = {run.name: run.tagged(tags.ternary_sparsity) for run in runs}
     layers = sorted({layer for curves in found.values() for layer in curves})
@@ -151,7 +152,7 @@ def add_codes(page, runs):
     page.section("Codes", *drawn)
 
 
-def add_stragglers(page, runs):
+def add_stragglers(page: Page, runs: Sequence[RunData]) -> None:
     """How long each process waits for the slowest."""
     series = {
         line_name(runs, run, process): {step: 1e3 * wait for step, wait in curve.items()}

@@ -6,6 +6,8 @@ taken for HTML.
 
 import base64
 import json
+from collections.abc import Iterable, Sequence
+from typing import Any
 from xml.etree import ElementTree
 
 from slim_data.common.errors import printable
@@ -64,7 +66,9 @@ draw();
 """
 
 
-def element(tag, *children, **attributes):
+def element(
+    tag: str, *children: ElementTree.Element | str, **attributes: str
+) -> ElementTree.Element:
     """An HTML element.
 
     Args:
@@ -83,7 +87,7 @@ def element(tag, *children, **attributes):
     return made
 
 
-def table(header, rows):
+def table(header: Iterable[str], rows: Iterable[Sequence[str]]) -> ElementTree.Element:
     """A table whose first cell of each row is a heading; it scrolls where it is too wide.
 
     Args:
@@ -100,7 +104,7 @@ def table(header, rows):
     return element("div", element("table", *lines), class_="scroll")
 
 
-def picture(content, text):
+def picture(content: bytes, text: str) -> ElementTree.Element:
     """An image of the bytes of a PNG, with a text for those who do not see it."""
     source = f"data:image/png;base64,{base64.b64encode(content).decode()}"
     return element("img", src=source, alt=text)
@@ -113,23 +117,23 @@ class Page:
         title: its title.
     """
 
-    def __init__(self, title):
+    def __init__(self, title: str):
         self._title = title
         self._body = [element("h1", title)]
         self._figures = []
 
-    def section(self, title, *children):
+    def section(self, title: str, *children: ElementTree.Element | str) -> None:
         """Adds a heading and what stands below it."""
         self._body.append(element("section", element("h2", title), *children))
 
-    def chart(self, title, figure):
+    def chart(self, title: str, figure: dict[str, Any]) -> ElementTree.Element:
         """An element that shows a figure of `charts`."""
         self._figures.append(figure)
         name = f"figure-{len(self._figures) - 1}"
         place = element("div", id=name, style=f"height: {figure['layout']['height']}px")
         return element("div", element("h3", title), place)
 
-    def html(self, footer):
+    def html(self, footer: str) -> str:
         """Text of the whole file.
 
         Args:

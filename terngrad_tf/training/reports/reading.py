@@ -6,6 +6,8 @@ import math
 import os
 import pathlib
 import re
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from terngrad_tf import strict_json, tags
 from terngrad_tf.distribute import telemetry_callback
@@ -55,48 +57,48 @@ class RunData:
     picture: bytes | None
 
     @property
-    def identity(self):
+    def identity(self) -> dict[str, Any]:
         """What makes it another run than the next."""
         return self.description["identity"]
 
     @property
-    def options(self):
+    def options(self) -> dict[str, Any]:
         """All that is known of its options, by name."""
         known = self.description.get("options") or {}
         return {"max_steps": self.description["max_steps"], **known, **self.identity}
 
     @property
-    def is_phase_2(self):
+    def is_phase_2(self) -> bool:
         """Whether it trains in a subspace."""
         return "subspace_fingerprint" in self.identity
 
     @property
-    def is_ternary(self):
+    def is_ternary(self) -> bool:
         """Whether its gradients travel as ternary codes."""
         return self.identity.get("grad_bits") == 1 and not self.is_phase_2
 
     @property
-    def steps_before(self):
+    def steps_before(self) -> int:
         """Steps of the run that it goes on from, after which curves show its own."""
         return self.description.get("steps_before") or 0
 
     @property
-    def last_step(self):
+    def last_step(self) -> int:
         """The last step of curves and checkpoints, counted as curves do."""
         told = [max(curve) for curve in self.scalars.values() if curve]
         saved = [checkpoint.step + self.steps_before for checkpoint in self.checkpoints]
         return max([self.steps_before, *told, *saved])
 
     @property
-    def step(self):
+    def step(self) -> int:
         """Steps done, as far as logs and checkpoints tell."""
         return self.last_step - self.steps_before
 
-    def curve(self, tag):
+    def curve(self, tag: str) -> dict[int, float]:
         """Dict from step to value; empty where nothing was written."""
         return self.scalars.get(tag, {})
 
-    def tagged(self, tag_of):
+    def tagged(self, tag_of: Callable[[str], str]) -> dict[str, dict[int, float]]:
         """Dict from names to the curves of their tags; `tag_of` is one of `terngrad_tf.tags`."""
         prefix, suffix = tag_of("\0").split("\0")
         return {
@@ -105,13 +107,13 @@ class RunData:
             if tag.startswith(prefix) and tag.endswith(suffix)
         }
 
-    def mean(self, tag):
+    def mean(self, tag: str) -> float | None:
         """Mean of a curve; None where nothing was written."""
         values = self.curve(tag).values()
         return sum(values) / len(values) if values else None
 
     @property
-    def received_bytes(self):
+    def received_bytes(self) -> float | None:
         """Mean payload bytes that a member received in a step, as the log lines count them."""
         pushed, pulled = self.mean(tags.PUSHED_BYTES), self.mean(tags.PULLED_BYTES)
         if pushed is None or pulled is None:
@@ -119,7 +121,9 @@ class RunData:
         return pushed + pulled
 
 
-def read(folder, name, eval_dir=None):
+def read(
+    folder: str | os.PathLike, name: str, eval_dir: str | os.PathLike | None = None
+) -> RunData:
     """Reads the folder of a run.
 
     Args:
@@ -190,11 +194,12 @@ def _read_telemetry(path, steps_before):
     return dict(sorted(records.items()))
 
 
-def number(record, name):
+def number(record: Mapping[str, Any], name: str) -> float | None:
     """A finite number of a record of telemetry; None where it holds none of that name."""
     value = record.get(name)
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return value if is_number and math.isfinite(value) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if math.isfinite(value) else None
 
 
 def _find_checkpoints(folder):

@@ -2,15 +2,17 @@
 
 import datetime
 import math
+from collections.abc import Callable, Sequence
 
 from terngrad_tf import tags
 from terngrad_tf.training import report
 from terngrad_tf.training.reports import charts, exchanges
-from terngrad_tf.training.reports.page import element, picture, table
+from terngrad_tf.training.reports.page import Page, element, picture, table
+from terngrad_tf.training.reports.reading import RunData
 from terngrad_tf.training.reports.texts import STEP, by_run, last, line_name, shown
 
 
-def add_summary(page, runs):
+def add_summary(page: Page, runs: Sequence[RunData]) -> None:
     """What was trained, how far, and what came of it."""
 
     def accuracy(run):
@@ -52,7 +54,7 @@ def _training_time(run):
     return str(datetime.timedelta(seconds=round(seconds)))
 
 
-def add_options(page, runs):
+def add_options(page: Page, runs: Sequence[RunData]) -> None:
     """All options; of several runs first those that differ, of the ones that all have."""
     names = sorted({name for run in runs for name in run.options})
 
@@ -78,7 +80,7 @@ def add_options(page, runs):
     page.section("Differences in options", differences, everything)
 
 
-def add_curves(page, runs):
+def add_curves(page: Page, runs: Sequence[RunData]) -> None:
     """Loss, accuracy, learning rate and speed over steps."""
     losses, accuracies = {}, {}
     for run in runs:
@@ -119,7 +121,7 @@ def add_curves(page, runs):
     )
 
 
-def add_phase_2(page, runs):
+def add_phase_2(page: Page, runs: Sequence[RunData]) -> None:
     """Pictures of training in subspaces."""
     drawn = [
         element("figure", picture(run.picture, f"Phase 2 of {run.name}"))
@@ -133,7 +135,7 @@ def add_phase_2(page, runs):
     page.section("Phase 2", *(drawn or [element("p", how)]))
 
 
-def add_checkpoints(page, runs):
+def add_checkpoints(page: Page, runs: Sequence[RunData]) -> None:
     """Checkpoints and weight snapshots on disk."""
     header = ["run", "step", "MB", "written"]
     rows = [
@@ -155,7 +157,9 @@ def add_checkpoints(page, runs):
     page.section("Checkpoints", told, *snapshots)
 
 
-def add_next_steps(page, runs, next_steps):
+def add_next_steps(
+    page: Page, runs: Sequence[RunData], next_steps: Callable[[RunData], dict[str, str]]
+) -> None:
     """How to resume, export and evaluate each run.
 
     Args:

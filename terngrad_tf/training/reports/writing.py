@@ -3,6 +3,7 @@
 import datetime
 import os
 import pathlib
+from collections.abc import Callable, Sequence
 
 from slim_data.common.errors import printable
 from terngrad_tf.files import atomic_write
@@ -13,7 +14,13 @@ from terngrad_tf.training.reports.page import Page
 from terngrad_tf.version import __version__
 
 
-def write(folders, output, *, eval_dirs=None, next_steps=None):
+def write(
+    folders: Sequence[str | os.PathLike],
+    output: str | os.PathLike,
+    *,
+    eval_dirs: Sequence[str | os.PathLike | None] | None = None,
+    next_steps: Callable[[reading.RunData], dict[str, str]] | None = None,
+) -> pathlib.Path:
     """Writes a report of runs, which are compared where there are several.
 
     Args:
@@ -68,7 +75,11 @@ def _names(folders):
     return [printable("/".join(path[-length:])) for path in paths]
 
 
-def write_or_warn(folders, output, next_steps):
+def write_or_warn(
+    folders: Sequence[str | os.PathLike],
+    output: str | os.PathLike,
+    next_steps: Callable[[reading.RunData], dict[str, str]],
+) -> None:
     """As `write` at the end of a run: tells where the report is, or warns where none could be made.
 
     Args:
