@@ -24,8 +24,6 @@ DATASET = "digits"
 TRAIN_SHARDS = 4
 NUM_CHECKPOINTS = 5
 LINE_STEPS = 50
-# Bits a second of the links for which transfers are told.
-LINKS = (1e8, 1e9)
 RUNS = {"ternary": 1, "float": 32}
 NUM_SNAPSHOTS = 40
 MAX_COMPONENTS = 32
@@ -151,7 +149,7 @@ def _train(config, output, data_dir):
 def _conclude(output, rows, pictures):
     from terngrad_tf.training import report
 
-    header = ["gradients", "accuracy", "averaged", "bytes/step", "fewer", "100 Mbit/s", "1 Gbit/s"]
+    header = ["gradients", "accuracy", "averaged", "bytes/step", "fewer", *report.LINKS]
     print(f"\n{report.table([*header, 'time'], rows)}\n\n{_EXPLANATION}\n")
     for name, picture in pictures.items():
         print(f"{name}: {picture}")
@@ -248,7 +246,7 @@ def _row(name, batch_size, scalars, accuracy, average, steps_before=0):
         average,
         f"{received:,.0f}",
         f"{ratio:.1f}" if ratio < 100 else f"{ratio:,.0f}",
-        *(f"{1e3 * 8 * received / rate:.1f} ms" for rate in LINKS),
+        *(f"{1e3 * 8 * received / rate:.1f} ms" for rate in report.LINKS.values()),
         f"{report.training_seconds(scalars, batch_size, steps_before):.0f} s",
     ]
 

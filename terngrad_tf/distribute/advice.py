@@ -44,7 +44,7 @@ class Advice:
         is_noticed = self.seconds[best] < (1 - _NOTICED) * self.seconds[self.current]
         return best if is_noticed else self.current
 
-    def __str__(self):
+    def __str__(self) -> str:
         now = _called(self.current)
         if self.quickest == self.current:
             told = f"no other mode would be much faster than {now}"

@@ -10,8 +10,7 @@ import tensorflow as tf
 from terngrad_tf.distribute.traffic import ring_bytes
 
 _WORD_BYTES = 4
-# Floats of the messages, smallest first: the next is not sent where one takes this long. Powers of
-# two might meet under one key, see private/collective_keys.py.
+# Floats of the messages, smallest first: the next is not sent where one takes this long.
 _SIZES = (20_000, 70_000, 250_000, 900_000, 2_000_000)
 _LONG_SECONDS = 0.08
 _REPEATS = 3
@@ -29,7 +28,7 @@ class Link:
     seconds_per_byte: float
     message_seconds: float
 
-    def __str__(self):
+    def __str__(self) -> str:
         rate = 8e-6 / self.seconds_per_byte
         return f"{rate / 1000:.1f} Gbit/s" if rate >= 1000 else f"{rate:.3g} Mbit/s"
 

@@ -46,7 +46,7 @@ class Quantization:
     rounding: str = "correlated"
     seed: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         def require(holds, name, rule):
             check(holds, name, rule, getattr(self, name))
 

@@ -5,6 +5,7 @@ import itertools
 import logging
 import threading
 import time
+from typing import Any
 
 import tensorflow as tf
 
@@ -83,10 +84,12 @@ class StepAgreement:
             self._step = step
             return self._agreed.pop(step, {})
 
-    def __enter__(self):
+    def __enter__(self) -> "StepAgreement":
         return self
 
-    def __exit__(self, error_type, error, traceback):
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: Any
+    ) -> None:
         with self._lock:
             self._is_closed = True
             if self._tasks is not None and error_type is None:

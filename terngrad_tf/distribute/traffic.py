@@ -31,7 +31,7 @@ class Traffic:
         """The same gradients' `Traffic` where all travel as float32."""
         return Traffic("float32", self.num_members, self.float32_bytes, self.float32_bytes)
 
-    def __add__(self, other):
+    def __add__(self, other: "Traffic") -> "Traffic":
         wires = [t.wire for t in (self, other) if t.wire != "float32"]
         return Traffic(
             wire=wires[0] if wires else "float32",
@@ -64,7 +64,7 @@ class PushTraffic:
         """`float32_bytes / pushed_bytes`."""
         return self.float32_bytes / self.pushed_bytes
 
-    def __add__(self, other):
+    def __add__(self, other: "PushTraffic") -> "PushTraffic":
         return PushTraffic(
             self.pushed_bytes + other.pushed_bytes,
             self.pulled_bytes + other.pulled_bytes,

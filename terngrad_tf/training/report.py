@@ -12,6 +12,9 @@ from slim_data.common.extras import import_extra
 from terngrad_tf import tags
 from terngrad_tf.files import atomic_write
 
+# Links for which transfers are told, in bits a second.
+LINKS = {"100 Mbit/s": 1e8, "1 Gbit/s": 1e9}
+
 
 def read_scalars(folder: str | os.PathLike) -> dict[str, dict[int, float]]:
     """Scalars in the TensorBoard logs of a folder.

@@ -1,6 +1,7 @@
 """Distributed datasets whose batches are split among the replicas of each device."""
 
 import typing
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import input_lib, values
@@ -12,7 +13,13 @@ class ReplicaBatches(input_lib.DistributedDataset):
     The stock class would give each replica an iterator of its own.
     """
 
-    def __init__(self, input_workers, strategy, dataset=None, **options):
+    def __init__(
+        self,
+        input_workers: Any,
+        strategy: tf.distribute.Strategy,
+        dataset: tf.data.Dataset | None = None,
+        **options: Any,
+    ):
         for spec in tf.nest.flatten(dataset.element_spec if dataset is not None else ()):
             if getattr(spec, "shape", None) is not None and spec.shape.rank == 0:
                 raise ValueError(
@@ -28,11 +35,11 @@ class ReplicaBatches(input_lib.DistributedDataset):
             lambda specs: values.PerReplicaSpec(*specs[: len(devices_and_replicas(strategy))]),
         )
 
-    def __iter__(self):
+    def __iter__(self) -> "_ReplicaIterator":
         return _iterator(self, super().__iter__()._iterators)
 
     @property
-    def element_spec(self):
+    def element_spec(self) -> Any:
         return _spec_of_replicas(super().element_spec, self._strategy)
 
     @property
@@ -117,7 +124,7 @@ def _iterator(source, components):
     )
 
 
-def devices_and_replicas(strategy):
+def devices_and_replicas(strategy: tf.distribute.Strategy) -> list[tuple[str, list[int]]]:
     """List of each local device with the positions of its replicas."""
     extended = strategy.extended
     of_device = {}
@@ -171,7 +178,7 @@ def _split_spec(spec, count):
     return [spec._unbatch()._batch(rows)] * count
 
 
-def split_rows(batch, count):
+def split_rows(batch: Any, count: int) -> list[Any]:
     """A batch in `count` parts, as equal as can be; the first may be longer by a row."""
     if isinstance(batch, tf.Tensor):
         rows = batch.shape[0]

@@ -1,6 +1,11 @@
 """The strategy of a cluster: one process a machine, each with the same number of replicas."""
 
+from __future__ import annotations
+
 import functools
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tensorflow.python.distribute import (
     collective_all_reduce_strategy,
@@ -15,6 +20,9 @@ from terngrad_tf.distribute.private.initial_values import InitialValues
 from terngrad_tf.distribute.private.process_group import ProcessGroup, bounded_start
 from terngrad_tf.distribute.private.strategies import SharedVariableReplicas
 
+if typing.TYPE_CHECKING:
+    import tensorflow as tf
+
 
 class TernGradClusterExtended(
     SharedVariableReplicas, collective_all_reduce_strategy.CollectiveAllReduceExtended
@@ -27,14 +35,14 @@ class TernGradClusterExtended(
 
     def __init__(
         self,
-        strategy,
-        cluster_resolver,
-        devices,
-        num_replicas,
-        options,
-        gradient_ops,
-        start_timeout,
-        make_equal,
+        strategy: tf.distribute.Strategy,
+        cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
+        devices: Sequence[str],
+        num_replicas: int,
+        options: tf.distribute.experimental.CommunicationOptions,
+        gradient_ops: Any,
+        start_timeout: float,
+        make_equal: Callable[..., Any],
     ):
         self.gradient_ops = gradient_ops
         self.process_group = None
@@ -57,7 +65,7 @@ class TernGradClusterExtended(
         self.process_group = ProcessGroup(self) if self._num_workers > 1 else None
 
     @property
-    def is_chief(self):
+    def is_chief(self) -> bool:
         return self._is_chief
 
     def _create_variable(self, next_creator, **kwargs):

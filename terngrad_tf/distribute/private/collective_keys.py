@@ -11,6 +11,7 @@ a function once more (its part of the last batch may be shorter) finds the same 
 import collections
 import typing
 import weakref
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context
@@ -32,7 +33,7 @@ class StaticKeys:
     def __init__(self):
         self._places = {}
 
-    def key(self, name, tensor):
+    def key(self, name: str, tensor: tf.Tensor) -> int:
         """Key of a collective that the function under construction launches.
 
         Args:
@@ -51,7 +52,7 @@ class StaticKeys:
         return _FIRST_KEY + number % _NUM_PLACES * _NUM_SHAPES + _shape_number(tensor)
 
 
-def use_static_keys(launcher, keys):
+def use_static_keys(launcher: Any, keys: StaticKeys) -> Any:
     """Lets a stock launcher of collectives, and all that builds on it, take `StaticKeys`."""
     stock_key = launcher._next_instance_key
     current = []

@@ -1,5 +1,8 @@
 """What a cross-device op needs of the strategy that it works for."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
 
 from terngrad_tf.distribute.private.strategies import is_own
@@ -12,17 +15,28 @@ class ExactCrossDeviceOps(tf.distribute.CrossDeviceOps):
     must be able to do everything else, and the base class declares half of that privately.
     """
 
-    def reduce_implementation(self, reduce_op, per_replica_value, destinations, options):
+    def reduce_implementation(
+        self,
+        reduce_op: tf.distribute.ReduceOp,
+        per_replica_value: Any,
+        destinations: Any,
+        options: Any,
+    ) -> Any:
         return self._stock_ops().reduce_implementation(
             reduce_op, per_replica_value, destinations, options
         )
 
-    def batch_reduce_implementation(self, reduce_op, value_destination_pairs, options):
+    def batch_reduce_implementation(
+        self,
+        reduce_op: tf.distribute.ReduceOp,
+        value_destination_pairs: Sequence[tuple[Any, Any]],
+        options: Any,
+    ) -> list[Any]:
         return self._stock_ops().batch_reduce_implementation(
             reduce_op, value_destination_pairs, options
         )
 
-    def broadcast_implementation(self, tensor, destinations):
+    def broadcast_implementation(self, tensor: tf.Tensor, destinations: Any) -> Any:
         return self._stock_ops().broadcast_implementation(tensor, destinations)
 
     def _gather_implementation(self, per_replica_value, destinations, axis, options):
@@ -43,7 +57,7 @@ class ExactCrossDeviceOps(tf.distribute.CrossDeviceOps):
         return tf.distribute.ReductionToOneDevice()
 
 
-def gradient_ops(strategy):
+def gradient_ops(strategy: tf.distribute.Strategy) -> Any:
     """The op that treats gradients specially with which `strategy` reduces them, or None."""
     extended = strategy.extended
     if is_own(strategy):

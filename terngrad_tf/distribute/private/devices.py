@@ -1,31 +1,37 @@
 """Devices and the values that lie on them."""
 
+from __future__ import annotations
+
 import typing
 from collections.abc import Sequence
+from typing import Any
 
 from tensorflow.python.distribute import distribute_utils, values
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_util
 
+if typing.TYPE_CHECKING:
+    import tensorflow as tf
 
-def devices_are_initialized():
+
+def devices_are_initialized() -> bool:
     """Whether TensorFlow has fixed its devices (after which none can be added)."""
     # The public API only tells by raising from a call that would change the configuration.
     return context.context()._initialized
 
 
-def cluster_is_joined():
+def cluster_is_joined() -> bool:
     """Whether this process is in a cluster: its server runs, for an earlier strategy."""
     return context.context()._collective_ops_server_def is not None
 
 
-def in_xla_context():
+def in_xla_context() -> bool:
     """Whether the graph being traced is compiled by XLA (`jit_compile=True`)."""
     return control_flow_util.GraphOrParentsInXlaContext(ops.get_default_graph())
 
 
-def mirrored(tensors):
+def mirrored(tensors: Sequence[tf.Tensor]) -> Any:
     """Groups one tensor a local device into a value that `select_replica` takes apart again."""
     # Its default, from which its type is read, is another subclass of DistributedValues.
     kind: typing.Any = values.Mirrored
@@ -39,12 +45,12 @@ def local_tensors(value: typing.Any, count: int = 1) -> Sequence[typing.Any]:
     return (value,) * count
 
 
-def is_distributed(value):
+def is_distributed(value: Any) -> bool:
     """Whether a value has a component for each replica."""
     return isinstance(value, values.DistributedValues)
 
 
-def counts_once(value, num_local, process_group):
+def counts_once(value: Any, num_local: int, process_group: Any) -> bool:
     """Whether a value is one tensor for all replicas of a single process, made outside of them.
 
     It is reduced to itself, as by stock strategies. Of several processes, each brings its own.
@@ -52,7 +58,7 @@ def counts_once(value, num_local, process_group):
     return process_group is None and num_local > 1 and not is_distributed(value)
 
 
-def variable_paths(variables):
+def variable_paths(variables: Sequence[Any]) -> list[str]:
     """A name for each variable: the path of Keras' own, TensorFlow's name of others, none twice."""
     paths = []
     for variable in variables:

@@ -3,6 +3,8 @@
 import contextlib
 import typing
 import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import values
@@ -27,12 +29,12 @@ class InitialValues:
             that gives them the chief's values.
     """
 
-    def __init__(self, make_equal):
+    def __init__(self, make_equal: Callable[[list[Any]], Any]):
         self._make_equal = make_equal
         self._own = weakref.WeakValueDictionary()
         self._in_eager_run = False
 
-    def add(self, variable):
+    def add(self, variable: Any) -> None:
         """Notes a new variable with a value of this process's own."""
         self._own[id(variable)] = variable
         stock = variable._get_replica
@@ -43,19 +45,19 @@ class InitialValues:
 
         variable._get_replica = get_replica
 
-    def are_equal(self, variables):
+    def are_equal(self, variables: Sequence[Any]) -> None:
         """Notes that all processes gave these the same value; they are left alone from now on."""
         for variable in variables:
             if self._own.pop(id(variable), None) is not None:
                 del variable._get_replica
 
-    def use(self, variable):
+    def use(self, variable: Any) -> None:
         """Called where replicas are about to use a variable."""
         if self._in_eager_run and id(variable) in self._own:
             self._settle([variable])
 
     @contextlib.contextmanager
-    def run(self):
+    def run(self) -> Iterator[None]:
         """Around the outermost call of a function on all replicas."""
         outer, eager = self._in_eager_run, context.executing_eagerly()
         self._in_eager_run = eager

@@ -9,6 +9,8 @@ of it. Here gradients are exchanged first, and the sum is clipped:
 
 import contextlib
 import threading
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -55,7 +57,7 @@ def _updating(update):
         _state.update = previous
 
 
-def active_op():
+def active_op() -> Any:
     """The op that reduces gradients in this replica context, or None."""
     replica_context = tf.distribute.get_replica_context()
     if replica_context is None:
@@ -64,7 +66,9 @@ def active_op():
     return gradient_ops(strategy) if strategy.num_replicas_in_sync > 1 or is_own(strategy) else None
 
 
-def sum_gradients(optimizer, gradients, variables):
+def sum_gradients(
+    optimizer: keras.optimizers.Optimizer, gradients: Sequence[Any], variables: Sequence[Any]
+) -> list[Any]:
     """Sums gradients over replicas as Keras optimizers do it; in replica context.
 
     Keras offers this as a part of `apply` only, which also updates the variables.

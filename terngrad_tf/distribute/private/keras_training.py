@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import threading
+from collections.abc import Iterator
 
 import keras
 import tensorflow as tf
@@ -35,13 +36,13 @@ _Trainer = keras_tf_trainer.TensorFlowTrainer
 _state = threading.local()
 
 
-def in_keras_step():
+def in_keras_step() -> str | None:
     """The kind of Keras' own step that is about to run: "train", "test", "predict" or None."""
     return getattr(_state, "step", None)
 
 
 @contextlib.contextmanager
-def keras_step(kind):
+def keras_step(kind: str | None) -> Iterator[None]:
     """What runs within calls `strategy.run` as Keras does for a step of this kind."""
     previous, _state.step = in_keras_step(), kind
     try:
@@ -111,7 +112,7 @@ def _unscale_loss(stock, value):
     return stock(value) if share is None else value / tf.cast(share, value.dtype)
 
 
-def unscale_loss(loss):
+def unscale_loss(loss: tf.Tensor) -> tf.Tensor:
     """A replica's mean loss of its part of the global loss, as Keras' metrics want it."""
     return keras_loss.unscale_loss_for_distribution(loss)
 

@@ -8,6 +8,8 @@ what that gives is left out, and each replica's mean counts by its number of exa
 import contextlib
 import threading
 import typing
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -36,13 +38,13 @@ _NONE = Padding(None, None)
 _state = threading.local()
 
 
-def current_padding():
+def current_padding() -> Padding | None:
     """`Padding` of the current replica's batch."""
     return getattr(_state, "padding", _NONE)
 
 
 @contextlib.contextmanager
-def padded_replica(padding):
+def padded_replica(padding: Padding | None) -> Iterator[None]:
     """In replica context: what runs within computes on a batch with this `Padding`."""
     previous, _state.padding = current_padding(), padding
     try:
@@ -51,7 +53,7 @@ def padded_replica(padding):
         _state.padding = previous
 
 
-def mask_gradients(gradients):
+def mask_gradients(gradients: Sequence[Any]) -> list[Any]:
     """Zeros instead of the gradients of a padded replica; in replica context.
 
     Not a product: what zeros gave may be NaN.
@@ -72,7 +74,7 @@ def mask_gradients(gradients):
 class PaddedReplicas(LocalReplicas):
     """What a strategy's `extended` knows of its replicas' parts of a batch."""
 
-    def run_padded(self, fn, args, returns_rows):
+    def run_padded(self, fn: Callable[..., Any], args: Sequence[Any], returns_rows: bool) -> Any:
         """`strategy.run` of a function of batches that need not divide evenly among the replicas.
 
         Args:

@@ -10,6 +10,8 @@ import dataclasses
 import functools
 import inspect
 import typing
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -38,7 +40,7 @@ class Patch:
     name: str
     replacement: typing.Callable
 
-    def check(self):
+    def check(self) -> None:
         """Raises RuntimeError where the function is missing or takes other parameters."""
         stock = getattr(self.owner, self.name, None)
         found = list(inspect.signature(stock).parameters) if stock else ["nothing of this name"]
@@ -54,7 +56,7 @@ class Patch:
                 f" {', '.join(expected)}. Received: {', '.join(found)}"
             )
 
-    def replaced(self):
+    def replaced(self) -> Callable[..., Any]:
         """The function that takes the place of the stock function."""
         stock = getattr(self.owner, self.name)
 
@@ -65,10 +67,12 @@ class Patch:
         return function
 
 
+_Function = typing.TypeVar("_Function", bound=Callable[..., Any])
+
 manifest: list[Patch] = []
 
 
-def patch(owner, *names):
+def patch(owner: Any, *names: str) -> Callable[[_Function], _Function]:
     """Decorator that enters a function into the manifest: see `Patch`, one for each name."""
 
     def enter(replacement):
@@ -78,7 +82,7 @@ def patch(owner, *names):
     return enter
 
 
-def install_patches():
+def install_patches() -> None:
     """Replaces all functions of the manifest, unless that was done.
 
     Raises:
@@ -93,7 +97,7 @@ def install_patches():
         setattr(entry.owner, entry.name, entry.replaced())
 
 
-def uninstall_patches():
+def uninstall_patches() -> None:
     """Puts everything back."""
     while _replaced:
         owner, name, own = _replaced.pop()

@@ -1,6 +1,8 @@
 """Collectives and messages between the processes of a cluster."""
 
 import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import collective_util, cross_device_utils
@@ -21,7 +23,7 @@ class ProcessGroup:
     All tensors must have the same shape and dtype on every process.
     """
 
-    def __init__(self, extended):
+    def __init__(self, extended: Any):
         self.size = extended._num_workers
         self.rank = extended._id_in_cluster
         self.device = extended.worker_devices[0]
@@ -33,24 +35,24 @@ class ProcessGroup:
             self._group_key, self.size, keys, self.device, self._options
         )
 
-    def all_reduce_sum(self, tensor):
+    def all_reduce_sum(self, tensor: tf.Tensor) -> tf.Tensor:
         """int32 or float32 `[n]`; the same bits on all processes."""
         if self._is_small(tensor):
             return tf.reduce_sum(self.all_gather(tensor), axis=0)
         return self._launch(collective_ops.all_reduce_v2, tensor, merge_op="Add")
 
-    def all_reduce_max(self, tensor):
+    def all_reduce_max(self, tensor: tf.Tensor) -> tf.Tensor:
         """float32 `[n]`, few numbers."""
         return tf.reduce_max(self.all_gather(tensor), axis=0)
 
-    def all_gather(self, tensor):
+    def all_gather(self, tensor: tf.Tensor) -> tf.Tensor:
         """int32 or float32 `[n]` on each process -> `[size, n]` on all."""
         if self._is_small(tensor):
             return self.all_to_all(tf.repeat(tensor[tf.newaxis], self.size, axis=0))
         gathered = self._launch(collective_ops.all_gather_v2, tensor)
         return tf.reshape(gathered, [self.size, *(-1 if n is None else n for n in tensor.shape)])
 
-    def all_to_all(self, tensor):
+    def all_to_all(self, tensor: tf.Tensor) -> tf.Tensor:
         """`[size, n]` -> `[size, n]`: row i goes to process i, row i of the result is its."""
         return self._launch(collective_ops.all_to_all_v2, tensor)
 
@@ -82,12 +84,12 @@ class ProcessGroup:
         return result
 
 
-def publish(key, value):
+def publish(key: str, value: str) -> None:
     """Gives a str to all processes of the cluster, kept by the first; a key takes one value."""
     context.context().set_config_key_value(key, value)
 
 
-def published(key, timeout_seconds):
+def published(key: str, timeout_seconds: float) -> str | None:
     """The str that a process of the cluster published; None where none did within the timeout."""
     try:
         return context.context().get_config_key_value(key, max(1, round(1e3 * timeout_seconds)))
@@ -95,7 +97,7 @@ def published(key, timeout_seconds):
         return None
 
 
-def report_error(message):
+def report_error(message: str) -> None:
     """Lets the exchanges of all processes of the cluster fail with this message."""
     # Nobody can be told before the cluster stands, or after it fell.
     with contextlib.suppress(tf.errors.OpError, ValueError):
@@ -108,7 +110,7 @@ _HEARTBEAT_TIMEOUT_SECONDS = 25.0
 
 
 @contextlib.contextmanager
-def bounded_start(seconds):
+def bounded_start(seconds: float) -> Iterator[None]:
     """Bounds how long the processes that start within wait for each other, then and later.
 
     Left alone, a process waits an hour for peers, and goes on without those that are late to name
@@ -136,7 +138,9 @@ def bounded_start(seconds):
         del current.configure_coordination_service
 
 
-def communication_options(timeout_seconds=None):
+def communication_options(
+    timeout_seconds: float | None = None,
+) -> tf.distribute.experimental.CommunicationOptions:
     """Rings over gRPC for CPUs, NCCL for GPUs."""
     implementation = collective_util.CommunicationImplementation.RING
     if tf.config.list_physical_devices("GPU"):

@@ -1,5 +1,7 @@
 """Reductions over the replicas of a device first, then over devices and processes."""
 
+from typing import Any
+
 import tensorflow as tf
 from tensorflow.python.distribute import cross_device_utils, distribute_utils, values
 
@@ -110,6 +112,6 @@ def _check_gathered(shapes, axis):
         )
 
 
-def is_per_replica(value):
+def is_per_replica(value: Any) -> bool:
     """Whether a value differs between replicas."""
     return isinstance(value, values.DistributedValues) and not distribute_utils.is_mirrored(value)

@@ -22,6 +22,8 @@ Python code that asks for the number of its replica gets a tensor. What it does 
 
 import contextlib
 import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib, distribute_utils, values
@@ -37,7 +39,12 @@ from terngrad_tf.distribute.private.segments import Segment, open_segments
 _own_tensors = {}
 
 
-def call_for_each_replica(strategy, function, args, kwargs):
+def call_for_each_replica(
+    strategy: tf.distribute.Strategy,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Any:
     """Adds `function` to the graph under construction, once for every local replica.
 
     Args:
@@ -52,7 +59,7 @@ def call_for_each_replica(strategy, function, args, kwargs):
     return _Run(strategy).call(function, args, kwargs)
 
 
-def needs_own_traces(structure):
+def needs_own_traces(structure: Any) -> bool:
     """Whether per-replica values hold Python or NumPy values that differ between the replicas.
 
     What a function does with them may differ too, so each replica has to be traced.

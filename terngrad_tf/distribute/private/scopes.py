@@ -22,12 +22,12 @@ _ADVICE = (
 _unused = weakref.WeakSet()
 
 
-def watch_scope(strategy):
+def watch_scope(strategy: tf.distribute.Strategy) -> None:
     """Lets training outside of every scope warn while the strategy, which is new, is unused."""
     _unused.add(strategy)
 
 
-def scope_entered(strategy):
+def scope_entered(strategy: tf.distribute.Strategy) -> None:
     """Notes that something is made under a strategy."""
     _unused.discard(strategy)
 

@@ -1,5 +1,7 @@
 """Segments of a replica's function: a TensorFlow function, called once for each replica."""
 
+from typing import Any
+
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import atomic_function
 from tensorflow.python.framework import (
@@ -21,7 +23,7 @@ open_segments = {}
 class Segment:
     """What a replica computes between two `merge_call`s: one function, one call a replica."""
 
-    def __init__(self, run):
+    def __init__(self, run: Any):
         self._run = run
         self._name = f"__segment_{ops.uid()}"
         self.graph = func_graph.FuncGraph(self._name)
@@ -30,14 +32,14 @@ class Segment:
         self._positions = {}
         open_segments[id(self.graph)] = self
 
-    def close(self):
+    def close(self) -> None:
         """Ends the trace. Calls with side effects take their place in the outer graph now."""
         self.dependencies.__exit__(None, None, None)
         self.graph.control_outputs.extend(self.dependencies.ops_which_must_run)
         if self.graph.control_outputs:
             self.calls()
 
-    def calls(self):
+    def calls(self) -> list[tf.Operation]:
         """The operations that call the function, one a replica."""
         if self._calls is None:
             run = self._run
@@ -64,7 +66,7 @@ class Segment:
                         )
         return self._calls
 
-    def output(self, tensor, replica):
+    def output(self, tensor: tf.Tensor, replica: int) -> tf.Tensor:
         """A tensor of the segment's graph as its call on a replica returns it."""
         for external, internal in self.graph.captures:
             if internal is tensor:
@@ -82,7 +84,7 @@ class Segment:
                 handle_data_util.copy_handle_data(tensor, call.outputs[-1])
         return self.calls()[replica].outputs[self._positions[id(tensor)]]
 
-    def define(self):
+    def define(self) -> None:
         """Defines the function, now that its outputs are known."""
         if self._calls is None:
             return

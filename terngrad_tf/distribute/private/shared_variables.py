@@ -2,6 +2,8 @@
 
 import contextlib
 import typing
+from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib, distribute_utils, values
@@ -46,7 +48,7 @@ class SharedVariables(LocalReplicas):
         return variable
 
     @contextlib.contextmanager
-    def variables_of_replicas(self):
+    def variables_of_replicas(self) -> Iterator[None]:
         """Each replica has its own copy of the variables that are created within."""
         before, self._one_for_each_replica = self._one_for_each_replica, True
         try:
@@ -134,7 +136,7 @@ class SharedVariables(LocalReplicas):
             args, kwargs = self._one_a_device((args, kwargs), "`update_non_slot`")
         return super()._update_non_slot(colocate_with, fn, args, kwargs, group)
 
-    def agreed(self, value):
+    def agreed(self, value: Any) -> Any:
         """One value a device, of a per-replica value that is the same for all its replicas."""
         if not is_per_replica(value):
             return value

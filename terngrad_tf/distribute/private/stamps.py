@@ -1,11 +1,13 @@
 """What runs beside a step's other side effects, and the time at which tensors of a step exist."""
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 
 
-def run_independently(op):
+def run_independently(op: tf.Operation) -> None:
     """Lets an operation of the graph under construction run when its inputs exist.
 
     Functions run operations with side effects one after another, as they were traced.
@@ -15,7 +17,7 @@ def run_independently(op):
         dependencies.run_independently(op)
 
 
-def stamped(tensors):
+def stamped(tensors: Sequence[tf.Tensor]) -> tuple[tf.Tensor, Sequence[tf.Tensor]]:
     """When tensors exist, and the tensors, which what follows gets no earlier.
 
     Without that order a step's threads might look at the clock when they are done with what

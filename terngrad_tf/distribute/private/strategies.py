@@ -1,6 +1,8 @@
 """Strategies whose replicas stay equal: what local ones and those of a cluster share."""
 
 import weakref
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx as autograph_ctx
@@ -39,11 +41,11 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
         self._wrapped_functions = weakref.WeakKeyDictionary()
 
     @property
-    def worker_devices(self):
+    def worker_devices(self) -> tuple[str, ...]:
         return tuple(self._devices[device] for device in self._device_of_replica)
 
     @property
-    def worker_devices_by_replica(self):
+    def worker_devices_by_replica(self) -> list[list[str]]:
         return [[device] for device in self.worker_devices]
 
     def _call_for_each_replica(self, fn, args, kwargs):
@@ -104,7 +106,7 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
         )
 
 
-def is_own(strategy):
+def is_own(strategy: tf.distribute.Strategy) -> bool:
     """Whether a strategy is one of this package."""
     return isinstance(strategy.extended, SharedVariableReplicas)
 
@@ -123,7 +125,13 @@ class TernGradLocalExtended(SharedVariableReplicas, mirrored_strategy.MirroredEx
             [(d if on_device else "/device:CPU:0", (d,)) for d in self.worker_devices]
         )
 
-    def __init__(self, strategy, devices, num_replicas, gradient_ops):
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        devices: Sequence[str],
+        num_replicas: int,
+        gradient_ops: Any,
+    ):
         self.gradient_ops = gradient_ops
         self._initialize_replicas(num_replicas, len(devices))
         single = len(devices) == 1

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Sequence
 
 from terngrad_tf import tags
+from terngrad_tf.training import report
 from terngrad_tf.training.reports import charts
 from terngrad_tf.training.reports.page import Page, element
 from terngrad_tf.training.reports.reading import RunData, number
@@ -17,7 +18,6 @@ _PHASES = {
     "exchange_seconds": "exchange",
     "decode_seconds": "decode",
 }
-_LINKS = {"100 Mbit/s": 1e8, "1 Gbit/s": 1e9}
 
 
 def add_traffic(page: Page, runs: Sequence[RunData]) -> None:
@@ -39,7 +39,7 @@ def add_traffic(page: Page, runs: Sequence[RunData]) -> None:
             None if run.received_bytes is None else run.received_bytes * run.step
         ),
     }
-    for link, rate in _LINKS.items():
+    for link, rate in report.LINKS.items():
         rows |= {
             f"ms a step at {link}": lambda run, rate=rate: scaled(run.received_bytes, 8e3 / rate),
             f"with float32 at {link}": lambda run, rate=rate: scaled(float32(run), 8e3 / rate),
