@@ -49,7 +49,7 @@ def read_rank_table(path: str | os.PathLike) -> list[Device]:
         OSError: the file cannot be read.
     """
     try:
-        table = strict_json.read(path)
+        table = strict_json.read_json(path)
     except ValueError as error:
         raise ValueError(f"{path}: a rank table must be JSON: {error}") from error
     try:

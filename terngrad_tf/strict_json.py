@@ -18,24 +18,24 @@ MAX_DIGITS = 30
 _TOLD = 40
 
 
-def read(path: str | os.PathLike) -> Any:
+def read_json(path: str | os.PathLike) -> Any:
     """Reads a JSON file.
 
     Args:
         path: path of a regular file in UTF-8 of at most 16 MiB.
 
     Returns:
-        As `parse`.
+        As `parse_json`.
 
     Raises:
         OSError: the file cannot be read.
         ValueError: it is no regular file, or what it holds is not taken.
     """
     with open_regular(path) as file:
-        return parse(file.read(MAX_BYTES + 1))
+        return parse_json(file.read(MAX_BYTES + 1))
 
 
-def parse(text: str | bytes) -> Any:
+def parse_json(text: str | bytes) -> Any:
     """Reads JSON as RFC 8259 defines it, with numbers that Python can hold.
 
     Args:
@@ -50,9 +50,9 @@ def parse(text: str | bytes) -> Any:
             large; a key is given twice in one object; text holds half of a surrogate pair.
 
     Example:
-        >>> parse('{"rho": 0.5}')
+        >>> parse_json('{"rho": 0.5}')
         {'rho': 0.5}
-        >>> parse('{"rho": 1, "rho": 2}')
+        >>> parse_json('{"rho": 1, "rho": 2}')
         Traceback (most recent call last):
         ...
         ValueError: `rho` is given twice in one object

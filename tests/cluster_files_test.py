@@ -31,7 +31,8 @@ class ClusterFilesTest(unittest.TestCase):
         """Looks whether the program takes flags, of which none needs this machine's files."""
         parsed = []
         self.assertEqual(
-            program.run("", mnist_distributed_train.define_flags, parsed.append, arguments), 0
+            program.run_program("", mnist_distributed_train.define_flags, parsed.append, arguments),
+            0,
         )
         self.assertTrue(parsed)
 

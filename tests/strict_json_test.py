@@ -28,13 +28,13 @@ class StrictJsonTest(unittest.TestCase):
     @hypothesis.given(VALUES)
     def test_what_is_written_as_json_is_read_as_it_was(self, value):
         hypothesis.assume("Infinity" not in (text := json.dumps(value)))
-        self.assertEqual(strict_json.parse(text), value)
-        self.assertEqual(strict_json.parse(text.encode()), value)
+        self.assertEqual(strict_json.parse_json(text), value)
+        self.assertEqual(strict_json.parse_json(text.encode()), value)
 
     @hypothesis.given(st.binary())
     def test_any_bytes_are_read_or_refused(self, content):
         try:
-            strict_json.parse(content)
+            strict_json.parse_json(content)
         except ValueError:
             pass
 
@@ -58,16 +58,17 @@ class StrictJsonTest(unittest.TestCase):
             (" " * (strict_json.MAX_BYTES + 1), "longer than"),
         ):
             with self.subTest(reason=reason), self.assertRaisesRegex(ValueError, reason):
-                strict_json.parse(text)
+                strict_json.parse_json(text)
         self.assertEqual(
-            strict_json.parse("[" * 32 + "]" * 32)[0][0], strict_json.parse("[" * 30 + "]" * 30)
+            strict_json.parse_json("[" * 32 + "]" * 32)[0][0],
+            strict_json.parse_json("[" * 30 + "]" * 30),
         )
 
     def test_only_files_are_read(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "config.json")
             path.write_text('{"a": [1]}')
-            self.assertEqual(strict_json.read(path), {"a": [1]})
+            self.assertEqual(strict_json.read_json(path), {"a": [1]})
             os.mkfifo(f"{folder}/pipe")
             for name, reason in (
                 (folder, "must be a regular file"),
@@ -77,9 +78,9 @@ class StrictJsonTest(unittest.TestCase):
                 (f"{folder}/\udcff\ud800", "no text in UTF-8"),
             ):
                 with self.subTest(name=name), self.assertRaisesRegex(ValueError, reason):
-                    strict_json.read(name)
+                    strict_json.read_json(name)
             with self.assertRaises(FileNotFoundError):
-                strict_json.read(f"{folder}/none")
+                strict_json.read_json(f"{folder}/none")
 
 
 if __name__ == "__main__":

@@ -67,9 +67,9 @@ def read_checked(
         raise record.error()
 
     report = report or fail
-    framings = record_files.scan_records(files)
+    scans = record_files.scan_records(files)
     # One pipeline serves many files: starting one takes longer than reading a small file.
-    for group in _up_to_faults(files, framings):
+    for group in _up_to_faults(files, scans):
         paths = [path for path, _ in group]
         yield from _checked(paths, [f.num_records for _, f in group], check, report)
         path, last = group[-1]
@@ -77,10 +77,10 @@ def read_checked(
             report(CorruptRecord(path, last.num_records, last.fault, ends_file=True))
 
 
-def _up_to_faults(files, framings):
-    """Yields runs of (path, framing), of which only the last of each run has a fault."""
+def _up_to_faults(files, scans):
+    """Yields runs of (path, scan), of which only the last of each run has a fault."""
     group = []
-    for path, found in zip(files, framings, strict=True):
+    for path, found in zip(files, scans, strict=True):
         group.append((path, found))
         if found.fault is not None:
             yield group

@@ -97,8 +97,8 @@ def shuffle_records(records: tf.data.Dataset, buffer_size: int, seed: tf.Tensor)
     # tf.data mixes the global seed, as it finds it here, into the shuffle buffer's: pinned in
     # this function's graph, so that the order depends on the arguments alone.
     tf.compat.v1.set_random_seed(1)
-    draws = tf.random.stateless_uniform([], seed, None, None, tf.int64, alg="philox")
-    return records.shuffle(buffer_size, draws, reshuffle_each_iteration=False)
+    shuffle_seed = tf.random.stateless_uniform([], seed, None, None, tf.int64, alg="philox")
+    return records.shuffle(buffer_size, shuffle_seed, reshuffle_each_iteration=False)
 
 
 def _interleaved(files, read, num_readers):

@@ -56,8 +56,8 @@ def scan_records(files: Sequence[str]) -> list[ScanResult]:
         if total_size(paths) > file_cache.SMALLEST_SIZE:
             shown = progress.progress_bar("counting records", len(paths), "files")
         with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as threads, shown as report:
-            for framing in threads.map(_scan, paths):
-                found.append(framing)
+            for scan in threads.map(_scan, paths):
+                found.append(scan)
                 report(len(found))
         return found
 

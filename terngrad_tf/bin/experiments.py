@@ -50,7 +50,7 @@ class Program:
         description: what it does, for --help.
         define_flags: function that defines its flags in an `absl.flags.FlagValues`.
         body: function of the parsed flags.
-        module: as for `program.run`.
+        module: as for `program.run_program`.
     """
 
     description: str
@@ -63,9 +63,9 @@ class Program:
 
         Args:
             argv: list of str, the program's name first.
-            **options: as for `program.run`.
+            **options: as for `program.run_program`.
         """
-        return program.run(
+        return program.run_program(
             self.description, self.define_flags, self.body, argv, self.module, **options
         )
 

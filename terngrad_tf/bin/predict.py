@@ -28,9 +28,9 @@ def main(argv: Sequence[str], **options: Any) -> int:
 
     Args:
         argv: list of str, the program's name first.
-        **options: as for `program.run`.
+        **options: as for `program.run_program`.
     """
-    return program.run(DESCRIPTION, define_flags, _main, argv, takes_words=True, **options)
+    return program.run_program(DESCRIPTION, define_flags, _main, argv, takes_words=True, **options)
 
 
 def _main(values, images):

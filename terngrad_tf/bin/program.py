@@ -35,7 +35,7 @@ def _print_error(line):
     print(line, file=sys.stderr, flush=True)
 
 
-def run(
+def run_program(
     description: str,
     define_flags: Callable[[flags.FlagValues], None],
     main: Callable[..., object],
@@ -138,7 +138,7 @@ def run_and_exit(main: Callable[..., int]) -> NoReturn:
     """Entry point of a console command: ends this process with the status of its program.
 
     Args:
-        main: function of the command line and, by name, of `report` as for `run`.
+        main: function of the command line and, by name, of `report` as for `run_program`.
     """
     sys.exit(main(sys.argv, report=write_last_line))
 

@@ -83,7 +83,7 @@ def timed(reduce_gradients: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def describe(
+def describe_waits(
     names: Sequence[str], sync_seconds: Sequence[float], step_seconds: float
 ) -> str | None:
     """One line on who waits for whom; None where the waits are balanced.
@@ -92,7 +92,7 @@ def describe(
     processes that wait less than half as long as the one that waits longest.
 
     Example:
-    >>> describe(["worker 0", "worker 1"], [0.050, 0.008], 0.090)
+    >>> describe_waits(["worker 0", "worker 1"], [0.050, 0.008], 0.090)
     'the others wait for worker 1: worker 0 42 ms of the 90 ms of a step'
 
     Args:
@@ -175,7 +175,7 @@ class StragglerMonitor(keras.callbacks.Callback):
         gathered = strategy.extended.process_group.all_gather(
             tf.constant([self._sync_seconds / steps, self._seconds / steps], tf.float32)
         ).numpy()
-        line = describe(strategy.tasks.names, gathered[:, 0].tolist(), gathered[:, 1].mean())
+        line = describe_waits(strategy.tasks.names, gathered[:, 0].tolist(), gathered[:, 1].mean())
         if line:
             self._report(line)
         if self._write is not None:

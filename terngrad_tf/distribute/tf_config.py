@@ -35,7 +35,7 @@ def _tf_config(text):
     if not text.strip():
         raise ValueError("must be JSON. Received: nothing; unset it where there is no cluster")
     try:
-        return strict_json.parse(text)
+        return strict_json.parse_json(text)
     except ValueError as error:
         raise ValueError(f"must be JSON: {error}. Received: {shown(text)}") from error
 

@@ -145,7 +145,7 @@ def open_snapshot(path: PathLike) -> Snapshot:
     try:
         if metadata["format"] != _FORMAT:
             raise ValueError("another format")
-        names = strict_json.parse(metadata["names"])
+        names = strict_json.parse_json(metadata["names"])
         if not re.fullmatch("[0-9]{1,18}", metadata["step"]):
             raise ValueError(f"its step is {shown(metadata['step'])}")
         if not isinstance(names, list) or sorted(names) != sorted(header):

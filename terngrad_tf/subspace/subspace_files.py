@@ -54,7 +54,7 @@ def read_subspace(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _layout(text):
-    layout = strict_json.parse(text)
+    layout = strict_json.parse_json(text)
     if layout is None:
         return None
     if not isinstance(layout, list) or not all(map(_is_entry, layout)):

@@ -61,7 +61,7 @@ def read_header(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, str]]:
             with safetensors.safe_open(path, "numpy") as opened:
                 metadata = opened.metadata() or {}
             (length,) = struct.unpack("<Q", file.read(8))
-            header = strict_json.parse(file.read(min(length, strict_json.MAX_BYTES + 1)))
+            header = strict_json.parse_json(file.read(min(length, strict_json.MAX_BYTES + 1)))
         except (safetensors.SafetensorError, struct.error, ValueError) as error:
             raise ValueError(f"{path} is damaged: {error}") from error
     header.pop("__metadata__", None)

@@ -148,7 +148,7 @@ def _lead(config, cluster, own, source):
     pretrained.check_source(source, config, shard)
     with as_user_error():
         quantization = config.gradients.quantization(config.seed)
-        model, learning_rate = trainer.build(config, shard)
+        model, learning_rate = trainer.build_model(config, shard)
         served = ServedModel(
             model, model.optimizer, quantization, cluster.server_devices, cluster.num_workers
         )

@@ -75,7 +75,7 @@ def read_boost_config(path: str | os.PathLike) -> BoostConfig:
     Source: the dimension-reduction training of MindSpore Boost.
     """
     try:
-        config = strict_json.read(path)
+        config = strict_json.read_json(path)
     except OSError as error:
         raise UserError(f"`boost_config` cannot be read: {path}: {error.strerror}") from error
     except ValueError as error:

@@ -158,8 +158,10 @@ def load(path: str, run: dict[str, Any], *, averages: bool) -> keras.Model:
     Raises:
         UserError: a weight is missing or of another shape.
     """
-    facts = run["model"]
-    model = models.build(facts["net"], facts["num_classes"], facts["image_size"], facts["channels"])
+    network = run["model"]
+    model = models.build(
+        network["net"], network["num_classes"], network["image_size"], network["channels"]
+    )
     suffix = _AVERAGE if averages else ""
     _assign(path, [(variable, name + suffix) for variable, name in _named(model)])
     return model

@@ -43,7 +43,7 @@ def read_run(folder: str | os.PathLike) -> dict[str, Any] | None:
 def _read(folder):
     path = pathlib.Path(folder) / RUN_FILE
     try:
-        description = strict_json.read(path)
+        description = strict_json.read_json(path)
         if not isinstance(description, dict) or not isinstance(description.get("identity"), dict):
             raise ValueError("no identity in it")
     except (FileNotFoundError, NotADirectoryError):

@@ -95,7 +95,7 @@ def train(config: TrainConfig, **cluster_options: Any) -> TrainResult:
         with as_user_error():
             snapshots = _snapshots(config, shard.num_examples)
             with strategy.scope():
-                model, learning_rate = build(config, shard)
+                model, learning_rate = build_model(config, shard)
         checkpoint = tf.train.Checkpoint(
             model=model, random=networks.random_states(model), **_optimizer_state(model.optimizer)
         )
@@ -164,7 +164,7 @@ def _snapshots(config, num_examples):
     ]
 
 
-def build(config: TrainConfig, shard: DatasetShard) -> tuple[keras.Model, Any]:
+def build_model(config: TrainConfig, shard: DatasetShard) -> tuple[keras.Model, Any]:
     """A compiled network and its learning rate.
 
     Args:

@@ -57,7 +57,7 @@ def call(main, *arguments):
 def parse(module, *arguments):
     """Flags of a program after parsing."""
     parsed = []
-    status = program.run("", module.define_flags, parsed.append, ["program", *arguments])
+    status = program.run_program("", module.define_flags, parsed.append, ["program", *arguments])
     assert status == 0
     return parsed[0]
 
@@ -161,7 +161,7 @@ class ProgramTest(tf.test.TestCase):
                 raise error
 
             def main(argv, fail=fail):
-                return program.run("", lambda values: None, fail, argv)
+                return program.run_program("", lambda values: None, fail, argv)
 
             self.assert_refused(call(main, "x"), pattern, status)
 
@@ -200,7 +200,7 @@ class ProgramTest(tf.test.TestCase):
             raise ValueError("a bug")
 
         with self.assertRaisesRegex(ValueError, "a bug"):
-            program.run("", lambda values: None, fail, ["x"])
+            program.run_program("", lambda values: None, fail, ["x"])
 
     def test_programs_take_the_backend_of_keras_that_they_need(self):
         # The other is not installed here, so that Keras would fail.

@@ -206,7 +206,9 @@ class SeedCommandsTest(tf.test.TestCase):
         for name, arguments in command_lines():
             with self.subTest(command=[name, *arguments]):
                 define_flags = find(name).define_flags
-                self.assertEqual(program.run("", define_flags, parsed, [name, *arguments]), 0)
+                self.assertEqual(
+                    program.run_program("", define_flags, parsed, [name, *arguments]), 0
+                )
                 is_training = name.endswith("train")
                 config_of = tf1_flags.train_config if is_training else tf1_flags.eval_config
                 config_of(seen[-1])
@@ -242,7 +244,7 @@ class SeedCommandsTest(tf.test.TestCase):
 
         for name, arguments in lines:
             define_flags = find(name).define_flags
-            self.assertEqual(program.run("", define_flags, parsed, [name, *arguments]), 0)
+            self.assertEqual(program.run_program("", define_flags, parsed, [name, *arguments]), 0)
         hosts = [
             "PS hosts are: ['ps0.example.com:2222']",
             "Worker hosts are: ['worker0.example.com:2222', 'worker1.example.com:2222']",

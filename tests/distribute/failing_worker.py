@@ -73,9 +73,9 @@ def main(config):
             print(f"refused: {error}", flush=True)
     try:
         strategy = TernGradStrategy(start_timeout=config["start_timeout"])
-        if "facts" in config:
+        if "metadata" in config:
             try:
-                compare_processes(strategy, "flags", config["facts"])
+                compare_processes(strategy, "flags", config["metadata"])
             except PeerError as error:
                 print(f"refused: {error}", flush=True)
         with peer_errors(strategy.tasks):

@@ -53,7 +53,7 @@ class FailuresTest(tf.test.TestCase):
             *(
                 {
                     "strategies": [{"seed": 7 if index == 1 else 0}],
-                    "facts": same | ({} if index else {"dataset": "digits"}),
+                    "metadata": same | ({} if index else {"dataset": "digits"}),
                     "train": [nan[index], {"die_at": 5 if index == 2 else None}],
                 }
                 for index in range(3)

@@ -25,7 +25,7 @@ class DescribeTest(tf.test.TestCase):
     def test_one_slow_process_is_named_with_the_waits_of_all_others(self, jitter, wait, draw):
         slow = draw.draw(st.integers(0, len(jitter) - 1))
         syncs = [t + (0.0 if i == slow else wait) for i, t in enumerate(jitter)]
-        line = stragglers.describe(names_of(len(jitter)), syncs, 1.0)
+        line = stragglers.describe_waits(names_of(len(jitter)), syncs, 1.0)
         who, _, waits = line.partition(": ")
         self.assertEqual(who, f"the others wait for worker {slow}")
         for index, sync in enumerate(syncs):
@@ -38,11 +38,11 @@ class DescribeTest(tf.test.TestCase):
     @given(st.floats(0.0, 100.0), st.lists(st.floats(0.0, 0.19), min_size=1, max_size=6))
     def test_balanced_waits_are_not_told_however_long_an_exchange_takes(self, exchange, jitter):
         syncs = [exchange + t for t in jitter]
-        self.assertIsNone(stragglers.describe(names_of(len(jitter)), syncs, 1.0))
+        self.assertIsNone(stragglers.describe_waits(names_of(len(jitter)), syncs, 1.0))
 
     def test_several_slow_processes_are_told_together(self):
         self.assertEqual(
-            stragglers.describe(names_of(4), [0.5, 0.1, 0.52, 0.11], 0.9),
+            stragglers.describe_waits(names_of(4), [0.5, 0.1, 0.52, 0.11], 0.9),
             "the others wait for worker 1, worker 3: worker 0 400 ms, worker 2 420 ms"
             " of the 900 ms of a step",
         )

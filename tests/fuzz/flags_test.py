@@ -110,7 +110,7 @@ class FlagsTest(fuzzing.FuzzTest):
         """Runs a program; fails unless it ends well or with one clear line."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = program.run("", define_flags, main, [name, *arguments])
+            status = program.run_program("", define_flags, main, [name, *arguments])
         self.assertIn(status, (0, program.STATUS_ERROR))
         if status:
             line = err.getvalue()
@@ -157,7 +157,7 @@ class FlagsTest(fuzzing.FuzzTest):
                     err = io.StringIO()
                     with contextlib.redirect_stderr(err):
                         if callable(main):
-                            status = program.run("", define_flags, main, given)
+                            status = program.run_program("", define_flags, main, given)
                         else:
                             status = main.main(given)
                     self.assertEqual(status, 2, (name, flag, number))

@@ -138,16 +138,16 @@ class ImagenetPreparationTest(tf.test.TestCase):
 
     def serve(self):
         """Serves the archives to one account alone, in place of image-net.org."""
-        facts = {
+        known = {
             name: (len(data), hashlib.sha256(data).hexdigest())
             for name, data in self.archives.items()
         }
-        facts[ilsvrc.ANNOTATIONS] = (None, None)
+        known[ilsvrc.ANNOTATIONS] = (None, None)
         server = servers.Server(dict(self.archives))
         server.authorization = "Basic " + base64.b64encode(b"somebody:secret-key").decode()
         self.addCleanup(server.close)
         for patch in (
-            mock.patch.dict(official_archives.FACTS, facts),
+            mock.patch.dict(official_archives.SIZES_AND_CHECKSUMS, known),
             mock.patch.dict(
                 os.environ,
                 IMAGENET_USERNAME="somebody",

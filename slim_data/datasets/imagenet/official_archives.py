@@ -26,7 +26,7 @@ ANNOTATIONS = "ILSVRC2012_bbox_train_v2.tar.gz"
 DEVKIT = "ILSVRC2012_devkit_t12.tar.gz"
 
 # Size and SHA-256. Of the boxes none are published; their archive has a checksum of its own inside.
-FACTS = {
+SIZES_AND_CHECKSUMS = {
     TRAIN: (147897477120, "b08200a27a8e34218a0e58fde36b0fe8f73bc377f4acea2d91602057c3ca45bb"),
     VALIDATION: (6744924160, "c7e06a6c0baccf06d8dbeb6577d71efff84673a5dbdd50633ab44f8ea0456ae0"),
     DEVKIT: (2568145, "b59243268c0d266621fd587d2018f69e906fb22875aca0e295b48cafaa927953"),
@@ -62,7 +62,7 @@ def fetch_archive(name: str, folder: str | os.PathLike, report: Callable[[str], 
     url = _place() + name
     account = f"{os.environ[USERNAME]}:{os.environ[ACCESS_KEY]}".encode()
     authorization = f"Basic {base64.b64encode(account).decode('ascii')}"
-    size, sha256 = FACTS[name]
+    size, sha256 = SIZES_AND_CHECKSUMS[name]
     report(f"Downloading {url}")
     with progress.progress_bar(name, size, "bytes") as advance:
         file = download.File(name, (url,), size, sha256, authorization)

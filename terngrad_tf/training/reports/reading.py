@@ -121,7 +121,7 @@ class RunData:
         return pushed + pulled
 
 
-def read(
+def read_run_data(
     folder: str | os.PathLike, name: str, eval_dir: str | os.PathLike | None = None
 ) -> RunData:
     """Reads the folder of a run.
@@ -185,7 +185,7 @@ def _read_telemetry(path, steps_before):
         return {}
     for line in lines:
         try:
-            record = strict_json.parse(line)
+            record = strict_json.parse_json(line)
             step = record["step"]
         except (ValueError, TypeError, KeyError):
             continue

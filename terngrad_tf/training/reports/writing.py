@@ -26,7 +26,8 @@ def write(
     Args:
         folders: their folders.
         output: path of the HTML file; replaced, if it is there, once all is written.
-        eval_dirs: further folder of evaluations of each run. Default: none; see `reading.read`.
+        eval_dirs: further folder of evaluations of each run. Default: none; see
+            `reading.read_run_data`.
         next_steps: function of a `reading.RunData` to a dict from what may be done with the run
             to the command for it. Default: nothing is told.
 
@@ -44,7 +45,7 @@ def write(
         )
     eval_dirs = eval_dirs or [None] * len(folders)
     runs = [
-        reading.read(folder, name, eval_dir)
+        reading.read_run_data(folder, name, eval_dir)
         for folder, name, eval_dir in zip(folders, _names(folders), eval_dirs, strict=True)
     ]
     page = Page(printable("Report of " + ", ".join(run.name for run in runs)))
