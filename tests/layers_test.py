@@ -128,6 +128,29 @@ def export_violations(package, source):
     return found
 
 
+def unannotated(source):
+    """Returns (function, parameter) for each parameter of a public function that has no type."""
+    found = []
+
+    def look(node, prefix):
+        for child in node.body:
+            is_class = isinstance(child, ast.ClassDef)
+            name = getattr(child, "name", "_")
+            if name.startswith("_") and not name.endswith("__"):
+                continue
+            if is_class:
+                look(child, f"{prefix}{name}.")
+            elif isinstance(child, ast.FunctionDef):
+                arguments = child.args
+                taken = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+                taken += [a for a in (arguments.vararg, arguments.kwarg) if a is not None]
+                missing = [a.arg for a in taken if a.annotation is None]
+                found.extend((prefix + name, a) for a in missing if a not in ("self", "cls"))
+
+    look(ast.parse(source), "")
+    return found
+
+
 class LayersTest(unittest.TestCase):
     def test_sources_keep_the_rules(self):
         modules = source_tree.modules()
@@ -143,6 +166,13 @@ class LayersTest(unittest.TestCase):
             if path.name == "__init__.py":
                 source = (source_tree.ROOT / path).read_text(encoding="utf-8")
                 found += export_violations(name.replace(".", "/"), source)
+        self.assertEqual(found, [])
+
+    def test_what_public_functions_take_is_annotated(self):
+        found = []
+        for name, path in source_tree.modules().items():
+            source = (source_tree.ROOT / path).read_text(encoding="utf-8")
+            found += [f"{name}.{function}: {taken}" for function, taken in unannotated(source)]
         self.assertEqual(found, [])
 
     def test_every_folder_of_modules_is_a_package(self):
@@ -305,6 +335,13 @@ class RulesTest(unittest.TestCase):
         self.assertEqual(len(export_violations("p", "__all__ = []\n_x = {}")), 1)
         late = '__all__ = ["b"]\n_ORIGINS = {"b": "p.a"}\ndef __getattr__(name): ...'
         self.assertEqual(export_violations("p", late), [])
+
+    def test_parameters_without_a_type_are_found(self):
+        source = (
+            "def f(x: int, y, *, z): ...\ndef _g(x): ...\n"
+            "class A:\n    def __init__(self, x): ...\n    def _h(self, x): ..."
+        )
+        self.assertEqual(unannotated(source), [("f", "y"), ("f", "z"), ("A.__init__", "x")])
 
     def test_names_looked_up_late_count_as_imports(self):
         late = '_ORIGINS = {"b": "terngrad_tf.models"}\ndef __getattr__(name): ...'

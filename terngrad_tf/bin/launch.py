@@ -7,6 +7,7 @@
         --data_dir /data/0 --data_dir /data/1 --worker_script scripts/run_single_worker_cifarnet.sh
 """
 
+import argparse
 import datetime
 import re
 import shlex
@@ -52,7 +53,7 @@ def parser() -> help_arguments.Parser:
     return result
 
 
-def commands(values):
+def commands(values: argparse.Namespace) -> list[list[str]]:
     """The ssh command of each job, workers before parameter servers.
 
     Args:
@@ -103,7 +104,7 @@ def commands(values):
     return jobs
 
 
-def launch(values):
+def launch(values: argparse.Namespace) -> None:
     """Starts or stops all jobs; `values` are the parsed arguments.
 
     Raises:
@@ -149,7 +150,7 @@ def _succeeds(command):
     return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode == 0
 
 
-def main(argv: Sequence[str]):
+def main(argv: Sequence[str]) -> int:
     """Runs the program; `argv` is its command line. Returns the exit status."""
     try:
         launch(parser().parse_args(argv[1:]))

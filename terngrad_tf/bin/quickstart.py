@@ -218,7 +218,7 @@ def _evaluate_all(config, eval_dir):
 
     # Each evaluation reads its images by a function of its own, which TensorFlow warns of.
     tf.get_logger().setLevel("ERROR")
-    run = run_folder.read_run(config.train_dir)
+    run: Any = run_folder.read_run(config.train_dir)
     eval_config = training.EvalConfig(
         checkpoint_dir=config.train_dir,
         eval_dir=str(eval_dir),

@@ -131,7 +131,7 @@ class Lap:
         finish: when all sums do.
     """
 
-    def __init__(self, context, brought, starts):
+    def __init__(self, context: Any, brought: Any, starts: Any):
         # A GPU's operations only queue its work, so the time at which they end says nothing.
         self._is_measured = "GPU" not in context.devices[0]
         self._messages = []
@@ -145,7 +145,7 @@ class Lap:
         if context.processes:
             self.context = context.with_processes(_TimedProcesses(context.processes, self))
 
-    def end(self, sums):
+    def end(self, sums: Sequence[Sequence[tf.Tensor]]) -> list[list[tf.Tensor]]:
         """Ends the bucket; returns its sums, lists with one a local device, to be used instead."""
         sums = list(sums)
         different = {id(t): t for t in tf.nest.flatten(sums)}
@@ -153,18 +153,18 @@ class Lap:
         later = dict(zip(different, later, strict=True))
         return [[later[id(t)] for t in of_devices] for of_devices in sums]
 
-    def stamped(self, tensors):
+    def stamped(self, tensors: Any) -> tuple[tf.Tensor, Any]:
         """When tensors exist, and the tensors, to be used instead."""
         if not self._is_measured:
             return tf.constant(math.nan, tf.float64), tensors
         now, later = private.stamped(tf.nest.flatten(tensors))
         return now, tf.nest.pack_sequence_as(tensors, later)
 
-    def message(self, start, finish):
+    def message(self, start: tf.Tensor, finish: tf.Tensor) -> None:
         """Notes a message that was brought at `start` and was there at `finish`."""
         self._messages.append((start, finish))
 
-    def seconds(self, phase):
+    def seconds(self, phase: str) -> tf.Tensor:
         """What one of `PHASES` took, a float64 scalar tensor."""
         nothing = tf.constant(0.0, tf.float64)
         if not self._is_encoded:

@@ -1,12 +1,18 @@
 """Evaluates the checkpoints of a run, once or as they appear: `evaluate`."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import math
 import pathlib
 import tempfile
 import time
+import typing
+from collections.abc import Mapping
+from typing import Any
 
+import keras
 import tensorflow as tf
 
 import slim_data
@@ -24,8 +30,13 @@ from terngrad_tf.training import (
 from terngrad_tf.training.board import Board
 from terngrad_tf.training.class_accuracies import tell_classes
 from terngrad_tf.training.errors import UserError, as_user_error
+from terngrad_tf.training.eval_config import EvalConfig
 from terngrad_tf.training.hits import count_hits
 from terngrad_tf.training.log import log
+
+if typing.TYPE_CHECKING:
+    import keras
+
 
 # From one look whether the training has ended to the next.
 _GLANCE_SECONDS = 1.0
@@ -53,7 +64,7 @@ class EvalResult:
     cross_entropy: float
 
 
-def evaluate(config):
+def evaluate(config: EvalConfig) -> EvalResult:
     """Evaluates the newest checkpoint, then, unless `run_once`, each new one that appears.
 
     The loop ends after the checkpoint of step `max_steps` (default: that of the run), which it
@@ -100,7 +111,7 @@ def evaluate(config):
         if result is not None and result.step >= max_steps:
             log("The final step is evaluated. Exit!")
             return result
-        if config.run_once:
+        if config.run_once and result is not None:
             return result
         _wait(config, max_steps)
 
@@ -118,7 +129,7 @@ def _wait(config, max_steps):
                 return
 
 
-def evaluate_checkpoint(path, run, config):
+def evaluate_checkpoint(path: str, run: dict[str, Any], config: EvalConfig) -> EvalResult:
     """Evaluates one checkpoint and writes its figures for TensorBoard.
 
     Args:
@@ -184,7 +195,7 @@ def evaluate_checkpoint(path, run, config):
     return result
 
 
-def keeps_average(run):
+def keeps_average(run: Mapping[str, Any]) -> bool:
     """Whether checkpoints of a run, as `run_folder.read_run` gives it, hold a moving average."""
     if inception_checkpoint.is_meant(run):
         return True
@@ -192,7 +203,9 @@ def keeps_average(run):
     return run["identity"]["optimizer"] in optimizers.available()
 
 
-def restore_network(path, run, restore_avg_var):
+def restore_network(
+    path: str, run: dict[str, Any], restore_avg_var: bool
+) -> tuple[keras.Model, int]:
     """The network of a run with the weights of a checkpoint.
 
     Args:

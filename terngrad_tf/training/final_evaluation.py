@@ -1,6 +1,7 @@
 """Evaluation of a checkpoint at the end of a run."""
 
 import os
+from typing import Any
 
 import slim_data
 from terngrad_tf.training import data, evaluator, run_folder
@@ -51,7 +52,7 @@ def evaluate_weights(
     Raises:
         slim_data.DataError: the data is missing or damaged.
     """
-    run = run_folder.read_run(train_dir)
+    run: Any = run_folder.read_run(train_dir)  # which the checkpoint is of
     subset = subset_of(run["identity"]["dataset_name"], subset)
     config = EvalConfig.of(
         checkpoint_dir=train_dir,
@@ -81,7 +82,8 @@ def evaluate(
     print("============== Starting Testing ==============", flush=True)
     result = evaluate_weights(checkpoint, train_dir, data_dir, subset)
     both = [result]
-    if evaluator.keeps_average(run_folder.read_run(train_dir)):
+    run: Any = run_folder.read_run(train_dir)
+    if evaluator.keeps_average(run):
         place = os.path.join(train_dir, "eval_average")
         both.append(evaluate_weights(checkpoint, train_dir, data_dir, subset, place, average=True))
     texts = [f"{100 * one.precision_at_1:.2f} % ({one.weights})" for one in both]

@@ -8,6 +8,8 @@ import datetime
 import os
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 WIDTH = 16
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -32,7 +34,7 @@ def is_live() -> bool:
 
 
 @contextlib.contextmanager
-def show():
+def show() -> Iterator["Screen | None"]:
     """Shows a table for as long as the context is open; within another one, the same table.
 
     It stays as it was last when the context ends, in whatever way.
@@ -94,7 +96,7 @@ class Screen:
         """
         self._rows[name] = Note(text)
 
-    def __rich__(self):
+    def __rich__(self) -> Any:
         from rich import box, table
 
         if not self._rows:
@@ -113,10 +115,10 @@ class Screen:
 class Note:
     """A row of a `Screen` that says something instead of figures; `text` is what."""
 
-    def __init__(self, text):
+    def __init__(self, text: str):
         self._text = text
 
-    def cells(self):
+    def cells(self) -> tuple[str, ...]:
         """Texts of the columns after the name."""
         return "", "", "", "", "", self._text
 
@@ -124,7 +126,7 @@ class Note:
 class Row:
     """What a row of a `Screen` tells; arguments as for `Screen.begin`."""
 
-    def __init__(self, batch_size, first_step, last_step):
+    def __init__(self, batch_size: int, first_step: int, last_step: int):
         self._batch_size = batch_size
         self._first_step = self._step = first_step
         self._last_step = last_step
@@ -133,7 +135,7 @@ class Row:
         self._count = 0
         self._since = self._now = time.monotonic()
 
-    def add(self, step, loss, accuracy):
+    def add(self, step: int, loss: float, accuracy: float) -> None:
         """Takes a step that is done, its loss and accuracy."""
         self._now = time.monotonic()
         if not self._count:
@@ -144,7 +146,7 @@ class Row:
         self._losses.add(loss)
         self._accuracy = accuracy
 
-    def cells(self):
+    def cells(self) -> tuple[str, ...]:
         """Texts of the columns after the name."""
         steps = f"{self._step}/{self._last_step}"
         if not self._count:
@@ -189,7 +191,7 @@ class Curve:
             self._each *= 2
 
 
-def sparkline(values, width: int = WIDTH) -> str:
+def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
     """Draws values from the least to the largest as blocks of eight heights.
 
     Args:

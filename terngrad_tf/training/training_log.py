@@ -1,12 +1,23 @@
 """What a run tells while it trains: log lines, and scalars for TensorBoard."""
 
+from __future__ import annotations
+
 import pathlib
 import time
+import typing
+from collections.abc import Callable
+from typing import Any
 
 from terngrad_tf import tags
+from terngrad_tf.distribute.traffic import Traffic
 from terngrad_tf.training import losses, triggers
 from terngrad_tf.training.callbacks import StepCounter
 from terngrad_tf.training.log import log, log_worker
+from terngrad_tf.training.screen import Screen
+
+if typing.TYPE_CHECKING:
+    from terngrad_tf.training.run import Run
+
 
 # How much of a smoothed loss is kept at each step.
 _SMOOTHING = 0.9
@@ -34,13 +45,22 @@ class TrainingLog(StepCounter):
         screen: `Screen`, or None.
     """
 
-    def __init__(self, run, *, learning_rate, traffic, freq, line_freq, screen=None):
+    def __init__(
+        self,
+        run: Run,
+        *,
+        learning_rate: Callable[[int], Any] | None,
+        traffic: Callable[[int], Traffic | None],
+        freq: int,
+        line_freq: int,
+        screen: Screen | None = None,
+    ):
         super().__init__(run.first_step)
         self._batch_size = run.config.data.batch_size
         self._board = run.board
         self._tasks = run.strategy.tasks
         self._summary_due = triggers.summaries(run.config.checkpoints, freq)
-        self._net = run.config.model.net
+        self._net: Any = run.config.model.net  # known by now
         self._learning_rate = learning_rate
         self._traffic = traffic
         self._freq = freq

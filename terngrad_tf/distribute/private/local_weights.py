@@ -9,6 +9,8 @@ import contextlib
 import threading
 import typing
 import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -40,7 +42,7 @@ class LocalStepsOptimizer(keras.optimizers.Optimizer):
         raise NotImplementedError
 
 
-def local_steps_optimizer(optimizer):
+def local_steps_optimizer(optimizer: Any) -> LocalStepsOptimizer | None:
     """The `LocalStepsOptimizer` that an optimizer is, or scales the loss for; None for others."""
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         optimizer = optimizer.inner_optimizer
@@ -48,7 +50,7 @@ def local_steps_optimizer(optimizer):
 
 
 @contextlib.contextmanager
-def local_updates():
+def local_updates() -> Iterator[None]:
     """In replica context: optimizers update what the replica has, by its own gradients."""
     previous, _state.are_local = updates_are_local(), True
     try:
@@ -57,13 +59,13 @@ def local_updates():
         _state.are_local = previous
 
 
-def updates_are_local():
+def updates_are_local() -> bool:
     """Whether an optimizer's gradients are to stay where they are."""
     return getattr(_state, "are_local", False)
 
 
 @contextlib.contextmanager
-def keras_loop(kind, optimizer):
+def keras_loop(kind: str, optimizer: keras.optimizers.Optimizer | None) -> Iterator[None]:
     """What runs within is a step of Keras' loop of this kind, of a model with this optimizer."""
     previous = getattr(_state, "loop", None)
     _state.loop = kind, local_steps_optimizer(optimizer) if kind == "train" else None
@@ -73,13 +75,13 @@ def keras_loop(kind, optimizer):
         _state.loop = previous
 
 
-def optimizer_of_local_step():
+def optimizer_of_local_step() -> LocalStepsOptimizer | None:
     """The `LocalStepsOptimizer` whose training step Keras runs; None elsewhere."""
     _, optimizer = getattr(_state, "loop", None) or (None, None)
     return optimizer
 
 
-def evaluates():
+def evaluates() -> bool:
     """Whether Keras runs a step that does not train."""
     kind, _ = getattr(_state, "loop", None) or (None, None)
     return kind in ("test", "predict")
@@ -94,22 +96,24 @@ class LocalWeights:
         steps_since_exchange: integer variable; where it is 0, own values are to be those shared.
     """
 
-    def __init__(self, variables, own, steps_since_exchange):
+    def __init__(
+        self, variables: Sequence[Any], own: Sequence[Any], steps_since_exchange: tf.Variable
+    ):
         self._variables = variables
         self._steps_since_exchange = steps_since_exchange
         self._own = [(variable.values, variable._update_replica) for variable in own]
         self._shared = [(v.values, vars(v).get("_update_replica")) for v in variables]
 
     @property
-    def variables(self):
+    def variables(self) -> Sequence[Any]:
         """The variables that stand for both."""
         return self._variables
 
-    def holds_any(self, variables):
+    def holds_any(self, variables: Sequence[Any]) -> bool:
         """Whether one of the distributed variables is among these."""
         return not {id(v) for v in self._variables}.isdisjoint(id(v) for v in variables)
 
-    def begin_step(self):
+    def begin_step(self) -> None:
         """Gives replicas the shared values where the last step exchanged; in cross-replica context.
 
         Not at the exchange: weights may be loaded, or taken from the chief, after it.
@@ -123,11 +127,11 @@ class LocalWeights:
 
         tf.cond(tf.equal(self._steps_since_exchange, 0), copy, lambda: tf.constant(0))
 
-    def own_values(self):
+    def own_values(self) -> contextlib.AbstractContextManager[None]:
         """Context in which the variables stand for each replica's own values."""
         return self._standing_for(self._own)
 
-    def shared_values(self):
+    def shared_values(self) -> contextlib.AbstractContextManager[None]:
         """Context in which they stand for the shared values, as they do outside of replicas."""
         return self._standing_for(self._shared)
 
@@ -157,18 +161,18 @@ class LocalStepReplicas(LocalReplicas):
         self._local_statistics = weakref.WeakValueDictionary()
         self._keeps_statistics = False
 
-    def add_local_weights(self, weights):
+    def add_local_weights(self, weights: LocalWeights) -> None:
         """Lets replicas have own values of some variables, in place of others of theirs."""
         self.end_local_weights(weights.variables)
         self._local_weights.add(weights)
 
-    def end_local_weights(self, variables):
+    def end_local_weights(self, variables: Sequence[Any]) -> None:
         """Lets replicas have no values of these distributed variables of their own."""
         for weights in list(self._local_weights):
             if weights.holds_any(variables):
                 self._local_weights.discard(weights)
 
-    def has_local_weights(self, weights):
+    def has_local_weights(self, weights: LocalWeights) -> bool:
         """Whether replicas have these values of their own."""
         return weights in self._local_weights
 
@@ -181,11 +185,11 @@ class LocalStepReplicas(LocalReplicas):
                 stack.enter_context(weights.own_values())
             yield
 
-    def keep_statistics(self):
+    def keep_statistics(self) -> None:
         """Lets replicas of this run share batch-norm statistics with none of other processes."""
         self._keeps_statistics = True
 
-    def average_statistics(self):
+    def average_statistics(self) -> None:
         """Gives all processes the mean of what batch norm wrote since the last exchange."""
         written = list({**self._local_statistics, **self._written}.values())
         if written and self.process_group is not None:
