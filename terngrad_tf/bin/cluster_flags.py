@@ -55,7 +55,7 @@ class ClusterFlags(Config):
         "the environment variable TERNGRAD_TF_TOKEN, if it is set.",
     )
 
-    def arguments(self):
+    def arguments(self) -> dict[str, Any]:
         """Arguments of `TernGradStrategy`, by name, for how processes meet.
 
         Raises:

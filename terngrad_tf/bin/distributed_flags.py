@@ -1,7 +1,5 @@
 """Flags of the training programs for several processes, and what they say of the cluster."""
 
-from __future__ import annotations
-
 import typing
 from typing import Any
 
@@ -58,7 +56,7 @@ class DistributedFlags(cluster_flags.ClusterFlags):
         checks.integers(1, 2**31 - 1, also=-1),
     )
 
-    def arguments(self):
+    def arguments(self) -> dict[str, Any]:
         """As those of `ClusterFlags`; parameter servers and their workers take no token."""
         found = super().arguments()
         if self.async_training:
@@ -70,7 +68,7 @@ class DistributedFlags(cluster_flags.ClusterFlags):
             del found["token"]
         return found
 
-    def resolver(self):
+    def resolver(self) -> "tf.distribute.cluster_resolver.ClusterResolver":
         """As that of `ClusterFlags`; raises UserError where nothing describes a cluster."""
         found = super().resolver(self.job_name, self.ps_hosts)
         if found is None:
@@ -89,18 +87,18 @@ def define(values: FlagValues, **defaults: Any) -> None:
     cluster_flags.define(values, DistributedFlags)
 
 
-def arguments(values):
+def arguments(values: FlagValues) -> dict[str, Any]:
     """How the processes meet, by `ClusterFlags.arguments`, of parsed `absl.flags.FlagValues`."""
     return flags.config_of(values, DistributedFlags).arguments()
 
 
-def cluster(values):
+def cluster(values: FlagValues) -> "tf.distribute.cluster_resolver.ClusterResolver":
     """The cluster that parsed flags or `TF_CONFIG` describe, see `DistributedFlags.resolver`."""
     return flags.config_of(values, DistributedFlags).resolver()
 
 
 def log_lines(
-    values: FlagValues, cluster: tf.distribute.cluster_resolver.ClusterResolver
+    values: FlagValues, cluster: "tf.distribute.cluster_resolver.ClusterResolver"
 ) -> list[str]:
     """Lines that say which processes there are, what this one is, and how the cluster trains.
 
@@ -146,8 +144,8 @@ def async_config(values: FlagValues) -> TrainConfig:
 
 
 def sync_config(
-    values: FlagValues, cluster: tf.distribute.cluster_resolver.ClusterResolver
-) -> tuple[TrainConfig, tf.distribute.cluster_resolver.ClusterResolver]:
+    values: FlagValues, cluster: "tf.distribute.cluster_resolver.ClusterResolver"
+) -> "tuple[TrainConfig, tf.distribute.cluster_resolver.ClusterResolver]":
     """What `training.train` takes on a worker.
 
     Args:

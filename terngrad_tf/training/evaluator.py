@@ -1,14 +1,11 @@
 """Evaluates the checkpoints of a run, once or as they appear: `evaluate`."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math
 import pathlib
 import tempfile
 import time
-import typing
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,10 +30,6 @@ from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.eval_config import EvalConfig
 from terngrad_tf.training.hits import count_hits
 from terngrad_tf.training.log import log
-
-if typing.TYPE_CHECKING:
-    import keras
-
 
 # From one look whether the training has ended to the next.
 _GLANCE_SECONDS = 1.0

@@ -2,7 +2,8 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import keras
 
@@ -57,7 +58,7 @@ def shared_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Variab
     return scaling + local.shared_variables
 
 
-def without_statistics(variables, model):
+def without_statistics(variables: Sequence[Any], model: keras.Model) -> Sequence[Any]:
     """Those of a list of variables that all processes hold alike after each step.
 
     Batch norm's statistics are each process's own between exchanges.
@@ -72,7 +73,7 @@ def without_statistics(variables, model):
     return [variable for variable in variables if id(variable) not in own]
 
 
-def scatter_state(optimizer):
+def scatter_state(optimizer: keras.optimizers.Optimizer) -> None:
     """Gives all processes what the chief restored of their own; all call it."""
     optimizer = local_steps_optimizer(optimizer)
     if optimizer is not None:

@@ -1,10 +1,26 @@
 """When a run is saved, and what its processes do together then: compare their weights, stop."""
 
-from terngrad_tf.distribute import StepAgreement, equalize_variables, local_steps_optimizer
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from terngrad_tf.distribute import (
+    StepAgreement,
+    TernGradStrategy,
+    equalize_variables,
+    local_steps_optimizer,
+)
 from terngrad_tf.training import checkpoints, local_steps, preemption, triggers
 from terngrad_tf.training.callbacks import StepCounter
+from terngrad_tf.training.triggers import Trigger
 
 _COMPARE = "compare"
+
+
+if typing.TYPE_CHECKING:
+    from terngrad_tf.training.run import Run
 
 
 class Meetings:
@@ -18,13 +34,19 @@ class Meetings:
             nothing.
     """
 
-    def __init__(self, strategy, shared, agreement: StepAgreement, last_step_ended=lambda: None):
+    def __init__(
+        self,
+        strategy: TernGradStrategy,
+        shared: Sequence[Any],
+        agreement: StepAgreement,
+        last_step_ended: Callable[[], None] = lambda: None,
+    ):
         self._strategy = strategy
         self._shared = shared
         self._agreement = agreement
         self.last_step_ended = last_step_ended
 
-    def asked(self, step):
+    def asked(self, step: int) -> tuple[bool, str | None]:
         """What all do now, to be called after each step.
 
         Returns:
@@ -37,11 +59,11 @@ class Meetings:
         who = "" if tasks is None else tasks.describe(stopping or 0)
         return _COMPARE in asked, None if stopping is None else who
 
-    def compare(self):
+    def compare(self) -> None:
         """Gives all processes the chief's variables where they differ; all call it."""
         equalize_variables(self._strategy, self._shared)
 
-    def compare_soon(self):
+    def compare_soon(self) -> None:
         """Lets all processes compare after a step that is to come."""
         self._agreement.ask(_COMPARE)
 
@@ -66,7 +88,15 @@ class SaveCheckpoints(StepCounter):
             weights that are not finite are left unsaved: the next loss ends the run on all.
     """
 
-    def __init__(self, first_step, manager, due, last_step, meetings: Meetings, is_due_on_all=True):
+    def __init__(
+        self,
+        first_step: int,
+        manager: tf.train.CheckpointManager | None,
+        due: Trigger,
+        last_step: int,
+        meetings: Meetings,
+        is_due_on_all: bool = True,
+    ):
         super().__init__(first_step)
         self._manager = manager
         self._due = due
@@ -93,7 +123,7 @@ class SaveCheckpoints(StepCounter):
             raise preemption.PreemptedError(told_to_stop_by, self.step)
 
 
-def saving(run, meetings):
+def saving(run: "Run", meetings: Meetings) -> SaveCheckpoints:
     """`SaveCheckpoints` of a `run.Run`, by its configuration."""
     config = run.config.checkpoints
     by_time = config.save_interval_secs is not None
