@@ -58,7 +58,7 @@ class Run:
         first_step: steps done.
         manager: checkpoints of the chief; None on the other processes.
         board: `Board` of the chief; None on the others and where no step of any is left.
-        shared: list of the variables that all processes hold alike after each step.
+        shared: the variables that all processes hold alike after each step.
     """
 
     config: RunConfig
@@ -68,7 +68,7 @@ class Run:
     first_step: int
     manager: tf.train.CheckpointManager | None
     board: Board | None
-    shared: list[keras.Variable | tf.Variable]
+    shared: Sequence[keras.Variable | tf.Variable]
 
     @property
     def is_finished(self) -> bool:
