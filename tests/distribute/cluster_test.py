@@ -133,7 +133,7 @@ class TwoProcessesTest(ClusterTest):
         self.assertAllGreater(results[0]["links"], 0.0)
         for result in results:
             self.assertRegex(str(result["advice"]), r"^links of [\d.]+ [MG]bit/s: ")
-            # At 1 Mbit/s.
+            # At 10 kbit/s.
             self.assertGreater(result["float32_seconds"][1], result["float32_seconds"][0])
 
     def test_an_overflow_on_one_process_skips_the_step_on_all(self):

@@ -98,7 +98,7 @@ def train(config):
     telemetry = Telemetry(os.path.join(config["folder"], "telemetry"), every=2)
     fitted = {"epochs": 2, "validation_data": (x, y), "callbacks": [telemetry]}
     history = model.fit(x, y, batch_size=64, verbose=0, **fitted)
-    advice, told = advise(strategy), advise(strategy, bits_per_second=1e6)
+    advice, told = advise(strategy), advise(strategy, bits_per_second=1e4)
     loss, accuracy = model.evaluate(x, y, batch_size=43, verbose=0)
     predictions = model.predict(x, batch_size=64, verbose=0)
     weights = [v.numpy() for v in model.variables + model.optimizer.variables]
