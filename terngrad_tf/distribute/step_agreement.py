@@ -15,7 +15,9 @@ from terngrad_tf.distribute.peers import PeerError
 
 # While processes agree, none of them ends a step.
 _AGREE_SECONDS = 60.0
-_POLL_SECONDS = 1.0
+# Each question that is not answered in time costs the first process 25 KB for good, so few are.
+_ASK_AGAIN_SECONDS = 3600.0
+_END = "end"
 
 _logger = logging.getLogger(__name__)
 _numbers = itertools.count()
@@ -27,8 +29,7 @@ class StepAgreement:
     A thread of each process waits until one of them has asked. Then each tells how many steps it
     has done, and does not end another one until it knows the same of all: the step after the
     furthest is the one. No process waits for another's training, only for its thread, so the
-    processes may be at different steps; until something is asked for nothing is sent but a question
-    a second.
+    processes may be at different steps. Until something is asked for, nothing is sent.
 
     Every process of the cluster makes it at the same point of the program, as a context in which
     its steps are.
@@ -61,7 +62,7 @@ class StepAgreement:
         """Asks all to do something after a step that is to come; returns at once.
 
         Args:
-            what: str without a space.
+            what: str without a space, and not "end".
         """
         with self._lock:
             if self._tasks is None:
@@ -92,10 +93,13 @@ class StepAgreement:
     ) -> None:
         with self._lock:
             self._is_closed = True
-            if self._tasks is not None and error_type is None:
-                # Who asks from now on gets a step that nobody reaches, and waits for nobody.
-                with contextlib.suppress(tf.errors.OpError):
-                    private.publish(self._key(self._tasks.index), str(self._step))
+            if self._tasks is None or error_type is not None:
+                return
+            # Who asks from now on gets a step that nobody reaches, and waits for nobody.
+            with contextlib.suppress(tf.errors.OpError):
+                private.publish(self._key(self._tasks.index), str(self._step))
+            key = self._key("asked")
+        self._publish_question(key, _END)  # which ends all threads
 
     def _key(self, name):
         return f"{self._prefix}/{self._round}/{name}"
@@ -111,16 +115,16 @@ class StepAgreement:
     def _listen(self):
         try:
             while not self._is_closed:
-                question = private.published(self._key("asked"), _POLL_SECONDS)
+                question = private.published(self._key("asked"), _ASK_AGAIN_SECONDS)
                 if question is not None:
-                    self._agree(question)
+                    self._agree(*question.split(" "))
         except (PeerError, tf.errors.OpError) as error:
             # Training finds the same, and tells it.
             _logger.debug("no agreement: %s", error)
 
-    def _agree(self, question):
-        what, _, asking = question.partition(" ")
+    def _agree(self, what, asking):
         with self._lock:
+            self._is_closed = self._is_closed or what == _END
             if self._is_closed:
                 return
             private.publish(self._key(self._tasks.index), str(self._step))
