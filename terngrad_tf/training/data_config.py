@@ -23,7 +23,7 @@ class DataConfig(Config):
     num_readers: int = option(4, "Files read in parallel.", checks.THREADS)
     num_preprocess_threads: int | None = option(
         None,
-        "Images decoded and distorted in parallel. Default: twice as many as the CPU has cores, "
+        "Images decoded and augmented in parallel. Default: twice as many as the CPU has cores, "
         "where TernGrad had 4 a replica: images come in their order, and fewer leave cores idle.",
         checks.THREADS,
         identity=False,

@@ -11,7 +11,7 @@ from terngrad_tf.bin import experiments
 from tests import runs
 from tests.bin import samples
 
-# Small images for a small network: the photos' distortions are the same.
+# Small images for a small network: photos are augmented as for a large one.
 PHOTOS = ["--net", "cifar10_alexnet", "--image_size", 24]
 LOSS = re.compile(r"step (\d+), entropy_loss = (\d+\.\d\d)")
 RESULT = re.compile(r"precision @ 1 = (\d\.\d{4}) recall @ 5 = (\d\.\d{4}) \[(\d+) examples\]")

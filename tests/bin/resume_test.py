@@ -20,7 +20,7 @@ KILLS = 2
 
 
 def command(root, name):
-    """Command line of a run whose data are distorted and whose gradients are rounded at random."""
+    """Command line of a run whose data are augmented and whose gradients are rounded at random."""
     return samples.command(
         "cifar10_train",
         *("--data_dir", root / "data", "--train_dir", root / name),

@@ -100,7 +100,7 @@ class DistortionsTest(tf.test.TestCase):
         super().setUp()
         self.image = np.random.default_rng(1).integers(0, 256, (32, 32, 3), np.uint8)
 
-    def test_distortions_are_crops_flips_brightness_and_contrast(self):
+    def test_augmentation_is_crops_flips_brightness_and_contrast(self):
         size = 30
         crops = np.lib.stride_tricks.sliding_window_view(self.image / 255, (size, size), (0, 1))
         crops = np.moveaxis(crops.reshape(-1, 3, size, size), 1, -1)

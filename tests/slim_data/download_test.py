@@ -86,7 +86,7 @@ class DownloadTest(tf.test.TestCase):
         self.assertEqual(self.ranges(), [None, "bytes=300000-", "bytes=300001-"])
 
     def test_the_next_call_goes_on_where_one_gave_up(self):
-        self.server.faults = [servers.breaking_after(1000)] + [servers.hang_up] * 3
+        self.server.faults = [servers.breaking_after(1000)] + [servers.close_connection] * 3
         self.assert_refused("cannot be downloaded", "Run again to go on")
         self.assertEqual(samples.contents(self.folder), {PARTIAL: DATA[:1000]})
         self.fetch()

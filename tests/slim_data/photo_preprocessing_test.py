@@ -30,7 +30,7 @@ def evaluate(style, record, size=224):
     return STYLES[style].evaluate(photo, size).numpy()
 
 
-def distort_many(style, record, num_images, size=224):
+def augment_many(style, record, num_images, size=224):
     """Returns [num_images, size, size, 3], of the seeds (7, 0), (7, 1) and so on."""
 
     def augment(number):
@@ -90,7 +90,7 @@ class TrainingTest(tf.test.TestCase):
     def test_the_same_seed_gives_the_same_image_and_another_one_another(self):
         record = photos.example(photos.jpeg(photos.pixels(120, 160)))
         for style in STYLES:
-            first, second = distort_many(style, record, 6, 64), distort_many(style, record, 6, 64)
+            first, second = augment_many(style, record, 6, 64), augment_many(style, record, 6, 64)
             self.assertAllEqual(first, second)
             self.assertLen(np.unique(first.reshape(6, -1), axis=0), 6)
             self.assertEqual((first.shape, first.dtype), ((6, 64, 64, 3), np.float32))
@@ -98,7 +98,7 @@ class TrainingTest(tf.test.TestCase):
     def test_alexnet_takes_every_part_of_256_pixels_in_both_directions(self):
         size = 253
         record = photos.raw_example(photos.ramp(256, 256))
-        found = np.rint(distort_many("alexnet", record, 320, size) + MEAN).astype(int)
+        found = np.rint(augment_many("alexnet", record, 320, size) + MEAN).astype(int)
         self.assert_all_places(found, size)
 
     def assert_all_places(self, found, size):
@@ -118,7 +118,7 @@ class TrainingTest(tf.test.TestCase):
     def test_vgg_draws_sizes_from_256_to_512_and_places(self):
         # Of a ramp, the difference of neighbours tells the scale.
         record = photos.raw_example(photos.ramp(128, 160))
-        found = distort_many("vgg", record, 200) + MEAN
+        found = augment_many("vgg", record, 200) + MEAN
         sides, tops, lefts, mirrored = [], [], [], 0
         for image in found:
             # Away from the borders, where nothing lies beyond the outermost pixels.
@@ -139,7 +139,7 @@ class TrainingTest(tf.test.TestCase):
 
     def test_vgg_is_resizing_then_cropping(self):
         image = photos.pixels(100, 130)
-        (found,) = distort_many("vgg", photos.raw_example(image), 1)
+        (found,) = augment_many("vgg", photos.raw_example(image), 1)
         draws = tf.random.stateless_uniform([4], [7, 0], alg="philox").numpy()
         side = 256 + int(draws[3] * 257)
         whole = with_short_side(image[:, ::-1] if draws[2] < 0.5 else image, side)
@@ -173,7 +173,7 @@ class TrainingTest(tf.test.TestCase):
 
     def test_resnet_resizes_its_window(self):
         image = photos.pixels(100, 130)
-        (found,) = distort_many("resnet", photos.raw_example(image), 1, 64)
+        (found,) = augment_many("resnet", photos.raw_example(image), 1, 64)
         draws = tf.random.stateless_uniform([41], [7, 0], alg="philox").numpy()
         top, left, rows, columns = self.window(100, 130, draws[1:].reshape(10, 4).astype(float))
         part = image[top : top + rows, left : left + columns]
@@ -227,7 +227,7 @@ class InceptionTest(tf.test.TestCase):
         inception.augment_colors = lambda image, draws: image
         record = photos.raw_example(image)
         seen = set()
-        for number, found in enumerate(distort_many("inception", record, 40, 64)):
+        for number, found in enumerate(augment_many("inception", record, 40, 64)):
             seed = tf.constant([7, number], tf.int64)
             window = inception.random_crop_box([100, 130], tf.zeros([0, 4]), seed)
             top, left, rows, columns = window.numpy()
@@ -244,7 +244,7 @@ class InceptionTest(tf.test.TestCase):
 
     def test_values_stay_within_one_and_minus_one(self):
         record = photos.example(photos.jpeg(photos.pixels(100, 130)))
-        found = distort_many("inception", record, 40, 64)
+        found = augment_many("inception", record, 40, 64)
         self.assertAllInRange(found, -1.0, 1.0)
         # Not all at the bounds: a wrong scale would put them there.
         self.assertGreater(np.mean(np.abs(found) < 0.9), 0.5)

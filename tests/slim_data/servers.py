@@ -147,7 +147,7 @@ def repeating(answer, before=b"", seconds=0):
     return send_again
 
 
-def hang_up(handler, data):
+def close_connection(handler, data):
     """Answers by closing the connection."""
     del data
     handler.close_connection = True

@@ -58,7 +58,7 @@ class ResumeTest(tf.test.TestCase):
             self.assertAllEqual(whole[name], parts[name], msg=name)
 
     @pytest.mark.slow
-    def test_batch_norm_dropout_and_distorted_photos_over_the_end_of_an_epoch(self):
+    def test_batch_norm_dropout_and_augmented_photos_over_the_end_of_an_epoch(self):
         self.assert_resumes_exactly(net="alexnet", image_size=57, grad_bits=32, optimizer="gd")
 
     @pytest.mark.slow
