@@ -1,7 +1,7 @@
 """The cross-device op: gradients travel as ternary codes, everything else as stock TensorFlow."""
 
-import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +20,7 @@ from terngrad_tf.distribute import (
 from terngrad_tf.distribute.quantization import Quantization
 from terngrad_tf.distribute.stopwatch import Job
 from terngrad_tf.distribute.telemetry import Measurements
-from terngrad_tf.distribute.traffic import WORD_BYTES, Traffic, float32_traffic, gathered_traffic
+from terngrad_tf.distribute.traffic import WORD_BYTES, Traffic, float32_traffic
 
 
 class TernaryAllReduce(private.ExactCrossDeviceOps):
@@ -95,7 +95,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         self._recorder = statistics.Recorder(statistics_freq)
         self.telemetry = Measurements(telemetry_freq)
         self._last_step = last_step.LastStep()
-        self._streams = last_step.LastStep()
+        self._traffic_of: dict[tuple[int, ...], last_step.LastTraffic] = {}
         private.install_patches()
 
     @property
@@ -105,25 +105,30 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         Sparse gradients count with the rows of this process's replicas in that step.
         """
         latest = self._last_step.latest
-        if latest is None:
-            return None
-        dense, sparse_bytes = latest
-        if self._streams.latest is not None:
-            dense = dataclasses.replace(
-                dense, received_bytes=dense.received_bytes + self._streams.latest[1]
-            )
-        return dense + gathered_traffic(sparse_bytes, dense.num_members)
+        return None if latest is None else self._traffic_of[latest[0]].latest
 
-    def traffic_of(self, step: int) -> Traffic | None:
+    def traffic_of(
+        self, step: int, groups: Sequence[Sequence[int]] | None = None
+    ) -> Traffic | None:
         """`Traffic` of the step that the optimizer, at this number of steps done, takes next.
 
         Args:
             step: integer.
+            groups: lists of positions among the optimizer's variables, each of which is exchanged
+                in a step of its own; then the result is of all these steps together. Default: all
+                variables are exchanged in each step.
 
         Returns:
-            As `traffic`, but float32's where `float_steps` is true of the step.
+            As `traffic`, but float32's where `float_steps` is true of the step. None before each
+            group was exchanged.
         """
-        traffic = self.traffic
+        if groups is None:
+            traffic = self.traffic
+        else:
+            known = [self._traffic_of.get(tuple(group)) for group in groups]
+            parts = [last.latest for last in known if last is not None]
+            parts = [part for part in parts if part is not None]
+            traffic = functools.reduce(operator.add, parts) if len(parts) == len(known) else None
         if traffic is None or self.float_steps is None:
             return traffic
         is_float = bool(self.float_steps(tf.constant(step, tf.int64)))
@@ -138,8 +143,13 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         """
         return self._recorder.latest
 
-    def check_context(self) -> None:
-        """Raises ValueError where the step that is being traced is compiled with XLA."""
+    def check_context(self, paths: Sequence[str]) -> None:
+        """Raises ValueError where the step that is being traced cannot be what was asked for.
+
+        That is where XLA compiles it, or where `quantize_logits=False` finds no logits among the
+        paths of all variables of the optimizer.
+        """
+        self.quantization.check_logits(paths)
         if private.in_xla_context():
             raise ValueError(
                 "`jit_compile=True` must not be combined with TernaryAllReduce: TensorFlow would"
@@ -209,7 +219,10 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         )
         own = sum(_num_bytes(slices) for i in sparse for slices in of_replicas(gradients[i]))
         own //= 1 if context.processes else context.num_local
-        self._last_step.record(dense_traffic, own)
+        variables = tuple(indices)
+        traffic = self._traffic_of.setdefault(variables, last_step.LastTraffic())
+        traffic.record(dense_traffic, own)
+        self._last_step.record(variables, 0)
         first_step = private.local_tensors(step)[0]
         job = Job(
             context.num_members,
@@ -253,7 +266,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
                 results |= dict(zip(positions, reduced, strict=True))
                 words += [received] if tf.is_tensor(received) else []
             if words:
-                self._streams.record(self.wire, WORD_BYTES * tf.add_n(words))
+                traffic.record_streams(WORD_BYTES * tf.add_n(words))
             watch.record(first_step, dense_traffic, own, words)
             return results
 

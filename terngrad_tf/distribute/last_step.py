@@ -1,9 +1,12 @@
-"""Which of several traced steps ran last."""
+"""Which of several traced steps ran last, and what it cost in bytes."""
 
+import dataclasses
 import itertools
 from typing import Any
 
 import tensorflow as tf
+
+from terngrad_tf.distribute.traffic import Traffic, gathered_traffic
 
 _numbers = itertools.count()
 
@@ -55,3 +58,36 @@ class LastStep:
         with tf.init_scope():
             index, count = tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=tf.int64).numpy()
         return None if index < 0 else (self._known[index], int(count))
+
+
+class LastTraffic:
+    """`Traffic` of the newest exchange of the same variables."""
+
+    def __init__(self) -> None:
+        self._exchange = LastStep()
+        self._streams = LastStep()
+
+    def record(self, traffic: Traffic, gathered_bytes: Any) -> None:
+        """Adds to the step under construction that it exchanges.
+
+        Args:
+            traffic: what is known of it.
+            gathered_bytes: bytes of sparse gradients of this member, an integer scalar.
+        """
+        self._exchange.record(traffic, gathered_bytes)
+
+    def record_streams(self, num_bytes: Any) -> None:
+        """Adds bytes of streams, an integer scalar tensor, to what was recorded."""
+        self._streams.record("streams", num_bytes)
+
+    @property
+    def latest(self) -> Traffic | None:
+        """None before the first exchange."""
+        latest = self._exchange.latest
+        if latest is None:
+            return None
+        traffic, gathered_bytes = latest
+        if self._streams.latest is not None:
+            received = traffic.received_bytes + self._streams.latest[1]
+            traffic = dataclasses.replace(traffic, received_bytes=received)
+        return traffic + gathered_traffic(gathered_bytes, traffic.num_members)

@@ -1,13 +1,15 @@
 """Training in steps of each replica's own, whose changes travel now and then: `DiLoCo`."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.arguments import check
 from terngrad_tf.distribute import private
+from terngrad_tf.distribute.fragments import Turns, divide
 from terngrad_tf.distribute.kept_logs import KeptLogs
 from terngrad_tf.distribute.replica_state import ReplicaState
 
@@ -34,6 +36,16 @@ class DiLoCo(private.LocalStepsOptimizer):
     `strategy.run` sees each replica's own weights (call `synchronize` before you evaluate there).
     Batch-norm statistics are averaged over processes in exchanges. Logs that callbacks get are
     means over all processes, as of the last exchange.
+
+    With `fragments=P` not all weights are exchanged at once (Streaming DiLoCo): they are divided,
+    whole variables each, into P groups of about as many elements (from the largest variable to the
+    smallest, each goes to the group that has least so far). The next group is exchanged every
+    `sync_every / P` steps, each one therefore every `sync_every` steps, and a P-th of the bytes
+    travels at a time. An early exchange is of all groups that changed since their last; then turns
+    begin anew, with the first group after `sync_every / P` steps. The outer optimizer's
+    `iterations`, by which its schedule goes, are the exchanges of the group at hand; it clips that
+    group, and averages (`use_ema`) all weights in each exchange. Batch-norm statistics travel with
+    the last group.
 
     With `outer=keras.optimizers.SGD(1.0)`, exchanges average the weights (local SGD); that with
     `sync_every=1` and an inner `SGD` is synchronous training.
@@ -62,13 +74,16 @@ class DiLoCo(private.LocalStepsOptimizer):
         sync_every: steps from one exchange to the next. Default 32.
         outer: the optimizer that takes mean changes as gradients, or its name. Default:
             `keras.optimizers.SGD(1.0, momentum=0.5, nesterov=True)`.
+        fragments: groups of weights that are exchanged in turn; a divisor of `sync_every`, at most
+            the number of weights. Default 1: all weights at once.
         name: name of the optimizer.
 
     Raises:
         ValueError: an argument is out of range, or an option belongs to the other optimizer.
 
     Source: Douillard et al., DiLoCo, 2023 (arXiv 2311.08105); Stich, Local SGD converges fast and
-    communicates little, ICLR 2019 (arXiv 1805.09767).
+    communicates little, ICLR 2019 (arXiv 1805.09767); Douillard et al., Streaming DiLoCo, 2025
+    (arXiv 2501.18512).
     """
 
     def __init__(
@@ -77,9 +92,10 @@ class DiLoCo(private.LocalStepsOptimizer):
         sync_every: int = 32,
         *,
         outer: keras.optimizers.Optimizer | str | None = None,
+        fragments: int = 1,
         name: str = "diloco",
     ) -> None:
-        check(is_integer(sync_every, 1), "sync_every", "must be a positive integer", sync_every)
+        turns = Turns(sync_every, fragments)
         if outer is None:
             outer = keras.optimizers.SGD(1.0, momentum=0.5, nesterov=True)
         inner, outer = keras.optimizers.get(inner), keras.optimizers.get(outer)
@@ -97,12 +113,18 @@ class DiLoCo(private.LocalStepsOptimizer):
             check(getattr(outer, option) is None, "outer", f"must have no {option}", outer)
         super().__init__(learning_rate=0.0, name=name)
         self.sync_every = sync_every
+        self.fragments = fragments
+        self._turns = turns
         self.outer = outer
         # As an attribute, it would be saved as if it were the same on all replicas.
         self._get_inner = lambda: inner
         self._kept_logs = KeptLogs()
-        self._synchronize = tf.function(
-            lambda: self._exchange(self._distribution_strategy), autograph=False
+        # One each: of one that is traced for many groups TensorFlow would warn.
+        self._get_exchange = functools.cache(
+            lambda group: tf.function(
+                functools.partial(self._exchange, self._distribution_strategy, group),
+                autograph=False,
+            )
         )
 
     @property
@@ -114,6 +136,11 @@ class DiLoCo(private.LocalStepsOptimizer):
     def variables(self) -> list[keras.Variable]:
         """Those shared, then the inner optimizer's, of which each replica has its own."""
         return self.shared_variables + self._get_inner().variables
+
+    @property
+    def groups(self) -> list[list[int]]:
+        """Weights that are exchanged together: their positions in the list given to `build`."""
+        return self._get_groups()
 
     @property
     def learning_rate(self) -> Any:
@@ -141,15 +168,25 @@ class DiLoCo(private.LocalStepsOptimizer):
         self._steps_since_exchange = self.add_variable(
             (), "zeros", "int64", aggregation="only_first_replica", name="steps_since_exchange"
         )
+        if self.fragments > 1:
+            self._exchanges = self.add_variable(
+                [self.fragments],
+                "zeros",
+                "int64",
+                aggregation="only_first_replica",
+                name="exchanges_of_groups",
+            )
         weights = list(variables)
         # A list as attribute would be counted among the optimizer's own variables and saved again.
         self._get_weights = lambda: weights
         strategy = self._distribution_strategy
         shared = [variable.value for variable in weights]
+        groups = divide([v.shape.num_elements() for v in shared], self.fragments)
+        self._get_groups = lambda: groups
         if private.is_own(strategy):
             with strategy.scope(), strategy.extended.variables_of_replicas():
                 own = [tf.Variable(tf.zeros(v.shape, v.dtype)) for v in shared]
-                self._views = private.LocalWeights(shared, own, self._steps_since_exchange.value)
+                self._views = private.LocalWeights(shared, own, groups, self._is_renewed)
                 with self._views.own_values():
                     self._get_inner().build(variables)
         else:
@@ -208,9 +245,12 @@ class DiLoCo(private.LocalStepsOptimizer):
 
         In a cluster all processes call it, outside of `strategy.run`, after equally many steps.
         """
-        if self.built and self._steps_since_exchange.numpy():
+        steps = int(self._steps_since_exchange.numpy()) if self.built else 0
+        if steps:
             with self._distribution_strategy.scope():
-                self._synchronize()
+                for group in self._turns.changed_after(steps):
+                    self._get_exchange(group)()
+            self._steps_since_exchange.assign(0)
 
     def save_own_variables(self, store: Any) -> None:
         """Saves own variables, and what each replica has of its own, to a `.keras` file."""
@@ -236,9 +276,8 @@ class DiLoCo(private.LocalStepsOptimizer):
 
     def agree_on_logs(self, logs: Any, reduce: Any) -> Any:
         """Means over processes, as of the last exchange; see the base class."""
-        return self._kept_logs.agree(
-            logs, reduce, tf.equal(tf.convert_to_tensor(self._steps_since_exchange), 0)
-        )
+        steps = tf.convert_to_tensor(self._steps_since_exchange)
+        return self._kept_logs.agree(logs, reduce, tf.equal(steps % self._turns.interval, 0))
 
     def get_config(self) -> dict[str, Any]:
         """Arguments that make an equal optimizer."""
@@ -248,6 +287,7 @@ class DiLoCo(private.LocalStepsOptimizer):
             "inner": serialize(self._get_inner()),
             "sync_every": self.sync_every,
             "outer": serialize(self.outer),
+            "fragments": self.fragments,
         }
 
     @classmethod
@@ -268,27 +308,38 @@ class DiLoCo(private.LocalStepsOptimizer):
         self._iterations.assign_add(1)
         self._steps_since_exchange.assign_add(1)
 
-        def exchange():
-            self._exchange(strategy)
+        def exchange(group):
+            self._exchange(strategy, group)
+            if self.fragments == 1:
+                self._steps_since_exchange.assign(0)
             return tf.constant(0)
 
-        due = tf.convert_to_tensor(self._steps_since_exchange) >= self.sync_every
-        tf.cond(due, exchange, lambda: tf.constant(0))
+        steps = tf.convert_to_tensor(self._steps_since_exchange)
+        exchanges = [functools.partial(exchange, group) for group in range(self.fragments)]
+        tf.switch_case(self._turns.group_after(steps), [*exchanges, lambda: tf.constant(0)])
 
-    def _exchange(self, strategy):
+    def _is_renewed(self, group):
+        """Whether the last step exchanged a group, so that replicas take over the shared values."""
+        steps = tf.convert_to_tensor(self._steps_since_exchange)
+        return tf.equal(steps, 0) | tf.equal(self._turns.group_after(steps), group)
+
+    def _exchange(self, strategy, group):
+        if self.fragments > 1:
+            iterations: Any = self.outer.iterations
+            iterations.assign(self._exchanges[group])
+            self._exchanges.assign_add(tf.one_hot(group, self.fragments, dtype=tf.int64))
         replica = tf.autograph.experimental.do_not_convert(self._exchange_replica)
-        strategy.extended.call_for_each_replica(replica)
-        strategy.extended.average_statistics()
-        self._steps_since_exchange.assign(0)
+        strategy.extended.call_for_each_replica(replica, args=(group,))
+        if group == self.fragments - 1:
+            strategy.extended.average_statistics()
 
-    def _exchange_replica(self):
+    def _exchange_replica(self, group):
         count = self._distribution_strategy.num_replicas_in_sync
+        weights, own = self._get_weights(), self._get_own()
+        positions = self.groups[group]
         with self._views.shared_values():
-            changes = [
-                (tf.convert_to_tensor(shared) - own) / count
-                for shared, own in zip(self._get_weights(), self._get_own(), strict=True)
-            ]
-            self.outer.apply(changes, self._get_weights())
+            changes = [(tf.convert_to_tensor(weights[i]) - own[i]) / count for i in positions]
+            self.outer.apply(changes, [weights[i] for i in positions])
 
 
 def local_steps_optimizer(optimizer: keras.optimizers.Optimizer) -> DiLoCo | None:

@@ -73,7 +73,9 @@ class ServedModel:
                 )
         trained = model.trainable_variables
         specs = [tf.TensorSpec(v.shape, tf.float32) for v in trained]
-        rounded = quantization.ternary_positions(specs, [v.path for v in trained])
+        paths = [v.path for v in trained]
+        quantization.check_logits(paths)
+        rounded = quantization.ternary_positions(specs, paths)
         positions = place([v.shape.num_elements() for v in trained], len(server_devices))
         momenta = _statistics(model)
         self.statistics = [variable for variable, _ in momenta]

@@ -64,24 +64,27 @@ class Quantization:
         require(is_32_bit, "seed", "must be a 32-bit integer")
         object.__setattr__(self, "clip_factor", float(self.clip_factor))
 
+    def check_logits(self, paths: Sequence[str]) -> None:
+        """Raises ValueError where `quantize_logits=False` finds no logits.
+
+        Args:
+            paths: paths of all variables of an optimizer, as in `keras.Variable.path`.
+        """
+        if self.grad_bits == 1 and not self.quantize_logits and not any(map(_of_logits, paths)):
+            raise ValueError(
+                "`quantize_logits=False` needs a layer whose name contains 'logits'. Received"
+                f" variables: {', '.join(paths)}"
+            )
+
     def ternary_positions(self, gradients: Sequence[Any], paths: Sequence[str]) -> list[int]:
         """Positions of the gradients that are to be ternary.
 
         Args:
             gradients: list of T tensors, `tf.TensorSpec`s or `tf.IndexedSlices`.
             paths: T variable paths, as in `keras.Variable.path`.
-
-        Raises:
-            ValueError: `quantize_logits=False` finds no logits.
         """
         if self.grad_bits == 32:
             return []
-        logits = [any(LOGITS in part for part in path.split("/")) for path in paths]
-        if not self.quantize_logits and not any(logits):
-            raise ValueError(
-                "`quantize_logits=False` needs a layer whose name contains 'logits'. Received"
-                f" variables: {', '.join(paths)}"
-            )
         return [
             position
             for position, gradient in enumerate(gradients)
@@ -89,7 +92,7 @@ class Quantization:
             and gradient.dtype in TERNARY_DTYPES
             and gradient.shape.is_fully_defined()
             and max(gradient.shape.num_elements(), 1) >= self.min_size
-            and (self.quantize_logits or not logits[position])
+            and (self.quantize_logits or not _of_logits(paths[position]))
         ]
 
     def local_scales(self, gradients: Sequence[Any]) -> tf.Tensor:
@@ -109,3 +112,7 @@ class Quantization:
         return ternary.sum_codes(
             gradients, scales, rounding=self.rounding, seed=self.seed, **options
         )
+
+
+def _of_logits(path):
+    return any(LOGITS in part for part in path.split("/"))

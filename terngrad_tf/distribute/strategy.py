@@ -131,9 +131,11 @@ class TernGradStrategy(tf.distribute.Strategy):
         """Bytes that each replica receives a step, as `Traffic`; None before the first step."""
         return self.extended.gradient_ops.traffic
 
-    def traffic_of(self, step: int) -> Traffic | None:
+    def traffic_of(
+        self, step: int, groups: Sequence[Sequence[int]] | None = None
+    ) -> Traffic | None:
         """`Traffic` of one step, see `TernaryAllReduce.traffic_of`."""
-        return self.extended.gradient_ops.traffic_of(step)
+        return self.extended.gradient_ops.traffic_of(step, groups)
 
     @property
     def telemetry(self) -> Measurements:

@@ -16,12 +16,18 @@ from terngrad_tf.training.triggers import Trigger
 
 def tell_left_steps(config: TrainConfig, strategy: TernGradStrategy) -> None:
     """Tells of steps at the end of a run that no exchange follows; `config` knows its steps."""
-    sync_every = config.local_steps.sync_every
-    left = config.max_steps % sync_every if sync_every else 0
-    if left and strategy.is_chief:
+    sync_every, fragments = config.local_steps.sync_every, config.local_steps.fragments
+    if not sync_every or not strategy.is_chief:
+        return
+    interval = sync_every // fragments
+    left = min(config.max_steps, sync_every - interval + config.max_steps % interval)
+    why, of_what = "`max_steps` is no multiple of `sync_every`", ""
+    if fragments > 1:
+        why, of_what = "`fragments` are exchanged in turn", " of some weights"
+    if left:
         log(
-            f"`max_steps` is no multiple of `sync_every`: the last {left} steps come after the last"
-            " exchange, and count where the run is gone on with"
+            f"{why}: the last {left} steps come after the last exchange{of_what}, and count where"
+            " the run is gone on with"
         )
 
 
@@ -94,20 +100,19 @@ def collected_state(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
         optimizer.replica_state.forget()
 
 
-def mean_traffic(strategy: TernGradStrategy, sync_every: int) -> Callable[[int], Traffic | None]:
-    """Function of the number of steps done to the `Traffic` of the next, a mean of local steps.
-
-    Args:
-        strategy: the strategy.
-        sync_every: steps from one exchange to the next; 0: each step is one.
-    """
-    if not sync_every:
+def mean_traffic(
+    strategy: TernGradStrategy, optimizer: keras.optimizers.Optimizer
+) -> Callable[[int], Traffic | None]:
+    """Function of the number of steps done to the `Traffic` of the next, a mean of local steps."""
+    local = local_steps_optimizer(optimizer)
+    if local is None:
         return strategy.traffic_of
 
     def of_step(step):
-        traffic = strategy.traffic_of(step // sync_every)
+        traffic = strategy.traffic_of(step // local.sync_every, local.groups)
         if traffic is None:
             return None
-        return dataclasses.replace(traffic, received_bytes=traffic.received_bytes / sync_every)
+        received = traffic.received_bytes / local.sync_every
+        return dataclasses.replace(traffic, received_bytes=received)
 
     return of_step

@@ -231,31 +231,43 @@ def build_optimizer(
 
 
 def build_local_steps(
-    inner: keras.optimizers.Optimizer, sync_every: int, learning_rate: float, momentum: float
+    inner: keras.optimizers.Optimizer,
+    sync_every: int,
+    fragments: int,
+    learning_rate: float,
+    momentum: float,
 ) -> DiLoCo:
     """Lets an optimizer take local steps; moving averages are of the exchanged weights.
 
     Args:
         inner: `keras.optimizers.Optimizer` without moving averages.
-        sync_every: steps from one exchange to the next.
+        sync_every: steps from an exchange of a weight to its next.
+        fragments: groups of weights that are exchanged in turn.
         learning_rate: float, the outer optimizer's.
         momentum: float in [0, 1], its Nesterov momentum.
 
     Returns:
         A `DiLoCo`.
     """
-    return DiLoCo(inner, sync_every, outer=build_outer(sync_every, learning_rate, momentum))
+    outer = build_outer(sync_every // fragments, learning_rate, momentum)
+    return DiLoCo(inner, sync_every, outer=outer, fragments=fragments)
 
 
-def build_outer(sync_every: int, learning_rate: float, momentum: float) -> GradientDescent:
-    """The outer optimizer of `build_local_steps`, which keeps the moving averages."""
+def build_outer(interval: int, learning_rate: float, momentum: float) -> GradientDescent:
+    """The outer optimizer of `build_local_steps`, which keeps the moving averages.
+
+    Args:
+        interval: steps from one exchange to the next.
+        learning_rate: float.
+        momentum: float in [0, 1].
+    """
     return GradientDescent(
         learning_rate,
         momentum=momentum,
         nesterov=momentum > 0,
         use_ema=True,
         # As much is forgotten as in so many steps.
-        ema_momentum=EMA_MOMENTUM**sync_every,
+        ema_momentum=EMA_MOMENTUM**interval,
     )
 
 

@@ -125,9 +125,12 @@ def check_source(source: Source | None, config: TrainConfig, shard: DatasetShard
         wanted["sync_every"] = config.local_steps.sync_every
         found["optimizer"] = run["identity"]["optimizer"]
         found["sync_every"] = run["identity"].get("sync_every") or 0
+        if config.local_steps.sync_every:
+            wanted["fragments"] = config.local_steps.fragments
+            found["fragments"] = run["identity"].get("fragments") or 1
     for name, value in wanted.items():
         if found[name] != value:
-            may_differ = name in ("num_classes", "optimizer", "sync_every")
+            may_differ = name in ("num_classes", "optimizer", "sync_every", "fragments")
             hint = " (fine_tune allows it to differ)" if may_differ else ""
             raise UserError(
                 f"`{_ARGUMENT}` must be a run with the {name} of this one, {value!r}{hint}. "

@@ -149,6 +149,28 @@ class LocalStepsConfig(Config):
         0.5, "With --sync_every, the Nesterov momentum with which they are.", checks.Range(0, 1)
     )
 
+    fragments: int = option(
+        1,
+        "With --sync_every, which it divides: groups of weights that are exchanged in turn, one "
+        "every --sync_every / --fragments steps, so that less travels at a time.",
+        checks.COUNT,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sync_every % self.fragments:
+            raise UserError(
+                f"`fragments` must divide `sync_every`, {self.sync_every}. "
+                f"Received: fragments={self.fragments}"
+            )
+
+    def identity(self) -> dict[str, Any]:
+        """Dict of the values that change the weights."""
+        if not self.sync_every:
+            return {}
+        # Runs of before know nothing of fragments.
+        return {k: v for k, v in self.values().items() if (k, v) != ("fragments", 1)}
+
     def exchanges(self, steps: int) -> int:
         """Exchanges, or steps that exchange gradients, in so many steps."""
         return steps // max(1, self.sync_every)
@@ -263,5 +285,4 @@ class TrainConfig(RunConfig):
         """Dict of the values that make this run another one than the next."""
         # The learning rate may depend on the number of steps.
         length = {"max_steps": self.max_steps} if self.optimizer.decays_to_the_end else {}
-        own_steps = self.local_steps.values() if self.local_steps.sync_every else {}
-        return self.values("identity") | own_steps | length
+        return self.values("identity") | self.local_steps.identity() | length

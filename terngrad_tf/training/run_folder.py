@@ -120,6 +120,7 @@ _IDENTITY = {
     "initial_learning_rate": _is(checks.FACTOR, optional=True),
     "sync_every": _is(checks.COUNT_OR_0, optional=True),
     "outer_momentum": _is(checks.Range(0, 1), optional=True),
+    "fragments": _is(checks.COUNT, optional=True),
 }
 
 

@@ -111,7 +111,7 @@ def train(config: TrainConfig, **cluster_options: Any) -> TrainResult:
             start=lambda: pretrained.restore_source(source, config, model, checkpoint),
         ) as run:
             local_steps.scatter_state(model.optimizer)
-            traffic = local_steps.mean_traffic(strategy, sync_every)
+            traffic = local_steps.mean_traffic(strategy, model.optimizer)
             if not run.is_finished:
                 fit(
                     run,
@@ -189,7 +189,8 @@ def build_model(config: TrainConfig, shard: DatasetShard) -> tuple[keras.Model, 
     )
     if sync_every:
         outer = config.local_steps.outer_learning_rate, config.local_steps.outer_momentum
-        optimizer = optimizers.build_local_steps(optimizer, sync_every, *outer)
+        fragments = config.local_steps.fragments
+        optimizer = optimizers.build_local_steps(optimizer, sync_every, fragments, *outer)
     if config.model.mixed_precision and own.loss_scale is None:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     optimizer.build(model.trainable_variables)

@@ -133,7 +133,7 @@ class DistributedTest(tf.test.TestCase):
 
     @pytest.mark.slow
     def test_local_steps_go_on_with_what_each_worker_had_of_its_own(self):
-        flags = ("--sync_every", 5, "--optimizer", "adam")
+        flags = ("--sync_every", 10, "--fragments", 2, "--optimizer", "adam")
         whole, printed = self.trained(Cluster(self.root, "local", self.own, *flags))
         self.assertIn("the last 2 steps come after the last exchange", printed[0])
         self.kill("local_killed", 10, 0, 0.1, *flags)

@@ -6,6 +6,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+import terngrad_tf
+
 NUM_FEATURES = 6
 
 
@@ -28,32 +30,70 @@ def network(batch_norm=False):
     return keras.Sequential([*layers, keras.layers.Dense(1, kernel_initializer=init[1])])
 
 
-def trained_apart(
-    inner, outer, num_replicas, sync_every, *, batch_norm=False, epoch_lengths=(4, 4, 4)
+def trained(
+    optimizer,
+    num_nodes,
+    *,
+    batch_norm=False,
+    compile_options=None,
+    fit=None,
+    num_examples=48,
+    **strategy,
 ):
-    """What `trained` is to give, by plain Keras models that take turns; weights."""
+    """A model after `fit` under a strategy, in epochs of `num_examples / 12` steps."""
+    strategy = terngrad_tf.TernGradStrategy(num_nodes=num_nodes, **{"grad_bits": 32, **strategy})
+    with strategy.scope():
+        model = network(batch_norm)
+        model.compile(optimizer(), "mse", **(compile_options or {}))
+    x, y = (np.resize(part, [num_examples, part.shape[1]]) for part in data(48))
+    model.fit(
+        x, y, **{"batch_size": 12, "epochs": 3, "shuffle": False, "verbose": 0, **(fit or {})}
+    )
+    return model
+
+
+def trained_apart(
+    inner,
+    outer,
+    num_replicas,
+    sync_every,
+    *,
+    groups=None,
+    batch_norm=False,
+    epoch_lengths=(4, 4, 4),
+):
+    """What `trained` is to give, by plain Keras models that take turns; weights.
+
+    Each group of weights, given by their positions, has an outer optimizer of its own.
+    """
     models = []
     for _ in range(num_replicas):
         models.append(network(batch_norm))
         models[-1].compile(inner(), "mse")
     shared = network(batch_norm)
-    outer = outer()
-    outer.build(shared.trainable_variables)
+    weights = shared.trainable_variables
+    groups = groups or [list(range(len(weights)))]
+    outers = [outer() for _ in groups]
     x, y = data(48)
-    pending = 0
+    steps, turn, changed = 0, 0, set()
 
-    def exchange():
-        own = [[v.numpy() for v in model.trainable_variables] for model in models]
+    def exchange(group):
+        changed.remove(group)
+        mine = [weights[i] for i in groups[group]]
+        own = [[model.trainable_variables[i] for i in groups[group]] for model in models]
         changes = [
-            np.mean([w.numpy() - mine[i] for mine in own], 0)
-            for i, w in enumerate(shared.trainable_variables)
+            np.mean([w.numpy() - v.numpy() for v in of_models], 0)
+            for w, of_models in zip(mine, zip(*own, strict=True), strict=True)
         ]
-        outer.apply([tf.constant(c) for c in changes], shared.trainable_variables)
-        for i, variable in enumerate(shared.non_trainable_variables):
-            variable.assign(np.mean([m.non_trainable_variables[i].numpy() for m in models], 0))
-        for model in models:
-            for own, new in zip(model.variables, shared.variables, strict=False):
-                own.assign(new)
+        outers[group].apply([tf.constant(c) for c in changes], mine)
+        for of_model in own:
+            for variable, new in zip(of_model, mine, strict=True):
+                variable.assign(new)
+        if group == len(groups) - 1:
+            for i, variable in enumerate(shared.non_trainable_variables):
+                mean = np.mean([m.non_trainable_variables[i].numpy() for m in models], 0)
+                for v in (variable, *(m.non_trainable_variables[i] for m in models)):
+                    v.assign(mean)
 
     starts = itertools.cycle(range(0, 48, 12))
     for length in epoch_lengths:
@@ -65,13 +105,13 @@ def trained_apart(
             )
             for model, (part_x, part_y) in zip(models, parts, strict=True):
                 model.train_on_batch(part_x, part_y)
-            pending += 1
-            if pending == sync_every:
-                exchange()
-                pending = 0
-        if pending:
-            exchange()
-            pending = 0
+            steps, changed = steps + 1, set(range(len(groups)))
+            if steps % (sync_every // len(groups)) == 0:
+                exchange(turn % len(groups))
+                turn += 1
+        for group in sorted(changed):
+            exchange(group)
+        steps = turn = 0
     return [w.numpy() for w in shared.weights]
 
 

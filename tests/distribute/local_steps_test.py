@@ -20,24 +20,12 @@ from tests.distribute.local_steps_cases import (
     data,
     nesterov,
     network,
+    trained,
     trained_apart,
 )
 
 WORKER = pathlib.Path(__file__).with_name("local_steps_worker.py")
 SGD = keras.optimizers.SGD
-
-
-def trained(optimizer, num_nodes, *, batch_norm=False, compile_options=None, fit=None, **strategy):
-    """A model after `fit` under a strategy."""
-    strategy = terngrad_tf.TernGradStrategy(num_nodes=num_nodes, **{"grad_bits": 32, **strategy})
-    with strategy.scope():
-        model = network(batch_norm)
-        model.compile(optimizer(), "mse", **(compile_options or {}))
-    x, y = data(48)
-    model.fit(
-        x, y, **{"batch_size": 12, "epochs": 3, "shuffle": False, "verbose": 0, **(fit or {})}
-    )
-    return model
 
 
 class EqualsTest(parameterized.TestCase, tf.test.TestCase):
@@ -338,7 +326,12 @@ class ProcessesTest(tf.test.TestCase):
             WORKER,
             2,
             runs.class_folder(cls),
-            jobs={"float": {"grad_bits": 32}, "ternary": {"grad_bits": 1}, "resume": {}},
+            jobs={
+                "float": {"grad_bits": 32, "fragments": 1},
+                "ternary": {"grad_bits": 1, "fragments": 1},
+                "in_turn": {"grad_bits": 32, "fragments": 2},
+                "resume": {},
+            },
         )
 
     def test_a_process_goes_ahead_between_exchanges(self):
@@ -351,6 +344,17 @@ class ProcessesTest(tf.test.TestCase):
         expected = trained_apart(adamw, nesterov, 2, 4, batch_norm=True, epoch_lengths=[6, 6])
         for index, weight in enumerate(expected):
             self.assertAllClose(self.results[0]["float"][str(index)], weight, rtol=2e-5, atol=2e-6)
+
+    def test_groups_are_exchanged_in_turn(self):
+        expected = trained_apart(
+            *(adamw, nesterov, 2, 4),
+            groups=[[0], [1, 2, 3, 4, 5]],
+            batch_norm=True,
+            epoch_lengths=[6, 6],
+        )
+        for index, weight in enumerate(expected):
+            found = self.results[0]["in_turn"][str(index)]
+            self.assertAllClose(found, weight, rtol=2e-5, atol=2e-6)
 
     def test_a_run_that_stopped_between_exchanges_goes_on_exactly(self):
         for result in self.results:

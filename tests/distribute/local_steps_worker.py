@@ -41,10 +41,10 @@ class Logs(keras.callbacks.Callback):
         self.losses.append(logs["loss"])
 
 
-def compiled(strategy, sync_every):
+def compiled(strategy, fragments):
     with strategy.scope():
         model = network(batch_norm=True)
-        model.compile(DiLoCo(adamw(), sync_every, outer=nesterov()), "mse")
+        model.compile(DiLoCo(adamw(), 4, outer=nesterov(), fragments=fragments), "mse")
     return model
 
 
@@ -62,15 +62,12 @@ def batches(strategy, first_step=0):
 def train(config):
     """Weights after steps in which a process goes ahead of the other, and what callbacks saw."""
     strategy = TernGradStrategy(grad_bits=config["grad_bits"])
-    model, logs = compiled(strategy, 4), Logs()
-    path = os.path.join(config["folder"], f"third_step_{config['grad_bits']}")
-    model.fit(
-        batches(strategy),
-        steps_per_epoch=6,
-        epochs=2,
-        verbose=0,
-        callbacks=[WaitForPeer(strategy.is_chief, path), logs],
-    )
+    model, logs = compiled(strategy, config["fragments"]), Logs()
+    callbacks: list[keras.callbacks.Callback] = [logs]
+    if config["fragments"] == 1:
+        path = os.path.join(config["folder"], f"third_step_{config['grad_bits']}")
+        callbacks.append(WaitForPeer(strategy.is_chief, path))
+    model.fit(batches(strategy), steps_per_epoch=6, epochs=2, verbose=0, callbacks=callbacks)
     x, y = data(8, seed=1)
     evaluated = model.evaluate(x, y, batch_size=4, verbose=0)
     weights = {str(i): weight for i, weight in enumerate(model.get_weights())}
@@ -83,7 +80,7 @@ def resume(config):
     results = {}
     for name in ("undisturbed", "resumed"):
         strategy = TernGradStrategy()
-        model = compiled(strategy, 4)
+        model = compiled(strategy, fragments=2)
         optimizer = model.optimizer
         with strategy.scope():
             optimizer.build(model.trainable_variables)
@@ -121,4 +118,4 @@ def resume(config):
 
 
 if __name__ == "__main__":
-    processes.main({"float": train, "ternary": train, "resume": resume})
+    processes.main({"float": train, "ternary": train, "in_turn": train, "resume": resume})

@@ -74,6 +74,22 @@ class LocalStepsTest(tf.test.TestCase):
                 found = training.evaluate(config)
             self.assertEqual(found.step, result.step)
 
+    @pytest.mark.slow
+    def test_fragments_resume_and_receive_what_all_weights_at_once_do(self):
+        result, printed = self.train("fragments", 12, fragments=2)
+        self.assertIn("the last 2 steps come after the last exchange of some weights", printed)
+        self.train("fragments_in_parts", 6, fragments=2)
+        self.train("fragments_in_parts", 12, fragments=2)
+        whole = runs.saved(self.root / "fragments" / "model.ckpt-12")
+        parts = runs.saved(self.root / "fragments_in_parts" / "model.ckpt-12")
+        for name, array in whole.items():
+            self.assertAllEqual(array, parts[name], msg=name)
+        at_once, _ = self.train("at_once", 4)
+        # Messages have whole words.
+        self.assertAllClose(
+            result.traffic.received_bytes, at_once.traffic.received_bytes, rtol=0.001
+        )
+
     def test_weights_of_synchronous_training_do_not_go_on(self):
         self.train("synchronous", 2, sync_every=0)
         with self.assertRaisesRegex(UserError, r"with the sync_every of this one, 4 \(fine_tune"):

@@ -114,10 +114,10 @@ def _reduce_with_op(stock, self, grads_and_vars):
     update = _update_of(self)
     if update is not None and update.is_reduced:
         return grads_and_vars
-    op.check_context()
+    all_paths = variable_paths(self._trainable_variables)
+    op.check_context(all_paths)
     kept = keras_tf_optimizer.filter_empty_gradients(grads_and_vars)
     indices = [self._get_variable_index(variable) for _, variable in kept]
-    all_paths = variable_paths(self._trainable_variables)
     paths = [all_paths[index] for index in indices]
     gradients = [g for g, _ in kept]
     step = tf.convert_to_tensor(self.iterations)

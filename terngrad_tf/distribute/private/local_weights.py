@@ -6,10 +6,11 @@ weights, in which the forward pass is computed and which the optimizer updates.
 """
 
 import contextlib
+import functools
 import threading
 import typing
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -93,14 +94,21 @@ class LocalWeights:
     Args:
         variables: list of distributed variables.
         own: list of distributed variables like them, with a copy for each replica.
-        steps_since_exchange: integer variable; where it is 0, own values are to be those shared.
+        groups: lists of positions of variables that are exchanged together.
+        is_renewed: function of a group's number to a scalar bool tensor, whether own values of its
+            variables are to be those shared.
     """
 
     def __init__(
-        self, variables: Sequence[Any], own: Sequence[Any], steps_since_exchange: tf.Variable
+        self,
+        variables: Sequence[Any],
+        own: Sequence[Any],
+        groups: Sequence[Sequence[int]],
+        is_renewed: Callable[[int], tf.Tensor],
     ):
         self._variables = variables
-        self._steps_since_exchange = steps_since_exchange
+        self._groups = groups
+        self._is_renewed = is_renewed
         self._own = [(variable.values, variable._update_replica) for variable in own]
         self._shared = [(v.values, vars(v).get("_update_replica")) for v in variables]
 
@@ -119,13 +127,18 @@ class LocalWeights:
         Not at the exchange: weights may be loaded, or taken from the chief, after it.
         """
 
-        def copy():
-            for variable, (own, _) in zip(self._variables, self._own, strict=True):
-                for replica, component in enumerate(own):
-                    component.assign(variable._get_replica(replica))
+        def copy(positions):
+            for i in positions:
+                for replica, component in enumerate(self._own[i][0]):
+                    component.assign(self._variables[i]._get_replica(replica))
             return tf.constant(0)
 
-        tf.cond(tf.equal(self._steps_since_exchange, 0), copy, lambda: tf.constant(0))
+        for number, positions in enumerate(self._groups):
+            tf.cond(
+                self._is_renewed(number),
+                functools.partial(copy, positions),
+                lambda: tf.constant(0),
+            )
 
     def own_values(self) -> contextlib.AbstractContextManager[None]:
         """Context in which the variables stand for each replica's own values."""
