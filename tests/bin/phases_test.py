@@ -53,6 +53,7 @@ class SubspaceTrainTest(tf.test.TestCase):
         values = parse(subspace_train)
         others = {"boost_config", "boost_level", "eval_subset", "worker_hosts", "task_id"}
         others |= {"rank_table_file", "rank_id", "slurm", "port", "start_timeout", "max_restarts"}
+        others |= {"token_file"}
         given = {"train_dir": "t", "data_dir": "d", "pretrained_weight_path": "p"}
         options = training.SubspaceConfig.of(**given).values()
         self.assertContainsSubset(set(values) - others, set(options))
