@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Preprocessing:
         largest_size: largest `size` in pixels; None where there is no limit.
     """
 
-    evaluate: Callable
-    augment: Callable | None = None
+    evaluate: Callable[[Any, int], Any]
+    augment: Callable[[Any, int, Any], Any] | None = None
     num_random_values: int = 0
     largest_size: int | None = None

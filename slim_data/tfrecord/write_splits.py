@@ -2,8 +2,8 @@
 
 import datetime
 import os
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from slim_data.common import progress
 from slim_data.common.arguments import check_at_least
@@ -14,9 +14,9 @@ from slim_data.tfrecord import shards, writing
 class SplitSource(NamedTuple):
     """Where the examples of a split come from, as `writing.write_shards` takes it."""
 
-    generate: Callable
+    generate: Callable[[int, int], Iterator[bytes]]
     num_examples: int
-    fingerprint: dict
+    fingerprint: dict[str, Any]
 
 
 def write_splits(

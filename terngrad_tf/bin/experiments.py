@@ -54,8 +54,8 @@ class Program:
     """
 
     description: str
-    define_flags: Callable
-    body: Callable
+    define_flags: Callable[..., None]
+    body: Callable[..., object]
     module: str | None = None
 
     def main(self, argv: Sequence[str], **options: Any) -> int:

@@ -37,8 +37,8 @@ class Snapshot:
 
     path: pathlib.Path
     step: int
-    layout: tuple
-    offsets: tuple
+    layout: tuple[tuple[str, tuple[int, ...]], ...]
+    offsets: tuple[int, ...]
 
     def read_range(self, start: int, out: np.ndarray) -> None:
         """Reads consecutive weights, all tensors joined in order, into an array.

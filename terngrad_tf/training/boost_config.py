@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+from typing import Any
 
 from terngrad_tf import strict_json
 from terngrad_tf.arguments import did_you_mean
@@ -44,8 +45,8 @@ class BoostConfig:
         notices: list of str, what the user should know of how the file was taken.
     """
 
-    options: dict
-    notices: list
+    options: dict[str, Any]
+    notices: list[str]
 
 
 def read_boost_config(path: str | os.PathLike) -> BoostConfig:

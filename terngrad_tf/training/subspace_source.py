@@ -5,7 +5,7 @@ import os
 import pathlib
 import re
 import time
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import keras
 import tensorflow as tf
@@ -39,7 +39,7 @@ class Start:
 
     path: str
     folder: pathlib.Path
-    run: dict
+    run: dict[str, Any]
 
     @property
     def is_snapshot(self) -> bool:

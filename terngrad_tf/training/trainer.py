@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf.distribute import run_on_chief
+from terngrad_tf.distribute.traffic import PushTraffic, Traffic
 from terngrad_tf.subspace import SnapshotCheckpoint
 from terngrad_tf.training import (
     checkpoints,
@@ -42,7 +43,7 @@ class TrainResult:
 
     step: int
     checkpoint: str
-    traffic: object
+    traffic: Traffic | PushTraffic | None
     is_chief: bool = True
 
 

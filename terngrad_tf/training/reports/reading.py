@@ -48,11 +48,11 @@ class RunData:
 
     name: str
     folder: pathlib.Path
-    description: dict
-    scalars: dict
-    telemetry: dict
-    evaluations: dict
-    checkpoints: list
+    description: dict[str, Any]
+    scalars: dict[str, dict[int, float]]
+    telemetry: dict[int, dict[str, Any]]
+    evaluations: dict[str, dict[str, dict[int, float]]]
+    checkpoints: list[Checkpoint]
     num_snapshots: int
     picture: bytes | None
 
