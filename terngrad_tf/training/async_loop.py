@@ -17,6 +17,7 @@ from terngrad_tf.training import (
     async_log,
     async_step,
     checkpoints,
+    preemption,
     screen,
     summaries,
     triggers,
@@ -59,11 +60,19 @@ class AsyncRun:
     board: Board
 
     def train(self, first_step: int, learning_rate: Callable[[int], Any]) -> None:
-        """Does the steps that are missing; saves and tells meanwhile."""
-        with screen.show() as shown:
-            self._train(first_step, learning_rate, shown)
+        """Does the steps that are missing; saves and tells meanwhile.
 
-    def _train(self, first_step, learning_rate, shown):
+        Raises:
+            PreemptedError: SIGTERM told the chief to stop; all steps that had begun are saved.
+        """
+        told_to_stop = threading.Event()
+        with (
+            preemption.stops_on_sigterm(told_to_stop.set) as last_step_ended,
+            screen.show() as shown,
+        ):
+            self._train(first_step, learning_rate, shown, told_to_stop, last_step_ended)
+
+    def _train(self, first_step, learning_rate, shown, told_to_stop, last_step_ended):
         max_steps = self.config.max_steps
         is_float = FloatEpochs(self.config, self.shard.num_examples)
         function, exact_function = (
@@ -94,6 +103,9 @@ class AsyncRun:
         next_step = step = first_step
         saving = False
         while next_step < max_steps or steps.num_open:
+            if told_to_stop.is_set():
+                max_steps = next_step
+                last_step_ended()  # those that run may take long, but are watched
             while next_step < max_steps and not steps.is_full and not saving:
                 steps.schedule(exact_function if is_float(next_step) else function)
                 next_step += 1
@@ -106,9 +118,12 @@ class AsyncRun:
             if saving and not steps.num_open:
                 self._save(step, steps)
                 saving = False
+        last_step_ended()
         told.write(step)
         if checkpoints.step_of(self.manager.latest_checkpoint or "-0") != step:
             self._save(step, steps)
+        if max_steps < self.config.max_steps:
+            raise preemption.PreemptedError("", step)
 
     def _save(self, step, steps):
         """Saves while no step runs."""

@@ -79,6 +79,7 @@ def train_async(
         UserError: an option, the data or the folder does not fit.
         slim_data.DataError: the data is missing or damaged.
         DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
+        PreemptedError: SIGTERM told the chief to stop; the run is saved.
         PeerError: another process failed, is gone or was started differently.
     """
     _check(config)

@@ -1,26 +1,18 @@
 """SIGTERM, by which schedulers take machines back: a run saves, and ends to be started again."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
 import socket
 import sys
 import threading
-import typing
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from terngrad_tf.last_line import write_last_line
 
-if typing.TYPE_CHECKING:
-    from terngrad_tf.distribute.step_agreement import StepAgreement
-
-
 # What the system's header calls a failure that passes: the same command is to be started again.
 STATUS = os.EX_TEMPFAIL
-# What `distribute.StepAgreement` is asked for.
-STOP = "stop"
 # A step that takes longer hangs, as where another process of the cluster does.
 _LONGEST_STEP_SECONDS = 60.0
 
@@ -35,14 +27,14 @@ class PreemptedError(RuntimeError):
 
 
 @contextlib.contextmanager
-def stops_on_sigterm(agreement: StepAgreement) -> Iterator[Callable[[], None]]:
+def stops_on_sigterm(ask: Callable[[], Any]) -> Iterator[Callable[[], None]]:
     """Within, SIGTERM asks for a last step, after which who trains saves and ends.
 
     Where no step ends within a minute, the process is ended as it is, with `STATUS`. A program's
     own handler of the signal is left alone, and so is a thread other than the main one.
 
     Args:
-        agreement: `distribute.StepAgreement`, asked for `STOP`.
+        ask: function without arguments that asks for it, called in a thread.
 
     Yields:
         Function without arguments, to be called when the last step has ended.
@@ -61,7 +53,7 @@ def stops_on_sigterm(agreement: StepAgreement) -> Iterator[Callable[[], None]]:
         while (number := receiving.recv(1)) and number[0] != signal.SIGTERM:
             pass
         if number:
-            agreement.ask(STOP)
+            ask()
             if not step_ended.wait(_LONGEST_STEP_SECONDS):
                 _give_up()
 

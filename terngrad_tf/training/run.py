@@ -203,7 +203,7 @@ def fit(
         slim_data.locate_corrupt_records(*config.data.place),
         peer_errors(strategy.tasks),
         StepAgreement(strategy, first_step) as agreement,
-        preemption.stops_on_sigterm(agreement) as last_step_ended,
+        preemption.stops_on_sigterm(lambda: agreement.ask(saving.STOP)) as last_step_ended,
     ):
         meetings = saving.Meetings(strategy, run.shared, agreement, last_step_ended)
         with screen.show() as shown:

@@ -16,6 +16,8 @@ from terngrad_tf.training import checkpoints, local_steps, preemption, triggers
 from terngrad_tf.training.callbacks import StepCounter
 from terngrad_tf.training.triggers import Trigger
 
+# What a `StepAgreement` is asked for.
+STOP = "stop"
 _COMPARE = "compare"
 
 
@@ -54,7 +56,7 @@ class Meetings:
             but one process.
         """
         asked = self._agreement.reached(step)
-        stopping = asked.get(preemption.STOP)
+        stopping = asked.get(STOP)
         tasks = self._strategy.tasks
         who = "" if tasks is None else tasks.describe(stopping or 0)
         return _COMPARE in asked, None if stopping is None else who

@@ -101,7 +101,13 @@ class AsyncTrainingTest(tf.test.TestCase):
         for job in JOBS[:2]:
             self.assertRegex(self.text(job), r"error: .*lost ps 0 \(.*connection refused\)")
 
+        _, started = self.start_all(max_steps=10**6)
+        self.wait_for(r"Worker 1: .*: step \d+, loss")
+        started["worker", 0].send_signal(signal.SIGTERM)
+        self.assertEqual(self.statuses(started.values()), [75, 3, 3], self.text(JOBS[0])[-3000:])
+        (stopped,) = re.findall(r"stopped at step (\d+), which is saved", self.text(JOBS[0]))
         latest = tf.train.latest_checkpoint(self.root / "run")
+        self.assertEndsWith(latest, f"-{stopped}")
         steps = int(latest.rpartition("-")[2]) + 60
         _, started = self.start_all(steps)
         self.assertEqual(self.statuses(started.values()), [0] * 3, self.text(JOBS[0])[-3000:])
