@@ -23,6 +23,7 @@ OPTIMIZERS = {
     "RMSprop": (0.0003, 0.001, 0.003, 0.01),
     "Lion": (0.0001, 0.0003, 0.001, 0.003),
     "AdamW": (0.001, 0.003, 0.01, 0.03),
+    "AbsAdam": (0.001, 0.003, 0.01, 0.03),
 }
 # Networks and the rate of SGD with momentum at which numbers of workers are compared.
 NETS = {"small_cnn": 0.05, "lenet": 0.02, "resnet_20": 0.1}

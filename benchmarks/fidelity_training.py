@@ -21,6 +21,7 @@ _OPTIMIZERS = {
     "RMSprop": keras.optimizers.RMSprop,
     "Lion": keras.optimizers.Lion,
     "AdamW": keras.optimizers.AdamW,
+    "AbsAdam": terngrad_tf.AbsAdam,
 }
 
 

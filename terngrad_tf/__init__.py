@@ -10,6 +10,7 @@ from typing import Any
 from terngrad_tf.version import __version__
 
 _ORIGINS = {
+    "AbsAdam": "terngrad_tf.distribute",
     "DiLoCo": "terngrad_tf.distribute",
     "SnapshotCheckpoint": "terngrad_tf.subspace",
     "Subspace": "terngrad_tf.subspace",

@@ -1,5 +1,6 @@
 """TernGrad under `tf.distribute`: the cross-device op and the strategy."""
 
+from terngrad_tf.distribute.abs_adam import AbsAdam
 from terngrad_tf.distribute.advice import Advice, advise
 from terngrad_tf.distribute.all_reduce import TernaryAllReduce
 from terngrad_tf.distribute.broadcast import broadcast_variables
@@ -28,6 +29,7 @@ from terngrad_tf.distribute.wires import WIRES
 
 __all__ = [
     "WIRES",
+    "AbsAdam",
     "Advice",
     "DiLoCo",
     "GradientStatistics",

@@ -59,7 +59,11 @@ class ModelConfig(Config):
 class OptimizerConfig(Config):
     """The optimizer and its learning rate."""
 
-    name: str = option("momentum", "momentum, adam, gd or rmsprop.", name="optimizer")
+    name: str = option(
+        "momentum",
+        "momentum, adam, abs_adam (Adam that rounded gradients do not slow down), gd or rmsprop.",
+        name="optimizer",
+    )
     momentum: float = option(0.9, "For --optimizer momentum and rmsprop.", checks.Range(0, 1))
     initial_learning_rate: float = option(0.01, "Learning rate at step 0.", checks.FACTOR)
     learning_rate_decay_type: str = option(

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from terngrad_tf.arguments import did_you_mean
-from terngrad_tf.distribute import DiLoCo
+from terngrad_tf.distribute import AbsAdam, DiLoCo
 
 EMA_MOMENTUM = 0.9999
 # The types that Keras infers for results refuse arithmetic.
@@ -171,11 +171,17 @@ class Adam(_WarmUpAverage, keras.optimizers.Adam):
 
 
 @keras.saving.register_keras_serializable(package="terngrad_tf")
+class AveragedAbsAdam(_WarmUpAverage, AbsAdam):
+    """`terngrad_tf.AbsAdam` with moving averages that warm up."""
+
+
+@keras.saving.register_keras_serializable(package="terngrad_tf")
 class GradientDescent(_WarmUpAverage, keras.optimizers.SGD):
     """`w = w - learning_rate * g`, with moving averages that warm up."""
 
 
 _BUILDERS = {
+    "abs_adam": lambda rate, momentum, **kwargs: AveragedAbsAdam(rate, epsilon=1e-8, **kwargs),
     "adam": lambda rate, momentum, **kwargs: Adam(rate, epsilon=1e-8, **kwargs),
     "gd": lambda rate, momentum, **kwargs: GradientDescent(rate, **kwargs),
     "momentum": lambda rate, momentum, **kwargs: Momentum(rate, momentum, **kwargs),
@@ -198,7 +204,8 @@ def build_optimizer(
     """Makes an optimizer that also keeps moving averages of the weights (limit 0.9999).
 
     Args:
-        name: "momentum", "adam" (epsilon 1e-8), "gd" or "rmsprop" (decay 0.9, epsilon 1).
+        name: "momentum", "adam" or "abs_adam" (epsilon 1e-8), "gd" or "rmsprop" (decay 0.9,
+            epsilon 1).
         learning_rate: float or `keras.optimizers.schedules.LearningRateSchedule`.
         momentum: float in [0, 1], used by "momentum" and "rmsprop". Default 0.9.
         loss_scale: factor of the loss, by which gradients are divided again. Default: none.

@@ -4,6 +4,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from terngrad_tf.distribute import AbsAdam
+
 NUM_STEPS = 6
 NUM_EXAMPLES = 8
 SHAPES = ((3, 2), (2,))
@@ -35,6 +37,7 @@ def _with(**options):
 
 
 CASES = {name: _of_class(name) for name in CLASSES} | {
+    "AbsAdam": lambda: AbsAdam(0.01),
     "accumulation": _with(gradient_accumulation_steps=2),
     "accumulation of three, clipped": _with(gradient_accumulation_steps=3, global_clipnorm=0.2),
     "accumulation, average and decay": _with(

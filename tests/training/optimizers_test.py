@@ -50,6 +50,13 @@ def adam_oracle(w, m=0.0, v=0.0):
         yield w
 
 
+def abs_adam_oracle(w, m=0.0, a=0.0):
+    for t, (rate, g) in enumerate(zip(RATES, GRADIENTS, strict=True), start=1):
+        m, a = 0.9 * m + 0.1 * g, 0.999 * a + 0.001 * abs(g)
+        w = w - rate * m / (1 - 0.9**t) / (a / (1 - 0.999**t) + 1e-8)
+        yield w
+
+
 def rmsprop_oracle(w, ms=1.0, a=0.0):
     for rate, g in zip(RATES, GRADIENTS, strict=True):
         ms = 0.9 * ms + 0.1 * g**2
@@ -59,6 +66,7 @@ def rmsprop_oracle(w, ms=1.0, a=0.0):
 
 
 ORACLES = {
+    "abs_adam": abs_adam_oracle,
     "adam": adam_oracle,
     "gd": gd_oracle,
     "momentum": momentum_oracle,
