@@ -63,19 +63,28 @@ class ExperimentsTest(tf.test.TestCase):
         precision, recall, count = RESULT.search(out).groups()
         return float(precision), float(recall), int(count)
 
-    @pytest.mark.slow
+    def mnist(self, num_nodes, grad_bits):
+        """The folder of a run with so many replicas and bits."""
+        return self.learns(
+            "mnist",
+            f"{num_nodes}-{grad_bits}",
+            *("--num_nodes", num_nodes, "--grad_bits", grad_bits, "--clip_factor", 2.5),
+        )
+
     def test_mnist(self):
-        for num_nodes, grad_bits in ((1, 1), (1, 32), (4, 1), (4, 32)):
-            run = self.learns(
-                "mnist",
-                f"{num_nodes}-{grad_bits}",
-                *("--num_nodes", num_nodes, "--grad_bits", grad_bits, "--clip_factor", 2.5),
-            )
+        run = self.mnist(4, 1)
         precision, recall, count = self.evaluate("mnist", run, "--norestore_avg_var")
         self.assertEqual(count, 53)
         self.assertGreater(precision, 0.1)
         self.assertGreater(recall, 0.5)
 
+    @pytest.mark.slow
+    def test_mnist_with_other_replicas_and_bits(self):
+        for num_nodes, grad_bits in ((1, 1), (1, 32), (4, 32)):
+            with self.subTest(num_nodes=num_nodes, grad_bits=grad_bits):
+                self.mnist(num_nodes, grad_bits)
+
+    @pytest.mark.slow
     def test_cifar10(self):
         self.learns("cifar10", "float", "--num_nodes", 1, "--grad_bits", 32)
         run = self.learns("cifar10", "ternary", "--num_nodes", 4, "--grad_bits", 1)

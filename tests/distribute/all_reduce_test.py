@@ -225,6 +225,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         steps[0].python_function()
         self.assertEqual(strategy.traffic.float32_bytes, 2 * 3 * sizes[0])
 
+    @pytest.mark.slow
     def test_traffic_counts_the_streams_of_a_wire_of_no_fixed_size(self):
         size = 64 * 512
         sparse, fixed = (TernGradStrategy(NUM_REPLICAS, wire=w) for w in ("sparse", "allgather"))

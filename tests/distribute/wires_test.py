@@ -71,8 +71,17 @@ def reduce_in_threads(wire, num_processes, num_local, quantization):
 
 
 class WiresTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters("allgather", "sparse_bidirectional")
+    def test_all_processes_get_the_sum_of_the_replicas_codes(self, wire):
+        self.check_sums(wire)
+
     @parameterized.parameters(*wires.WIRES)
+    @pytest.mark.slow
     def test_every_wire_gives_all_processes_the_sum_of_the_replicas_codes(self, wire):
+        self.check_sums(wire)
+
+    def check_sums(self, wire):
+        """The wire gives every process the sum of six replicas' codes, or a rounded one."""
         quantization = Quantization(seed=4)
         gradients = [gradients_of(replica) for replica in range(6)]
         scales = tf.reduce_max([quantization.local_scales(g) for g in gradients], axis=0)

@@ -113,7 +113,7 @@ class EncodeTest(tf.test.TestCase):
             start += width
         self.assertEqual(start, words.shape[0])
 
-    @settings(deadline=None, max_examples=6, derandomize=True)
+    @settings(deadline=None, max_examples=4, derandomize=True)
     @given(
         sizes=st.lists(st.integers(0, 900), min_size=1, max_size=4),
         num_replicas=st.integers(1, 5),

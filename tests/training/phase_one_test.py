@@ -65,6 +65,7 @@ class PhaseOneTest(tf.test.TestCase):
         self.train("early", 2, snapshot_every_steps=1)
         self.assertLen(list(folder.iterdir()), 2)
 
+    @pytest.mark.slow
     def test_mixed_precision_scales_the_loss_and_resumes_exactly(self):
         results = [self.train("mixed", 4, mixed_precision=True)]
         self.train("mixed-parts", 2, mixed_precision=True)

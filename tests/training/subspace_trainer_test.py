@@ -102,6 +102,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
             # 5 coordinates, the loss, and the loss of each trial, summed over 2 workers.
             self.assertEqual(received, 4 * (6 + scalars["subspace/trials"][step]))
 
+    @pytest.mark.slow
     def test_a_killed_run_goes_on_to_the_same_weights(self):
         self.train("parts", epochs=2)
         folder = self.root / "parts"
