@@ -120,4 +120,5 @@ def _difference(found, baseline, name):
     text = f"{statistics.mean(a - b for a, b in pairs):+.2f}"
     if len(pairs) < 2:
         return [text, ""]
-    return [text, f"{scipy.stats.ttest_rel(*zip(*pairs, strict=True)).pvalue:.3f}"]
+    p = scipy.stats.ttest_rel(*zip(*pairs, strict=True)).pvalue
+    return [text, f"{p:.3f}" if p >= 0.001 else "below 0.001"]
