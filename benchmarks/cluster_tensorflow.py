@@ -10,6 +10,8 @@ from benchmarks import cluster_models, cluster_worker
 
 # Of local steps, from one exchange to the next.
 SYNC_EVERY = 32
+# Steps that are taken while changes travel, in the mode that does so.
+OVERLAP = 24
 
 
 def _network():
@@ -28,14 +30,14 @@ def _network():
     )
 
 
-def digits_step(strategy, batch_size, sync_every):
+def digits_step(strategy, batch_size, sync_every, overlap=0):
     """Function that runs a training step of the digits' network under a strategy to its end."""
     import keras
     import tensorflow as tf
 
     with strategy.scope():
         model = _network()
-        optimizer = _optimizer(sync_every)
+        optimizer = _optimizer(sync_every, overlap)
         optimizer.build(model.trainable_variables)
     images = tf.random.stateless_uniform([batch_size, *model.input_shape[1:]], [0, 0])
     labels = tf.range(batch_size) % cluster_models.CLASSES
@@ -58,13 +60,13 @@ def _alexnet_factors():
     return [tf.random.stateless_normal(shape, [0, i]) for i, shape in enumerate(shapes)]
 
 
-def _alexnet_step(strategy, _, sync_every):
+def _alexnet_step(strategy, _, sync_every, overlap=0):
     import keras
     import tensorflow as tf
 
     with strategy.scope():
         variables = [keras.Variable(tf.zeros(s)) for s in cluster_models.ALEXNET_SHAPES]
-        optimizer = _optimizer(sync_every)
+        optimizer = _optimizer(sync_every, overlap)
         optimizer.build(variables)
     factors = _alexnet_factors()
 
@@ -79,13 +81,13 @@ def _alexnet_step(strategy, _, sync_every):
     return _compiled(strategy, replica, optimizer, sync_every)
 
 
-def _optimizer(sync_every):
+def _optimizer(sync_every, overlap):
     import keras
 
     from terngrad_tf import DiLoCo
 
     optimizer = keras.optimizers.SGD(0.01)
-    return DiLoCo(optimizer, sync_every) if sync_every else optimizer
+    return DiLoCo(optimizer, sync_every, overlap=overlap) if sync_every else optimizer
 
 
 def _compiled(strategy, replica, optimizer, sync_every):
@@ -102,6 +104,10 @@ def _compiled(strategy, replica, optimizer, sync_every):
         optimizer.iterations.numpy()
 
     run.num_steps = max(1, sync_every)
+    if sync_every and optimizer.overlap:
+        # What is measured begins and ends with nothing under way.
+        for _ in range((sync_every + optimizer.overlap) // 2):
+            step()
     return run
 
 
@@ -122,6 +128,7 @@ def main(argv):
             wire="sparse_bidirectional", clip_factor=0.0
         ),
         "local_steps": TernGradStrategy,
+        "local_steps_overlap": TernGradStrategy,
         "float32": lambda: TernGradStrategy(grad_bits=32),
         "tensorflow": tf.distribute.MultiWorkerMirroredStrategy,
         # What the same step takes where nothing is exchanged.
@@ -129,8 +136,9 @@ def main(argv):
     }
     make_step = {"digits": digits_step, "alexnet": _alexnet_step}[model]
     strategies = {mode: make_strategy[mode]() for mode in modes.split(",")}
+    local = {"local_steps": (SYNC_EVERY,), "local_steps_overlap": (SYNC_EVERY, OVERLAP)}
     steps = {
-        mode: make_step(strategy, int(batch_size), SYNC_EVERY if mode == "local_steps" else 0)
+        mode: make_step(strategy, int(batch_size), *local.get(mode, (0,)))
         for mode, strategy in strategies.items()
     }
     cluster_worker.serve(interface, steps)

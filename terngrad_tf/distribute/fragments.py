@@ -53,6 +53,7 @@ class Turns:
     Attributes:
         sync_every: steps from an exchange of a group to its next.
         fragments: number of groups.
+        overlap: steps from an exchange's start to its end, which is in time for the next start.
 
     Raises:
         ValueError: an attribute is out of range.
@@ -60,12 +61,17 @@ class Turns:
 
     sync_every: int
     fragments: int
+    overlap: int = 0
 
     def __post_init__(self) -> None:
-        for name, value in dataclasses.asdict(self).items():
+        for name in ("sync_every", "fragments"):
+            value = getattr(self, name)
             check(is_integer(value, 1), name, "must be a positive integer", value)
         rule = f"must divide `sync_every`, {self.sync_every}"
         check(self.sync_every % self.fragments == 0, "fragments", rule, self.fragments)
+        rule = f"must be an integer from 0 to the {self.interval} steps between two exchanges"
+        fits = is_integer(self.overlap, 0) and self.overlap <= self.interval
+        check(fits, "overlap", rule, self.overlap)
 
     @property
     def interval(self) -> int:
@@ -73,7 +79,7 @@ class Turns:
         return self.sync_every // self.fragments
 
     def group_after(self, steps: Any) -> Any:
-        """The group that is exchanged after so many steps, or `fragments` if none is.
+        """The group whose exchange starts after so many steps, or `fragments` if none does.
 
         Args:
             steps: integer scalar tensor.
@@ -86,8 +92,18 @@ class Turns:
         group = tf.where(is_due, (turn - 1) % self.fragments, self.fragments)
         return tf.cast(group, tf.int32)
 
+    def arrived_after(self, steps: Any) -> Any:
+        """The group whose exchange ends after so many steps; otherwise as `group_after`."""
+        return self.group_after(steps - self.overlap)
+
+    def under_way_after(self, steps: int) -> int | None:
+        """The group whose exchange has started, in so many steps, and not ended; None if none."""
+        turn, rest = divmod(steps, self.interval)
+        return (turn - 1) % self.fragments if turn and rest < self.overlap else None
+
     def changed_after(self, steps: int) -> list[int]:
         """The groups whose own weights changed, in so many steps, since they were exchanged."""
         turn, rest = divmod(steps, self.interval)
-        just_exchanged = (turn - 1) % self.fragments if turn and not rest else None
+        is_exchanged = turn and not rest and not self.overlap
+        just_exchanged = (turn - 1) % self.fragments if is_exchanged else None
         return [group for group in range(self.fragments) if steps and group != just_exchanged]

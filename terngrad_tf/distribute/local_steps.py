@@ -11,6 +11,7 @@ from terngrad_tf.arguments import check
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.fragments import Turns, divide
 from terngrad_tf.distribute.kept_logs import KeptLogs
+from terngrad_tf.distribute.overlap import ChangesUnderWay
 from terngrad_tf.distribute.replica_state import ReplicaState
 
 
@@ -47,6 +48,17 @@ class DiLoCo(private.LocalStepsOptimizer):
     group, and averages (`use_ema`) all weights in each exchange. Batch-norm statistics travel with
     the last group.
 
+    With `overlap=T` replicas do not wait while changes travel: a thread exchanges what they had
+    changed when it was due, and the outer optimizer takes the mean `T` steps later, where each
+    replica gets
+
+        w_k = alpha * w_k + (1 - alpha) * w
+
+    so that what it learned in between is not lost. Steps wait where the exchange is not over then.
+    An early exchange first waits for the one under way, and then is as without `overlap`: all
+    `w_k = w`. What is under way is part of what is saved. Batch-norm statistics and logs travel
+    when the mean is taken.
+
     With `outer=keras.optimizers.SGD(1.0)`, exchanges average the weights (local SGD); that with
     `sync_every=1` and an inner `SGD` is synchronous training.
 
@@ -56,7 +68,8 @@ class DiLoCo(private.LocalStepsOptimizer):
     in every step on whether gradients overflowed.
 
     A process holds the weights and the outer optimizer's state once, and the weights and the inner
-    optimizer's state once more for each of its replicas. All are saved in `.keras` files and in
+    optimizer's state once more for each of its replicas; with `overlap` also, for each replica, the
+    changes under way. All are saved in `.keras` files and in
     `tf.train.Checkpoint`s, so that training goes on as if it had not stopped, to the bit. In a
     cluster that is so where each process saves and loads a file of its own, or where all call
     `replica_state.gather()` before the chief saves and `replica_state.scatter()` after it loaded,
@@ -76,6 +89,11 @@ class DiLoCo(private.LocalStepsOptimizer):
             `keras.optimizers.SGD(1.0, momentum=0.5, nesterov=True)`.
         fragments: groups of weights that are exchanged in turn; a divisor of `sync_every`, at most
             the number of weights. Default 1: all weights at once.
+        overlap: steps that are taken while changes travel, at most the `sync_every / fragments`
+            from one exchange to the next. Default 0: exchanges are waited for. Needs CPUs where
+            there are several processes.
+        alpha: with `overlap`, the share of its own weights that a replica keeps, from 0 to 1.
+            Default 0.5.
         name: name of the optimizer.
 
     Raises:
@@ -93,9 +111,13 @@ class DiLoCo(private.LocalStepsOptimizer):
         *,
         outer: keras.optimizers.Optimizer | str | None = None,
         fragments: int = 1,
+        overlap: int = 0,
+        alpha: float = 0.5,
         name: str = "diloco",
     ) -> None:
-        turns = Turns(sync_every, fragments)
+        turns = Turns(sync_every, fragments, overlap)
+        is_share = isinstance(alpha, int | float) and 0 <= alpha <= 1
+        check(is_share, "alpha", "must be a number from 0 to 1", alpha)
         if outer is None:
             outer = keras.optimizers.SGD(1.0, momentum=0.5, nesterov=True)
         inner, outer = keras.optimizers.get(inner), keras.optimizers.get(outer)
@@ -114,17 +136,17 @@ class DiLoCo(private.LocalStepsOptimizer):
         super().__init__(learning_rate=0.0, name=name)
         self.sync_every = sync_every
         self.fragments = fragments
+        self.overlap = overlap
+        self.alpha = float(alpha)
         self._turns = turns
         self.outer = outer
         # As an attribute, it would be saved as if it were the same on all replicas.
         self._get_inner = lambda: inner
         self._kept_logs = KeptLogs()
         # One each: of one that is traced for many groups TensorFlow would warn.
-        self._get_exchange = functools.cache(
-            lambda group: tf.function(
-                functools.partial(self._exchange, self._distribution_strategy, group),
-                autograph=False,
-            )
+        self._get_exchange, self._get_receive = (
+            functools.cache(functools.partial(self._as_function, method))
+            for method in (self._exchange, self._receive)
         )
 
     @property
@@ -183,19 +205,27 @@ class DiLoCo(private.LocalStepsOptimizer):
         shared = [variable.value for variable in weights]
         groups = divide([v.shape.num_elements() for v in shared], self.fragments)
         self._get_groups = lambda: groups
+        kept = []
         if private.is_own(strategy):
             with strategy.scope(), strategy.extended.variables_of_replicas():
                 own = [tf.Variable(tf.zeros(v.shape, v.dtype)) for v in shared]
+                if self.overlap:
+                    kept = [tf.Variable(tf.zeros(v.shape, v.dtype)) for v in shared]
+                    self._under_way = ChangesUnderWay(strategy, self.outer, groups, kept)
                 self._views = private.LocalWeights(shared, own, groups, self._is_renewed)
                 with self._views.own_values():
                     self._get_inner().build(variables)
         else:
             # Of a model that was saved: nothing but a step needs a strategy.
             own = [tf.Variable(variable) for variable in shared]
+            if self.overlap:
+                kept = [tf.Variable(variable) for variable in shared]
             self._get_inner().build(variables)
         self._get_own = lambda: own
-        of_replicas = own + [variable.value for variable in self._get_inner().variables]
-        self.replica_state = ReplicaState(strategy, of_replicas)
+        inner_variables = [variable.value for variable in self._get_inner().variables]
+        self.replica_state = ReplicaState(
+            strategy, own + inner_variables + kept, on_set=self._forget_changes
+        )
         if private.is_own(strategy):
             self.claim_weights()
 
@@ -248,6 +278,9 @@ class DiLoCo(private.LocalStepsOptimizer):
         steps = int(self._steps_since_exchange.numpy()) if self.built else 0
         if steps:
             with self._distribution_strategy.scope():
+                under_way = self._turns.under_way_after(steps)
+                if under_way is not None:
+                    self._get_receive(under_way)()
                 for group in self._turns.changed_after(steps):
                     self._get_exchange(group)()
             self._steps_since_exchange.assign(0)
@@ -277,6 +310,7 @@ class DiLoCo(private.LocalStepsOptimizer):
     def agree_on_logs(self, logs: Any, reduce: Any) -> Any:
         """Means over processes, as of the last exchange; see the base class."""
         steps = tf.convert_to_tensor(self._steps_since_exchange)
+        steps -= self.overlap
         return self._kept_logs.agree(logs, reduce, tf.equal(steps % self._turns.interval, 0))
 
     def get_config(self) -> dict[str, Any]:
@@ -288,6 +322,8 @@ class DiLoCo(private.LocalStepsOptimizer):
             "sync_every": self.sync_every,
             "outer": serialize(self.outer),
             "fragments": self.fragments,
+            "overlap": self.overlap,
+            "alpha": self.alpha,
         }
 
     @classmethod
@@ -301,45 +337,89 @@ class DiLoCo(private.LocalStepsOptimizer):
         }
         return cls(**{**config, **made})
 
-    # What follows runs in cross-replica context, all but `_exchange_replica`.
+    def _as_function(self, method, group):
+        bound = functools.partial(method, self._distribution_strategy, group)
+        return tf.function(bound, autograph=False)
+
+    def _forget_changes(self):
+        if self.overlap and private.is_own(self._distribution_strategy):
+            self._under_way.forget()
+
+    # What follows runs in cross-replica context, all but `_update_replica`.
 
     def _after_step(self, strategy):
         strategy.extended.keep_statistics()
         self._iterations.assign_add(1)
         self._steps_since_exchange.assign_add(1)
+        steps = tf.convert_to_tensor(self._steps_since_exchange)
+        # That a replica had no examples in this step is about its gradient, not its weights.
+        with private.padded_replica(private.NO_PADDING):
+            if self.overlap:
+                self._in_turn(self._receive, strategy, self._turns.arrived_after(steps))
+                self._in_turn(self._send, strategy, self._turns.group_after(steps))
+            else:
+                self._in_turn(self._exchange, strategy, self._turns.group_after(steps))
+                if self.fragments == 1:
+                    is_due = tf.equal(steps, self.sync_every)
+                    self._steps_since_exchange.assign(tf.where(is_due, tf.zeros_like(steps), steps))
 
-        def exchange(group):
-            self._exchange(strategy, group)
-            if self.fragments == 1:
-                self._steps_since_exchange.assign(0)
+    def _in_turn(self, method, strategy, turn):
+        def call(group):
+            method(strategy, group)
             return tf.constant(0)
 
-        steps = tf.convert_to_tensor(self._steps_since_exchange)
-        exchanges = [functools.partial(exchange, group) for group in range(self.fragments)]
-        tf.switch_case(self._turns.group_after(steps), [*exchanges, lambda: tf.constant(0)])
+        calls = [functools.partial(call, group) for group in range(self.fragments)]
+        tf.switch_case(turn, [*calls, lambda: tf.constant(0)])
 
     def _is_renewed(self, group):
         """Whether the last step exchanged a group, so that replicas take over the shared values."""
         steps = tf.convert_to_tensor(self._steps_since_exchange)
+        if self.overlap:
+            return tf.equal(steps, 0)
         return tf.equal(steps, 0) | tf.equal(self._turns.group_after(steps), group)
 
     def _exchange(self, strategy, group):
+        self._update(strategy, group, None)
+
+    def _send(self, strategy, group):
+        count = strategy.num_replicas_in_sync
+        changes = [[change / count for change in c] for c in self._views.changes(group)]
+        self._under_way.send(group, changes, self._exchanges_of(group))
+
+    def _receive(self, strategy, group):
+        brought = self._views.own_tensors(group)
+        reduced = self._under_way.receive(group, self._exchanges_of(group), brought)
+        self._update(strategy, group, reduced)
+        self._views.mix(group, self.alpha)
+
+    def _exchanges_of(self, group):
+        """How often a group was exchanged, int64, by which the outer optimizer's schedule goes."""
+        if self.fragments > 1:
+            return self._exchanges[group]
+        return tf.convert_to_tensor(self.outer.iterations)
+
+    def _update(self, strategy, group, reduced):
+        """Lets the outer optimizer take changes of a group: those summed, None to sum them now."""
         if self.fragments > 1:
             iterations: Any = self.outer.iterations
             iterations.assign(self._exchanges[group])
             self._exchanges.assign_add(tf.one_hot(group, self.fragments, dtype=tf.int64))
-        replica = tf.autograph.experimental.do_not_convert(self._exchange_replica)
-        strategy.extended.call_for_each_replica(replica, args=(group,))
+        replica = tf.autograph.experimental.do_not_convert(self._update_replica)
+        strategy.extended.call_for_each_replica(replica, args=(group, reduced))
         if group == self.fragments - 1:
             strategy.extended.average_statistics()
 
-    def _exchange_replica(self, group):
+    def _update_replica(self, group, reduced):
         count = self._distribution_strategy.num_replicas_in_sync
         weights, own = self._get_weights(), self._get_own()
         positions = self.groups[group]
         with self._views.shared_values():
-            changes = [(tf.convert_to_tensor(weights[i]) - own[i]) / count for i in positions]
-            self.outer.apply(changes, [weights[i] for i in positions])
+            if reduced is None:
+                changes = [(tf.convert_to_tensor(weights[i]) - own[i]) / count for i in positions]
+                self.outer.apply(changes, [weights[i] for i in positions])
+                return
+            with private.local_updates():
+                self.outer.apply(reduced, [weights[i] for i in positions])
 
 
 def local_steps_optimizer(optimizer: keras.optimizers.Optimizer) -> DiLoCo | None:

@@ -1,6 +1,7 @@
 """What each replica has of its own, in checkpoints and between processes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,11 +21,18 @@ class ReplicaState(tf.train.experimental.PythonState):
     Args:
         strategy: the strategy under which the variables were made.
         variables: list of distributed or plain `tf.Variable`s.
+        on_set: function that is called before variables get other values from here.
     """
 
-    def __init__(self, strategy: tf.distribute.Strategy, variables: Sequence[tf.Variable]) -> None:
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        variables: Sequence[tf.Variable],
+        on_set: Callable[[], Any] = lambda: None,
+    ) -> None:
         self._strategy = strategy
         self._variables = list(variables)
+        self._on_set = on_set
         # Of all processes: gathered to be saved, or restored to be scattered.
         self._gathered: list[np.ndarray] | None = None
         self._restored: list[np.ndarray] | None = None
@@ -70,6 +78,7 @@ class ReplicaState(tf.train.experimental.PythonState):
                 "The replicas' state must be saved by an optimizer with the same weights and"
                 f" options. Received: shapes {received}, where {expected} are expected"
             )
+        self._on_set()
         for variable, array in zip(self._variables, arrays, strict=True):
             for replica, component in enumerate(private.local_tensors(variable)):
                 component.assign(array[(first_replica + replica) % len(array)])

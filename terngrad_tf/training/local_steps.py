@@ -17,13 +17,17 @@ from terngrad_tf.training.triggers import Trigger
 def tell_left_steps(config: TrainConfig, strategy: TernGradStrategy) -> None:
     """Tells of steps at the end of a run that no exchange follows; `config` knows its steps."""
     sync_every, fragments = config.local_steps.sync_every, config.local_steps.fragments
+    overlap = config.local_steps.overlap
     if not sync_every or not strategy.is_chief:
         return
     interval = sync_every // fragments
-    left = min(config.max_steps, sync_every - interval + config.max_steps % interval)
+    since_arrival = (config.max_steps - overlap) % interval
+    left = min(config.max_steps, sync_every - interval + overlap + since_arrival)
     why, of_what = "`max_steps` is no multiple of `sync_every`", ""
     if fragments > 1:
         why, of_what = "`fragments` are exchanged in turn", " of some weights"
+    elif overlap:
+        why = "with `overlap`, steps go on while changes travel"
     if left:
         log(
             f"{why}: the last {left} steps come after the last exchange{of_what}, and count where"
@@ -43,7 +47,8 @@ def due_on_all(due: Trigger, optimizer: keras.optimizers.Optimizer) -> Trigger:
     local = local_steps_optimizer(optimizer)
 
     def is_due(step):
-        return step % local.sync_every == 0 and local.replica_state.any_process(due(step))
+        has_exchanged = (step - local.overlap) % local.sync_every == 0
+        return has_exchanged and local.replica_state.any_process(due(step))
 
     return is_due
 

@@ -243,6 +243,7 @@ def build_local_steps(
     fragments: int,
     learning_rate: float,
     momentum: float,
+    **overlap: Any,
 ) -> DiLoCo:
     """Lets an optimizer take local steps; moving averages are of the exchanged weights.
 
@@ -252,12 +253,13 @@ def build_local_steps(
         fragments: groups of weights that are exchanged in turn.
         learning_rate: float, the outer optimizer's.
         momentum: float in [0, 1], its Nesterov momentum.
+        **overlap: `overlap` and `alpha` of `DiLoCo`.
 
     Returns:
         A `DiLoCo`.
     """
     outer = build_outer(sync_every // fragments, learning_rate, momentum)
-    return DiLoCo(inner, sync_every, outer=outer, fragments=fragments)
+    return DiLoCo(inner, sync_every, outer=outer, fragments=fragments, **overlap)
 
 
 def build_outer(interval: int, learning_rate: float, momentum: float) -> GradientDescent:

@@ -128,9 +128,11 @@ def check_source(source: Source | None, config: TrainConfig, shard: DatasetShard
         if config.local_steps.sync_every:
             wanted["fragments"] = config.local_steps.fragments
             found["fragments"] = run["identity"].get("fragments") or 1
+            wanted["overlap"] = config.local_steps.overlap
+            found["overlap"] = run["identity"].get("overlap") or 0
     for name, value in wanted.items():
         if found[name] != value:
-            may_differ = name in ("num_classes", "optimizer", "sync_every", "fragments")
+            may_differ = name not in ("net", "image_size", "channels")
             hint = " (fine_tune allows it to differ)" if may_differ else ""
             raise UserError(
                 f"`{_ARGUMENT}` must be a run with the {name} of this one, {value!r}{hint}. "

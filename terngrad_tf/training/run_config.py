@@ -156,6 +156,18 @@ class LocalStepsConfig(Config):
         checks.COUNT,
     )
 
+    overlap: int = option(
+        0,
+        "With --sync_every, steps that are taken while changes travel, at most --sync_every / "
+        "--fragments; 0: they are waited for.",
+        checks.COUNT_OR_0,
+    )
+    overlap_alpha: float = option(
+        0.5,
+        "With --overlap, the share of its own weights that a replica keeps where an exchange ends.",
+        checks.Range(0, 1),
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.sync_every % self.fragments:
@@ -163,13 +175,21 @@ class LocalStepsConfig(Config):
                 f"`fragments` must divide `sync_every`, {self.sync_every}. "
                 f"Received: fragments={self.fragments}"
             )
+        if self.sync_every and self.overlap > self.sync_every // self.fragments:
+            raise UserError(
+                "`overlap` must be at most `sync_every` / `fragments`, "
+                f"{self.sync_every // self.fragments}. Received: overlap={self.overlap}"
+            )
 
     def identity(self) -> dict[str, Any]:
         """Dict of the values that change the weights."""
         if not self.sync_every:
             return {}
-        # Runs of before know nothing of fragments.
-        return {k: v for k, v in self.values().items() if (k, v) != ("fragments", 1)}
+        # Runs of before know nothing of these.
+        left_out = {"overlap", "overlap_alpha"} if not self.overlap else set()
+        if self.fragments == 1:
+            left_out.add("fragments")
+        return {k: v for k, v in self.values().items() if k not in left_out}
 
     def exchanges(self, steps: int) -> int:
         """Exchanges, or steps that exchange gradients, in so many steps."""

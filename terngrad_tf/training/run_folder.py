@@ -121,6 +121,8 @@ _IDENTITY = {
     "sync_every": _is(checks.COUNT_OR_0, optional=True),
     "outer_momentum": _is(checks.Range(0, 1), optional=True),
     "fragments": _is(checks.COUNT, optional=True),
+    "overlap": _is(checks.COUNT, optional=True),
+    "overlap_alpha": _is(checks.Range(0, 1), optional=True),
 }
 
 

@@ -189,9 +189,13 @@ def build_model(config: TrainConfig, shard: DatasetShard) -> tuple[keras.Model, 
         own.name, learning_rate, own.momentum, own.loss_scale, averages=not sync_every
     )
     if sync_every:
-        outer = config.local_steps.outer_learning_rate, config.local_steps.outer_momentum
-        fragments = config.local_steps.fragments
-        optimizer = optimizers.build_local_steps(optimizer, sync_every, fragments, *outer)
+        steps = config.local_steps
+        optimizer = optimizers.build_local_steps(
+            *(optimizer, sync_every, steps.fragments),
+            *(steps.outer_learning_rate, steps.outer_momentum),
+            overlap=steps.overlap,
+            alpha=steps.overlap_alpha,
+        )
     if config.model.mixed_precision and own.loss_scale is None:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     optimizer.build(model.trainable_variables)

@@ -133,9 +133,10 @@ class DistributedTest(tf.test.TestCase):
 
     @pytest.mark.slow
     def test_local_steps_go_on_with_what_each_worker_had_of_its_own(self):
-        flags = ("--sync_every", 10, "--fragments", 2, "--optimizer", "adam")
+        # Saved while changes of a fragment are under way.
+        flags = ("--sync_every", 10, "--fragments", 2, "--overlap", 5, "--optimizer", "adam")
         whole, printed = self.trained(Cluster(self.root, "local", self.own, *flags))
-        self.assertIn("the last 2 steps come after the last exchange", printed[0])
+        self.assertIn("the last 12 steps come after the last exchange of some", printed[0])
         self.kill("local_killed", 10, 0, 0.1, *flags)
         resumed, printed = self.trained(Cluster(self.root, "local_killed", self.own, *flags))
         self.assertRegex(printed[0], r"resuming from .*model.ckpt-(\d+) at step \1\n")

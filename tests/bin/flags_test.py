@@ -22,6 +22,7 @@ TERNARY = ("--grad_bits", 1, "--clip_factor", 2.5)
 TWO_WORKERS = (*TERNARY, "--num_nodes", 2)
 LOCAL_STEPS = ("--num_nodes", 2, "--sync_every", 1)
 TWO_LOCAL_STEPS = ("--num_nodes", 2, "--sync_every", 2)
+OVERLAPPING_STEPS = (*TWO_LOCAL_STEPS, "--overlap", 1, "--max_steps", 3)
 DROPOUT = ("--net", "alexnet", "--image_size", 57, "--batch_size", 2, "--max_steps", 1)
 DAMAGED = ("--data_dir", "{root}/damaged")
 START = "--pretrained_model_checkpoint_path"
@@ -61,6 +62,8 @@ TRAINING = {
     "floating_grad_epoch": weights("--floating_grad_epoch", 1, base=TERNARY),
     "grad_bits": weights("--grad_bits", 1),
     "fragments": weights("--fragments", 2, base=TWO_LOCAL_STEPS),
+    "overlap": weights("--overlap", 1, base=TWO_LOCAL_STEPS),
+    "overlap_alpha": weights("--overlap_alpha", 0.25, base=OVERLAPPING_STEPS),
     "image_size": weights("--image_size", 20),
     "initial_learning_rate": weights("--initial_learning_rate", 0.1),
     "input_queue_memory_factor": weights("--input_queue_memory_factor", 2),

@@ -59,6 +59,8 @@ def trained_apart(
     sync_every,
     *,
     groups=None,
+    overlap=0,
+    alpha=0.5,
     batch_norm=False,
     epoch_lengths=(4, 4, 4),
 ):
@@ -75,20 +77,25 @@ def trained_apart(
     groups = groups or [list(range(len(weights)))]
     outers = [outer() for _ in groups]
     x, y = data(48)
-    steps, turn, changed = 0, 0, set()
+    steps, turn, changed, under_way = 0, 0, set(), None
 
-    def exchange(group):
-        changed.remove(group)
+    def of_group(group):
         mine = [weights[i] for i in groups[group]]
-        own = [[model.trainable_variables[i] for i in groups[group]] for model in models]
-        changes = [
+        return mine, [[model.trainable_variables[i] for i in groups[group]] for model in models]
+
+    def changes(group):
+        mine, own = of_group(group)
+        return [
             np.mean([w.numpy() - v.numpy() for v in of_models], 0)
             for w, of_models in zip(mine, zip(*own, strict=True), strict=True)
         ]
-        outers[group].apply([tf.constant(c) for c in changes], mine)
+
+    def update(group, mean_changes, share=0.0):
+        mine, own = of_group(group)
+        outers[group].apply([tf.constant(c) for c in mean_changes], mine)
         for of_model in own:
             for variable, new in zip(of_model, mine, strict=True):
-                variable.assign(new)
+                variable.assign(share * variable + (1 - share) * new)
         if group == len(groups) - 1:
             for i, variable in enumerate(shared.non_trainable_variables):
                 mean = np.mean([m.non_trainable_variables[i].numpy() for m in models], 0)
@@ -106,11 +113,21 @@ def trained_apart(
             for model, (part_x, part_y) in zip(models, parts, strict=True):
                 model.train_on_batch(part_x, part_y)
             steps, changed = steps + 1, set(range(len(groups)))
+            if under_way is not None and steps == under_way[0]:
+                update(*under_way[1:], alpha)
+                under_way = None
             if steps % (sync_every // len(groups)) == 0:
-                exchange(turn % len(groups))
-                turn += 1
+                group, turn = turn % len(groups), turn + 1
+                if overlap:
+                    under_way = steps + overlap, group, changes(group)
+                else:
+                    changed.remove(group)
+                    update(group, changes(group))
+        if under_way is not None:
+            update(*under_way[1:], alpha)
+            under_way = None
         for group in sorted(changed):
-            exchange(group)
+            update(group, changes(group))
         steps = turn = 0
     return [w.numpy() for w in shared.weights]
 

@@ -233,6 +233,21 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         local = model_of(lambda: DiLoCo(SGD(0.01), 1, outer=SGD(1.0)), 2)
         self.assertAllClose(local, synchronous, rtol=1e-5, atol=1e-6)
 
+    @pytest.mark.slow
+    def test_changes_of_a_replica_without_examples_count(self):
+        """In the last batch, after which all exchange: in the step, or at the epoch's end."""
+
+        def model(sync_every):
+            return trained(
+                lambda: DiLoCo(SGD(0.1), sync_every, outer=SGD(1.0)),
+                4,
+                num_examples=14,
+                fit={"batch_size": 4, "epochs": 1},
+            )
+
+        in_step, after = model(4), model(100)
+        self.assertAllClose(in_step.get_weights(), after.get_weights(), rtol=1e-5, atol=1e-6)
+
     def test_a_loop_of_ones_own(self):
         strategy = terngrad_tf.TernGradStrategy(num_nodes=2, grad_bits=32)
         with strategy.scope():
@@ -327,9 +342,10 @@ class ProcessesTest(tf.test.TestCase):
             2,
             runs.class_folder(cls),
             jobs={
-                "float": {"grad_bits": 32, "fragments": 1},
-                "ternary": {"grad_bits": 1, "fragments": 1},
+                "float": {"grad_bits": 32},
+                "ternary": {"grad_bits": 1},
                 "in_turn": {"grad_bits": 32, "fragments": 2},
+                "overlapping": {"grad_bits": 32, "fragments": 2, "overlap": 2},
                 "resume": {},
             },
         )
@@ -346,17 +362,20 @@ class ProcessesTest(tf.test.TestCase):
             self.assertAllClose(self.results[0]["float"][str(index)], weight, rtol=2e-5, atol=2e-6)
 
     def test_groups_are_exchanged_in_turn(self):
-        expected = trained_apart(
-            *(adamw, nesterov, 2, 4),
-            groups=[[0], [1, 2, 3, 4, 5]],
-            batch_norm=True,
-            epoch_lengths=[6, 6],
-        )
-        for index, weight in enumerate(expected):
-            found = self.results[0]["in_turn"][str(index)]
-            self.assertAllClose(found, weight, rtol=2e-5, atol=2e-6)
+        for job, overlap in (("in_turn", 0), ("overlapping", 2)):
+            expected = trained_apart(
+                *(adamw, nesterov, 2, 4),
+                groups=[[0], [1, 2, 3, 4, 5]],
+                overlap=overlap,
+                batch_norm=True,
+                epoch_lengths=[6, 6],
+            )
+            for index, weight in enumerate(expected):
+                first, second = (result[job][str(index)] for result in self.results)
+                self.assertAllEqual(first, second)
+                self.assertAllClose(first, weight, rtol=2e-5, atol=2e-6)
 
-    def test_a_run_that_stopped_between_exchanges_goes_on_exactly(self):
+    def test_a_run_that_stopped_in_an_exchange_goes_on_exactly(self):
         for result in self.results:
             for index in range(8):
                 self.assertAllEqual(

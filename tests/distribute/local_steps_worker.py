@@ -41,10 +41,10 @@ class Logs(keras.callbacks.Callback):
         self.losses.append(logs["loss"])
 
 
-def compiled(strategy, fragments):
+def compiled(strategy, **options):
     with strategy.scope():
         model = network(batch_norm=True)
-        model.compile(DiLoCo(adamw(), 4, outer=nesterov(), fragments=fragments), "mse")
+        model.compile(DiLoCo(adamw(), 4, outer=nesterov(), **options), "mse")
     return model
 
 
@@ -62,9 +62,10 @@ def batches(strategy, first_step=0):
 def train(config):
     """Weights after steps in which a process goes ahead of the other, and what callbacks saw."""
     strategy = TernGradStrategy(grad_bits=config["grad_bits"])
-    model, logs = compiled(strategy, config["fragments"]), Logs()
+    options = {"fragments": config.get("fragments", 1), "overlap": config.get("overlap", 0)}
+    model, logs = compiled(strategy, **options), Logs()
     callbacks: list[keras.callbacks.Callback] = [logs]
-    if config["fragments"] == 1:
+    if options["fragments"] == 1:
         path = os.path.join(config["folder"], f"third_step_{config['grad_bits']}")
         callbacks.append(WaitForPeer(strategy.is_chief, path))
     model.fit(batches(strategy), steps_per_epoch=6, epochs=2, verbose=0, callbacks=callbacks)
@@ -75,12 +76,12 @@ def train(config):
 
 
 def resume(config):
-    """Weights of a run that the chief saved between two exchanges, and of the undisturbed one."""
+    """Weights of a run that the chief saved in an exchange, and of the undisturbed one."""
     path = os.path.join(config["folder"], "saved")
     results = {}
     for name in ("undisturbed", "resumed"):
         strategy = TernGradStrategy()
-        model = compiled(strategy, fragments=2)
+        model = compiled(strategy, fragments=2, overlap=1)
         optimizer = model.optimizer
         with strategy.scope():
             optimizer.build(model.trainable_variables)
@@ -118,4 +119,12 @@ def resume(config):
 
 
 if __name__ == "__main__":
-    processes.main({"float": train, "ternary": train, "in_turn": train, "resume": resume})
+    processes.main(
+        {
+            "float": train,
+            "ternary": train,
+            "in_turn": train,
+            "overlapping": train,
+            "resume": resume,
+        }
+    )

@@ -122,7 +122,7 @@ class OptionsTest(tf.test.TestCase):
         self.assertEqual(train_config(num_gpus=0).cluster.num_nodes, 1)
 
     def test_identity_holds_what_changes_the_weights_and_nothing_else(self):
-        config = train_config(sync_every=2, fragments=2)
+        config = train_config(sync_every=2, fragments=2, overlap=1)
         same_run = set(
             "train_dir data_dir max_steps num_gpus save_iter save_interval_secs "
             "save_summaries_secs max_to_keep num_preprocess_threads skip_corrupt_records "
@@ -133,7 +133,13 @@ class OptionsTest(tf.test.TestCase):
         # Without local steps, nothing of them does.
         local = set(config.local_steps.values())
         self.assertTrue(local.isdisjoint(train_config(outer_momentum=0.1).identity()))
-        self.assertNotIn("fragments", train_config(sync_every=2).identity())
+        # Runs of before had neither.
+        plain = train_config(sync_every=2, overlap_alpha=0.1).identity()
+        self.assertTrue(plain.keys().isdisjoint({"fragments", "overlap", "overlap_alpha"}))
+
+    def test_changes_travel_no_longer_than_until_the_next_exchange(self):
+        with self.assertRaisesRegex(UserError, "`overlap` must be at most.* 2. Received: overl"):
+            train_config(sync_every=4, fragments=2, overlap=3)
 
     def test_fragments_divide_the_steps_between_exchanges(self):
         with self.assertRaisesRegex(UserError, "`fragments` must divide `sync_every`, 4.*ments=3"):

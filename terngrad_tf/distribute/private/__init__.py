@@ -23,7 +23,7 @@ from terngrad_tf.distribute.private.devices import (
     local_tensors,
     mirrored,
 )
-from terngrad_tf.distribute.private.keras_optimizers import sum_gradients
+from terngrad_tf.distribute.private.keras_optimizers import sum_gradients, sum_of_replicas
 from terngrad_tf.distribute.private.keras_training import in_keras_step, keras_step, unscale_loss
 from terngrad_tf.distribute.private.local_weights import (
     LocalStepsOptimizer,
@@ -32,6 +32,7 @@ from terngrad_tf.distribute.private.local_weights import (
     local_updates,
 )
 from terngrad_tf.distribute.private.padding import (
+    NO_PADDING,
     current_padding,
     mask_gradients,
     padded_replica,
@@ -49,6 +50,7 @@ from terngrad_tf.distribute.private.stamps import stamped
 from terngrad_tf.distribute.private.strategies import TernGradLocalExtended, is_own
 
 __all__ = [
+    "NO_PADDING",
     "ExactCrossDeviceOps",
     "LocalStepsOptimizer",
     "LocalWeights",
@@ -78,6 +80,7 @@ __all__ = [
     "scope_entered",
     "stamped",
     "sum_gradients",
+    "sum_of_replicas",
     "uninstall_patches",
     "unscale_loss",
     "watch_scope",

@@ -38,6 +38,11 @@ def mirrored(tensors: Sequence[tf.Tensor]) -> Any:
     return distribute_utils.regroup(tuple(tensors), wrap_class=kind)
 
 
+def per_replica(tensors: Sequence[tf.Tensor]) -> Any:
+    """Groups one tensor a local replica into a value, as what replicas give to `merge_call` is."""
+    return distribute_utils.regroup(tuple(tensors))
+
+
 def local_tensors(value: typing.Any, count: int = 1) -> Sequence[typing.Any]:
     """The component of each of `count` local replicas, in replica order."""
     if isinstance(value, values.DistributedValues):

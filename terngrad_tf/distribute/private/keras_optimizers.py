@@ -21,7 +21,12 @@ from keras.src.utils import tracking
 from tensorflow.python.eager import context
 
 from terngrad_tf.distribute.private.cross_device_ops import gradient_ops
-from terngrad_tf.distribute.private.devices import local_tensors, mirrored, variable_paths
+from terngrad_tf.distribute.private.devices import (
+    local_tensors,
+    mirrored,
+    per_replica,
+    variable_paths,
+)
 from terngrad_tf.distribute.private.local_weights import updates_are_local
 from terngrad_tf.distribute.private.padding import mask_gradients
 from terngrad_tf.distribute.private.patches import patch
@@ -76,6 +81,48 @@ def sum_gradients(
     return [
         g for g, _ in optimizer._all_reduce_sum_gradients(zip(gradients, variables, strict=True))
     ]
+
+
+def sum_of_replicas(
+    strategy: tf.distribute.Strategy,
+    optimizer: keras.optimizers.Optimizer,
+    gradients: Sequence[Sequence[Any]],
+    indices: Sequence[int],
+    step: Any,
+) -> list[Any]:
+    """Sums gradients over replicas as `sum_gradients` does, in cross-replica context.
+
+    How long processes wait for each other is not noted, as it is of an exchange in a step.
+
+    Args:
+        strategy: one of this package.
+        optimizer: what the gradients are for.
+        gradients: list of T lists with a tensor for each local replica.
+        indices: T positions among the optimizer's variables.
+        step: integer scalar tensor that selects the random bits, with `indices`.
+
+    Returns:
+        List of T values with the sum on each local device.
+    """
+    op = gradient_ops(strategy)
+    all_paths = variable_paths(optimizer._trainable_variables)
+    op.check_context(all_paths)
+    paths = [all_paths[index] for index in indices]
+    scales = []
+    for device, own in zip(
+        strategy.extended.worker_devices, zip(*gradients, strict=True), strict=True
+    ):
+        with tf.device(device):
+            scales.append(op.local_scales(own, paths))
+    return op.reduce_gradients.__wrapped__(
+        op,
+        strategy,
+        [per_replica(tensors) for tensors in gradients],
+        [per_replica(tensors) for tensors in zip(*scales, strict=True)],
+        paths,
+        indices,
+        step,
+    )
 
 
 @patch(_Optimizer, "_backend_apply_gradients")

@@ -140,6 +140,24 @@ class LocalWeights:
                 lambda: tf.constant(0),
             )
 
+    def changes(self, group: int) -> list[list[tf.Tensor]]:
+        """Shared values less own ones of a group, of each of its variables and local replicas."""
+        return [
+            [value - own for value, own in zip(self._shared[i][0], self._own[i][0], strict=True)]
+            for i in self._groups[group]
+        ]
+
+    def own_tensors(self, group: int) -> list[tf.Tensor]:
+        """Own values of a group, of all its variables and local replicas."""
+        return [own.read_value() for i in self._groups[group] for own in self._own[i][0]]
+
+    def mix(self, group: int, share: float) -> None:
+        """Gives replicas this share of their own values of a group and the rest of those shared."""
+        for i in self._groups[group]:
+            for shared, own in zip(self._shared[i][0], self._own[i][0], strict=True):
+                mixed = share * own + (1 - share) * shared if share else shared
+                own.assign(mixed)
+
     def own_values(self) -> contextlib.AbstractContextManager[None]:
         """Context in which the variables stand for each replica's own values."""
         return self._standing_for(self._own)

@@ -34,13 +34,13 @@ class Padding(typing.NamedTuple):
     share: typing.Any
 
 
-_NONE = Padding(None, None)
+NO_PADDING = Padding(None, None)
 _state = threading.local()
 
 
 def current_padding() -> Padding | None:
     """`Padding` of the current replica's batch."""
-    return getattr(_state, "padding", _NONE)
+    return getattr(_state, "padding", NO_PADDING)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,111 @@
+"""Functions that a process runs beside its steps: started in one step, awaited in a later one."""
+
+import threading
+import weakref
+from typing import Any
+
+import tensorflow as tf
+
+# More requests than anybody makes before the results of the first are taken.
+_CAPACITY = 1024
+
+
+class BackgroundFunctions:
+    """Runs functions in a thread, one after another in the order in which steps started them.
+
+    `start` and `result` add operations to the step under construction, so they work in `tf.cond`,
+    in `tf.while_loop`, and in eager code. What `result` waits for, it waits for inside of the step.
+    Each start is to be followed by one `result` before the next start of the same function.
+
+    The thread ends with this object, and with the program.
+
+    Example:
+    >>> background = BackgroundFunctions()
+    >>> signature = [tf.TensorSpec([], tf.int64)]
+    >>> square = tf.function(lambda n: [n * n], input_signature=signature)
+    >>> background.add("square", square.get_concrete_function())
+    >>> background.start("square", tf.constant(3, tf.int64))
+    >>> int(background.result("square")[0])
+    9
+    """
+
+    def __init__(self) -> None:
+        self._functions: list[Any] = []
+        self._results: dict[Any, tuple[int, Any]] = {}
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._requests = tf.queue.FIFOQueue(_CAPACITY, [tf.int64, tf.int64], [[], []])
+        arguments = weakref.ref(self), self._requests
+        threading.Thread(target=_serve, args=arguments, daemon=True).start()
+        # At the program's end, too: a thread that still waits then would find TensorFlow gone.
+        weakref.finalize(self, _end, self._requests)
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._results
+
+    def add(self, key: Any, function: Any) -> None:
+        """Adds a function.
+
+        Args:
+            key: what `start` and `result` call it.
+            function: a concrete function of an int64 scalar tensor; returns a list of tensors of
+                known shapes.
+        """
+        outputs = function.structured_outputs
+        with tf.init_scope(), tf.device("CPU:0"):
+            results = tf.queue.FIFOQueue(
+                1,
+                [tf.string, *(output.dtype for output in outputs)],
+                [[], *(output.shape for output in outputs)],
+            )
+        self._results[key] = len(self._functions), results
+        self._functions.append((function, results))
+
+    def start(self, key: Any, argument: Any) -> None:
+        """Lets the function run, with an int64 scalar tensor as argument."""
+        number, _ = self._results[key]
+        with tf.device("CPU:0"):
+            self._requests.enqueue([tf.constant(number, tf.int64), argument])
+
+    def result(self, key: Any) -> list[Any]:
+        """Waits until the function has run; returns its list of tensors.
+
+        Raises (when it runs):
+            tf.errors.InvalidArgumentError: the function failed; with its error's message.
+        """
+        _, results = self._results[key]
+        with tf.device("CPU:0"):
+            error, *values = results.dequeue()
+            # Not by closing the queue: Keras takes its error for the end of the data.
+            check = tf.debugging.Assert(tf.equal(error, ""), [error])
+            with tf.control_dependencies([] if check is None else [check]):
+                return [tf.identity(value) for value in values]
+
+    def run(self, number: int, argument: tf.Tensor) -> None:
+        """Runs a function by its number; called by the thread."""
+        function, results = self._functions[number]
+        try:
+            values = [tf.constant(""), *function(argument)]
+        except Exception as error:  # whatever it is, a step waits for it
+            outputs = function.structured_outputs
+            line = " ".join(str(error).split())
+            values = [tf.constant(line), *(tf.zeros(o.shape, o.dtype) for o in outputs)]
+        results.enqueue(values)
+
+
+def _serve(reference, requests):
+    while True:
+        try:
+            number, argument = requests.dequeue()
+        except tf.errors.OpError:  # closed
+            return
+        functions = reference()
+        if functions is None:
+            return
+        functions.run(int(number), argument)
+        del functions
+
+
+def _end(requests):
+    # Garbage may be collected while a function is traced, whose graph is locked.
+    with tf.init_scope():
+        requests.close(cancel_pending_enqueues=True)
