@@ -171,7 +171,7 @@ def restore_source(
 
 
 def restore_features(path: str, run: dict[str, Any], model: keras.Model) -> None:
-    """Takes the weights of all layers but those that tell the classes, and prints which."""
+    """Takes the weights of all layers but the classification layers, and prints which."""
     network = run["model"]
     with tf.device("/cpu:0"):
         if inception_checkpoint.is_meant(run):

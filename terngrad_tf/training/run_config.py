@@ -285,8 +285,8 @@ class TrainConfig(RunConfig):
     )
     fine_tune: bool = option(
         False,
-        "Take the weights of --pretrained_model_checkpoint_path but those of the layers that "
-        "tell the classes, which start anew, as do optimizer and step.",
+        "Take the weights of --pretrained_model_checkpoint_path but those of the "
+        "classification layers, which start anew, as do optimizer and step.",
     )
 
     def __post_init__(self) -> None:

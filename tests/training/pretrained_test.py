@@ -1,4 +1,4 @@
-"""A run can start from another's weights: all of them, or all but those that tell the classes."""
+"""A run can start from another's weights: all, or all but those of the classification layers."""
 
 import contextlib
 import io
