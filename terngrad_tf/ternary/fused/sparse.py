@@ -170,7 +170,8 @@ def _decompressor(size):
         ]
         return tf.switch_case(stream[0], branches)[:size]
 
-    return tf.function(run, autograph=False)
+    # One trace for streams of all lengths.
+    return tf.function(run, [tf.TensorSpec([None], tf.int32)], autograph=False)
 
 
 def _decompress(stream, first_bytes, units, num_words):
