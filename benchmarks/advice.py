@@ -1,9 +1,10 @@
-"""Whether `terngrad_tf.advise` names the quickest mode: its advice beside measured steps.
+"""Whether `terngrad_tf.advise` names the quickest mode, and `wire="auto"` takes a quick wire.
 
 Makes hosts on this machine that are joined by links of a chosen rate (`benchmarks/netns.sh`: Linux,
 root, iproute2). On each, one process trains the small network of `benchmarks/cluster_models.py`
 with float gradients and with every wire, which take turns, round by round; then each mode's run is
-asked for advice. Advice is good where the mode that it names takes at most 1.1 times the quickest.
+asked for advice. Advice is good where the mode that it names takes at most 1.1 times the quickest;
+"auto" is where the wire that it took does so beside the lossless ones.
 
     python -m benchmarks.advice --json=advice.json
 """
@@ -44,7 +45,7 @@ def _work():
     from terngrad_tf.distribute import all_gather_object
 
     tf.config.threading.set_intra_op_parallelism_threads(_THREADS.value)
-    modes = ("float32", *(wire for wire in terngrad_tf.distribute.WIRES if wire != "auto"))
+    modes = ("float32", *terngrad_tf.distribute.WIRES)
     strategies = {
         mode: terngrad_tf.TernGradStrategy(
             telemetry_freq=100,
@@ -82,6 +83,8 @@ def _work():
                     mode: {"named": told.quickest, "seconds": told.seconds, "line": str(told)}
                     for mode, told in advice.items()
                 },
+                "taken": advice["auto"].current,
+                "reasons": strategies["auto"].wire_choices,
             }
         ),
         flush=True,
@@ -104,13 +107,15 @@ def _measure(num_hosts, rate):
         "hosts": num_hosts,
         "rate": rate,
         "milliseconds": milliseconds,
-        "advice": results[0]["advice"],
+        **{name: results[0][name] for name in ("advice", "taken", "reasons")},
     }
 
 
 def table(cell):
     """One cell as Markdown: measured steps, expected ones, and what each mode's run was told."""
-    milliseconds, advice = cell["milliseconds"], cell["advice"]
+    from terngrad_tf.distribute.wires import LOSSLESS
+
+    milliseconds, advice, taken = cell["milliseconds"], cell["advice"], cell["taken"]
     quickest = min(milliseconds.values())
     lines = [
         f"\n{cell['hosts']} hosts, {cell['rate']}: {advice['allgather']['line']}\n",
@@ -118,12 +123,18 @@ def table(cell):
         "|---|---|---|---|---|---|",
     ]
     for mode, measured in milliseconds.items():
-        expected = 1e3 * advice["allgather"]["seconds"][mode]
+        is_auto = mode == "auto"
+        expected = 1e3 * advice["allgather"]["seconds"][taken if is_auto else mode]
         named = advice[mode]["named"]
         ratio = milliseconds[named] / quickest
         verdict = "good" if ratio <= LIMIT else "WRONG"
-        cells = [mode, f"{measured:.1f}", f"{expected:.1f}", named, f"{ratio:.2f}", verdict]
+        name = f"auto ({taken})" if is_auto else mode
+        cells = [name, f"{measured:.1f}", f"{expected:.1f}", named, f"{ratio:.2f}", verdict]
         lines.append(f"| {' | '.join(cells)} |")
+    ratio = milliseconds[taken] / min(milliseconds[wire] for wire in LOSSLESS)
+    verdict = "good" if ratio <= LIMIT else "WRONG"
+    lines += ["", *cell["reasons"]]
+    lines.append(f"{taken} / quickest lossless wire = {ratio:.2f}: {verdict}")
     return "\n".join(lines)
 
 

@@ -16,6 +16,8 @@ WORKER_EXAMPLES_PER_SECOND = "speed/worker_examples_per_second"
 
 RECEIVED_BYTES = "traffic/received_bytes"
 COMPRESSION_RATIO = "traffic/compression_ratio"
+# A text.
+WIRE_CHOICES = "traffic/wire_choices"
 # Asynchronous training.
 PUSHED_BYTES = "traffic/pushed_bytes"
 PULLED_BYTES = "traffic/pulled_bytes"

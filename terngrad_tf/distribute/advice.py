@@ -1,20 +1,16 @@
 """What a step would take with other wires, from what a run measured: `advise`."""
 
 import dataclasses
-import time
-from typing import Any
 
 import tensorflow as tf
 
 from terngrad_tf.arguments import check
-from terngrad_tf.distribute import exchange, links, wires
-from terngrad_tf.distribute.traffic import WORD_BYTES, ring_bytes
+from terngrad_tf.distribute import links
+from terngrad_tf.distribute.exchange_model import MODES, NONZERO_SHARE, ExchangeModel
 
 # Modes that differ by less than this are told as equally quick.
 _NOTICED = 0.05
 _LOCAL_STEPS = 32
-# Where no gradient was ternary: LeNet's on Fashion-MNIST at `clip_factor=2.5`.
-_NONZERO_SHARE = 0.14
 # Seconds of a byte in TensorFlow's transport beyond the link's own, see benchmarks/scaling.py.
 _TRANSPORT_SECONDS = 4.8e-9
 
@@ -109,9 +105,9 @@ def advise(
     else:
         link = links.Link(8 / bits_per_second + _TRANSPORT_SECONDS, round_trip_seconds)
     job = strategy.telemetry.job
-    share = _NONZERO_SHARE if mean.nonzero_share is None else mean.nonzero_share
+    share = NONZERO_SHARE if mean.nonzero_share is None else mean.nonzero_share
     codec = [mean.scale_seconds, mean.encode_seconds, mean.decode_seconds]
-    model = Model(job, link, share)
+    model = ExchangeModel(job, link, share)
     unit = model.unit_seconds(mean.wire, sum(s or 0.0 for s in codec))
     exchange_of = {mode: model.seconds(mode, unit) for mode in MODES}
     return Advice(
@@ -123,84 +119,6 @@ def advise(
     )
 
 
-MODES = ("float32", *(name for name in wires.WIRES if name != "auto"))
-
-
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """Expected seconds of an exchange.
-
-    Args:
-        job: what is exchanged, `stopwatch.Job`.
-        link: `links.Link`.
-        nonzero_share: of the codes.
-    """
-
-    job: Any
-    link: links.Link
-    nonzero_share: float
-
-    def seconds(self, mode: str, unit: float) -> float:
-        """Seconds of an exchange in a mode, `unit` being those of an element's unit of codec."""
-        buckets, floats = self._parts(mode)
-        num_bytes = ring_bytes(WORD_BYTES * sum(floats), self.job.num_members)
-        messages = 2 if floats else 0
-        for sizes in buckets:
-            wire = wires.choose(mode, sizes, self.job.num_members, self.job.num_local)
-            num_bytes += WORD_BYTES * wire.expected_words(self.nonzero_share)
-            # One more for the scales.
-            messages += 1 + wire.num_messages
-        codec = unit * self.units(mode) * sum(map(sum, buckets))
-        return codec + messages * self.link.message_seconds + num_bytes * self.link.seconds_per_byte
-
-    def unit_seconds(self, mode: str, codec_seconds: float) -> float:
-        """Seconds of a unit: measured, where the run's mode was ternary."""
-        buckets, _ = self._parts(mode)
-        units = self.units(mode) * sum(map(sum, buckets))
-        return codec_seconds / units if units else _seconds_of_doubling()
-
-    def units(self, mode: str) -> float:
-        """What an element's arithmetic takes, doubling a float32 in place of it being 1.
-
-        Measured on 2 and 16 million elements, on one thread, for 2 and 4 members; streams, whose
-        many steps take longer on few elements, by 30 % more or less.
-        """
-        if mode == "float32":
-            return 0.0
-        members, share = self.job.num_members, self.nonzero_share
-        compress, decompress = min(1.5 + 80 * share, 10.0), 1 + 15 * share
-        encode, decode = 2.3, 1.2
-        return {
-            "allgather": encode + decode + 0.3 * (members - 1),
-            "alltoall": encode + 2.0 + decode,
-            "allreduce": encode + 1.0 + decode,
-            "bidirectional": encode + 1.7 + decode,
-            "sparse": encode + compress + members * decompress + decode,
-            "sparse_bidirectional": encode + (1 + 1 / members) * compress + 2 * decompress + decode,
-        }[mode]
-
-    def _parts(self, mode):
-        """Sizes of the ternary gradients, bucket by bucket, and of those that stay float."""
-        if mode == "float32":
-            return [], [*sum(self.job.buckets, ()), *self.job.floats]
-        if self.job.buckets:
-            return self.job.buckets, self.job.floats
-        positions = exchange.buckets(self.job.floats)
-        return [[self.job.floats[i] for i in bucket] for bucket in positions], []
-
-
 def _called(mode):
     """As an option of the strategy."""
     return "float32 (grad_bits=32)" if mode == "float32" else f'wire="{mode}"'
-
-
-def _seconds_of_doubling():
-    """Seconds an element that `x * 2` takes on a large array."""
-    numbers = tf.zeros([2**22])
-    double = tf.function(lambda x: x * 2, autograph=False)
-    taken = []
-    for _ in range(5):
-        start = time.perf_counter()
-        double(numbers)
-        taken.append(time.perf_counter() - start)
-    return min(taken) / 2**22

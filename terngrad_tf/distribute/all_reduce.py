@@ -21,6 +21,7 @@ from terngrad_tf.distribute.quantization import Quantization
 from terngrad_tf.distribute.stopwatch import Job
 from terngrad_tf.distribute.telemetry import Measurements
 from terngrad_tf.distribute.traffic import WORD_BYTES, Traffic, float32_traffic
+from terngrad_tf.distribute.wire_choice import WireChoice
 
 
 class TernaryAllReduce(private.ExactCrossDeviceOps):
@@ -47,7 +48,10 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
     Args:
         wire: "allgather", "alltoall", "allreduce", "sparse", "bidirectional",
-            "sparse_bidirectional" or "auto"; see `terngrad_tf.distribute.wires`. Default "auto".
+            "sparse_bidirectional" or "auto"; see `terngrad_tf.distribute.wires`. "auto" is the
+            lossless one of known size with the fewest bytes, or between processes another lossless
+            one that is expected to be quicker on their measured links, which gives the same bits;
+            `wire_choices` tells which. Default "auto".
         float_steps: function of the optimizer's step (int64 scalar tensor) that returns a bool
             scalar tensor; in steps where it is true, gradients are exchanged exactly as with
             `grad_bits=32`. `traffic` goes on reporting ternary steps; `traffic_of` tells which is
@@ -91,6 +95,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             statistics_freq,
         )
         self.wire = wire
+        self._wire_choice = WireChoice(wire, self.quantization.clip_factor)
         self.float_steps = float_steps
         self._recorder = statistics.Recorder(statistics_freq)
         self.telemetry = Measurements(telemetry_freq)
@@ -133,6 +138,14 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             return traffic
         is_float = bool(self.float_steps(tf.constant(step, tf.int64)))
         return traffic.as_float32() if is_float else traffic
+
+    @property
+    def wire_choices(self) -> list[str]:
+        """One line for each exchange whose wire "auto" has measured for: which it takes, and why.
+
+        Models, and the groups of variables that are exchanged in turn, may take different ones.
+        """
+        return self._wire_choice.reasons
 
     @property
     def gradient_statistics(self) -> Any:
@@ -210,19 +223,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         exact = [i for i in dense if i not in set(ternary_positions)]
         context = exchange.ReductionContext.of(strategy)
         of_replicas = functools.partial(private.local_tensors, count=context.num_local)
-        dense_traffic = sum(
-            (
-                context.wire(self.wire, [_num_elements(first[i]) for i in bucket]).traffic
-                for bucket in buckets
-            ),
-            start=float32_traffic(sum(_num_elements(first[i]) for i in exact), context.num_members),
-        )
         own = sum(_num_bytes(slices) for i in sparse for slices in of_replicas(gradients[i]))
         own //= 1 if context.processes else context.num_local
-        variables = tuple(indices)
-        traffic = self._traffic_of.setdefault(variables, last_step.LastTraffic())
-        traffic.record(dense_traffic, own)
-        self._last_step.record(variables, 0)
         first_step = private.local_tensors(step)[0]
         job = Job(
             context.num_members,
@@ -230,6 +232,15 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             tuple(tuple(_num_elements(first[i]) for i in bucket) for bucket in buckets),
             tuple(_num_elements(first[i]) for i in exact),
         )
+        wire = self._wire_choice.wire(context, job)
+        dense_traffic = sum(
+            (context.wire(wire, sizes).traffic for sizes in job.buckets),
+            start=float32_traffic(sum(job.floats), context.num_members),
+        )
+        variables = tuple(indices)
+        traffic = self._traffic_of.setdefault(variables, last_step.LastTraffic())
+        traffic.record(dense_traffic, own)
+        self._last_step.record(variables, 0)
         scales_of, starts = local_scales[: len(buckets)], local_scales[len(buckets) :]
 
         def reduce_exactly(watch, positions):
@@ -260,13 +271,13 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
                         step=first_step,
                     )
                     self._recorder.record([paths[i] for i in positions], bucket)
-                    reduced, received = exchange.reduce_bucket(bucket, self.wire)
+                    reduced, received = exchange.reduce_bucket(bucket, wire)
                     reduced = lap.end(reduced)
                     watch.compare(bucket, reduced)
                 results |= dict(zip(positions, reduced, strict=True))
                 words += [received] if tf.is_tensor(received) else []
             if words:
-                traffic.record_streams(WORD_BYTES * tf.add_n(words))
+                traffic.record_streams(dense_traffic, WORD_BYTES * tf.add_n(words))
             watch.record(first_step, dense_traffic, own, words)
             return results
 

@@ -76,9 +76,9 @@ class LastTraffic:
         """
         self._exchange.record(traffic, gathered_bytes)
 
-    def record_streams(self, num_bytes: Any) -> None:
-        """Adds bytes of streams, an integer scalar tensor, to what was recorded."""
-        self._streams.record("streams", num_bytes)
+    def record_streams(self, traffic: Traffic, num_bytes: Any) -> None:
+        """Adds bytes of streams, an integer scalar tensor, to what was recorded with `traffic`."""
+        self._streams.record(traffic, num_bytes)
 
     @property
     def latest(self) -> Traffic | None:
@@ -87,7 +87,9 @@ class LastTraffic:
         if latest is None:
             return None
         traffic, gathered_bytes = latest
-        if self._streams.latest is not None:
-            received = traffic.received_bytes + self._streams.latest[1]
+        streams = self._streams.latest
+        # With "auto" another model of equally many variables may send none.
+        if streams is not None and streams[0] == traffic:
+            received = traffic.received_bytes + streams[1]
             traffic = dataclasses.replace(traffic, received_bytes=received)
         return traffic + gathered_traffic(gathered_bytes, traffic.num_members)

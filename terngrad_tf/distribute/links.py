@@ -39,19 +39,28 @@ def measure(processes: Any) -> Link:
     Args:
         processes: `ProcessGroup`.
     """
-    message = _seconds(lambda: processes.all_gather(tf.zeros([1])), processes)
+    of_slowest = slowest(processes)
+    message = of_slowest(_seconds(lambda: processes.all_gather(tf.zeros([1]))))
     size = seconds = 0
     for size in _SIZES:
         # A ring, as float32 gradients take it.
-        seconds = _seconds(lambda n=size: processes.all_reduce_sum(tf.zeros([n])), processes)
+        own = _seconds(lambda n=size: processes.all_reduce_sum(tf.zeros([n])))
+        seconds = of_slowest(own)
         if seconds > _LONG_SECONDS:
             break
     received = ring_bytes(_WORD_BYTES * size, processes.size)
     return Link(max(seconds - message, 1e-9) / received, message)
 
 
-def _seconds(collective: Callable[[], tf.Tensor], processes: Any) -> float:
-    """The same on all processes: of the slowest, its quickest call but the first."""
+def slowest(processes: Any) -> Callable[[float], float]:
+    """A function of seconds on each process that returns the most of all, the same on all."""
+    number = tf.TensorSpec([1], tf.float32)
+    agree = tf.function(processes.all_reduce_max, autograph=False).get_concrete_function(number)
+    return lambda seconds: float(agree(tf.constant([seconds], tf.float32)).numpy()[0])
+
+
+def _seconds(collective: Callable[[], tf.Tensor]) -> float:
+    """Its quickest call but the first."""
     # Concrete: TensorFlow takes new functions where old ones lay for one that is traced again.
     run = tf.function(collective, autograph=False).get_concrete_function()
     taken = []
@@ -59,6 +68,4 @@ def _seconds(collective: Callable[[], tf.Tensor], processes: Any) -> float:
         start = time.perf_counter()
         run().numpy()
         taken.append(time.perf_counter() - start)
-    own = tf.constant([min(taken[1:])], tf.float32)
-    agree = tf.function(processes.all_reduce_max, autograph=False).get_concrete_function(own)
-    return float(agree(own).numpy()[0])
+    return min(taken[1:])

@@ -143,6 +143,11 @@ class TernGradStrategy(tf.distribute.Strategy):
         return self.extended.gradient_ops.telemetry
 
     @property
+    def wire_choices(self) -> list[str]:
+        """Which wires "auto" takes, and why, see `TernaryAllReduce.wire_choices`."""
+        return self.extended.gradient_ops.wire_choices
+
+    @property
     def gradient_statistics(self) -> Any:
         """`{variable path: GradientStatistics}`, see `TernaryAllReduce.gradient_statistics`."""
         return self.extended.gradient_ops.gradient_statistics

@@ -73,8 +73,8 @@ class Telemetry(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Finds what measures, and how far the file is."""
         strategy = self.model.distribute_strategy
-        operations = private.gradient_ops(strategy)
-        self._measurements = getattr(operations, "telemetry", None)
+        self._operations = private.gradient_ops(strategy)
+        self._measurements = getattr(self._operations, "telemetry", None)
         if self._measurements is None or not self._measurements.freq:
             raise ValueError(
                 "`Telemetry` needs a strategy that measures: `telemetry_freq` must be a positive"
@@ -121,6 +121,9 @@ class Telemetry(keras.callbacks.Callback):
     def _write_file(self, scalars: Mapping[str, float], step: int) -> None:
         if self._writer is None:
             self._writer = tf.summary.create_file_writer(str(self._folder))
+            if reasons := self._operations.wire_choices:
+                with self._writer.as_default(step):
+                    tf.summary.text(tags.WIRE_CHOICES, reasons)
         with self._writer.as_default(step):
             for tag, value in scalars.items():
                 tf.summary.scalar(tag, value)

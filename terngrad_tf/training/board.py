@@ -42,6 +42,11 @@ class Board:
                 tf.summary.scalar(tag, value)
         self._writer.flush()
 
+    def text(self, tag: str, lines: Sequence[str], step: int) -> None:
+        """Writes lines of text, see `scalars`."""
+        with self._writer.as_default(step + self._steps_before):
+            tf.summary.text(tag, lines)
+
     def histograms(self, values: Mapping[str, Any], step: int) -> None:
         """Writes a histogram of each tensor.
 

@@ -58,6 +58,7 @@ class TrainingLog(StepCounter):
         super().__init__(run.first_step)
         self._batch_size = run.config.data.batch_size
         self._board = run.board
+        self._strategy = run.strategy
         self._tasks = run.strategy.tasks
         self._summary_due = triggers.summaries(run.config.checkpoints, freq)
         self._net: Any = run.config.model.net  # known by now
@@ -89,6 +90,8 @@ class TrainingLog(StepCounter):
             self._screen.step(
                 self._name, self.step, figures[tags.TOTAL_LOSS], figures[tags.PRECISION_AT_1]
             )
+        if self.step == self._first_step + 1 and self._strategy.is_chief:
+            self._tell_wires()
         is_due = self.step % self._freq == 0
         if self.step == self._first_step + 1 and not is_due:
             speed = self._tell(self._first_step, figures)
@@ -113,6 +116,14 @@ class TrainingLog(StepCounter):
             tags.REGULARIZATION: max(0.0, total - entropy),
             tags.TOTAL_LOSS: total,
         }
+
+    def _tell_wires(self):
+        """Prints which wires "auto" takes, now that the step is built, and why."""
+        reasons = self._strategy.wire_choices
+        for reason in reasons:
+            log(reason)
+        if reasons and self._board is not None:
+            self._board.text(tags.WIRE_CHOICES, reasons, self.step)
 
     def _tell(self, step, figures):
         """Prints the line that is due, starts the clock anew and returns images a second."""

@@ -9,7 +9,7 @@ from absl.testing import parameterized
 
 from terngrad_tf import ternary
 from terngrad_tf.distribute import WIRES, Advice, TernGradStrategy, advise, wires
-from terngrad_tf.distribute.advice import MODES, Model
+from terngrad_tf.distribute.exchange_model import MODES, ExchangeModel
 from terngrad_tf.distribute.links import Link
 from terngrad_tf.distribute.stopwatch import Job
 from terngrad_tf.distribute.traffic import float32_traffic
@@ -22,10 +22,10 @@ BYTES_ONLY = Link(1.0, 0.0)
 ALL = ("allgather", "alltoall", "allreduce", "bidirectional")
 
 
-class ModelTest(parameterized.TestCase, tf.test.TestCase):
+class ExchangeModelTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(mode=ALL, members=(2, 4), num_local=(1, 3))
     def test_bytes_are_those_of_traffic(self, mode, members, num_local):
-        model = Model(Job(members, num_local, BUCKETS, FLOATS), BYTES_ONLY, 0.1)
+        model = ExchangeModel(Job(members, num_local, BUCKETS, FLOATS), BYTES_ONLY, 0.1)
         traffic = [wires.choose(mode, sizes, members, num_local).traffic for sizes in BUCKETS]
         scales = 4 * 3 * 2 * (members - 1) / members
         expected = sum(t.received_bytes for t in traffic) - scales
@@ -35,11 +35,13 @@ class ModelTest(parameterized.TestCase, tf.test.TestCase):
     def test_float_gradients_take_a_ring_whatever_the_run_sent(self):
         for job in (Job(4, 1, BUCKETS, FLOATS), Job(4, 1, (), (1000, 70, 300_000, 5, 6))):
             expected = float32_traffic(301_081, 4).received_bytes
-            self.assertNear(Model(job, BYTES_ONLY, 0.1).seconds("float32", 1.0), expected, 2.0)
+            self.assertNear(
+                ExchangeModel(job, BYTES_ONLY, 0.1).seconds("float32", 1.0), expected, 2.0
+            )
 
     def test_a_run_with_float_gradients_is_told_of_wires(self):
         floats = (1000, 300_000)
-        model = Model(Job(2, 1, (), floats), BYTES_ONLY, 0.1)
+        model = ExchangeModel(Job(2, 1, (), floats), BYTES_ONLY, 0.1)
         expected = wires.choose("allgather", floats, 2, 1).traffic.received_bytes - 8
         self.assertNear(model.seconds("allgather", 0.0), expected, 2.0)
 
@@ -54,14 +56,14 @@ class ModelTest(parameterized.TestCase, tf.test.TestCase):
         self.assertBetween(stream.shape[0] / expected, 0.9, 1.1)
 
     def test_arithmetic_is_counted_in_the_units_that_the_run_measured(self):
-        model = Model(Job(2, 1, BUCKETS, ()), Link(0.0, 0.0), 0.1)
+        model = ExchangeModel(Job(2, 1, BUCKETS, ()), Link(0.0, 0.0), 0.1)
         unit = model.unit_seconds("allgather", 0.5)
         self.assertNear(model.seconds("allgather", unit), 0.5, 1e-9)
         self.assertGreater(model.seconds("sparse", unit), 0.5)
         self.assertEqual(model.seconds("float32", unit), 0.0)
 
     def test_a_message_more_takes_longer(self):
-        model = Model(Job(2, 1, BUCKETS, ()), Link(0.0, 1.0), 0.1)
+        model = ExchangeModel(Job(2, 1, BUCKETS, ()), Link(0.0, 1.0), 0.1)
         # The scales, and one or two for each bucket.
         self.assertEqual(model.seconds("allgather", 0.0), 4.0)
         self.assertEqual(model.seconds("alltoall", 0.0), 6.0)

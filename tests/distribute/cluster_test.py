@@ -84,6 +84,7 @@ class TwoProcessesTest(ClusterTest):
         super().setUpClass()
         jobs = {
             "reduce": {"wires": list(cls.WIRES)},
+            "choose": {"shapes": [[300, 300], [7]]},
             "overlap": {},
             "train": {"steps_per_execution": 2},
             "overflow": {},
@@ -92,6 +93,16 @@ class TwoProcessesTest(ClusterTest):
 
     def test_hosts_agree_with_two_virtual_workers(self):
         self.check_wires(1, self.WIRES)
+
+    def test_auto_takes_streams_on_slow_links_and_gives_the_same_bits(self):
+        for result in self.of("choose"):
+            self.assertEqual(str(result["slow/wire"]), "sparse")
+            self.assertLess(result["slow/received_bytes"], result["usual/received_bytes"])
+            # What is expected of links at hand depends on the machine.
+            self.assertIn(str(result["measured/wire"]), LOSSLESS)
+            self.assertEqual(result["measured/wire"], self.of("choose")[0]["measured/wire"])
+            for name in ("slow", "measured"):
+                self.assertAllEqual(result[f"{name}/sums"], result["usual/sums"])
 
     def test_a_layer_is_exchanged_while_an_earlier_one_computes_its_gradient(self):
         for result in self.of("overlap"):

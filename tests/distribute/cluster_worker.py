@@ -3,15 +3,17 @@
 Run by `cluster_test.py` with TF_CONFIG set: `python cluster_worker.py OUTPUT.npz JSON`.
 """
 
+import contextlib
 import hashlib
 import os
 import time
+from unittest import mock
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.distribute import Telemetry, TernGradStrategy, advise
+from terngrad_tf.distribute import Telemetry, TernGradStrategy, advise, links
 from tests.distribute import optimizer_cases, processes, uneven_cases
 from tests.distribute.samples import build, data, draw_masks, gradients_of, reduce_once
 
@@ -31,6 +33,31 @@ def reduce_gradients(config):
         phases = (last.encode_seconds, last.exchange_seconds, last.decode_seconds)
         results[f"{wire}/seconds"] = [last.scale_seconds or 0.0, *phases]
         results[f"{wire}/measured_bytes"] = last.received_bytes
+    return results
+
+
+def choose(config):
+    """What a step of each wire leaves, where "auto" meets the measured links and slow ones."""
+    slow = links.Link(8 / 1e6, 1e-3)
+    rng = np.random.default_rng(0)
+    # Few elements are large, so few codes are not 0.
+    gradients = [
+        [(rng.standard_normal(shape) ** 5).astype(np.float32) for shape in config["shapes"]]
+        for _ in range(2)
+    ]
+    results = {}
+    for name, wire, link in (
+        ("measured", "auto", None),
+        ("slow", "auto", slow),
+        ("usual", "allgather", None),
+    ):
+        found = mock.patch.object(links, "measure", return_value=link)
+        with found if link else contextlib.nullcontext():
+            strategy = TernGradStrategy(1, wire=wire, seed=5)
+            reduced = reduce_once(strategy, gradients)
+        results[f"{name}/wire"] = strategy.traffic.wire
+        results[f"{name}/received_bytes"] = strategy.traffic.received_bytes
+        results[f"{name}/sums"] = np.concatenate([np.ravel(total) for total in reduced])
     return results
 
 
@@ -182,6 +209,7 @@ if __name__ == "__main__":
     jobs = {
         "collectives": collectives,
         "reduce": reduce_gradients,
+        "choose": choose,
         "float_steps": float_steps,
         "masks": masks,
         "optimizers": optimizers,

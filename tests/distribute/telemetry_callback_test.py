@@ -5,6 +5,7 @@ import json
 import pathlib
 import sys
 import tempfile
+from unittest import mock
 
 import pytest
 import tensorflow as tf
@@ -20,13 +21,13 @@ def records_of(folder):
 
 
 def scalars_of(folder):
-    """Dict from a tag to a dict from step to the list of its values."""
+    """Dict from a tag to a dict from step to the list of its values; of a text, lists of bytes."""
     found = collections.defaultdict(lambda: collections.defaultdict(list))
     for path in folder.glob("events.*"):
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
             event = tf.compat.v1.Event.FromString(record)
             for value in event.summary.value:
-                found[value.tag][event.step].append(float(tf.make_ndarray(value.tensor)))
+                found[value.tag][event.step].append(tf.make_ndarray(value.tensor).tolist())
     return found
 
 
@@ -76,6 +77,13 @@ class TelemetryTest(tf.test.TestCase):
         # A run of its own in the same folder is told whole.
         self.fit(build(strategy), 5)
         self.assertEqual([record["step"] for record in records_of(self.folder)], [4, 8, 12, 4])
+
+    def test_the_wire_that_auto_took_is_a_text(self):
+        # Of one process there is none.
+        with mock.patch.object(TernaryAllReduce, "wire_choices", ["auto takes it"]):
+            self.fit(build(TernGradStrategy(2, telemetry_freq=4)), 4)
+        found = scalars_of(self.folder)["traffic/wire_choices"]
+        self.assertEqual(found, {4: [[b"auto takes it"]]})
 
     def test_a_stock_strategy_is_measured_too(self):
         devices = [f"CPU:{i}" for i in range(2)]

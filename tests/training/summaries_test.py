@@ -6,12 +6,14 @@ import io
 import pathlib
 import sys
 import tempfile
+from unittest import mock
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from terngrad_tf import models, training
+from terngrad_tf.distribute import TernaryAllReduce
 
 
 def summaries(folder):
@@ -49,8 +51,11 @@ class SummariesTest(tf.test.TestCase):
             training.train(options)
         return summaries(folder.name)
 
-    def test_ternary_gradients_are_counted_by_value(self):
-        found = self.train(grad_bits=1, clip_factor=2.5, quantize_logits=True)
+    def test_ternary_gradients_are_counted_by_value_and_the_wire_is_told(self):
+        # Of one process there is no choice.
+        with mock.patch.object(TernaryAllReduce, "wire_choices", ["auto takes it"]):
+            found = self.train(grad_bits=1, clip_factor=2.5, quantize_logits=True)
+        self.assertAllEqual(found["traffic/wire_choices"][1][1], [b"auto takes it"])
         for variable in self.variables:
             sparsities = found[f"ternary/{variable.path}/sparsity"]
             histograms = found[f"ternary/{variable.path}/gradients"]

@@ -21,7 +21,8 @@ which gradients have that are not clipped, makes a stream eleven times shorter t
 | sparse_bidirectional | as bidirectional, both in streams | (M-1) the longest of both hops    |
 
 All but the two bidirectional ones are lossless: the result is the sum of the replicas' codes, bit
-for bit. Those are unbiased. "auto" takes the lossless wire of known size with the fewest bytes.
+for bit. Those are unbiased. "auto" takes the lossless wire of known size with the fewest bytes;
+between processes `wire_choice` may take another lossless one in its place.
 
 A new wire is a file here and a name in `registry`.
 """
