@@ -7,9 +7,10 @@ their moving average:
     python -m benchmarks.local_steps --raw_dir=/usr/share/datasets/fashion-mnist
 
 Ways are gradients in every step, and `DiLoCo` with 8, 32 and 128 steps from one exchange to the
-next, each float and ternary, and other outer rates and momenta at 32 steps. Each is trained at
-every one of --learning_rates; the table shows the rate with the lowest mean test loss of the
-average. Bytes are those that a replica receives a step if each is a host of its own.
+next, each float and ternary, and at 32 steps other outer rates and momenta, and exchanges that
+overlap with steps. Each is trained at every one of --learning_rates; the table shows the rate with
+the lowest mean test loss of the average. Bytes are those that a replica receives a step if each is
+a host of its own.
 
 Finished runs stand in the JSON file. The same command goes on where it was stopped, and flags that
 choose part of the runs add to the file; the table shows all that it holds.
@@ -44,6 +45,13 @@ WAYS = {
             **_TERNARY,
         }
         for rate, momentum in ((1.0, 0.0), (0.7, 0.9))
+    },
+    **{
+        f"every 32 steps, ternary, overlap {steps}": {
+            **{"sync_every": 32, "overlap": steps},
+            **_TERNARY,
+        }
+        for steps in (8, 24)
     },
 }
 QUANTITIES = {

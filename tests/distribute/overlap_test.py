@@ -206,8 +206,9 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(changed, [[], [], first, [], second, [], first, [], second])
 
     def test_a_replica_without_examples_applies_what_all_do(self):
+        """An exchange ends in the last step, in which half of the replicas have no examples."""
         model = trained(
-            lambda: DiLoCo(SGD(0.1), 2, outer=SGD(1.0), overlap=1),
+            lambda: DiLoCo(SGD(0.1), 2, outer=SGD(1.0), overlap=2),
             4,
             fit={"batch_size": 4, "epochs": 2},
             num_examples=30,
