@@ -1,0 +1,151 @@
+"""What the benchmark of time to accuracy found, from its rows: the rates chosen, times and tables.
+
+Rows of kind "training" tell a training's accuracy after so many steps; those of kind "step" what a
+step takes over a link.
+"""
+
+import collections
+import statistics
+
+# The links' rates in bit/s, by name; "none" is any rate.
+LINKS = {"10mbit": "10 Mbit/s", "100mbit": "100 Mbit/s", "1gbit": "1 Gbit/s"}
+NAMES = {
+    "ternary": "terngrad_tf, ternary",
+    "sparse": "terngrad_tf, ternary, sparse, clip 0",
+    "local_8": "terngrad_tf, DiLoCo 8, ternary",
+    "local_32": "terngrad_tf, DiLoCo 32, ternary",
+    "float_local_32": "terngrad_tf, DiLoCo 32, float",
+    "ddp_float32": "PyTorch DDP, float32",
+    "ddp_fp16": "PyTorch DDP, fp16 hook",
+    "ddp_powersgd_1": "PyTorch DDP, PowerSGD rank 1",
+    "ddp_powersgd_2": "PyTorch DDP, PowerSGD rank 2",
+    "post_local_sgd_8": "PyTorch local SGD, 8",
+    "torch_diloco_8": "PyTorch DiLoCo 8, float",
+    "torch_diloco_32": "PyTorch DiLoCo 32, float",
+}
+# Modes whose first steps send float32: their number.
+FLOAT_STEPS = {"ddp_powersgd_1": 2, "ddp_powersgd_2": 2}
+
+
+def trainings(rows, hosts, mode, link="none"):
+    """Rows of a mode's trainings over a link."""
+    wanted = ("training", hosts, mode, link)
+    return [r for r in rows if (r["kind"], r["hosts"], r["mode"], r.get("link")) == wanted]
+
+
+def best_rate(rows, hosts, mode):
+    """The rate whose first seed was best on images held out; None without a training."""
+    found = trainings(rows, hosts, mode)
+    first = [row for row in found if row["seed"] == min(r["seed"] for r in found)]
+    return max(first, key=lambda row: row["held_out"])["rate"] if first else None
+
+
+def steps_to(row, accuracy):
+    """Steps after which a training had first reached an accuracy when it was tested, or None."""
+    reached = (
+        s for s, found in zip(row["steps"], row["accuracy"], strict=True) if found >= accuracy
+    )
+    return next(reached, None)
+
+
+def mean_steps(rows, hosts, mode, accuracy):
+    """Mean over seeds of `steps_to` at the best rate; None unless all seeds reach it."""
+    rate = best_rate(rows, hosts, mode)
+    found = [steps_to(r, accuracy) for r in trainings(rows, hosts, mode) if r["rate"] == rate]
+    return statistics.mean(found) if found and None not in found else None
+
+
+def seconds_to(rows, hosts, link, mode, accuracy):
+    """Seconds to an accuracy over a link, steps times the time of a step; None if not known."""
+    milliseconds = {
+        row["mode"]: row["milliseconds"]
+        for row in rows
+        if (row["kind"], row["hosts"], row["link"]) == ("step", hosts, link)
+    }
+    steps = mean_steps(rows, hosts, mode, accuracy)
+    first = FLOAT_STEPS.get(mode, 0)
+    if steps is None or mode not in milliseconds or (first and "ddp_float32" not in milliseconds):
+        return None
+    first_milliseconds = first * milliseconds["ddp_float32"] if first else 0
+    return ((steps - first) * milliseconds[mode] + first_milliseconds) / 1e3
+
+
+def measured_links(rows, hosts):
+    """Links over which steps were timed, from the slowest on."""
+    found = {row["link"] for row in rows if (row["kind"], row["hosts"]) == ("step", hosts)}
+    return [link for link in LINKS if link in found]
+
+
+def accuracies(rows, hosts, levels):
+    """A mode a line: rate, test accuracy at the end, steps to each level of accuracy, as Markdown.
+
+    Args:
+        rows: list of dicts.
+        hosts: their number.
+        levels: accuracies, in [0, 1].
+    """
+    titles = " | ".join(f"steps to {100 * level:g} %" for level in levels)
+    lines = [
+        f"| mode | rate | seeds | test accuracy at the end, % | {titles} |",
+        "|---" * (4 + len(levels)) + "|",
+    ]
+    for mode in NAMES:
+        rate = best_rate(rows, hosts, mode)
+        found = [row for row in trainings(rows, hosts, mode) if row["rate"] == rate]
+        if found:
+            ends = [100 * row["accuracy"][-1] for row in found]
+            cells = [NAMES[mode], f"{rate:g}", str(len(found)), spread(ends, 2)]
+            for level in levels:
+                steps = mean_steps(rows, hosts, mode, level)
+                cells.append("not reached" if steps is None else f"{steps:.0f}")
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def spread(values, digits):
+    """Mean, and the least and the greatest of several."""
+    text = f"{statistics.mean(values):.{digits}f}"
+    if len(values) > 1:
+        text += f" ({min(values):.{digits}f} to {max(values):.{digits}f})"
+    return text
+
+
+def times(rows, hosts, level):
+    """A mode a line, by link: ms a step, and seconds to an accuracy, as Markdown."""
+    links = measured_links(rows, hosts)
+    found = collections.defaultdict(dict)
+    for row in rows:
+        if row["kind"] == "step" and row["hosts"] == hosts:
+            found[row["mode"]][row["link"]] = row
+    titles = [
+        f"{LINKS[link]}: ms a step | KB received a step | s to {100 * level:g} %" for link in links
+    ]
+    lines = [f"| mode | {' | '.join(titles)} |", "|---" * (1 + 3 * len(links)) + "|"]
+    for mode in filter(found.get, NAMES):
+        cells = [NAMES[mode]]
+        for link in links:
+            row = found[mode].get(link)
+            seconds = seconds_to(rows, hosts, link, mode, level)
+            cells.append(f"{row['milliseconds']:,.1f}" if row else "")
+            cells.append(f"{row['received_bytes'] / 1e3:,.1f}" if row else "")
+            cells.append("" if seconds is None else f"{seconds:,.1f}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def checks(rows, level):
+    """A line for each training that was made over its link: seconds told and seconds measured."""
+    lines = ["| mode | hosts | link | s told | s measured |", "|---|---|---|---|---|"]
+    for row in rows:
+        if row["kind"] != "training" or row["link"] == "none":
+            continue
+        steps = steps_to(row, level)
+        told = seconds_to(rows, row["hosts"], row["link"], row["mode"], level)
+        if steps is not None and told is not None:
+            # Of this seed's steps, so that what is compared is the time of a step.
+            told *= steps / mean_steps(rows, row["hosts"], row["mode"], level)
+            measured = row["seconds"][row["steps"].index(steps)]
+            cells = [NAMES[row["mode"]], row["hosts"], LINKS[row["link"]]]
+            cells += [f"{told:,.1f}", f"{measured:,.1f}"]
+            lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
