@@ -136,6 +136,8 @@ def train(team, mode, rate, seed, link):
     seconds = 0.0
     for step in range(TEST_EVERY, _STEPS.value + 1, TEST_EVERY):
         seconds += team.steps(mode, TEST_EVERY)[0]
+        if step == TEST_EVERY:
+            row["first_seconds"] = seconds
         # Nothing is near the accuracies of interest before.
         if 2 * step > _STEPS.value:
             row["steps"].append(step)

@@ -53,7 +53,7 @@ class CompareTest(unittest.TestCase):
             with self.subTest(path=path.name):
                 content = json.loads(path.read_text())
                 self.assertIn("command", content)
-                found = compare.rows_by_key(content, ["hosts"])
+                found = compare.rows_by_key(content, ["hosts", "rate", "seed"])
                 self.assertEqual(len(found), len(content["rows"]))
 
 
