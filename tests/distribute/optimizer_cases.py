@@ -36,6 +36,18 @@ def _with(**options):
     return lambda: keras.optimizers.SGD(0.1, momentum=0.9, **options)
 
 
+class HalvesLargeSteps(keras.optimizers.SGD):
+    """SGD whose update has a condition."""
+
+    def update_step(self, gradient, variable, learning_rate):
+        step = keras.ops.cond(
+            keras.ops.max(keras.ops.abs(gradient)) > 0.3,
+            lambda: 0.5 * gradient,
+            lambda: 1.0 * gradient,
+        )
+        super().update_step(step, variable, learning_rate)
+
+
 CASES = {name: _of_class(name) for name in CLASSES} | {
     "AbsAdam": lambda: AbsAdam(0.01),
     "accumulation": _with(gradient_accumulation_steps=2),
@@ -54,6 +66,15 @@ CASES = {name: _of_class(name) for name in CLASSES} | {
     "schedule": lambda: keras.optimizers.SGD(
         keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
     ),
+    "schedules with conditions": lambda: keras.optimizers.Adam(
+        keras.optimizers.schedules.CosineDecay(0.01, 4, warmup_target=0.1, warmup_steps=2)
+    ),
+    "schedule of restarts, average": lambda: keras.optimizers.SGD(
+        keras.optimizers.schedules.CosineDecayRestarts(0.1, 2),
+        use_ema=True,
+        ema_overwrite_frequency=2,
+    ),
+    "update with a condition": lambda: HalvesLargeSteps(0.1),
     "dynamic loss scale": lambda: keras.optimizers.LossScaleOptimizer(
         keras.optimizers.Adam(0.01, clipnorm=0.2), initial_scale=4.0, dynamic_growth_steps=2
     ),

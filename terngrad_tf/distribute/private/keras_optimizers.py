@@ -246,14 +246,22 @@ def _agree_on_overflow(stock, self, grads):
     return tf.equal(overflows, 0.0)
 
 
+@patch(_Optimizer, "_get_current_learning_rate")
+def _rate_by_itself(stock, self):
+    """Lets schedules have conditions: their values are used, see below."""
+    with _updating(None):
+        return stock(self)
+
+
 @patch(keras_core, "cond")
 def _cond_of_all_replicas(stock, pred, true_fn, false_fn):
     """Traces a condition of an optimizer's update (accumulation, EMA) for all replicas together.
 
-    Its branches reduce and update, which replicas do together.
+    Its branches reduce and update, which replicas do together. Those of one variable's update step
+    have values, which they compute alone.
     """
     update = getattr(_state, "update", None)
-    if update is None:
+    if update is None or tf.distribute.in_cross_replica_context():
         return stock(pred, true_fn, false_fn)
     if context.executing_eagerly():
         return true_fn() if pred else false_fn()
