@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from terngrad_tf.distribute.digests import digest_of, gather_digests
 from terngrad_tf.distribute.handshake import compare_processes
 
 # What is gathered at once: 16 MiB.
@@ -24,7 +25,8 @@ def broadcast_variables(
     """Gives the variables of all processes the values that they have on the chief.
 
     Every process of the cluster must call it, outside of replicas, with the same variables in the
-    same order. Does nothing without a cluster.
+    same order. Only what a process does not hold travels, and equal values travel once: of each
+    variable all send 16 bytes of its SHA-256 first. Does nothing without a cluster.
 
     Example:
     >>> broadcast_variables(terngrad_tf.TernGradStrategy(num_nodes=1), [tf.Variable(1.0)])
@@ -50,14 +52,16 @@ def broadcast_variables(
     for position, (variable, *_) in enumerate(copies):
         metadata[f"variable {position}"] = f"{variable.dtype.name} {variable.shape}"
     compare_processes(strategy, "variables", metadata)
-    for chunk in _chunks(copies):
-        values = [local[0].numpy() for local in chunk]
+    for chunk in _chunks(_missing(strategy, variables, copies)):
+        values = [alike[0][0].numpy() for alike in chunk]
         content = _from_chief(strategy, b"".join(value.tobytes() for value in values))
         offset = 0
-        for local, value in zip(chunk, values, strict=True):
+        for alike, value in zip(chunk, values, strict=True):
             own = content[offset : offset + value.nbytes]
             offset += value.nbytes
-            _assign(local, np.frombuffer(own, value.dtype).reshape(value.shape))
+            for local in alike:
+                dtype, shape = local[0].dtype.as_numpy_dtype, local[0].shape
+                _assign(local, np.frombuffer(own, dtype).reshape(shape))
     strategy.extended.initial_values.are_equal(variables)
 
 
@@ -107,15 +111,26 @@ def _from_chief(strategy, content):
     return np.concatenate(received).tobytes()
 
 
-def _chunks(copies):
-    """Lists of variables that make up about `_MAX_WORDS` words, or one that is larger."""
+def _missing(strategy, variables, copies):
+    """Copies of variables that some process lacks: lists of those that are equal on the chief."""
+    digests = gather_digests(strategy, [digest_of(strategy, v) for v in variables])
+    is_missing = (digests != digests[0]).any(axis=(0, -1))
+    missing = {}
+    for local, is_one, digest in zip(copies, is_missing, digests[0], strict=True):
+        if is_one:
+            missing.setdefault(digest.tobytes(), []).append(local)
+    return list(missing.values())
+
+
+def _chunks(missing):
+    """Lists of lists of equal variables that make up about `_MAX_WORDS` words, or one larger."""
     chunk, size = [], 0
-    for local in copies:
-        words = local[0].shape.num_elements() * local[0].dtype.size // 4
+    for alike in missing:
+        words = alike[0][0].shape.num_elements() * alike[0][0].dtype.size // 4
         if chunk and size + words > _MAX_WORDS:
             yield chunk
             chunk, size = [], 0
-        chunk.append(local)
+        chunk.append(alike)
         size += words
     if chunk:
         yield chunk

@@ -1,20 +1,15 @@
 """Whether the processes of a cluster hold the same variables, and making them hold the chief's."""
 
-import hashlib
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute.broadcast import broadcast_variables
+from terngrad_tf.distribute.digests import digest_of, digest_of_all, gather_digests
 from terngrad_tf.distribute.handshake import compare_processes
 
-# Of a digest; 128 bits.
-_BYTES = 16
-_WORDS = _BYTES // 4
 _MOST_NAMES = 5
 
 _logger = logging.getLogger(__name__)
@@ -46,16 +41,14 @@ def equalize_variables(
         ValueError: a variable holds strings.
         PeerError: variables differ between the processes in number, shape or dtype.
     """
-    group = strategy.extended.process_group
-    if group is None:
+    if strategy.extended.process_group is None:
         return {}
     variables = list(variables)
-    digests = [_digest(_copies(strategy, variable), group.rank) for variable in variables]
-    whole = hashlib.sha256(b"".join(digests)).digest()[:_BYTES]
-    if not _different(group, whole).any():
+    digests = [digest_of(strategy, variable) for variable in variables]
+    if not _different(strategy, [digest_of_all(digests)]).any():
         return {}
     compare_processes(strategy, "variables", {"number of variables": len(variables)})
-    different = _different(group, b"".join(digests))
+    different = _different(strategy, digests)
     found = {
         task: [_name(v) for v, differs in zip(variables, row, strict=True) if differs]
         for task, row in zip(strategy.tasks.names, different, strict=True)
@@ -69,25 +62,9 @@ def equalize_variables(
     return found
 
 
-def _copies(strategy, variable):
-    """The variable's copies on the local replicas, each once."""
-    value = variable.value if isinstance(variable, keras.Variable) else variable
-    return {id(c): c for c in strategy.experimental_local_results(value)}.values()
-
-
-def _digest(copies: Iterable[Any], rank: int) -> bytes:
-    contents = (np.ravel(copy.numpy()).view(np.uint8).data for copy in copies)
-    digests = [hashlib.sha256(content).digest()[:_BYTES] for content in contents]
-    if len(set(digests)) == 1:
-        return digests[0]
-    # Copies that differ within a process are those of no other process.
-    return hashlib.sha256(b"".join(digests) + rank.to_bytes(4, "big")).digest()[:_BYTES]
-
-
-def _different(group, digests):
+def _different(strategy, digests):
     """Where those of each process are not the first's: `[processes, digests]` of bool."""
-    words = group.all_gather(tf.constant(np.frombuffer(digests, np.int32))).numpy()
-    each = words.reshape(len(words), -1, _WORDS)
+    each = gather_digests(strategy, digests)
     return (each != each[0]).any(axis=-1)
 
 

@@ -56,6 +56,24 @@ def agreed_steps(strategy):
     return json.dumps(found)
 
 
+def send_equal_values(strategy):
+    """How many words it takes to send values that are equal on the chief or on all, and them."""
+    index = strategy.process_index
+    variables = [tf.Variable(tf.ones([5000]))]
+    variables += [tf.Variable(tf.fill(shape, float(index))) for shape in ([1000], [10, 100])]
+    group, words = strategy.extended.process_group, []
+    stock = group.all_reduce_sum
+
+    def note(tensor):
+        words.append(tensor.shape.num_elements())
+        return stock(tensor)
+
+    group.all_reduce_sum = note
+    broadcast_variables(strategy, variables)
+    del group.all_reduce_sum
+    return sum(words), np.concatenate([np.ravel(v.numpy()) for v in variables])
+
+
 def main(output, config):
     strategy = TernGradStrategy(config["num_local"])
     index = strategy.process_index
@@ -82,6 +100,7 @@ def main(output, config):
     # A variable a message, as with variables of millions of elements.
     broadcast._MAX_WORDS = 8
     broadcast_variables(strategy, list(variables.values()))
+    results["sent_words"], results["sent"] = send_equal_values(strategy)
     with strategy.scope():
         weights = [keras.Variable(np.zeros(shape), name=f"w{shape}") for shape in (1, 2, 3)]
     if index == 1:

@@ -1,0 +1,53 @@
+"""Hashes of variables, by which the processes of a cluster compare them without sending them."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+# Of a digest; 128 bits.
+_BYTES = 16
+_WORDS = _BYTES // 4
+
+
+def gather_digests(strategy: tf.distribute.Strategy, digests: Sequence[bytes]) -> np.ndarray:
+    """Digests of all processes: int32 `[processes, digests, 4]`, the chief's first.
+
+    Args:
+        strategy: a `TernGradStrategy` over several processes, all of which call it.
+        digests: list of equally many 16 bytes on all.
+    """
+    words = np.frombuffer(b"".join(digests), np.int32)
+    gathered = strategy.extended.process_group.all_gather(tf.constant(words)).numpy()
+    return gathered.reshape(len(gathered), -1, _WORDS)
+
+
+def digest_of(strategy: tf.distribute.Strategy, variable: Any) -> bytes:
+    """16 bytes of SHA-256 of a variable's value.
+
+    Where its copies on a process's replicas differ, these are the bytes of no other process.
+
+    Args:
+        strategy: a `TernGradStrategy` over several processes.
+        variable: `keras.Variable` or `tf.Variable` of numbers.
+    """
+    contents = (np.ravel(copy.numpy()).view(np.uint8).data for copy in _copies(strategy, variable))
+    digests = [hashlib.sha256(content).digest()[:_BYTES] for content in contents]
+    if len(set(digests)) == 1:
+        return digests[0]
+    rank = strategy.extended.process_group.rank
+    return digest_of_all([*digests, rank.to_bytes(4, "big")])
+
+
+def digest_of_all(digests: Iterable[bytes]) -> bytes:
+    """One digest of several."""
+    return hashlib.sha256(b"".join(digests)).digest()[:_BYTES]
+
+
+def _copies(strategy, variable):
+    """The variable's copies on the local replicas, each once."""
+    value = variable.value if isinstance(variable, keras.Variable) else variable
+    return {id(c): c for c in strategy.experimental_local_results(value)}.values()
