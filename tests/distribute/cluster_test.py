@@ -77,14 +77,13 @@ class ClusterTest(tf.test.TestCase):
 
 class TwoProcessesTest(ClusterTest):
     # All others with more replicas, below.
-    WIRES = ("auto", "allreduce", "sparse_bidirectional")
+    WIRES = ("auto", "sparse_bidirectional")
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         jobs = {
             "reduce": {"wires": list(cls.WIRES)},
-            "choose": {"shapes": [[300, 300], [7]]},
             "overlap": {},
             "train": {"steps_per_execution": 2},
             "overflow": {},
@@ -93,16 +92,6 @@ class TwoProcessesTest(ClusterTest):
 
     def test_hosts_agree_with_two_virtual_workers(self):
         self.check_wires(1, self.WIRES)
-
-    def test_auto_takes_streams_on_slow_links_and_gives_the_same_bits(self):
-        for result in self.of("choose"):
-            self.assertEqual(str(result["slow/wire"]), "sparse")
-            self.assertLess(result["slow/received_bytes"], result["usual/received_bytes"])
-            # What is expected of links at hand depends on the machine.
-            self.assertIn(str(result["measured/wire"]), LOSSLESS)
-            self.assertEqual(result["measured/wire"], self.of("choose")[0]["measured/wire"])
-            for name in ("slow", "measured"):
-                self.assertAllEqual(result[f"{name}/sums"], result["usual/sums"])
 
     def test_a_layer_is_exchanged_while_an_earlier_one_computes_its_gradient(self):
         for result in self.of("overlap"):
@@ -159,6 +148,7 @@ class TwoProcessesWithTwoWorkersTest(ClusterTest):
     def setUpClass(cls):
         super().setUpClass()
         jobs = {"reduce": {"wires": list(WIRES)}, "float_steps": {}, "masks": {}}
+        jobs["choose"] = {"shapes": [[300, 300], [7]]}
         cls.run_jobs(2, {job: {"num_local": 2, **more} for job, more in jobs.items()})
 
     def test_hosts_agree_with_four_virtual_workers(self):
@@ -172,6 +162,16 @@ class TwoProcessesWithTwoWorkersTest(ClusterTest):
         # Two bits a code are the most, a bit for each unit of 64 the least.
         for wire in ("sparse", "sparse_bidirectional"):
             self.assertBetween(received[wire], received["auto"] / 50, 2 * received["auto"])
+
+    def test_auto_takes_streams_on_slow_links_and_gives_the_same_bits(self):
+        for result in self.of("choose"):
+            self.assertEqual(str(result["slow/wire"]), "sparse")
+            self.assertLess(result["slow/received_bytes"], result["usual/received_bytes"])
+            # What is expected of links at hand depends on the machine.
+            self.assertIn(str(result["measured/wire"]), LOSSLESS)
+            self.assertEqual(result["measured/wire"], self.of("choose")[0]["measured/wire"])
+            for name in ("slow", "measured"):
+                self.assertAllEqual(result[f"{name}/sums"], result["usual/sums"])
 
     def test_float_steps_are_float_on_all_processes_and_the_others_ternary(self):
         results = self.of("float_steps")

@@ -40,8 +40,17 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         local = trained(lambda: DiLoCo(SGD(0.1), 1, outer=SGD(1.0)), 4)
         self.assert_equal_weights(local, [w.numpy() for w in synchronous.weights])
 
-    @parameterized.parameters((1, 2, True), (3, 2, False), (3, 3, True), (2, 32, True))
-    def test_replicas_train_as_models_apart(self, num_replicas, sync_every, batch_norm):
+    def test_replicas_train_as_models_apart(self):
+        self.check_apart(3, 2, batch_norm=False)
+        self.check_apart(2, 32, batch_norm=True)
+
+    @parameterized.parameters(1, 3)
+    @pytest.mark.slow
+    def test_other_numbers_of_replicas_do(self, num_replicas):
+        self.check_apart(num_replicas, num_replicas + 1, batch_norm=True)
+
+    def check_apart(self, num_replicas, sync_every, batch_norm):
+        """Replicas train as so many models of plain Keras whose changes are exchanged."""
         model = trained(
             lambda: DiLoCo(adamw(), sync_every, outer=nesterov()),
             num_replicas,
@@ -290,8 +299,11 @@ class ResumeTest(parameterized.TestCase, tf.test.TestCase):
             model.compile(DiLoCo(adamw(), 4, outer=SGD(0.7, momentum=0.9, use_ema=True)), "mse")
         return strategy, model
 
-    @parameterized.parameters("checkpoint", "keras")
-    def test_between_two_exchanges(self, kind):
+    @pytest.mark.slow
+    def test_between_two_exchanges_from_a_keras_file(self):
+        self.test_between_two_exchanges("keras")
+
+    def test_between_two_exchanges(self, kind="checkpoint"):
         path = os.path.join(self.get_temp_dir(), "saved")
 
         class Save(keras.callbacks.Callback):

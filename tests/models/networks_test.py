@@ -47,6 +47,7 @@ NETWORKS = {
     "resnet_32": Network(10, 464_154, 95, 0, 1),
     "resnet_50": Network(1001, 25_559_081, 161, 0, 1),
 }
+SHALLOW = ("lenet", "cifar10_alexnet", "alexnet_v2", "vgg_a", "resnet_20")
 LARGE = ("alexnet", "alexnet_v2", "inception_v3", "vgg_16", "vgg_a")
 
 
@@ -82,8 +83,17 @@ class NetworksTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(output.shape, (None, known.num_classes))
         self.assert_a_step_is_finite(model)
 
-    @parameterized.parameters(*NETWORKS)
+    @parameterized.parameters(*SHALLOW)
     def test_small_it_starts_from_its_seed_decays_kernels_and_takes_a_step(self, name):
+        self.check_small(name)
+
+    @parameterized.parameters(*(name for name in NETWORKS if name not in SHALLOW))
+    @pytest.mark.slow
+    def test_small_deep_it_does_so_too(self, name):
+        self.check_small(name)
+
+    def check_small(self, name):
+        """A network for small images starts from its seed and takes a step."""
         known = NETWORKS[name]
         size = max(known.small_image, 8)
         model, again = (models.build(name, 7, size, seed=5, weight_decay=0.01) for _ in range(2))

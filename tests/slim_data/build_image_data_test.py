@@ -148,6 +148,7 @@ class BuildImageDataTest(tf.test.TestCase):
         sizes = [slim_data.count_examples([os.path.join(self.output, n)]) for n in names]
         self.assertEqual(sizes, [3, 3, 4, 3, 4, 3, 4])
 
+    @pytest.mark.slow
     def test_two_processes_write_the_same_bytes(self):
         numbers = {"train_shards": 5, "validation_shards": 1}
         self.assertEqual(self.build(num_threads=1, **numbers).status, 0)

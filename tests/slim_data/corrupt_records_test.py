@@ -128,6 +128,7 @@ class CorruptRecordsTest(tf.test.TestCase):
         self.assertEqual(self.found(), expected)
         self.assertCountEqual(sum(self.numbers(), []), left)
 
+    @pytest.mark.slow
     def test_position_and_parts_are_as_exact_as_without_faults(self):
         left = self.damage_much()
         whole = self.numbers(20, training=True)

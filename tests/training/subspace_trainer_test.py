@@ -126,6 +126,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
         for path in folder.glob("model.ckpt-6*"):
             path.unlink()
 
+    @pytest.mark.slow
     def test_it_starts_from_a_snapshot_or_the_mean_and_a_given_subspace(self):
         matrix = self.root / "pca.npy"
         Subspace.fit(self.stage_1 / "checkpoint_pca", 3).save(matrix)
@@ -309,6 +310,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
         losses = list(report.read_scalars(self.root / "cluster")["loss/total"].values())
         self.assertLess(losses[-1], losses[0])
 
+    @pytest.mark.slow
     def test_what_the_chief_lacks_ends_both_hosts(self):
         statuses, outputs = self.run_on_two_hosts("refused", weight_load_dir="/nowhere")
         self.assertEqual(statuses, [2, 3], outputs)
