@@ -288,7 +288,7 @@ class FitTest(ClientTest):
 
 @pytest.mark.slow
 class AllFitTest(ClientTest):
-    num_replicas = (1, 2, 4)
+    num_replicas = (1, 4)
 
     def test_all_programs_compute_the_same(self):
         self.assert_same_without_strategy(PROGRAMS)

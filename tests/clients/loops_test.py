@@ -269,7 +269,7 @@ class LoopsTest(ClientTest):
 
 @pytest.mark.slow
 class AllLoopsTest(ClientTest):
-    num_replicas = (1, 2, 4)
+    num_replicas = (1, 4)
 
     def test_all_programs_compute_the_same(self):
         self.assert_same_without_strategy(PROGRAMS)
