@@ -343,6 +343,7 @@ class ResumeTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(loaded.optimizer.sync_every, 4)
 
 
+@pytest.mark.slow
 class ProcessesTest(tf.test.TestCase):
     """Two processes of one replica each."""
 

@@ -247,6 +247,7 @@ class DistTest(tf.test.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assert_nothing_hostile_ran()
 
+    @pytest.mark.slow
     def test_where_one_job_cannot_start_none_goes_on(self):
         self.start_sshd()
         for folder, reason in (

@@ -112,6 +112,7 @@ class VenvTest(unittest.TestCase):
         subprocess.run([python, "-I", "-c", imports], check=True)
         return errors
 
+    @pytest.mark.slow
     def test_an_installation_killed_within_a_package_is_made_anew(self):
         process = self.start()
         self.wait_until_half_unpacked(process)

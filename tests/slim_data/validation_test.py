@@ -162,6 +162,7 @@ class ValidationTest(tf.test.TestCase):
 
 
 class ProgramTest(tf.test.TestCase):
+    @pytest.mark.slow
     def test_a_whole_folder_passes_and_a_fault_is_told_at_the_end(self):
         folder = samples.new_folder(self)
         path = slim_data.convert("digits", folder, shard=True, train_shards=2)["train"][1]

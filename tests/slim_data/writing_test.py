@@ -83,6 +83,7 @@ class WritingTest(tf.test.TestCase):
         self.assert_whole(num_shards, size)
         self.assertEqual(slim_data.count_examples(self.paths(num_shards)), size)
 
+    @pytest.mark.slow
     def test_one_and_three_processes_write_the_same_bytes(self):
         other = samples.new_folder(self)
         for num_processes, folder in ((1, self.folder), (3, other)):

@@ -1,0 +1,172 @@
+"""A run of several workers that can be disturbed, and what must hold of it."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from benchmarks import cluster_hosts
+
+PORT = 4711
+START_TIMEOUT = 120
+# TensorFlow tells a lost worker after less than a minute; then all start, and meet.
+BOUND_SECONDS = 60 + START_TIMEOUT
+
+
+class Broken(Exception):
+    """A run that did not survive."""
+
+
+class Run:
+    """Workers under their supervisors, and what was saved.
+
+    Args:
+        network: `cluster_hosts.Network` that is up.
+        folder: path of an empty folder.
+        max_steps: steps until the run ends.
+        **options: further flags of `mnist_distributed_train`.
+    """
+
+    def __init__(self, network, folder, max_steps, **options):
+        self.network, self.folder = network, folder
+        self.train_dir = folder / "run"
+        self._max_steps = max_steps
+        self._options = options
+        self._supervisors = {}
+        for task in range(network.num_hosts):
+            self.start(task)
+
+    def start(self, task):
+        """Starts a worker's supervisor, by the command that started it before."""
+        flags_of_worker = {
+            "dataset_name": "digits",
+            "image_size": 12,
+            "batch_size": 6,
+            "grad_bits": 1,
+            "train_dir": self.train_dir,
+            "max_steps": self._max_steps,
+            "save_interval_secs": 0,
+            "worker_hosts": ",".join(self.network.addresses(PORT)),
+            "task_id": task,
+            "start_timeout": START_TIMEOUT,
+            "max_restarts": 10**6,
+            **self._options,
+        }
+        command = [sys.executable, "-m", "terngrad_tf.bin.mnist_distributed_train"]
+        command += [f"--{name}={value}" for name, value in flags_of_worker.items()]
+        with open(self.log(task), "a") as log:
+            self._supervisors[task] = subprocess.Popen(
+                self.network.on_host(task, command),
+                env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="2", PYTHONPATH=str(cluster_hosts.ROOT)),
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+            )
+
+    def log(self, task):
+        """Path of what a worker and its supervisor wrote to standard error."""
+        return self.folder / f"worker_{task}.log"
+
+    def programs(self, task):
+        """Process numbers of a worker's supervisor, then of its programs: one, or none."""
+        pids = subprocess.run(
+            ["ip", "netns", "pids", f"{self.network.prefix}{task}"],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        supervisor = self._supervisors[task].pid
+        return supervisor, [int(pid) for pid in pids.stdout.split() if int(pid) != supervisor]
+
+    def signal(self, task, number):
+        """Sends a signal to a worker's program, if there is one."""
+        for pid in self.programs(task)[1]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def kill_host(self, task):
+        """Ends all that runs on a host."""
+        self._supervisors[task].kill()
+        self.signal(task, signal.SIGKILL)
+        self._supervisors[task].wait()
+
+    def end_of(self, task, seconds):
+        """Exit status of a worker's supervisor, waited for; None where it has not ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._supervisors[task].wait(seconds)
+
+    def is_over(self):
+        """Whether all supervisors have ended."""
+        return all(self.end_of(task, 0) is not None for task in self._supervisors)
+
+    def step(self):
+        """The newest step that is saved, 0 where there is none."""
+        import tensorflow as tf
+
+        newest = tf.train.latest_checkpoint(self.train_dir)
+        return int(newest.rpartition("-")[2]) if newest else 0
+
+    def saved(self):
+        """Arrays of the newest checkpoint, by name; all of it must be readable."""
+        import tensorflow as tf
+
+        # Older ones are removed meanwhile.
+        for _ in range(10):
+            newest = tf.train.latest_checkpoint(self.train_dir)
+            try:
+                reader = tf.train.load_checkpoint(newest)
+                names = reader.get_variable_to_shape_map()
+                return {
+                    name: reader.get_tensor(name)
+                    for name in names
+                    if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and "save_counter" not in name
+                }
+            except (tf.errors.OpError, ValueError) as error:
+                if newest == tf.train.latest_checkpoint(self.train_dir):
+                    raise Broken(f"{newest} is damaged: {error}") from error
+        raise Broken(f"{self.train_dir}: no checkpoint stays for long enough to be read")
+
+    def wait_for(self, step, seconds):
+        """Waits until a step is saved, all have ended, or time is over."""
+        end = time.monotonic() + seconds
+        while self.step() < step and not self.is_over() and time.monotonic() < end:
+            time.sleep(0.02)
+
+    def go_on(self, num_steps):
+        """Waits until so many more steps are saved; returns the seconds.
+
+        Raises:
+            Broken: that takes too long.
+        """
+        begin, step = time.monotonic(), self.step() + num_steps
+        self.wait_for(step, BOUND_SECONDS)
+        if self.step() < step and not self.is_over():
+            raise Broken(f"step {step} was not saved within {BOUND_SECONDS} s: {self.ends()}")
+        return time.monotonic() - begin
+
+    def check(self):
+        """What must hold at any time."""
+        for task in self._supervisors:
+            if len(programs := self.programs(task)[1]) > 1:
+                raise Broken(f"worker {task} runs more than once: {programs}")
+        if self.step():
+            self.saved()
+
+    def ends(self):
+        """The last line of each worker."""
+        lines = [self.log(task).read_text().splitlines() for task in self._supervisors]
+        return " | ".join(found[-1] if found else "nothing said" for found in lines)
+
+    def finish(self):
+        """Waits for the end, which must be a good one."""
+        for task in self._supervisors:
+            while (status := self.end_of(task, 0)) is None:
+                self.go_on(1)
+            if status:
+                raise Broken(f"worker {task} ended with status {status}: {self.ends()}")
+
+    def kill(self):
+        """Ends all."""
+        for task in self._supervisors:
+            self.kill_host(task)
