@@ -31,7 +31,11 @@ from absl import app, flags
 from benchmarks import cluster_hosts, cluster_models, figures
 
 _HOSTS = flags.DEFINE_list("hosts", ["2", "4"], "Numbers of hosts to measure.")
-_RATES = flags.DEFINE_list("rates", ["100mbit", "1gbit", "none"], "Rates of the links; none: any.")
+_RATES = flags.DEFINE_list(
+    "rates",
+    ["100mbit", "1gbit", "none"],
+    "Rates of the links, such as 1gbit, none (any) or 1gbit+20ms (with a round trip).",
+)
 _MODELS = flags.DEFINE_list("models", list(cluster_models.MODELS), "Workloads to measure.")
 _ROUNDS = flags.DEFINE_integer(
     "rounds", 7, "Measured rounds at most; the median counts.", lower_bound=1

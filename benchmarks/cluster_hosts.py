@@ -1,4 +1,4 @@
-"""Hosts on this machine, joined by links of a chosen rate that can be cut, and processes on them.
+"""Hosts on this machine, joined by links of a chosen rate and delay, and processes on them.
 
 Needs Linux, root and iproute2; see `benchmarks/netns.sh`.
 """
@@ -10,6 +10,8 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+
+from benchmarks import delayed_links
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 NETNS = pathlib.Path(__file__).with_name("netns.sh")
@@ -30,10 +32,16 @@ class Network:
 
     def __init__(self, prefix, subnet, num_hosts):
         self.prefix, self.subnet, self.num_hosts = prefix, subnet, num_hosts
+        # Function of seconds for which all packets wait from there on.
+        self.stall = None
 
     @contextlib.contextmanager
-    def up(self, rate):
-        """The hosts exist in this context, with links such as "1gbit", or "none": any rate.
+    def up(self, link):
+        """The hosts exist in this context.
+
+        Args:
+            link: rate of each host's link, such as "1gbit", or "none": any rate. With a round trip,
+                as in "10mbit+20ms", links can `stall`; without one, they can be `cut`.
 
         Raises:
             Unavailable: there can be none.
@@ -43,15 +51,22 @@ class Network:
                 "Hosts are network namespaces, which need root and iproute2:"
                 " apt-get install iproute2"
             )
+        rate, _, round_trip = link.partition("+")
         # Who was killed left its hosts.
         self._netns("down")
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._netns, "down")
+            if round_trip:
+                interfaces = [self.interface(index) for index in range(self.num_hosts)]
+                try:
+                    links = delayed_links.up(interfaces, _milliseconds(round_trip) / 1e3)
+                    self.stall = stack.enter_context(links)
+                except OSError as error:
+                    raise Unavailable(f"Links with a delay are not available: {error}") from error
             made = self._netns("up", rate)
             if made.returncode:
                 raise Unavailable(f"Network namespaces are not available: {made.stderr}")
             yield self
-        finally:
-            self._netns("down")
 
     def addresses(self, port):
         """Address of a port on each host."""
@@ -136,6 +151,13 @@ class Network:
             capture_output=True,
             text=True,
         )
+
+
+def _milliseconds(text):
+    """Number of a text such as "20ms"."""
+    if not text.endswith("ms"):
+        raise ValueError(f"A round trip must be given as 20ms. Received: {text}")
+    return float(text.removesuffix("ms"))
 
 
 class Process:

@@ -5,7 +5,7 @@
 #   netns.sh rx PREFIX I          bytes that host I has received since it came up (its link, not loopback)
 #   netns.sh down PREFIX N
 # PREFIX: 1 to 6 letters; give each concurrent test its own PREFIX and subnet (SUBNET=10.78.0, default 10.77.0).
-# Limits: token-bucket rate limits work (sch_tbf); delay and loss (netem) are not available here.
+# Rates are token buckets (sch_tbf); for delays see delayed_links.py, as netem is not everywhere.
 set -eu
 subnet=${SUBNET:-10.77.0}
 case $1 in
@@ -15,14 +15,19 @@ case $1 in
     ip link set "${prefix}br" up
     for ((i = 0; i < n; i++)); do
       ip netns add "$prefix$i"
-      ip link add "${prefix}v$i" type veth peer name "${prefix}e$i"
+      # Made already: what delayed_links.py forwards from host to host.
+      if ! ip link show "${prefix}e$i" >/dev/null 2>&1; then
+        ip link add "${prefix}v$i" type veth peer name "${prefix}e$i"
+        ip link set "${prefix}v$i" master "${prefix}br" up
+        if [[ $rate != none ]]; then
+          tc qdisc add dev "${prefix}v$i" root tbf rate "$rate" burst 256kb latency 100ms
+        fi
+      fi
       ip link set "${prefix}e$i" netns "$prefix$i"
-      ip link set "${prefix}v$i" master "${prefix}br" up
       ip netns exec "$prefix$i" ip addr add "$subnet.$((i + 1))/24" dev "${prefix}e$i"
       ip netns exec "$prefix$i" ip link set "${prefix}e$i" up
       ip netns exec "$prefix$i" ip link set lo up
       if [[ $rate != none ]]; then
-        tc qdisc add dev "${prefix}v$i" root tbf rate "$rate" burst 256kb latency 100ms
         ip netns exec "$prefix$i" tc qdisc add dev "${prefix}e$i" root tbf rate "$rate" burst 256kb latency 100ms
       fi
     done ;;

@@ -1,6 +1,7 @@
 """One process of a cluster in which something goes wrong; prints a line for everything it sees.
 
-Run by `failures_test.py` and `links_test.py` with TF_CONFIG set: `python failing_worker.py JSON`.
+Run with TF_CONFIG set by `failures_test.py`, `links_test.py` and `distance_test.py`:
+`python failing_worker.py JSON`.
 """
 
 import hashlib
@@ -14,6 +15,7 @@ import keras
 import numpy as np
 
 from terngrad_tf.distribute import (
+    DiLoCo,
     PeerError,
     StragglerMonitor,
     TernGradStrategy,
@@ -42,8 +44,10 @@ class Steps(keras.callbacks.Callback):
         time.sleep(self.pause)
 
 
-def train(strategy, *, units=5, num_steps=40, nan_at=None, die_at=None, pause=0.0):
+def train(strategy, *, units=5, num_steps=40, nan_at=None, die_at=None, pause=0.0, sync_every=0):
     """Stock fit. This worker's part of batch `nan_at` is NaN, wherever it lies in the batch.
+
+    With `sync_every` in local steps.
 
     Returns:
         A digest of the weights.
@@ -54,7 +58,8 @@ def train(strategy, *, units=5, num_steps=40, nan_at=None, die_at=None, pause=0.
         x[BATCH * nan_at : BATCH * (nan_at + 1)] = np.nan
     with strategy.scope():
         model = keras.Sequential([keras.layers.Dense(units), keras.layers.Dense(1)])
-        model.compile(keras.optimizers.SGD(0.001), "mse")
+        optimizer = keras.optimizers.SGD(0.001)
+        model.compile(DiLoCo(optimizer, sync_every) if sync_every else optimizer, "mse")
     callbacks = [
         Steps(die_at, pause),
         keras.callbacks.TerminateOnNaN(),

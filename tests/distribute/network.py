@@ -5,7 +5,7 @@ from benchmarks import cluster_hosts
 PORT = 4711
 
 
-def up(test, prefix, subnet, num_hosts):
+def up(test, prefix, subnet, num_hosts, link="none"):
     """Hosts until the test is cleaned up; skips the test where there can be none.
 
     Args:
@@ -13,11 +13,12 @@ def up(test, prefix, subnet, num_hosts):
         prefix: 1 to 6 letters that no other network of this machine uses.
         subnet: first three numbers of the hosts' addresses, the same.
         num_hosts: number of hosts.
+        link: as in `benchmarks.cluster_hosts.Network.up`. Default: any rate.
 
     Returns:
-        `benchmarks.cluster_hosts.Network` with links of any rate.
+        `benchmarks.cluster_hosts.Network`.
     """
     try:
-        return test.enter_context(cluster_hosts.Network(prefix, subnet, num_hosts).up("none"))
+        return test.enter_context(cluster_hosts.Network(prefix, subnet, num_hosts).up(link))
     except cluster_hosts.Unavailable as error:
         test.skipTest(str(error))
