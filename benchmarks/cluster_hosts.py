@@ -11,9 +11,11 @@ import shutil
 import subprocess
 import tempfile
 
-from benchmarks import delayed_links
+from benchmarks import delayed_links, encrypted_links
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+# In the name of a link.
+WIREGUARD = "wireguard"
 NETNS = pathlib.Path(__file__).with_name("netns.sh")
 
 
@@ -32,6 +34,7 @@ class Network:
 
     def __init__(self, prefix, subnet, num_hosts):
         self.prefix, self.subnet, self.num_hosts = prefix, subnet, num_hosts
+        self._inside = subnet
         # Function of seconds for which all packets wait from there on.
         self.stall = None
 
@@ -41,7 +44,8 @@ class Network:
 
         Args:
             link: rate of each host's link, such as "1gbit", or "none": any rate. With a round trip,
-                as in "10mbit+20ms", links can `stall`; without one, they can be `cut`.
+                as in "10mbit+20ms", links can `stall`; without one, they can be `cut`. With
+                "+wireguard" `addresses` are of hosts whose packets are encrypted.
 
         Raises:
             Unavailable: there can be none.
@@ -51,26 +55,39 @@ class Network:
                 "Hosts are network namespaces, which need root and iproute2:"
                 " apt-get install iproute2"
             )
-        rate, _, round_trip = link.partition("+")
+        rate, *more = link.split("+")
         # Who was killed left its hosts.
         self._netns("down")
+        self._inside = self.subnet
         with contextlib.ExitStack() as stack:
             stack.callback(self._netns, "down")
-            if round_trip:
-                interfaces = [self.interface(index) for index in range(self.num_hosts)]
-                try:
+            try:
+                for round_trip in (option for option in more if option != WIREGUARD):
+                    interfaces = [self.interface(index) for index in range(self.num_hosts)]
                     links = delayed_links.up(interfaces, _milliseconds(round_trip) / 1e3)
                     self.stall = stack.enter_context(links)
-                except OSError as error:
-                    raise Unavailable(f"Links with a delay are not available: {error}") from error
-            made = self._netns("up", rate)
-            if made.returncode:
-                raise Unavailable(f"Network namespaces are not available: {made.stderr}")
+                made = self._netns("up", rate)
+                if made.returncode:
+                    raise Unavailable(f"Network namespaces are not available: {made.stderr}")
+                if WIREGUARD in more:
+                    self._inside = f"172.31.{self.subnet.split('.')[1]}"
+                    stack.enter_context(encrypted_links.up(list(self._encrypted_hosts())))
+            except OSError as error:
+                raise Unavailable(f"Links of {link} are not available: {error}") from error
             yield self
+
+    def _encrypted_hosts(self):
+        for index in range(self.num_hosts):
+            yield encrypted_links.Host(
+                before=self.on_host(index, []),
+                interface=f"{self.prefix}w{index}",
+                outside=f"{self.subnet}.{index + 1}",
+                inside=f"{self._inside}.{index + 1}",
+            )
 
     def addresses(self, port):
         """Address of a port on each host."""
-        return [f"{self.subnet}.{index + 1}:{port}" for index in range(self.num_hosts)]
+        return [f"{self._inside}.{index + 1}:{port}" for index in range(self.num_hosts)]
 
     def interface(self, index):
         """Name of a host's network interface."""
