@@ -1,5 +1,6 @@
 """How each program parses its flags, reports errors and ends."""
 
+import contextlib
 import itertools
 import os
 import sys
@@ -15,7 +16,7 @@ from slim_data.common.errors import printable
 from slim_data.common.extras import check_installed
 from terngrad_tf import files
 from terngrad_tf.bin import supervisor
-from terngrad_tf.last_line import write_last_line
+from terngrad_tf.last_line import flush_or_drop, write_last_line
 from terngrad_tf.terminal import wrapped
 from terngrad_tf.training import preemption
 from terngrad_tf.version import __version__
@@ -32,7 +33,9 @@ _LONGEST = 100_000
 
 
 def _print_error(line):
-    print(line, file=sys.stderr, flush=True)
+    # On a full disk the status must do without the line.
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def run_program(
@@ -140,7 +143,10 @@ def run_and_exit(main: Callable[..., int]) -> NoReturn:
     Args:
         main: function of the command line and, by name, of `report` as for `run_program`.
     """
-    sys.exit(main(sys.argv, report=write_last_line))
+    status = main(sys.argv, report=write_last_line)
+    flush_or_drop(sys.stdout)
+    flush_or_drop(sys.stderr)
+    sys.exit(status)
 
 
 def _define_help(values):

@@ -29,6 +29,7 @@ from terngrad_tf.bin import (
     resnet50_imagenet_stage_1,
     subspace_train,
 )
+from tests.bin import samples
 
 DATASETS = ("mnist", "cifar10", "imagenet", "flowers")
 TRAINING = {f"{name}_train": experiments.training(name) for name in DATASETS}
@@ -100,6 +101,18 @@ class ProgramTest(tf.test.TestCase):
             self.assertLess(len(err), 1100)
         outcome = call(mnist_train.main, "mnist_train", "--train_dir=/tmp/\udcff")
         self.assert_refused(outcome, r"arguments must be text in UTF-8.*'--train_dir=/tmp/\\udcff'")
+
+    def test_where_nothing_can_be_written_the_status_tells(self):
+        full = self.enter_context(open("/dev/full", "w"))
+        for flag in "--bogus", "--data_dir=/none":
+            ended = subprocess.run(
+                samples.command("mnist_train", flag),
+                env=samples.ENVIRONMENT,
+                stdout=full,
+                stderr=full,
+                check=False,
+            )
+            self.assertEqual(ended.returncode, 2, flag)
 
     def test_flag_files_are_read_and_nothing_else_is_waited_for(self):
         folder = pathlib.Path(self.get_temp_dir())
