@@ -26,6 +26,7 @@ class Batching:
         image_size: pixels of a side.
         augments: whether images are changed at random.
         batch_size: images a batch.
+        rows: (first, end) of a batch's images that are given.
         drop_remainder: whether a last, smaller batch is dropped.
         num_parallel_calls: images, or batches where all have one size, made ready at once.
     """
@@ -35,6 +36,7 @@ class Batching:
     image_size: int
     augments: bool
     batch_size: int
+    rows: tuple[int, int]
     drop_remainder: bool
     num_parallel_calls: int
 
@@ -59,20 +61,28 @@ class Batching:
                 return self._preprocess(encoded, lambda: tf.stack([seed, position])), label
 
         examples = records.enumerate(first_step * self.batch_size)
+        first, end = self.rows
+        if (first, end) != (0, self.batch_size):
+            batches = examples.batch(self.batch_size, drop_remainder=self.drop_remainder)
+            examples = batches.map(lambda *batch: [part[first:end] for part in batch]).unbatch()
         examples = examples.map(make_ready, num_parallel_calls=self.num_parallel_calls)
-        return examples.batch(self.batch_size, drop_remainder=self.drop_remainder)
+        return examples.batch(end - first, drop_remainder=self.drop_remainder)
 
     def _of_one_size(self, records, seed, first_step):
         def make_ready(step, serialized):
             images, labels = decoding.decode_examples(serialized, self.dataset)
             num_images = tf.shape(images)[0]
+            position = step * self.batch_size + self.rows[0]
             images = self._preprocess(
-                images, lambda: self._random_values(seed, step * self.batch_size, num_images)
+                images, lambda: self._random_values(seed, position, num_images)
             )
             shape = [*serialized.shape, self.image_size, self.image_size, self.dataset.channels]
             return tf.ensure_shape(images, shape), labels
 
+        first, end = self.rows
         serialized = records.batch(self.batch_size, drop_remainder=self.drop_remainder)
+        if (first, end) != (0, self.batch_size):
+            serialized = serialized.map(lambda batch: batch[first:end])
         return serialized.enumerate(first_step).map(
             make_ready, num_parallel_calls=self.num_parallel_calls
         )
@@ -89,7 +99,7 @@ class Batching:
         # for each image: for small images that is most of the time.
         first = position // _BLOCK
         shape = [_BLOCK, self.preprocessing.num_random_values]
-        num_blocks = (self.batch_size - 2) // _BLOCK + 2
+        num_blocks = (self.rows[1] - self.rows[0] - 2) // _BLOCK + 2
         blocks = [
             tf.random.stateless_uniform(shape, tf.stack([seed, first + i]), alg="philox")
             for i in range(num_blocks)

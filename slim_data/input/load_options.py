@@ -42,6 +42,10 @@ class LoadOptions:
         repeat: whether to start over at the end of the examples. Default False.
         num_input_pipelines: number of processes that divide the examples among them.
         input_pipeline_id: number of this process, from 0.
+        rows: (first, end) of the rows of each batch to give, where processes make batches together:
+            all read the same order of examples, and decode their own rows alone, so that a batch
+            holds the same examples however many processes share it. A last, smaller batch must be
+            dropped. Default: all rows.
         num_parallel_calls: threads that decode; TensorFlow chooses by default.
         skip_corrupt_records: whether to leave out records that cannot be read. All are read once
             beforehand to find them (see `corrupt_records`), so that order, position and number of
@@ -60,6 +64,7 @@ class LoadOptions:
     repeat: bool = False
     num_input_pipelines: int = 1
     input_pipeline_id: int = 0
+    rows: tuple[int, int] | None = None
     num_parallel_calls: int | None = None
     skip_corrupt_records: bool = False
 
@@ -78,6 +83,12 @@ class LoadOptions:
             raise DataError(
                 f"`input_pipeline_id` must be less than num_input_pipelines="
                 f"{self.num_input_pipelines}. Received: input_pipeline_id={self.input_pipeline_id}"
+            )
+        if self.rows is not None and not 0 <= self.rows[0] < self.rows[1]:
+            raise DataError(f"`rows` must be (first, end), not empty. Received: rows={self.rows}")
+        if self.rows is not None and not self.drops_remainder:
+            raise DataError(
+                f"`rows` must not be given without `drop_remainder`. Received: rows={self.rows}"
             )
 
     @property

@@ -71,6 +71,10 @@ def load(
     """
     settings = LoadOptions(**options)
     check_at_least(1, batch_size=batch_size, image_size=image_size)
+    if settings.rows is not None and settings.rows[1] > batch_size:
+        raise DataError(
+            f"`rows` must end at most at batch_size={batch_size}. Received: rows={settings.rows}"
+        )
     dataset = registry.info(name, data_dir)
     preprocessing = dataset.find_preprocessing(settings.preprocessing, image_size)
     files = data_files.find_files(name, data_dir, split)
@@ -113,6 +117,7 @@ def load(
         image_size=image_size,
         augments=training and preprocessing.augment is not None,
         batch_size=batch_size,
+        rows=settings.rows or (0, batch_size),
         drop_remainder=settings.drops_remainder,
         num_parallel_calls=settings.num_parallel_calls or tf.data.AUTOTUNE,
     )
@@ -129,7 +134,7 @@ def load(
         spare = 0 if settings.drops_remainder else batch_size - 1
         num_batches = (num_left + spare) // batch_size
     batches = batches.apply(tf.data.experimental.assert_cardinality(num_batches))
-    return batches.prefetch(tf.data.AUTOTUNE).with_options(_tf_options(num_pipelines))
+    return batches.prefetch(tf.data.AUTOTUNE).with_options(_tf_options(num_pipelines == 1 and settings.rows is None))
 
 
 def shards_by_file(num_files: int, num_input_pipelines: int) -> bool:
@@ -179,11 +184,11 @@ def _num_examples(files, corrupt, part, repeat):
     return num_examples
 
 
-def _tf_options(num_input_pipelines):
+def _tf_options(may_be_divided):
     options = tf.data.Options()
     options.deterministic = True
     policy = tf.data.experimental.AutoShardPolicy
     options.experimental_distribute.auto_shard_policy = (
-        policy.DATA if num_input_pipelines == 1 else policy.OFF
+        policy.DATA if may_be_divided else policy.OFF
     )
     return options

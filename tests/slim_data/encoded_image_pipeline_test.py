@@ -99,6 +99,13 @@ class EncodedImagePipelineTest(tf.test.TestCase):
             for epoch in seen:
                 self.assertCountEqual(epoch, range(1, NUM_EXAMPLES + 1))
 
+    def test_rows_of_a_batch_are_those_of_the_whole_one(self):
+        whole, labels = self.batches(8)
+        rest, rest_labels = self.batches(6, rows=(1, 3), start_step=2)
+        kept = [4 * step + row for step in range(2, 8) for row in (1, 2)]
+        self.assertAllEqual(rest, whole[kept])
+        self.assertAllEqual(rest_labels, labels[kept])
+
     def test_formats_give_the_same_batches(self):
         pixels = [tf.io.decode_jpeg(encoded, 3).numpy() for encoded in self.encoded]
         others = {

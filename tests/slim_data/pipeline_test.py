@@ -194,6 +194,14 @@ class PipelineTest(tf.test.TestCase):
         whole = self.order(num_batches=start + 5, **options)
         self.assertEqual(self.order(num_batches=5, start_step=start, **options), whole[start:])
 
+    def test_rows_of_a_batch_are_those_of_the_whole_one(self):
+        whole = self.order(num_batches=10, batch_size=7)
+        for first, end in ((0, 2), (2, 3), (3, 7)):
+            part = self.order(num_batches=6, batch_size=7, rows=(first, end), start_step=4)
+            self.assertEqual(part, [batch[first:end] for batch in whole[4:]])
+        images, _ = self.load(rows=(2, 8)).element_spec
+        self.assertEqual(images.shape, [6, 28, 28, 1])
+
     def test_a_start_leaves_out_batches_of_a_single_epoch(self):
         dataset = self.load("test", batch_size=4, training=False, start_step=2, num_readers=1)
         self.assertEqual(numbers(dataset), [[8, 9, 10]])
@@ -243,6 +251,7 @@ class PipelineTest(tf.test.TestCase):
         for options, expected in (
             ({}, policy.DATA),
             ({"num_input_pipelines": 2, "input_pipeline_id": 1}, policy.OFF),
+            ({"rows": (0, 3)}, policy.OFF),
         ):
             found = self.load(**options).options()
             self.assertEqual(found.experimental_distribute.auto_shard_policy, expected)
@@ -265,6 +274,10 @@ class PipelineTest(tf.test.TestCase):
             self.assert_refused([f"`{name}` must be", f"Received: {name}={value}"], **options)
         parts = ["`input_pipeline_id` must be less than num_input_pipelines=2"]
         self.assert_refused(parts, num_input_pipelines=2, input_pipeline_id=2)
+        for rows, rule in (((3, 3), "not empty"), ((-1, 2), "not empty"), ((4, 9), "batch_size=8")):
+            self.assert_refused(["`rows`", rule, f"Received: rows={rows}"], rows=rows)
+        parts = ["`rows` must not be given without `drop_remainder`"]
+        self.assert_refused(parts, rows=(0, 2), drop_remainder=False)
 
     def test_more_pipelines_than_examples_are_refused(self):
         parts = ["`num_input_pipelines`", "number of examples", "58"]
