@@ -134,7 +134,9 @@ def load(
         spare = 0 if settings.drops_remainder else batch_size - 1
         num_batches = (num_left + spare) // batch_size
     batches = batches.apply(tf.data.experimental.assert_cardinality(num_batches))
-    return batches.prefetch(tf.data.AUTOTUNE).with_options(_tf_options(num_pipelines == 1 and settings.rows is None))
+    return batches.prefetch(tf.data.AUTOTUNE).with_options(
+        _tf_options(num_pipelines == 1 and settings.rows is None)
+    )
 
 
 def shards_by_file(num_files: int, num_input_pipelines: int) -> bool:

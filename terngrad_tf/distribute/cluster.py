@@ -4,6 +4,8 @@ What these functions return, `TernGradStrategy(cluster_resolver=...)` takes; `TF
 of its own. For Slurm and Kubernetes TensorFlow has resolvers: see `tf.distribute.cluster_resolver`.
 """
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from terngrad_tf import rank_table
@@ -110,6 +112,25 @@ def workers_only(
         cluster_resolver.task_type,
         cluster_resolver.task_id,
     )
+
+
+def cluster_of(
+    addresses: Sequence[str], index: int
+) -> tf.distribute.cluster_resolver.ClusterResolver:
+    """The cluster of workers at these addresses, of which this process is one.
+
+    Example:
+    >>> cluster_of(["a:2222", "b:2222"], 1).task_id
+    1
+
+    Args:
+        addresses: list of "host:port", the chief's first.
+        index: this process's place in it.
+
+    Returns:
+        A `tf.distribute.cluster_resolver.SimpleClusterResolver`.
+    """
+    return _resolver({"worker": list(addresses)}, "worker", index)
 
 
 def _resolver(jobs, job_name, task_id):

@@ -11,7 +11,7 @@ import secrets
 import socket
 import socketserver
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from terngrad_tf.distribute import tokens
 from terngrad_tf.distribute.connections import PROBE_SECONDS, connect, reason
@@ -24,7 +24,7 @@ TOKEN_WANTED = f"has a token, which this process has not ({tokens.VARIABLE})"
 REFUSALS = (OTHER_TOKEN, NO_TOKEN, TOKEN_WANTED)
 
 _GREETING = b"terngrad_tf "
-_MOST_BYTES = 300
+_MOST_BYTES = 4096
 _SEPARATOR = " # "
 _NO_NUMBER = ""
 
@@ -78,12 +78,12 @@ def greet(address: str, name: str, token: str | None = None) -> tuple[str | None
 
 
 @contextlib.contextmanager
-def answering(port: int, name: str, token: str | None = None) -> Iterator[Heard]:
+def answering(port: int, name: Callable[[], str], token: str | None = None) -> Iterator[Heard]:
     """Lets processes that `greet` this host's port know its name in this context.
 
     Args:
         port: TCP port.
-        name: str.
+        name: function without arguments that returns the name of the moment, called in threads.
         token: what they must share with it. Default: none.
 
     Yields:
@@ -106,18 +106,19 @@ def answering(port: int, name: str, token: str | None = None) -> Iterator[Heard]
 
         def _meets(self, greeting):
             other, other_number, _ = greeting
+            own = name()
             if token is None:
-                _send(self.wfile, name)
+                _send(self.wfile, own)
                 return not other_number
             number = secrets.token_hex(16)
-            both = (other, other_number, name, number)
-            _send(self.wfile, name, number, tokens.seal(token, "answer", *both))
+            both = (other, other_number, own, number)
+            _send(self.wfile, own, number, tokens.seal(token, "answer", *both))
             if not other_number:
                 return False
             sealed = _fields(self.rfile.readline(_MOST_BYTES))
             if not sealed or not tokens.is_seal(sealed[0], token, "greeting", *both):
                 return False
-            _send(self.wfile, name)
+            _send(self.wfile, own)
             return True
 
     with _Answerer(("", port), Handler) as server:

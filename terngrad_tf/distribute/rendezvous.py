@@ -3,9 +3,10 @@
 import contextlib
 import errno
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from terngrad_tf.distribute import greetings, peers
+from terngrad_tf.distribute import greetings, introductions, peers
 from terngrad_tf.distribute.peers import Tasks
 
 # So long a process that was started wrongly stays, for the others to learn it.
@@ -29,7 +30,8 @@ def wait_for_peers(tasks: Tasks, timeout: float, token: str | None = None) -> No
         PeerError: some have not come after `timeout` seconds, or were started with another token,
             index or list of processes; or this process's port cannot be listened on.
     """
-    with _answering(tasks, token) as heard:
+    own = _introduction(tasks, tasks.index)
+    with answering(tasks, lambda: own, token) as heard:
         peers.wait_for_all(tasks, timeout, _Look(heard, token))
     global _joined
     _joined = tasks
@@ -67,7 +69,11 @@ class _Look:
         refused = {i: failure for i, failure in missing.items() if failure in greetings.REFUSALS}
         self._refused |= refused
         self._answers |= {index: name for index, (name, _) in answers.items() if name}
-        for index, answer in self._answers.items():
+        for index, answer in list(self._answers.items()):
+            if introductions.is_introduction(answer):
+                missing[index] = "still agrees on who takes part"
+                del self._answers[index]
+                continue
             if answer != _introduction(tasks, index):
                 self._wrong[index] = answer
             if answer not in self._heard.met:
@@ -97,12 +103,23 @@ def _introduction(tasks, index):
 
 
 @contextlib.contextmanager
-def _answering(tasks, token):
+def answering(
+    tasks: Tasks, name: Callable[[], str], token: str | None = None
+) -> Iterator[greetings.Heard]:
+    """As `greetings.answering`, on this process's own port.
+
+    Args:
+        tasks: `peers.Tasks`.
+        name: function that returns the name of the moment.
+        token: what all must share. Default: none.
+
+    Raises:
+        PeerError: the port cannot be listened on.
+    """
     with contextlib.ExitStack() as stack:
         try:
             port = int(tasks.addresses[tasks.index].rpartition(":")[2])
-            own = _introduction(tasks, tasks.index)
-            heard = stack.enter_context(greetings.answering(port, own, token))
+            heard = stack.enter_context(greetings.answering(port, name, token))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise peers.PeerError(peers.port_in_use(tasks)) from None

@@ -25,7 +25,7 @@ class GreetingsTest(tf.test.TestCase):
     def test_processes_learn_each_others_names_whatever_else_is_sent_to_the_port(self):
         (port,) = processes.free_ports(1)
         address = f"127.0.0.1:{port}"
-        with greetings.answering(port, "worker 0 of 2") as heard:
+        with greetings.answering(port, lambda: "worker 0 of 2") as heard:
             kept = socket.create_connection(("127.0.0.1", port))
             self.addCleanup(kept.close)
             for sent in (
@@ -71,7 +71,7 @@ class GreetingsTest(tf.test.TestCase):
     def meet(self, own_token, other_token):
         """What who greets learns, and whom who answers counts as met and as refused."""
         (port,) = processes.free_ports(1)
-        with greetings.answering(port, "worker 0", other_token) as heard:
+        with greetings.answering(port, lambda: "worker 0", other_token) as heard:
             found = greetings.greet(f"127.0.0.1:{port}", "worker 1", own_token)
             deadline = time.monotonic() + 30
             while not heard.met | heard.refused and time.monotonic() < deadline:
@@ -93,7 +93,7 @@ class GreetingsTest(tf.test.TestCase):
         (port,) = processes.free_ports(1)
         recorder, address = self.listen()
         with (
-            greetings.answering(port, "worker 0", TOKEN),
+            greetings.answering(port, lambda: "worker 0", TOKEN),
             concurrent.futures.ThreadPoolExecutor() as pool,
         ):
             greeting = pool.submit(greetings.greet, address, "worker 1", TOKEN)
@@ -113,7 +113,7 @@ class GreetingsTest(tf.test.TestCase):
         for line in of_client + of_server:
             self.assertNotIn(TOKEN.encode(), line)
         (port,) = processes.free_ports(1)
-        with greetings.answering(port, "worker 0", TOKEN) as heard:
+        with greetings.answering(port, lambda: "worker 0", TOKEN) as heard:
             with socket.create_connection(("127.0.0.1", port)) as connection:
                 connection.sendall(b"".join(of_client))
                 connection.shutdown(socket.SHUT_WR)
