@@ -8,11 +8,13 @@ from absl.flags import FlagValues
 from terngrad_tf.bin import cluster_flags, flags, tf1_flags, train_flags
 from terngrad_tf.training import checks
 from terngrad_tf.training.config import configuration, option
-from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.run_config import TrainConfig
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
+
+    from terngrad_tf.distribute import Membership
 
 
 # TernGrad's programs for a cluster save by the clock, and their batch is one process's.
@@ -55,6 +57,37 @@ class DistributedFlags(cluster_flags.ClusterFlags):
         "processes or -1, which means that. Only -1 with --async_training.",
         checks.integers(1, 2**31 - 1, also=-1),
     )
+    min_workers: int = option(
+        0,
+        "Fewest workers to train with where workers come and go: the others go on without one that "
+        "is lost, and take it in again when the run is saved. A step stays of --batch_size images "
+        "for each of --worker_hosts. Give --max_restarts, too. 0: all must be there all the time.",
+        checks.COUNT_OR_0,
+    )
+    replicate_checkpoints: int = option(
+        0,
+        "With --min_workers, how many workers besides the chief keep what is saved, each in its "
+        "own --train_dir, so that the run goes on without the chief.",
+        checks.COUNT_OR_0,
+    )
+    join_timeout: float = option(
+        10.0,
+        "With --min_workers, seconds to wait for further workers where enough are there.",
+        checks.SECONDS,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.min_workers and self.async_training:
+            raise UserError(
+                "`min_workers` must not be given with async_training, which does without workers "
+                f"that are lost. Received: min_workers={self.min_workers}"
+            )
+        if self.replicate_checkpoints and not self.min_workers:
+            raise UserError(
+                "`replicate_checkpoints` must not be given without min_workers. "
+                f"Received: replicate_checkpoints={self.replicate_checkpoints}"
+            )
 
     def arguments(self) -> dict[str, Any]:
         """As those of `ClusterFlags`; parameter servers and their workers take no token."""
@@ -78,6 +111,50 @@ class DistributedFlags(cluster_flags.ClusterFlags):
                 "Received: worker_hosts=''"
             )
         return found
+
+
+def join(
+    values: FlagValues,
+    cluster: "tf.distribute.cluster_resolver.ClusterResolver",
+    train_dir: str,
+) -> "Membership | None":
+    """Which workers train, where these come and go; waits for them.
+
+    Args:
+        values: parsed `absl.flags.FlagValues`.
+        cluster: cluster resolver of all workers.
+        train_dir: the run's folder.
+
+    Returns:
+        Their `Membership`; None without --min_workers.
+
+    Raises:
+        UserError: a value is none that its flag takes, or the folder cannot be used.
+        PeerError: too few are there, or they were started differently.
+    """
+    own = flags.config_of(values, DistributedFlags)
+    if not own.min_workers:
+        return None
+    from terngrad_tf.distribute import join_cluster
+    from terngrad_tf.training import checkpoints
+
+    checks.folder("train_dir", train_dir)
+    try:
+        with as_user_error():
+            return join_cluster(
+                cluster,
+                train_dir,
+                lambda: checkpoints.newest_step(train_dir),
+                min_workers=own.min_workers,
+                num_copies=own.replicate_checkpoints,
+                join_timeout=own.join_timeout,
+                **own.arguments(),
+            )
+    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+        raise UserError(
+            "`train_dir` must be a folder that can be written to. "
+            f"Received: train_dir={train_dir!r} ({error.strerror})"
+        ) from error
 
 
 def define(values: FlagValues, **defaults: Any) -> None:

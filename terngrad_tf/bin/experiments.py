@@ -153,7 +153,11 @@ def _train_distributed(values):
         )
         return
     config, cluster = distributed_flags.sync_config(values, cluster)
-    if training.train(config, cluster_resolver=cluster, **meeting).is_chief:
+    membership = distributed_flags.join(values, cluster, config.train_dir)
+    if membership is not None:
+        log(membership.describe())
+    result = training.train(config, membership, cluster_resolver=cluster, **meeting)
+    if result.is_chief:
         run_reports.write_beside(config.train_dir)
 
 

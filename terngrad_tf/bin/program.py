@@ -25,6 +25,7 @@ STATUS_DIVERGED = 1
 STATUS_ERROR = 2
 STATUS_PEER = 3
 STATUS_DISK = 4
+STATUS_NEWCOMERS = 76
 STATUS_INTERRUPTED = 130
 _INTERRUPTED = "REPLACED BY KeyboardInterrupt"
 _LONGEST_WORD = 300
@@ -68,8 +69,9 @@ def run_program(
     Returns:
         The exit status: 0, 2 for what the user can mend, 1 where training diverged, 3 where another
         host of the cluster failed or is gone, 4 where a file could not be written, as on a full
-        disk, 75 where training saved and stopped because of SIGTERM, 130 after Ctrl-C; 128 and the
-        signal's number where a signal ended the process that --max_restarts started.
+        disk, 75 where training saved and stopped because of SIGTERM, 76 where it did so to go on
+        with further workers, 130 after Ctrl-C; 128 and the signal's number where a signal ended the
+        process that --max_restarts started.
     """
     name = os.path.splitext(os.path.basename(argv[0]))[0]
 
@@ -105,6 +107,7 @@ def run_program(
                 STATUS_PEER: "another worker ended or is out of reach",
                 preemption.STATUS: "stopped by SIGTERM, and saved",
             },
+            {STATUS_NEWCOMERS: "saved, and starts again with further workers"},
             lambda line: _print_error(f"{name}: {line}"),
         )
     # Whatever the user's Keras is set to otherwise.
@@ -112,7 +115,7 @@ def run_program(
     try:
         # Imported only now, so that --help and a mistyped flag do not wait for TensorFlow.
         with captured_stderr.capture_stderr():
-            from terngrad_tf.distribute import PeerError
+            from terngrad_tf.distribute import NewcomersError, PeerError
             from terngrad_tf.training.errors import DivergedError, UserError, write_failure
         try:
             check_installed()
@@ -123,6 +126,8 @@ def run_program(
             return fail(error, STATUS_DIVERGED)
         except preemption.PreemptedError as error:
             return fail(f"{error}; the same command goes on", preemption.STATUS)
+        except NewcomersError as error:
+            return fail(f"{error}; the same command goes on", STATUS_NEWCOMERS)
         except PeerError as error:
             return fail(error, STATUS_PEER)
         except Exception as error:

@@ -18,6 +18,7 @@ def supervise(
     command: Sequence[str],
     max_restarts: int,
     passing: Mapping[int, str],
+    expected: Mapping[int, str],
     report: Callable[[str], object],
 ) -> int:
     """Runs a command, and again each time that it ends by a signal or with a status that may pass.
@@ -27,8 +28,9 @@ def supervise(
 
     Args:
         command: list of str.
-        max_restarts: how often to start it again, in all.
+        max_restarts: how often to start it again, in all, for ends that were not expected.
         passing: dict from the exit statuses after which to start it again to what they mean.
+        expected: the same of statuses after which to start it again however often.
         report: function of a line, called before each restart and when none is left.
 
     Returns:
@@ -36,17 +38,22 @@ def supervise(
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     try:
-        for restart in range(max_restarts + 1):
+        restarts = 0
+        while True:
             status, stopped = _run(command, before)
             reason = passing.get(status)
             if status < 0:
                 reason = f"ended by signal {-status} ({signal.strsignal(-status)})"
+            if status in expected and not stopped:
+                report(expected[status])
+                continue
             if stopped or reason is None:
                 break
-            if restart == max_restarts:
+            restarts += 1
+            if restarts > max_restarts:
                 report(f"{reason}; no restart is left of {max_restarts}")
-            else:
-                report(f"{reason}; restart {restart + 1} of {max_restarts}")
+                break
+            report(f"{reason}; restart {restarts} of {max_restarts}")
         return status if status >= 0 else 128 - status
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -10,6 +10,7 @@ from terngrad_tf.distribute.cluster import (
     workers_only,
 )
 from terngrad_tf.distribute.coordination import all_gather_object, run_on_all, run_on_chief
+from terngrad_tf.distribute.elastic import Membership, NewcomersError, join_cluster
 from terngrad_tf.distribute.equalize import equalize_variables
 from terngrad_tf.distribute.exits import exit_on_peer_error
 from terngrad_tf.distribute.handshake import compare_processes
@@ -34,6 +35,8 @@ __all__ = [
     "DiLoCo",
     "GradientStatistics",
     "Measurements",
+    "Membership",
+    "NewcomersError",
     "PeerError",
     "Quantization",
     "StepAgreement",
@@ -52,6 +55,7 @@ __all__ = [
     "compare_processes",
     "equalize_variables",
     "exit_on_peer_error",
+    "join_cluster",
     "local_devices",
     "local_steps_optimizer",
     "peer_errors",

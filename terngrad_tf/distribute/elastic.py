@@ -7,13 +7,15 @@ names the members of the next generation, each member writes it down and so agre
 train.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import logging
 import os
 import secrets
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
@@ -26,6 +28,7 @@ from terngrad_tf.distribute.peers import PeerError, Tasks
 
 JOIN_SECONDS = 10.0
 _POLL_SECONDS = 0.3
+_WATCH_SECONDS = 3.0
 _FIRST_REPORT_SECONDS = 10.0
 _REPORT_SECONDS = 60.0
 # Who has agreed to a generation has greeted all its other members by then, or tries again.
@@ -38,6 +41,13 @@ _WRONG_SECONDS = 10.0
 _logger = logging.getLogger(__name__)
 
 
+class NewcomersError(RuntimeError):
+    """Training was saved and ended, so that workers that wait can take part when it goes on."""
+
+    def __init__(self, newcomers: str, step: int):
+        super().__init__(f"stopped at step {step}, which is saved, to go on with {newcomers}")
+
+
 class Membership:
     """A worker's place in a generation of a cluster, as `join_cluster` returns it.
 
@@ -47,6 +57,7 @@ class Membership:
         members: indices of the members in the whole cluster's list of workers, in that order.
         number: of the generation, from 1.
         saves: whether this worker keeps the run's files: the chief, and those that copy it.
+        num_copies: how many of the latter there should be.
     """
 
     def __init__(self, tasks: Tasks, file: MembersFile, key: str, token: str | None):
@@ -56,6 +67,7 @@ class Membership:
         addresses = [tasks.addresses[index] for index in self.members]
         place = self.members.index(tasks.index)
         self.cluster_resolver = cluster_of(addresses, place)
+        self.num_copies = generation.num_copies
         self.saves = place <= generation.num_copies
 
     @property
@@ -88,6 +100,32 @@ class Membership:
             for index, (name, _) in sorted(answers.items())
             if (other := decode(name)) is not None and other.cluster == self._key
         ]
+
+    @contextlib.contextmanager
+    def watch(self) -> Iterator[Callable[[], str]]:
+        """Looks in the background, every few seconds, for workers that wait.
+
+        Yields:
+            Function without arguments that tells which, such as "worker 2 (10.0.0.4:2222)"; "" for
+            none. Where this worker is not the chief, or none is missing, it does not look.
+        """
+        found: list[str] = []
+        if self.cluster_resolver.task_id or len(self.members) == self.num_workers:
+            yield lambda: ""
+            return
+        is_over = threading.Event()
+
+        def look():
+            while not is_over.wait(_WATCH_SECONDS):
+                found[:] = self.waiting()
+
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        try:
+            yield lambda: ", ".join(found)
+        finally:
+            is_over.set()
+            thread.join()
 
     def describe(self) -> str:
         """Such as "workers 0 and 2 of 3 train, as workers 0 and 1"."""

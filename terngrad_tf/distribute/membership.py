@@ -75,9 +75,10 @@ class Generation:
         has_it = newest is not None and (
             newest.generation == self.number or (self.start is not None and newest >= self.start)
         )
-        if not has_it and not set(saving).intersection(states):
-            return None
         before = self.members[0]
+        has_nothing = self.start is None and not set(saving).isdisjoint(states)
+        if before not in states and not has_it and not has_nothing:
+            return None
         best = [index for index, state in sorted(states.items()) if state == newest]
         chief = before if before in best else best[0]
         return (chief, *(index for index in sorted(states) if index != chief))

@@ -103,10 +103,13 @@ class ReplicaState(tf.train.experimental.PythonState):
             return says_so
         return bool(self._group.all_reduce_max(tf.constant([float(says_so)])).numpy()[0])
 
-    def gather(self) -> None:
-        """Collects the state of all processes on the chief, which can save it until `forget`.
+    def gather(self, keeps: bool | None = None) -> None:
+        """Collects the state of all processes on those that can then save it, until `forget`.
 
         Every process of a cluster calls it, outside of replicas, and receives the others' states.
+
+        Args:
+            keeps: whether this process is one of those. Default: where it is the chief.
         """
         group = self._group
         if group is None:
@@ -117,7 +120,7 @@ class ReplicaState(tf.train.experimental.PythonState):
             group.all_gather(tf.constant(words[start : start + _PIECE_WORDS])).numpy()
             for start in range(0, words.size, _PIECE_WORDS)
         ]
-        if self._strategy.is_chief:
+        if self._strategy.is_chief if keeps is None else keeps:
             of_processes = np.concatenate(pieces, 1).view(np.uint8)[:, : rows.size]
             self._gathered = self._unpack(of_processes.reshape(-1, rows.shape[1]))
 

@@ -106,7 +106,9 @@ class TernGradStrategy(tf.distribute.Strategy):
         if self.tasks is not None:
             if not private.cluster_is_joined():
                 _check_start()
-                rendezvous.wait_for_peers(self.tasks, start_timeout, token)
+                # Those of `join_cluster` have met, and may be gone on.
+                if rendezvous.joined_tasks() != self.tasks:
+                    rendezvous.wait_for_peers(self.tasks, start_timeout, token)
             with peers.peer_errors(self.tasks):
                 extended = private.TernGradClusterExtended(
                     self,

@@ -41,6 +41,8 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
             meant: epochs are then counted by the optimizer's steps. Default: as `fit` counts.
         starts_over: whether snapshots that a run at step 0 finds are its own, of a start that was
             stopped. Default False: they are refused.
+        every_process: whether each process of a cluster that has the callback writes, into a folder
+            of its own. Default False: the chief alone does.
 
     Raises:
         ValueError: an argument is out of range; the folder holds snapshots of another network, or
@@ -61,6 +63,7 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
         keep_max: int | None = None,
         steps_per_epoch: float | fractions.Fraction | None = None,
         starts_over: bool = False,
+        every_process: bool = False,
     ) -> None:
         super().__init__()
         if per_epoch is not None and every_steps is not None:
@@ -90,6 +93,7 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
         self._keep_max = keep_max
         self._epoch_steps = None if steps_per_epoch is None else fractions.Fraction(steps_per_epoch)
         self._starts_over = starts_over
+        self._every_process = every_process
         self._epoch = 0
         self._done = 0
         self._step = 0
@@ -170,7 +174,8 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
 
     def _save(self):
         model: Any = self.model
-        if not getattr(model.distribute_strategy.extended, "should_checkpoint", True):
+        is_chief = getattr(model.distribute_strategy.extended, "should_checkpoint", True)
+        if not is_chief and not self._every_process:
             return
         snapshot_files.save_snapshot(model, self._directory, self._optimizer_step())
         if self._keep_max is not None:

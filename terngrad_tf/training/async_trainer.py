@@ -160,10 +160,10 @@ def _lead(config, cluster, own, source):
     with open_folder(
         config,
         shard,
-        networks.network_metadata(config, shard),
-        identity,
-        checkpoint,
-        lambda: pretrained.restore_source(source, config, model, checkpoint),
+        start=lambda: pretrained.restore_source(source, config, model, checkpoint),
+        network=networks.network_metadata(config, shard),
+        identity=identity,
+        checkpoint=checkpoint,
     ) as (first_step, manager):
         if first_step < config.max_steps:
             served.upload()

@@ -109,6 +109,16 @@ def _reason(error):
     return lines[0] if lines else type(error).__name__
 
 
+def newest_step(folder: str | os.PathLike) -> int | None:
+    """Step of the newest checkpoint in a folder, None where there is none.
+
+    Raises:
+        UserError: the folder's file of what was saved is damaged.
+    """
+    newest = latest_checkpoint(folder)
+    return None if newest is None else step_of(newest)
+
+
 def step_of(checkpoint: str) -> int:
     """Steps done at a checkpoint, from its name: with loss scaling optimizers skip some.
 
@@ -161,7 +171,7 @@ def save(
 
     Args:
         manager: `tf.train.CheckpointManager`, its checkpoints called `NAME`; None on processes
-            other than the chief, which only look, so that all end at the same step.
+            that keep none and only look, so that all end at the same step.
         model: compiled `keras.Model` of the run.
         step: steps done.
         ends_run: whether weights that are not finite are an error. Default True. Otherwise they are
@@ -177,7 +187,7 @@ def save(
     if path is not None:
         log(f"not saved at step {step}: the variable {path} is not finite")
     else:
-        with local_steps.collected_state(model.optimizer):
+        with local_steps.collected_state(model.optimizer, manager is not None):
             if manager is not None:
                 write(manager, step)
 

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from terngrad_tf.distribute import (
+    NewcomersError,
     TernGradStrategy,
     all_gather_object,
     compare_processes,
@@ -89,18 +90,22 @@ def fail_together(strategy: TernGradStrategy) -> Iterator[None]:
         try:
             with peer_errors(strategy.tasks):
                 yield
-        except (DivergedError, PreemptedError):
+        except (DivergedError, PreemptedError, NewcomersError):
             # All raise it; the first to end must not take the last messages of the step along.
             all_gather_object(strategy, "end of training", "stopped", is_last=lambda values: True)
             raise
 
 
-def compare_configs(config: RunConfig, strategy: TernGradStrategy) -> None:
+def compare_configs(
+    config: RunConfig, strategy: TernGradStrategy, shares_batches: bool = False
+) -> None:
     """Refuses processes with different options, and a batch that cannot be divided.
 
     Args:
         config: `RunConfig`.
         strategy: the strategy.
+        shares_batches: whether batches need not divide evenly, see `data.DatasetShard`. Default
+            False.
 
     Raises:
         UserError: `batch_size` is not divisible by the number of replicas.
@@ -108,7 +113,7 @@ def compare_configs(config: RunConfig, strategy: TernGradStrategy) -> None:
     """
     compare_processes(strategy, "options", config.values("shared"))
     num_replicas = strategy.num_replicas_in_sync
-    if config.data.batch_size % num_replicas:
+    if config.data.batch_size % num_replicas and not shares_batches:
         raise UserError(
             f"`batch_size` must be divisible by the number of workers, {num_replicas}. "
             f"Received: batch_size={config.data.batch_size}"
@@ -122,6 +127,8 @@ def cluster_identity(strategy: TernGradStrategy, shard: DatasetShard) -> dict[st
         strategy: the strategy.
         shard: `data.DatasetShard`.
     """
+    if shard.shares_batches:
+        return {"shares_batches": True}
     if strategy.num_processes == 1:
         return {}
     return {"num_hosts": strategy.num_processes, "shares_data": shard.num_shards > 1}

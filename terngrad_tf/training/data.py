@@ -28,6 +28,8 @@ class DatasetShard:
         index: number of this process among those. Default 0.
         seed_offset: added to the seed, so that processes with files of their own differ in what
             they draw. Default 0.
+        shares_batches: whether processes take rows of the same batches, each reading all files, so
+            that what a step sees does not depend on their number. Default False.
     """
 
     num_classes: int
@@ -36,6 +38,7 @@ class DatasetShard:
     num_shards: int = 1
     index: int = 0
     seed_offset: int = 0
+    shares_batches: bool = False
 
 
 def check_subset(name: str, subset: str) -> None:

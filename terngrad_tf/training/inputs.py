@@ -1,6 +1,7 @@
 """The batches that a run trains on, and which of the records each process reads."""
 
 import dataclasses
+import itertools
 
 import tensorflow as tf
 
@@ -8,23 +9,27 @@ import slim_data
 from terngrad_tf import models
 from terngrad_tf.distribute import TernGradStrategy, run_on_all
 from terngrad_tf.training import data, losses, synthetic
+from terngrad_tf.training.errors import UserError
 from terngrad_tf.training.log import log
 from terngrad_tf.training.run_config import RunConfig
 
 
-def find_shard(config: RunConfig, strategy: TernGradStrategy | None = None) -> data.DatasetShard:
+def find_shard(
+    config: RunConfig, strategy: TernGradStrategy | None = None, shares_batches: bool = False
+) -> data.DatasetShard:
     """The `data.DatasetShard` that a process of a run trains on.
 
     Args:
         config: `RunConfig`.
         strategy: the strategy, whose processes all call it. Default: this process looks alone.
+        shares_batches: see `data.DatasetShard`. Default False.
 
     Raises:
         UserError: the data set has no such part, or the processes' files do not fit together.
         slim_data.DataError: the data set is unknown or its files are missing or damaged.
         PeerError: another process failed.
     """
-    found = _find(config.data, strategy)
+    found = _find(config.data, strategy, shares_batches)
     if config.data.num_classes is None:
         return found
     info = slim_data.info(*config.data.place[:2])
@@ -32,13 +37,14 @@ def find_shard(config: RunConfig, strategy: TernGradStrategy | None = None) -> d
     return dataclasses.replace(found, num_classes=outputs)
 
 
-def _find(config, strategy):
+def _find(config, strategy, shares_batches):
     index = 0 if strategy is None else strategy.process_index
     if config.benchmark_mode:
         shard = synthetic.find_dataset(config)
-        return dataclasses.replace(shard, seed_offset=index)
+        return dataclasses.replace(shard, seed_offset=index, shares_batches=shares_batches)
     if strategy is None or strategy.num_processes == 1:
-        return data.find_dataset(config)
+        shard = data.find_dataset(config)
+        return dataclasses.replace(shard, shares_batches=shares_batches)
     own = data.DatasetShard(0, 0, 0)
 
     def look():
@@ -48,9 +54,16 @@ def _find(config, strategy):
 
     fingerprints, counts = zip(*run_on_all(strategy, "data set", look), strict=True)
     found = data.among_processes(own, fingerprints, counts, index)
+    if shares_batches:
+        if found.num_shards == 1:
+            raise UserError(
+                "`data_dir` must hold the same files on all workers where these may come and go. "
+                f"Received: other files on each, of {', '.join(map(str, counts))} examples"
+            )
+        found = dataclasses.replace(found, num_shards=1, index=0, shares_batches=True)
     if strategy.is_chief:
         how = f"share {counts[index]} examples"
-        if found.num_shards == 1:
+        if found.num_shards == 1 and not shares_batches:
             how = f"have examples of their own: {', '.join(map(str, counts))}"
         log(f"{len(counts)} workers {how}")
     return found
@@ -77,6 +90,15 @@ def batches(
     if strategy is None or strategy.tasks is None:
         return _batches(config, shard, config.data.batch_size, first_step)
     num_local = strategy.num_replicas_in_sync // strategy.num_processes
+    if shard is not None and shard.shares_batches:
+        first = strategy.process_index * num_local
+        bounds = [
+            config.data.batch_size * replica // strategy.num_replicas_in_sync
+            for replica in range(first, first + num_local + 1)
+        ]
+        return strategy.distribute_datasets_from_function(
+            lambda context: _rows(config, shard, first_step, bounds)
+        )
     batch_size = config.data.batch_size // strategy.num_replicas_in_sync
     # Each replica of this process takes a batch in turn.
     return strategy.distribute_datasets_from_function(
@@ -84,13 +106,38 @@ def batches(
     )
 
 
-def _batches(config, shard, batch_size, start_step):
+def _rows(config, shard, first_step, bounds):
+    """Of each batch the rows between bounds, those of each replica of this process in turn."""
+    rows = bounds[0], bounds[-1]
+    found = _batches(config, shard, config.data.batch_size, first_step, rows)
+    if len(bounds) == 2:
+        return found
+    lengths = {end - begin for begin, end in itertools.pairwise(bounds)}
+    offsets = tf.constant([bound - bounds[0] for bound in bounds], tf.int64)
+
+    def of_replicas(*batch):
+        def of_replica(replica):
+            begin, end = offsets[replica], offsets[replica + 1]
+            parts = tf.nest.map_structure(lambda value: value[begin:end], batch)
+            if len(lengths) > 1:
+                return parts
+            (length,) = lengths
+            return tf.nest.map_structure(
+                lambda part: tf.ensure_shape(part, [length, *part.shape[1:]]), parts
+            )
+
+        return tf.data.Dataset.range(len(bounds) - 1).map(of_replica)
+
+    return found.flat_map(of_replicas)
+
+
+def _batches(config, shard, batch_size, start_step, rows=None):
     shard = shard or data.DatasetShard(0, 0, 0)
     seed = config.seed + shard.seed_offset
     if config.data.benchmark_mode:
         found = synthetic.load(
             config.data.dataset_name,
-            batch_size,
+            batch_size if rows is None else rows[1] - rows[0],
             config.model.image_size,
             seed=seed,
             start_step=start_step,
@@ -107,5 +154,6 @@ def _batches(config, shard, batch_size, start_step):
             start_step=start_step,
             num_input_pipelines=shard.num_shards,
             input_pipeline_id=shard.index,
+            rows=rows,
         )
     return losses.with_targets(config.model.net, found)

@@ -92,13 +92,18 @@ def scatter_state(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 @contextlib.contextmanager
-def collected_state(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
-    """Within, the chief can save the state of all processes, which call it together."""
+def collected_state(optimizer: keras.optimizers.Optimizer, saves: bool) -> Iterator[None]:
+    """Within, those that save can do so for all processes, which call it together.
+
+    Args:
+        optimizer: optimizer of the run.
+        saves: whether this process does.
+    """
     optimizer = local_steps_optimizer(optimizer)
     if optimizer is None:
         yield
         return
-    optimizer.replica_state.gather()
+    optimizer.replica_state.gather(saves)
     try:
         yield
     finally:

@@ -13,6 +13,7 @@ import tensorflow as tf
 import slim_data
 from terngrad_tf import tags
 from terngrad_tf.distribute import (
+    Membership,
     StepAgreement,
     StragglerMonitor,
     Telemetry,
@@ -21,6 +22,7 @@ from terngrad_tf.distribute import (
     broadcast_variables,
     local_steps_optimizer,
     peer_errors,
+    run_on_all,
     run_on_chief,
 )
 from terngrad_tf.distribute.traffic import Traffic
@@ -56,9 +58,11 @@ class Run:
         shard: what this process reads of the data set.
         model: compiled network.
         first_step: steps done.
-        manager: checkpoints of the chief; None on the other processes.
+        manager: checkpoints of the chief, or of a process that keeps what the chief keeps; None on
+            the others.
         board: `Board` of the chief; None on the others and where no step of any is left.
         shared: the variables that all processes hold alike after each step.
+        membership: `Membership` where workers come and go; None where they do not.
     """
 
     config: RunConfig
@@ -69,24 +73,30 @@ class Run:
     manager: tf.train.CheckpointManager | None
     board: Board | None
     shared: Sequence[keras.Variable | tf.Variable]
+    membership: Membership | None = None
 
     @property
     def is_finished(self) -> bool:
         """Whether no step was left when it was opened."""
         return self.first_step >= self.config.max_steps
 
+    def watch_newcomers(self) -> contextlib.AbstractContextManager[Callable[[], str]]:
+        """As `Membership.watch`, where workers come and go."""
+        if self.membership is None:
+            return contextlib.nullcontext(lambda: "")
+        return self.membership.watch()
+
 
 @contextlib.contextmanager
-def open_folder(
+def claim_folder(
     config: RunConfig,
     shard: DatasetShard,
     network: Mapping[str, Any],
     identity: Mapping[str, Any],
     checkpoint: tf.train.Checkpoint,
-    start: Callable[[], int],
     steps_before: int = 0,
-) -> Iterator[tuple[int, tf.train.CheckpointManager]]:
-    """Claims a run's folder and brings the run to where it stopped.
+) -> Iterator[tf.train.CheckpointManager]:
+    """Claims a run's folder.
 
     Args:
         config: `RunConfig`, its steps known.
@@ -94,12 +104,10 @@ def open_folder(
         network: what `run_folder` keeps of the network.
         identity: as for `RunFolder`.
         checkpoint: `tf.train.Checkpoint` of the run.
-        start: function, called where there is no checkpoint, that gives the variables their values
-            and returns the number of steps done.
         steps_before: as for `Board`. Default 0.
 
     Yields:
-        (number of steps done, `tf.train.CheckpointManager`).
+        `tf.train.CheckpointManager`.
 
     Raises:
         UserError: the folder does not fit.
@@ -112,8 +120,29 @@ def open_folder(
         "options": config.values(),
     }
     with contextlib.closing(RunFolder(config.train_dir, identity, **details)) as folder:
-        max_to_keep = config.checkpoints.max_to_keep
-        manager = checkpoints.make_manager(checkpoint, folder.path, max_to_keep)
+        yield checkpoints.make_manager(checkpoint, folder.path, config.checkpoints.max_to_keep)
+
+
+@contextlib.contextmanager
+def open_folder(
+    config: RunConfig, shard: DatasetShard, *, start: Callable[[], int], **folder: Any
+) -> Iterator[tuple[int, tf.train.CheckpointManager]]:
+    """Claims a run's folder and brings the run to where it stopped.
+
+    Args:
+        config: `RunConfig`, its steps known.
+        shard: `data.DatasetShard`.
+        start: function, called where there is no checkpoint, that gives the variables their values
+            and returns the number of steps done.
+        **folder: `network`, `identity`, `checkpoint` and `steps_before`, as for `claim_folder`.
+
+    Yields:
+        (number of steps done, `tf.train.CheckpointManager`).
+
+    Raises:
+        UserError: the folder does not fit.
+    """
+    with claim_folder(config, shard, **folder) as manager:
         step = checkpoints.resume(manager)
         yield start() if step is None else step, manager
 
@@ -125,6 +154,7 @@ def open_run(
     shard: DatasetShard,
     model: keras.Model,
     variables: Sequence[tf.Variable],
+    membership: Membership | None = None,
     **folder: Any,
 ) -> Iterator[Run]:
     """Opens the chief's folder and brings all processes to where the run stopped.
@@ -136,6 +166,7 @@ def open_run(
         model: compiled `keras.Model`.
         variables: list of the variables of the run's checkpoint, of Keras or TensorFlow, which the
             other processes receive from the chief.
+        membership: `Membership` where workers come and go. Default: they do not.
         **folder: `network`, `identity`, `checkpoint`, `start` and `steps_before`, as for
             `open_folder`.
 
@@ -156,12 +187,25 @@ def open_run(
             return step
 
         first_step = run_on_chief(strategy, "first step", begin)
+        if membership is not None and membership.num_copies:
+
+            def keep():
+                nonlocal manager
+                if membership.saves and not strategy.is_chief:
+                    own = {name: value for name, value in folder.items() if name != "start"}
+                    manager = stack.enter_context(claim_folder(config, shard, **own))
+
+            run_on_all(strategy, "folder of a copy", keep)
         broadcast_variables(strategy, variables)
-        if manager is not None and (first_step < config.max_steps or config.max_steps == 0):
+        if (
+            strategy.is_chief
+            and manager is not None
+            and (first_step < config.max_steps or config.max_steps == 0)
+        ):
             board = Board(manager.directory, folder.get("steps_before", 0), first_step)
             stack.enter_context(contextlib.closing(board))
         shared = local_steps.without_statistics(variables, model)
-        yield Run(config, strategy, shard, model, first_step, manager, board, shared)
+        yield Run(config, strategy, shard, model, first_step, manager, board, shared, membership)
 
 
 def fit(
@@ -185,11 +229,13 @@ def fit(
         log_steps: steps from one log line to the next where the configuration does not say it, and
             at most so many from one entry for TensorBoard to the next. Default 10, in a cluster 30.
         log_epochs: whether to print a line at the end of each epoch too. Default False.
-        more_callbacks: Keras callbacks of the chief's, called before the others. Default: none.
+        more_callbacks: Keras callbacks of those that keep the run's files, called before the
+            others. Default: none.
 
     Raises:
         DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
         PreemptedError: SIGTERM told a process of the run to stop; it is saved.
+        NewcomersError: workers wait to take part; it is saved.
     """
     config, strategy, first_step = run.config, run.strategy, run.first_step
     telemetry_freq = config.checkpoints.telemetry_freq
@@ -204,12 +250,15 @@ def fit(
         peer_errors(strategy.tasks),
         StepAgreement(strategy, first_step) as agreement,
         preemption.stops_on_sigterm(lambda: agreement.ask(saving.STOP)) as last_step_ended,
+        run.watch_newcomers() as newcomers,
     ):
-        meetings = saving.Meetings(strategy, run.shared, agreement, last_step_ended)
+        meetings = saving.Meetings(
+            strategy, run.shared, agreement, last_step_ended, run.membership, newcomers
+        )
         with screen.show() as shown:
             called = [
                 callbacks.StopOnDivergence(first_step, run.manager),
-                *(more_callbacks if strategy.is_chief else []),
+                *(more_callbacks if run.manager else []),
                 *([EpochLog(*by_epoch)] if log_epochs else []),
                 TrainingLog(
                     run,

@@ -7,6 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from terngrad_tf.distribute import (
+    Membership,
+    NewcomersError,
     StepAgreement,
     TernGradStrategy,
     equalize_variables,
@@ -18,6 +20,7 @@ from terngrad_tf.training.triggers import Trigger
 
 # What a `StepAgreement` is asked for.
 STOP = "stop"
+_TAKE_IN = "take_in"
 _COMPARE = "compare"
 
 
@@ -34,6 +37,8 @@ class Meetings:
         agreement: `StepAgreement` of the run's steps.
         last_step_ended: function without arguments, called once no step follows. Default: does
             nothing.
+        membership: `Membership` of a cluster whose workers come and go. Default: none do.
+        newcomers: function without arguments that tells who waits to take part. Default: nobody.
     """
 
     def __init__(
@@ -42,24 +47,31 @@ class Meetings:
         shared: Sequence[Any],
         agreement: StepAgreement,
         last_step_ended: Callable[[], None] = lambda: None,
+        membership: Membership | None = None,
+        newcomers: Callable[[], str] = lambda: "",
     ):
         self._strategy = strategy
         self._shared = shared
         self._agreement = agreement
+        self._membership = membership
+        self._newcomers = newcomers
         self.last_step_ended = last_step_ended
 
-    def asked(self, step: int) -> tuple[bool, str | None]:
+    def asked(self, step: int) -> tuple[bool, Exception | None]:
         """What all do now, to be called after each step.
 
         Returns:
-            Whether to compare, and who asked for a stop: None where nobody did, "" where there is
-            but one process.
+            Whether to compare, and what ends the run once it is saved: None for nothing.
         """
         asked = self._agreement.reached(step)
-        stopping = asked.get(STOP)
-        tasks = self._strategy.tasks
-        who = "" if tasks is None else tasks.describe(stopping or 0)
-        return _COMPARE in asked, None if stopping is None else who
+        stop = None
+        if _TAKE_IN in asked:
+            stop = NewcomersError(self._newcomers() or "workers that wait", step)
+        if STOP in asked:
+            tasks = self._strategy.tasks
+            who = "" if tasks is None else tasks.describe(asked[STOP])
+            stop = preemption.PreemptedError(who, step)
+        return _COMPARE in asked, stop
 
     def compare(self) -> None:
         """Gives all processes the chief's variables where they differ; all call it."""
@@ -69,25 +81,35 @@ class Meetings:
         """Lets all processes compare after a step that is to come."""
         self._agreement.ask(_COMPARE)
 
+    def saved(self, step: int) -> None:
+        """To be called after this process saved; others that wait are then taken in soon."""
+        if self._membership is not None:
+            self._membership.saved(step)
+        if self._newcomers():
+            self._agreement.ask(_TAKE_IN)
+
 
 class SaveCheckpoints(StepCounter):
     """Saves now and then and at the last step, never weights that are not finite.
 
-    Where the run is told to stop it saves, too, and ends the run with `PreemptedError`. Before all
-    save at the same step they compare their weights, else soon after.
+    Where the run is told to stop it saves, too, and ends the run with `PreemptedError`, or with
+    `NewcomersError` where workers wait. Before all save at the same step they compare their
+    weights, else soon after.
 
     Saving stands at the end of a step, because `fit` overwrites the weights with their moving
     averages before it ends.
 
     Args:
         first_step: steps done before `fit`.
-        manager: `tf.train.CheckpointManager`; None on processes other than the chief, which look at
+        manager: `tf.train.CheckpointManager`; None on processes that keep nothing and only look at
             the weights (they are those of the chief) so that all end at the same step.
         due: rule of `triggers`.
         last_step: step after which to save in any case, and at which all processes look.
         meetings: `Meetings`.
         is_due_on_all: whether it is due at the same steps on all processes. Default True. Otherwise
             weights that are not finite are left unsaved: the next loss ends the run on all.
+        is_chief: whether this process is the chief, by whose clock others save what they keep.
+            Default True.
     """
 
     def __init__(
@@ -98,6 +120,7 @@ class SaveCheckpoints(StepCounter):
         last_step: int,
         meetings: Meetings,
         is_due_on_all: bool = True,
+        is_chief: bool = True,
     ):
         super().__init__(first_step)
         self._manager = manager
@@ -105,24 +128,37 @@ class SaveCheckpoints(StepCounter):
         self._last_step = last_step
         self._meetings = meetings
         self._is_due_on_all = is_due_on_all
+        self._copies = manager is not None and not is_chief
 
     def on_step_end(self, logs: dict[str, float]) -> None:
         """Saves where it is due."""
-        compares, told_to_stop_by = self._meetings.asked(self.step)
+        compares, stop = self._meetings.asked(self.step)
         is_last = self.step == self._last_step
-        stops = told_to_stop_by is not None and not is_last
+        stops = stop is not None and not is_last
         due = self._due(self.step)
         all_save = is_last or stops or (due and self._is_due_on_all)
         if is_last or stops:
             self._meetings.last_step_ended()
         if compares or all_save:
             self._meetings.compare()
-        if due or all_save:
+        if due or all_save or (compares and self._copies):
             checkpoints.save(self._manager, self.model, self.step, ends_run=all_save)
-            if not all_save:
+            if self._manager is not None:
+                self._meetings.saved(self.step)
+            if due and not all_save:
                 self._meetings.compare_soon()
-        if stops:
-            raise preemption.PreemptedError(told_to_stop_by, self.step)
+        if stop is not None and not is_last:
+            raise stop
+
+
+def copy_start(run: "Run") -> None:
+    """Lets processes that keep what the chief keeps begin with it; all call it."""
+    if run.membership is None or not run.membership.num_copies or not run.first_step:
+        return
+    with local_steps.collected_state(run.model.optimizer, run.manager is not None):
+        if run.manager is not None and not run.strategy.is_chief:
+            checkpoints.write(run.manager, run.first_step)
+            run.membership.saved(run.first_step)
 
 
 def saving(run: "Run", meetings: Meetings) -> SaveCheckpoints:
@@ -130,11 +166,18 @@ def saving(run: "Run", meetings: Meetings) -> SaveCheckpoints:
     config = run.config.checkpoints
     by_time = config.save_interval_secs is not None
     # The clock is the chief's.
-    due = triggers.saving(config) if run.manager or not by_time else triggers.never
+    is_chief = run.strategy.is_chief
+    due = triggers.saving(config) if is_chief or not by_time else triggers.never
     is_due_on_all = not by_time or run.strategy.num_processes == 1
     if not is_due_on_all and local_steps_optimizer(run.model.optimizer) is not None:
         # All bring what they have of their own.
         due, is_due_on_all = local_steps.due_on_all(due, run.model.optimizer), True
     return SaveCheckpoints(
-        run.first_step, run.manager, due, run.config.max_steps, meetings, is_due_on_all
+        run.first_step,
+        run.manager,
+        due,
+        run.config.max_steps,
+        meetings,
+        is_due_on_all,
+        is_chief,
     )

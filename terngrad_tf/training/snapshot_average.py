@@ -50,11 +50,11 @@ def average_run(config: AverageConfig) -> tuple[str, Start, int]:
     with open_folder(
         config,
         shard,
-        networks.network_metadata(config, shard),
+        start=begin,
+        network=networks.network_metadata(config, shard),
         # As for training, so that evaluation finds what it needs.
-        config.identity() | {"optimizer": "average_snapshots", "snapshots": names},
-        tf.train.Checkpoint(model=network),
-        begin,
+        identity=config.identity() | {"optimizer": "average_snapshots", "snapshots": names},
+        checkpoint=tf.train.Checkpoint(model=network),
     ) as (step, manager):
         if not manager.latest_checkpoint:
             checkpoints.write(manager, step)

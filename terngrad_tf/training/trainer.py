@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from terngrad_tf.distribute import run_on_chief
+from terngrad_tf.distribute import Membership, run_on_chief
 from terngrad_tf.distribute.traffic import PushTraffic, Traffic
 from terngrad_tf.subspace import SnapshotCheckpoint
 from terngrad_tf.training import (
@@ -19,6 +19,7 @@ from terngrad_tf.training import (
     networks,
     optimizers,
     pretrained,
+    saving,
     schedules,
 )
 from terngrad_tf.training.data import DatasetShard
@@ -47,7 +48,9 @@ class TrainResult:
     is_chief: bool = True
 
 
-def train(config: TrainConfig, **cluster_options: Any) -> TrainResult:
+def train(
+    config: TrainConfig, membership: Membership | None = None, **cluster_options: Any
+) -> TrainResult:
     """Trains until `config.max_steps`, going on where a run in `train_dir` stopped.
 
     A run that is stopped, by whatever means, and resumed has the weights, bit for bit, of the run
@@ -57,8 +60,15 @@ def train(config: TrainConfig, **cluster_options: Any) -> TrainResult:
     `data_dir` either holds the same files everywhere, of which each process reads a share, or files
     of its own on each, which it reads whole. `batch_size` is that of all replicas together.
 
+    With `membership` workers may come and go: a call of `train` takes the run to where others wait
+    to take part, or one is lost. Whatever their number, `batch_size` is that of a step, of which
+    each takes about as many examples; `data_dir` must hold the same files everywhere. So steps,
+    epochs and rates mean the same, and no example comes twice in an epoch.
+
     Args:
         config: `TrainConfig`.
+        membership: from `join_cluster`, for `train_dir`. Default: all workers of the cluster must
+            be there all the time.
         **cluster_options: `cluster_resolver` (default: `TF_CONFIG` if it is set, else a single
             process), `start_timeout` (default 600) and `token`, as for `TernGradStrategy`.
 
@@ -71,8 +81,11 @@ def train(config: TrainConfig, **cluster_options: Any) -> TrainResult:
         DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
         PreemptedError: SIGTERM told this process, or another of the cluster, to stop; the run is
             saved.
+        NewcomersError: workers wait to take part; the run is saved.
         PeerError: another process of the cluster failed, is gone, or was started differently.
     """
+    if membership is not None:
+        cluster_options["cluster_resolver"] = membership.cluster_resolver
     with as_user_error():
         config = resolved(config)
         sync_every = config.local_steps.sync_every
@@ -82,19 +95,19 @@ def train(config: TrainConfig, **cluster_options: Any) -> TrainResult:
             config, float_epochs, statistics_freq=freq, **cluster_options
         )
     with cluster.fail_together(strategy):
-        cluster.compare_configs(config, strategy)
+        cluster.compare_configs(config, strategy, membership is not None)
         path = config.pretrained_model_checkpoint_path
         source = run_on_chief(
             strategy, "weights to start from", lambda: pretrained.find_source(path)
         )
         config = resolved(config, source)
-        shard = inputs.find_shard(config, strategy)
+        shard = inputs.find_shard(config, strategy, membership is not None)
         float_epochs.num_examples = shard.num_examples
         config = config.with_steps(shard.num_examples)
         local_steps.tell_left_steps(config, strategy)
         pretrained.check_source(source, config, shard)
         with as_user_error():
-            snapshots = _snapshots(config, shard.num_examples)
+            snapshots = _snapshots(config, shard.num_examples, membership is not None)
             with strategy.scope():
                 model, learning_rate = build_model(config, shard)
         checkpoint = tf.train.Checkpoint(
@@ -106,12 +119,14 @@ def train(config: TrainConfig, **cluster_options: Any) -> TrainResult:
             shard,
             model,
             model.variables + local_steps.shared_variables(model.optimizer),
+            membership,
             network=networks.network_metadata(config, shard),
             identity=config.identity(),
             checkpoint=checkpoint,
             start=lambda: pretrained.restore_source(source, config, model, checkpoint),
         ) as run:
             local_steps.scatter_state(model.optimizer)
+            saving.copy_start(run)
             traffic = local_steps.mean_traffic(strategy, model.optimizer)
             if not run.is_finished:
                 fit(
@@ -146,7 +161,7 @@ def resolved(config: TrainConfig, source: pretrained.Source | None = None) -> Tr
     return dataclasses.replace(config, model=config.model.resolved())
 
 
-def _snapshots(config, num_examples):
+def _snapshots(config, num_examples, every_process):
     """Callbacks, one or none, that keep weight snapshots."""
     if config.snapshots.per_epoch is None and config.snapshots.every_steps is None:
         return []
@@ -161,6 +176,7 @@ def _snapshots(config, num_examples):
             steps_per_epoch=num_examples / config.data.batch_size,
             # The folder is this run's, which may have been stopped before its first checkpoint.
             starts_over=True,
+            every_process=every_process,
         )
     ]
 

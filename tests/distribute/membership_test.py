@@ -63,6 +63,7 @@ class GenerationTest(tf.test.TestCase):
             (0, SavedState(3, 50), {0: None, 1: SavedState(2, 90)}, None),
             # Worker 0 copies it, whatever it has by now.
             (1, None, {0: None, 1: None}, (0, 1)),
+            (1, SavedState(3, 50), {0: None, 1: None}, None),  # not yet
             (1, SavedState(3, 50), {0: SavedState(4, 70), 1: SavedState(3, 90)}, (0, 1)),
             # A folder that is shared with the chief.
             (0, SavedState(3, 50), {0: SavedState(4, 70), 1: SavedState(4, 70)}, (0, 1)),
