@@ -107,8 +107,8 @@ def run_program(
                 STATUS_PEER: "another worker ended or is out of reach",
                 preemption.STATUS: "stopped by SIGTERM, and saved",
             },
-            {STATUS_NEWCOMERS: "saved, and starts again with further workers"},
             lambda line: _print_error(f"{name}: {line}"),
+            {STATUS_NEWCOMERS: "saved, and starts again with further workers"},
         )
     # Whatever the user's Keras is set to otherwise.
     os.environ["KERAS_BACKEND"] = "tensorflow"

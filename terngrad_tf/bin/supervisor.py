@@ -18,8 +18,8 @@ def supervise(
     command: Sequence[str],
     max_restarts: int,
     passing: Mapping[int, str],
-    expected: Mapping[int, str],
     report: Callable[[str], object],
+    expected: Mapping[int, str] | None = None,
 ) -> int:
     """Runs a command, and again each time that it ends by a signal or with a status that may pass.
 
@@ -30,8 +30,9 @@ def supervise(
         command: list of str.
         max_restarts: how often to start it again, in all, for ends that were not expected.
         passing: dict from the exit statuses after which to start it again to what they mean.
-        expected: the same of statuses after which to start it again however often.
         report: function of a line, called before each restart and when none is left.
+        expected: as `passing`, of statuses after which to start it again however often. Default:
+            none.
 
     Returns:
         The exit status of the last process; 128 and the signal's number where a signal ended it.
@@ -44,7 +45,7 @@ def supervise(
             reason = passing.get(status)
             if status < 0:
                 reason = f"ended by signal {-status} ({signal.strsignal(-status)})"
-            if status in expected and not stopped:
+            if expected and status in expected and not stopped:
                 report(expected[status])
                 continue
             if stopped or reason is None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -97,7 +98,7 @@ def batches(
             for replica in range(first, first + num_local + 1)
         ]
         return strategy.distribute_datasets_from_function(
-            lambda context: _rows(config, shard, first_step, bounds)
+            lambda context: rows_of_batches(config, shard, first_step, bounds)
         )
     batch_size = config.data.batch_size // strategy.num_replicas_in_sync
     # Each replica of this process takes a batch in turn.
@@ -106,8 +107,21 @@ def batches(
     )
 
 
-def _rows(config, shard, first_step, bounds):
-    """Of each batch the rows between bounds, those of each replica of this process in turn."""
+def rows_of_batches(
+    config: RunConfig, shard: data.DatasetShard, first_step: int, bounds: Sequence[int]
+) -> tf.data.Dataset:
+    """Of each batch of a run the rows between bounds, those of each replica in turn.
+
+    Args:
+        config: `RunConfig`.
+        shard: `data.DatasetShard`.
+        first_step: steps done.
+        bounds: ascending list of the first row of each of this process's replicas, and of the next
+            process's.
+
+    Returns:
+        A `tf.data.Dataset` of as many elements a batch as there are replicas.
+    """
     rows = bounds[0], bounds[-1]
     found = _batches(config, shard, config.data.batch_size, first_step, rows)
     if len(bounds) == 2:

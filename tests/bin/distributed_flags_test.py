@@ -71,12 +71,28 @@ class DistributedFlagsTest(tf.test.TestCase):
                 *("job_name", "task_id", "worker_hosts", "ps_hosts", "rank_table_file", "rank_id"),
                 *("slurm", "port", "start_timeout", "token_file", "max_restarts", "async_training"),
                 "num_replicas_to_aggregate",
+                *("min_workers", "replicate_checkpoints", "join_timeout"),
                 *("save_interval_secs", "save_summaries_secs", "save_iter"),
             },
         )
         values = parse()
         self.assertEqual(values.train_dir, "/tmp/dataset_distributed_train")
         self.assertEqual((values.save_interval_secs, values.save_summaries_secs), (600, 180))
+
+    def test_what_needs_workers_that_come_and_go_is_refused_without(self):
+        for arguments, rule in (
+            (
+                ("--min_workers", 2, "--async_training"),
+                "`min_workers` must not be given with async",
+            ),
+            (("--replicate_checkpoints", 1), "`replicate_checkpoints` must not be given without"),
+            (("--min_workers", 4), "`min_workers` must be at most the number of workers, 3"),
+        ):
+            values = parse(*HOSTS, *arguments)
+            with self.assertRaisesRegex(training.UserError, rule):
+                resolver = distributed_flags.cluster(values)
+                distributed_flags.join(values, resolver, self.get_temp_dir())
+        self.assertIsNone(distributed_flags.join(parse(), None, "unused"))
 
     def test_each_way_of_describing_a_cluster(self):
         path = os.path.join(self.get_temp_dir(), "table.json")

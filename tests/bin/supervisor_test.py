@@ -19,7 +19,7 @@ supervisor.GRACE_SECONDS = 1.0
 max_restarts, *command = sys.argv[1:]
 report = lambda line: print(f"report: {line}", flush=True)
 command = [sys.executable, "-c", *command]
-sys.exit(supervisor.supervise(command, int(max_restarts), {3: "lost"}, report))
+sys.exit(supervisor.supervise(command, int(max_restarts), {3: "lost"}, report, {76: "more came"}))
 """
 # Ends as the next argument says: with a status, or by a signal where it is negative.
 ENDS = """
@@ -88,6 +88,12 @@ class SupervisorTest(tf.test.TestCase):
         status, processes, reports = self.supervise(1, 3, -signal.SIGSEGV, 0)
         self.assertEqual((status, processes), (128 + signal.SIGSEGV, 2))
         self.assertRegex(reports[-1], r"signal 11 .*; no restart is left of 1$")
+
+    def test_ends_that_are_expected_do_not_count(self):
+        status, processes, reports = self.supervise(1, 76, 3, 76, 76, 0)
+        self.assertEqual((status, processes), (0, 5))
+        more = "report: more came"
+        self.assertEqual(reports, [more, "report: lost; restart 1 of 1", more, more])
 
     def test_other_ends_are_final(self):
         for end in (0, 1, 2, 130):

@@ -72,6 +72,40 @@ class DataTest(tf.test.TestCase):
         batches = inputs.batches(options, 0, subset).take(count)
         return [images.numpy().tobytes() for batch, _ in batches for images in batch]
 
+    def test_replicas_share_the_same_batches_whatever_their_number(self):
+        config = training.TrainConfig.of(
+            train_dir="",
+            data_dir=self.folder,
+            dataset_name="digits",
+            image_size=8,
+            batch_size=7,
+            input_queue_memory_factor=1,
+        )
+        shard = data.DatasetShard(10, 1, 1437, shares_batches=True)
+
+        def parts(*bounds):
+            batches = inputs.rows_of_batches(config, shard, 3, bounds)
+            return [images.numpy() for images, _ in batches.take(2 * (len(bounds) - 1))]
+
+        whole = parts(0, 7)
+        self.assertEqual([part.shape for part in whole], [(7, 8, 8, 1)] * 2)
+        steps = [images for images, _ in inputs.batches(config, 3, shard).take(2)]
+        self.assertAllEqual(whole, steps)
+        for processes in (
+            [(0, 3), (3, 7)],
+            [(0, 2), (2, 4), (4, 7)],
+            [(0, 1, 2, 4), (4, 5, 6, 7)],
+        ):
+            found = [parts(*bounds) for bounds in processes]
+            for step in range(2):
+                rows = []
+                for bounds, of_process in zip(processes, found, strict=True):
+                    count = len(bounds) - 1
+                    rows += of_process[step * count : (step + 1) * count]
+                self.assertAllEqual(tf.concat(rows, 0), whole[step])
+        spec, _ = inputs.rows_of_batches(config, shard, 0, (1, 3, 5, 7)).element_spec
+        self.assertEqual(spec.shape, [2, 8, 8, 1])
+
     def test_shares_are_disjoint_and_equal_files_of_their_own_come_in_other_orders(self):
         num_examples = 700
         shares = [
