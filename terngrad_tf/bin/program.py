@@ -14,8 +14,7 @@ from slim_data.cli import legacy_flags
 from slim_data.common import captured_stderr
 from slim_data.common.errors import printable
 from slim_data.common.extras import check_installed
-from terngrad_tf import files
-from terngrad_tf.bin import supervisor
+from terngrad_tf import files, supervisor
 from terngrad_tf.last_line import flush_or_drop, write_last_line
 from terngrad_tf.terminal import wrapped
 from terngrad_tf.training import preemption

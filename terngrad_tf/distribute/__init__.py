@@ -21,6 +21,8 @@ from terngrad_tf.distribute.statistics import GradientStatistics
 from terngrad_tf.distribute.step_agreement import StepAgreement
 from terngrad_tf.distribute.stragglers import StragglerMonitor
 from terngrad_tf.distribute.strategy import TernGradStrategy
+from terngrad_tf.distribute.supervised import run_supervised
+from terngrad_tf.distribute.take_in import TakeInWorkers
 from terngrad_tf.distribute.telemetry import Measurements, StepTelemetry
 from terngrad_tf.distribute.telemetry_callback import Telemetry
 from terngrad_tf.distribute.tf_config import cluster_from_tf_config
@@ -42,6 +44,7 @@ __all__ = [
     "StepAgreement",
     "StepTelemetry",
     "StragglerMonitor",
+    "TakeInWorkers",
     "Telemetry",
     "TernGradStrategy",
     "TernaryAllReduce",
@@ -62,5 +65,6 @@ __all__ = [
     "propagate_errors",
     "run_on_all",
     "run_on_chief",
+    "run_supervised",
     "workers_only",
 ]

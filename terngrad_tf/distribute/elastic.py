@@ -350,9 +350,10 @@ class _Meeting:
             )
         else:
             why = (
-                f"only {len(states)} of {len(self.tasks.names)} workers are there, which must be"
-                f" {self.min_workers} at least, and most of those that trained last:"
-                f" {membership.members_told(sorted(last.members))}"
+                f"too few workers are there, {len(states)} of {len(self.tasks.names)}: to go on,"
+                " more than half of those that trained last must be"
+                f" ({membership.members_told(sorted(last.members))}), or half with their chief"
+                f" ({last.members[0]}), and at least {self.min_workers}"
             )
         absent = {i: failure for i, (_, failure) in answers.items() if i not in states}
         line = f"{why}; missing: {self.tasks.describe_all(absent)}"
