@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 
 from terngrad_tf.arguments import check_integer
-from terngrad_tf.distribute import greetings, membership, peers, rendezvous
+from terngrad_tf.distribute import greetings, membership, peers, rendezvous, tokens
 from terngrad_tf.distribute.cluster import cluster_of
 from terngrad_tf.distribute.introductions import Introduction, Proposal, decode
 from terngrad_tf.distribute.membership import Generation, MembersFile, SavedState
@@ -182,6 +182,10 @@ def join_cluster(
             f"`min_workers` must be at most the number of workers, {num_workers}. "
             f"Received: min_workers={min_workers}"
         )
+    if token is None:
+        token = tokens.token_from_environment()
+    else:
+        tokens.checked(token, "`token`")
     file = MembersFile(folder, tasks.index, num_workers)
     state = file.state(newest_step())
     options = [*tasks.addresses, min_workers, num_copies]

@@ -1,7 +1,5 @@
 """Workers that come and go: the others go on, and what a step means stays the same."""
 
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -49,14 +47,8 @@ class ElasticTest(tf.test.TestCase):
                 stderr=file,
                 start_new_session=True,
             )
-        self.addCleanup(process.wait)
-        self.addCleanup(self.kill, process)
+        self.addCleanup(processes.kill_group, process)
         return process
-
-    def kill(self, process):
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
     def log(self, run, worker):
         return (self.root / f"{run}_{worker}.log").read_text()
@@ -74,7 +66,7 @@ class ElasticTest(tf.test.TestCase):
     def test_the_rest_goes_on_without_the_chief_and_takes_it_in_again(self):
         started = [self.start("lost", worker) for worker in range(NUM_WORKERS)]
         self.wait_for(lambda: self.step("lost", 1) >= 5)
-        self.kill(started[0])
+        processes.kill_group(started[0])
         self.wait_for(lambda: "workers 1 and 2 of 3 train" in self.log("lost", 1))
         again = self.step("lost", 1)
         self.wait_for(lambda: self.step("lost", 1) > again)

@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -41,13 +40,8 @@ class ElasticProgramTest(tf.test.TestCase):
                 stderr=log,
                 start_new_session=True,
             )
-        self.addCleanup(self.kill, process)
+        self.addCleanup(processes.kill_group, process)
         return process
-
-    def kill(self, process):
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
     def log(self, worker):
         return pathlib.Path(self.root / f"{worker}.log").read_text()
@@ -61,7 +55,7 @@ class ElasticProgramTest(tf.test.TestCase):
     def test_a_worker_is_lost_and_comes_back(self):
         started = [self.start(worker) for worker in range(3)]
         self.wait_for(1, "epoch 2 of 3 workers")
-        self.kill(started[0])
+        processes.kill_group(started[0])
         self.wait_for(1, "workers 1 and 2 of 3 train")
         started[0] = self.start(0)
         for process in started:

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import itertools
+import os
 import sys
 import time
 from unittest import mock
@@ -10,7 +11,7 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import cluster_from_hosts, elastic
+from terngrad_tf.distribute import cluster_from_hosts, elastic, tokens
 from terngrad_tf.distribute.peers import PeerError
 from tests import runs
 from tests.distribute import processes
@@ -150,6 +151,28 @@ class ElasticTest(tf.test.TestCase):
                 for future in futures:
                     with self.assertRaisesRegex(PeerError, why):
                         future.result(TIMEOUT_SECONDS)
+
+    def test_the_token_of_the_environment_counts(self):
+        token = "a secret of 16 or more"
+        with mock.patch.dict(os.environ, {tokens.VARIABLE: token}):
+            futures = [self.join(0), self.join(1, token=token)]
+            joined = [self.join(2).result(TIMEOUT_SECONDS)]
+            joined += [future.result(TIMEOUT_SECONDS) for future in futures]
+        self.assert_members(joined, (0, 1, 2), 1)
+        with self.assertRaisesRegex(ValueError, "`token` must hold a token"):
+            self.join(0, token="short").result(TIMEOUT_SECONDS)
+        with (
+            mock.patch.dict(os.environ, {tokens.VARIABLE: token}),
+            mock.patch.object(elastic, "_WRONG_SECONDS", 1.0),
+        ):
+            armed = self.join(0, start_timeout=4)
+            # It has the variable when it looks.
+            time.sleep(0.5)
+            os.environ.pop(tokens.VARIABLE)
+            bare = self.join(1, start_timeout=4)
+            for future in (armed, bare):
+                with self.assertRaisesRegex(PeerError, "token"):
+                    future.result(TIMEOUT_SECONDS)
 
     @pytest.mark.slow
     def test_workers_that_come_and_go_at_any_time_agree_on_each_generation(self):

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -50,6 +51,13 @@ def start(script, addresses, index, arguments, before=()):
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+def kill_group(process):
+    """Kills a `subprocess.Popen` that leads a group of processes, all of them, and waits for it."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def outputs(processes, timeout):
