@@ -186,7 +186,7 @@ def join_cluster(
         token = tokens.token_from_environment()
     else:
         tokens.checked(token, "`token`")
-    file = MembersFile(folder, tasks.index, num_workers)
+    file = MembersFile(folder, tasks.index, tasks.addresses)
     state = file.state(newest_step())
     options = [*tasks.addresses, min_workers, num_copies]
     key = hashlib.sha256(repr(options).encode()).hexdigest()[:16]
@@ -260,7 +260,9 @@ class _Meeting:
         last, states = self._known(there)
         if self._is_own_turn(last, states, coming=told.keys() - there.keys()):
             order = last.order(states)
-            generation = Generation(last.number + 1, order, self.num_copies, self.state)
+            # States may be of a cluster of other workers.
+            before = max([last.number, *(s.generation for s in states.values() if s is not None)])
+            generation = Generation(before + 1, order, self.num_copies, self.state)
             self._settle_until = time.monotonic() + _AGREE_SECONDS
             self.file.agree(generation)
             self._proposal = Proposal(generation, {i: other.run for i, other in there.items()})

@@ -90,18 +90,23 @@ class MembersFile:
     Args:
         folder: path.
         index: this worker's place in the whole cluster's list.
-        num_workers: length of the list.
+        workers: the list, addresses of all workers. What was agreed to in a cluster of others
+            counts no more; what was saved there does.
 
     Raises:
         ValueError: what is there is damaged.
         OSError: it cannot be read.
     """
 
-    def __init__(self, folder: PathLike, index: int, num_workers: int):
+    def __init__(self, folder: PathLike, index: int, workers: Sequence[str]):
         self._path = pathlib.Path(folder) / _FILE.format(index)
-        read = _read(self._path, num_workers)
-        self.generation = read[0] if read else Generation(0, tuple(range(num_workers)))
-        self._saved = read[1] if read else None
+        self._workers = list(workers)
+        self.generation = Generation(0, tuple(range(len(workers))))
+        self._saved = None
+        if read := _read(self._path):
+            of_workers, generation, self._saved = read
+            if of_workers == self._workers:
+                self.generation = generation
 
     def agree(self, generation: Generation) -> None:
         """Remembers a generation, for good once this returns.
@@ -131,15 +136,16 @@ class MembersFile:
             return None
         numbers = [0]
         for path in self._path.parent.glob(_FILES):
-            read = _read(path, None)
+            _, _, saved = _read(path) or (None, None, None)
             # What is told may be older than what was saved last, and never newer.
-            if read and read[1] is not None and read[1].step <= newest_step:
-                numbers.append(read[1].generation)
+            if saved is not None and saved.step <= newest_step:
+                numbers.append(saved.generation)
         return SavedState(max(numbers), newest_step)
 
     def _write(self):
         self._path.parent.mkdir(parents=True, exist_ok=True)
         described = {
+            "workers": self._workers,
             "generation": dataclasses.asdict(self.generation),
             "saved": self._saved and dataclasses.asdict(self._saved),
         }
@@ -149,21 +155,18 @@ class MembersFile:
             os.fsync(file.fileno())
 
 
-def _read(path, num_workers):
-    """(`Generation`, `SavedState` or None) of a file; None where there is none."""
+def _read(path):
+    """(Workers, `Generation`, `SavedState` or None) of a file; None where there is none."""
     try:
         described = strict_json.read_json(path)
-        generation, saved = generation_from(described["generation"]), state_from(described["saved"])
+        workers, generation = described["workers"], generation_from(described["generation"])
+        if max(generation.members) >= len(workers):
+            raise ValueError(f"it tells of worker {max(generation.members)} of {len(workers)}")
+        return workers, generation, state_from(described["saved"])
     except FileNotFoundError:
         return None
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
-    if num_workers is not None and max(generation.members) >= num_workers:
-        raise ValueError(
-            f"{path} is of a cluster of other workers: {num_workers} have no worker"
-            f" {max(generation.members)}"
-        )
-    return generation, saved
 
 
 def generation_from(described: Any) -> Generation:

@@ -115,6 +115,18 @@ class ElasticTest(tf.test.TestCase):
         )
         self.assert_members(self.all_join(0, 1), (0, 1), 2)
 
+    def test_a_cluster_of_other_workers_goes_on_from_what_was_saved(self):
+        joined = self.all_join(0, 1, 2, num_copies=1)
+        self.save(joined, 10)
+        # Worker 0 is gone for good, and the others are told so.
+        self.ports = [*self.ports[1:], self.ports[0]]
+        self.saved = {0: 10}
+        joined = [
+            future.result(TIMEOUT_SECONDS)
+            for future in [self.join(i, 2, f"worker_{i + 1}") for i in range(2)]
+        ]
+        self.assert_members(joined, (0, 1), 2)
+
     def test_too_few_do_not_begin(self):
         for workers, options in (((1,), {}), ((0, 1), {"min_workers": 3})):
             futures = [self.join(worker, start_timeout=2, **options) for worker in workers]

@@ -13,6 +13,7 @@ from terngrad_tf.distribute.membership import Generation, MembersFile, SavedStat
 from tests import runs
 
 WORKERS = 5
+NAMES = ["a:1", "b:1", "c:1"]
 GENERATIONS = st.builds(
     Generation,
     number=st.integers(0, 9),
@@ -79,21 +80,21 @@ class MembersFileTest(tf.test.TestCase):
         self.folder = runs.class_folder(type(self)) / "run"
 
     def test_a_worker_remembers_what_it_agreed_to_and_saved(self):
-        file = MembersFile(self.folder, 1, 3)
+        file = MembersFile(self.folder, 1, NAMES)
         self.assertEqual(file.generation, Generation(0, (0, 1, 2)))
         self.assertIsNone(file.state(None))
         self.assertEqual(file.state(7), SavedState(0, 7))
         generation = Generation(4, (1, 2), 1, SavedState(3, 90))
         file.agree(generation)
         file.saved(100)
-        again = MembersFile(self.folder, 1, 3)
+        again = MembersFile(self.folder, 1, NAMES)
         self.assertEqual(again.generation, generation)
         self.assertEqual(again.state(100), SavedState(4, 100))
         self.assertEqual(again.state(120), SavedState(4, 120))  # the end of saving was not reached
         self.assertIsNone(again.state(None))
 
     def test_workers_that_share_a_folder_know_what_each_saved(self):
-        files = [MembersFile(self.folder, index, 2) for index in range(2)]
+        files = [MembersFile(self.folder, index, NAMES[:2]) for index in range(2)]
         files[0].agree(Generation(1, (0, 1)))
         files[0].saved(50)
         files[1].agree(Generation(2, (1,), start=SavedState(1, 50)))
@@ -102,7 +103,7 @@ class MembersFileTest(tf.test.TestCase):
         self.assertEqual(files[0].state(40), SavedState(2, 40))
 
     def test_damage_is_told(self):
-        file = MembersFile(self.folder, 1, 3)
+        file = MembersFile(self.folder, 1, NAMES)
         file.agree(Generation(4, (1, 2), 1, SavedState(3, 90)))
         (path,) = pathlib.Path(self.folder).iterdir()
         whole = json.loads(path.read_text())
@@ -117,10 +118,19 @@ class MembersFileTest(tf.test.TestCase):
         ):
             path.write_text(json.dumps({**whole, **change}))
             with self.assertRaisesRegex(ValueError, f"^{path} is damaged: "):
-                MembersFile(self.folder, 1, 3)
-        path.write_text(json.dumps(whole))
-        with self.assertRaisesRegex(ValueError, "other workers: 2 have no worker 2"):
-            MembersFile(self.folder, 1, 2)
+                MembersFile(self.folder, 1, NAMES)
+        path.write_text(json.dumps({**whole, "workers": NAMES[:2]}))
+        with self.assertRaisesRegex(ValueError, "it tells of worker 2 of 2"):
+            MembersFile(self.folder, 1, NAMES)
+
+    def test_in_a_cluster_of_others_only_what_was_saved_counts(self):
+        file = MembersFile(self.folder, 1, NAMES)
+        file.agree(Generation(4, (1, 2)))
+        file.saved(100)
+        for workers in (NAMES[:2], [*NAMES[:2], "d:1"]):
+            other = MembersFile(self.folder, 1, workers)
+            self.assertEqual(other.generation, Generation(0, tuple(range(len(workers)))))
+            self.assertEqual(other.state(100), SavedState(4, 100))
 
 
 if __name__ == "__main__":
