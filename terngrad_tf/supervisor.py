@@ -1,5 +1,6 @@
 """Starts a program again after its process was killed, or ended in a way that may pass."""
 
+import ctypes
 import functools
 import signal
 import subprocess
@@ -10,6 +11,9 @@ GRACE_SECONDS = 30.0
 
 _STOPPING = {signal.SIGINT, signal.SIGTERM}
 _WATCHED = _STOPPING | {signal.SIGCHLD}
+# Of Linux: the signal that a process gets where its parent ends, however that does.
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
 # `si_code` of a signal that the terminal sent, to all processes in its foreground.
 _FROM_TERMINAL = 128
 
@@ -23,8 +27,8 @@ def supervise(
 ) -> int:
     """Runs a command, and again each time that it ends by a signal or with a status that may pass.
 
-    Any other end is final, as are Ctrl-C and SIGTERM, which end both processes. Linux only; to be
-    called in the main thread.
+    Any other end is final, as are Ctrl-C and SIGTERM, which end both processes. Where this process
+    is killed, the other gets SIGTERM. Linux only; to be called in the main thread.
 
     Args:
         command: list of str.
@@ -62,9 +66,7 @@ def supervise(
 
 def _run(command, mask):
     """Exit status of one process, and whether the supervisor was told to end."""
-    process = subprocess.Popen(
-        command, preexec_fn=functools.partial(signal.pthread_sigmask, signal.SIG_SETMASK, mask)
-    )
+    process = subprocess.Popen(command, preexec_fn=functools.partial(_prepare, mask))
     stopped = False
     while process.poll() is None:
         if not stopped:
@@ -78,3 +80,9 @@ def _run(command, mask):
             if received.si_code != _FROM_TERMINAL:
                 process.send_signal(received.si_signo)
     return process.returncode, stopped
+
+
+def _prepare(mask):
+    """In the new process, before its program: signals as they were, and SIGTERM without parent."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)

@@ -46,6 +46,11 @@ print(f"{count} interrupts", flush=True)
 sys.exit(130)
 """
 SLEEPS = "import time; print('ready', flush=True); time.sleep(100)"
+TELLS = f"""
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("told to end", flush=True)))
+{SLEEPS}
+"""
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPS}"
 
 
@@ -112,6 +117,13 @@ class SupervisorTest(tf.test.TestCase):
             out, _ = process.communicate(timeout=60)
             self.assertEqual(process.returncode, status)
             self.assertEqual(out, "1 interrupts\n" if script == COUNTS else "")
+
+    def test_where_the_supervisor_is_killed_the_program_is_told_to_end(self):
+        process = self.start(5, TELLS)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        process.kill()
+        out, _ = process.communicate(timeout=60)
+        self.assertEqual(out, "told to end\n")
 
     def test_an_interrupt_from_the_terminal_reaches_the_process_once(self):
         terminal = "import pty, sys; pty.spawn(sys.argv[1:])"
