@@ -34,6 +34,7 @@ class Run:
         self.train_dir = folder / "run"
         self._max_steps = max_steps
         self._options = options
+        self._newest_step = 0
         self._supervisors = {}
         for task in range(network.num_hosts):
             self.start(task)
@@ -104,8 +105,10 @@ class Run:
         """The newest step that is saved, 0 where there is none."""
         import tensorflow as tf
 
-        newest = tf.train.latest_checkpoint(self.train_dir)
-        return int(newest.rpartition("-")[2]) if newest else 0
+        # While a list of checkpoints takes another's place it may be read as none.
+        if newest := tf.train.latest_checkpoint(self.train_dir):
+            self._newest_step = int(newest.rpartition("-")[2])
+        return self._newest_step
 
     def saved(self):
         """Arrays of the newest checkpoint, by name; all of it must be readable."""
