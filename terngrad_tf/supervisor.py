@@ -11,6 +11,10 @@ GRACE_SECONDS = 30.0
 
 _STOPPING = {signal.SIGINT, signal.SIGTERM}
 _WATCHED = _STOPPING | {signal.SIGCHLD}
+# With which programs end that saved to go on with further workers, and what that means.
+STATUS_NEWCOMERS = 76
+EXPECTED = {STATUS_NEWCOMERS: "saved, and starts again with further workers"}
+
 # Of Linux: the signal that a process gets where its parent ends, however that does.
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)

@@ -24,7 +24,6 @@ STATUS_DIVERGED = 1
 STATUS_ERROR = 2
 STATUS_PEER = 3
 STATUS_DISK = 4
-STATUS_NEWCOMERS = 76
 STATUS_INTERRUPTED = 130
 _INTERRUPTED = "REPLACED BY KeyboardInterrupt"
 _LONGEST_WORD = 300
@@ -107,7 +106,7 @@ def run_program(
                 preemption.STATUS: "stopped by SIGTERM, and saved",
             },
             lambda line: _print_error(f"{name}: {line}"),
-            {STATUS_NEWCOMERS: "saved, and starts again with further workers"},
+            supervisor.EXPECTED,
         )
     # Whatever the user's Keras is set to otherwise.
     os.environ["KERAS_BACKEND"] = "tensorflow"
@@ -126,7 +125,7 @@ def run_program(
         except preemption.PreemptedError as error:
             return fail(f"{error}; the same command goes on", preemption.STATUS)
         except NewcomersError as error:
-            return fail(f"{error}; the same command goes on", STATUS_NEWCOMERS)
+            return fail(f"{error}; the same command goes on", supervisor.STATUS_NEWCOMERS)
         except PeerError as error:
             return fail(error, STATUS_PEER)
         except Exception as error:

@@ -9,9 +9,8 @@ from terngrad_tf.arguments import check_integer
 from terngrad_tf.distribute.elastic import NewcomersError
 from terngrad_tf.distribute.exits import STATUS_PEER, exit_on_peer_error
 from terngrad_tf.last_line import write_last_line
-from terngrad_tf.supervisor import supervise
+from terngrad_tf.supervisor import EXPECTED, STATUS_NEWCOMERS, supervise
 
-STATUS_NEWCOMERS = 76
 # Set in the process that a supervisor started.
 _VARIABLE = "TERNGRAD_TF_SUPERVISED"
 
@@ -51,6 +50,6 @@ def run_supervised(main: Callable[[], Any], max_restarts: int) -> None:
         max_restarts,
         {STATUS_PEER: "another worker ended or is out of reach"},
         lambda line: print(f"{program}: {line}", file=sys.stderr, flush=True),
-        {STATUS_NEWCOMERS: "saved, and starts again with further workers"},
+        EXPECTED,
     )
     raise SystemExit(status)
