@@ -12,6 +12,7 @@ GRADIENTS = {
         for rounding in ("correlated", "independent")
         for clip in (0.0, 2.5, 5.0)
     },
+    "correlated, auto": {"clip_factor": "auto"},
 }
 # What optimizers are compared with, and numbers of workers, where no others are asked for.
 OF_OPTIMIZERS = (FLOAT, "correlated, clip 2.5", "correlated, clip 0")

@@ -70,7 +70,7 @@ def _steps(strategy, num_elements):
             (total,) = op.reduce_gradients(
                 strategy,
                 [sent],
-                op.local_scales([sent], ["gradient"]),
+                op.local_scales([sent], ["gradient"], strategy.num_replicas_in_sync),
                 ["gradient"],
                 [0],
                 counter.read_value(),

@@ -1,5 +1,6 @@
 """Flags of the programs, made of configurations: each option is a flag of its name."""
 
+import functools
 import typing
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
@@ -10,11 +11,26 @@ from terngrad_tf.training import config
 
 _Config = TypeVar("_Config", bound=config.Config)
 
+
+class _NumberOrText(flags.ArgumentParser):
+    """A number where it is one, else text, which the option's check may refuse."""
+
+    syntactic_help = "a number or a name"
+
+    def parse(self, argument: Any) -> float | str:
+        """Called by absl."""
+        try:
+            return float(argument)
+        except ValueError:
+            return argument
+
+
 _DEFINE = {
-    str: flags.DEFINE_string,
-    int: flags.DEFINE_integer,
-    float: flags.DEFINE_float,
-    bool: flags.DEFINE_bool,
+    frozenset({str}): flags.DEFINE_string,
+    frozenset({int}): flags.DEFINE_integer,
+    frozenset({float}): flags.DEFINE_float,
+    frozenset({bool}): flags.DEFINE_bool,
+    frozenset({float, str}): functools.partial(flags.DEFINE, _NumberOrText()),
 }
 
 
@@ -38,9 +54,9 @@ def define(
     for field in config.options(kind):
         name = config.name_of(field)
         if name not in omit:
-            (type_,) = set(typing.get_args(field.type) or [field.type]) - {type(None)}
+            types = frozenset(typing.get_args(field.type) or [field.type]) - {type(None)}
             text = (texts or {}).get(name, field.metadata["help"])
-            _DEFINE[type_](name, defaults.get(name, field.default), text, flag_values=values)
+            _DEFINE[types](name, defaults.get(name, field.default), text, flag_values=values)
 
 
 def config_of(values: flags.FlagValues, kind: type[_Config], **others: Any) -> _Config:

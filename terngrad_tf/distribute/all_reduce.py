@@ -61,8 +61,9 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         telemetry_freq: `telemetry` measures bytes and times of every step, and compares the reduced
             gradients with float ones in steps divisible by this number. The weights are the same to
             the bit. Default 0: nothing is measured.
-        **quantization: `grad_bits`, `clip_factor`, `min_size`, `quantize_logits`, `rounding` and
-            `seed`, which say what is rounded and how: see `Quantization`.
+        **quantization: `grad_bits`, `clip_factor`, `bits_per_element`, `min_size`,
+            `quantize_logits`, `rounding` and `seed`, which say what is rounded and how: see
+            `Quantization`.
 
     Raises:
         ValueError: an argument is out of range.
@@ -94,8 +95,15 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             "must be a positive integer or 0 (never)",
             statistics_freq,
         )
+        budget = self.quantization.bits_per_element
+        check(
+            budget is None or wire in ("auto", *wires.STREAMS),
+            "wire",
+            f"must be one of {('auto', *wires.STREAMS)} with bits_per_element={budget}",
+            wire,
+        )
         self.wire = wire
-        self._wire_choice = WireChoice(wire, self.quantization.clip_factor)
+        self._wire_choice = WireChoice(wire, self.quantization)
         self.float_steps = float_steps
         self._recorder = statistics.Recorder(statistics_freq)
         self.telemetry = Measurements(telemetry_freq)
@@ -169,12 +177,15 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
                 " drop the op from a compiled step. Compile the model with `jit_compile=False`."
             )
 
-    def local_scales(self, gradients: Sequence[Any], paths: Sequence[Any]) -> list[tf.Tensor]:
+    def local_scales(
+        self, gradients: Sequence[Any], paths: Sequence[Any], num_replicas: int
+    ) -> list[tf.Tensor]:
         """Scales of one replica's gradients, to be given to `reduce_gradients`.
 
         Args:
             gradients: list of T tensors or `tf.IndexedSlices`.
             paths: T variable paths, as in `keras.Variable.path`.
+            num_replicas: of all processes.
 
         Returns:
             List of float32 tensors, one for each bucket of gradients that travel together, with an
@@ -188,7 +199,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
                 # Scales of first gradients are found while others are computed.
                 start, _ = private.stamped(tensors)
                 starts.append(start)
-            scales.append(self.quantization.local_scales(tensors))
+            scales.append(self.quantization.local_scales(tensors, num_replicas))
         return scales + starts
 
     @stragglers.timed

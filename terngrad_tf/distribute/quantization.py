@@ -8,9 +8,12 @@ import tensorflow as tf
 
 from terngrad_tf import ternary
 from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.distribute.wires import streams
 
 TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 LOGITS = "logits"
+# Of `bits_per_element`: what streams of zeros nearly take, and what words take.
+BITS_RANGE = 0.02, 1.6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +30,13 @@ class Quantization:
 
     Args:
         grad_bits: 1 for ternary gradients, 32 for float gradients: none is selected. Default 1.
-        clip_factor: c of the scale `min(c * std(g), max|g|)`; 0 for `max|g|`. Default 2.5.
+        clip_factor: c of the scale `min(c * std(g), max|g|)`; 0 for `max|g|`; "auto" for a scale
+            that weighs what clipping takes away against what rounding adds, see
+            `terngrad_tf.ternary.ScaleRule`. Default 2.5.
+        bits_per_element: how long the stream of a replica's codes may be, as is to be expected:
+            the scale of a tensor is raised until so few of its codes are not 0. That is unbiased
+            still, with more variance. From 0.02 to 1.6; needs a wire of streams, which "auto" then
+            is. Default None: as long as the scale makes it.
         min_size: gradients with fewer elements stay float. Default 1 (none).
         quantize_logits: whether the gradients of the logits layer are rounded too. The layer is
             known by its name: a component of the variable's path contains "logits". Default True.
@@ -40,7 +49,8 @@ class Quantization:
     """
 
     grad_bits: int = 1
-    clip_factor: float = 2.5
+    clip_factor: float | str = 2.5
+    bits_per_element: float | None = None
     min_size: int = 1
     quantize_logits: bool = True
     rounding: str = "correlated"
@@ -52,9 +62,18 @@ class Quantization:
 
         require(self.grad_bits in (1, 32), "grad_bits", "must be 1 (ternary) or 32 (float)")
         require(
-            isinstance(self.clip_factor, int | float) and 0 <= self.clip_factor < float("inf"),
+            self.clip_factor == ternary.AUTO
+            or isinstance(self.clip_factor, int | float)
+            and 0 <= self.clip_factor < float("inf"),
             "clip_factor",
-            "must be a finite number, 0 (no clipping) or more",
+            'must be a finite number, 0 (no clipping) or more, or "auto"',
+        )
+        require(
+            self.bits_per_element is None
+            or isinstance(self.bits_per_element, int | float)
+            and BITS_RANGE[0] <= self.bits_per_element <= BITS_RANGE[1],
+            "bits_per_element",
+            f"must be a number from {BITS_RANGE[0]} to {BITS_RANGE[1]}, or None",
         )
         require(is_integer(self.min_size, 1), "min_size", "must be a positive integer")
         require(isinstance(self.quantize_logits, bool), "quantize_logits", "must be a bool")
@@ -62,7 +81,8 @@ class Quantization:
         require(self.rounding in roundings, "rounding", f"must be one of {roundings}")
         is_32_bit = is_integer(self.seed) and -(2**31) <= self.seed < 2**31
         require(is_32_bit, "seed", "must be a 32-bit integer")
-        object.__setattr__(self, "clip_factor", float(self.clip_factor))
+        if self.clip_factor != ternary.AUTO:
+            object.__setattr__(self, "clip_factor", float(self.clip_factor))
 
     def check_logits(self, paths: Sequence[str]) -> None:
         """Raises ValueError where `quantize_logits=False` finds no logits.
@@ -95,9 +115,25 @@ class Quantization:
             and (self.quantize_logits or not _of_logits(paths[position]))
         ]
 
-    def local_scales(self, gradients: Sequence[Any]) -> tf.Tensor:
-        """`ternary.local_scales` of one replica's gradients."""
-        return ternary.local_scales(gradients, self.clip_factor)
+    def local_scales(self, gradients: Sequence[Any], num_replicas: int = 1) -> tf.Tensor:
+        """`ternary.local_scales` of one replica's gradients.
+
+        Args:
+            gradients: list of T tensors.
+            num_replicas: over which reduced gradients are the mean.
+        """
+        return ternary.local_scales(
+            gradients,
+            self.clip_factor,
+            num_replicas=num_replicas,
+            nonzero_share=self.largest_nonzero_share,
+        )
+
+    @property
+    def largest_nonzero_share(self) -> float:
+        """The share of codes that are not 0 for which `bits_per_element` has room; at most 1."""
+        bits = self.bits_per_element
+        return 1.0 if bits is None else streams.nonzero_share(bits)
 
     def encode(self, gradients: Sequence[Any], scales: tf.Tensor, **options: Any) -> Any:
         """`ternary.encode` with this rounding and seed."""

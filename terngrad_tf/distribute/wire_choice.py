@@ -6,8 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from terngrad_tf import ternary
 from terngrad_tf.distribute import links, wires
 from terngrad_tf.distribute.exchange_model import ExchangeModel, seconds_of_doubling
+from terngrad_tf.distribute.quantization import Quantization
 from terngrad_tf.distribute.stopwatch import Job
 
 # A wire is taken in place of the usual one where it is expected to be quicker by this share.
@@ -39,13 +41,14 @@ class WireChoice:
 
     Args:
         wire: one of `WIRES`.
-        clip_factor: of the scales; it says how many codes are 0.
+        quantization: `Quantization`, which says how many codes are 0. With its `bits_per_element`,
+            for which words have no use, "auto" is "sparse".
     """
 
-    def __init__(self, wire: str, clip_factor: float) -> None:
-        self._wire = wire
-        clipped = _MEAN_OF_STD / clip_factor if clip_factor else 0.0
-        self._nonzero_share = min(1.0, max(clipped, _UNCLIPPED_NONZERO_SHARE))
+    def __init__(self, wire: str, quantization: Quantization) -> None:
+        has_budget = wire == "auto" and quantization.bits_per_element is not None
+        self._wire = "sparse" if has_budget else wire
+        self._clip_factor = quantization.clip_factor
         self._measured: tuple[links.Link, float] | None = None
         self._chosen: dict[Job, tuple[str, str]] = {}
 
@@ -79,7 +82,7 @@ class WireChoice:
     def _choose(self, context, job, link, unit):
         """The wire, and the reason."""
         usual = context.wire(self._wire, max(job.buckets, key=sum)).name
-        model = ExchangeModel(job, link, self._nonzero_share)
+        model = ExchangeModel(job, link, _densest_share(self._clip_factor, context.num_replicas))
         seconds = {wire: model.seconds(wire, unit) for wire in wires.LOSSLESS}
         order = sorted(seconds, key=seconds.__getitem__)
         is_noticed = seconds[order[0]] < (1 - _NOTICED) * seconds[usual]
@@ -91,6 +94,14 @@ class WireChoice:
         )
         # Usual is the best for each bucket.
         return taken if is_noticed else self._wire, reason
+
+
+def _densest_share(clip_factor, num_replicas):
+    """Share of codes that are not 0, of the densest gradients: mean|g| / scale."""
+    if clip_factor == ternary.AUTO:
+        clip_factor = ternary.auto_factor(num_replicas) / (2 * _MEAN_OF_STD)
+    clipped = _MEAN_OF_STD / clip_factor if clip_factor else 0.0
+    return min(1.0, max(clipped, _UNCLIPPED_NONZERO_SHARE))
 
 
 def _measure(processes):

@@ -12,10 +12,13 @@ from terngrad_tf.ternary.fused.scales import local_scales
 from terngrad_tf.ternary.fused.sparse import compress, decompress
 from terngrad_tf.ternary.quantizer import ROUNDINGS, ternarize
 from terngrad_tf.ternary.random_bits import random_words
-from terngrad_tf.ternary.scales import local_scale
+from terngrad_tf.ternary.scales import AUTO, ScaleRule, auto_factor, local_scale
 
 __all__ = [
+    "AUTO",
     "ROUNDINGS",
+    "ScaleRule",
+    "auto_factor",
     "compress",
     "decode",
     "decode_chunks",

@@ -127,6 +127,7 @@ def _check(config):
         ("epochs", None, "steps are counted"),
         ("save_epochs", None, "steps are counted"),
         ("wire", "auto", "codes go to parameter servers"),
+        ("bits_per_element", None, "pushes are words"),
         ("sync_every", 0, "workers push gradients in every step"),
         ("snapshot_per_epoch", None, "weights between two pushes belong to no step"),
         ("snapshot_every_steps", None, "weights between two pushes belong to no step"),

@@ -16,16 +16,16 @@ class Range:
     """Numbers from `least` to `most`; `above` and `below` leave these two out.
 
     Args:
-        least: smallest number, an integer.
-        most: largest number, an integer.
+        least: smallest number.
+        most: largest number.
         above: whether `least` itself is left out. Default False.
         below: whether `most` itself is left out. Default False.
         also: further value that is taken. Default: none.
         integer: whether only integers are taken. Default False.
     """
 
-    least: int
-    most: int
+    least: float
+    most: float
     above: bool = False
     below: bool = False
     also: int | None = None
@@ -73,6 +73,15 @@ BUFFER = integers(1, 2**14)
 SECONDS = Range(0, 10**9)
 EPOCHS = Range(0, 10**6)
 FACTOR = Range(0, 10**6)
+BITS_PER_ELEMENT = Range(0.02, 1.6)
+
+
+def factor_or_auto(name: str, value: Any) -> None:
+    """Raises UserError unless the value is "auto" or a number that `FACTOR` takes."""
+    if isinstance(value, str) and value != "auto":
+        raise UserError(f"`{name}` must be {FACTOR}, or auto. Received: {name}={shown(value)}")
+    if value != "auto":
+        FACTOR(name, value)
 
 
 def one_of(values: Collection[str]) -> Callable[[str, Any], None]:

@@ -1,5 +1,6 @@
 """What a training run is told: `TrainConfig` and its further parts."""
 
+import dataclasses
 import math
 import typing
 from typing import Any
@@ -25,10 +26,17 @@ class GradientConfig(Config):
     """How gradients travel."""
 
     grad_bits: int = option(32, "1: replicas send ternary gradients; 32: float.", checks.GRAD_BITS)
-    clip_factor: float = option(
+    clip_factor: float | str = option(
         0.0,
-        "Clip gradients at so many standard deviations before rounding; 0: no clipping.",
-        checks.FACTOR,
+        "Clip gradients at so many standard deviations before rounding; 0: no clipping; auto: as "
+        "what clipping takes away and what rounding adds suggest.",
+        checks.factor_or_auto,
+    )
+    bits_per_element: float | None = option(
+        None,
+        "Round so many gradients to 0 that the others take no more than so many bits an element as "
+        "a stream, from 0.02 to 1.6; --wire auto is sparse then. Default: as the scale makes it.",
+        checks.BITS_PER_ELEMENT,
     )
     floating_grad_epoch: int = option(
         0, "Of each so many epochs the last has float gradients; 0: none has.", checks.COUNT_OR_0
@@ -58,7 +66,7 @@ class GradientConfig(Config):
         # Not at the top: flags are told and checked without TensorFlow.
         from terngrad_tf.distribute import Quantization
 
-        names = ("grad_bits", "clip_factor", "min_size", "quantize_logits", "rounding")
+        names = [field.name for field in dataclasses.fields(Quantization) if field.name != "seed"]
         return Quantization(**{name: getattr(self, name) for name in names}, seed=seed)
 
 
@@ -305,4 +313,8 @@ class TrainConfig(RunConfig):
         """Dict of the values that make this run another one than the next."""
         # The learning rate may depend on the number of steps.
         length = {"max_steps": self.max_steps} if self.optimizer.decays_to_the_end else {}
-        return self.values("identity") | self.local_steps.identity() | length
+        identity = self.values("identity") | self.local_steps.identity() | length
+        if self.gradients.bits_per_element is None:
+            # Runs of before know nothing of it.
+            del identity["bits_per_element"]
+        return identity

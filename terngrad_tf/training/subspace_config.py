@@ -42,10 +42,11 @@ class SubspaceGradientConfig(GradientConfig):
         "float. Inside they send a number a component either way.",
         checks.GRAD_BITS,
     )
-    clip_factor: float = option(
+    clip_factor: float | str = option(
         2.5,
-        "With --grad_bits 1: clip gradients at so many standard deviations; 0: no clipping.",
-        checks.FACTOR,
+        "With --grad_bits 1: clip gradients at so many standard deviations; 0: no clipping; auto: "
+        "as what clipping takes away and what rounding adds suggest.",
+        checks.factor_or_auto,
     )
 
 

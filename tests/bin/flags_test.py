@@ -54,6 +54,7 @@ def refused(*changed, base=()):
 TRAINING = {
     "batch_size": weights("--batch_size", 16),
     "benchmark_mode": weights("--benchmark_mode"),
+    "bits_per_element": weights("--bits_per_element", 0.05, base=TERNARY),
     "clip_factor": weights("--clip_factor", 1.0, base=TERNARY),
     "data_dir": weights("--data_dir", "{root}/other"),
     "dataset_name": weights("--dataset_name", "cifar10", base=("--benchmark_mode",)),

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from terngrad_tf.distribute import wire_choice
+from terngrad_tf.distribute import Quantization, wire_choice
 from terngrad_tf.distribute.exchange import ReductionContext
 from terngrad_tf.distribute.exchange_model import ExchangeModel
 from terngrad_tf.distribute.links import Link
@@ -31,6 +31,11 @@ def context_of(num_processes, rank=0, device="CPU:0"):
     return ReductionContext([device], num_processes, Processes(rank, num_processes))
 
 
+def choice(wire, clip_factor, **options):
+    """A new `WireChoice` for gradients of so many standard deviations."""
+    return WireChoice(wire, Quantization(clip_factor=clip_factor, **options))
+
+
 def measured(link):
     """Links and processors as if they had been measured."""
     return mock.patch.object(wire_choice, "_measure", return_value=(link, UNIT_SECONDS))
@@ -40,36 +45,42 @@ class WireChoiceTest(parameterized.TestCase, tf.test.TestCase):
     def test_slow_links_take_streams_and_fast_ones_the_usual_wire(self):
         for link, wire in ((SLOW, "sparse"), (FAST, "auto")):
             with measured(link):
-                self.assertEqual(WireChoice("auto", 2.5).wire(context_of(2), LARGE), wire)
+                self.assertEqual(choice("auto", 2.5).wire(context_of(2), LARGE), wire)
 
     def test_without_clipping_streams_are_taken_on_faster_links(self):
         with measured(Link(8 / 50e6, 1e-3)):
-            self.assertEqual(WireChoice("auto", 2.5).wire(context_of(2), LARGE), "auto")
-            self.assertEqual(WireChoice("auto", 0.0).wire(context_of(2), LARGE), "sparse")
+            self.assertEqual(choice("auto", 2.5).wire(context_of(2), LARGE), "auto")
+            self.assertEqual(choice("auto", 0.0).wire(context_of(2), LARGE), "sparse")
+
+    def test_a_budget_of_bits_takes_streams_whatever_the_links(self):
+        with measured(FAST) as measure:
+            taken = choice("auto", 2.5, bits_per_element=0.3).wire(context_of(2), LARGE)
+        self.assertEqual(taken, "sparse")
+        measure.assert_not_called()
 
     def test_all_processes_take_the_same_whatever_their_models_order(self):
         jobs = [LARGE, Job(2, 1, ((400_000,),), (9,)), Job(2, 1, ((70_000, 5),), ())]
         with measured(Link(8 / 20e6, 1e-3)):
-            first, second = (WireChoice("auto", 2.5) for _ in range(2))
+            first, second = (choice("auto", 2.5) for _ in range(2))
             of_first = [first.wire(context_of(2, rank=0), job) for job in jobs]
             of_second = [second.wire(context_of(2, rank=1), job) for job in reversed(jobs)]
         self.assertEqual(of_first, of_second[::-1])
 
     def test_a_step_that_is_traced_again_sends_and_tells_nothing(self):
-        choice = WireChoice("auto", 2.5)
+        chosen = choice("auto", 2.5)
         with measured(SLOW) as measure, self.assertLogs(wire_choice.__name__, "INFO") as logs:
-            taken = [choice.wire(context_of(2), job) for job in (LARGE, LARGE, LARGE)]
+            taken = [chosen.wire(context_of(2), job) for job in (LARGE, LARGE, LARGE)]
         self.assertEqual(taken, ["sparse"] * 3)
         measure.assert_called_once()
         self.assertLen(logs.records, 1)
 
     def test_each_of_several_models_takes_its_own_and_says_why(self):
-        choice = WireChoice("auto", 2.5)
+        chosen = choice("auto", 2.5)
         small, large = Job(2, 1, ((MIN_ELEMENTS,),), ()), Job(2, 1, ((4_000_000,),), ())
         with measured(Link(8 / 10e6, 0.03)):
-            taken = [choice.wire(context_of(2), job) for job in (small, large)]
+            taken = [chosen.wire(context_of(2), job) for job in (small, large)]
         self.assertEqual(taken, ["auto", "sparse"])
-        first, second = choice.reasons
+        first, second = chosen.reasons
         self.assertStartsWith(
             first, 'wire="auto" takes allgather for 65,536 gradients on links of 10 Mbit/s: '
         )
@@ -80,7 +91,7 @@ class WireChoiceTest(parameterized.TestCase, tf.test.TestCase):
             for bits_per_second in (10e6, 30e6, 100e6, 300e6, 1e9):
                 link = Link(8 / bits_per_second, 1e-3)
                 with measured(link):
-                    taken = WireChoice("auto", clip_factor).wire(context_of(2), LARGE)
+                    taken = choice("auto", clip_factor).wire(context_of(2), LARGE)
                 if taken != "auto":
                     model = ExchangeModel(LARGE, link, share)
                     usual = model.seconds("allgather", UNIT_SECONDS)
@@ -95,7 +106,7 @@ class WireChoiceTest(parameterized.TestCase, tf.test.TestCase):
     )
     def test_nothing_is_measured_with(self, wire, context, job):
         with measured(SLOW) as measure:
-            self.assertEqual(WireChoice(wire, 2.5).wire(context, job), wire)
+            self.assertEqual(choice(wire, 2.5).wire(context, job), wire)
         measure.assert_not_called()
 
 

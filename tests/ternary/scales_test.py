@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from terngrad_tf.ternary import local_scale, local_scales
+from terngrad_tf.ternary import ScaleRule, auto_factor, local_scale, local_scales, ternarize
+from terngrad_tf.ternary.scales import HORIZON
 from tests.ternary import half_precision
 
 # On both sides of the sizes from which tensors are reduced one by one, and folded first.
@@ -26,8 +27,16 @@ def oracle(gradient, clip_factor):
     return min(clip_factor * deviation, largest)
 
 
-def fused_scale(gradient, clip_factor):
-    return local_scales([gradient], clip_factor)[0]
+def fused_scale(gradient, clip_factor, **options):
+    return local_scales([gradient], clip_factor, **options)[0]
+
+
+def squared_error(gradient, scale, num_replicas):
+    """What `ScaleRule` says that clipping and rounding take, in float64."""
+    sizes = np.abs(np.asarray(gradient, np.float64))
+    kept = np.minimum(sizes, scale)
+    lost = np.sum((sizes - kept) ** 2)
+    return lost + np.sum(kept * (scale - kept)) / (num_replicas * HORIZON)
 
 
 class LocalScaleTest(tf.test.TestCase, parameterized.TestCase):
@@ -96,11 +105,84 @@ class LocalScaleTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(run(*gradients), expected, rtol=1e-4)
         self.assertEqual(local_scales([], 2.5).shape, [0])
 
-    def test_bad_clip_factors_are_refused(self):
-        for clip_factor in (-1.0, np.inf, np.nan):
+    def test_bad_options_are_refused(self):
+        for clip_factor in (-1.0, np.inf, np.nan, "automatic"):
             for scale in (local_scale, fused_scale):
                 with self.assertRaisesRegex(ValueError, "`clip_factor` must be zero or.*Received"):
                     scale([1.0], clip_factor)
+        for share in (0.0, -0.1, 1.1, np.nan):
+            with self.assertRaisesRegex(ValueError, "`nonzero_share` must be above 0.*Received"):
+                ScaleRule(nonzero_share=share)
+
+
+class AutoTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters((1, 1.0), (4, 1.0), (64, 1.0), (16, 0.1))
+    def test_errs_hardly_more_than_the_best_scale_where_sizes_are_exponential(self, num, share):
+        rng = np.random.default_rng(num)
+        gradient = rng.exponential(size=100_000) * rng.choice([-1, 1], size=100_000)
+        gradient *= rng.random(size=gradient.shape) < share
+        best = min(squared_error(gradient, s, num) for s in np.linspace(0.1, 14, 200))
+        for scale in (local_scale, fused_scale):
+            found = float(scale(gradient.astype(np.float32), "auto", num_replicas=num))
+            self.assertLess(squared_error(gradient, found, num), 1.01 * best)
+
+    def test_the_factor_is_the_root(self):
+        for num in (1, 2, 64, 10_000):
+            x = auto_factor(num)
+            self.assertAllClose(np.exp(x), 2 * num * HORIZON + 1 + x, rtol=1e-9)
+
+    def test_follows_magnitude_and_never_exceeds_the_largest(self):
+        rng = np.random.default_rng(0)
+        for size in SIZES:
+            gradient = np.clip(rng.normal(size=size), -3, 3)
+            expected = np.sum(gradient**2) / (2 * np.sum(np.abs(gradient))) * auto_factor(4)
+            expected = min(expected, np.abs(gradient).max())
+            for magnitude in (1.0, 1e-30, 1e-20, 1e20, 1e37):
+                for scale in (local_scale, fused_scale):
+                    found = scale((gradient * magnitude).astype(np.float32), "auto", num_replicas=4)
+                    self.assertAllClose(found / magnitude, expected, rtol=1e-4)
+
+    def test_zeros_nothing_and_what_is_not_finite(self):
+        for scale in (local_scale, fused_scale):
+            for shape in ([0], [7], [2**17]):
+                self.assertEqual(float(scale(tf.zeros(shape), "auto")), 0.0)
+            self.assertEqual(float(scale([1.0, np.nan], "auto")), np.inf)
+            self.assertEqual(float(scale([3.0, -3.0], "auto", num_replicas=2)), 3.0)
+
+
+class NonzeroShareTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.product(clip_factor=(0, 2.5, "auto"), size=(5000, 2**17, 2**20 + 500))
+    def test_codes_are_no_denser(self, clip_factor, size):
+        rng = np.random.default_rng(size)
+        gradient = tf.constant(rng.standard_t(3, size=size), tf.float32)
+        for share in (0.3, 0.01):
+            for scale in (local_scale, fused_scale):
+                found = scale(gradient, clip_factor, nonzero_share=share)
+                which = dict(seed=0, step=0, tensor=0, replica=0, num_replicas=1)
+                codes = ternarize(gradient, found, rounding="independent", **which)
+                nonzero = np.mean(codes.numpy() != 0)
+                # Five standard deviations of a count.
+                self.assertLess(nonzero, share + 5 * np.sqrt(share / size))
+                # What is not clipped needs all of it.
+                if share == 0.01 and clip_factor == 0 and size == 5000:
+                    self.assertGreater(nonzero, share - 5 * np.sqrt(share / size))
+
+    def test_raises_scales_that_are_too_small_only(self):
+        rng = np.random.default_rng(1)
+        gradient = rng.normal(size=3000).astype(np.float32)
+        mean = np.mean(np.abs(gradient.astype(np.float64)))
+        for scale in (local_scale, fused_scale):
+            plain = scale(gradient, 2.5)
+            self.assertAllEqual(scale(gradient, 2.5, nonzero_share=0.5), plain)
+            self.assertAllClose(scale(gradient, 2.5, nonzero_share=0.02), mean / 0.02, rtol=1e-5)
+
+    def test_zeros_equal_elements_and_the_largest_numbers(self):
+        for scale in (local_scale, fused_scale):
+            self.assertEqual(float(scale(tf.zeros([9]), 0, nonzero_share=0.1)), 0.0)
+            self.assertAllClose(scale([2.0, -2.0], 2.5, nonzero_share=0.1), 20.0)
+            for size in (3, 2**17):
+                found = scale(np.full([size], 3e38, np.float32), 0, nonzero_share=0.01)
+                self.assertTrue(np.isfinite(found.numpy()))
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def sum_of_replicas(
         strategy.extended.worker_devices, zip(*gradients, strict=True), strict=True
     ):
         with tf.device(device):
-            scales.append(op.local_scales(own, paths))
+            scales.append(op.local_scales(own, paths, strategy.num_replicas_in_sync))
     return op.reduce_gradients.__wrapped__(
         op,
         strategy,
@@ -172,8 +172,9 @@ def _reduce_with_op(stock, self, grads_and_vars):
     def merge(strategy, gradients, scales, step):
         return op.reduce_gradients(strategy, gradients, scales, paths, indices, step)
 
-    arguments = gradients, op.local_scales(gradients, paths), step
-    reduced = iter(tf.distribute.get_replica_context().merge_call(merge, args=arguments))
+    context = tf.distribute.get_replica_context()
+    scales = op.local_scales(gradients, paths, context.num_replicas_in_sync)
+    reduced = iter(context.merge_call(merge, args=(gradients, scales, step)))
     return [(g if g is None else next(reduced), v) for g, v in grads_and_vars]
 
 

@@ -28,6 +28,6 @@ A new wire is a file here and a name in `registry`.
 """
 
 from terngrad_tf.distribute.wires.base import Wire
-from terngrad_tf.distribute.wires.registry import LOSSLESS, WIRES, choose
+from terngrad_tf.distribute.wires.registry import LOSSLESS, STREAMS, WIRES, choose
 
-__all__ = ["LOSSLESS", "WIRES", "Wire", "choose"]
+__all__ = ["LOSSLESS", "STREAMS", "WIRES", "Wire", "choose"]

@@ -15,6 +15,7 @@ _CLASSES = {
     for wire in (AllGather, AllToAll, AllReduce, Sparse, Bidirectional, SparseBidirectional)
 }
 LOSSLESS = tuple(name for name, wire in _CLASSES.items() if wire.is_lossless)
+STREAMS = tuple(name for name, wire in _CLASSES.items() if not wire.has_fixed_size)
 WIRES = ("auto", *_CLASSES)
 
 

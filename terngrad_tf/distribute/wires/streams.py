@@ -66,6 +66,12 @@ def expected_length(num_words: int, nonzero_share: float) -> float:
     return words * (1 + 1 / (4 * _LENGTHS))
 
 
+def nonzero_share(bits_per_element: float) -> float:
+    """The largest share of codes not 0 whose stream takes so many bits an element; at most 1."""
+    shares = [(bits_per_element - 1 / 2**units.log2) / units.code_bits for units in SIZES]
+    return min(max(shares), 1.0)
+
+
 def message_length(lengths: tf.Tensor) -> tf.Tensor:
     """Length of messages that hold streams of these lengths, `[..., streams of a message]`.
 

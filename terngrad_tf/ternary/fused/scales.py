@@ -20,19 +20,19 @@ _PLANES = 16
 _SQUARABLE = (1e-15, 1e15)
 
 
-def local_scales(gradients: Sequence[Any], clip_factor: float) -> tf.Tensor:
+def local_scales(gradients: Sequence[Any], clip_factor: float | str, **options: Any) -> tf.Tensor:
     """`local_scale` of each tensor of a list, as one float32 tensor of shape [T]."""
-    scales.check_clip_factor(clip_factor)
+    rule = scales.ScaleRule(clip_factor, **options)
     if not gradients:
         return tf.zeros([0], tf.float32)
     gradients = [tf.convert_to_tensor(g) for g in gradients]
     shapes = tuple(compiled.static_shape(g, "gradients") for g in gradients)
-    run = _scaler(shapes, tuple(g.dtype for g in gradients), float(clip_factor))
+    run = _scaler(shapes, tuple(g.dtype for g in gradients), rule)
     return run(gradients)
 
 
 @functools.cache
-def _scaler(shapes, dtypes, clip_factor):
+def _scaler(shapes, dtypes, rule):
     """The function for tensors of these shapes.
 
     Plain TensorFlow, as XLA reduces on one thread; but it adds the planes of a huge tensor on all
@@ -55,11 +55,11 @@ def _scaler(shapes, dtypes, clip_factor):
                 moments = (
                     _moments_of_folded(flat[i], *folded[i]) if i in folded else _moments(flat[i])
                 )
-                result[i] = _large_scale(flat[i], *moments, clip_factor)[tf.newaxis]
+                result[i] = _large_scale(flat[i], *moments, rule)[tf.newaxis]
         for padded, members in groups.items():
             rows = [tf.pad(flat[i], [[0, padded - sizes[i]]]) for i in members]
             rows = tf.stack([tf.cast(row, tf.float32) for row in rows])
-            of_rows = scales.scales_of_rows(rows, [sizes[i] for i in members], clip_factor)
+            of_rows = scales.scales_of_rows(rows, [sizes[i] for i in members], rule)
             for i, scale in zip(members, tf.split(of_rows, len(members)), strict=True):
                 result[i] = scale
         return tf.concat(result, 0)
@@ -81,23 +81,25 @@ def _folded_size(size):
 
 @compiled.compiled
 def _fold(tensors):
-    """Sums, sums of squares and largest magnitudes over the planes of flat tensors.
+    """Adds and compares the planes of flat tensors.
 
     Args:
         tensors: list of floating-point tensors; of each, the first `_folded_size` elements count.
 
     Returns:
-        List of pairs: complex64 `sum + i * (sum of squares)`, as XLA makes both in one pass then,
-        and float32 maximum, each with one element for every `_PLANES`.
+        List of pairs of complex64 tensors with one element for every `_PLANES`: `sum + i * (sum of
+        squares)` and `largest size + i * (sum of sizes)`: XLA makes both parts of a complex
+        number in one pass.
     """
     results = []
     for flat in tensors:
         width = _folded_size(flat.shape[0]) // _PLANES
         pieces = [flat[j * width : (j + 1) * width] for j in range(_PLANES)]
         planes = [tf.cast(tf.reshape(p, [-1, tiles.TILE]), tf.float32) for p in pieces]
+        sizes = [tf.abs(p) for p in planes]
         squares = _pairwise(tf.add, [tf.square(p) for p in planes])
         sums = tf.complex(_pairwise(tf.add, planes), squares)
-        results.append((sums, _pairwise(tf.maximum, [tf.abs(p) for p in planes])))
+        results.append((sums, tf.complex(_pairwise(tf.maximum, sizes), _pairwise(tf.add, sizes))))
     return results
 
 
@@ -107,26 +109,27 @@ def _pairwise(function, values):
     return values[0]
 
 
-def _moments_of_folded(flat, sums, maxima):
+def _moments_of_folded(flat, sums, sizes):
     """As `_moments`, from what `_fold` made and from the last elements."""
     rest = tf.cast(flat[_folded_size(flat.shape[0]) :], tf.float32)
     size = tf.constant(flat.shape[0], tf.float32)
     return (
-        tf.maximum(tf.reduce_max(maxima), tf.reduce_max(tf.abs(rest))),
+        tf.maximum(tf.reduce_max(tf.math.real(sizes)), tf.reduce_max(tf.abs(rest))),
+        (tf.reduce_sum(tf.math.imag(sizes)) + tf.reduce_sum(tf.abs(rest))) / size,
         (tf.reduce_sum(tf.math.real(sums)) + tf.reduce_sum(rest)) / size,
         (tf.reduce_sum(tf.math.imag(sums)) + tf.reduce_sum(tf.square(rest))) / size,
     )
 
 
 def _moments(flat):
-    """Largest magnitude, mean and mean square, by reductions without temporaries."""
+    """Largest size, mean size, mean and mean square, by reductions of a tensor in the cache."""
     flat = tf.cast(flat, tf.float32)
     largest = tf.maximum(tf.reduce_max(flat), -tf.reduce_min(flat))
     mean_square = tf.nn.l2_loss(flat) * (2.0 / tf.constant(flat.shape[0], tf.float32))
-    return largest, tf.reduce_mean(flat), mean_square
+    return largest, tf.reduce_mean(tf.abs(flat)), tf.reduce_mean(flat), mean_square
 
 
-def _large_scale(flat, largest, mean, mean_square, clip_factor):
+def _large_scale(flat, largest, mean_size, mean, mean_square, rule):
     """Scale of one large tensor from its moments in float32, where that allows it."""
     variance = mean_square - tf.square(mean)
     # False for NaN too. Where the mean prevails, the difference is mostly rounding error.
@@ -139,10 +142,11 @@ def _large_scale(flat, largest, mean, mean_square, clip_factor):
         ]
     )
 
+    def one_pass():
+        return rule.scales(scales.Moments(largest, mean_size, mean_square, tf.sqrt(variance)))
+
     def two_passes():
         row = tf.cast(flat, tf.float32)[tf.newaxis]
-        return scales.scales_of_rows(row, [flat.shape[0]], clip_factor)[0]
+        return scales.scales_of_rows(row, [flat.shape[0]], rule)[0]
 
-    return tf.cond(
-        exact_enough, lambda: scales.choose(tf.sqrt(variance), largest, clip_factor), two_passes
-    )
+    return tf.cond(exact_enough, one_pass, two_passes)

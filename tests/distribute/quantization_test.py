@@ -1,0 +1,75 @@
+"""Tests of the options that say which scale gradients are rounded with."""
+
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+import terngrad_tf
+from terngrad_tf import ternary
+from terngrad_tf.distribute import Quantization
+
+KERNEL = "net/hidden/kernel"
+
+
+def fit(num_nodes=2, steps=3, **options):
+    """Trains a small network. Returns its strategy, and the bytes of each step."""
+    strategy = terngrad_tf.TernGradStrategy(num_nodes, statistics_freq=1, **options)
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        layers = [keras.Input([128]), keras.layers.Dense(256, "relu", name="hidden")]
+        model = keras.Sequential(layers, name="net")
+        model.compile(keras.optimizers.SGD(0.01), "mse", jit_compile=False)
+    rng = np.random.default_rng(0)
+    examples = rng.normal(size=(16 * steps, 128)), rng.normal(size=(16 * steps, 256))
+    received = []
+    note = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: received.append(strategy.traffic.received_bytes)
+    )
+    model.fit(*examples, batch_size=16, verbose=0, callbacks=[note])
+    return strategy, received
+
+
+class QuantizationTest(tf.test.TestCase, parameterized.TestCase):
+    def test_streams_keep_the_budget(self):
+        strategy, received = fit(bits_per_element=0.1)
+        self.assertEqual(strategy.traffic.wire, "sparse")
+        num_elements = strategy.traffic.float32_bytes / 4
+        # Messages are filled up, and tell their lengths.
+        self.assertLess(8 * max(received), 1.1 * 0.1 * num_elements + 32 * 8)
+        codes = strategy.gradient_statistics.values()
+        nonzero = sum(c.negative + c.positive for c in codes)
+        self.assertBetween(nonzero, 1, 0.02 * num_elements)
+
+    def test_auto_takes_the_scale_for_the_number_of_replicas(self):
+        rng = np.random.default_rng(1)
+        gradient = tf.constant(rng.standard_t(3, size=5000), tf.float32)
+        quantization = Quantization(clip_factor="auto")
+        for num in (1, 16):
+            (scale,) = quantization.local_scales([gradient], num)
+            expected = ternary.local_scale(gradient, "auto", num_replicas=num)
+            self.assertAllClose(scale, expected, rtol=1e-6)
+        strategy, _ = fit(2, 1, clip_factor="auto")
+        of_two = strategy.gradient_statistics[KERNEL].scale
+        strategy, _ = fit(4, 1, clip_factor="auto")
+        self.assertNotEqual(strategy.gradient_statistics[KERNEL].scale, of_two)
+
+    @parameterized.parameters(
+        ({"bits_per_element": 0.01}, "`bits_per_element` must be a number from 0.02 to 1.6"),
+        ({"bits_per_element": "few"}, "`bits_per_element` must be a number from 0.02 to 1.6"),
+        ({"clip_factor": "none"}, '`clip_factor` must be a finite number, 0 .* or "auto"'),
+        (
+            {"bits_per_element": 0.3, "wire": "alltoall"},
+            "`wire` must be one of .*with bits_per_element",
+        ),
+    )
+    def test_bad_options_are_refused(self, options, message):
+        with self.assertRaisesRegex(ValueError, f"{message}.*Received"):
+            terngrad_tf.TernaryAllReduce(**options)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
