@@ -5,8 +5,8 @@ import dataclasses
 import tensorflow as tf
 
 from terngrad_tf.arguments import check
-from terngrad_tf.distribute import links
-from terngrad_tf.distribute.exchange_model import MODES, NONZERO_SHARE, ExchangeModel
+from terngrad_tf.distribute import links, wires
+from terngrad_tf.distribute.exchange_model import MODES, ExchangeModel
 
 # Modes that differ by less than this are told as equally quick.
 _NOTICED = 0.05
@@ -105,7 +105,7 @@ def advise(
     else:
         link = links.Link(8 / bits_per_second + _TRANSPORT_SECONDS, round_trip_seconds)
     job = strategy.telemetry.job
-    share = NONZERO_SHARE if mean.nonzero_share is None else mean.nonzero_share
+    share = wires.NONZERO_SHARE if mean.nonzero_share is None else mean.nonzero_share
     codec = [mean.scale_seconds, mean.encode_seconds, mean.decode_seconds]
     model = ExchangeModel(job, link, share)
     unit = model.unit_seconds(mean.wire, sum(s or 0.0 for s in codec))

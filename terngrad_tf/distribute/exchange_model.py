@@ -11,8 +11,6 @@ from terngrad_tf.distribute import exchange, links, wires
 from terngrad_tf.distribute.traffic import WORD_BYTES, ring_bytes
 
 MODES = ("float32", *(name for name in wires.WIRES if name != "auto"))
-# Where no gradient was ternary yet: LeNet's on Fashion-MNIST at `clip_factor=2.5`.
-NONZERO_SHARE = 0.14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,19 +55,39 @@ class ExchangeModel:
         if mode == "float32":
             return 0.0
         members, local, share = self.job.num_members, self.job.num_local, self.nonzero_share
-        compress, decompress = min(1.5 + 80 * share, 10.0), 1 + 15 * share
         encode, decode = 2.3 * local, 1.2
+
+        def compress(share):
+            return min(1.5 + 80 * share, 10.0)
+
+        def decompress(share):
+            return 1 + 15 * share
+
         return {
             "allgather": encode + decode + 0.3 * (members - 1),
             "alltoall": encode + 2.0 + decode,
             "allreduce": encode + 1.0 + decode,
             "bidirectional": encode + 1.7 + decode,
-            "sparse": encode + local * (compress + members * decompress) + decode,
+            "sparse": encode + self._sparse_units(compress, decompress) + decode,
             "sparse_bidirectional": encode
-            + (local + 1 / members) * compress
-            + (local + 1) * decompress
+            + (local + 1 / members) * compress(share)
+            + (local + 1) * decompress(share)
             + decode,
         }[mode]
+
+    def _sparse_units(self, compress, decompress):
+        """What the streams of `wire="sparse"` take, from what one takes at a share of codes."""
+        job, share = self.job, self.nonzero_share
+        sizes = max(self._parts("sparse")[0], key=sum)
+        wire = wires.choose("sparse", sizes, job.num_members, job.num_local)
+        own = wires.trit_shares(share, job.num_local)
+        units = sum(map(compress, own)) + (1.0 if job.num_local > 1 else 0.0)
+        if wire.num_messages == 2:
+            return units + job.num_members * sum(map(decompress, own))
+        sums = wires.trit_shares(share, job.num_members * job.num_local)
+        # Each adds one chunk and writes its streams; all read those of all chunks.
+        units += sum(map(decompress, own)) + 1.7
+        return units + sum(compress(s) / job.num_members + decompress(s) for s in sums)
 
     def _parts(self, mode):
         """Sizes of the ternary gradients, bucket by bucket, and of those that stay float."""

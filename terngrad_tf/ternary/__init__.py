@@ -10,6 +10,7 @@ from terngrad_tf.ternary.fused.decoder import decode, decode_chunks
 from terngrad_tf.ternary.fused.encoder import encode
 from terngrad_tf.ternary.fused.scales import local_scales
 from terngrad_tf.ternary.fused.sparse import compress, decompress
+from terngrad_tf.ternary.fused.trits import num_trits, sum_to_trits, trit_values
 from terngrad_tf.ternary.quantizer import ROUNDINGS, ternarize
 from terngrad_tf.ternary.random_bits import random_words
 from terngrad_tf.ternary.scales import AUTO, ScaleRule, auto_factor, local_scale
@@ -27,12 +28,15 @@ __all__ = [
     "encode",
     "local_scale",
     "local_scales",
+    "num_trits",
     "num_words",
     "pack",
     "random_words",
     "reduce_chunk",
     "requantize_chunk",
     "sum_codes",
+    "sum_to_trits",
     "ternarize",
+    "trit_values",
     "unpack",
 ]

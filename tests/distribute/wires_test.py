@@ -3,6 +3,7 @@
 import concurrent.futures
 import sys
 import threading
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 
 from terngrad_tf.distribute import Quantization, exchange, wires
 from terngrad_tf.distribute.traffic import float32_traffic
-from terngrad_tf.distribute.wires import streams
+from terngrad_tf.distribute.wires import registry, streams
+from terngrad_tf.distribute.wires.sparse import Sparse
+from terngrad_tf.distribute.wires.sparse_sums import SparseSums
 from tests.distribute.samples import SHAPES, gradients_of
 
 FOUR_MEGA = (4 * 2**20,)
@@ -45,8 +48,19 @@ class ThreadProcesses:
         return self.all_gather(tensor)[:, self.rank]
 
 
+def bucket_of(context, quantization, gradients):
+    return exchange.Bucket(
+        context=context,
+        quantization=quantization,
+        gradients=gradients,
+        scales=context.shared_scales([quantization.local_scales(g) for g in gradients]),
+        indices=range(len(SHAPES)),
+        step=tf.constant(3),
+    )
+
+
 def reduce_in_threads(wire, num_processes, num_local, quantization):
-    """The sums that each process finds, of the gradients of all replicas."""
+    """What each process finds, the sums of all replicas' gradients, and the words it received."""
     boxes, barrier = [None] * num_processes, threading.Barrier(num_processes, timeout=120)
 
     def reduce(rank):
@@ -57,16 +71,10 @@ def reduce_in_threads(wire, num_processes, num_local, quantization):
         )
         mine = range(rank * num_local, (rank + 1) * num_local)
         gradients = [[tf.constant(g) for g in gradients_of(replica)] for replica in mine]
-        bucket = exchange.Bucket(
-            context=context,
-            quantization=quantization,
-            gradients=gradients,
-            scales=context.shared_scales([quantization.local_scales(g) for g in gradients]),
-            indices=range(len(SHAPES)),
-            step=tf.constant(3),
+        results, received = exchange.reduce_bucket(
+            bucket_of(context, quantization, gradients), wire
         )
-        results, _ = exchange.reduce_bucket(bucket, wire)
-        return [local[0].numpy() for local in results]
+        return [local[0].numpy() for local in results], float(received)
 
     with concurrent.futures.ThreadPoolExecutor(num_processes) as pool:
         return list(pool.map(reduce, range(num_processes)))
@@ -82,10 +90,36 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
     def test_other_wires_give_all_processes_the_sum_of_the_replicas_codes(self, wire):
         self.check_sums(wire)
 
-    def check_sums(self, wire):
-        """The wire gives every process the sum of six replicas' codes, or a rounded one."""
+    @pytest.mark.slow
+    def test_sums_of_many_members_travel_in_streams(self):
+        kinds = [type(wires.choose("sparse", FOUR_MEGA, num, 1)) for num in (2, 4)]
+        self.assertEqual(kinds, [Sparse, SparseSums])
+        with mock.patch.dict(registry._CLASSES, {"sparse": (SparseSums,)}):
+            self.check_sums("sparse")
+            received = self.check_sums("sparse", num_processes=4, num_local=1)
+            # One process tells what its replicas would receive if each were a process.
+            self.assertEqual(received, self.received_in_one_process("sparse", 4))
+
+    @pytest.mark.slow
+    def test_one_process_tells_what_several_receive(self):
+        for wire in ("sparse", "sparse_bidirectional"):
+            received = self.check_sums(wire, num_processes=2, num_local=1)
+            self.assertEqual(received, self.received_in_one_process(wire, 2))
+
+    def received_in_one_process(self, wire, num_replicas):
+        """Words that a replica of one process would receive if it were a process."""
+        context = exchange.ReductionContext(["CPU:0"] * num_replicas, num_replicas, None)
+        gradients = [[tf.constant(g) for g in gradients_of(k)] for k in range(num_replicas)]
+        bucket = bucket_of(context, Quantization(seed=4), gradients)
+        return float(exchange.reduce_bucket(bucket, wire)[1])
+
+    def check_sums(self, wire, num_processes=3, num_local=2):
+        """The wire gives every process the sum of all replicas' codes, or a rounded one.
+
+        Returns the words that each received.
+        """
         quantization = Quantization(seed=4)
-        gradients = [gradients_of(replica) for replica in range(6)]
+        gradients = [gradients_of(replica) for replica in range(num_processes * num_local)]
         scales = tf.reduce_max([quantization.local_scales(g) for g in gradients], axis=0)
         codes = quantization.sum_codes(
             [[tf.constant(g) for g in local] for local in gradients],
@@ -94,7 +128,9 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
             replicas=range(len(gradients)),
             num_replicas=len(gradients),
         )
-        results = reduce_in_threads(wire, 3, 2, quantization)
+        results = reduce_in_threads(wire, num_processes, num_local, quantization)
+        results, received = zip(*results, strict=True)
+        self.assertLen(set(received), 1)
         for found in results:
             for got, first, scale, code in zip(found, results[0], scales, codes, strict=True):
                 np.testing.assert_array_equal(got, first)
@@ -107,6 +143,7 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
                     self.assertNear(got.mean(), float(mean), bound)
                 else:
                     np.testing.assert_array_equal(got, scale * tf.cast(code, tf.float32))
+        return received[0]
 
     @parameterized.parameters((2, 19.5), (4, 13.0), (8, 10.0))
     def test_lossless_ratios_reach_the_goal(self, num_processes, ratio):

@@ -15,10 +15,15 @@ These send words, of a size that is known before. Two send streams, which are as
 are not 0 need (`ternary.compress`), and what tells their lengths. One code that is not 0 in 60,
 which gradients have that are not clipped, makes a stream eleven times shorter than the words.
 
-| wire                 | hops                             | received, at most                  |
-|----------------------|----------------------------------|------------------------------------|
-| sparse               | as allgather, in streams         | (M-1) the longest stream           |
-| sparse_bidirectional | as bidirectional, both in streams | (M-1) the longest of both hops    |
+| wire                 | hops                                     | received                       |
+|----------------------|------------------------------------------|--------------------------------|
+| sparse, few members  | as allgather, in streams                 | (M-1) the longest stream       |
+| sparse, many         | as alltoall: chunks and sums, in streams | (M-1) the longest of both hops |
+| sparse_bidirectional | as bidirectional, both in streams        | (M-1) the longest of both hops |
+
+Sums of codes are codes again when they are written in balanced ternary, `ternary.sum_to_trits`: a
+stream for each place, of which the higher ones are all but empty. Sums of a member's replicas
+travel so, too.
 
 All but the two bidirectional ones are lossless: the result is the sum of the replicas' codes, bit
 for bit. Those are unbiased. "auto" takes the lossless wire of known size with the fewest bytes;
@@ -29,5 +34,6 @@ A new wire is a file here and a name in `registry`.
 
 from terngrad_tf.distribute.wires.base import Wire
 from terngrad_tf.distribute.wires.registry import LOSSLESS, STREAMS, WIRES, choose
+from terngrad_tf.distribute.wires.streams import NONZERO_SHARE, trit_shares
 
-__all__ = ["LOSSLESS", "STREAMS", "WIRES", "Wire", "choose"]
+__all__ = ["LOSSLESS", "NONZERO_SHARE", "STREAMS", "WIRES", "Wire", "choose", "trit_shares"]

@@ -9,13 +9,23 @@ from terngrad_tf.distribute.wires.alltoall import AllToAll
 from terngrad_tf.distribute.wires.bidirectional import Bidirectional
 from terngrad_tf.distribute.wires.sparse import Sparse
 from terngrad_tf.distribute.wires.sparse_bidirectional import SparseBidirectional
+from terngrad_tf.distribute.wires.sparse_sums import SparseSums
+from terngrad_tf.distribute.wires.streams import NONZERO_SHARE
 
+# Several of one name do the same; which takes the fewest bytes depends on the number of members.
 _CLASSES = {
-    wire.name: wire
-    for wire in (AllGather, AllToAll, AllReduce, Sparse, Bidirectional, SparseBidirectional)
+    kinds[0].name: kinds
+    for kinds in (
+        (AllGather,),
+        (AllToAll,),
+        (AllReduce,),
+        (Sparse, SparseSums),
+        (Bidirectional,),
+        (SparseBidirectional,),
+    )
 }
-LOSSLESS = tuple(name for name, wire in _CLASSES.items() if wire.is_lossless)
-STREAMS = tuple(name for name, wire in _CLASSES.items() if not wire.has_fixed_size)
+LOSSLESS = tuple(name for name, kinds in _CLASSES.items() if kinds[0].is_lossless)
+STREAMS = tuple(name for name, kinds in _CLASSES.items() if not kinds[0].has_fixed_size)
 WIRES = ("auto", *_CLASSES)
 
 
@@ -29,7 +39,9 @@ def choose(name: str, sizes: Sequence[int], num_members: int, num_local: int) ->
         num_local: replicas whose codes a member adds before it sends.
     """
     names = LOSSLESS if name == "auto" else (name,)
-    wires = [_CLASSES[name](tuple(sizes), num_members, num_local) for name in names]
+    wires = [
+        kind(tuple(sizes), num_members, num_local) for name in names for kind in _CLASSES[name]
+    ]
     if name == "auto":
         wires = [wire for wire in wires if wire.has_fixed_size]
-    return min(wires, key=lambda wire: wire.received_words)
+    return min(wires, key=lambda wire: wire.expected_words(NONZERO_SHARE))

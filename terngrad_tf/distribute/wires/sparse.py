@@ -12,7 +12,7 @@ from terngrad_tf.distribute.wires.base import Wire
 class Sparse(Wire):
     """Every member receives the streams of all others, as long as their codes need.
 
-    The replicas of a member send a stream each: their words have no room for sums.
+    A member adds the codes of its replicas, and sends the sums as trits: a stream for each place.
     """
 
     name = "sparse"
@@ -20,22 +20,34 @@ class Sparse(Wire):
     num_messages = 2
 
     @property
+    def num_trits(self) -> int:
+        """Streams of a member."""
+        return ternary.num_trits(self.num_local)
+
+    @property
     def received_words(self) -> float:
-        """The most that can be, as two bits an element are."""
-        return (self.num_members - 1) * self.num_local * (2 + self.num_words(streams.BASE))
+        """The most that can be, as two bits an element and trit are."""
+        return (self.num_members - 1) * self.num_trits * (3 + self.num_words(streams.BASE))
 
     def expected_words(self, nonzero_share: float) -> float:
-        stream = streams.expected_length(self.num_words(streams.BASE), nonzero_share)
-        return (self.num_members - 1) * self.num_local * (stream + 1)
+        words = self.num_words(streams.BASE)
+        return (self.num_members - 1) * streams.expected_length(
+            words, nonzero_share, self.num_local
+        )
 
     def sum(self, bucket: Any) -> Any:
-        words = bucket.words_of_replicas(streams.BASE)
         if bucket.processes:
-            words, received = streams.all_gather(bucket.processes, words)
-            sums = bucket.decode(words, base=streams.BASE, total_bias=self.num_replicas)
+            words, received = streams.all_gather(bucket.processes, self.trits(bucket))
+            weights = ternary.trit_values(self.num_trits) * self.num_members
+            sums = bucket.decode(words, base=streams.BASE, weights=weights, total_bias=sum(weights))
         else:
             # What every replica would receive if it were a process.
-            lengths = tf.stack([[tf.size(ternary.compress(w))] for w in words])
-            received = (self.num_members - 1) * (streams.message_length(lengths) + 1)
+            lengths = streams.lengths(tf.stack(bucket.words_of_replicas(streams.BASE)))
+            received = (self.num_members - 1) * (streams.message_length(lengths[:, None]) + 1)
             sums = bucket.sum_codes()
         return sums, tf.cast(received, tf.float32)
+
+    def trits(self, bucket: Any) -> tf.Tensor:
+        """The sums of this member's codes, int32 `[num_trits, W]`."""
+        words = tf.stack(bucket.words_of_replicas(streams.BASE))
+        return words if self.num_local == 1 else ternary.sum_to_trits(words, self.num_local)

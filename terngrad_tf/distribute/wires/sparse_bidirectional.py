@@ -5,26 +5,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from terngrad_tf import ternary
 from terngrad_tf.distribute.wires import streams
-from terngrad_tf.distribute.wires.base import Wire
+from terngrad_tf.distribute.wires.sparse_sums import SparseSums
 
 
-class SparseBidirectional(Wire):
-    """Each member adds one chunk, rounds it to ternary once more and sends it to all, in streams.
+class SparseBidirectional(SparseSums):
+    """As `SparseSums`, but each member rounds its sums to ternary once more, without bias.
 
-    Chunk m holds every M-th word, so that all chunks take about the same: layers differ.
+    The replicas of a member send a stream each.
     """
 
     name = "sparse_bidirectional"
     is_lossless = False
-    has_fixed_size = False
-    num_messages = 4
-
-    @property
-    def chunk_words(self) -> int:
-        """Words of the chunk that one member adds up."""
-        return -(-self.num_words(streams.BASE) // self.num_members)
 
     @property
     def received_words(self) -> float:
@@ -47,25 +39,17 @@ class SparseBidirectional(Wire):
         processes = bucket.processes
         if processes:
             codes, received = streams.all_to_all(processes, chunks)
-            sums, received_sums = streams.all_gather(processes, [requantize(codes, processes.rank)])
+            sums, received_sums = streams.all_gather(
+                processes, requantize(codes, processes.rank)[tf.newaxis]
+            )
             received += received_sums
         else:
             # What every owner would do if each replica were a process.
-            of_owners = tf.unstack(tf.stack(chunks, axis=1))
-            sums = tf.stack([requantize(codes, owner) for owner, codes in enumerate(of_owners)])
-            sent = [tf.reshape(c, [-1]) for c in (*chunks, sums)]
-            *ways, way_back = (tf.cast(tf.size(ternary.compress(w)), tf.float32) for w in sent)
-            # Not chunk by chunk, so without what they are filled up with.
-            received = (1 - 1 / self.num_members) * (tf.add_n(ways) / len(ways) + way_back)
-        words = tf.reshape(tf.transpose(sums), [-1])[: self.num_words(streams.BASE)]
+            of_owners = tf.stack(chunks, axis=1)
+            sums = tf.stack([requantize(codes, k) for k, codes in enumerate(tf.unstack(of_owners))])
+            received = self.received_of(of_owners, sums[:, tf.newaxis])
         # A code stands for the mean of all replicas.
         scaled = dataclasses.replace(bucket, scales=self.num_replicas * bucket.scales)
-        tensors = scaled.decode(words[tf.newaxis], base=streams.BASE, total_bias=1)
+        words = self.joined(sums)[tf.newaxis]
+        tensors = scaled.decode(words, base=streams.BASE, total_bias=1)
         return tensors, tf.cast(received, tf.float32)
-
-    def chunks(self, words: tf.Tensor) -> Any:
-        """`[W]` -> `[members, chunk_words]`, padded with words of codes that are 0."""
-        padding = self.num_members * self.chunk_words - words.shape[0]
-        zeros = ternary.pack(tf.ones([1], tf.int32), streams.BASE, padding=1)
-        words = tf.concat([words, tf.repeat(zeros, padding)], 0)
-        return tf.transpose(tf.reshape(words, [self.chunk_words, self.num_members]))

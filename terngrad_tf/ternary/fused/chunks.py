@@ -54,20 +54,20 @@ def _summer(senders, chunk, base_in, base_out):
     def add(parts):
         return tf.cast(split.sum_digits(parts), digit_split.of_base(base_out).dtype)
 
-    pack = compiled.compiled(functools.partial(_pack, base=base_out))
+    pack = compiled.compiled(functools.partial(pack_digits, base=base_out))
 
     def run(words):
-        return pack(_first_digits(add(cut(words)), chunk, base_in))
+        return pack(first_digits(add(cut(words)), chunk, base_in))
 
     return tf.function(run, autograph=False)
 
 
-def _first_digits(digits, chunk, base):
+def first_digits(digits: tf.Tensor, chunk: int, base: int) -> tf.Tensor:
     """Digits `[count, size, chunk]` as a flat tensor without the places no word has."""
     return tf.reshape(digits, [-1])[: codec.digits_per_word(base) * chunk]
 
 
-def _pack(digits, base):
+def pack_digits(digits: tf.Tensor, base: int) -> tf.Tensor:
     """`codec.pack` in tiles that the compiler can vectorize; what it pads with is undefined."""
     width = codec.num_words(digits.shape[0], base)
     planes = [
@@ -140,9 +140,9 @@ def _rounder(senders, chunk, base, base_out, num_replicas):
         )
         return tf.cast(codes + 1, tf.uint16)
 
-    pack = compiled.compiled(functools.partial(_pack, base=base_out))
+    pack = compiled.compiled(functools.partial(pack_digits, base=base_out))
 
     def run(words, seed, step, stream):
-        return pack(_first_digits(rounded(cut(words), seed, step, stream), chunk, base))
+        return pack(first_digits(rounded(cut(words), seed, step, stream), chunk, base))
 
     return tf.function(run, autograph=False)

@@ -18,8 +18,9 @@ def decode(
     *,
     base: int = 3,
     total_bias: int,
+    weights: Sequence[int] | None = None,
 ) -> list[tf.Tensor]:
-    """Sums the codes of all senders and scales them: `s_t * (sum_k digit_k - total_bias)`.
+    """Sums the codes of all senders and scales them: `s_t * (sum_k w_k digit_k - total_bias)`.
 
     Args:
         words: int32 tensor of shape [K, W]: what `encode` returned on each of K senders, or
@@ -30,7 +31,8 @@ def decode(
         dtypes: T floating-point types; the result is computed in float32 and cast.
         base: the base given to `encode`.
         total_bias: number of replicas whose codes the words hold in all, since every code was
-            stored as code + 1: K for words of single replicas.
+            stored as code + 1: K for words of single replicas, the sum of the weights in general.
+        weights: K positive integers w_k, such as `trit_values`. Default 1.
 
     Returns:
         List of T tensors.
@@ -50,7 +52,8 @@ def decode(
         raise ValueError(f"`words` must have shape [senders, {expected}]. Received: {words.shape}")
     if not shapes:
         return []
-    run = _decoder(words.shape[0], shapes, dtypes, base, total_bias)
+    weights = tuple(weights) if weights is not None else (1,) * words.shape[0]
+    run = _decoder(weights, shapes, dtypes, base, total_bias)
     return run(words, tf.cast(scales, tf.float32))
 
 
@@ -116,12 +119,12 @@ def _static(shapes, dtypes):
 
 
 @functools.cache
-def _decoder(senders, shapes, dtypes, base, total_bias):
+def _decoder(weights, shapes, dtypes, base, total_bias):
     """The function that decodes these tensors: words to parts, parts to values, one loop each."""
-    del senders  # It selects the trace.
     split = digit_split.of_base(base)
     cut = compiled.compiled(split.cut)
-    tensors_of = _Segments(shapes, dtypes, base).decoder(split.sum_digits, total_bias)
+    digits = functools.partial(split.sum_digits, weights=weights)
+    tensors_of = _Segments(shapes, dtypes, base).decoder(digits, total_bias)
     return tf.function(lambda words, scales: tensors_of(cut(words), scales), autograph=False)
 
 

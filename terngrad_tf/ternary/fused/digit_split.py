@@ -8,6 +8,7 @@ every j, so one short loop serves all digits.
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -65,11 +66,18 @@ class DigitSplit:
         high = (high + tf.constant(1, tf.uint32)) * tf.constant(self.base, tf.uint32)
         return tf.bitwise.right_shift(high, tf.constant(32 - bits, tf.uint32))
 
-    def sum_digits(self, parts: tf.Tensor) -> tf.Tensor:
-        """Sums over K senders of each digit: `[K, count, W]` to int32 `[count, size, W]`."""
-        total = self.digits(parts[0])
-        for sender in range(1, parts.shape[0]):
-            total += self.digits(parts[sender])
+    def sum_digits(self, parts: tf.Tensor, weights: Sequence[int] | None = None) -> tf.Tensor:
+        """Sums over K senders of each digit: `[K, count, W]` to int32 `[count, size, W]`.
+
+        Args:
+            parts: what `cut` returns.
+            weights: K positive integers that the senders' digits are times. Default 1.
+        """
+        total = None
+        for sender, weight in enumerate(weights or [1] * parts.shape[0]):
+            digits = self.digits(parts[sender])
+            digits = digits if weight == 1 else digits * tf.constant(weight, tf.uint32)
+            total = digits if total is None else total + digits
         return tf.bitcast(total, tf.int32)
 
 
