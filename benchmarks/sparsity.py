@@ -5,7 +5,8 @@
 Trains LeNet on Fashion-MNIST with replicas that see 16 images each a step, and tells of the last
 steps, as means: the share of the first replica's codes that is not 0, its entropy (for codes that
 know nothing of each other), and the bytes that each replica would receive if it were a host of its
-own, against those of a float32 ring. Nothing leaves the process: the bytes are counted.
+own, against those of a float32 ring. Nothing leaves the process: the bytes are counted, those of
+streams with what fills their messages up.
 """
 
 import math
@@ -23,9 +24,8 @@ _STEPS = flags.DEFINE_integer("steps", 300, "Steps before those that are told.",
 _TOLD = flags.DEFINE_integer("told_steps", 20, "Steps that are told.", lower_bound=1)
 _BATCH = flags.DEFINE_integer("batch_size", 16, "Images of each replica a step.", lower_bound=1)
 _RATE = flags.DEFINE_float("learning_rate", 0.01, "Rate of SGD with momentum 0.9.")
+_WIRES = flags.DEFINE_list("wires", ["auto", "sparse", "sparse_bidirectional"], "What is compared.")
 _JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
-
-WIRES = ("auto", "sparse", "sparse_bidirectional")
 
 
 def entropy(share):
@@ -103,7 +103,7 @@ def main(argv):
         print("|---|---|---|---|---|---|---|")
         for clip_factor in map(float, _CLIP_FACTORS.value):
             for num_replicas in map(int, _REPLICAS.value):
-                for wire in WIRES:
+                for wire in _WIRES.value:
                     row = measure(data_dir, num_replicas, clip_factor, wire)
                     name = f"auto ({row['wire']})" if wire == "auto" else wire
                     cells = [f"{clip_factor:g}", num_replicas, name, f"{100 * row['nonzero']:.2f}"]

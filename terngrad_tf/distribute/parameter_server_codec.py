@@ -6,8 +6,13 @@ from typing import Any
 import tensorflow as tf
 
 from terngrad_tf import ternary
+from terngrad_tf.arguments import check
 from terngrad_tf.distribute.quantization import Quantization
 from terngrad_tf.distribute.traffic import WORD_BYTES
+
+PUSH_WIRES = ("auto", "sparse")
+# Of the words that codes travel in, and of those that are compressed.
+_BASES = {"auto": 3, "sparse": 4}
 
 
 class PushCodec:
@@ -18,7 +23,8 @@ class PushCodec:
 
         s = min(clip_factor * std(g), max|g|),   t = floor(clip(g / s, -1, 1) + u)
 
-    One buffer of packed codes travels, one vector of scales, and the gradients that stay float.
+    One buffer of packed codes travels, or one stream of those that are not 0; one vector of scales;
+    and the gradients that stay float. The codes are the same, bit for bit.
 
     Example:
     >>> quantization = terngrad_tf.distribute.Quantization(clip_factor=0)
@@ -32,6 +38,11 @@ class PushCodec:
         indices: position of each variable in the whole model; they select the random bits.
         quantization: `Quantization`, how gradients are rounded.
         num_workers: number of workers.
+        wire: how codes travel, one of `PUSH_WIRES`: "auto" in words of base 3, "sparse" in streams.
+            Default "auto".
+
+    Raises:
+        ValueError: `wire` is another one.
     """
 
     def __init__(
@@ -41,21 +52,29 @@ class PushCodec:
         indices: Sequence[int],
         quantization: Quantization,
         num_workers: int,
+        wire: str = "auto",
     ) -> None:
+        check(wire in PUSH_WIRES, "wire", f"must be one of {PUSH_WIRES}", wire)
         self._shapes = [tf.TensorShape(shape) for shape in shapes]
         self._quantization = quantization
         self._num_workers = num_workers
         self._ternary = list(ternary_positions)
         self._exact = [i for i in range(len(shapes)) if i not in set(self._ternary)]
         self._indices = [indices[i] for i in self._ternary]
+        self._is_sparse = wire == "sparse"
+        self._base = _BASES[wire]
+        sizes = [shape.num_elements() for shape in self._shapes]
+        self._num_words = sum(ternary.num_words(sizes[i], self._base) for i in self._ternary)
+        self._num_floats = len(self._ternary) + sum(sizes[i] for i in self._exact)
 
     @property
     def num_bytes(self) -> int:
-        """Payload bytes of a push."""
-        sizes = [shape.num_elements() for shape in self._shapes]
-        words = sum(ternary.num_words(sizes[i], 3) for i in self._ternary)
-        floats = len(self._ternary) + sum(sizes[i] for i in self._exact)
-        return WORD_BYTES * (words + floats)
+        """Payload bytes of a push; of one in streams about the most that can be."""
+        return WORD_BYTES * (self._num_words + self._num_floats)
+
+    def num_bytes_of(self, packed: Any) -> tf.Tensor:
+        """Payload bytes of what `encode` returned, an int64 scalar."""
+        return WORD_BYTES * (tf.size(packed[0], tf.int64) + self._num_floats)
 
     def encode(self, gradients: Sequence[Any], step: Any, worker: Any) -> Any:
         """What travels.
@@ -66,8 +85,8 @@ class PushCodec:
             worker: scalar int32 tensor, the worker's number; likewise.
 
         Returns:
-            Tuple of the codes, int32 `[words]`; the scales, float32 `[ternary gradients]`; and a
-            list of the other gradients.
+            Tuple of the codes, int32 `[words]`, which is no static shape in streams; the scales,
+            float32 `[ternary gradients]`; and a list of the other gradients.
         """
         exact = [gradients[i] for i in self._exact]
         if not self._ternary:
@@ -80,8 +99,10 @@ class PushCodec:
             step=step,
             replica=worker,
             num_replicas=self._num_workers,
+            base=self._base,
             tensors=self._indices,
         )
+        words = ternary.compress(words) if self._is_sparse else words
         return words, scales, exact
 
     def decode(self, packed: tf.Tensor) -> Any:
@@ -90,8 +111,14 @@ class PushCodec:
         gradients = dict(zip(self._exact, exact, strict=True))
         if self._ternary:
             shapes = [self._shapes[i] for i in self._ternary]
+            words = ternary.decompress(words, self._num_words) if self._is_sparse else words
             rounded = ternary.decode(
-                words[tf.newaxis], scales, shapes, [tf.float32] * len(shapes), total_bias=1
+                words[tf.newaxis],
+                scales,
+                shapes,
+                [tf.float32] * len(shapes),
+                base=self._base,
+                total_bias=1,
             )
             gradients |= dict(zip(self._ternary, rounded, strict=True))
         return [gradients[i] for i in range(len(self._shapes))]

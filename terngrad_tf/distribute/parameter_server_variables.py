@@ -51,9 +51,11 @@ class ServedModel:
         quantization: `Quantization` of the gradients.
         server_devices: list of str, such as "/job:ps/replica:0/task:0".
         num_workers: number of workers.
+        wire: how codes travel, see `PushCodec`. Default "auto".
 
     Raises:
-        ValueError: a weight is not float32, or changes in training outside of batch norm.
+        ValueError: a weight is not float32, or changes in training outside of batch norm; `wire` is
+            not known.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class ServedModel:
         quantization: Quantization,
         server_devices: Sequence[str],
         num_workers: int,
+        wire: str = "auto",
     ) -> None:
         self._template = [*model.weights, *optimizer.variables]
         for weight in model.weights:
@@ -84,7 +87,7 @@ class ServedModel:
         def codec(found, rounded):
             shapes = [trained[i].shape for i in found]
             ternary_places = [place for place, i in enumerate(found) if i in rounded]
-            return PushCodec(shapes, ternary_places, found, quantization, num_workers)
+            return PushCodec(shapes, ternary_places, found, quantization, num_workers, wire)
 
         self._servers = []
         for device, found in zip(server_devices, positions, strict=False):
@@ -95,7 +98,10 @@ class ServedModel:
 
     @property
     def traffic(self) -> Any:
-        """`PushTraffic` of a step in which gradients travel as the options say."""
+        """`PushTraffic` of a step in which gradients travel as the options say.
+
+        Of streams it tells about the most that can be; `push` tells what was sent.
+        """
         return sum((server.traffic for server in self._servers), start=PushTraffic(0, 0, 0))
 
     def pull(self) -> Any:
@@ -124,13 +130,17 @@ class ServedModel:
             exact: whether the gradients travel as float32. Default False: as the options say.
 
         Returns:
-            An int64 scalar: the number of pushes applied, this one included.
+            Pair of int64 scalars: the number of pushes applied, this one included, and the payload
+            bytes sent to all servers together.
         """
-        steps = [
-            server.push([gradients[i] for i in server.positions], moments, step, worker, exact)
-            for server in self._servers
-        ]
-        return steps[0]
+        steps, num_bytes = zip(
+            *(
+                server.push([gradients[i] for i in server.positions], moments, step, worker, exact)
+                for server in self._servers
+            ),
+            strict=True,
+        )
+        return steps[0], tf.add_n(num_bytes)
 
     def upload(self) -> None:
         """Gives the servers' variables the values of the model and the optimizer given."""
@@ -179,8 +189,12 @@ class _Server:
         return [*self._trained, *self._statistics, *self._optimizer.variables]
 
     @property
+    def _moment_bytes(self):
+        return 4 * sum(v.shape.num_elements() for v in self._statistics)
+
+    @property
     def traffic(self):
-        moments = 4 * sum(v.shape.num_elements() for v in self._statistics)
+        moments = self._moment_bytes
         floats = 4 * sum(v.shape.num_elements() for v in self._trained)
         return PushTraffic(self._codecs[False].num_bytes + moments, floats, floats + moments)
 
@@ -203,6 +217,7 @@ class _Server:
     def push(self, gradients, moments, step, worker, exact):
         codec = self._codecs[exact]
         packed = codec.encode(gradients, step, worker)
+        num_bytes = codec.num_bytes_of(packed) + self._moment_bytes
         moments = moments if self._statistics else []
         with tf.device(self._device):
             # Copied here, so that it is these that travel.
@@ -211,7 +226,7 @@ class _Server:
             # Without this a worker would hold the lock while it computes.
             with tf.control_dependencies([*decoded, *moments]):
                 after = self._one_at_a_time.execute(lambda: self._apply(decoded, moments))
-            return tf.cast(after, tf.int64)
+            return tf.cast(after, tf.int64), num_bytes
 
 
 def _statistics(model):

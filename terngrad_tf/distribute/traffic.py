@@ -55,10 +55,6 @@ class PushTraffic:
     pulled_bytes: int
     float32_bytes: int
 
-    def as_float32(self) -> Any:
-        """The same with float32 gradients."""
-        return dataclasses.replace(self, pushed_bytes=self.float32_bytes)
-
     @property
     def compression_ratio(self) -> float:
         """`float32_bytes / pushed_bytes`."""

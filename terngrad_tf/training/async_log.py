@@ -1,6 +1,7 @@
 """What an asynchronous run tells: a line a worker now and then, and scalars for TensorBoard."""
 
 import collections
+import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,7 +23,7 @@ class AsyncLog:
         summary_due: rule of `triggers`: whether to write for TensorBoard.
         board: `Board`.
         learning_rate: function of the number of steps done.
-        traffic: function of the number of steps done to the `PushTraffic` of the next.
+        traffic: `PushTraffic` of a step; what it pushes is taken from the steps themselves.
         last_step: steps of the whole run.
         screen: `Screen` that shows a row a worker instead of lines; None: lines.
     """
@@ -34,7 +35,7 @@ class AsyncLog:
         summary_due: Trigger,
         board: Board,
         learning_rate: Callable[[int], Any],
-        traffic: Callable[[int], PushTraffic],
+        traffic: PushTraffic,
         last_step: int,
         screen: Screen | None = None,
     ):
@@ -44,6 +45,7 @@ class AsyncLog:
         self._board = board
         self._learning_rate = learning_rate
         self._traffic = traffic
+        self._pushed_bytes = traffic.pushed_bytes
         self._last_step = last_step
         self._screen = screen
         now = time.perf_counter()
@@ -51,13 +53,20 @@ class AsyncLog:
         self._steps = collections.Counter()
         self._forget()
 
+    @property
+    def traffic(self) -> PushTraffic:
+        """That of the last step."""
+        return dataclasses.replace(self._traffic, pushed_bytes=self._pushed_bytes)
+
     def add(self, result: Mapping[str, Any]) -> None:
         """Takes what a step returned."""
         worker, step = int(result["worker"]), int(result["step"])
         is_first = worker not in self._steps
         self._steps[worker] += 1
         self._count += 1
+        self._pushed_bytes = int(result["pushed_bytes"])
         values = {
+            tags.PUSHED_BYTES: self._pushed_bytes,
             tags.CROSS_ENTROPY: float(result["entropy_loss"]),
             tags.REGULARIZATION: float(result["total_loss"] - result["entropy_loss"]),
             tags.TOTAL_LOSS: float(result["total_loss"]),
@@ -89,13 +98,11 @@ class AsyncLog:
             return
         scalars = {tag: value / self._count for tag, value in self._sums.items()}
         seconds = time.perf_counter() - self._began
-        traffic = self._traffic(step - 1)
         scalars |= {
             tags.EXAMPLES_PER_SECOND: self._count * self._batch_size / seconds,
             tags.LEARNING_RATE: float(self._learning_rate(step - 1)),
-            tags.PUSHED_BYTES: traffic.pushed_bytes,
-            tags.PULLED_BYTES: traffic.pulled_bytes,
-            tags.COMPRESSION_RATIO: traffic.compression_ratio,
+            tags.PULLED_BYTES: self._traffic.pulled_bytes,
+            tags.COMPRESSION_RATIO: self._traffic.float32_bytes / scalars[tags.PUSHED_BYTES],
         }
         self._board.scalars(scalars, step)
         self._forget()

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from terngrad_tf.distribute.parameter_server import ParameterServerCluster
 from terngrad_tf.distribute.parameter_server_variables import ServedModel
+from terngrad_tf.distribute.traffic import PushTraffic
 from terngrad_tf.training import (
     async_log,
     async_step,
@@ -59,8 +60,8 @@ class AsyncRun:
     manager: tf.train.CheckpointManager
     board: Board
 
-    def train(self, first_step: int, learning_rate: Callable[[int], Any]) -> None:
-        """Does the steps that are missing; saves and tells meanwhile.
+    def train(self, first_step: int, learning_rate: Callable[[int], Any]) -> PushTraffic:
+        """Does the steps that are missing; saves and tells meanwhile. Returns the last's traffic.
 
         Raises:
             PreemptedError: SIGTERM told the chief to stop; all steps that had begun are saved.
@@ -70,7 +71,7 @@ class AsyncRun:
             preemption.stops_on_sigterm(told_to_stop.set) as last_step_ended,
             screen.show() as shown,
         ):
-            self._train(first_step, learning_rate, shown, told_to_stop, last_step_ended)
+            return self._train(first_step, learning_rate, shown, told_to_stop, last_step_ended)
 
     def _train(self, first_step, learning_rate, shown, told_to_stop, last_step_ended):
         max_steps = self.config.max_steps
@@ -79,10 +80,6 @@ class AsyncRun:
             async_step.make_step(self.config.model, self.model, self.served, exact=exact)
             for exact in (False, True)
         )
-
-        def traffic_of(step):
-            traffic = self.served.traffic
-            return traffic.as_float32() if is_float(step) else traffic
 
         # A step that a lost worker had begun may count twice, so the next one to do has a number of
         # its own.
@@ -95,7 +92,7 @@ class AsyncRun:
             triggers.summaries(own, freq),
             self.board,
             learning_rate,
-            traffic_of,
+            self.served.traffic,
             max_steps,
             shown,
         )
@@ -124,6 +121,7 @@ class AsyncRun:
             self._save(step, steps)
         if max_steps < self.config.max_steps:
             raise preemption.PreemptedError("", step)
+        return told.traffic
 
     def _save(self, step, steps):
         """Saves while no step runs."""

@@ -28,8 +28,8 @@ def make_step(
 
     Returns:
         A `tf.function` of an iterator of batches. It returns a dict of scalars: "worker"; "pulled"
-        and "step", the steps done when it pulled and after its push; "entropy_loss", "total_loss"
-        and "precision_at_1" of its batch.
+        and "step", the steps done when it pulled and after its push; "pushed_bytes", the payload of
+        that; "entropy_loss", "total_loss" and "precision_at_1" of its batch.
     """
     # Both are known by now.
     arguments = losses.compile_arguments(config.net, config.label_smoothing)  # pyright: ignore[reportArgumentType]
@@ -47,11 +47,12 @@ def make_step(
                 model, served.statistics, values, weighted, images, targets, worker, pulled
             )
         gradients = tape.gradient(total, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        after = served.push(gradients, moments, pulled, worker, exact=exact)
+        after, num_bytes = served.push(gradients, moments, pulled, worker, exact=exact)
         return {
             "worker": worker,
             "pulled": pulled,
             "step": after,
+            "pushed_bytes": num_bytes,
             "entropy_loss": entropy,
             "total_loss": total,
             "precision_at_1": precision,

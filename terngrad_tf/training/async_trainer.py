@@ -11,6 +11,7 @@ from terngrad_tf.distribute import PeerError
 from terngrad_tf.distribute import parameter_server_process as process
 from terngrad_tf.distribute.handshake import code_metadata
 from terngrad_tf.distribute.parameter_server import ParameterServerCluster
+from terngrad_tf.distribute.parameter_server_codec import PUSH_WIRES
 from terngrad_tf.distribute.parameter_server_variables import ServedModel
 from terngrad_tf.training import (
     checkpoints,
@@ -126,8 +127,6 @@ def _check(config):
         ("loss_scale", None, "the servers scale no losses"),
         ("epochs", None, "steps are counted"),
         ("save_epochs", None, "steps are counted"),
-        ("wire", "auto", "codes go to parameter servers"),
-        ("bits_per_element", None, "pushes are words"),
         ("sync_every", 0, "workers push gradients in every step"),
         ("snapshot_per_epoch", None, "weights between two pushes belong to no step"),
         ("snapshot_every_steps", None, "weights between two pushes belong to no step"),
@@ -137,6 +136,17 @@ def _check(config):
                 f"`{name}` must be {wanted!r} in asynchronous training: {why}. "
                 f"Received: {name}={value!r}"
             )
+    if (wire := values["wire"]) not in PUSH_WIRES:
+        raise UserError(
+            f"`wire` must be one of {PUSH_WIRES} in asynchronous training: codes go to parameter "
+            f"servers. Received: wire={wire!r}"
+        )
+    if values["bits_per_element"] is not None and wire != "sparse":
+        raise UserError(
+            "`wire` must be 'sparse' in asynchronous training with "
+            f"bits_per_element={values['bits_per_element']}: words have no use for it. "
+            f"Received: wire={wire!r}"
+        )
 
 
 def _lead(config, cluster, own, source):
@@ -152,7 +162,12 @@ def _lead(config, cluster, own, source):
         quantization = config.gradients.quantization(config.seed)
         model, learning_rate = trainer.build_model(config, shard)
         served = ServedModel(
-            model, model.optimizer, quantization, cluster.server_devices, cluster.num_workers
+            model,
+            model.optimizer,
+            quantization,
+            cluster.server_devices,
+            cluster.num_workers,
+            config.gradients.wire,
         )
     checkpoint = tf.train.Checkpoint(
         model=model, random=networks.random_states(model), optimizer=model.optimizer
@@ -166,14 +181,15 @@ def _lead(config, cluster, own, source):
         identity=identity,
         checkpoint=checkpoint,
     ) as (first_step, manager):
+        traffic = served.traffic
         if first_step < config.max_steps:
             served.upload()
             with _closing(Board(manager.directory, first_step=first_step)) as board:
                 run = AsyncRun(config, cluster, shard, model, served, manager, board)
-                run.train(first_step, learning_rate)
+                traffic = run.train(first_step, learning_rate)
         newest = manager.latest_checkpoint
         log_end(newest)
-        return trainer.TrainResult(checkpoints.step_of(newest), newest, served.traffic)
+        return trainer.TrainResult(checkpoints.step_of(newest), newest, traffic)
 
 
 @contextlib.contextmanager

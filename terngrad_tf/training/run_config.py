@@ -58,7 +58,8 @@ class GradientConfig(Config):
         "How ternary gradients travel between hosts: allgather, alltoall or allreduce, in words; "
         "sparse, in bits where few codes are not 0 (see --clip_factor=0); bidirectional or "
         "sparse_bidirectional, which round the sum, too; auto: the one of the first three with the "
-        "fewest bytes, or another of the first four if measured links let expect it to be quicker.",
+        "fewest bytes, or another of the first four if measured links let expect it to be quicker. "
+        "With --async_training: auto, in words, or sparse.",
     )
 
     def quantization(self, seed: int) -> "Quantization":

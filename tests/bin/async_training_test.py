@@ -167,7 +167,7 @@ class AsyncTrainingTest(tf.test.TestCase):
     def test_options_without_a_meaning_are_refused(self):
         for flags, message in (
             (["--num_nodes=2"], "`num_nodes` must be 1 in asynchronous training"),
-            (["--wire=allreduce"], "`wire` must be 'auto' in asynchronous training"),
+            (["--wire=allreduce"], "`wire` must be one of ('auto', 'sparse') in asynchronous"),
             (["--mixed_precision"], "`mixed_precision` must be False in asynchronous training"),
             (["--snapshot_per_epoch=1"], "`snapshot_per_epoch` must be None in asynchronous"),
             (["--num_replicas_to_aggregate=1"], "`num_replicas_to_aggregate` must be -1"),

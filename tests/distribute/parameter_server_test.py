@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from terngrad_tf import ternary
 from terngrad_tf.distribute import Quantization, cluster_from_hosts
-from terngrad_tf.distribute.parameter_server_codec import PushCodec
+from terngrad_tf.distribute.parameter_server_codec import PUSH_WIRES, PushCodec
 from terngrad_tf.distribute.parameter_server_process import cluster_tasks
 from terngrad_tf.distribute.parameter_server_variables import place
 
-SHAPES = [[7, 30], [5], [40], []]
+SHAPES = [[70, 30], [5], [40], []]
 
 
 def gradients_of(seed):
@@ -22,9 +22,9 @@ def gradients_of(seed):
     return [tf.constant(generator.normal(size=shape), tf.float32) for shape in SHAPES]
 
 
-def codec(ternary_positions, **options):
+def codec(ternary_positions, wire="auto", **options):
     quantization = Quantization(seed=9, **options)
-    return PushCodec(SHAPES, ternary_positions, [4, 5, 6, 7], quantization, num_workers=3)
+    return PushCodec(SHAPES, ternary_positions, [4, 5, 6, 7], quantization, 3, wire)
 
 
 class ParameterServerTest(tf.test.TestCase):
@@ -56,6 +56,23 @@ class ParameterServerTest(tf.test.TestCase):
             np.testing.assert_allclose(found, want, rtol=1e-5)
         travelling = sum(4 * int(tf.size(tensor)) for tensor in tf.nest.flatten(packed))
         self.assertEqual(push.num_bytes, travelling)
+
+    def test_streams_bring_the_same_bits_in_fewer_bytes(self):
+        gradients = gradients_of(3)
+        gradients[0] *= np.random.default_rng(3).random(SHAPES[0]) < 0.02
+        arrived, num_bytes = [], []
+        for wire in PUSH_WIRES:
+            push = codec([0, 2], wire)
+            packed = push.encode(gradients, tf.constant(5, tf.int64), tf.constant(1))
+            arrived.append(push.decode(packed))
+            travelling = sum(4 * int(tf.size(tensor)) for tensor in tf.nest.flatten(packed))
+            self.assertEqual(int(push.num_bytes_of(packed)), travelling)
+            num_bytes.append(travelling)
+        for words, streams in zip(*arrived, strict=True):
+            np.testing.assert_array_equal(words, streams)
+        self.assertLess(num_bytes[1], num_bytes[0])
+        with self.assertRaisesRegex(ValueError, "`wire` must be one of .*: wire='alltoall'"):
+            codec([0], "alltoall")
 
     def test_pushes_are_unbiased_without_clipping(self):
         gradients, push = gradients_of(1), codec(range(4), clip_factor=0.0)

@@ -19,7 +19,7 @@ from terngrad_tf.distribute.parameter_server import ParameterServerCluster
 from terngrad_tf.distribute.parameter_server_variables import ServedModel
 from terngrad_tf.training import ModelConfig, OptimizerConfig, async_step, optimizers, schedules
 
-# With the third step's gradients sent as floats.
+# With the third step's gradients sent as floats, those of the others in streams.
 NUM_STEPS, EXACT_STEP = 5, 2
 SEED, CLIP_FACTOR, MIN_SIZE = 3, 2.5, 30
 
@@ -108,7 +108,7 @@ def main(job, task, worker_hosts, ps_hosts, file):
         clip_factor=CLIP_FACTOR, min_size=MIN_SIZE, quantize_logits=False, seed=SEED
     )
     served = ServedModel(
-        model, optimizer, quantization, cluster.server_devices, cluster.num_workers
+        model, optimizer, quantization, cluster.server_devices, cluster.num_workers, "sparse"
     )
     served.upload()
     config = ModelConfig(net="lenet", label_smoothing=0.0)
@@ -123,7 +123,6 @@ def main(job, task, worker_hosts, ps_hosts, file):
     served.download()
     result = arrays("asynchronous", model, optimizer)
     result |= {f"found/{name}": [step[name] for step in found] for name in found[0]}
-    result["pushed_bytes"] = served.traffic.pushed_bytes
     twin = build()
     result["loss"] = plain(*twin)
     names = [variable.path for variable in [*model.weights, *optimizer.variables]]
