@@ -26,8 +26,8 @@ class SparseBidirectional(SparseSums):
     def expected_words(self, nonzero_share: float) -> float:
         # The mean of codes is not 0 as often as one of them, once it is rounded.
         stream = streams.expected_length(self.chunk_words, nonzero_share)
-        lengths = self.num_members * self.num_local + 1
-        return (self.num_members - 1) * ((self.num_local + 1) * stream + lengths)
+        others = (self.num_members - 1) * self.num_local
+        return (self.num_members - 1) * ((self.num_local + 1) * stream + others)
 
     def sum(self, bucket: Any) -> Any:
         def requantize(received, owner):
