@@ -1,7 +1,8 @@
 """Training in steps of each replica's own, whose changes travel now and then: `DiLoCo`."""
 
 import functools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -12,6 +13,7 @@ from terngrad_tf.distribute import private
 from terngrad_tf.distribute.fragments import Turns, divide
 from terngrad_tf.distribute.kept_logs import KeptLogs
 from terngrad_tf.distribute.overlap import ChangesUnderWay
+from terngrad_tf.distribute.paced_steps import PacedSteps
 from terngrad_tf.distribute.replica_state import ReplicaState
 
 
@@ -59,6 +61,25 @@ class DiLoCo(private.LocalStepsOptimizer):
     `w_k = w`. What is under way is part of what is saved. Batch-norm statistics and logs travel
     when the mean is taken.
 
+    With `sync_seconds` in place of `sync_every`, about so many seconds lie between two exchanges,
+    and processes of unequal speed take unequal numbers of steps, so that none waits for another. A
+    change counts by the examples `n_k` that it was learned from, those of a replica's process:
+
+        g = sum_k n_k (w - w_k) / sum_k n_k
+
+    In `model.fit` a step then is as many examples as a batch of all replicas together on average,
+    whoever takes them: in one step a slow process may take none of its own, and a fast one two. So
+    steps, epochs, `iterations`, which schedules go by, and what callbacks see are the same on all.
+    In an exchange processes tell their examples and how many steps they should manage until the
+    next, by the time that theirs took (the first rounds have 1, 1, 4, 16 ... steps); the mean is
+    the number of steps of `fit` until then. Virtual replicas of one process take equally many.
+    Steps send nothing at all, so the data must repeat without end where there are several
+    processes (each takes its own at its own speed, so where these differ, those of fast ones count
+    more), and neither loss scaling nor synchronized batch norm may be used there. What takes time
+    in a callback is taken in each step of `fit`; fewer steps of its own do not make up for it. A
+    run that was saved goes on where it stopped, but as time decides, not to the bit. `ema_momentum`
+    of the outer optimizer is that of one step of `fit`. It needs `model.fit`.
+
     With `outer=keras.optimizers.SGD(1.0)`, exchanges average the weights (local SGD); that with
     `sync_every=1` and an inner `SGD` is synchronous training.
 
@@ -84,7 +105,9 @@ class DiLoCo(private.LocalStepsOptimizer):
 
     Args:
         inner: the optimizer of each replica's own steps, or its name.
-        sync_every: steps from one exchange to the next. Default 32.
+        sync_every: steps from one exchange to the next. Default 32, without `sync_seconds`.
+        sync_seconds: seconds from one exchange to the next, instead of `sync_every`; all weights
+            are then exchanged at once (no `fragments`), and waited for (no `overlap`).
         outer: the optimizer that takes mean changes as gradients, or its name. Default:
             `keras.optimizers.SGD(1.0, momentum=0.5, nesterov=True)`.
         fragments: groups of weights that are exchanged in turn; a divisor of `sync_every`, at most
@@ -101,21 +124,34 @@ class DiLoCo(private.LocalStepsOptimizer):
 
     Source: Douillard et al., DiLoCo, 2023 (arXiv 2311.08105); Stich, Local SGD converges fast and
     communicates little, ICLR 2019 (arXiv 1805.09767); Douillard et al., Streaming DiLoCo, 2025
-    (arXiv 2501.18512).
+    (arXiv 2501.18512); steps by speed as in Liu et al., Asynchronous Local-SGD, 2024
+    (arXiv 2401.09135), and changes by examples as in McMahan et al., AISTATS 2017
+    (arXiv 1602.05629).
     """
 
     def __init__(
         self,
         inner: keras.optimizers.Optimizer | str,
-        sync_every: int = 32,
+        sync_every: int | None = None,
         *,
+        sync_seconds: float | None = None,
         outer: keras.optimizers.Optimizer | str | None = None,
         fragments: int = 1,
         overlap: int = 0,
         alpha: float = 0.5,
         name: str = "diloco",
     ) -> None:
-        turns = Turns(sync_every, fragments, overlap)
+        if sync_seconds is None:
+            sync_every = 32 if sync_every is None else sync_every
+            turns = Turns(sync_every, fragments, overlap)
+        else:
+            turns = None
+            is_number = isinstance(sync_seconds, int | float) and not isinstance(sync_seconds, bool)
+            is_positive = is_number and 0 < sync_seconds < math.inf
+            check(is_positive, "sync_seconds", "must be a positive number", sync_seconds)
+            check(sync_every is None, "sync_every", "must not go with `sync_seconds`", sync_every)
+            check(fragments == 1, "fragments", "must be 1 with `sync_seconds`", fragments)
+            check(overlap == 0, "overlap", "must be 0 with `sync_seconds`", overlap)
         is_share = isinstance(alpha, int | float) and 0 <= alpha <= 1
         check(is_share, "alpha", "must be a number from 0 to 1", alpha)
         if outer is None:
@@ -131,15 +167,22 @@ class DiLoCo(private.LocalStepsOptimizer):
                 optimizer,
             )
         check(not inner.use_ema, "inner", "must have no moving average; give it to `outer`", inner)
+        accumulates = sync_seconds is not None and inner.gradient_accumulation_steps is not None
+        rule = "must have no gradient_accumulation_steps with `sync_seconds`"
+        check(not accumulates, "inner", rule, inner)
         for option in ("loss_scale_factor", "gradient_accumulation_steps"):
             check(getattr(outer, option) is None, "outer", f"must have no {option}", outer)
         super().__init__(learning_rate=0.0, name=name)
         self.sync_every = sync_every
+        self.sync_seconds = sync_seconds
         self.fragments = fragments
         self.overlap = overlap
         self.alpha = float(alpha)
-        self._turns = turns
+        self._turns: Any = turns  # none with `sync_seconds`
+        self._paced: PacedSteps | None = None
         self.outer = outer
+        # What it is told, whatever it makes of that.
+        self._ema_momentum = outer.get_config()["ema_momentum"]
         # As an attribute, it would be saved as if it were the same on all replicas.
         self._get_inner = lambda: inner
         self._kept_logs = KeptLogs()
@@ -198,6 +241,10 @@ class DiLoCo(private.LocalStepsOptimizer):
                 aggregation="only_first_replica",
                 name="exchanges_of_groups",
             )
+        if self.sync_seconds:
+            self._steps_of_round = self.add_variable(
+                (), "ones", "int64", aggregation="only_first_replica", name="steps_of_round"
+            )
         weights = list(variables)
         # A list as attribute would be counted among the optimizer's own variables and saved again.
         self._get_weights = lambda: weights
@@ -205,26 +252,40 @@ class DiLoCo(private.LocalStepsOptimizer):
         shared = [variable.value for variable in weights]
         groups = divide([v.shape.num_elements() for v in shared], self.fragments)
         self._get_groups = lambda: groups
-        kept = []
+        kept, counts = [], []
         if private.is_own(strategy):
             with strategy.scope(), strategy.extended.variables_of_replicas():
                 own = [tf.Variable(tf.zeros(v.shape, v.dtype)) for v in shared]
                 if self.overlap:
                     kept = [tf.Variable(tf.zeros(v.shape, v.dtype)) for v in shared]
                     self._under_way = ChangesUnderWay(strategy, self.outer, groups, kept)
+                if self.sync_seconds:
+                    counts = [tf.Variable(tf.zeros([3], tf.int64))]
                 self._views = private.LocalWeights(shared, own, groups, self._is_renewed)
                 with self._views.own_values():
                     self._get_inner().build(variables)
+            if self.sync_seconds:
+                self._paced = PacedSteps(
+                    strategy,
+                    self.sync_seconds,
+                    counters=(self._iterations, self._get_inner().iterations),
+                    steps=self._steps_since_exchange,
+                    of_round=self._steps_of_round,
+                    counts=counts[0],
+                    exchange=functools.partial(self._exchange_by_examples, strategy),
+                )
         else:
             # Of a model that was saved: nothing but a step needs a strategy.
             own = [tf.Variable(variable) for variable in shared]
             if self.overlap:
                 kept = [tf.Variable(variable) for variable in shared]
+            if self.sync_seconds:
+                counts = [tf.Variable(tf.zeros([3], tf.int64))]
             self._get_inner().build(variables)
         self._get_own = lambda: own
         inner_variables = [variable.value for variable in self._get_inner().variables]
         self.replica_state = ReplicaState(
-            strategy, own + inner_variables + kept, on_set=self._forget_changes
+            strategy, own + inner_variables + kept + counts, on_set=self._forget_changes
         )
         if private.is_own(strategy):
             self.claim_weights()
@@ -232,6 +293,8 @@ class DiLoCo(private.LocalStepsOptimizer):
     def claim_weights(self) -> None:
         """Takes the weights over from another `DiLoCo` that was built for them."""
         self._distribution_strategy.extended.add_local_weights(self._views)
+        if self._paced:
+            self._paced.forget()
 
     def apply(
         self, grads: Sequence[Any], trainable_variables: Sequence[keras.Variable] | None = None
@@ -273,10 +336,13 @@ class DiLoCo(private.LocalStepsOptimizer):
     def synchronize(self) -> None:
         """Exchanges what steps since the last exchange changed, if there were any.
 
-        In a cluster all processes call it, outside of `strategy.run`, after equally many steps.
+        In a cluster all processes call it, outside of `strategy.run`, after equally many steps, of
+        `fit` where there are `sync_seconds`.
         """
-        steps = int(self._steps_since_exchange.numpy()) if self.built else 0
-        if steps:
+        steps = self.steps_since_exchange if self.built else 0
+        if steps and self._paced:
+            self._paced.exchange()
+        elif steps:
             with self._distribution_strategy.scope():
                 under_way = self._turns.under_way_after(steps)
                 if under_way is not None:
@@ -307,8 +373,34 @@ class DiLoCo(private.LocalStepsOptimizer):
         self.synchronize()
         self.outer.finalize_variable_values(var_list)
 
+    @property
+    def steps_since_exchange(self) -> int:
+        """Steps since an exchange of all weights together ended; 0 right after it."""
+        return int(self._steps_since_exchange.numpy())
+
+    @property
+    def steps_of_round(self) -> int:
+        """With `sync_seconds`, steps of `fit` from the last exchange to the next."""
+        return int(self._steps_of_round.numpy())
+
+    @property
+    def silent_steps(self) -> bool:
+        """Whether steps must send nothing; see the base class."""
+        return self.sync_seconds is not None
+
+    @property
+    def num_own_steps(self) -> int:
+        """Steps that this process's replicas took so far, whatever they count as."""
+        return self._paced.num_own_steps if self._paced else int(self.iterations.numpy())
+
+    def run_step(self, step: Callable[[], Any], size: int) -> Any:
+        """As many steps of a process's own as it has time for; see the base class."""
+        return self._paced.run(step, size) if self._paced else step()
+
     def agree_on_logs(self, logs: Any, reduce: Any) -> Any:
         """Means over processes, as of the last exchange; see the base class."""
+        if self._paced:
+            return self._paced.agree_on_logs(logs, reduce)
         steps = tf.convert_to_tensor(self._steps_since_exchange)
         steps -= self.overlap
         return self._kept_logs.agree(logs, reduce, tf.equal(steps % self._turns.interval, 0))
@@ -320,6 +412,7 @@ class DiLoCo(private.LocalStepsOptimizer):
             "name": self.name,
             "inner": serialize(self._get_inner()),
             "sync_every": self.sync_every,
+            "sync_seconds": self.sync_seconds,
             "outer": serialize(self.outer),
             "fragments": self.fragments,
             "overlap": self.overlap,
@@ -344,6 +437,8 @@ class DiLoCo(private.LocalStepsOptimizer):
     def _forget_changes(self):
         if self.overlap and private.is_own(self._distribution_strategy):
             self._under_way.forget()
+        if self._paced:
+            self._paced.forget()
 
     # What follows runs in cross-replica context, all but `_update_replica`.
 
@@ -351,6 +446,12 @@ class DiLoCo(private.LocalStepsOptimizer):
         strategy.extended.keep_statistics()
         self._iterations.assign_add(1)
         self._steps_since_exchange.assign_add(1)
+        if self._paced:
+            if private.optimizer_of_local_step() is not self:
+                raise ValueError("`sync_seconds` must go with `model.fit`, which takes the steps")
+            examples = strategy.extended.examples_of_run
+            self._paced.count(1 if examples is None else examples)
+            return
         steps = tf.convert_to_tensor(self._steps_since_exchange)
         # That a replica had no examples in this step is about its gradient, not its weights.
         with private.padded_replica(private.NO_PADDING):
@@ -374,7 +475,7 @@ class DiLoCo(private.LocalStepsOptimizer):
     def _is_renewed(self, group):
         """Whether the last step exchanged a group, so that replicas take over the shared values."""
         steps = tf.convert_to_tensor(self._steps_since_exchange)
-        if self.overlap:
+        if self.overlap or self._paced:
             return tf.equal(steps, 0)
         return tf.equal(steps, 0) | tf.equal(self._turns.group_after(steps), group)
 
@@ -398,24 +499,37 @@ class DiLoCo(private.LocalStepsOptimizer):
             return self._exchanges[group]
         return tf.convert_to_tensor(self.outer.iterations)
 
-    def _update(self, strategy, group, reduced):
-        """Lets the outer optimizer take changes of a group: those summed, None to sum them now."""
+    def _exchange_by_examples(self, strategy, share, steps):
+        # As much is forgotten as in so many updates.
+        self.outer.ema_momentum = self._ema_momentum ** tf.cast(steps, tf.float32)
+        try:
+            self._update(strategy, 0, None, share)
+        finally:
+            self.outer.ema_momentum = self._ema_momentum
+
+    def _update(self, strategy, group, reduced, share=None):
+        """Lets the outer optimizer take changes of a group: those summed, None to sum them now.
+
+        Those of a replica are first multiplied by `share`.
+        """
         if self.fragments > 1:
             iterations: Any = self.outer.iterations
             iterations.assign(self._exchanges[group])
             self._exchanges.assign_add(tf.one_hot(group, self.fragments, dtype=tf.int64))
         replica = tf.autograph.experimental.do_not_convert(self._update_replica)
-        strategy.extended.call_for_each_replica(replica, args=(group, reduced))
+        strategy.extended.call_for_each_replica(replica, args=(group, reduced, share))
         if group == self.fragments - 1:
             strategy.extended.average_statistics()
 
-    def _update_replica(self, group, reduced):
+    def _update_replica(self, group, reduced, share):
         count = self._distribution_strategy.num_replicas_in_sync
         weights, own = self._get_weights(), self._get_own()
         positions = self.groups[group]
         with self._views.shared_values():
             if reduced is None:
                 changes = [(tf.convert_to_tensor(weights[i]) - own[i]) / count for i in positions]
+                if share is not None:
+                    changes = [change * tf.cast(share, change.dtype) for change in changes]
                 self.outer.apply(changes, [weights[i] for i in positions])
                 return
             with private.local_updates():

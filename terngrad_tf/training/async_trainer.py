@@ -128,6 +128,7 @@ def _check(config):
         ("epochs", None, "steps are counted"),
         ("save_epochs", None, "steps are counted"),
         ("sync_every", 0, "workers push gradients in every step"),
+        ("sync_seconds", 0, "workers push gradients in every step"),
         ("snapshot_per_epoch", None, "weights between two pushes belong to no step"),
         ("snapshot_every_steps", None, "weights between two pushes belong to no step"),
     ):

@@ -226,7 +226,7 @@ def restore_network(
         checkpoints.restore(tf.train.Checkpoint(model=model), path, partial=True)
         return model, checkpoints.step_of(path)
     saved = averaging = optimizers.build_optimizer(identity["optimizer"], schedules.Constant(0.0))
-    if identity.get("sync_every"):
+    if identity.get("sync_every") or identity.get("sync_seconds"):
         # The outer optimizer, alone of the state of local steps, keeps averages.
         momentum = identity.get("outer_momentum") or 0.0
         averaging = optimizers.build_outer(interval=1, learning_rate=0.0, momentum=momentum)

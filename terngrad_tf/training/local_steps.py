@@ -47,10 +47,29 @@ def due_on_all(due: Trigger, optimizer: keras.optimizers.Optimizer) -> Trigger:
     local = local_steps_optimizer(optimizer)
 
     def is_due(step):
-        has_exchanged = (step - local.overlap) % local.sync_every == 0
+        if local.sync_seconds:
+            has_exchanged = not local.steps_since_exchange
+        else:
+            has_exchanged = (step - local.overlap) % local.sync_every == 0
         return has_exchanged and local.replica_state.any_process(due(step))
 
     return is_due
+
+
+def exchange_to_save(optimizer: keras.optimizers.Optimizer) -> None:
+    """Lets what is saved hold all that was learned, where time decides; all processes call it.
+
+    Otherwise a run that is gone on with would not be as if it had not stopped.
+    """
+    local = local_steps_optimizer(optimizer)
+    if local is not None and local.sync_seconds:
+        local.synchronize()
+
+
+def own_steps(optimizer: keras.optimizers.Optimizer, step: int) -> int:
+    """Steps that the replicas of this process took of those done, `step`."""
+    local = local_steps_optimizer(optimizer)
+    return local.num_own_steps if local is not None and local.sync_seconds else step
 
 
 def keep_statistics(optimizer: keras.optimizers.Optimizer, model: keras.Model) -> None:
@@ -119,10 +138,11 @@ def mean_traffic(
         return strategy.traffic_of
 
     def of_step(step):
-        traffic = strategy.traffic_of(step // local.sync_every, local.groups)
+        interval = local.sync_every or local.steps_of_round
+        traffic = strategy.traffic_of(step // interval, local.groups)
         if traffic is None:
             return None
-        received = traffic.received_bytes / local.sync_every
+        received = traffic.received_bytes / interval
         return dataclasses.replace(traffic, received_bytes=received)
 
     return of_step

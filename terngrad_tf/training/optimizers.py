@@ -239,27 +239,29 @@ def build_optimizer(
 
 def build_local_steps(
     inner: keras.optimizers.Optimizer,
-    sync_every: int,
+    sync_every: int | None,
     fragments: int,
     learning_rate: float,
     momentum: float,
-    **overlap: Any,
+    **options: Any,
 ) -> DiLoCo:
     """Lets an optimizer take local steps; moving averages are of the exchanged weights.
 
     Args:
         inner: `keras.optimizers.Optimizer` without moving averages.
-        sync_every: steps from an exchange of a weight to its next.
+        sync_every: steps from an exchange of a weight to its next; None where time decides.
         fragments: groups of weights that are exchanged in turn.
         learning_rate: float, the outer optimizer's.
         momentum: float in [0, 1], its Nesterov momentum.
-        **overlap: `overlap` and `alpha` of `DiLoCo`.
+        **options: `sync_seconds`, `overlap` and `alpha` of `DiLoCo`.
 
     Returns:
         A `DiLoCo`.
     """
-    outer = build_outer(sync_every // fragments, learning_rate, momentum)
-    return DiLoCo(inner, sync_every, outer=outer, fragments=fragments, **overlap)
+    # With seconds, averages are those of steps.
+    interval = sync_every // fragments if sync_every else 1
+    outer = build_outer(interval, learning_rate, momentum)
+    return DiLoCo(inner, sync_every, outer=outer, fragments=fragments, **options)
 
 
 def build_outer(interval: int, learning_rate: float, momentum: float) -> GradientDescent:

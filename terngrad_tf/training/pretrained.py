@@ -125,6 +125,8 @@ def check_source(source: Source | None, config: TrainConfig, shard: DatasetShard
         wanted["sync_every"] = config.local_steps.sync_every
         found["optimizer"] = run["identity"]["optimizer"]
         found["sync_every"] = run["identity"].get("sync_every") or 0
+        wanted["sync_seconds"] = config.local_steps.sync_seconds
+        found["sync_seconds"] = run["identity"].get("sync_seconds") or 0
         if config.local_steps.sync_every:
             wanted["fragments"] = config.local_steps.fragments
             found["fragments"] = run["identity"].get("fragments") or 1

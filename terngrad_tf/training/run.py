@@ -275,8 +275,9 @@ def fit(
             ]
             if strategy.is_chief and shown is None:
                 called.append(callbacks.ProgressBar(first_step, config.max_steps))
+            first_batch = local_steps.own_steps(run.model.optimizer, first_step)
             run.model.fit(
-                inputs.batches(config, first_step, run.shard, strategy),
+                inputs.batches(config, first_batch, run.shard, strategy),
                 steps_per_epoch=config.max_steps - first_step,
                 shuffle=False,  # the data set shuffles
                 verbose=0,

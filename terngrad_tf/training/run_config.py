@@ -151,11 +151,17 @@ class LocalStepsConfig(Config):
         "travels as gradients do; 0: gradients travel in every step.",
         checks.COUNT_OR_0,
     )
+    sync_seconds: float = option(
+        0.0,
+        "In place of --sync_every, about so many seconds lie between two exchanges, in which "
+        "workers of unequal speed take unequal numbers of steps; 0: they take equally many.",
+        checks.SECONDS,
+    )
     outer_learning_rate: float = option(
-        1.0, "With --sync_every, the rate at which mean changes are applied.", checks.FACTOR
+        1.0, "With local steps, the rate at which mean changes are applied.", checks.FACTOR
     )
     outer_momentum: float = option(
-        0.5, "With --sync_every, the Nesterov momentum with which they are.", checks.Range(0, 1)
+        0.5, "With local steps, the Nesterov momentum with which they are.", checks.Range(0, 1)
     )
 
     fragments: int = option(
@@ -179,6 +185,12 @@ class LocalStepsConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name, without in (("sync_every", 0), ("fragments", 1), ("overlap", 0)):
+            if self.sync_seconds and getattr(self, name) != without:
+                raise UserError(
+                    f"`{name}` must be {without} with `sync_seconds`. "
+                    f"Received: {name}={getattr(self, name)}, sync_seconds={self.sync_seconds:g}"
+                )
         if self.sync_every % self.fragments:
             raise UserError(
                 f"`fragments` must divide `sync_every`, {self.sync_every}. "
@@ -190,18 +202,27 @@ class LocalStepsConfig(Config):
                 f"{self.sync_every // self.fragments}. Received: overlap={self.overlap}"
             )
 
+    @property
+    def are_taken(self) -> bool:
+        """Whether replicas take steps of their own."""
+        return bool(self.sync_every or self.sync_seconds)
+
     def identity(self) -> dict[str, Any]:
         """Dict of the values that change the weights."""
-        if not self.sync_every:
+        if not self.are_taken:
             return {}
         # Runs of before know nothing of these.
         left_out = {"overlap", "overlap_alpha"} if not self.overlap else set()
         if self.fragments == 1:
             left_out.add("fragments")
+        if not self.sync_seconds:
+            left_out.add("sync_seconds")
         return {k: v for k, v in self.values().items() if k not in left_out}
 
     def exchanges(self, steps: int) -> int:
-        """Exchanges, or steps that exchange gradients, in so many steps."""
+        """Exchanges, or steps that exchange gradients, in so many steps; 0 where time decides."""
+        if self.sync_seconds:
+            return 0
         return steps // max(1, self.sync_every)
 
 
@@ -308,6 +329,20 @@ class TrainConfig(RunConfig):
             raise UserError(
                 "`fine_tune` must go with `pretrained_model_checkpoint_path`. "
                 "Received: fine_tune=True, pretrained_model_checkpoint_path=''"
+            )
+        if self.local_steps.sync_seconds and self.gradients.floating_grad_epoch:
+            raise UserError(
+                "`floating_grad_epoch` must be 0 with `sync_seconds`, as exchanges belong to no "
+                f"epoch. Received: floating_grad_epoch={self.gradients.floating_grad_epoch}"
+            )
+        if (
+            self.local_steps.sync_seconds
+            and self.model.mixed_precision
+            and self.optimizer.loss_scale is None
+        ):
+            raise UserError(
+                "`loss_scale` must be given with `mixed_precision` and `sync_seconds`, as workers "
+                "would agree on it in every step. Received: loss_scale=None"
             )
 
     def identity(self) -> dict[str, Any]:

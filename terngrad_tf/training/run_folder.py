@@ -119,6 +119,7 @@ _IDENTITY = {
     "label_smoothing": _is(checks.Range(0, 1, below=True), optional=True),
     "initial_learning_rate": _is(checks.FACTOR, optional=True),
     "sync_every": _is(checks.COUNT_OR_0, optional=True),
+    "sync_seconds": _is(checks.SECONDS, optional=True),
     "outer_momentum": _is(checks.Range(0, 1), optional=True),
     "fragments": _is(checks.COUNT, optional=True),
     "overlap": _is(checks.COUNT, optional=True),

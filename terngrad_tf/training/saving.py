@@ -139,6 +139,8 @@ class SaveCheckpoints(StepCounter):
         all_save = is_last or stops or (due and self._is_due_on_all)
         if is_last or stops:
             self._meetings.last_step_ended()
+        if all_save:
+            local_steps.exchange_to_save(self.model.optimizer)
         if compares or all_save:
             self._meetings.compare()
         if due or all_save or (compares and self._copies):

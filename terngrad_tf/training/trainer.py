@@ -23,7 +23,7 @@ from terngrad_tf.training import (
     schedules,
 )
 from terngrad_tf.training.data import DatasetShard
-from terngrad_tf.training.errors import as_user_error
+from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.run import fit, open_run
 from terngrad_tf.training.run_config import TrainConfig
 
@@ -88,6 +88,11 @@ def train(
         cluster_options["cluster_resolver"] = membership.cluster_resolver
     with as_user_error():
         config = resolved(config)
+        if membership is not None and config.local_steps.sync_seconds:
+            raise UserError(
+                "`sync_seconds` must be 0 where workers may come and go (`min_workers`). "
+                f"Received: sync_seconds={config.local_steps.sync_seconds:g}"
+            )
         sync_every = config.local_steps.sync_every
         float_epochs = cluster.FloatEpochs(config, steps=max(1, sync_every))
         freq = max(1, config.local_steps.exchanges(config.checkpoints.statistics_freq))
@@ -200,15 +205,15 @@ def build_model(config: TrainConfig, shard: DatasetShard) -> tuple[keras.Model, 
     learning_rate = schedules.build_schedule(
         own, max_steps=config.max_steps, steps_per_epoch=steps_per_epoch
     )
-    sync_every = config.local_steps.sync_every
+    steps = config.local_steps
     optimizer = optimizers.build_optimizer(
-        own.name, learning_rate, own.momentum, own.loss_scale, averages=not sync_every
+        own.name, learning_rate, own.momentum, own.loss_scale, averages=not steps.are_taken
     )
-    if sync_every:
-        steps = config.local_steps
+    if steps.are_taken:
         optimizer = optimizers.build_local_steps(
-            *(optimizer, sync_every, steps.fragments),
+            *(optimizer, steps.sync_every or None, steps.fragments),
             *(steps.outer_learning_rate, steps.outer_momentum),
+            sync_seconds=steps.sync_seconds or None,
             overlap=steps.overlap,
             alpha=steps.overlap_alpha,
         )

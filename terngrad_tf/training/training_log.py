@@ -10,7 +10,7 @@ from typing import Any
 
 from terngrad_tf import tags
 from terngrad_tf.distribute.traffic import Traffic
-from terngrad_tf.training import losses, triggers
+from terngrad_tf.training import local_steps, losses, triggers
 from terngrad_tf.training.callbacks import StepCounter
 from terngrad_tf.training.log import log, log_worker
 from terngrad_tf.training.screen import Screen
@@ -72,6 +72,8 @@ class TrainingLog(StepCounter):
         self._first_step = run.first_step
         self._since = 0.0
         self._steps = 0
+        self._own_steps = 0
+        self._own_share = 1.0
         self._smoothed = {}
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
@@ -81,6 +83,7 @@ class TrainingLog(StepCounter):
         else:
             self._screen.begin(self._name, self._batch_size, self._first_step, self._last_step)
         self._since = time.perf_counter()
+        self._own_steps = local_steps.own_steps(self.model.optimizer, self._first_step)
 
     def on_step_end(self, logs: dict[str, float]) -> None:
         """Reports where it is due and starts new means."""
@@ -129,6 +132,9 @@ class TrainingLog(StepCounter):
         """Prints the line that is due, starts the clock anew and returns images a second."""
         seconds = (time.perf_counter() - self._since) / self._steps
         speed = self._batch_size / seconds
+        own_steps = local_steps.own_steps(self.model.optimizer, self.step)
+        # Of steps that processes take at their own speed, this one took so many.
+        self._own_share = (own_steps - self._own_steps) / self._steps
         accuracy, entropy, regularization, total = figures.values()
         is_end = step in (self._first_step, self._last_step)
         if self._screen is not None or not (is_end or step % self._line_freq == 0):
@@ -142,6 +148,7 @@ class TrainingLog(StepCounter):
         else:
             own_speed = self._speeds(speed)[tags.WORKER_EXAMPLES_PER_SECOND]
             log_worker(self._tasks.index, step, total, own_speed, seconds, accuracy)
+        self._own_steps = own_steps
         self._since, self._steps = time.perf_counter(), 0
         return speed
 
@@ -149,7 +156,8 @@ class TrainingLog(StepCounter):
         """Images a second of all and, in a cluster, of this worker, whose lines tell the latter."""
         speeds = {tags.EXAMPLES_PER_SECOND: speed}
         if self._tasks is not None:
-            speeds[tags.WORKER_EXAMPLES_PER_SECOND] = speed / len(self._tasks.names)
+            own_speed = speed * self._own_share / len(self._tasks.names)
+            speeds[tags.WORKER_EXAMPLES_PER_SECOND] = own_speed
         return speeds
 
     def _smooth(self, figures):

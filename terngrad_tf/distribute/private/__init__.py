@@ -30,6 +30,7 @@ from terngrad_tf.distribute.private.local_weights import (
     LocalWeights,
     local_steps_optimizer,
     local_updates,
+    optimizer_of_local_step,
 )
 from terngrad_tf.distribute.private.padding import (
     NO_PADDING,
@@ -73,6 +74,7 @@ __all__ = [
     "local_updates",
     "mask_gradients",
     "mirrored",
+    "optimizer_of_local_step",
     "padded_replica",
     "publish",
     "published",

@@ -17,6 +17,8 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 
+from terngrad_tf.distribute.private.local_weights import check_sends
+
 # Keys of collectives outside of functions count from 100.
 _FIRST_KEY = 2**30
 _NUM_PLACES = 2**12
@@ -61,6 +63,7 @@ def use_static_keys(launcher: Any, keys: StaticKeys) -> Any:
         stock = getattr(launcher, name)
 
         def launch(tensor, *args, **kwargs):
+            check_sends()
             if context.executing_eagerly():
                 return stock(tensor, *args, **kwargs)
             current.append(keys.key(name, tensor))

@@ -17,11 +17,14 @@ class LocalReplicas(distribute_lib.StrategyExtendedV1):
         worker_devices: name of each local replica's device.
         shares_of_run: the examples of each local replica over those of all, while a function runs
             on batches that differ in length; else None.
+        examples_of_run: those of all local replicas, an integer or an integer scalar tensor, while
+            a function runs on batches whose length is known; else None.
     """
 
     process_group: "ProcessGroup | None"
     worker_devices: Sequence[str]
     shares_of_run: Sequence[typing.Any] | None = None
+    examples_of_run: typing.Any = None
     _devices: Sequence[str]
     _device_of_replica: list[int]
     _written: dict[int, typing.Any]

@@ -11,6 +11,8 @@ from tensorflow.python.distribute import values
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 
+from terngrad_tf.distribute.private.local_weights import keras_loop
+
 
 class InitialValues:
     """Variables that may still differ between the processes of a cluster.
@@ -77,6 +79,7 @@ class InitialValues:
             self._settle(list(captured.values()))
 
     def _settle(self, variables):
-        with tf.init_scope():
+        # Not by the step, but before it.
+        with tf.init_scope(), keras_loop(None):
             self._make_equal(variables)
             self.are_equal(variables)

@@ -71,8 +71,14 @@ def _in_step(stock, self, force=False):
     def in_step(*args):
         kind = attribute.removesuffix("_function")
         # A model that is not compiled has no such attribute, and predicts all the same.
-        with keras_step(kind), keras_loop(kind, getattr(self, "optimizer", None)):
-            return made(*args)
+        optimizer = getattr(self, "optimizer", None)
+
+        def step():
+            with keras_step(kind), keras_loop(kind, optimizer):
+                return made(*args)
+
+        local = local_steps_optimizer(optimizer) if kind == "train" else None
+        return step() if local is None else local.run_step(step, self.steps_per_execution)
 
     setattr(self, attribute, in_step)
     return in_step

@@ -23,7 +23,14 @@ _state = threading.local()
 
 
 class LocalStepsOptimizer(keras.optimizers.Optimizer):
-    """Base of optimizers whose steps are a replica's own until an exchange."""
+    """Base of optimizers whose steps are a replica's own until an exchange.
+
+    Attributes:
+        silent_steps: whether processes take different numbers of steps, so that steps must send
+            nothing at all.
+    """
+
+    silent_steps = False
 
     def claim_weights(self) -> None:
         """Lets replicas have weights of their own for this optimizer, and for no other."""
@@ -32,6 +39,15 @@ class LocalStepsOptimizer(keras.optimizers.Optimizer):
     def synchronize(self) -> None:
         """Exchanges what steps since the last exchange changed; all processes call it together."""
         raise NotImplementedError
+
+    def run_step(self, step: Callable[[], Any], size: int) -> Any:
+        """What Keras' loop does in place of a step; returns logs.
+
+        Args:
+            step: Keras' function, without arguments, which returns logs.
+            size: how many steps that takes.
+        """
+        return step()
 
     def agree_on_logs(self, logs: typing.Any, reduce: typing.Any) -> typing.Any:
         """What callbacks see of a step: structure of tensors, the same on all processes.
@@ -66,8 +82,13 @@ def updates_are_local() -> bool:
 
 
 @contextlib.contextmanager
-def keras_loop(kind: str, optimizer: keras.optimizers.Optimizer | None) -> Iterator[None]:
-    """What runs within is a step of Keras' loop of this kind, of a model with this optimizer."""
+def keras_loop(
+    kind: str | None, optimizer: keras.optimizers.Optimizer | None = None
+) -> Iterator[None]:
+    """What runs within is a step of Keras' loop of this kind, of a model with this optimizer.
+
+    Or it is none, where `kind` is None.
+    """
     previous = getattr(_state, "loop", None)
     _state.loop = kind, local_steps_optimizer(optimizer) if kind == "train" else None
     try:
@@ -80,6 +101,21 @@ def optimizer_of_local_step() -> LocalStepsOptimizer | None:
     """The `LocalStepsOptimizer` whose training step Keras runs; None elsewhere."""
     _, optimizer = getattr(_state, "loop", None) or (None, None)
     return optimizer
+
+
+def check_sends() -> None:
+    """Refuses messages between processes in steps that must have none.
+
+    Raises:
+        ValueError: within such a step.
+    """
+    optimizer = optimizer_of_local_step()
+    if optimizer is not None and optimizer.silent_steps:
+        raise ValueError(
+            "`sync_seconds` must go with steps that send nothing, as processes take different"
+            " numbers of them. This one does: data that end (give `fit` those of `repeat()`, and"
+            " `steps_per_epoch`), loss scaling, or synchronized batch norm"
+        )
 
 
 def evaluates() -> bool:

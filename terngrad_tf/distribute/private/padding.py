@@ -95,6 +95,7 @@ class PaddedReplicas(LocalReplicas):
         if any(r is None for r in rows) or (is_alone and are_even):
             return run(fn, args=args)
         may_be_empty = not (are_static and all(rows))
+        examples = sum(rows)
         rows = [tf.cast(r, tf.int32) for r in rows]
         empty = values.PerReplica([tf.equal(r, 0) for r in rows]) if may_be_empty else None
         # Rows count each for itself.
@@ -112,12 +113,12 @@ class PaddedReplicas(LocalReplicas):
                 )
             return results
 
-        self.shares_of_run = shares
+        self.shares_of_run, self.examples_of_run = shares, examples
         try:
             share = None if shares is None else values.PerReplica(shares)
             return run(on_padded, args=(empty, share, args))
         finally:
-            self.shares_of_run = None
+            self.shares_of_run = self.examples_of_run = None
 
     def _split_undistributed(self, value):
         """Parts of a batch that is not distributed (`train_on_batch`) for the local replicas."""

@@ -9,6 +9,7 @@ from tensorflow.python.distribute import collective_util, cross_device_utils
 from tensorflow.python.eager import context
 from tensorflow.python.ops import collective_ops
 
+from terngrad_tf.distribute.private.local_weights import check_sends
 from terngrad_tf.distribute.private.stamps import run_independently
 
 # Up to so many numbers from all processes together, each is sent to all at once: a ring takes size
@@ -61,6 +62,7 @@ class ProcessGroup:
         return count is not None and count * self.size <= _FEW
 
     def _launch(self, collective, tensor, **kwargs):
+        check_sends()
         if context.executing_eagerly():
             key = self._launcher._next_instance_key()
         else:
