@@ -98,7 +98,7 @@ def _line(first, found, baseline):
     cells = [*first, str(len(found))]
     for name in ("accuracy", "average_accuracy"):
         cells.append(_mean([100 * row[name] for row in found.values()], 2))
-        cells += _difference(found, baseline, name)
+        cells += difference(found, baseline, name)
     cells += [_mean([row[name] for row in found.values()], 4) for name in ("loss", "training_loss")]
     return f"| {' | '.join(cells)} |"
 
@@ -111,8 +111,17 @@ def _mean(values, digits):
     return f"{text} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else text
 
 
-def _difference(found, baseline, name):
-    """Mean difference to float of the same seeds in points, and p of the paired test."""
+def difference(found, baseline, name):
+    """Mean difference to a baseline of the same seeds in points, and p of the paired test.
+
+    Args:
+        found: dict from seed to row, a dict.
+        baseline: like it; the same one, or one without any of the seeds, has no difference.
+        name: of the quantity in the rows, a share.
+
+    Returns:
+        List of two texts.
+    """
     seeds = sorted(found.keys() & baseline.keys())
     if found is baseline or not seeds:
         return ["", ""]
