@@ -376,7 +376,8 @@ class DiLoCo(private.LocalStepsOptimizer):
     @property
     def steps_since_exchange(self) -> int:
         """Steps since an exchange of all weights together ended; 0 right after it."""
-        return int(self._steps_since_exchange.numpy())
+        steps: Any = self._steps_since_exchange
+        return int(steps.numpy())
 
     @property
     def steps_of_round(self) -> int:
@@ -391,7 +392,8 @@ class DiLoCo(private.LocalStepsOptimizer):
     @property
     def num_own_steps(self) -> int:
         """Steps that this process's replicas took so far, whatever they count as."""
-        return self._paced.num_own_steps if self._paced else int(self.iterations.numpy())
+        iterations: Any = self.iterations
+        return self._paced.num_own_steps if self._paced else int(iterations.numpy())
 
     def run_step(self, step: Callable[[], Any], size: int) -> Any:
         """As many steps of a process's own as it has time for; see the base class."""

@@ -11,7 +11,7 @@ from tests.distribute import processes
 from tests.distribute.paced_steps_cases import BATCH_SIZES, inner, network, outer, part
 
 EPOCHS = 2
-SLEEP_SECONDS = (0.002, 0.02)
+SLEEP_SECONDS = (0.002, 0.1)
 
 
 class Steps(keras.callbacks.Callback):

@@ -90,6 +90,24 @@ class LocalStepsTest(tf.test.TestCase):
             result.traffic.received_bytes, at_once.traffic.received_bytes, rtol=0.001
         )
 
+    def test_by_seconds_a_run_goes_on_from_what_all_exchanged(self):
+        by_seconds = {"sync_every": 0, "sync_seconds": 100.0}
+        self.train("seconds", 3, **by_seconds)
+        # Rounds have 1, 1, 4 ... steps, and saving ends the third after one.
+        saved = runs.saved(self.root / "seconds" / "model.ckpt-3")
+        (name,) = [name for name in saved if "_steps_since_exchange" in name]
+        self.assertEqual(saved[name], 0)
+        result, _ = self.train("seconds", 5, **by_seconds)
+        self.assertEqual(result.step, 5)
+
+    def test_seconds_go_with_no_rule_of_steps(self):
+        for name, value in (("sync_every", 4), ("fragments", 2), ("overlap", 1)):
+            changes = {"sync_every": 0, "sync_seconds": 1.0, name: value}
+            with self.assertRaisesRegex(UserError, f"`{name}` must be [01] with `sync_seconds`"):
+                self.train("refused", 1, **changes)
+        with self.assertRaisesRegex(UserError, "`floating_grad_epoch` must be 0 with"):
+            self.train("refused", 1, sync_every=0, sync_seconds=1.0, floating_grad_epoch=2)
+
     def test_weights_of_synchronous_training_do_not_go_on(self):
         self.train("synchronous", 2, sync_every=0)
         with self.assertRaisesRegex(UserError, r"with the sync_every of this one, 4 \(fine_tune"):
