@@ -1,14 +1,18 @@
-"""Ternary against float training on Fashion-MNIST: by optimizer, by clip factor and workers.
+"""Ternary against float training: by optimizer, clip factor and workers, network, batch, precision.
 
     python -m benchmarks.fidelity --raw_dir=/usr/share/datasets/fashion-mnist --folder=fidelity
 
-Two tables, of --tables:
+Tables, of --tables:
 
 * `optimizers`: a small CNN (0.08 M weights) on 8 workers of 32 images each, by optimizer. A sweep
   with one seed chooses each way's rate by the loss on 5,000 images held out; the table is of other
   seeds.
 * `workers`: SGD with momentum at a fixed rate, batches of 128 images over 1 to 64 workers, by clip
   factor and rounding. Float gradients run once: their mean does not depend on the workers.
+* `kinds`: a vision transformer on Fashion-MNIST, a transformer of text and two bags of embeddings
+  on snippets of installed packages' source (`source_text.py`), as in `optimizers`.
+* `batches`, `precisions`: the small CNN with batches of 32 to 1,024 images, and in mixed precision,
+  as in `optimizers`.
 
 A run's seed fixes its initial weights and the order of images, for all ways alike, so differences
 to float are paired; p is that of Student's paired test. Finished runs stand in the folder, a JSON
@@ -16,6 +20,7 @@ line each. The same command goes on where it was stopped, and flags that choose 
 to them; tables show all runs of --images and --epochs that there are.
 """
 
+import functools
 import itertools
 import os
 import pathlib
@@ -26,14 +31,24 @@ from benchmarks import fidelity_rows, fidelity_settings, fidelity_tables
 
 _RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with Fashion-MNIST's four archives.")
 _FOLDER = flags.DEFINE_string("folder", "fidelity", "Folder with the finished runs.")
-_TABLES = flags.DEFINE_multi_enum(
-    "tables", ["optimizers", "workers"], ["optimizers", "workers"], "Table to make; repeatable."
-)
+TABLES = ("optimizers", "workers", "kinds", "batches", "precisions")
+_TABLES = flags.DEFINE_multi_enum(*("tables", TABLES[:2], TABLES), "Table to make; repeatable.")
 _OPTIMIZERS = flags.DEFINE_multi_enum(
     "optimizers",
+    None,
     list(fidelity_settings.OPTIMIZERS),
-    list(fidelity_settings.OPTIMIZERS),
-    "Optimizer of the first table; repeatable.",
+    "Optimizer of a table with rates of their own; repeatable. Default: the table's.",
+)
+_KINDS = flags.DEFINE_multi_enum(
+    *("kinds", fidelity_settings.KINDS, fidelity_settings.KINDS),
+    "Network of that table; repeatable.",
+)
+_BATCHES = flags.DEFINE_list(
+    "batches", [str(batch) for batch in fidelity_settings.BATCHES], "Batches of that table."
+)
+_PRECISIONS = flags.DEFINE_multi_enum(
+    *("precisions", fidelity_settings.PRECISIONS, fidelity_settings.PRECISIONS),
+    "Precision of that table; repeatable.",
 )
 _NETS = flags.DEFINE_multi_enum(
     *("nets", ["small_cnn", "lenet"], list(fidelity_settings.NETS)),
@@ -43,7 +58,7 @@ _WORKERS = flags.DEFINE_list("workers", ["1", "4", "16"], "Numbers of workers, s
 _GRADIENTS = flags.DEFINE_multi_enum(
     *("gradients", None, list(fidelity_settings.GRADIENTS)),
     "Way to exchange gradients; repeatable. Default: all in the second table, correlated rounding"
-    " with clip 2.5 and 0 in the first, beside float.",
+    " with clip 2.5 and 0 in the others, beside float.",
 )
 _SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, one run each.")
 _IMAGES = flags.DEFINE_integer(
@@ -56,20 +71,28 @@ def perform(runs, rows):
     """Does those of `runs` that `rows` lacks; runs of one shape follow each other."""
     from benchmarks import fidelity_training
 
+    data = functools.cache(lambda net: fidelity_training.load(net, _RAW_DIR.value, _IMAGES.value))
     missing = [run for run in runs if run not in rows]
-    if not missing:
-        return
-    data = fidelity_training.load(_RAW_DIR.value, _IMAGES.value)
     for shape, group in itertools.groupby(missing, key=lambda run: run.shape):
-        trainer = fidelity_training.Trainer(shape, data)
+        trainer = fidelity_training.Trainer(shape, data(shape.net))
         for run in group:
             row = trainer.run(run.rate, run.seed)
             rows.add(run, row)
             print(
                 f"{run.net}, {run.optimizer} {run.rate:g}, {run.gradients}, {run.num_nodes} workers"
-                f", seed {run.seed}: {100 * row['accuracy']:.2f} % ({row['seconds']:.0f} s)",
+                f" of {run.batch_size} in all, {run.precision}, seed {run.seed}:"
+                f" {100 * row['accuracy']:.2f} % ({row['seconds']:.0f} s)",
                 flush=True,
             )
+
+
+def tuned_runs(rows, size, seeds, default_optimizers, **options):
+    """Does sweeps of optimizers, and what `fidelity_settings.tuned` makes of them."""
+    for optimizer in _OPTIMIZERS.value or default_optimizers:
+        ways = _GRADIENTS.value or fidelity_settings.OF_OPTIMIZERS
+        sweep = fidelity_settings.sweep(*size, optimizer, ways, **options)
+        perform(sweep, rows)
+        perform(fidelity_settings.tuned({run: rows[run] for run in sweep}, seeds), rows)
 
 
 def main(argv):
@@ -80,19 +103,27 @@ def main(argv):
     rows = fidelity_rows.Rows(pathlib.Path(_FOLDER.value) / "runs.jsonl")
     seeds = [int(seed) for seed in _SEEDS.value]
     size = _IMAGES.value, _EPOCHS.value
-    if "optimizers" in _TABLES.value:
-        for optimizer in _OPTIMIZERS.value:
-            ways = _GRADIENTS.value or fidelity_settings.OF_OPTIMIZERS
-            sweep = fidelity_settings.sweep(*size, optimizer, ways)
-            perform(sweep, rows)
-            perform(fidelity_settings.tuned({run: rows[run] for run in sweep}, seeds), rows)
-        print(f"\n{fidelity_tables.optimizers(rows.of(*size))}")
-        print(f"\n{fidelity_tables.rates(rows.of(*size))}")
-    if "workers" in _TABLES.value:
-        counts = [int(count) for count in _WORKERS.value]
-        ways = _GRADIENTS.value or fidelity_settings.OF_WORKERS
-        perform(fidelity_settings.workers(*size, _NETS.value, counts, ways, seeds), rows)
-        print(f"\n{fidelity_tables.workers(rows.of(*size))}")
+    of_tables = {
+        "optimizers": (fidelity_settings.OPTIMIZERS, [{}]),
+        "kinds": (fidelity_settings.OF_KINDS, [{"net": net} for net in _KINDS.value]),
+        "batches": (fidelity_settings.OF_BATCHES, [{"batch": int(b)} for b in _BATCHES.value]),
+        "precisions": (
+            fidelity_settings.OF_PRECISIONS,
+            [{"precision": precision} for precision in _PRECISIONS.value],
+        ),
+    }
+    for table in _TABLES.value:
+        if table == "workers":
+            counts = [int(count) for count in _WORKERS.value]
+            ways = _GRADIENTS.value or fidelity_settings.OF_WORKERS
+            perform(fidelity_settings.workers(*size, _NETS.value, counts, ways, seeds), rows)
+            print(f"\n{fidelity_tables.workers(rows.of(*size))}")
+            continue
+        optimizers, variants = of_tables[table]
+        for options in variants:
+            tuned_runs(rows, size, seeds, optimizers, **options)
+        print(f"\n{fidelity_tables.tuned(rows.of(*size), table)}")
+        print(f"\n{fidelity_tables.rates(rows.of(*size), table)}")
     return 0
 
 

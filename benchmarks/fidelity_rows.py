@@ -22,7 +22,8 @@ class Rows(Mapping):
         if path.exists():
             for line in path.read_text().splitlines():
                 row = json.loads(line)
-                self._rows[Run(**{name: row.pop(name) for name in _FIELDS})] = row
+                # Older rows lack fields that came later.
+                self._rows[Run(**{n: row.pop(n) for n in _FIELDS if n in row})] = row
 
     def add(self, run, row):
         """Appends a run's row, in one write: other processes may add to the file."""

@@ -28,6 +28,16 @@ OPTIMIZERS = {
 }
 # Networks and the rate of SGD with momentum at which numbers of workers are compared.
 NETS = {"small_cnn": 0.05, "lenet": 0.02, "resnet_20": 0.1}
+# Networks that are compared at rates of their own, and with which optimizers.
+KINDS = ("vit", "text_transformer", "embeddings", "embeddings_dense")
+OF_KINDS = ("SGD, momentum 0.9", "Adam", "AbsAdam")
+# Of which the data are snippets of source, see `source_text`; of the others Fashion-MNIST.
+TEXT_NETS = {"text_transformer", "embeddings", "embeddings_dense"}
+# Images a step over all workers, beside the 256 of the table of optimizers.
+BATCHES = (32, 64, 1024)
+OF_BATCHES = ("SGD, momentum 0.9",)
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+OF_PRECISIONS = ("SGD, momentum 0.9", "Adam")
 TUNING_SEED = 0
 
 
@@ -36,7 +46,7 @@ class Run:
     """One training run.
 
     Args:
-        net: name of a network in `NETS`.
+        net: name of a network in `NETS` or `KINDS`.
         optimizer: name in `OPTIMIZERS`.
         gradients: name in `GRADIENTS`.
         num_nodes: replicas.
@@ -45,6 +55,7 @@ class Run:
         epochs: passes through them.
         rate: of the first step; it falls along half a cosine, to 0 at the end.
         seed: fixes initial weights and order of the images.
+        precision: Keras' policy, of `PRECISIONS`.
     """
 
     net: str
@@ -56,6 +67,7 @@ class Run:
     epochs: int
     rate: float
     seed: int
+    precision: str = PRECISIONS[0]
 
     @property
     def shape(self):
@@ -63,10 +75,12 @@ class Run:
         return dataclasses.replace(self, rate=0.0, seed=0)
 
 
-def sweep(images, epochs, optimizer, gradients):
-    """The runs that choose an optimizer's rates: each way at each rate, with one seed."""
+def sweep(
+    images, epochs, optimizer, gradients, net="small_cnn", batch=256, precision=PRECISIONS[0]
+):
+    """The runs that choose rates: each way at each rate of an optimizer, with one seed."""
     return [
-        Run("small_cnn", optimizer, way, 8, 256, images, epochs, rate, TUNING_SEED)
+        Run(net, optimizer, way, 8, batch, images, epochs, rate, TUNING_SEED, precision)
         for way in gradients
         for rate in OPTIMIZERS[optimizer]
     ]

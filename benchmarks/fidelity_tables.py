@@ -6,7 +6,17 @@ import statistics
 
 import scipy.stats
 
-from benchmarks.fidelity_settings import FLOAT, GRADIENTS, NETS, OPTIMIZERS, TUNING_SEED
+from benchmarks.fidelity_settings import (
+    FLOAT,
+    GRADIENTS,
+    KINDS,
+    NETS,
+    OF_BATCHES,
+    OF_PRECISIONS,
+    OPTIMIZERS,
+    PRECISIONS,
+    TUNING_SEED,
+)
 
 TITLES = (
     "seeds | test accuracy / %, last weights | to float | p | moving average | to float | p |"
@@ -14,45 +24,66 @@ TITLES = (
 )
 
 
-def optimizers(rows):
+# What the tables with rates of their own are by, besides optimizer and gradients.
+_BY = {"optimizers": None, "kinds": "net", "batches": "batch_size", "precisions": "precision"}
+
+
+def tuned(rows, table):
     """By optimizer and gradients, at the rate that the sweep chose for each.
 
     Args:
         rows: dict from `Run` to its row.
+        table: name of one of `_BY`.
     """
-    groups = _by_seed(rows, lambda run: _is_optimizers(run) and run.seed != TUNING_SEED)
-    lines = _head("optimizer | gradients | rate")
-    for name in OPTIMIZERS:
-        shapes = [run for run in groups if run.optimizer == name]
-        baseline = next((groups[run] for run in shapes if run.gradients == FLOAT), {})
-        for gradients in GRADIENTS:
-            for run in shapes:
-                if run.gradients == gradients:
-                    lines.append(_line([name, gradients, f"{run.rate:g}"], groups[run], baseline))
+    groups = _by_seed(rows, lambda run: _is_of(run, table) and run.seed != TUNING_SEED)
+    by = _BY[table]
+    lines = _head(f"{f'{by} | ' if by else ''}optimizer | gradients | rate")
+    for key in _in_order(_key(run, by) for run in groups):
+        for name in OPTIMIZERS:
+            shapes = [run for run in groups if run.optimizer == name and _key(run, by) == key]
+            baseline = next((groups[run] for run in shapes if run.gradients == FLOAT), {})
+            for gradients in GRADIENTS:
+                for run in shapes:
+                    if run.gradients == gradients:
+                        first = [*([str(key)] if by else []), name, gradients, f"{run.rate:g}"]
+                        lines.append(_line(first, groups[run], baseline))
     return "\n".join(lines)
 
 
-def rates(rows):
+def rates(rows, table):
     """The sweep: test accuracy of the last weights by optimizer, gradients and rate, one seed.
 
-    Args:
-        rows: dict from `Run` to its row.
+    Args: as of `tuned`.
     """
+    by = _BY[table]
     cells = collections.defaultdict(dict)
     for run, row in rows.items():
-        if _is_optimizers(run) and run.seed == TUNING_SEED:
-            cells[run.optimizer, run.gradients][run.rate] = row
+        if _is_of(run, table) and run.seed == TUNING_SEED:
+            cells[_key(run, by), run.optimizer, run.gradients][run.rate] = row
+    titles = f"{f'{by} | ' if by else ''}optimizer | gradients"
     lines = [
-        "| optimizer | gradients | test accuracy / % of the last weights, by rate |",
-        "|---|---|---|",
+        f"| {titles} | test accuracy / % of the last weights, by rate |",
+        "|" + "---|" * (titles.count("|") + 2),
     ]
-    for name in OPTIMIZERS:
-        for gradients in GRADIENTS:
-            found = sorted(cells[name, gradients].items())
-            if found:
-                texts = [f"{rate:g}: {100 * row['accuracy']:.2f}" for rate, row in found]
-                lines.append(f"| {name} | {gradients} | {', '.join(texts)} |")
+    for key in _in_order(key for key, *_ in cells):
+        for name in OPTIMIZERS:
+            for gradients in GRADIENTS:
+                found = sorted(cells[key, name, gradients].items())
+                if found:
+                    texts = [f"{rate:g}: {100 * row['accuracy']:.2f}" for rate, row in found]
+                    first = [*([str(key)] if by else []), name, gradients]
+                    lines.append(f"| {' | '.join(first)} | {', '.join(texts)} |")
     return "\n".join(lines)
+
+
+def _key(run, by):
+    return getattr(run, by) if by else None
+
+
+def _in_order(keys):
+    """What a table is by, each once."""
+    order = [*KINDS, *PRECISIONS]
+    return sorted(set(keys), key=lambda key: order.index(key) if key in order else key or 0)
 
 
 def workers(rows):
@@ -61,7 +92,7 @@ def workers(rows):
     Args:
         rows: dict from `Run` to its row.
     """
-    groups = _by_seed(rows, lambda run: not _is_optimizers(run))
+    groups = _by_seed(rows, lambda run: run.batch_size == 128)
     lines = _head("network | gradients | workers")
     for net in NETS:
         shapes = sorted(
@@ -75,9 +106,18 @@ def workers(rows):
     return "\n".join(lines)
 
 
-def _is_optimizers(run):
-    """Whether a run belongs to the table of optimizers: the tables differ in the batch."""
-    return run.batch_size == 256
+def _is_of(run, table):
+    """Whether a run belongs to a table; that of workers has batches of 128."""
+    if run.batch_size == 128:
+        return False
+    # All are of the small CNN with batches of 256 in float32, but for what they are by.
+    usual = {"net": "small_cnn", "batch_size": 256, "precision": PRECISIONS[0]}
+    if table == "kinds":
+        usual["net"] = run.net if run.net in KINDS else None
+    else:
+        usual.pop(_BY[table], None)
+    optimizers = {"batches": OF_BATCHES, "precisions": OF_PRECISIONS}.get(table, OPTIMIZERS)
+    return run.optimizer in optimizers and all(getattr(run, n) == v for n, v in usual.items())
 
 
 def _by_seed(rows, belongs):

@@ -8,13 +8,12 @@ import numpy as np
 import tensorflow as tf
 
 import terngrad_tf
-from benchmarks import fashion
-from benchmarks.fidelity_settings import GRADIENTS
+from benchmarks import fashion, fidelity_networks, source_text
+from benchmarks.fidelity_settings import GRADIENTS, TEXT_NETS
 from benchmarks.subspace_study import MovingAverage, assign, values
-from terngrad_tf import models
 
 HELD_OUT = 5000
-_WEIGHT_DECAY = {"lenet": 5e-4, "resnet_20": 1e-4}
+_TEST_SNIPPETS = 10000
 _OPTIMIZERS = {
     "SGD, momentum 0.9": lambda rate: keras.optimizers.SGD(rate, momentum=0.9),
     "Adam": keras.optimizers.Adam,
@@ -41,41 +40,24 @@ class CosineDecay(keras.optimizers.schedules.LearningRateSchedule):
         return self.start * (1 + tf.cos(math.pi * tf.cast(step, tf.float32) / self._steps)) / 2
 
 
-def load(raw_dir, images):
-    """{"train", "held_out", "test"}: (images, labels) each, see `fashion.load`.
+def load(net, raw_dir, images):
+    """{"train", "held_out", "test"}: (images, labels) each, see `fashion.load`, `source_text.load`.
 
     Args:
+        net: name of the network that is to train on them.
         raw_dir: folder with the archives of Fashion-MNIST.
         images: for training; the next 5,000 are held out to choose rates by.
     """
-    data = fashion.load(raw_dir, images + HELD_OUT)
+    if net in TEXT_NETS:
+        data = source_text.load(images + HELD_OUT, _TEST_SNIPPETS)
+    else:
+        data = fashion.load(raw_dir, images + HELD_OUT)
     examples, labels = data["train"]
     return {
         "train": (examples[:images], labels[:images]),
         "held_out": (examples[images:], labels[images:]),
         "test": data["test"],
     }
-
-
-def build(net, seed):
-    """The network of that name, its weights drawn with `seed`."""
-    if net != "small_cnn":
-        return models.build(
-            *(net, 10, 28), channels=1, weight_decay=_WEIGHT_DECAY[net], seed=1000 * seed
-        )
-    keras.utils.set_random_seed(seed)
-    return keras.Sequential(
-        [
-            keras.Input((28, 28, 1)),
-            keras.layers.Conv2D(16, 3, activation="relu"),
-            keras.layers.MaxPool2D(),
-            keras.layers.Conv2D(32, 3, activation="relu"),
-            keras.layers.MaxPool2D(),
-            keras.layers.Flatten(),
-            keras.layers.Dense(96, "relu"),
-            keras.layers.Dense(10, name="logits"),
-        ]
-    )
 
 
 class Trainer:
@@ -90,9 +72,10 @@ class Trainer:
         self._shape, self._data = shape, data
         steps = shape.images // shape.batch_size
         self._rate = CosineDecay(steps * shape.epochs)
+        keras.config.set_dtype_policy(shape.precision)
         strategy = terngrad_tf.TernGradStrategy(shape.num_nodes, **GRADIENTS[shape.gradients])
         with strategy.scope():
-            self._model = build(shape.net, 0)
+            self._model = fidelity_networks.build(shape.net, 0)
             self._model.compile(
                 _OPTIMIZERS[shape.optimizer](self._rate),
                 keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -101,7 +84,7 @@ class Trainer:
             self._model.optimizer.build(self._model.trainable_variables)
         self._optimizer_at_start = values(self._model.optimizer.variables)
         self._average = MovingAverage(self._model.trainable_variables)
-        self._alone = build(shape.net, 0)
+        self._alone = fidelity_networks.build(shape.net, 0)
         self._logits = tf.function(lambda images: self._alone(images, training=False))
 
     def run(self, rate, seed):
@@ -115,7 +98,8 @@ class Trainer:
         """
         start = time.perf_counter()
         self._rate.start.assign(rate)
-        self._model.set_weights(build(self._shape.net, seed).get_weights())
+        weights = fidelity_networks.build(self._shape.net, seed).get_weights()
+        self._model.set_weights(weights)
         assign(self._model.optimizer.variables, self._optimizer_at_start)
         self._average.begin()
         images = self._shape.images

@@ -7,9 +7,10 @@ import sys
 import tempfile
 import unittest
 
+import numpy as np
 import pytest
 
-from benchmarks import fidelity_rows, fidelity_settings, fidelity_tables
+from benchmarks import fidelity_rows, fidelity_settings, fidelity_tables, source_text
 from tests.slim_data import samples
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -69,6 +70,45 @@ class FidelityTest(unittest.TestCase):
             "| lenet | correlated, clip 0 | 4 | 3 | 80.00 ± 0.00 | -1.50 | 0.205 | 82.00 ± 0.00 |"
             " -1.50 | 0.205 | 0.5000 ± 0.0000 | 0.4000 ± 0.0000 |",
         )
+
+    def test_each_run_is_in_its_table(self):
+        kinds = fidelity_settings.sweep(256, 1, "Adam", ["float"], net="vit")
+        large = fidelity_settings.sweep(256, 1, "SGD, momentum 0.9", ["float"], batch=1024)
+        usual = fidelity_settings.sweep(256, 1, "SGD, momentum 0.9", ["float"])
+        mixed = [dataclasses.replace(run, precision="mixed_bfloat16") for run in usual]
+        workers = fidelity_settings.workers(256, 1, ["small_cnn"], [4], ["float"], [0])
+        rows = {run: row(0.5) for run in [*kinds, *large, *usual, *mixed, *workers]}
+        rates = "0.01: 50.00, 0.03: 50.00, 0.1: 50.00, 0.3: 50.00"
+        for table, expected in (
+            ("optimizers", [f"| SGD, momentum 0.9 | float | {rates} |"]),
+            ("kinds", ["| vit | Adam | float |"]),
+            ("batches", [f"| {batch} | SGD, momentum 0.9 | float |" for batch in (256, 1024)]),
+            (
+                "precisions",
+                [
+                    f"| {name} | SGD, momentum 0.9 | float |"
+                    for name in ("float32", "mixed_bfloat16")
+                ],
+            ),
+        ):
+            with self.subTest(table):
+                lines = fidelity_tables.rates(rows, table).splitlines()[2:]
+                self.assertEqual(len(lines), len(expected))
+                for line, start in zip(lines, expected, strict=True):
+                    self.assertEqual(line[: len(start)], start)
+
+    def test_text_is_of_other_files_for_testing(self):
+        text = source_text.load(80, 16)
+        for split, count in (("train", 80), ("test", 16)):
+            snippets, labels = text[split]
+            self.assertEqual(snippets.shape, (count, source_text.LENGTH))
+            self.assertTrue(((snippets >= 0) & (snippets < 256)).all())
+            expected = [count // len(source_text.PACKAGES)] * len(source_text.PACKAGES)
+            self.assertEqual(np.bincount(labels).tolist(), expected)
+        again = source_text.load(80, 16)
+        np.testing.assert_array_equal(again["train"][0], text["train"][0])
+        with self.assertRaisesRegex(ValueError, "needed"):
+            source_text.load(10**8, 16)
 
     @pytest.mark.slow
     def test_finished_runs_are_not_done_again(self):

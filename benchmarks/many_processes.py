@@ -1,0 +1,159 @@
+"""Many processes of one machine as one cluster: how long they take to start; whether bits agree.
+
+    python -m benchmarks.many_processes --processes=16
+
+Each process is a worker on a port of its own and trains a small network on scikit-learn's digits
+with `TernGradStrategy`. Tells the seconds from the start of the first process until all have
+imported TensorFlow, from there until all are one cluster, until all have taken the first step, and
+of the steps after that; the memory that they hold together; and whether all end with the same
+weights and optimizer's state, bit for bit: otherwise it ends with status 1.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import socket
+import sys
+import time
+
+from absl import app, flags
+
+from benchmarks import cluster_hosts, figures
+
+_PROCESSES = flags.DEFINE_integer("processes", 16, "Number of processes.", lower_bound=2)
+_STEPS = flags.DEFINE_integer("steps", 20, "Steps after the first.", lower_bound=1)
+_BATCH = flags.DEFINE_integer("batch_size", 4, "Images a step of each process.", lower_bound=1)
+_GRAD_BITS = flags.DEFINE_integer("grad_bits", 1, "As of the strategy.")
+_WIRE = flags.DEFINE_string("wire", "auto", "As of the strategy.")
+_JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
+_WORKER = flags.DEFINE_bool("worker", False, "Set by the benchmark itself.")
+
+
+def _tell(**what):
+    """Says what was reached, and waits for the others."""
+    told = {**what, "time": time.monotonic(), "cpu_seconds": time.process_time()}
+    print(json.dumps(told), flush=True)
+    if not sys.stdin.readline():
+        sys.exit("many_processes: the benchmark has ended")
+
+
+def _work():
+    """One process: a line of JSON at each stage, after which it waits for all."""
+    import keras
+    import tensorflow as tf
+
+    import terngrad_tf
+    from benchmarks import digits
+
+    images, labels = digits.load(8)["train"]
+    _tell(stage="imported")
+    strategy = terngrad_tf.TernGradStrategy(grad_bits=_GRAD_BITS.value, wire=_WIRE.value)
+    _tell(stage="one cluster")
+    with strategy.scope():
+        model = keras.Sequential(
+            [
+                keras.Input((8, 8, 1)),
+                keras.layers.Conv2D(16, 3, activation="relu"),
+                keras.layers.Flatten(),
+                keras.layers.Dense(64, "relu"),
+                keras.layers.Dense(10, name="logits"),
+            ]
+        )
+        model.compile(
+            keras.optimizers.Adam(0.003),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            jit_compile=False,
+        )
+    batches = tf.data.Dataset.from_tensor_slices((images, labels)).repeat()
+    batches = batches.batch(_BATCH.value * strategy.num_processes, drop_remainder=True)
+    model.fit(batches, steps_per_epoch=1, verbose=0)
+    _tell(stage="first step")
+    model.fit(batches, steps_per_epoch=_STEPS.value, verbose=0)
+    digest = hashlib.sha256()
+    for variable in model.variables + model.optimizer.variables:
+        digest.update(variable.numpy().tobytes())
+    fields = pathlib.Path("/proc/self/smaps_rollup").read_text().split()
+    _tell(
+        stage="last step",
+        digest=digest.hexdigest(),
+        pss_mb=int(fields[fields.index("Pss:") + 1]) / 1024,
+    )
+
+
+def _free_ports(count):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def measure(count):
+    """Runs a cluster of so many processes.
+
+    Returns:
+        Dict with "seconds" of each stage since the one before, "cpu_seconds" of all processes since
+        then, "pss_mb" of all together, and "digests", a set with one of each process's end.
+    """
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in _free_ports(count)]}
+    command = [sys.executable, "-m", "benchmarks.many_processes", "--worker"]
+    command += [f"--steps={_STEPS.value}", f"--batch_size={_BATCH.value}"]
+    command += [f"--grad_bits={_GRAD_BITS.value}", f"--wire={_WIRE.value}"]
+    seconds, cpu_seconds, workers, before, cpu_before = {}, {}, [], time.monotonic(), 0.0
+    try:
+        for index in range(count):
+            config = {"cluster": cluster, "task": {"type": "worker", "index": index}}
+            environment = dict(
+                os.environ,
+                TF_CONFIG=json.dumps(config),
+                TF_CPP_MIN_LOG_LEVEL="2",
+                PYTHONPATH=str(cluster_hosts.ROOT),
+            )
+            workers.append(cluster_hosts.Process(command, environment))
+        for _ in range(4):
+            answers = [worker.answer() for worker in workers]
+            now = max(answer["time"] for answer in answers)
+            cpu_now = sum(answer["cpu_seconds"] for answer in answers)
+            stage = answers[0]["stage"]
+            seconds[stage], cpu_seconds[stage] = now - before, cpu_now - cpu_before
+            before, cpu_before = now, cpu_now
+            for worker in workers:
+                worker.ask("go on")
+    finally:
+        for worker in workers:
+            worker.kill()
+    return {
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "pss_mb": sum(answer["pss_mb"] for answer in answers),
+        "digests": {answer["digest"] for answer in answers},
+    }
+
+
+def main(argv):
+    """Measures, and prints a table."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    if _WORKER.value:
+        _work()
+        return 0
+    found = measure(_PROCESSES.value)
+    print(
+        f"| {_PROCESSES.value} processes, until all have reached | seconds since the one before |"
+    )
+    print("|---|---|")
+    for stage, seconds in found["seconds"].items():
+        print(f"| {stage} | {seconds:.1f} |")
+    print(f"{found['pss_mb'] / 1024:.1f} GB together")
+    if _JSON.value:
+        figures.write_json(_JSON.value, {**found, "digests": len(found["digests"])})
+    if len(found["digests"]) > 1:
+        sys.exit(f"many_processes: {len(found['digests'])} different ends")
+    print("all ended with the same bits")
+    return 0
+
+
+if __name__ == "__main__":
+    app.run(main)
