@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import gc
 import math
 import pathlib
 import tempfile
@@ -95,6 +96,9 @@ def evaluate(config: EvalConfig) -> EvalResult:
             try:
                 result = evaluate_checkpoint(path, run, config)
                 evaluated = path
+                # Networks and their functions refer to themselves. Python looks for such garbage by
+                # the number of objects, of which they have few for their size.
+                gc.collect()
             except UserError:
                 # The trainer may have rotated the checkpoint away meanwhile: a newer one is there.
                 if pretrained.latest_checkpoint(config.checkpoint_dir) == path:

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import gc
 import io
 import sys
 import threading
@@ -15,6 +16,10 @@ import slim_data
 from terngrad_tf import models, training
 from terngrad_tf.training import hits, report
 from tests import runs
+
+
+def _num_models():
+    return sum(isinstance(found, keras.Model) for found in gc.get_objects())
 
 
 class EvaluatorTest(tf.test.TestCase):
@@ -79,6 +84,17 @@ class EvaluatorTest(tf.test.TestCase):
             result = self.evaluate(restore_avg_var=False, batch_size=batch_size)
             self.assertEqual((result.step, result.num_examples), (30, 360))
             self.assert_figures(result, self.oracle(raw))
+
+    def test_networks_of_earlier_checkpoints_do_not_stay_in_memory(self):
+        gc.collect()
+        gc.disable()
+        try:
+            before = _num_models()
+            self.evaluate()
+            self.evaluate()
+            self.assertEqual(_num_models(), before)
+        finally:
+            gc.enable()
 
     def test_a_class_that_the_network_does_not_have_is_missed(self):
         model = keras.Sequential([keras.Input([3]), keras.layers.Activation("linear")])
