@@ -1,8 +1,10 @@
-"""The files of examples/ for schedulers start programs again where that helps, and only there."""
+"""The Dockerfile, and the files of examples/ for schedulers, which start programs again."""
 
+import fnmatch
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -70,6 +72,44 @@ class ClusterFilesTest(unittest.TestCase):
                 codes[rule["action"]] |= set(rule["onExitCodes"]["values"])
         self.assertEqual(codes["Ignore"], statuses("yes"))
         self.assertEqual(codes["FailJob"], statuses("no") - {0, 130})
+
+    def test_kubernetes_knows_all_fields(self):
+        validate = shutil.which("kubernetes-validate")
+        if validate is None:
+            self.skipTest("needs kubernetes-validate, of PyPI, whose schemas have 108 MB")
+        guide = (forked_scripts.ROOT / "docs" / "kubernetes.md").read_text("utf-8")
+        (stateful_set,) = re.findall(r"```yaml\n(apiVersion.*?)```", guide, re.DOTALL)
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(stateful_set)
+            file.flush()
+            for version in ("1.29", "1.33"):
+                command = [validate, "--strict", "--quiet", "--kubernetes-version", version]
+                command += [file.name, EXAMPLES / "kubernetes_job.yaml"]
+                ended = subprocess.run(command, capture_output=True, text=True, check=False)
+                self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+
+    def test_the_image_holds_what_the_job_calls(self):
+        """As far as can be told without building it, which takes a base image."""
+        lines = (forked_scripts.ROOT / "Dockerfile").read_text("utf-8").splitlines()
+        said = [line.split(maxsplit=1) for line in lines if line and line[0] not in "# "]
+        ignored = (forked_scripts.ROOT / ".dockerignore").read_text("utf-8").splitlines()
+        copied = []
+        for words in [rest.split() for name, rest in said if name == "COPY"]:
+            if not words[0].startswith("--from"):
+                copied += words[:-1]
+        for name in copied:
+            self.assertTrue((forked_scripts.ROOT / name).exists(), name)
+            self.assertIn(f"!{name}", ignored)
+            self.assertFalse(any(fnmatch.fnmatch(name, one) for one in ignored[2:]), name)
+        self.assertLessEqual({"pyproject.toml", "README.md", "slim_data", "terngrad_tf"}, {*copied})
+        project = (forked_scripts.ROOT / "pyproject.toml").read_text("utf-8")
+        (extras,) = [rest.partition("=")[2] for name, rest in said if rest.startswith("EXTRAS=")]
+        self.assertRegex(project, rf"(?m)^{extras} = \[")
+        self.assertRegex(project, r"(?m)^mnist_distributed_train = ")
+        text = (EXAMPLES / "kubernetes_job.yaml").read_text("utf-8")
+        pod = list(yaml.safe_load_all(text))[1]["spec"]["template"]["spec"]
+        (user,) = [int(rest) for name, rest in said if name == "USER"]
+        self.assertEqual(pod["securityContext"], {"runAsNonRoot": True, "fsGroup": user})
 
     def test_slurm_queues_the_job_again_after_statuses_that_pass(self):
         script = EXAMPLES / "slurm.sbatch"
