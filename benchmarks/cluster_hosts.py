@@ -44,8 +44,8 @@ class Network:
 
         Args:
             link: rate of each host's link, such as "1gbit", or "none": any rate. With a round trip,
-                as in "10mbit+20ms", links can `stall`; without one, they can be `cut`. With
-                "+wireguard" `addresses` are of hosts whose packets are encrypted.
+                as in "10mbit+20ms", links can `stall`; without one, they can be `cut` and `split`.
+                With "+wireguard" `addresses` are of hosts whose packets are encrypted.
 
         Raises:
             Unavailable: there can be none.
@@ -106,6 +106,19 @@ class Network:
         self._set_link(index, "up")
 
     @contextlib.contextmanager
+    def split(self, part):
+        """In this context nothing passes between the hosts of a part, by index, and the others."""
+        other = f"{self.prefix}b2"
+        subprocess.run(["ip", "link", "add", other, "type", "bridge"], check=True)
+        try:
+            subprocess.run(["ip", "link", "set", other, "up"], check=True)
+            self._attach(part, other)
+            yield
+        finally:
+            self._attach(part, f"{self.prefix}br")
+            subprocess.run(["ip", "link", "del", other], check=True)
+
+    @contextlib.contextmanager
     def processes(self, port, commands):
         """A worker of the cluster of `addresses(port)` on each host, in this context: `Process`es.
 
@@ -156,6 +169,11 @@ class Network:
                 return [host.answer() for host in hosts_of[mode]]
 
             yield run
+
+    def _attach(self, hosts, bridge):
+        for index in hosts:
+            interface = f"{self.prefix}v{index}"
+            subprocess.run(["ip", "link", "set", interface, "master", bridge], check=True)
 
     def _set_link(self, index, state):
         subprocess.run(["ip", "link", "set", f"{self.prefix}v{index}", state], check=True)

@@ -40,6 +40,7 @@ case $1 in
       ip link del "${prefix}v$i" || true
       ip netns del "$prefix$i" || true
     done
+    ip link del "${prefix}b2" || true
     ip link del "${prefix}br" || true ;;
   *) echo "usage: $0 up|exec|rx|down PREFIX ..." >&2; exit 2 ;;
 esac

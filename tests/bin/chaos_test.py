@@ -7,11 +7,42 @@ import sys
 import pytest
 import tensorflow as tf
 
+from benchmarks.chaos_members import Watch
 from tests import runs
 from tests.bin import samples
 from tests.distribute import network
 
 TIMEOUT_SECONDS = 500
+
+
+class WatchTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.watch = Watch()
+        for task in range(3):
+            self.watch.look(task, 1, (0, 1, 2), (1, 10))
+
+    def test_a_part_that_goes_on_is_no_fault(self):
+        self.watch.look(1, 2, (1, 2), (1, 10))
+        self.assertEqual(self.watch.newest, (1, (0, 1, 2)))
+        for step in range(10, 20):
+            self.watch.look(1, 2, (1, 2), (2, step))
+            self.watch.look(2, 2, (1, 2), (2, step))
+        # It was saving when it was cut off.
+        self.watch.look(0, 1, (0, 1, 2), (1, 11))
+        self.assertEqual(self.watch.newest, (2, (1, 2)))
+        self.assertIsNone(self.watch.fault)
+
+    def test_two_parts_that_train_are_found(self):
+        for step in range(10, 14):
+            self.watch.look(1, 2, (1, 2), (2, step))
+            self.watch.look(0, 1, (0, 1, 2), (1, step + 1))
+        self.assertRegex(self.watch.fault, "^worker 0 saved step 14 of generation 1 after gen")
+
+    def test_two_groups_of_one_generation_are_found(self):
+        self.watch.look(1, 2, (1, 2), (2, 11))
+        self.watch.look(0, 2, (0,), (2, 11))
+        self.assertRegex(self.watch.fault, r"^both \(1, 2\) and \(0,\) train as generation 2$")
 
 
 class ChaosTest(tf.test.TestCase):

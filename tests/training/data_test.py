@@ -1,5 +1,7 @@
 """Which examples each host of a cluster reads."""
 
+import collections
+import itertools
 import os
 import shutil
 import sys
@@ -105,6 +107,38 @@ class DataTest(tf.test.TestCase):
                 self.assertAllEqual(tf.concat(rows, 0), whole[step])
         spec, _ = inputs.rows_of_batches(config, shard, 0, (1, 3, 5, 7)).element_spec
         self.assertEqual(spec.shape, [2, 8, 8, 1])
+
+    @pytest.mark.slow
+    def test_workers_that_come_and_go_see_each_image_of_an_epoch_once(self):
+        config = training.TrainConfig.of(
+            train_dir="",
+            data_dir=self.folder,
+            dataset_name="digits",
+            image_size=8,
+            batch_size=35,
+            input_queue_memory_factor=1,
+        )
+        shard = data.DatasetShard(10, 1, 1437, shares_batches=True)
+        # Workers of each generation, the step at which it begins, and that which it reaches. Some
+        # steps of one that ended without saving them are taken again.
+        generations = [(3, 0, 12), (2, 10, 18), (1, 18, 26), (3, 25, 41)]
+        rows_of = {}
+        for workers, begin, end in generations:
+            bounds = [35 * worker // workers for worker in range(workers + 1)]
+            of_workers = [
+                inputs.rows_of_batches(config, shard, begin, pair).take(end - begin)
+                for pair in itertools.pairwise(bounds)
+            ]
+            for step, parts in enumerate(zip(*of_workers, strict=True), begin):
+                rows_of[step] = [row.tobytes() for part, _ in parts for row in part.numpy()]
+        found = [row for step in range(41) for row in rows_of[step]]
+        # 41 batches of 35 are the epoch but for the 2 images that begin the next batch.
+        all_images = data.load(config.data, 479, 8, False, preprocessing="lenet").unbatch()
+        left = collections.Counter(image.numpy().tobytes() for image, _ in all_images)
+        self.assertEqual(left.total(), 1437)
+        left.subtract(found)
+        self.assertEqual(left.total(), 2)
+        self.assertGreaterEqual(min(left.values()), 0)
 
     def test_shares_are_disjoint_and_equal_files_of_their_own_come_in_other_orders(self):
         num_examples = 700
