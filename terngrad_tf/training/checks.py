@@ -16,16 +16,16 @@ class Range:
     """Numbers from `least` to `most`; `above` and `below` leave these two out.
 
     Args:
-        least: smallest number.
-        most: largest number.
+        least: smallest number, an integer.
+        most: largest number, an integer.
         above: whether `least` itself is left out. Default False.
         below: whether `most` itself is left out. Default False.
         also: further value that is taken. Default: none.
         integer: whether only integers are taken. Default False.
     """
 
-    least: float
-    most: float
+    least: int
+    most: int
     above: bool = False
     below: bool = False
     also: int | None = None
@@ -73,7 +73,6 @@ BUFFER = integers(1, 2**14)
 SECONDS = Range(0, 10**9)
 EPOCHS = Range(0, 10**6)
 FACTOR = Range(0, 10**6)
-BITS_PER_ELEMENT = Range(0.02, 1.6)
 
 
 def factor_or_auto(name: str, value: Any) -> None:
@@ -82,6 +81,16 @@ def factor_or_auto(name: str, value: Any) -> None:
         raise UserError(f"`{name}` must be {FACTOR}, or auto. Received: {name}={shown(value)}")
     if value != "auto":
         FACTOR(name, value)
+
+
+def bits_per_element(name: str, value: Any) -> None:
+    """Raises UserError unless the value is what `Quantization` takes."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0.02 <= value <= 1.6:
+        raise UserError(
+            f"`{name}` must be a number of at least 0.02 and at most 1.6. "
+            f"Received: {name}={shown(value)}"
+        )
 
 
 def one_of(values: Collection[str]) -> Callable[[str, Any], None]:

@@ -36,7 +36,7 @@ class GradientConfig(Config):
         None,
         "Round so many gradients to 0 that the others take no more than so many bits an element as "
         "a stream, from 0.02 to 1.6; --wire auto is sparse then. Default: as the scale makes it.",
-        checks.BITS_PER_ELEMENT,
+        checks.bits_per_element,
     )
     floating_grad_epoch: int = option(
         0, "Of each so many epochs the last has float gradients; 0: none has.", checks.COUNT_OR_0

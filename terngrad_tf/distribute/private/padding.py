@@ -95,7 +95,7 @@ class PaddedReplicas(LocalReplicas):
         if any(r is None for r in rows) or (is_alone and are_even):
             return run(fn, args=args)
         may_be_empty = not (are_static and all(rows))
-        examples = sum(rows)
+        examples = sum(r for r in rows if r is not None)
         rows = [tf.cast(r, tf.int32) for r in rows]
         empty = values.PerReplica([tf.equal(r, 0) for r in rows]) if may_be_empty else None
         # Rows count each for itself.
