@@ -55,6 +55,11 @@ class Run:
         """The worker that keeps what is saved."""
         return 0
 
+    @property
+    def keepers(self):
+        """The chief, and the others that save."""
+        return (self.chief,)
+
     def start(self, task):
         """Starts a worker's supervisor, by the command that started it before."""
         flags_of_worker = {
