@@ -97,7 +97,7 @@ def _processes(run, evaluator):
 def _evaluation(folder, run):
     """`mnist_eval` beside a run, in this context: `subprocess.Popen`."""
     command = [sys.executable, "-m", "terngrad_tf.bin.mnist_eval"]
-    command += [f"--checkpoint_dir={run.train_dir}", f"--data_dir={folder / 'data'}"]
+    command += [f"--checkpoint_dir={run.train_dir(0)}", f"--data_dir={folder / 'data'}"]
     command += [f"--eval_dir={folder / 'eval'}", f"--eval_interval_secs={SAVE_SECONDS}"]
     with open(folder / "eval.log", "w") as log:
         process = subprocess.Popen(
@@ -123,7 +123,7 @@ def _watch(run, evaluator, samples, draw):
         for name, pid in _processes(run, evaluator):
             if found := sample(pid):
                 minutes = (time.monotonic() - begin) / 60
-                line = {"minutes": minutes, "step": newest_step(run.train_dir)}
+                line = {"minutes": minutes, "step": newest_step(run.train_dir(0))}
                 samples.write(json.dumps({**line, "name": name, "pid": pid, **found}) + "\n")
         samples.flush()
         if evaluator.poll() is not None:
@@ -153,7 +153,7 @@ def soak(folder):
     with network.up("none"):
         run = Run(
             network,
-            folder,
+            [folder] * NUM_HOSTS,
             10**8,
             data_dir=folder / "data",
             save_interval_secs=SAVE_SECONDS,

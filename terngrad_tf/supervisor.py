@@ -6,8 +6,9 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
-# How long a process that was asked to end may take; TensorFlow has much to take down.
-GRACE_SECONDS = 30.0
+# How long a process that was asked to end may take: 60 s for a step that runs, and TensorFlow has
+# much to take down.
+GRACE_SECONDS = 90.0
 
 _STOPPING = {signal.SIGINT, signal.SIGTERM}
 _WATCHED = _STOPPING | {signal.SIGCHLD}
