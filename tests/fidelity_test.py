@@ -42,7 +42,7 @@ class FidelityTest(unittest.TestCase):
             *(256, 1, ["lenet"], [1, 4], fidelity_settings.OF_WORKERS, [1])
         )
         counts = [(run.gradients.split(",")[0], run.num_nodes) for run in runs]
-        expected = {("float", 1): 1, ("correlated", 1): 3, ("correlated", 4): 3}
+        expected = {("float", 1): 1, ("correlated", 1): 4, ("correlated", 4): 4}
         for case in set(counts):
             self.assertEqual(counts.count(case), (expected | {("independent", 4): 3})[case])
 
