@@ -117,6 +117,7 @@ TRAINING = {
     ),
     "weight_decay": weights("--weight_decay", 0.1),
     "sync_every": weights("--sync_every", 1, base=("--num_nodes", 2)),
+    "sync_seconds": weights("--sync_seconds", 1, base=("--num_nodes", 2)),
     "wire": weights("--wire", "bidirectional", base=TWO_WORKERS),
 }
 

@@ -172,7 +172,7 @@ class StrategyTest(tf.test.TestCase):
                 TypeError, f"^`TernGradStrategy` takes .* {option} .did you mean '{nearest}'"
             ):
                 TernGradStrategy(**{option: 1})
-        with self.assertRaisesRegex(TypeError, "takes clip_factor, .* Received: xyz$"):
+        with self.assertRaisesRegex(TypeError, "takes bits_per_element, .* Received: xyz$"):
             TernGradStrategy(xyz=1)
 
 

@@ -129,7 +129,9 @@ class OptionsTest(tf.test.TestCase):
             "snapshot_per_epoch snapshot_every_steps snapshot_start_epoch snapshot_keep_max "
             "epochs save_epochs telemetry_freq log_freq".split(" ")
         )
-        self.assertEqual(set(config.values()) - set(config.identity()), same_run)
+        left_out = set(config.values()) - set(config.identity())
+        self.assertEqual(left_out, same_run | {"sync_seconds"})
+        self.assertEqual(train_config(sync_seconds=2).identity()["sync_seconds"], 2)
         # Without local steps, nothing of them does.
         local = set(config.local_steps.values())
         self.assertTrue(local.isdisjoint(train_config(outer_momentum=0.1).identity()))
