@@ -9,6 +9,8 @@ Tables, of --tables:
   seeds.
 * `workers`: SGD with momentum at a fixed rate, batches of 128 images over 1 to 64 workers, by clip
   factor and rounding. Float gradients run once: their mean does not depend on the workers.
+* `budgets`: the same with a clip factor and with budgets of bits an element, and how many times
+  fewer bytes than float gradients a worker receives, if each is a host of its own.
 * `kinds`: a vision transformer on Fashion-MNIST, a transformer of text and two bags of embeddings
   on snippets of installed packages' source (`source_text.py`), as in `optimizers`.
 * `batches`, `precisions`: the small CNN with batches of 32 to 1,024 images, and in mixed precision,
@@ -31,7 +33,7 @@ from benchmarks import fidelity_rows, fidelity_settings, fidelity_tables
 
 _RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with Fashion-MNIST's four archives.")
 _FOLDER = flags.DEFINE_string("folder", "fidelity", "Folder with the finished runs.")
-TABLES = ("optimizers", "workers", "kinds", "batches", "precisions")
+TABLES = ("optimizers", "workers", "budgets", "kinds", "batches", "precisions")
 _TABLES = flags.DEFINE_multi_enum(*("tables", TABLES[:2], TABLES), "Table to make; repeatable.")
 _OPTIMIZERS = flags.DEFINE_multi_enum(
     "optimizers",
@@ -52,13 +54,12 @@ _PRECISIONS = flags.DEFINE_multi_enum(
 )
 _NETS = flags.DEFINE_multi_enum(
     *("nets", ["small_cnn", "lenet"], list(fidelity_settings.NETS)),
-    "Network of the second table; repeatable.",
+    "Network of the tables of workers and of budgets; repeatable.",
 )
-_WORKERS = flags.DEFINE_list("workers", ["1", "4", "16"], "Numbers of workers, second table.")
+_WORKERS = flags.DEFINE_list("workers", ["1", "4", "16"], "Numbers of workers in them.")
 _GRADIENTS = flags.DEFINE_multi_enum(
     *("gradients", None, list(fidelity_settings.GRADIENTS)),
-    "Way to exchange gradients; repeatable. Default: all in the second table, correlated rounding"
-    " with clip 2.5 and 0 in the others, beside float.",
+    "Way to exchange gradients; repeatable. Default: the table's.",
 )
 _SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, one run each.")
 _IMAGES = flags.DEFINE_integer(
@@ -103,6 +104,10 @@ def main(argv):
     rows = fidelity_rows.Rows(pathlib.Path(_FOLDER.value) / "runs.jsonl")
     seeds = [int(seed) for seed in _SEEDS.value]
     size = _IMAGES.value, _EPOCHS.value
+    by_workers = {
+        "workers": (fidelity_settings.OF_WORKERS, fidelity_tables.workers),
+        "budgets": (fidelity_settings.OF_BUDGETS, fidelity_tables.budgets),
+    }
     of_tables = {
         "optimizers": (fidelity_settings.OPTIMIZERS, [{}]),
         "kinds": (fidelity_settings.OF_KINDS, [{"net": net} for net in _KINDS.value]),
@@ -113,11 +118,12 @@ def main(argv):
         ),
     }
     for table in _TABLES.value:
-        if table == "workers":
+        if table in by_workers:
+            default_ways, render = by_workers[table]
             counts = [int(count) for count in _WORKERS.value]
-            ways = _GRADIENTS.value or fidelity_settings.OF_WORKERS
+            ways = _GRADIENTS.value or default_ways
             perform(fidelity_settings.workers(*size, _NETS.value, counts, ways, seeds), rows)
-            print(f"\n{fidelity_tables.workers(rows.of(*size))}")
+            print(f"\n{render(rows.of(*size))}")
             continue
         optimizers, variants = of_tables[table]
         for options in variants:

@@ -12,7 +12,9 @@ from benchmarks.fidelity_settings import (
     KINDS,
     NETS,
     OF_BATCHES,
+    OF_BUDGETS,
     OF_PRECISIONS,
+    OF_WORKERS,
     OPTIMIZERS,
     PRECISIONS,
     TUNING_SEED,
@@ -92,8 +94,35 @@ def workers(rows):
     Args:
         rows: dict from `Run` to its row.
     """
-    groups = _by_seed(rows, lambda run: run.batch_size == 128)
+    groups = _by_seed(rows, lambda run: run.batch_size == 128 and run.gradients in OF_WORKERS)
     lines = _head("network | gradients | workers")
+    for net, run, baseline in _by_net(groups):
+        lines.append(_line([net, run.gradients, _workers(run)], groups[run], baseline))
+    return "\n".join(lines)
+
+
+def budgets(rows):
+    """Accuracy beside bytes, by network and number of workers, of the runs that tell bytes.
+
+    Args: as of `workers`.
+    """
+    groups = _by_seed(
+        rows,
+        lambda run: run.batch_size == 128
+        and run.gradients in OF_BUDGETS
+        and ("compression" in rows[run] or run.gradients == FLOAT),
+    )
+    lines = _head("network | gradients | workers | times fewer bytes")
+    for net, run, baseline in _by_net(groups):
+        found = groups[run]
+        fewer = statistics.mean(row.get("compression", 1) for row in found.values())
+        first = [net, run.gradients, _workers(run), f"{fewer:.3g}"]
+        lines.append(_line(first, found, baseline))
+    return "\n".join(lines)
+
+
+def _by_net(groups):
+    """Triples of a network, a run of it with seed 0, and what float gradients found by seed."""
     for net in NETS:
         shapes = sorted(
             (run for run in groups if run.net == net),
@@ -101,9 +130,12 @@ def workers(rows):
         )
         baseline = next((groups[run] for run in shapes if run.gradients == FLOAT), {})
         for run in shapes:
-            count = "any" if run.gradients == FLOAT else str(run.num_nodes)
-            lines.append(_line([net, run.gradients, count], groups[run], baseline))
-    return "\n".join(lines)
+            yield net, run, baseline
+
+
+def _workers(run):
+    """How many there are; the mean of float gradients does not depend on it."""
+    return "any" if run.gradients == FLOAT else str(run.num_nodes)
 
 
 def _is_of(run, table):

@@ -71,6 +71,21 @@ class FidelityTest(unittest.TestCase):
             " -1.50 | 0.205 | 0.5000 ± 0.0000 | 0.4000 ± 0.0000 |",
         )
 
+    def test_accuracy_stands_beside_bytes(self):
+        ways = ["float", "correlated, clip 0", "0.1 bits"]
+        runs = fidelity_settings.workers(256, 1, ["lenet"], [4], ways, [1, 2])
+        rows = {run: row(0.8) for run in runs}
+        for run, compression in zip(runs[2:], (None, 50.0, 100.0, 300.0), strict=True):
+            if compression:
+                rows[run]["compression"] = compression
+        cells = [line.split(" | ") for line in fidelity_tables.budgets(rows).splitlines()[2:]]
+        # A run without bytes, of an older version, is left out.
+        self.assertEqual(
+            [(line[1], line[3], line[4]) for line in cells],
+            [("float", "1", "2"), ("correlated, clip 0", "50", "1"), ("0.1 bits", "200", "2")],
+        )
+        self.assertEqual(fidelity_tables.workers(rows).count("| 0.1 bits |"), 0)
+
     def test_each_run_is_in_its_table(self):
         kinds = fidelity_settings.sweep(256, 1, "Adam", ["float"], net="vit")
         large = fidelity_settings.sweep(256, 1, "SGD, momentum 0.9", ["float"], batch=1024)
@@ -128,6 +143,11 @@ class FidelityTest(unittest.TestCase):
         table = first[first.index("\n| network") :]
         self.assertEqual(second, table)
         self.assertEqual(table.count("| small_cnn | "), 2)
+        rows = fidelity_rows.Rows(folder / "runs.jsonl")
+        for run, found in rows.items():
+            # Float gradients have one worker, who receives nothing.
+            least = 1 if run.gradients == "float" else 20
+            self.assertGreaterEqual(found["compression"], least)
 
 
 if __name__ == "__main__":
