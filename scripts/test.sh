@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# Runs the tests: all but those marked slow, only those, or what pytest arguments select.
+# Runs the tests: all but those marked slow or long, only those, or what pytest arguments select.
 #   bash scripts/test.sh
 #   bash scripts/test.sh --slow
-#   bash scripts/test.sh tests                     # both
+#   bash scripts/test.sh --long
+#   bash scripts/test.sh tests                     # all
 #   bash scripts/test.sh tests/ternary -k codec
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 cd "$ROOT"
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-2}"
 if (($# == 0)); then
-  set -- -m "not slow"
-elif [[ "$1" == --slow ]]; then
-  set -- -m slow "${@:2}"
+  set -- -m "not slow and not long"
+elif [[ "$1" == --slow || "$1" == --long ]]; then
+  set -- -m "${1#--}" "${@:2}"
 fi
 # Files are spread over processes, of which each takes a few GB. What takes longest is shown: it may
 # have to be marked slow.

@@ -11,6 +11,6 @@ export XLA_FLAGS="${XLA_FLAGS:-} --xla_cpu_max_isa=AVX"
 export NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX512_ICL AVX512_SPR \
 FMA3 AVX2 AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL"
 if (($# == 0)); then
-  set -- -m "not slow" tests/models tests/ternary tests/subspace
+  set -- -m "not slow and not long" tests/models tests/ternary tests/subspace
 fi
 exec bash "$(dirname "${BASH_SOURCE[0]}")/test.sh" "$@"

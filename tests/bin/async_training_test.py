@@ -122,7 +122,7 @@ class AsyncTrainingTest(tf.test.TestCase):
         self.assertEqual(status, 0)
         self.assertGreater(float(re.search(r"precision @ 1 = (\S+)", out)[1]), 0.5, out)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_goes_on_without_a_worker_that_is_cut_off_and_ends_without_a_server_that_is(self):
         hosts = network.up(self, "tgp", "10.85.0", len(JOBS))
         addresses = hosts.addresses(network.PORT)

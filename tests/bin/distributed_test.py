@@ -131,7 +131,7 @@ class DistributedTest(tf.test.TestCase):
                 for key, array in whole.items():
                     self.assertAllEqual(array, resumed[key], msg=key)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_local_steps_go_on_with_what_each_worker_had_of_its_own(self):
         # Saved while changes of a fragment are under way.
         flags = ("--sync_every", 10, "--fragments", 2, "--overlap", 5, "--optimizer", "adam")

@@ -84,13 +84,13 @@ class ExperimentsTest(tf.test.TestCase):
             with self.subTest(num_nodes=num_nodes, grad_bits=grad_bits):
                 self.mnist(num_nodes, grad_bits)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_cifar10(self):
         self.learns("cifar10", "float", "--num_nodes", 1, "--grad_bits", 32)
         run = self.learns("cifar10", "ternary", "--num_nodes", 4, "--grad_bits", 1)
         self.assertEqual(self.evaluate("cifar10", run)[2], 40)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_imagenet(self):
         run = self.learns("imagenet", "float", "--num_nodes", 4, "--grad_bits", 32, *PHOTOS)
         self.learns("imagenet", "ternary", "--num_nodes", 1, "--grad_bits", 1, *PHOTOS)

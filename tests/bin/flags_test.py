@@ -328,11 +328,11 @@ class FlagsTest(tf.test.TestCase):
                 if case.see == "error":
                     self.assertIn(f"`{flag}` must", seen)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_every_flag_of_training_changes_something(self):
         self.check(self.train, TRAINING)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_every_flag_of_evaluation_changes_something(self):
         self.check(self.evaluate, EVALUATION)
 

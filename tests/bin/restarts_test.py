@@ -97,7 +97,7 @@ class RestartsTest(tf.test.TestCase):
             ],
         )
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_one_worker_that_is_told_to_stop_lets_all_save_at_one_step_and_start_again(self):
         # Nothing else is saved before the last step.
         stopped = self.start("stopped", "--save_interval_secs", 1000)

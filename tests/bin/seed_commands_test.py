@@ -373,7 +373,7 @@ class SeedCommandsTest(tf.test.TestCase):
             r".*: precision @ 1 = [01]\.\d{4} recall @ 5 = [01]\.\d{4} \[20 examples\]\n",
         )
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_the_commands_of_flowers_fine_tune_the_inception_v3_of_2016(self):
         lines = dict(command_lines())
         # Of small images and few, for the time it takes; the layout is the same.

@@ -286,7 +286,7 @@ class FitTest(ClientTest):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 class AllFitTest(ClientTest):
     num_replicas = (1, 4)
 

@@ -267,7 +267,7 @@ class LoopsTest(ClientTest):
         self.assert_same_without_strategy([tutorial])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 class AllLoopsTest(ClientTest):
     num_replicas = (1, 4)
 

@@ -244,7 +244,7 @@ class TrainStepTest(ClientTest):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 class AllTrainStepTest(ClientTest):
     num_replicas = (1, 4)
 

@@ -103,7 +103,7 @@ class RunMultiGpusTest(tf.test.TestCase):
             r"^mnist_lenet_28_momentum_32_0\.01_0\.0_0_0\.0005_0\.9_1_64_3_\w+_[\w-]+$",
         )
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_ctrl_c_stops_both_programs(self):
         slim_data.convert("digits", self.folder / "data", shard=True, train_shards=4)
         process = self._start("run_digits.sh", MAX_STEPS=100000, EXPERIMENT="stopped")

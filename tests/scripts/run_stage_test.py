@@ -82,7 +82,7 @@ class RunStageTest(tf.test.TestCase):
             stage_2 = self.folder / "device0_stage_2/checkpoint_stage_2"
             self.assertTrue((stage_2 / name).is_file())
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_the_commands_of_the_tutorial_train_folders_of_images(self):
         labels = np.arange(16) % 4
         for split in ("train", "val"):
@@ -111,7 +111,7 @@ class RunStageTest(tf.test.TestCase):
         files = list((self.folder / "imagenet" / "tfrecords").glob("*-of-00016"))
         self.assertLen(files, 32)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_each_device_of_a_rank_table_is_a_process(self):
         # The tutorial's first two: no address of this machine.
         devices = [

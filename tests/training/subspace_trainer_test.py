@@ -287,7 +287,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
         outputs = processes.outputs(started, 120)
         return [process.returncode for process in started], outputs
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_two_hosts_train_and_go_on_to_the_same_weights_after_a_kill(self):
         outside = {"alpha": 0.001, "residual_every": 2, "grad_bits": 1, "shard_basis": True}
         checkpoints = []
