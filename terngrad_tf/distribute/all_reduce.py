@@ -22,6 +22,7 @@ from terngrad_tf.distribute.stopwatch import Job
 from terngrad_tf.distribute.telemetry import Measurements
 from terngrad_tf.distribute.traffic import WORD_BYTES, Traffic, float32_traffic
 from terngrad_tf.distribute.wire_choice import WireChoice
+from terngrad_tf.distribute.wire_trial import Timing, WireTrial
 
 
 class TernaryAllReduce(private.ExactCrossDeviceOps):
@@ -243,13 +244,18 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             tuple(tuple(_num_elements(first[i]) for i in bucket) for bucket in buckets),
             tuple(_num_elements(first[i]) for i in exact),
         )
-        wire = self._wire_choice.wire(context, job)
-        dense_traffic = sum(
-            (context.wire(wire, sizes).traffic for sizes in job.buckets),
-            start=float32_traffic(sum(job.floats), context.num_members),
-        )
+        chosen = self._wire_choice.wire(context, job)
+        trial = chosen if isinstance(chosen, WireTrial) else None
+
+        def traffic_by(wire):
+            return sum(
+                (context.wire(wire, sizes).traffic for sizes in job.buckets),
+                start=float32_traffic(sum(job.floats), context.num_members),
+            )
+
         variables = tuple(indices)
         traffic = self._traffic_of.setdefault(variables, last_step.LastTraffic())
+        dense_traffic = traffic_by(trial.wires[0] if trial else chosen)
         traffic.record(dense_traffic, own)
         self._last_step.record(variables, 0)
         scales_of, starts = local_scales[: len(buckets)], local_scales[len(buckets) :]
@@ -266,9 +272,14 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             return results
 
         def reduce_ternary():
+            return trial.exchange(reduce_by) if trial else reduce_by(chosen)
+
+        def reduce_by(wire):
+            dense_traffic = traffic_by(wire)
             watch = self.telemetry.watch(context, job)
             results = reduce_exactly(watch, exact) if exact else {}
-            words = []
+            words, timing = [], Timing(trial) if trial else None
+            shared_scales = (timing or exchange.ReductionContext).shared_scales
             for number, (positions, scales) in enumerate(zip(buckets, scales_of, strict=True)):
                 with tf.name_scope(f"bucket_{number}"):
                     local = [of_replicas(gradients[i]) for i in positions]
@@ -277,7 +288,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
                         context=lap.context,
                         quantization=self.quantization,
                         gradients=list(zip(*local, strict=True)),
-                        scales=lap.context.shared_scales(lap.brought),
+                        scales=shared_scales(lap.context, lap.brought),
                         indices=[indices[i] for i in positions],
                         step=first_step,
                     )
@@ -287,6 +298,9 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
                     watch.compare(bucket, reduced)
                 results |= dict(zip(positions, reduced, strict=True))
                 words += [received] if tf.is_tensor(received) else []
+            if timing:
+                timing.end(results)
+                traffic.record(dense_traffic, own)
             if words:
                 traffic.record_streams(dense_traffic, WORD_BYTES * tf.add_n(words))
             watch.record(first_step, dense_traffic, own, words)

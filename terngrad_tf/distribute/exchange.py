@@ -58,11 +58,17 @@ class ReductionContext:
         context.processes = processes
         return context
 
-    def shared_scales(self, local_scales: tf.Tensor) -> tf.Tensor:
-        """The largest scales, `[T]`, of those of each local replica and of all processes."""
+    def shared_scales(self, local_scales: tf.Tensor, told: Any = None) -> Any:
+        """The largest scales, `[T]`, of those of each local replica and of all processes.
+
+        With `told`, a float32 vector of each process, a pair of them and of its largest elements.
+        """
         with tf.device(self.devices[0]):
             scales = tf.reduce_max(tf.stack(local_scales), axis=0)
-            return self.processes.all_reduce_max(scales) if self.processes else scales
+            if told is None:
+                return self.processes.all_reduce_max(scales) if self.processes else scales
+            largest = self.processes.all_reduce_max(tf.concat([scales, told], axis=0))
+            return tf.split(largest, [scales.shape[0], told.shape[0]])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

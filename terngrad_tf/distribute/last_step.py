@@ -1,14 +1,13 @@
 """Which of several traced steps ran last, and what it cost in bytes."""
 
 import dataclasses
-import itertools
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from terngrad_tf.distribute.plain_variable import PlainVariable
 from terngrad_tf.distribute.traffic import Traffic, gathered_traffic
-
-_numbers = itertools.count()
 
 
 class LastStep:
@@ -20,7 +19,7 @@ class LastStep:
 
     def __init__(self) -> None:
         self._known = []
-        self._handle = None
+        self._last: PlainVariable | None = None
 
     def record(self, known: Any, count: Any) -> tf.Tensor | None:
         """Adds to the step under construction that it ran.
@@ -31,32 +30,17 @@ class LastStep:
         """
         if known not in self._known:
             self._known.append(known)
-        with tf.init_scope(), tf.device("CPU:0"):
-            if self._handle is None:
-                # Below `tf.Variable`, of which a strategy would make a mirrored one.
-                self._handle = tf.raw_ops.VarHandleOp(
-                    dtype=tf.int64,
-                    shape=[2],
-                    shared_name=f"terngrad_tf/last_step_{next(_numbers)}",
-                )
-                tf.raw_ops.AssignVariableOp(
-                    resource=self._handle, value=tf.constant([-1, 0], tf.int64)
-                )
-        with tf.device("CPU:0"):
-            tf.raw_ops.AssignVariableOp(
-                resource=self._handle,
-                value=tf.stack(
-                    [tf.cast(self._known.index(known), tf.int64), tf.cast(count, tf.int64)]
-                ),
-            )
+        if self._last is None:
+            self._last = PlainVariable("last_step", np.array([-1, 0], np.int64))
+        number = self._known.index(known)
+        self._last.assign(tf.stack([tf.cast(number, tf.int64), tf.cast(count, tf.int64)]))
 
     @property
     def latest(self) -> Any:
         """What was known of the last step and its count, a pair; None before the first step."""
-        if self._handle is None:
+        if self._last is None:
             return None
-        with tf.init_scope():
-            index, count = tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=tf.int64).numpy()
+        index, count = self._last.numpy()
         return None if index < 0 else (self._known[index], int(count))
 
 

@@ -68,6 +68,7 @@ class Telemetry(keras.callbacks.Callback):
         self._write_scalars = write or self._write_file
         self._repeats = write is not None
         self._writer: tf.summary.SummaryWriter | None = None
+        self._told_wires: list[str] = []
         self._writes = False
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -121,10 +122,12 @@ class Telemetry(keras.callbacks.Callback):
     def _write_file(self, scalars: Mapping[str, float], step: int) -> None:
         if self._writer is None:
             self._writer = tf.summary.create_file_writer(str(self._folder))
-            if reasons := self._operations.wire_choices:
-                with self._writer.as_default(step):
-                    tf.summary.text(tags.WIRE_CHOICES, reasons)
+            self._told_wires = []
+        reasons = self._operations.wire_choices
         with self._writer.as_default(step):
+            if reasons != self._told_wires:
+                tf.summary.text(tags.WIRE_CHOICES, reasons)
+                self._told_wires = reasons
             for tag, value in scalars.items():
                 tf.summary.scalar(tag, value)
         self._writer.flush()

@@ -1,5 +1,6 @@
 """Which wire gradients take where `wire="auto"` leaves it open."""
 
+import dataclasses
 import logging
 import time
 from typing import Any
@@ -11,11 +12,16 @@ from terngrad_tf.distribute import links, wires
 from terngrad_tf.distribute.exchange_model import ExchangeModel, seconds_of_doubling
 from terngrad_tf.distribute.quantization import Quantization
 from terngrad_tf.distribute.stopwatch import Job
+from terngrad_tf.distribute.wire_trial import WireTrial
 
 # A wire is taken in place of the usual one where it is expected to be quicker by this share.
 _NOTICED = 0.1
 # Codes of fewer elements are some kilobytes, which no wire makes much quicker.
 MIN_ELEMENTS = 2**16
+# The least share of the codes that are not 0, of that of the densest gradients.
+_SPARSEST = 0.25
+# Wires that are tried: the usual one, and those that may be quicker.
+_MAX_TRIED = 3
 # The densest codes that were measured on images: mean|g| / std(g), which `clip_factor` divides, at
 # LeNet's first step; and the share that is not 0 without clipping, of 2.1 M weights.
 _MEAN_OF_STD = 0.5
@@ -33,7 +39,10 @@ class WireChoice:
     one is taken. All lossless wires give the same bits, so the measurement changes no result.
 
     How many codes are not 0 is not known before the first step. Taken are as many as in the densest
-    gradients that were measured, so that streams are not taken where they might be slower.
+    gradients that were measured, so that streams are not taken where they might be slower. Wires
+    that would be quicker than the usual one by a tenth if a fourth of those codes were not 0 are
+    tried in the steps, by a `WireTrial`. Where there are none, as on quick links, steps know one
+    wire only.
 
     All processes must take the same wire. They do, because the choice follows from the gradients,
     which `handshake.compare_models` has found to be alike, and from numbers of the slowest process,
@@ -50,15 +59,18 @@ class WireChoice:
         self._wire = "sparse" if has_budget else wire
         self._clip_factor = quantization.clip_factor
         self._measured: tuple[links.Link, float] | None = None
-        self._chosen: dict[Job, tuple[str, str]] = {}
+        self._chosen: dict[Job, _Choice] = {}
 
     @property
     def reasons(self) -> list[str]:
-        """One line for each different exchange whose wire was chosen: which wire, and why."""
-        return [reason for _, reason in self._chosen.values()]
+        """One line for each different exchange whose wire was chosen: which wire, and why.
 
-    def wire(self, context: Any, job: Job) -> str:
-        """One of `WIRES`; all processes call it, after they compared their models.
+        Where wires were tried, it tells of the newest trial.
+        """
+        return [choice.reason for choice in self._chosen.values()]
+
+    def wire(self, context: Any, job: Job) -> "str | WireTrial":
+        """One of `WIRES`, or the trial of several; all call it, after they compared their models.
 
         Args:
             context: `ReductionContext`.
@@ -76,24 +88,68 @@ class WireChoice:
                     self._measured = _measure(context.processes)
             self._chosen[job] = self._choose(context, job, *self._measured)
             if context.processes.rank == 0:
-                _logger.info("%s", self._chosen[job][1])
-        return self._chosen[job][0]
+                _logger.info("%s", self._chosen[job].reason)
+        return self._chosen[job].wire
 
     def _choose(self, context, job, link, unit):
-        """The wire, and the reason."""
         usual = context.wire(self._wire, max(job.buckets, key=sum)).name
-        model = ExchangeModel(job, link, _densest_share(self._clip_factor, context.num_replicas))
-        seconds = {wire: model.seconds(wire, unit) for wire in wires.LOSSLESS}
-        order = sorted(seconds, key=seconds.__getitem__)
-        is_noticed = seconds[order[0]] < (1 - _NOTICED) * seconds[usual]
-        taken = order[0] if is_noticed else usual
-        expected = ", ".join(f"{wire} {1e3 * seconds[wire]:.3g}" for wire in order)
-        reason = (
-            f'wire="auto" takes {taken} for {sum(map(sum, job.buckets)):,} gradients on links of'
-            f" {link}: expected are, in ms an exchange, {expected}"
-        )
+        densest = _densest_share(self._clip_factor, context.num_replicas)
+        seconds, order, noticed = _expected(job, link, unit, densest, usual)
         # Usual is the best for each bucket.
-        return taken if is_noticed else self._wire, reason
+        wire = noticed[0] if noticed else self._wire
+        expected = ", ".join(f"{wire} {1e3 * seconds[wire]:.3g}" for wire in order)
+        tried = _expected(job, link, unit, _SPARSEST * densest, usual)[-1]
+        tried = [self._wire, *dict.fromkeys([*noticed[:1], *tried])][:_MAX_TRIED]
+        return _Choice(
+            wire if len(tried) == 1 else WireTrial(tried, tried.index(wire)),
+            f"{sum(map(sum, job.buckets)):,} gradients",
+            usual,
+            f'wire="auto" takes {noticed[0] if noticed else usual} for'
+            f" {sum(map(sum, job.buckets)):,} gradients on links of {link}: expected are, in ms an"
+            f" exchange, {expected}",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Choice:
+    """What one exchange takes.
+
+    Args:
+        wire: one of `WIRES`, or a `WireTrial`.
+        gradients: what is exchanged, as text.
+        usual: the wire that "auto" stands for.
+        expectation: which wire is taken without a trial, and why, as text.
+    """
+
+    wire: "str | WireTrial"
+    gradients: str
+    usual: str
+    expectation: str
+
+    @property
+    def reason(self) -> str:
+        """Which wire is taken now, and why."""
+        found = self.wire.found if isinstance(self.wire, WireTrial) else None
+        if found is None:
+            return self.expectation
+        names = {"auto": self.usual}
+        taken, seconds = found
+        tried = ", ".join(
+            f"{names.get(wire, wire)} {1e3 * seconds[wire]:.3g}"
+            for wire in sorted(seconds, key=seconds.__getitem__)
+        )
+        return (
+            f'wire="auto" takes {names.get(taken, taken)} for {self.gradients}: tried were, in ms'
+            f" an exchange, {tried}"
+        )
+
+
+def _expected(job, link, unit, nonzero_share, usual):
+    """Seconds by wire, wires from the quickest on, and those quicker than usual by a tenth."""
+    model = ExchangeModel(job, link, nonzero_share)
+    seconds = {wire: model.seconds(wire, unit) for wire in wires.LOSSLESS}
+    order = sorted(seconds, key=seconds.__getitem__)
+    return seconds, order, [w for w in order if seconds[w] < (1 - _NOTICED) * seconds[usual]]
 
 
 def _densest_share(clip_factor, num_replicas):

@@ -74,6 +74,7 @@ class TrainingLog(StepCounter):
         self._steps = 0
         self._own_steps = 0
         self._own_share = 1.0
+        self._told_wires: list[str] = []
         self._smoothed = {}
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
@@ -93,9 +94,9 @@ class TrainingLog(StepCounter):
             self._screen.step(
                 self._name, self.step, figures[tags.TOTAL_LOSS], figures[tags.PRECISION_AT_1]
             )
-        if self.step == self._first_step + 1 and self._strategy.is_chief:
-            self._tell_wires()
         is_due = self.step % self._freq == 0
+        if (is_due or self.step == self._first_step + 1) and self._strategy.is_chief:
+            self._tell_wires()
         if self.step == self._first_step + 1 and not is_due:
             speed = self._tell(self._first_step, figures)
             if self._board is not None and self._first_step == 0:
@@ -121,11 +122,15 @@ class TrainingLog(StepCounter):
         }
 
     def _tell_wires(self):
-        """Prints which wires "auto" takes, now that the step is built, and why."""
+        """Prints which wires "auto" takes, and why, where that is news."""
         reasons = self._strategy.wire_choices
+        if reasons == self._told_wires:
+            return
         for reason in reasons:
-            log(reason)
-        if reasons and self._board is not None:
+            if reason not in self._told_wires:
+                log(reason)
+        self._told_wires = reasons
+        if self._board is not None:
             self._board.text(tags.WIRE_CHOICES, reasons, self.step)
 
     def _tell(self, step, figures):

@@ -149,6 +149,7 @@ class TwoProcessesWithTwoWorkersTest(ClusterTest):
         super().setUpClass()
         jobs = {"reduce": {"wires": list(WIRES)}, "float_steps": {}, "masks": {}}
         jobs["choose"] = {"shapes": [[300, 300], [7]]}
+        jobs["tried"] = {}
         cls.run_jobs(2, {job: {"num_local": 2, **more} for job, more in jobs.items()})
 
     def test_hosts_agree_with_four_virtual_workers(self):
@@ -172,6 +173,18 @@ class TwoProcessesWithTwoWorkersTest(ClusterTest):
             self.assertEqual(result["measured/wire"], self.of("choose")[0]["measured/wire"])
             for name in ("slow", "measured"):
                 self.assertAllEqual(result[f"{name}/sums"], result["usual/sums"])
+
+    def test_steps_try_wires_on_slow_links_and_leave_the_same_weights(self):
+        first, *others = self.of("tried")
+        self.assertAllEqual(first["auto/weights"], first["allgather/weights"])
+        for name in ("auto", "allgather"):
+            for other in others:
+                self.assertAllEqual(other[f"{name}/weights"], first[f"{name}/weights"])
+        self.assertContainsSubset(["sparse"], first["auto/wires"])
+        self.assertGreater(len(first["auto/wires"]), 1)
+        self.assertRegex(
+            str(first["auto/reasons"][0]), r"takes \w+ for .* gradients: tried were, in ms an"
+        )
 
     def test_float_steps_are_float_on_all_processes_and_the_others_ternary(self):
         results = self.of("float_steps")

@@ -4,6 +4,7 @@ Run by `cluster_test.py` with TF_CONFIG set: `python cluster_worker.py OUTPUT.np
 """
 
 import contextlib
+import functools
 import hashlib
 import os
 import time
@@ -13,7 +14,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.distribute import Telemetry, TernGradStrategy, advise, links
+from terngrad_tf.distribute import (
+    Telemetry,
+    TernGradStrategy,
+    advise,
+    exchange,
+    links,
+    wire_choice,
+    wire_trial,
+)
 from tests.distribute import optimizer_cases, processes, uneven_cases
 from tests.distribute.samples import build, data, draw_masks, gradients_of, reduce_once
 
@@ -58,6 +67,43 @@ def choose(config):
         results[f"{name}/wire"] = strategy.traffic.wire
         results[f"{name}/received_bytes"] = strategy.traffic.received_bytes
         results[f"{name}/sums"] = np.concatenate([np.ravel(total) for total in reduced])
+    return results
+
+
+def tried(config):
+    """What `fit` leaves where steps try wires, and with one wire; and what was tried."""
+    del config
+    slow = links.Link(8 / 1e3, 1e-6)
+    x, y = data()
+    results = {}
+    with (
+        mock.patch.object(links, "measure", return_value=slow),
+        mock.patch.object(wire_choice, "MIN_ELEMENTS", 1),
+        mock.patch.multiple(wire_trial, REST=1, TRIES=2, PERIOD=8),
+        mock.patch.object(
+            exchange, "buckets", functools.partial(exchange.buckets, bucket_elements=100)
+        ),
+    ):
+        for wire in ("auto", "allgather"):
+            strategy = TernGradStrategy(
+                1,
+                wire=wire,
+                seed=5,
+                telemetry_freq=2,
+                statistics_freq=3,
+                float_steps=lambda step: step % 5 == 4,
+            )
+            model = build(strategy, steps_per_execution=3)
+            wires = []
+            seen = keras.callbacks.LambdaCallback(
+                on_train_batch_end=lambda batch, logs: wires.append(strategy.traffic.wire)
+            )
+            model.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=[seen])
+            results[f"{wire}/weights"] = np.concatenate(
+                [np.ravel(weight) for weight in model.get_weights()]
+            )
+            results[f"{wire}/wires"] = sorted(set(wires))
+            results[f"{wire}/reasons"] = strategy.wire_choices
     return results
 
 
@@ -210,6 +256,7 @@ if __name__ == "__main__":
         "collectives": collectives,
         "reduce": reduce_gradients,
         "choose": choose,
+        "tried": tried,
         "float_steps": float_steps,
         "masks": masks,
         "optimizers": optimizers,
