@@ -4,7 +4,6 @@ Run by `cluster_test.py` with TF_CONFIG set: `python cluster_worker.py OUTPUT.np
 """
 
 import contextlib
-import functools
 import hashlib
 import os
 import time
@@ -18,7 +17,6 @@ from terngrad_tf.distribute import (
     Telemetry,
     TernGradStrategy,
     advise,
-    exchange,
     links,
     wire_choice,
     wire_trial,
@@ -80,9 +78,6 @@ def tried(config):
         mock.patch.object(links, "measure", return_value=slow),
         mock.patch.object(wire_choice, "MIN_ELEMENTS", 1),
         mock.patch.multiple(wire_trial, REST=1, TRIES=2, PERIOD=8),
-        mock.patch.object(
-            exchange, "buckets", functools.partial(exchange.buckets, bucket_elements=100)
-        ),
     ):
         for wire in ("auto", "allgather"):
             strategy = TernGradStrategy(
@@ -90,7 +85,6 @@ def tried(config):
                 wire=wire,
                 seed=5,
                 telemetry_freq=2,
-                statistics_freq=3,
                 float_steps=lambda step: step % 5 == 4,
             )
             model = build(strategy, steps_per_execution=3)
