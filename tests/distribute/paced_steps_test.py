@@ -170,7 +170,12 @@ class ProcessesTest(tf.test.TestCase):
             WORKER,
             2,
             runs.class_folder(cls),
-            jobs={"float": {"grad_bits": 32}, "ternary": {"grad_bits": 1}, "refused": {}},
+            jobs={
+                "float": {"grad_bits": 32},
+                "ternary": {"grad_bits": 1},
+                "executions": {"grad_bits": 1, "steps_per_execution": 3},
+                "refused": {},
+            },
         )
 
     def test_processes_take_unequal_numbers_of_steps(self):
@@ -181,6 +186,13 @@ class ProcessesTest(tf.test.TestCase):
             # A step of `fit` stands for one of each on average; plans are whole numbers.
             num_exchanges = np.count_nonzero(self.results[0][job]["since_exchange"] == 0)
             self.assertLess(abs(quick + slow - 600) / 2, num_exchanges + 60)
+
+    def test_several_steps_an_execution(self):
+        quick, slow = (result["executions"] for result in self.results)
+        self.assertNotEqual(int(quick["own"][-1]), int(slow["own"][-1]))
+        self.assertLen(quick["own"], 2 * 150 // 3)
+        self.assertLess(np.count_nonzero(quick["since_exchange"]), len(quick["own"]))
+        self.assertLess(quick["epoch_losses"][-1], quick["epoch_losses"][0])
 
     def test_changes_count_by_examples(self):
         results = [result["float"] for result in self.results]
@@ -196,7 +208,7 @@ class ProcessesTest(tf.test.TestCase):
 
     def test_both_see_the_same(self):
         first, second = self.results
-        for job in ("float", "ternary"):
+        for job in ("float", "ternary", "executions"):
             for name in first[job].keys() - {"own"}:
                 self.assertAllEqual(first[job][name], second[job][name], msg=name)
 

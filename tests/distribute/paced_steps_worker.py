@@ -48,17 +48,19 @@ def batches(strategy, first_step=0):
     return strategy.distribute_datasets_from_function(lambda context: dataset)
 
 
-def compiled(strategy, seconds=0.25):
+def compiled(strategy, seconds=0.25, **options):
     with strategy.scope():
         model = network()
-        model.compile(DiLoCo(inner(), sync_seconds=seconds, outer=outer()), "mse")
+        optimizer = DiLoCo(inner(), sync_seconds=seconds, outer=outer())
+        model.compile(optimizer, "mse", **options)
     return model
 
 
 def train(config):
     """What callbacks saw, and the weights at the end."""
     strategy = TernGradStrategy(grad_bits=config["grad_bits"])
-    model, steps = compiled(strategy), Steps()
+    options = {"steps_per_execution": config.get("steps_per_execution", 1)}
+    model, steps = compiled(strategy, **options), Steps()
     history = model.fit(
         batches(strategy), steps_per_epoch=150, epochs=EPOCHS, verbose=0, callbacks=[steps]
     )
@@ -86,4 +88,4 @@ def refused(config):
 
 
 if __name__ == "__main__":
-    processes.main({"float": train, "ternary": train, "refused": refused})
+    processes.main({"float": train, "ternary": train, "executions": train, "refused": refused})
