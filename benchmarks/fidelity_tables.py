@@ -108,9 +108,11 @@ def budgets(rows):
     """
     groups = _by_seed(
         rows,
-        lambda run: run.batch_size == 128
-        and run.gradients in OF_BUDGETS
-        and ("compression" in rows[run] or run.gradients == FLOAT),
+        lambda run: (
+            run.batch_size == 128
+            and run.gradients in OF_BUDGETS
+            and ("compression" in rows[run] or run.gradients == FLOAT)
+        ),
     )
     lines = _head("network | gradients | workers | times fewer bytes")
     for net, run, baseline in _by_net(groups):

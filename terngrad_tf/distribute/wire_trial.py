@@ -9,7 +9,7 @@ import tensorflow as tf
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.plain_variable import PlainVariable
 
-# Exchanges from one trial to the next, tries of each wire in it, and exchanges before the first try.
+# Exchanges from one trial to the next, tries of each wire in it, and exchanges before the first.
 PERIOD = 1000
 TRIES = 7
 REST = 2
@@ -20,15 +20,15 @@ _NOTICED = 0.05
 class WireTrial:
     """Tries wires on the exchanges of a model's gradients, and takes the quickest.
 
-    A trial is `TRIES` exchanges by one wire, then as many by the next; it begins anew after `PERIOD`
-    exchanges. What counts is the median time of a wire's exchanges on the process where it is
-    longest: links let what was not used for a while pass at once, so that a long message after
-    short ones says little.
+    A trial is `TRIES` exchanges by one wire, then as many by the next; it begins anew after
+    `PERIOD` exchanges. What counts is the median time of a wire's exchanges on the process where it
+    is longest. They follow each other because links let pass at once what was not used for a while,
+    so that a long message after short ones says little.
 
     All processes must take the same wire in the same exchange. They do, because a step's wire
-    follows from what all exchanged in earlier steps: with the scales of each exchange processes send
-    the number of exchanges and their medians, of which all receive the largest. Nothing else is
-    sent, and nobody waits.
+    follows from what all exchanged in earlier steps: with the scales of each exchange processes
+    send the number of exchanges and their medians, of which all receive the largest. Nothing else
+    is sent, and nobody waits.
 
     Args:
         wires: names of the wires, two or more.

@@ -68,6 +68,18 @@ def choose(config):
     return results
 
 
+class Wires(keras.callbacks.Callback):
+    """Keeps which wires steps took."""
+
+    def __init__(self, strategy):
+        super().__init__()
+        self._strategy = strategy
+        self.wires = set()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.wires.add(self._strategy.traffic.wire)
+
+
 def tried(config):
     """What `fit` leaves where steps try wires, and with one wire; and what was tried."""
     del config
@@ -88,15 +100,12 @@ def tried(config):
                 float_steps=lambda step: step % 5 == 4,
             )
             model = build(strategy, steps_per_execution=3)
-            wires = []
-            seen = keras.callbacks.LambdaCallback(
-                on_train_batch_end=lambda batch, logs: wires.append(strategy.traffic.wire)
-            )
+            seen = Wires(strategy)
             model.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=[seen])
             results[f"{wire}/weights"] = np.concatenate(
                 [np.ravel(weight) for weight in model.get_weights()]
             )
-            results[f"{wire}/wires"] = sorted(set(wires))
+            results[f"{wire}/wires"] = sorted(seen.wires)
             results[f"{wire}/reasons"] = strategy.wire_choices
     return results
 
