@@ -6,6 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
+# Elements from which on a tensor's codes are counted by themselves.
+_LARGE = 2**20
+
 
 @dataclasses.dataclass(frozen=True)
 class GradientStatistics:
@@ -75,15 +78,32 @@ def count_codes(bucket: Any) -> tf.Tensor:
     Args:
         bucket: `exchange.Bucket`.
     """
-    counts = []
-    for position, gradient in enumerate(bucket.gradients[0]):
-        codes = bucket.quantization.ternarize(
-            gradient,
-            bucket.scales[position],
-            step=bucket.step,
-            tensor=bucket.indices[position],
-            replica=bucket.context.first_replica,
-            num_replicas=bucket.context.num_replicas,
+    gradients, replica = bucket.gradients[0], bucket.context.first_replica
+    options = {"step": bucket.step, "num_replicas": bucket.context.num_replicas}
+    small = [i for i, size in enumerate(bucket.sizes) if size < _LARGE]
+    # Together, as each of many would take as long to trace. They are held all at once.
+    codes = dict(
+        zip(
+            small,
+            bucket.quantization.sum_codes(
+                [[gradients[i] for i in small]],
+                tf.gather(bucket.scales, tf.constant(small, tf.int32)),
+                replicas=[replica],
+                tensors=[bucket.indices[i] for i in small],
+                **options,
+            ),
+            strict=True,
         )
-        counts.append([tf.math.count_nonzero(tf.equal(codes, c)) for c in (-1, 0, 1)])
+    )
+    counts = []
+    for position, gradient in enumerate(gradients):
+        if position not in codes:
+            codes[position] = bucket.quantization.ternarize(
+                gradient,
+                bucket.scales[position],
+                tensor=bucket.indices[position],
+                replica=replica,
+                **options,
+            )
+        counts.append([tf.math.count_nonzero(tf.equal(codes[position], c)) for c in (-1, 0, 1)])
     return tf.stack(counts)
