@@ -58,7 +58,7 @@ def kill_and_resume(arguments, kills, seed):
 
 
 class ResumeTest(tf.test.TestCase):
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_killed_and_resumed_training_equals_uninterrupted_to_the_bit(self):
         root = pathlib.Path(self.get_temp_dir())
         samples.write_cifar10(root / "raw", 40)

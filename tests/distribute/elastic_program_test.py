@@ -17,7 +17,7 @@ from tests.distribute import elastic_worker, processes
 TIMEOUT_SECONDS = 200
 
 
-@pytest.mark.slow
+@pytest.mark.long
 class ElasticProgramTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
