@@ -98,15 +98,15 @@ class WireChoice:
         # Usual is the best for each bucket.
         wire = noticed[0] if noticed else self._wire
         expected = ", ".join(f"{wire} {1e3 * seconds[wire]:.3g}" for wire in order)
+        gradients = f"{sum(map(sum, job.buckets)):,} gradients"
         tried = _expected(job, link, unit, _SPARSEST * densest, usual)[-1]
         tried = [self._wire, *dict.fromkeys([*noticed[:1], *tried])][:_MAX_TRIED]
         return _Choice(
             wire if len(tried) == 1 else WireTrial(tried, tried.index(wire)),
-            f"{sum(map(sum, job.buckets)):,} gradients",
+            gradients,
             usual,
-            f'wire="auto" takes {noticed[0] if noticed else usual} for'
-            f" {sum(map(sum, job.buckets)):,} gradients on links of {link}: expected are, in ms an"
-            f" exchange, {expected}",
+            f'wire="auto" takes {noticed[0] if noticed else usual} for {gradients} on links of'
+            f" {link}: expected are, in ms an exchange, {expected}",
         )
 
 

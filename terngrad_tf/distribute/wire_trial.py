@@ -69,15 +69,13 @@ class WireTrial:
             seconds: that it took, a scalar.
         """
         done, medians = tf.cast(told[0], tf.int32), told[1:]
-        count = len(self.wires)
         taken = self._state.read()[1]
-        is_end = tf.equal(done, REST + count * TRIES)
+        is_end = tf.equal(done, REST + len(self.wires) * TRIES)
         self._medians.assign(tf.where(is_end, medians, self._medians.read()))
         quickest = tf.argmin(medians, output_type=tf.int32)
         is_noticed = medians[quickest] < (1 - _NOTICED) * medians[taken]
         taken = tf.where(is_end & is_noticed, quickest, taken)
-        number = done - REST
-        is_try = (number >= 0) & (number < count * TRIES)
+        number, is_try = self._try(done)
         cell = tf.stack([number // TRIES, number % TRIES])
         times = self._times.read()
         tried = tf.tensor_scatter_nd_update(
@@ -89,9 +87,13 @@ class WireTrial:
     def _turn(self):
         """Position of the wire of the next exchange."""
         done, taken = tf.unstack(self._state.read())
-        number = done - REST
-        is_try = (number >= 0) & (number < len(self.wires) * TRIES)
+        number, is_try = self._try(done)
         return tf.where(is_try, number // TRIES, taken)
+
+    def _try(self, done):
+        """Number of the try after so many exchanges of the period, and whether there is one."""
+        number = done - REST
+        return number, (number >= 0) & (number < len(self.wires) * TRIES)
 
     @property
     def taken(self) -> str:

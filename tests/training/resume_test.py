@@ -63,8 +63,7 @@ class ResumeTest(tf.test.TestCase):
 
     @pytest.mark.slow
     def test_residual_network_with_ternary_gradients(self):
-        # Few are, as each takes time to compile.
-        ternary = {"grad_bits": 1, "clip_factor": 2.5, "size_to_binarize": 30000}
+        ternary = {"grad_bits": 1, "clip_factor": 2.5, "quantize_logits": True}
         self.assert_resumes_exactly(net="resnet_20", image_size=32, **ternary)
 
 
