@@ -14,6 +14,7 @@ if (($# == 0)); then
 elif [[ "$1" == --slow || "$1" == --long ]]; then
   set -- -m "${1#--}" "${@:2}"
 fi
-# Files are spread over processes, of which each takes a few GB. What takes longest is shown: it may
-# have to be marked slow.
-exec "$PYTHON" -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile --durations=10 "$@"
+# Files are spread over processes, of which each takes a few GB; one more than there are cores, as many
+# wait for programs that they started. What takes longest is shown: it may have to be marked slow.
+processes="$(($(getconf _NPROCESSORS_ONLN) + 1))"
+exec "$PYTHON" -m pytest --numprocesses="$((processes < 4 ? processes : 4))" --dist=loadfile --durations=10 "$@"

@@ -32,7 +32,7 @@ class ExamplesTest(unittest.TestCase):
         names = {path.stem for path in EXAMPLES.glob("*.py")}
         self.assertEqual(names, {*ON_ONE_HOST, "two_hosts"})
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_those_for_one_host_learn(self):
         scripts = {name: (EXAMPLES / f"{name}.py").read_text("utf-8") for name in ON_ONE_HOST}
         with tempfile.TemporaryDirectory() as folder:
@@ -47,7 +47,7 @@ class ExamplesTest(unittest.TestCase):
                     accuracy = float(re.findall(r"test accuracy ([0-9.]+)%", output)[-1])
                     self.assertGreater(accuracy, 80.0)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_code_of_the_notebooks_runs(self):
         scripts = {}
         for path in EXAMPLES.glob("*.ipynb"):

@@ -82,7 +82,7 @@ class AsyncTrainingTest(tf.test.TestCase):
     def statuses(self, started):
         return [process.wait(timeout=TIMEOUT_SECONDS) for process in started]
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_goes_on_without_a_worker_ends_without_a_server_and_resumes(self):
         addresses, started = self.start_all(max_steps=10**6)
         for worker in (0, 1):

@@ -106,7 +106,7 @@ class DistributedTest(tf.test.TestCase):
             error, rf"^mnist_distributed_train: error: lost worker {victim} \({address}\b"
         )
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_killed_and_resumed_runs_equal_the_uninterrupted_one_to_the_bit(self):
         whole, printed = self.trained(Cluster(self.root, "whole", self.own))
         for index, out in enumerate(printed):

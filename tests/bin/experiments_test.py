@@ -96,7 +96,7 @@ class ExperimentsTest(tf.test.TestCase):
         self.learns("imagenet", "ternary", "--num_nodes", 1, "--grad_bits", 1, *PHOTOS)
         self.assertEqual(self.evaluate("imagenet", run)[2], 33)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_flowers_also_fine_tune_what_imagenet_taught(self):
         self.learns("flowers", "float", "--num_nodes", 1, "--grad_bits", 32, *PHOTOS)
         taught = self.learns("imagenet", "taught", "--num_nodes", 1, *PHOTOS)

@@ -36,7 +36,7 @@ class OwnDatasetsTest(tf.test.TestCase):
         )
         assert done.status == 0, done.stderr
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_programs_train_and_evaluate_on_them(self):
         for program, dataset_name, subset, more in (
             ("mnist", "idx", "test", ()),

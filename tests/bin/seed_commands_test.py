@@ -346,6 +346,7 @@ class SeedCommandsTest(tf.test.TestCase):
         self.assertEqual(status, 0, err)
         self.assertIn("[4 examples]", out)
 
+    @pytest.mark.slow
     def test_the_commands_of_flowers_fine_tune_a_network_of_imagenet(self):
         lines = dict(command_lines())
         samples.write_photos(self.root / "tmp" / "imagenet_data", {"train": 64})

@@ -142,7 +142,7 @@ class TwoProcessesTest(ClusterTest):
             self.assertTrue(bool(result["finite"]))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 class TwoProcessesWithTwoWorkersTest(ClusterTest):
     @classmethod
     def setUpClass(cls):

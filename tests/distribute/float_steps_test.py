@@ -26,6 +26,7 @@ class FloatStepsTest(tf.test.TestCase):
         super().setUp()
         self.gradients = [gradients_of(replica) for replica in range(NUM_REPLICAS)]
 
+    @pytest.mark.slow
     def test_steps_are_float_where_the_function_says_so_and_ternary_elsewhere(self):
         strategy = TernGradStrategy(NUM_REPLICAS, float_steps=lambda step: step % 3 == 2)
         for step in (0, 1, 2, 3, 5):

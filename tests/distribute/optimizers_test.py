@@ -49,6 +49,7 @@ class OptimizersTest(tf.test.TestCase, parameterized.TestCase):
         self.addCleanup(tf.config.run_functions_eagerly, False)
         self.check(optimizer_cases.train(TernGradStrategy(2, grad_bits=32)))
 
+    @pytest.mark.slow
     def test_a_stock_strategy_with_the_op(self):
         self.check(
             optimizer_cases.train(
@@ -56,7 +57,7 @@ class OptimizersTest(tf.test.TestCase, parameterized.TestCase):
             )
         )
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_two_processes_with_two_replicas_each(self):
         folder = os.path.join(self.get_temp_dir(), "processes")
         os.makedirs(folder)

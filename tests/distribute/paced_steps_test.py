@@ -159,7 +159,7 @@ class Seen(keras.callbacks.Callback):
             self.weights.append(self.model.get_weights()[0])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 class ProcessesTest(tf.test.TestCase):
     """Two processes of one replica each, of which the second takes longer for a step."""
 

@@ -82,6 +82,7 @@ class TelemetryTest(parameterized.TestCase, tf.test.TestCase):
         self.assertGreater(last.encode_seconds, 0.0)
         self.assertEqual(last.exchange_seconds, 0.0)
 
+    @pytest.mark.slow
     def test_equal_gradients_of_two_levels_have_no_error(self):
         gradient = np.where(np.arange(1000) % 3 == 0, -0.25, 0.25).astype(np.float32)
         strategy = TernGradStrategy(NUM_REPLICAS, telemetry_freq=1, clip_factor=0.0)

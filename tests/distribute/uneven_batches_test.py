@@ -27,15 +27,16 @@ class UnevenBatchesTest(tf.test.TestCase, parameterized.TestCase):
         for name, expected in self.plain.items():
             np.testing.assert_allclose(results[name], expected, rtol=2e-5, atol=1e-6, err_msg=name)
 
+    @pytest.mark.slow
     def test_four_replicas_of_a_process(self):
         self.check(uneven_cases.train(TernGradStrategy(4, grad_bits=32)))
 
     @parameterized.parameters(1, 3)
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_other_numbers_of_replicas(self, num_replicas):
         self.check(uneven_cases.train(TernGradStrategy(num_replicas, grad_bits=32)))
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_replicas_with_steps_run_eagerly(self):
         self.check(uneven_cases.train(TernGradStrategy(4, grad_bits=32), run_eagerly=True))
 

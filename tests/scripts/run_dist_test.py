@@ -78,6 +78,7 @@ class RunDistTest(tf.test.TestCase):
                 self.assertIn(message, output)
                 self.assertEqual(output.count("\n"), 1)
 
+    @pytest.mark.slow
     def test_scripts_of_one_process_start_a_worker_and_a_server(self):
         data = self.folder / "data"
         slim_data.convert("digits", str(data), shard=True, train_shards=2)
@@ -100,7 +101,7 @@ class RunDistTest(tf.test.TestCase):
             logs / "cifar10_info" / "one_ps_0.log", "Synchronous training needs no parameter server"
         )
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_two_workers_train_on_digits_stop_at_ctrl_c_and_go_on(self):
         root = self.folder / "output"
         values = {

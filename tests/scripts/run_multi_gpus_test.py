@@ -74,7 +74,7 @@ class RunMultiGpusTest(tf.test.TestCase):
             if "-m terngrad_tf" in line and str(self.root) in line
         ]
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_digits_are_trained_and_the_last_checkpoint_is_evaluated(self):
         status, output, errors = self._run(
             "run_digits.sh", MAX_STEPS=12, SAVE_ITER=6, EXPERIMENT="first"
@@ -89,6 +89,7 @@ class RunMultiGpusTest(tf.test.TestCase):
         self.assertIn("The final step is evaluated", (logs / "eval_first_info.txt").read_text())
         self.assertNotEmpty(list((self.root / "digits_eval_data" / "first").glob("events*")))
 
+    @pytest.mark.slow
     def test_a_failed_training_stops_the_evaluation_and_fails_the_script(self):
         slim_data.convert("digits", self.folder / "data", shard=True, train_shards=2)
         status, _, errors = self._run(

@@ -59,7 +59,7 @@ class RunStageTest(tf.test.TestCase):
                 r"(.*\n)*=+ Starting Testing =+\n(.*\n)*=+ {'Accuracy': [01]\.\d+} =+\n",
             )
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_both_phases_run_on_digits(self):
         small = {"NUM_NODES": 2, "EPOCHS": 1, "DECAY_EPOCHS": 2, "WARMUP_EPOCHS": 0.5}
         first = self.run_script("run_stage_1.sh", "data", SNAPSHOT_PER_EPOCH=8, **small)

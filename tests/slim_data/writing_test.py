@@ -204,6 +204,7 @@ class WritingTest(tf.test.TestCase):
                 else:
                     self.fail(f"{name} is still being written")
 
+    @pytest.mark.slow
     def test_a_killed_conversion_goes_on_where_it_was(self):
         with self.start() as process:
             process.kill()

@@ -64,7 +64,7 @@ class ClusterTest(tf.test.TestCase):
         )
         self.check_second_phase([first["second_phase"], second["second_phase"]], variants)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_two_processes_with_two_workers_each_and_momentum_outside(self):
         outside = {"alpha": 0.05, "residual_every": 3}
         variants = [{"alpha": 0.05}, {**outside, "shard_basis": True}]

@@ -78,6 +78,7 @@ class EvaluatorTest(tf.test.TestCase):
         self.assertEqual(sum(int(row["examples"]) for row in rows), result.num_examples)
         self.assertAllClose([float(row["precision_at_1"]) for row in rows], by_class, atol=1e-6)
 
+    @pytest.mark.slow
     def test_figures_equal_those_of_one_batch_whatever_the_batch_size(self):
         raw = [f"optimizer/_trainable_variables/{i}" for i in range(8)]
         for batch_size in (7, 360, 1000):
@@ -96,6 +97,7 @@ class EvaluatorTest(tf.test.TestCase):
         finally:
             gc.enable()
 
+    @pytest.mark.slow
     def test_a_class_that_the_network_does_not_have_is_missed(self):
         model = keras.Sequential([keras.Input([3]), keras.layers.Activation("linear")])
         images, labels = np.eye(3, dtype="float32"), np.array([0, 1, 7], "int32")

@@ -112,7 +112,7 @@ class InceptionCheckpointTest(tf.test.TestCase):
             ):
                 pretrained.check_source(source, other, data.DatasetShard(CLASSES, 3, 8))
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_without_fine_tuning_averages_optimizer_and_step_are_taken_too(self):
         folder = self.root / "with_optimizer"
         path, values, *_ = inception_graph.save(folder, self.images, CLASSES, with_optimizer=True)
@@ -134,7 +134,7 @@ class InceptionCheckpointTest(tf.test.TestCase):
                 (found,) = (v for p, v in kept.items() if p.endswith(f"/{own}_{suffix}"))
                 self.assertAllEqual(found.numpy(), values[f"{name}/{saved}"])
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_evaluation_takes_it_and_ends(self):
         folder = pathlib.Path(self.path).parent
         result, printed = self.evaluated(folder)
@@ -146,6 +146,7 @@ class InceptionCheckpointTest(tf.test.TestCase):
         state.write_text(state.read_text().replace(str(folder), "/somewhere/else"))
         self.assertEqual(self.evaluated(moved)[0], result)
 
+    @pytest.mark.slow
     def test_a_checkpoint_that_lacks_something_is_refused_in_a_line(self):
         folder = self.root / "lacking"
         folder.mkdir()

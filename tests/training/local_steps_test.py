@@ -59,6 +59,7 @@ class LocalStepsTest(tf.test.TestCase):
         scalars = report.read_scalars(self.root / "whole")
         self.assertAllClose(scalars["traffic/received_bytes"][10], result.traffic.received_bytes)
 
+    @pytest.mark.slow
     def test_evaluation_finds_averages_and_weights(self):
         result, _ = self.train("evaluated", 8, optimizer="adam")
         for restore_avg_var in (False, True):
@@ -74,7 +75,7 @@ class LocalStepsTest(tf.test.TestCase):
                 found = training.evaluate(config)
             self.assertEqual(found.step, result.step)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_fragments_resume_and_receive_what_all_weights_at_once_do(self):
         result, printed = self.train("fragments", 12, fragments=2)
         self.assertIn("the last 2 steps come after the last exchange of some weights", printed)
@@ -108,6 +109,7 @@ class LocalStepsTest(tf.test.TestCase):
         with self.assertRaisesRegex(UserError, "`floating_grad_epoch` must be 0 with"):
             self.train("refused", 1, sync_every=0, sync_seconds=1.0, floating_grad_epoch=2)
 
+    @pytest.mark.slow
     def test_weights_of_synchronous_training_do_not_go_on(self):
         self.train("synchronous", 2, sync_every=0)
         with self.assertRaisesRegex(UserError, r"with the sync_every of this one, 4 \(fine_tune"):

@@ -61,7 +61,7 @@ class ResumeTest(tf.test.TestCase):
     def test_batch_norm_dropout_and_augmented_photos_over_the_end_of_an_epoch(self):
         self.assert_resumes_exactly(net="alexnet", image_size=57, grad_bits=32, optimizer="gd")
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_residual_network_with_ternary_gradients(self):
         ternary = {"grad_bits": 1, "clip_factor": 2.5, "quantize_logits": True}
         self.assert_resumes_exactly(net="resnet_20", image_size=32, **ternary)

@@ -165,6 +165,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
         )
         return model.get_weights()
 
+    @pytest.mark.slow
     def test_no_epoch_leaves_the_moving_average_or_the_last_weights_as_they_were(self):
         average = self.train("no_epoch", epochs=0)
         again = self.train("no_epoch", epochs=0)
@@ -190,6 +191,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
         self.assertEqual(result.subspace.num_components, 11)
         self.assertRegex(printed.getvalue(), "12 snapshots in .*: 11 components instead of 32\n")
 
+    @pytest.mark.slow
     def test_a_missing_file_of_the_subspace_is_computed_from_the_snapshots_or_refused(self):
         path = self.root / "computed.npy"
         result = self.train("computed", pca_mat_path=str(path), epochs=1)
@@ -317,6 +319,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
         self.assertIn("`weight_load_dir` must be a folder with weight snapshots", outputs[0])
         self.assertIn("worker 0", outputs[1].splitlines()[-1])
 
+    @pytest.mark.slow
     def test_the_picture_is_drawn_from_the_logs_of_both_phases(self):
         with contextlib.redirect_stdout(io.StringIO()):
             accuracies = subspace_phases.evaluate_phases(self.result)
