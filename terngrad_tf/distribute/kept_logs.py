@@ -1,12 +1,12 @@
 """What callbacks are told of steps in which processes exchange nothing."""
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-_numbers = itertools.count()
+from terngrad_tf.distribute.plain_variable import PlainVariable
 
 
 class KeptLogs:
@@ -16,7 +16,7 @@ class KeptLogs:
     """
 
     def __init__(self) -> None:
-        self._handles: dict[int, tf.Tensor] = {}
+        self._kept: dict[int, PlainVariable] = {}
 
     def agree(self, logs: Any, reduce: Callable[[Any], Any], agrees: tf.Tensor) -> Any:
         """Means of this step's logs, or those kept.
@@ -34,34 +34,22 @@ class KeptLogs:
         sizes = [value.shape.num_elements() for value in flat]
         if not sizes:
             return logs
-        handle = self._handle(sum(sizes))
-
-        def read():
-            return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+        variable = self._variable(sum(sizes))
 
         def agree():
             means = tf.nest.flatten(reduce(flat))
             parts = [tf.reshape(tf.cast(mean, tf.float32), [-1]) for mean in means]
             kept = tf.concat([*parts, [1.0]], 0)
-            tf.raw_ops.AssignVariableOp(resource=handle, value=kept)
+            variable.assign(kept)
             return kept
 
-        kept = tf.cond(agrees | tf.equal(read()[-1], 0.0), agree, read)
+        kept = tf.cond(agrees | tf.equal(variable.read()[-1], 0.0), agree, variable.read)
         parts = tf.split(kept[:-1], sizes)
         means = [tf.cast(tf.reshape(p, v.shape), v.dtype) for p, v in zip(parts, flat, strict=True)]
         return tf.nest.pack_sequence_as(logs, means)
 
-    def _handle(self, size):
+    def _variable(self, size):
         """A variable for so many numbers, and one that tells whether there are any yet."""
-        if size not in self._handles:
-            with tf.init_scope(), tf.device("CPU:0"):
-                # Below `tf.Variable`, of which a strategy would make a mirrored one.
-                self._handles[size] = tf.raw_ops.VarHandleOp(
-                    dtype=tf.float32,
-                    shape=[size + 1],
-                    shared_name=f"terngrad_tf/kept_logs_{next(_numbers)}",
-                )
-                tf.raw_ops.AssignVariableOp(
-                    resource=self._handles[size], value=tf.zeros([size + 1])
-                )
-        return self._handles[size]
+        if size not in self._kept:
+            self._kept[size] = PlainVariable("kept_logs", np.zeros(size + 1, np.float32))
+        return self._kept[size]

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.background import BackgroundFunctions
+from terngrad_tf.distribute.plain_variable import PlainVariable
 
 _numbers = itertools.count()
 
@@ -49,14 +51,8 @@ class ChangesUnderWay:
         self._groups = groups
         self._kept = kept
         self._background = BackgroundFunctions()
-        with tf.init_scope(), tf.device("CPU:0"):
-            # Below `tf.Variable`, of which a strategy would make a mirrored one. Not saved.
-            self._started = tf.raw_ops.VarHandleOp(
-                dtype=tf.bool,
-                shape=[len(groups)],
-                shared_name=f"terngrad_tf/started_exchanges_{next(_numbers)}",
-            )
-            self._note(tf.zeros([len(groups)], tf.bool))
+        # Not saved.
+        self._started = PlainVariable("started_exchanges", np.zeros(len(groups), bool))
 
     def send(self, group: int, changes: Sequence[Sequence[tf.Tensor]], step: Any) -> None:
         """Adds to the step under construction that an exchange starts.
@@ -87,7 +83,7 @@ class ChangesUnderWay:
             List of values with the sum of the changes of each weight on each local device.
         """
         self._add(group)
-        started = self._read_started()
+        started = self._started.read()
         with tf.device("CPU:0"):
             tf.cond(started[group], lambda: step, lambda: self._start(group, step))
         timer = self._strategy.sync_timer
@@ -97,14 +93,14 @@ class ChangesUnderWay:
                 return self._background.result(group)
 
         sums = wait() if timer is None else timer.measure(brought, wait, steps=1)
-        self._note(self._started_but(started, group, False))
+        self._started.assign(self._started_but(started, group, False))
         return [private.mirrored(self._on_devices(total)) for total in sums]
 
     def forget(self) -> None:
         """Waits for what is under way, which is of no use: other state is restored."""
-        for group in tf.where(self._read_started()).numpy()[:, 0]:
+        for group in tf.where(self._started.read()).numpy()[:, 0]:
             self._background.result(int(group))
-        self._note(tf.zeros([len(self._groups)], tf.bool))
+        self._started.assign(tf.zeros([len(self._groups)], tf.bool))
 
     def _add(self, group):
         """Traces an exchange; not in the thread, as all processes trace in the same order."""
@@ -128,17 +124,11 @@ class ChangesUnderWay:
 
     def _start(self, group, step):
         self._background.start(group, step)
-        self._note(self._started_but(self._read_started(), group, True))
+        self._started.assign(self._started_but(self._started.read(), group, True))
         return step
 
     def _copies(self, position):
         return private.local_tensors(self._kept[position])
-
-    def _read_started(self):
-        return tf.raw_ops.ReadVariableOp(resource=self._started, dtype=tf.bool)
-
-    def _note(self, started):
-        tf.raw_ops.AssignVariableOp(resource=self._started, value=started)
 
     def _started_but(self, started, group, value):
         is_group = tf.range(len(self._groups)) == group
