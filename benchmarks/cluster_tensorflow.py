@@ -122,7 +122,8 @@ def main(argv):
     make_strategy = {
         "ternary": TernGradStrategy,
         "bidirectional": lambda: TernGradStrategy(wire="bidirectional"),
-        # What these are for: without clipping few codes are not 0.
+        # Few codes are not 0, for which the streams are.
+        "unclipped": lambda: TernGradStrategy(clip_factor=0.0),
         "sparse": lambda: TernGradStrategy(wire="sparse", clip_factor=0.0),
         "sparse_bidirectional": lambda: TernGradStrategy(
             wire="sparse_bidirectional", clip_factor=0.0

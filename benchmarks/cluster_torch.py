@@ -1,7 +1,7 @@
 """A worker of the cluster benchmark under PyTorch: DistributedDataParallel over gloo.
 
-Run by `benchmarks/cluster.py`, with an interpreter that has PyTorch: RANK HOSTS ADDRESS MODEL
-INTERFACE THREADS BATCH_SIZE.
+Run by `benchmarks/cluster.py`, with an interpreter that has PyTorch: MODES RANK HOSTS ADDRESS MODEL
+INTERFACE THREADS BATCH_SIZE, with commas between modes.
 """
 
 import copy
@@ -64,7 +64,7 @@ def main(argv):
     """Runs the worker; `argv` is its command line."""
     import torch
 
-    rank, hosts, address, model, interface, threads, batch_size = argv[1:]
+    modes, rank, hosts, address, model, interface, threads, batch_size = argv[1:]
     os.environ["GLOO_SOCKET_IFNAME"] = interface
     torch.set_num_threads(int(threads))
     torch.distributed.init_process_group(
@@ -94,7 +94,8 @@ def main(argv):
         def loss_of(network):
             return network()
 
-    steps = {mode: _step(copy.deepcopy(module), hook, loss_of) for mode, hook in _hooks().items()}
+    hooks = _hooks()
+    steps = {mode: _step(copy.deepcopy(module), hooks[mode], loss_of) for mode in modes.split(",")}
     cluster_worker.serve(interface, steps)
 
 
