@@ -38,9 +38,6 @@ _RATES = flags.DEFINE_list(
     "Rates of the links, such as 1gbit, none (any) or 1gbit+20ms (with a round trip).",
 )
 _MODELS = flags.DEFINE_list("models", list(cluster_models.MODELS), "Workloads to measure.")
-_MODES = flags.DEFINE_list(
-    "modes", None, "Modes to measure in cells that are missing; ternary always is. Default: all."
-)
 _ROUNDS = flags.DEFINE_integer(
     "rounds", 7, "Measured rounds at most; the median counts.", lower_bound=1
 )
@@ -60,7 +57,8 @@ SUBNET = "10.80.0"
 PORT = 4711
 # PowerSGD's first two steps are float32; the first of every mode also traces and compiles.
 WARM_UP_STEPS = 3
-# Where a wire is chosen, which ends with seven exchanges by each of up to three from the third on.
+# Where a wire is chosen: `wire_trial` rests, tries up to three wires, and decides, so that it is
+# REST + 3 * TRIES + 1.
 TRIAL_STEPS = 24
 # A round of a mode is one step where three would take longer than this.
 ROUND_SECONDS = 6.0
@@ -78,10 +76,21 @@ TENSORFLOW = (
 TORCH = ("ddp_float32", "ddp_fp16", "ddp_powersgd")
 MODES = (*itertools.chain(*TENSORFLOW), *TORCH)
 WITH_TRIALS = ("ternary", "unclipped")
+
+_MODES = flags.DEFINE_list(
+    "modes", list(MODES), "Modes to measure in cells that are missing; ternary always is."
+)
+flags.register_validator(
+    _MODES,
+    lambda names: {*names} <= {*MODES},
+    message=f"--modes must name some of {', '.join(MODES)}",
+)
+
 # (rate, mode, other mode, largest ratio of their step times)
 GOALS = (
     *(("1gbit", "ternary", f"ddp_{other}", 1.0) for other in ("float32", "fp16", "powersgd")),
     *(("100mbit", "ternary", f"ddp_{other}", 1.0) for other in ("float32", "fp16")),
+    *(("100mbit", ours, "ddp_powersgd", 1.3) for ours in ("ternary", "bidirectional")),
     ("100mbit", "unclipped", "ddp_powersgd", 1.0),
     ("10mbit", "unclipped", "ddp_powersgd", 1.2),
     *((rate, "float32", "tensorflow", 1.05) for rate in ("100mbit", "1gbit", "none")),
@@ -138,7 +147,7 @@ def _measure_together(network, groups, model):
 
 def _chosen(groups):
     """Groups of those of their modes that are measured."""
-    modes = {*_MODES.value, "ternary"} if _MODES.value else {*MODES}
+    modes = {*_MODES.value, "ternary"}
     chosen = [tuple(mode for mode in group if mode in modes) for group in groups]
     return [group for group in chosen if group]
 
