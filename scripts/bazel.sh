@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds every Bazel target, runs one program's --help and the small tests of ternary/.
+# Builds every Bazel target, and runs one program's --help and three small tests: pytest runs all of them.
 # Bazel 4 to 6 take Python packages from the virtual environment of scripts/venv.sh.
 #   bash scripts/bazel.sh                      # all of the above
 #   bash scripts/bazel.sh test //tests/...     # any other Bazel command
@@ -32,5 +32,6 @@ if ! grep -q -- '--grad_bits' <<<"$help"; then
   exit 1
 fi
 grep -- '^ *--' <<<"$help" | sed -n 1,40p
-echo "== bazel test //tests:build_files_test //tests/ternary/..."
-exec bazel test //tests:build_files_test //tests/ternary/...
+small_tests=(//tests:build_files_test //tests/ternary:codec_test //tests/ternary:quantizer_test)
+echo "== bazel test ${small_tests[*]}"
+exec bazel test "${small_tests[@]}"

@@ -5,9 +5,14 @@ import signal
 
 import tensorflow as tf
 
+from tests import run_script
+
 # A shell that runs the tests in the background makes them, and the programs that they start, ignore
 # Ctrl-C; what Ctrl-C does is tested too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Looks for garbage among all that TensorFlow is made of are a tenth of the tests' time.
+run_script.collect_seldom()
 
 # TensorFlow fixes its devices at the first use; tests of strategies need several.
 tf.config.set_logical_device_configuration(

@@ -125,7 +125,7 @@ class FidelityTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "needed"):
             source_text.load(10**8, 16)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_finished_runs_are_not_done_again(self):
         folder = self.folder()
         samples.write_mnist(folder / "raw", 300, 50)

@@ -118,7 +118,7 @@ class WorkloadTest(unittest.TestCase):
         self.assertEqual((rates[0], rates[16], rates[512]), (0, 0.05, 0))
         self.assertAlmostEqual(rates[272], 0.05)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_a_worker_learns_what_is_easy(self):
         images = np.zeros([320, 28, 28, 1], "float32")
         labels = np.arange(320) % 2

@@ -56,7 +56,7 @@ def run_program(
         The exit status: 0, 2 for what the user can mend, or 130 after Ctrl-C.
     """
     # TensorFlow's notes on start-up would hide the lines that matter.
-    tf.capture_stderr_while_loading()
+    tf.load_for_program()
     parser = _Parser(
         prog=name,
         description=description,

@@ -9,6 +9,7 @@ import sys
 import typing
 
 from slim_data.common.captured_stderr import capture_stderr
+from slim_data.common.uncollected import without_collections
 
 
 class _LazyModule:
@@ -16,17 +17,17 @@ class _LazyModule:
 
     def __init__(self, name):
         self._name = name
-        self._captures_stderr = False
+        self._is_for_program = False
 
     def __getattr__(self, attribute):
-        if self._name in sys.modules or not self._captures_stderr:
+        if self._name in sys.modules or not self._is_for_program:
             return getattr(importlib.import_module(self._name), attribute)
-        with capture_stderr():
+        with capture_stderr(), without_collections():
             return getattr(importlib.import_module(self._name), attribute)
 
-    def capture_stderr_while_loading(self):
-        """Keeps what the module writes while it loads from the terminal; for programs."""
-        self._captures_stderr = True
+    def load_for_program(self):
+        """Keeps what the module writes while it loads from the terminal, and loads it sooner."""
+        self._is_for_program = True
 
 
 # `import tensorflow` imports Keras as well, and takes seconds that `--help`, a wrong folder or

@@ -95,7 +95,7 @@ def _end_with_parent():
 
 def _work(sender, function, arguments):
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    tf.capture_stderr_while_loading()
+    tf.load_for_program()
     pending, reported = 0, time.monotonic()
 
     def advance(count):

@@ -11,9 +11,10 @@ from absl import flags
 
 from slim_data import DataError
 from slim_data.cli import legacy_flags
-from slim_data.common import captured_stderr
+from slim_data.common.captured_stderr import capture_stderr
 from slim_data.common.errors import printable
 from slim_data.common.extras import check_installed
+from slim_data.common.uncollected import without_collections
 from terngrad_tf import files, supervisor
 from terngrad_tf.last_line import flush_or_drop, write_last_line
 from terngrad_tf.terminal import wrapped
@@ -112,7 +113,7 @@ def run_program(
     os.environ["KERAS_BACKEND"] = "tensorflow"
     try:
         # Imported only now, so that --help and a mistyped flag do not wait for TensorFlow.
-        with captured_stderr.capture_stderr():
+        with capture_stderr(), without_collections():
             from terngrad_tf.distribute import NewcomersError, PeerError
             from terngrad_tf.training.errors import DivergedError, UserError, write_failure
         try:

@@ -54,9 +54,9 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             one that is expected to be quicker on their measured links, which gives the same bits;
             `wire_choices` tells which. Default "auto".
         float_steps: function of the optimizer's step (int64 scalar tensor) that returns a bool
-            scalar tensor; in steps where it is true, gradients are exchanged exactly as with
-            `grad_bits=32`. `traffic` goes on reporting ternary steps; `traffic_of` tells which is
-            which. Default None (never).
+            scalar tensor, converted by AutoGraph; in steps where it is true, gradients are
+            exchanged exactly as with `grad_bits=32`. `traffic` goes on reporting ternary steps;
+            `traffic_of` tells which is which. Default None (never).
         statistics_freq: `gradient_statistics` is recorded in steps divisible by this number that
             exchange ternary gradients; other steps pay nothing for it. Default 0 (never).
         telemetry_freq: `telemetry` measures bytes and times of every step, and compares the reduced
@@ -310,7 +310,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         if self.float_steps is None or not buckets:
             results |= reduce_ternary()
         else:
-            is_float = self.float_steps(tf.cast(first_step, tf.int64))
+            is_float = tf.function(self.float_steps)(tf.cast(first_step, tf.int64))
             results |= tf.cond(
                 tf.convert_to_tensor(is_float, tf.bool),
                 reduce_float,

@@ -90,7 +90,8 @@ class SubspaceSGD(SubspaceOptimizer):
             self.build(list(trainable_variables or ()))
         self.check_weights(trainable_variables)
         gradients, _ = mask_padding(grads)
-        tf.distribute.get_replica_context().merge_call(self._step_together, args=(gradients,))
+        together = tf.autograph.experimental.do_not_convert(self._step_together)
+        tf.distribute.get_replica_context().merge_call(together, args=(gradients,))
 
     def get_config(self) -> dict[str, Any]:
         """Arguments that make an equal optimizer."""

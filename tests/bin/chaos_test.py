@@ -45,20 +45,14 @@ class WatchTest(tf.test.TestCase):
         self.assertRegex(self.watch.fault, r"^both \(1, 2\) and \(0,\) train as generation 2$")
 
 
+@pytest.mark.slow
 class ChaosTest(tf.test.TestCase):
-    @pytest.mark.slow
-    def test_a_disturbed_run_ends_with_the_weights_of_an_undisturbed_one(self):
+    def disturb(self, *options):
+        """Incidents of a run of `benchmarks.chaos` that must survive them."""
         network.up(self, "tgz", "10.88.0", 2)  # skips the test where there are no hosts
-        path = runs.class_folder(type(self)) / "chaos.json"
-        command = [sys.executable, "-m", "benchmarks.chaos", f"--json={path}"]
-        command += [
-            "--hosts=2",
-            "--incidents=3",
-            "--seed=3",
-            "--events=killed,disk_full,cut_briefly",
-        ]
+        path = runs.class_folder(type(self)) / f"{self._testMethodName}.json"
         ended = subprocess.run(
-            command,
+            [sys.executable, "-m", "benchmarks.chaos", f"--json={path}", *options],
             env=samples.ENVIRONMENT,
             capture_output=True,
             text=True,
@@ -66,7 +60,17 @@ class ChaosTest(tf.test.TestCase):
             check=False,
         )
         self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
-        self.assertLen(json.loads(path.read_text())["incidents"], 3)
+        return json.loads(path.read_text())["incidents"]
+
+    def test_a_disturbed_run_ends_with_the_weights_of_an_undisturbed_one(self):
+        options = "--hosts=2 --incidents=3 --seed=3 --events=killed,disk_full,cut_briefly"
+        self.assertLen(self.disturb(*options.split()), 3)
+
+    def test_the_rest_goes_on_without_a_host_and_then_without_the_chief(self):
+        options = "--hosts=3 --min_workers=1 --incidents=1 --events=away --runs=0"
+        [[_, seconds_alone, seconds_together]] = self.disturb(*options.split())
+        self.assertGreater(seconds_alone, 0)
+        self.assertGreater(seconds_together, 0)
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ class ExperimentsTest(tf.test.TestCase):
         self.assertGreater(precision, 0.1)
         self.assertGreater(recall, 0.5)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_mnist_with_other_replicas_and_bits(self):
         for num_nodes, grad_bits in ((1, 1), (1, 32), (4, 32)):
             with self.subTest(num_nodes=num_nodes, grad_bits=grad_bits):

@@ -305,6 +305,7 @@ class SeedCommandsTest(tf.test.TestCase):
         linked = sorted(os.listdir(folder / "worker_1_of_16"))
         self.assertEqual(linked, [f"train-{i:05d}-of-01024" for i in range(64, 128)])
 
+    @pytest.mark.slow
     def test_the_command_for_images_of_ones_own_writes_what_is_then_trained_and_evaluated(self):
         folders = {}
         for split, names in (

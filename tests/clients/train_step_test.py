@@ -237,7 +237,7 @@ PROGRAMS = [
 class TrainStepTest(ClientTest):
     num_replicas = (4,)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_some_programs_compute_the_same_on_four_replicas(self):
         self.assert_same_without_strategy(
             [autoencoder_of_unknown_inputs, generative_adversarial_network]

@@ -208,7 +208,7 @@ class TwoProcessesWithTwoWorkersTest(ClusterTest):
             self.assertAllEqual(result["states"][0], states[0])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 class ThreeProcessesTest(ClusterTest):
     # Two of the same remainder, which could be taken for one shape.
     SIZES = (1, 7, 20000, 2**18, 2**20)

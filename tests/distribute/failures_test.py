@@ -111,7 +111,7 @@ class FailuresTest(tf.test.TestCase):
             (error,) = self.said(output, "error")
             self.assertRegex(error, rf"^lost worker 0 \({addresses[0]}\b.*\)")
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_hosts_with_other_code_end(self):
         changed = pathlib.Path(self.get_temp_dir()) / "changed"
         shutil.copytree(processes.ROOT / "terngrad_tf", changed / "terngrad_tf")

@@ -180,6 +180,7 @@ class FitTest(tf.test.TestCase):
             optimizer = lambda name=name: getattr(keras.optimizers, name)(1e-3)  # noqa: E731
             self.assert_replicas_equal(self.fit(optimizer=optimizer, epochs=1))
 
+    @pytest.mark.slow
     def test_two_optimizers_in_one_step(self):
         strategy = TernGradStrategy(2)
         with strategy.scope():

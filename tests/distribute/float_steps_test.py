@@ -1,5 +1,6 @@
 """Tests of steps that exchange float gradients, and of the statistics of ternary ones."""
 
+import itertools
 import sys
 
 import keras
@@ -26,7 +27,6 @@ class FloatStepsTest(tf.test.TestCase):
         super().setUp()
         self.gradients = [gradients_of(replica) for replica in range(NUM_REPLICAS)]
 
-    @pytest.mark.slow
     def test_steps_are_float_where_the_function_says_so_and_ternary_elsewhere(self):
         strategy = TernGradStrategy(NUM_REPLICAS, float_steps=lambda step: step % 3 == 2)
         for step in (0, 1, 2, 3, 5):
@@ -55,6 +55,26 @@ class FloatStepsTest(tf.test.TestCase):
         for float_run, same in zip(runs[0], runs[1], strict=True):
             np.testing.assert_array_equal(float_run, same)
         self.assertNotAllEqual(runs[0][0], runs[2][0])
+
+    def test_the_function_may_hold_conditions_in_fit_and_in_steps_of_ones_own(self):
+        def only_step_one(step):
+            if step < 1:
+                return False
+            return step < 2
+
+        def found(float_steps):
+            strategy = TernGradStrategy(NUM_REPLICAS, float_steps=float_steps)
+            reduced = [reduced_at(step, strategy, self.gradients) for step in range(3)]
+            traffic = [strategy.traffic_of(step) for step in range(3)]
+            model = build(TernGradStrategy(NUM_REPLICAS, float_steps=float_steps))
+            model.fit(*data(), batch_size=64, shuffle=False, verbose=0)
+            return traffic, [*itertools.chain(*reduced), *model.get_weights()]
+
+        traffic, arrays = found(only_step_one)
+        expected_traffic, expected = found(lambda step: step == 1)
+        self.assertEqual(traffic, expected_traffic)
+        for array, want in zip(arrays, expected, strict=True):
+            np.testing.assert_array_equal(array, want)
 
     def test_bad_options_are_named(self):
         with self.assertRaisesRegex(ValueError, "`float_steps` must be a function.*=7"):

@@ -133,6 +133,7 @@ class VisibleTest(parameterized.TestCase, tf.test.TestCase):
         model.fit(x, y, batch_size=4, verbose=0)
         self.assertAllClose(model.get_weights(), loaded, rtol=0, atol=0)
 
+    @pytest.mark.slow
     def test_an_optimizer_that_is_compiled_anew_trains_what_is_seen(self):
         def fit(optimizers):
             strategy = terngrad_tf.TernGradStrategy(num_nodes=2, grad_bits=32)
@@ -155,6 +156,7 @@ class VisibleTest(parameterized.TestCase, tf.test.TestCase):
 class OptionsTest(parameterized.TestCase, tf.test.TestCase):
     """Other people's ways to train."""
 
+    @pytest.mark.slow
     def test_steps_per_execution(self):
         one, several = (
             trained(

@@ -13,7 +13,7 @@ from tests.distribute import processes
 WORKER = pathlib.Path(__file__).with_name("one_host_worker.py")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 class OneHostTest(tf.test.TestCase):
     @classmethod
     def setUpClass(cls):

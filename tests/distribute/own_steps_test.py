@@ -1,6 +1,8 @@
 """What users give to `run` means what it means in TensorFlow's own strategies."""
 
 import sys
+import traceback
+from unittest import mock
 
 import keras
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from terngrad_tf.distribute import TernaryAllReduce, TernGradStrategy
+from terngrad_tf.distribute import TernaryAllReduce, TernGradStrategy, exchange
 from terngrad_tf.subspace import update_batch_norm
 
 
@@ -36,6 +38,39 @@ class OwnStepsTest(tf.test.TestCase, parameterized.TestCase):
         for name, result in results.items():
             self.assertEqual(result, results["stock"], name)
         return results["stock"]
+
+    def test_autograph_converts_the_users_code_and_leaves_the_reduction_as_it_is(self):
+        """Converting all that a reduction calls takes longer than the rest of a first step."""
+        files = []
+        reduce_bucket = exchange.reduce_bucket
+
+        def seen(bucket, wire):
+            files.append([frame.filename for frame in traceback.extract_stack()])
+            return reduce_bucket(bucket, wire)
+
+        strategy = TernGradStrategy(2)
+        with strategy.scope():
+            variable = keras.Variable(tf.zeros([300]))
+            optimizer = keras.optimizers.SGD(1.0)
+            optimizer.build([variable])
+
+        @tf.function
+        def step(x):
+            def replica():
+                if x > 1.0:
+                    gradient = tf.ones([300])
+                else:
+                    gradient = -tf.ones([300])
+                optimizer.apply([gradient], [variable])
+
+            strategy.run(replica)
+
+        with mock.patch.object(exchange, "reduce_bucket", seen):
+            step(tf.constant(2.0))
+        self.assertAllEqual(variable.numpy(), -2.0 * np.ones([300]))
+        (stack,) = files
+        last = max(i for i, name in enumerate(stack) if "__autograph_generated" in name)
+        self.assertIn("keras_optimizers.py", " ".join(stack[last:]))
 
     @parameterized.parameters("train_step", "test_step", "one_step_on_data", "predict_step")
     def test_a_function_may_have_the_name_of_one_of_keras(self, name):

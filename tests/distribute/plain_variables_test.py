@@ -64,7 +64,7 @@ class PlainVariablesTest(tf.test.TestCase):
         with strategy.scope():
             return Line(), OPTIMIZERS[optimizer]()
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_float_gradients_train_modules_as_one_device_does(self):
         for name in OPTIMIZERS:
             stock = tf.distribute.get_strategy()

@@ -44,6 +44,7 @@ class QuantizationTest(tf.test.TestCase, parameterized.TestCase):
         nonzero = sum(c.negative + c.positive for c in codes)
         self.assertBetween(nonzero, 1, 0.02 * num_elements)
 
+    @pytest.mark.slow
     def test_auto_takes_the_scale_for_the_number_of_replicas(self):
         rng = np.random.default_rng(1)
         gradient = tf.constant(rng.standard_t(3, size=5000), tf.float32)

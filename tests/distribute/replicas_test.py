@@ -190,7 +190,7 @@ class ReplicasTest(tf.test.TestCase):
         self.assertAllEqual(strategy.gather(per_replica, axis=1), [[1, 1, 1]])
         self.assertAllEqual(strategy.gather(per_replica, axis=-1), [[1, 1, 1]])
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_sixty_four_replicas_train(self):
         model = build(TernGradStrategy(64), dropout=0.2)
         x, y = data(256)

@@ -85,6 +85,7 @@ class TelemetryTest(tf.test.TestCase):
         found = scalars_of(self.folder)["traffic/wire_choices"]
         self.assertEqual(found, {4: [[b"auto takes it"]]})
 
+    @pytest.mark.slow
     def test_a_stock_strategy_is_measured_too(self):
         devices = [f"CPU:{i}" for i in range(2)]
         strategy = tf.distribute.MirroredStrategy(

@@ -40,7 +40,7 @@ class UnevenBatchesTest(tf.test.TestCase, parameterized.TestCase):
     def test_replicas_with_steps_run_eagerly(self):
         self.check(uneven_cases.train(TernGradStrategy(4, grad_bits=32), run_eagerly=True))
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_two_processes_with_two_replicas_each(self):
         folder = os.path.join(self.get_temp_dir(), "processes")
         os.makedirs(folder)

@@ -145,6 +145,7 @@ class ConversionTest(tf.test.TestCase):
         with self.assertRaisesRegex(slim_data.DataError, "`dataset_dir` must be a folder"):
             self.convert(file)
 
+    @pytest.mark.slow
     def test_a_killed_run_leaves_nothing_that_looks_whole_and_is_taken_up(self):
         samples.write_mnist(self.raw_dir, num_train=4000)
         arguments = ["--dataset_name=mnist", "--shard", "True", "--train_shards", "16"]

@@ -85,6 +85,7 @@ class EncodedImagePipelineTest(tf.test.TestCase):
             first, second = images[labels == label]
             self.assertNotAllClose(first, second)
 
+    @pytest.mark.slow
     def test_pipelines_divide_epochs_and_go_on_from_any_step(self):
         for num_pipelines, sizes in ((2, (10, 10)), (3, SIZES)):
             seen = [[], []]

@@ -83,6 +83,7 @@ class FlowersPreparationTest(tf.test.TestCase):
         self.assertEqual((done.status, len(done.stderr.splitlines())), (2, 1), done)
         self.assertIn("more than 100 photos flower_photos/daisy/<name>.jpg", done.stderr)
 
+    @pytest.mark.slow
     def test_the_script_leads_from_the_archive_to_records(self):
         # The script as it is, with the interpreter of this test.
         scripts = pathlib.Path(self.root) / "scripts"

@@ -163,6 +163,7 @@ class WritingTest(tf.test.TestCase):
                 self.write(generate, num_processes=2)
             self.assert_no_file_is_half()
 
+    @pytest.mark.slow
     def test_a_killed_process_ends_the_others_with_one_line(self):
         generate = functools.partial(generators.killed_at, 2500)
         self.assert_refused(["killed by signal 9, SIGKILL", "kept"], generate, num_processes=2)

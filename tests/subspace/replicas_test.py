@@ -54,7 +54,7 @@ class ReplicasTest(tf.test.TestCase):
                 np.testing.assert_array_equal(copy, copies[0], err_msg=variable.path)
         return model, history
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_steps_are_those_of_one_replica_with_and_without_momentum_outside(self):
         for alpha in (0.0, 0.05):
             with self.subTest(alpha=alpha):

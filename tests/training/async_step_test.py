@@ -24,7 +24,10 @@ class AsyncStepTest(tf.test.TestCase):
         worker, *servers = [f"127.0.0.1:{port}" for port in ports]
         started = [
             subprocess.Popen(
-                [sys.executable, WORKER, job, str(task), worker, ",".join(servers), file],
+                [
+                    *(sys.executable, processes.RUN_SCRIPT),
+                    *(WORKER, job, str(task), worker, ",".join(servers), file),
+                ],
                 env={
                     **os.environ,
                     "TF_CPP_MIN_LOG_LEVEL": "2",

@@ -164,6 +164,7 @@ class EvaluatorTest(tf.test.TestCase):
         with self.assertRaisesRegex(training.UserError, "`eval_dir` must be a folder"):
             self.evaluate(eval_dir=str(self.root / "run" / "run.json"))
 
+    @pytest.mark.slow
     def test_a_device_that_is_not_here_gives_way_to_the_cpu_and_no_device_is_refused(self):
         self.assertEqual(self.evaluate(device="/gpu:7").step, 30)
         with self.assertRaisesRegex(training.UserError, "`device` must be .*device='shoe:0:0'"):

@@ -65,6 +65,7 @@ class InceptionCheckpointTest(tf.test.TestCase):
         model.optimizer.build(model.trainable_variables)
         return model
 
+    @pytest.mark.slow
     def test_fine_tuning_takes_all_weights_but_the_logits(self):
         path, run = pretrained.find_source(self.path)
         model = self.compiled(num_classes=4)

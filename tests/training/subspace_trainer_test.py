@@ -184,6 +184,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
         with self.assertRaisesRegex(training.UserError, "start_at: 'average' there, 'last' asked"):
             self.train("no_epoch", epochs=0, start_at="last")
 
+    @pytest.mark.slow
     def test_fewer_snapshots_than_33_give_fewer_components_and_are_told(self):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):

@@ -132,7 +132,7 @@ class TrainerTest(tf.test.TestCase):
         for key in one:
             self.assertAllEqual(one[key], two[key], msg=key)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_dropout_follows_its_option_and_goes_on_where_it_stopped(self):
         def trained(name, max_steps, **changes):
             alexnet = {"net": "alexnet", "image_size": 57, "batch_size": 2, "optimizer": "gd"}

@@ -169,6 +169,8 @@ def _reduce_with_op(stock, self, grads_and_vars):
     gradients = [g for g, _ in kept]
     step = tf.convert_to_tensor(self.iterations)
 
+    # In a step of one's own AutoGraph would convert all that follows, which takes seconds.
+    @tf.autograph.experimental.do_not_convert
     def merge(strategy, gradients, scales, step):
         return op.reduce_gradients(strategy, gradients, scales, paths, indices, step)
 
@@ -181,6 +183,7 @@ def _reduce_with_op(stock, self, grads_and_vars):
 def _clip_sums(optimizer, clip, gradients):
     """Clips reduced gradients, once a device; in replica context."""
 
+    @tf.autograph.experimental.do_not_convert
     def merge(strategy, gradients):
         devices = strategy.extended.worker_devices
         clipped = {}
