@@ -76,8 +76,8 @@ class ClusterTest(tf.test.TestCase):
 
 
 class TwoProcessesTest(ClusterTest):
-    # All others with more replicas, below.
-    WIRES = ("auto", "sparse_bidirectional")
+    # All others with more replicas, below, and in `wires_test.py`.
+    WIRES = ("auto", "bidirectional")
 
     @classmethod
     def setUpClass(cls):
