@@ -27,7 +27,7 @@ class UnevenBatchesTest(tf.test.TestCase, parameterized.TestCase):
         for name, expected in self.plain.items():
             np.testing.assert_allclose(results[name], expected, rtol=2e-5, atol=1e-6, err_msg=name)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_four_replicas_of_a_process(self):
         self.check(uneven_cases.train(TernGradStrategy(4, grad_bits=32)))
 

@@ -77,7 +77,7 @@ class CorruptRecordsTest(tf.test.TestCase):
         train = dict(training=True, num_batches=14)
         self.assertEqual(self.numbers(**train), self.numbers(**train, skip_corrupt_records=False))
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_each_kind_of_fault_is_left_out_alone(self):
         kinds = ("data", "data checksum", "no example", "no image", "no label", "label", "size")
         for kind in kinds:

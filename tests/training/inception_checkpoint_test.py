@@ -147,7 +147,7 @@ class InceptionCheckpointTest(tf.test.TestCase):
         state.write_text(state.read_text().replace(str(folder), "/somewhere/else"))
         self.assertEqual(self.evaluated(moved)[0], result)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_a_checkpoint_that_lacks_something_is_refused_in_a_line(self):
         folder = self.root / "lacking"
         folder.mkdir()

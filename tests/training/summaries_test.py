@@ -78,7 +78,7 @@ class SummariesTest(tf.test.TestCase):
             self.assertEqual(sorted(found[f"weights/{variable.path}"]), [2, 4])
         self.assertEmpty([tag for tag in found if "ternary" in tag])
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_a_step_with_float_gradients_shows_no_ternary_ones(self):
         # LeNet's 1,256,080 gradients in a ring of two, four bytes each.
         found = self.train(grad_bits=1, floating_grad_epoch=1, max_steps=10)
