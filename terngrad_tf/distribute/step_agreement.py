@@ -114,20 +114,27 @@ class StepAgreement:
 
     def _listen(self):
         try:
-            while not self._is_closed:
+            what = None
+            while what != _END:
                 question = private.published(self._key("asked"), _ASK_AGAIN_SECONDS)
                 if question is not None:
-                    self._agree(*question.split(" "))
+                    what, asking = question.split(" ")
+                    self._agree(what, asking)
         except (PeerError, tf.errors.OpError) as error:
             # Training finds the same, and tells it.
             _logger.debug("no agreement: %s", error)
 
     def _agree(self, what, asking):
         with self._lock:
-            self._is_closed = self._is_closed or what == _END
-            if self._is_closed:
+            if what == _END:
+                self._is_closed = True
                 return
             private.publish(self._key(self._tasks.index), str(self._step))
+            if self._is_closed:
+                # Its steps ended with an error, such as a stop that all agreed on. Others, which
+                # may still be on their way there, must not wait for its answer.
+                self._round += 1
+                return
             deadline = time.monotonic() + _AGREE_SECONDS
             steps = [
                 int(read(self._tasks, index, self._key(index), "step", deadline))

@@ -81,11 +81,14 @@ class Meetings:
         """Lets all processes compare after a step that is to come."""
         self._agreement.ask(_COMPARE)
 
-    def saved(self, step: int) -> None:
-        """To be called after this process saved; others that wait are then taken in soon."""
+    def saved(self, step: int, is_end: bool) -> None:
+        """To be called after this process saved, and whether it ends now.
+
+        Others that wait are then taken in soon.
+        """
         if self._membership is not None:
             self._membership.saved(step)
-        if self._newcomers():
+        if not is_end and self._newcomers():
             self._agreement.ask(_TAKE_IN)
 
 
@@ -146,7 +149,7 @@ class SaveCheckpoints(StepCounter):
         if due or all_save or (compares and self._copies):
             checkpoints.save(self._manager, self.model, self.step, ends_run=all_save)
             if self._manager is not None:
-                self._meetings.saved(self.step)
+                self._meetings.saved(self.step, is_last or stops)
             if due and not all_save:
                 self._meetings.compare_soon()
         if stop is not None and not is_last:

@@ -29,6 +29,7 @@ class AgreementTest(tf.test.TestCase):
                         error, rf"^PeerError: worker {failing} \(.*\) ended: too small$"
                     )
             self.assertEqual(result["agreed_steps"], chief["agreed_steps"])
+            self.assertEqual(str(result["asked_late"]), ['{"save": 0}', "{}"][index])
             # Once, and a number that says how much comes next.
             self.assertEqual(result["sent_words"], 1000 + 1)
             self.assertAllEqual(result["sent"], [1.0] * 5000 + [0.0] * 2000)

@@ -3,6 +3,7 @@
 Run by `coordination_test.py` with TF_CONFIG set: `python coordination_worker.py OUTPUT.npz JSON`.
 """
 
+import contextlib
 import json
 import sys
 import time
@@ -56,6 +57,26 @@ def agreed_steps(strategy):
     return json.dumps(found)
 
 
+def steps_after_others_ended(strategy):
+    """What a process finds that asks while the other's steps have ended with an error."""
+    found = {}
+    with contextlib.suppress(ZeroDivisionError), StepAgreement(strategy, first_step=0) as agreement:
+        if strategy.process_index:
+            raise ZeroDivisionError
+        all_gather_object(strategy, "end of steps", 0)
+        agreement.ask("save")
+        for step in range(1, 500):
+            time.sleep(0.01)
+            found |= agreement.reached(step)
+            if found:
+                break
+    if strategy.process_index:
+        all_gather_object(strategy, "end of steps", 1)
+        # It answers for as long as it lives.
+    all_gather_object(strategy, "end", 0)
+    return json.dumps(found)
+
+
 def send_equal_values(strategy):
     """How many words it takes to send values that are equal on the chief or on all, and them."""
     index = strategy.process_index
@@ -84,6 +105,7 @@ def main(output, config):
         "failed/chief": outcome(run_on_chief, strategy, "size", fail),
     }
     results["agreed_steps"] = agreed_steps(strategy)
+    results["asked_late"] = steps_after_others_ended(strategy)
     generator = np.random.default_rng(index)
     variables = {dtype: tf.Variable(tf.zeros([3, 5], dtype)) for dtype in PLAIN_DTYPES}
     with strategy.scope():
