@@ -53,7 +53,8 @@ STEPS = 4 * PAUSE_STEPS
 # With --min_workers the run ends so many steps after the last incident, whenever that is.
 LAST_STEPS = 30
 ENDLESS_STEPS = 10**6
-DISK_MB = 64
+# Room for several checkpoints that hold the local steps of all workers.
+DISK_MB = 256
 JOIN_SECONDS = 5
 # Those that may not go on end after so long.
 MEMBERS_START_TIMEOUT = 60
