@@ -331,7 +331,7 @@ class DiLoCo(private.LocalStepsOptimizer):
         grads = [_times(gradient, count) for gradient in grads]
         with private.local_updates():
             self._get_inner().apply(grads, trainable_variables)
-        context.merge_call(tf.autograph.experimental.do_not_convert(self._after_step))
+        private.merge(self._after_step)
 
     def synchronize(self) -> None:
         """Exchanges what steps since the last exchange changed, if there were any.

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf.arguments import check
+from terngrad_tf.distribute import private
 from terngrad_tf.files import PathLike
 from terngrad_tf.subspace import replicas
 from terngrad_tf.subspace.basis import on_device
@@ -90,8 +91,7 @@ class SubspaceSGD(SubspaceOptimizer):
             self.build(list(trainable_variables or ()))
         self.check_weights(trainable_variables)
         gradients, _ = mask_padding(grads)
-        together = tf.autograph.experimental.do_not_convert(self._step_together)
-        tf.distribute.get_replica_context().merge_call(together, args=(gradients,))
+        private.merge(self._step_together, gradients)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments that make an equal optimizer."""

@@ -139,8 +139,9 @@ class SaveCheckpoints(StepCounter):
         is_last = self.step == self._last_step
         stops = stop is not None and not is_last
         due = self._due(self.step)
-        all_save = is_last or stops or (due and self._is_due_on_all)
-        if is_last or stops:
+        is_end = is_last or stops
+        all_save = is_end or (due and self._is_due_on_all)
+        if is_end:
             self._meetings.last_step_ended()
         if all_save:
             local_steps.exchange_to_save(self.model.optimizer)
@@ -149,7 +150,7 @@ class SaveCheckpoints(StepCounter):
         if due or all_save or (compares and self._copies):
             checkpoints.save(self._manager, self.model, self.step, ends_run=all_save)
             if self._manager is not None:
-                self._meetings.saved(self.step, is_last or stops)
+                self._meetings.saved(self.step, is_end)
             if due and not all_save:
                 self._meetings.compare_soon()
         if stop is not None and not is_last:

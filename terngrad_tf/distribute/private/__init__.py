@@ -32,6 +32,7 @@ from terngrad_tf.distribute.private.local_weights import (
     local_updates,
     optimizer_of_local_step,
 )
+from terngrad_tf.distribute.private.merging import merge
 from terngrad_tf.distribute.private.padding import (
     NO_PADDING,
     current_padding,
@@ -73,6 +74,7 @@ __all__ = [
     "local_tensors",
     "local_updates",
     "mask_gradients",
+    "merge",
     "mirrored",
     "optimizer_of_local_step",
     "padded_replica",

@@ -28,6 +28,7 @@ from terngrad_tf.distribute.private.devices import (
     variable_paths,
 )
 from terngrad_tf.distribute.private.local_weights import updates_are_local
+from terngrad_tf.distribute.private.merging import merge
 from terngrad_tf.distribute.private.padding import mask_gradients
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.strategies import is_own
@@ -169,22 +170,19 @@ def _reduce_with_op(stock, self, grads_and_vars):
     gradients = [g for g, _ in kept]
     step = tf.convert_to_tensor(self.iterations)
 
-    # In a step of one's own AutoGraph would convert all that follows, which takes seconds.
-    @tf.autograph.experimental.do_not_convert
-    def merge(strategy, gradients, scales, step):
+    def reduce(strategy, gradients, scales, step):
         return op.reduce_gradients(strategy, gradients, scales, paths, indices, step)
 
     context = tf.distribute.get_replica_context()
     scales = op.local_scales(gradients, paths, context.num_replicas_in_sync)
-    reduced = iter(context.merge_call(merge, args=(gradients, scales, step)))
+    reduced = iter(merge(reduce, gradients, scales, step))
     return [(g if g is None else next(reduced), v) for g, v in grads_and_vars]
 
 
 def _clip_sums(optimizer, clip, gradients):
     """Clips reduced gradients, once a device; in replica context."""
 
-    @tf.autograph.experimental.do_not_convert
-    def merge(strategy, gradients):
+    def clip_once(strategy, gradients):
         devices = strategy.extended.worker_devices
         clipped = {}
         for replica, device in enumerate(devices):
@@ -196,7 +194,7 @@ def _clip_sums(optimizer, clip, gradients):
             mirrored(by_replica) for by_replica in zip(*(clipped[d] for d in devices), strict=True)
         ]
 
-    return tf.distribute.get_replica_context().merge_call(merge, args=(gradients,))
+    return merge(clip_once, gradients)
 
 
 @patch(_TFOptimizer, "_distributed_tf_update_step")
@@ -270,7 +268,7 @@ def _cond_of_all_replicas(stock, pred, true_fn, false_fn):
     if context.executing_eagerly():
         return true_fn() if pred else false_fn()
 
-    def merge(strategy, pred, true_fn, false_fn):
+    def take_branch(strategy, pred, true_fn, false_fn):
         def branch(fn):
             def replica(fn):
                 with _updating(update):
@@ -286,5 +284,5 @@ def _cond_of_all_replicas(stock, pred, true_fn, false_fn):
 
         tf.cond(local_tensors(pred)[0], branch(true_fn), branch(false_fn))
 
-    tf.distribute.get_replica_context().merge_call(merge, args=(pred, true_fn, false_fn))
+    tf.distribute.get_replica_context().merge_call(take_branch, args=(pred, true_fn, false_fn))
     return None
