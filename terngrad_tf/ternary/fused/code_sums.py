@@ -78,31 +78,52 @@ class _Pieces:
 
     def __init__(self, shapes):
         self._shapes = shapes
-        self.large, _ = partition.split(shapes)
+        large, _ = partition.split(shapes)
         sizes = [partition.num_elements(shape) for shape in shapes]
         # What is left of a large tensor after its last whole tile is short.
-        self.starts = {i: sizes[i] - sizes[i] % tiles.TILE for i in self.large}
-        rest = {i: size - self.starts.get(i, 0) for i, size in enumerate(sizes)}
-        self.rest = partition.Columns({i: width for i, width in rest.items() if width})
-        self.num_tiles = [start // tiles.TILE for start in self.starts.values()]
-        self.num_tiles += [self.rest.num_tiles] * bool(self.rest.size)
+        self._starts = {i: sizes[i] - sizes[i] % tiles.TILE for i in large}
+        rest = {i: size - self._starts.get(i, 0) for i, size in enumerate(sizes)}
+        self._of_large = [partition.Columns({i: start}) for i, start in self._starts.items()]
+        rest = {i: width for i, width in rest.items() if width}
+        # One or none.
+        self._rest = [partition.Columns(rest)] * bool(rest)
+        self.num_tiles = [piece.num_tiles for piece in [*self._of_large, *self._rest]]
 
     def cut(self, tensors):
         """Float tensors to a list of tensors `[tiles, TILE]`, as many as `num_tiles`."""
         flat = [tf.reshape(tensor, [-1]) for tensor in tensors]
-        result = [tf.reshape(flat[i][:start], [-1, tiles.TILE]) for i, start in self.starts.items()]
-        if self.rest.size:
-            parts = [flat[i][self.starts.get(i, 0) :] for i in self.rest.members]
-            result.append(self.rest.join(parts))
-        return result
+        starts = self._starts.items()
+        result = [tf.reshape(flat[i][:start], [-1, tiles.TILE]) for i, start in starts]
+        rest = {i: elements[self._starts.get(i, 0) :] for i, elements in enumerate(flat)}
+        return result + [piece.join(rest) for piece in self._rest]
+
+    def keys(self, element_keys, mix_keys, units):
+        """Of each piece: the keyed number of each tile's first element, and what it is rounded by.
+
+        Args:
+            element_keys, mix_keys, units: `[T]`, see `loop_rounding.by_tensor`.
+
+        Returns:
+            List of three tensors `[tiles, 1]`, for each piece.
+        """
+        columns = [(piece, {}) for piece in self._of_large]
+        columns += [(piece, self._starts) for piece in self._rest]
+        return [
+            [
+                piece.spread(element_keys) + piece.firsts(starts),
+                piece.spread(mix_keys),
+                piece.spread(units),
+            ]
+            for piece, starts in columns
+        ]
 
     def tensors(self, pieces):
         """Inverse of `cut` for int32 pieces."""
         flat = [[] for _ in self._shapes]
-        for i, piece in zip(self.large, pieces, strict=False):
+        for i, piece in zip(self._starts, pieces, strict=False):
             flat[i].append(tf.reshape(piece, [-1]))
-        if self.rest.size:
-            for i, part in self.rest.split(tf.reshape(pieces[-1], [-1])).items():
+        for columns in self._rest:
+            for i, part in columns.split(pieces[-1]).items():
                 flat[i].append(part)
         return [
             tf.reshape(tf.concat(parts, 0) if parts else tf.zeros([0], tf.int32), shape)
@@ -115,41 +136,24 @@ def _adder(shapes, dtypes, count, num_replicas, rounding):
     """The function that adds the codes of `count` replicas to sums, in one loop a piece."""
     del dtypes  # They select the trace.
     pieces = _Pieces(shapes)
-    rest_columns = pieces.rest
-
-    # Apart from the loop, so that XLA does not look values up again for every replica.
-    @compiled.compiled
-    def by_element(numbers, replica):
-        element_keys, mix_keys, units = map(
-            rest_columns.spread, loop_rounding.by_tensor(numbers, rounding, replica)
-        )
-        return element_keys + rest_columns.numbers(pieces.starts), mix_keys, units
 
     @compiled.compiled
-    def add(totals, gradients, rest, numbers, replicas):
+    def add(totals, gradients, keys, replicas):
         totals = list(totals)
+        columns = tf.cast(tf.range(tiles.TILE), tf.uint32)
         for k, replica in enumerate(replicas):
             offset = quantizer.replica_offset(rounding, replica, num_replicas)
-            element_keys, mix_keys, units = loop_rounding.by_tensor(numbers, rounding, replica)
-            for p, i in enumerate(pieces.large):
-                elements = tiles.column_numbers(pieces.starts[i]) + element_keys[i]
+            for p, (first, mix_keys, units) in enumerate(keys[k % len(keys)]):
                 totals[p] += loop_rounding.round_elements(
-                    gradients[k][p], elements, mix_keys[i], units[i], offset
-                )
-            if rest_columns.size:
-                totals[-1] += loop_rounding.round_elements(
-                    gradients[k][-1],
-                    *rest[k % len(rest)],
-                    offset,  # pyright: ignore[reportCallIssue]
+                    gradients[k][p], first + columns, mix_keys, units, offset
                 )
         return totals
 
     def run(totals, gradients, numbers, replicas):
-        rest = []
-        if rest_columns.size:
-            # With correlated rounding all replicas draw the same words.
-            drawing = replicas[:1] if rounding == "correlated" else replicas
-            rest = [by_element(numbers, replica) for replica in drawing]
-        return add(totals, [pieces.cut(g) for g in gradients], rest, numbers, replicas)
+        # With correlated rounding all replicas draw the same words.
+        drawing = replicas[:1] if rounding == "correlated" else replicas
+        of_tensors = [loop_rounding.by_tensor(numbers, rounding, replica) for replica in drawing]
+        keys = [pieces.keys(*by_tensor) for by_tensor in of_tensors]
+        return add(totals, [pieces.cut(g) for g in gradients], keys, replicas)
 
     return tf.function(run, autograph=False)

@@ -162,8 +162,8 @@ class _Segments:
         large, small = partition.split(shapes)
         self._shapes, self._dtypes = shapes, dtypes
         widths = [codec.num_words(partition.num_elements(shape), base) for shape in shapes]
-        self._columns = [
-            partition.Columns({i: widths[i] for i in members})
+        self._segments = [
+            {i: widths[i] for i in members}
             for members in sorted([[i] for i in large] + partition.runs(small))
         ]
 
@@ -174,7 +174,7 @@ class _Segments:
             digits: function of some columns that returns their summed digits, int32.
             total_bias: what to subtract from each.
         """
-        ends = np.cumsum([columns.size for columns in self._columns]).tolist()
+        ends = np.cumsum([sum(widths.values()) for widths in self._segments]).tolist()
         bounds = list(zip([0, *ends], ends, strict=False))
 
         @compiled.compiled
@@ -191,18 +191,19 @@ class _Segments:
         finite = tf.math.is_finite(scales)
         scales = tf.where(finite, scales, tf.constant(np.nan, tf.float32))
         return [
-            scales[columns.members[0]]
-            if len(columns.members) == 1
-            else tf.reshape(columns.spread(scales), [-1])[: columns.size]
-            for columns in self._columns
+            scales[next(iter(widths))]
+            if len(widths) == 1
+            else tf.gather(scales, np.repeat(np.array([*widths], np.int32), [*widths.values()]))
+            for widths in self._segments
         ]
 
     def _tensors(self, values):
         """Values `[..., columns]` of the segments to the tensors."""
         result = []
-        for columns, segment in zip(self._columns, values, strict=True):
+        for widths, segment in zip(self._segments, values, strict=True):
             segment = tf.reshape(segment, [-1, segment.shape[-1]])
-            for i, planes in columns.split(segment).items():
+            parts = tf.split(segment, [*widths.values()], axis=-1)
+            for i, planes in zip(widths, parts, strict=True):
                 # For sizes that are multiples of 16 this is a view, not a copy.
                 flat = tf.reshape(planes, [-1])[: partition.num_elements(self._shapes[i])]
                 result.append(tf.reshape(tf.cast(flat, self._dtypes[i]), self._shapes[i]))

@@ -10,6 +10,8 @@ from terngrad_tf.ternary import codec, quantizer
 from terngrad_tf.ternary.fused import compiled, loop_rounding, partition, tiles
 
 _SUPPORTED = (tf.float16, tf.bfloat16, tf.float32)
+# Columns of a tile of small tensors, each of which is filled up to whole tiles.
+_SMALL_TILE = 64
 
 
 def encode(
@@ -73,61 +75,60 @@ def encode(
 def _encoder(shapes, dtypes, num_replicas, rounding, base):
     """The function that encodes tensors of these shapes, in compiled loops over words.
 
-    One loop for each large tensor, one for all small tensors together. What differs from one small
-    tensor to the next becomes one value a column; a function of its own makes these, or XLA
-    would look them up again for every digit.
+    One loop for each large tensor, one for all small tensors together.
     """
-    del dtypes  # They select the trace.
     large, small = partition.split(shapes)
     widths = [codec.num_words(partition.num_elements(shape), base) for shape in shapes]
     count = codec.digits_per_word(base)
-    small_columns = partition.Columns({i: widths[i] for i in small})
+    columns = partition.Columns({i: widths[i] for i in small}, _SMALL_TILE)
 
     @compiled.compiled
-    def by_column(numbers, replica):
-        element_keys, mix_keys, units = map(
-            small_columns.spread, loop_rounding.by_tensor(numbers, rounding, replica)
-        )
-        strides = small_columns.spread(tf.constant(widths, tf.uint32))
-        return element_keys + small_columns.numbers(), mix_keys, units, strides
-
-    @compiled.compiled
-    def encode_large(gradients, numbers, replica):
+    def encode_small(joined, by_tile, replica):
         offset = quantizer.replica_offset(rounding, replica, num_replicas)
-        element_keys, mix_keys, units = loop_rounding.by_tensor(numbers, rounding, replica)
-        words = []
-        for i, gradient in zip(large, gradients, strict=True):
-            elements = tiles.column_numbers(widths[i]) + element_keys[i]
-            planes = []
-            for j in range(count):
-                shift = tf.constant(j * widths[i], tf.uint32)
-                planes.append((tiles.digit_plane(gradient, j, widths[i]), elements + shift))
-            words.append(_encode_planes(planes, units[i], mix_keys[i], offset, base))
-        return words
-
-    @compiled.compiled
-    def encode_small(joined, columns, replica):
-        offset = quantizer.replica_offset(rounding, replica, num_replicas)
-        element_keys, mix_keys, units, strides = columns
+        element_keys, mix_keys, units, strides = by_tile
+        numbers = tf.cast(tf.range(_SMALL_TILE), tf.uint32)
         planes = []
         for j in range(count):
-            shift = strides * tf.constant(j, tf.uint32)
-            planes.append((joined[j], element_keys + shift))
+            first = element_keys + strides * tf.constant(j, tf.uint32)
+            planes.append((joined[j], first + numbers))
         return _encode_planes(planes, units, mix_keys, offset, base)
 
     def run(gradients, numbers, replica):
         flat = [tf.reshape(gradient, [-1]) for gradient in gradients]
         pieces = {}
-        if large:
-            words = encode_large([flat[i] for i in large], numbers, replica)
-            pieces = dict(zip(large, words, strict=True))
+        for i in large:
+            loop = _large_encoder(flat[i].shape[0], dtypes[i], num_replicas, rounding, base)
+            words = loop(flat[i], loop_rounding.arguments_of(i, numbers), replica)
+            pieces[i] = tf.reshape(words, [-1])[: widths[i]]
         if small:
-            joined = small_columns.join([_planes(flat[i], count, widths[i]) for i in small])
-            words = encode_small(joined, by_column(numbers, replica), replica)
-            pieces |= small_columns.split(words)
-        return tf.concat([pieces[i][: widths[i]] for i in range(len(shapes))], 0)
+            keys = loop_rounding.by_tensor(numbers, rounding, replica)
+            joined = columns.join({i: _planes(flat[i], count, widths[i]) for i in small})
+            by_tile = [columns.spread(v) for v in (*keys, tf.constant(widths, tf.uint32))]
+            by_tile[0] += columns.firsts()
+            pieces |= columns.split(encode_small(joined, by_tile, replica))
+        return tf.concat([pieces[i] for i in range(len(shapes))], 0)
 
     return tf.function(run, autograph=False)
+
+
+@functools.cache
+def _large_encoder(size, dtype, num_replicas, rounding, base):
+    """The compiled loop over the words of a tensor, shared by all tensors of this size."""
+    del dtype  # It selects the trace.
+    width, count = codec.num_words(size, base), codec.digits_per_word(base)
+
+    @compiled.compiled
+    def encode_large(gradient, numbers, replica):
+        offset = quantizer.replica_offset(rounding, replica, num_replicas)
+        element_key, mix_key, unit = loop_rounding.by_tensor(numbers, rounding, replica)
+        elements = tiles.column_numbers(width) + element_key
+        planes = []
+        for j in range(count):
+            shift = tf.constant(j * width, tf.uint32)
+            planes.append((tiles.digit_plane(gradient, j, width), elements + shift))
+        return _encode_planes(planes, unit, mix_key, offset, base)
+
+    return encode_large
 
 
 def _planes(flat, count, width):
@@ -141,14 +142,15 @@ def _encode_planes(planes, unit, mix_key, offset, base):
     """Words of one column each: Horner's rule over the digits, highest first.
 
     Args:
-        planes: for every digit a pair of the gradients and the keyed element numbers (uint32).
-        unit: `quantizer.quantization_step`, scalar or one a column.
-        mix_key: uint32, scalar or one a column.
+        planes: for every digit a pair of the gradients and the keyed element numbers (uint32),
+            `[tiles, columns of a tile]`.
+        unit: `quantizer.quantization_step`, scalar or one a tile.
+        mix_key: uint32, scalar or one a tile.
         offset: uint32 scalar.
         base: number of values of a digit.
 
     Returns:
-        int32 tensor of shape [columns].
+        int32 tensor of the planes' shape.
     """
 
     @functools.partial(tf.function, autograph=False)
@@ -156,4 +158,4 @@ def _encode_planes(planes, unit, mix_key, offset, base):
         return tf.cast(loop_rounding.round_elements(*plane) + 1, tf.uint32)
 
     digits = [digit(*plane, mix_key, unit, offset) for plane in planes]
-    return tf.bitcast(tf.reshape(codec.join_planes(digits, base), [-1]), tf.int32)
+    return tf.bitcast(codec.join_planes(digits, base), tf.int32)

@@ -23,6 +23,14 @@ def arguments(scales: tf.Tensor, tensors: Any, num_tensors: int, seed: int, step
     )
 
 
+def arguments_of(position: int, numbers: Any) -> Any:
+    """Those of what `arguments` returned that count for the tensor at a position; T is 1."""
+    scales, tensors, seed, step = numbers
+    only = slice(position, position + 1)
+    return scales[only], tensors[only], seed, step
+
+
+@compiled.compiled
 def by_tensor(numbers: Any, rounding: str, replica: Any) -> Any:
     """What differs between tensors: two keys and the quantization step, each of shape [T].
 

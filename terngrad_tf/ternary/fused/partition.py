@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from terngrad_tf.ternary.fused import tiles
 
-# A loop of its own for a tensor saves copying it, and costs 0.1 to 0.4 s of compilation.
+# A loop of its own for a tensor saves copying it, and takes half a second to compile for each size.
 LARGE = 2**20
 MOST_LARGE = 16
 
@@ -43,44 +43,54 @@ def runs(positions: Iterable[int]) -> list[list[int]]:
 
 
 class Columns:
-    """Columns of several tensors side by side, filled up to whole tiles.
+    """Columns of several tensors side by side, each tensor's filled up to whole tiles.
 
-    What differs from one tensor to the next becomes one value a column.
+    What differs from one tensor to the next becomes one value a tile.
 
     Args:
         widths: dict of a tensor's position in the list to the number of its columns.
+        tile: columns of a tile.
     """
 
-    def __init__(self, widths: dict[int, int]) -> None:
-        self._widths = widths
+    def __init__(self, widths: dict[int, int], tile: int = tiles.TILE) -> None:
+        self._widths, self._tile = widths, tile
         self.members = list(widths)
-        self.size = sum(widths.values())
-        self.num_tiles = tiles.num_tiles(self.size)
-        self._padding = self.num_tiles * tiles.TILE - self.size
+        self._counts = [-(-width // tile) for width in widths.values()]
+        self._paddings = [
+            count * tile - width for count, width in zip(self._counts, widths.values(), strict=True)
+        ]
+        self.num_tiles = sum(self._counts)
 
     def spread(self, values: Any) -> tf.Tensor:
-        """Values `[T]`, one a tensor of the list, to `[num_tiles, TILE]`, one a column."""
-        positions = np.repeat(np.array([*self._widths], np.int32), [*self._widths.values()])
-        return self._tiled(tf.gather(values, np.pad(positions, (0, self._padding))))
+        """Values `[T]`, one a tensor of the list, to `[num_tiles, 1]`, one a tile."""
+        positions = np.repeat(np.array(self.members, np.int32), self._counts)
+        return tf.gather(values, positions[:, np.newaxis])
 
-    def numbers(self, starts: dict[int, int] | None = None) -> tf.Tensor:
-        """uint32 `[num_tiles, TILE]`: columns count from 0, or from the tensor's start, in each."""
-        starts = starts or {}
+    def firsts(self, starts: dict[int, int] | None = None) -> tf.Tensor:
+        """uint32 `[num_tiles, 1]`: the number of each tile's first column in its tensor.
+
+        Args:
+            starts: dict of positions to the number of the tensor's first column; 0 where missing.
+        """
         numbers = [
-            np.arange(width, dtype=np.uint32) + np.uint32(starts.get(i, 0))
-            for i, width in self._widths.items()
+            np.arange(count, dtype=np.uint32) * np.uint32(self._tile)
+            + np.uint32((starts or {}).get(i, 0))
+            for i, count in zip(self.members, self._counts, strict=True)
         ]
-        return self._tiled(tf.constant(np.pad(np.concatenate(numbers), (0, self._padding))))
+        return tf.constant(np.concatenate(numbers)[:, np.newaxis])
 
     def join(self, parts: Any) -> tf.Tensor:
-        """Float tensors `[..., columns]`, one a member, to float32 `[..., tiles, TILE]`."""
-        padding = tf.zeros([*parts[0].shape[:-1], self._padding], tf.float32)
-        return self._tiled(tf.concat([tf.cast(p, tf.float32) for p in parts] + [padding], -1))
+        """Float tensors `[..., columns]` by position to float32 `[..., num_tiles, tile]`."""
+        pieces = []
+        for i, padding in zip(self.members, self._paddings, strict=True):
+            pieces.append(tf.cast(parts[i], tf.float32))
+            if padding:
+                pieces.append(tf.zeros([*parts[i].shape[:-1], padding], tf.float32))
+        joined = tf.concat(pieces, -1)
+        return tf.reshape(joined, [*joined.shape[:-1], self.num_tiles, self._tile])
 
     def split(self, columns: Any) -> dict[int, tf.Tensor]:
-        """A tensor `[..., columns]`, filled up or not, to the part of each member by position."""
-        parts = tf.split(columns[..., : self.size], [*self._widths.values()], axis=-1)
-        return dict(zip(self._widths, parts, strict=True))
-
-    def _tiled(self, columns):
-        return tf.reshape(columns, [*columns.shape[:-1], self.num_tiles, tiles.TILE])
+        """Inverse of `join`, to the part of each member by position."""
+        flat = tf.reshape(columns, [*columns.shape[:-2], -1])
+        lengths = [n for pair in zip(self._widths.values(), self._paddings, strict=True) for n in pair]
+        return dict(zip(self.members, tf.split(flat, lengths, axis=-1)[::2], strict=True))

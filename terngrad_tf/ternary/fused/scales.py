@@ -4,6 +4,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.ternary import scales
@@ -49,13 +50,17 @@ def _scaler(shapes, dtypes, rule):
     def run(gradients):
         flat = [tf.reshape(g, [-1]) for g in gradients]
         result = [tf.zeros([1], tf.float32)] * len(flat)
+        moments = {}
         folded = dict(zip(huge, _fold([flat[i] for i in huge]), strict=True)) if huge else {}
         for i, size in enumerate(sizes):
             if size > _SMALL:
-                moments = (
+                moments[i] = (
                     _moments_of_folded(flat[i], *folded[i]) if i in folded else _moments(flat[i])
                 )
-                result[i] = _large_scale(flat[i], *moments, rule)[tf.newaxis]
+        if moments:
+            of_large = _large_scales([flat[i] for i in moments], [*moments.values()], rule)
+            for i, scale in zip(moments, tf.split(of_large, len(moments)), strict=True):
+                result[i] = scale
         for padded, members in groups.items():
             rows = [tf.pad(flat[i], [[0, padded - sizes[i]]]) for i in members]
             rows = tf.stack([tf.cast(row, tf.float32) for row in rows])
@@ -129,24 +134,27 @@ def _moments(flat):
     return largest, tf.reduce_mean(tf.abs(flat)), tf.reduce_mean(flat), mean_square
 
 
-def _large_scale(flat, largest, mean_size, mean, mean_square, rule):
-    """Scale of one large tensor from its moments in float32, where that allows it."""
-    variance = mean_square - tf.square(mean)
-    # False for NaN too. Where the mean prevails, the difference is mostly rounding error.
-    exact_enough = tf.reduce_all(
-        [
-            tf.math.is_finite(mean_square),
-            largest > _SQUARABLE[0],
-            largest < _SQUARABLE[1],
-            variance > 0.01 * mean_square,
-        ]
+def _large_scales(tensors, moments, rule):
+    """Scales of large tensors from their moments in float32, where those allow it."""
+    largest, mean_size, mean, mean_square = (
+        tf.stack(column) for column in zip(*moments, strict=True)
     )
-
-    def one_pass():
-        return rule.scales(scales.Moments(largest, mean_size, mean_square, tf.sqrt(variance)))
+    variance = mean_square - tf.square(mean)
+    # All false for NaN too. Where the mean prevails, the difference is mostly rounding error.
+    is_squarable = (largest > _SQUARABLE[0]) & (largest < _SQUARABLE[1])
+    is_exact = is_squarable & tf.math.is_finite(mean_square) & (variance > 0.01 * mean_square)
+    is_exact |= (largest == 0) & (mean_square == 0)
+    one_pass = rule.scales(scales.Moments(largest, mean_size, mean_square, tf.sqrt(variance)))
 
     def two_passes():
-        row = tf.cast(flat, tf.float32)[tf.newaxis]
-        return scales.scales_of_rows(row, [flat.shape[0]], rule)[0]
+        by_size: dict[int, list[int]] = {}
+        for i, flat in enumerate(tensors):
+            by_size.setdefault(flat.shape[0], []).append(i)
+        of_sizes = []
+        for size, members in by_size.items():
+            rows = tf.stack([tf.cast(tensors[i], tf.float32) for i in members])
+            of_sizes.append(scales.scales_of_rows(rows, [size] * len(members), rule))
+        order = np.argsort(np.concatenate([*by_size.values()]))
+        return tf.where(is_exact, one_pass, tf.gather(tf.concat(of_sizes, 0), order))
 
-    return tf.cond(exact_enough, one_pass, two_passes)
+    return tf.cond(tf.reduce_all(is_exact), lambda: one_pass, two_passes)
