@@ -16,6 +16,7 @@ from terngrad_tf.ternary import (
     encode,
     local_scales,
     num_words,
+    sum_codes,
     ternarize,
 )
 
@@ -92,13 +93,13 @@ class EncodeTest(tf.test.TestCase):
                 )
 
     def test_large_tensors_equal_the_definition(self):
-        # Compiled one by one; sizes with and without a remainder, beside small ones.
-        shapes = ([7], [2**20], [33], [2**20 + 3], [64, 2])
+        # A loop for each size; sizes with and without a remainder, beside small ones.
+        shapes = ([7], [2**20], [33], [2**20 + 3], [64, 2], [2**20 + 3])
         tensors = example(shapes)
         scales = local_scales(tensors, 2.5)
         kwargs = dict(seed=5, step=4, replica=1, num_replicas=2)
         words = encode(tensors, scales, **kwargs)
-        decoded = decode(words[tf.newaxis], scales, shapes, [tf.float32] * 5, total_bias=1)
+        decoded = decode(words[tf.newaxis], scales, shapes, [tf.float32] * 6, total_bias=1)
         start = 0
         for index, tensor in enumerate(tensors):
             q = ternarize(tensor, scales[index], tensor=index, **kwargs)
@@ -251,6 +252,41 @@ class EncodeTest(tf.test.TestCase):
             with tf.device(device.name):
                 words = encode(tensors, scales, seed=0, step=0, replica=0, num_replicas=1)
             self.assertAllEqual(words, expected)
+
+    def test_tensors_of_a_size_share_a_loop_and_no_constant_is_as_large_as_they(self):
+        def loops(sizes):
+            def run(step):
+                words = [
+                    encode(
+                        [tf.ones([size]) for size in sizes],
+                        tf.ones([len(sizes)]),
+                        seed=0,
+                        step=step,
+                        replica=0,
+                        num_replicas=2,
+                        tensors=tensors,
+                    )
+                    for tensors in (range(len(sizes)), range(9, 9 + len(sizes)))
+                ]
+                sums = sum_codes(
+                    [[tf.ones([size]) for size in sizes]] * 2,
+                    tf.ones([len(sizes)]),
+                    seed=0,
+                    step=step,
+                    replicas=[0, 1],
+                    num_replicas=2,
+                )
+                return words, sums
+
+            graph = tf.function(run).get_concrete_function(tf.TensorSpec([], tf.int32)).graph
+            definition = graph.as_graph_def()
+            self.assertLess(definition.ByteSize(), 400_000)
+            names = [function.signature.name for function in definition.library.function]
+            return sum("encode_large" in name for name in names)
+
+        self.assertEqual(loops([2**20 + 3] * 3), 1)
+        self.assertEqual(loops([2**20 + 3, 2**20 + 4]), 2)
+        self.assertEqual(loops([1_000, 500_000, 900_000, 12]), 0)
 
     def test_nothing_encodes_to_nothing(self):
         words = encode([], tf.zeros([0]), seed=0, step=0, replica=0, num_replicas=1)

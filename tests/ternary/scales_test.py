@@ -105,6 +105,16 @@ class LocalScaleTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(run(*gradients), expected, rtol=1e-4)
         self.assertEqual(local_scales([], 2.5).shape, [0])
 
+    def test_what_needs_a_second_pass_changes_nothing_beside_it(self):
+        noise = np.random.default_rng(3).normal(size=[4, 70_000]).astype(np.float32)
+        alone = [*local_scales(list(noise), 2.5).numpy()]
+        nan = np.full([70_000], np.nan, np.float32)
+        for second in (1 + 1e-3 * noise[0], 1e-20 * noise[0], nan):
+            first, got, *rest = local_scales([noise[0], second, *noise[1:]], 2.5).numpy()
+            self.assertEqual([first, *rest], alone)
+            expected = oracle(second, 2.5) if np.isfinite(second).all() else np.inf
+            self.assertAllClose(got, expected, rtol=1e-4)
+
     def test_bad_options_are_refused(self):
         for clip_factor in (-1.0, np.inf, np.nan, "automatic"):
             for scale in (local_scale, fused_scale):

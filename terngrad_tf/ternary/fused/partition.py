@@ -92,5 +92,6 @@ class Columns:
     def split(self, columns: Any) -> dict[int, tf.Tensor]:
         """Inverse of `join`, to the part of each member by position."""
         flat = tf.reshape(columns, [*columns.shape[:-2], -1])
-        lengths = [n for pair in zip(self._widths.values(), self._paddings, strict=True) for n in pair]
+        pairs = zip(self._widths.values(), self._paddings, strict=True)
+        lengths = [length for pair in pairs for length in pair]
         return dict(zip(self.members, tf.split(flat, lengths, axis=-1)[::2], strict=True))
