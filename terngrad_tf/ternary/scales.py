@@ -155,14 +155,16 @@ def scales_of_rows(rows: Any, sizes: Sequence[int], rule: ScaleRule) -> tf.Tenso
     counts = tf.constant(sizes, tf.float32)
     # Divided by the largest, squares neither overflow nor vanish, and equal elements are all 1.
     rows = rows / tf.where(largest > 0, largest, tf.ones_like(largest))[:, tf.newaxis]
-    inside = tf.sequence_mask(sizes, rows.shape[1], tf.float32)
     mean = tf.reduce_sum(rows, axis=1) / counts
-    squares = tf.square((rows - mean[:, tf.newaxis]) * inside)
+    distances = rows - mean[:, tf.newaxis]
+    if min(sizes) < rows.shape[1]:
+        # Only where something is padded: TensorFlow would hold the mask as a constant.
+        distances *= tf.sequence_mask(sizes, rows.shape[1], tf.float32)
     moments = Moments(
         largest=tf.ones_like(largest),
         mean_size=tf.reduce_sum(tf.abs(rows), axis=1) / counts,
         mean_square=tf.reduce_sum(tf.square(rows), axis=1) / counts,
-        deviation=tf.sqrt(tf.reduce_sum(squares, axis=1) / counts),
+        deviation=tf.sqrt(tf.reduce_sum(tf.square(distances), axis=1) / counts),
     )
     # A raised scale may be beyond all numbers; an infinite one means something else.
     scales = tf.minimum(rule.scales(moments) * largest, np.finfo(np.float32).max)

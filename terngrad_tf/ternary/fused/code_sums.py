@@ -9,7 +9,7 @@ import tensorflow as tf
 from terngrad_tf.ternary import quantizer
 from terngrad_tf.ternary.fused import compiled, loop_rounding, partition, tiles
 
-# Replicas whose gradients one loop reads. The sums are read and written once a loop, the random
+# Replicas whose gradients one loop reads. Sums are written once a loop and then added, the random
 # words made once; more would only take longer to compile.
 _REPLICAS_OF_A_LOOP = 8
 
@@ -57,13 +57,14 @@ def sum_codes(
         return []
     pieces = _Pieces(shapes)
     numbers = loop_rounding.arguments(scales, tensors, len(shapes), seed, step)
-    totals = [tf.zeros([count, tiles.TILE], tf.int32) for count in pieces.num_tiles]
+    # No loop adds to zeros that come from outside: TensorFlow would hold these as constants.
+    sums = []
     for start in range(0, len(gradients), _REPLICAS_OF_A_LOOP):
         members = slice(start, start + _REPLICAS_OF_A_LOOP)
         ids = [compiled.scalar(replica, tf.int32) for replica in replicas[members]]
         run = _adder(shapes, dtypes, len(ids), num_replicas, rounding)
-        totals = run(totals, [list(g) for g in gradients[members]], numbers, ids)
-    return pieces.tensors(totals)
+        sums.append(run([list(g) for g in gradients[members]], numbers, ids))
+    return pieces.tensors([tf.add_n(of_piece) for of_piece in zip(*sums, strict=True)])
 
 
 class _Pieces:
@@ -87,10 +88,9 @@ class _Pieces:
         rest = {i: width for i, width in rest.items() if width}
         # One or none.
         self._rest = [partition.Columns(rest)] * bool(rest)
-        self.num_tiles = [piece.num_tiles for piece in [*self._of_large, *self._rest]]
 
     def cut(self, tensors):
-        """Float tensors to a list of tensors `[tiles, TILE]`, as many as `num_tiles`."""
+        """Float tensors to the pieces, a list of tensors `[tiles, TILE]`."""
         flat = [tf.reshape(tensor, [-1]) for tensor in tensors]
         starts = self._starts.items()
         result = [tf.reshape(flat[i][:start], [-1, tiles.TILE]) for i, start in starts]
@@ -133,27 +133,30 @@ class _Pieces:
 
 @functools.cache
 def _adder(shapes, dtypes, count, num_replicas, rounding):
-    """The function that adds the codes of `count` replicas to sums, in one loop a piece."""
+    """The function that adds the codes of `count` replicas, in one loop a piece."""
     del dtypes  # They select the trace.
     pieces = _Pieces(shapes)
 
     @compiled.compiled
-    def add(totals, gradients, keys, replicas):
-        totals = list(totals)
+    def add(gradients, keys, replicas):
         columns = tf.cast(tf.range(tiles.TILE), tf.uint32)
+        codes = []
         for k, replica in enumerate(replicas):
             offset = quantizer.replica_offset(rounding, replica, num_replicas)
-            for p, (first, mix_keys, units) in enumerate(keys[k % len(keys)]):
-                totals[p] += loop_rounding.round_elements(
-                    gradients[k][p], first + columns, mix_keys, units, offset
-                )
-        return totals
+            of_pieces = zip(gradients[k], keys[k % len(keys)], strict=True)
+            codes.append(
+                [
+                    loop_rounding.round_elements(piece, first + columns, mix_keys, units, offset)
+                    for piece, (first, mix_keys, units) in of_pieces
+                ]
+            )
+        return [tf.add_n(of_piece) for of_piece in zip(*codes, strict=True)]
 
-    def run(totals, gradients, numbers, replicas):
+    def run(gradients, numbers, replicas):
         # With correlated rounding all replicas draw the same words.
         drawing = replicas[:1] if rounding == "correlated" else replicas
         of_tensors = [loop_rounding.by_tensor(numbers, rounding, replica) for replica in drawing]
         keys = [pieces.keys(*by_tensor) for by_tensor in of_tensors]
-        return add(totals, [pieces.cut(g) for g in gradients], keys, replicas)
+        return add([pieces.cut(g) for g in gradients], keys, replicas)
 
     return tf.function(run, autograph=False)
