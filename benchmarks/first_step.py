@@ -1,0 +1,148 @@
+"""What the first exchange of a network's gradients takes before all later ones: time and memory.
+
+    python -m benchmarks.first_step --nets=lenet,resnet_50 --json=first_step.json
+
+Nothing of the network is computed: its weights serve as gradients, which `--replicas` replicas of
+one process exchange as floats; as ternary codes that are summed where they are ("ternary", as
+wherever nothing travels); and as words in which they would travel ("words", by
+`wire="bidirectional"`). Each cell runs in a process of its own, in rounds. Processor time counts
+from the beginning of the first step to its end: Python builds the functions and XLA compiles them.
+Memory is what the process holds after `--steps` steps beyond what it held before the first, once
+free memory was given back; and the most that it held in between. Needs Linux and glibc.
+"""
+
+import ctypes
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+from absl import app, flags
+
+from benchmarks import figures
+
+MODES = ("float", "ternary", "words")
+_NETS = flags.DEFINE_list("nets", ["lenet", "resnet_50"], "Networks, of terngrad_tf.models.")
+_MODES = flags.DEFINE_multi_enum("modes", list(MODES), MODES, "What is exchanged; repeatable.")
+_REPLICAS = flags.DEFINE_integer("replicas", 2, "Replicas.", lower_bound=1)
+_STEPS = flags.DEFINE_integer("steps", 4, "Steps of a process.", lower_bound=2)
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "Processes of each cell.", lower_bound=1)
+_JSON = flags.DEFINE_string("json", None, "File to write the figures to.")
+_CELL = flags.DEFINE_string("cell", None, "Internal: NET,MODE measured by this process.")
+
+_OPTIONS = {
+    "float": {"grad_bits": 32},
+    "ternary": {},
+    "words": {"wire": "bidirectional"},
+}
+
+
+def _held_mb(name):
+    """Memory of this process in MB: "VmRSS", or "VmHWM", the most since `_forget`."""
+    status = pathlib.Path("/proc/self/status").read_text()
+    return int(re.search(rf"{name}:\s+(\d+)", status)[1]) / 1024
+
+
+def _forget():
+    """Gives free memory back, and begins to look for the most memory anew."""
+    ctypes.CDLL(None).malloc_trim(0)
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+
+
+def _measure(net, mode):
+    """One cell, in this process: prints a JSON line."""
+    import keras
+    import tensorflow as tf
+
+    import terngrad_tf
+
+    strategy = terngrad_tf.TernGradStrategy(_REPLICAS.value, **_OPTIONS[mode])
+    with strategy.scope():
+        model = terngrad_tf.models.build(net, num_classes=10)
+        optimizer = keras.optimizers.SGD(1e-3)
+        optimizer.build(model.trainable_variables)
+
+    @tf.function
+    def step():
+        def replica_step():
+            gradients = [tf.identity(v) for v in model.trainable_variables]
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+        strategy.run(replica_step)
+
+    # What TensorFlow and XLA hold from their first use on.
+    tf.function(lambda x: 2 * x, jit_compile=True)(tf.ones([10]))
+    _forget()
+    before, clock, begin = _held_mb("VmRSS"), time.process_time(), time.perf_counter()
+    step()
+    measured = {
+        "seconds": time.perf_counter() - begin,
+        "processor_seconds": time.process_time() - clock,
+    }
+    times = []
+    for _ in range(_STEPS.value - 1):
+        begin = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - begin)
+    measured["later_ms"] = 1e3 * statistics.median(times)
+    measured["most_mb"] = _held_mb("VmHWM") - before
+    _forget()
+    measured["mb"] = _held_mb("VmRSS") - before
+    print(json.dumps(measured))
+
+
+def _run_cell(net, mode):
+    command = [sys.executable, "-m", "benchmarks.first_step", f"--cell={net},{mode}"]
+    command += [f"--replicas={_REPLICAS.value}", f"--steps={_STEPS.value}"]
+    environment = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3")
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if result.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{result.stderr[-3000:]}")
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def _table(cells):
+    """Medians as a Markdown table."""
+    lines = [
+        "| network | gradients | first step, s | of processor time | a later step, ms |"
+        " memory, MB | at most |",
+        f"|{'---|' * 7}",
+    ]
+    for (net, mode), rounds in cells.items():
+        median = {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
+        lines.append(
+            f"| {net} | {mode} | {median['seconds']:.1f} | {median['processor_seconds']:.1f} |"
+            f" {median['later_ms']:.0f} | {median['mb']:.0f} | {median['most_mb']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def main(argv):
+    """Runs all cells and prints their table."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    if _CELL.value:
+        _measure(*_CELL.value.split(","))
+        return
+    cells = {(net, mode): [] for net in _NETS.value for mode in _MODES.value}
+    for _ in range(_ROUNDS.value):
+        for (net, mode), rounds in cells.items():
+            rounds.append(_run_cell(net, mode))
+    print(
+        f"{_REPLICAS.value} replicas in one process, medians of {_ROUNDS.value} processes,"
+        f" {os.cpu_count()} cores"
+    )
+    print(_table(cells))
+    if _JSON.value:
+        measured = [
+            {"net": net, "mode": mode, "rounds": rounds} for (net, mode), rounds in cells.items()
+        ]
+        figures.write_json(_JSON.value, {"replicas": _REPLICAS.value, "cells": measured})
+
+
+if __name__ == "__main__":
+    app.run(main)
