@@ -13,13 +13,11 @@ import json
 import os
 import resource
 import statistics
-import subprocess
-import sys
 import time
 
 from absl import app, flags
 
-from benchmarks import figures
+from benchmarks import cells, figures
 
 _REPLICAS = flags.DEFINE_list("replicas", ["1", "4", "16", "64"], "Numbers of replicas.")
 _BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["512", "64"], "Images a step, all replicas.")
@@ -27,12 +25,12 @@ _STEPS = flags.DEFINE_integer("steps", 20, "Timed steps of a process.", lower_bo
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Processes of each cell.", lower_bound=1)
 _GRAD_BITS = flags.DEFINE_enum("grad_bits", "1", ["1", "32"], "1 for ternary, 32 for float.")
 _JSON = flags.DEFINE_string("json", None, "File to write the figures to.")
-_CELL = flags.DEFINE_string("cell", None, "Internal: REPLICAS,BATCH_SIZE measured by this process.")
+_CELL = flags.DEFINE_string("cell", None, "Internal: BATCH_SIZE,REPLICAS measured by this process.")
 
 _WARM_UP_STEPS = 2
 
 
-def _measure(num_replicas, batch_size):
+def _measure(batch_size, num_replicas):
     """One cell, in this process: prints a JSON line."""
     import keras
     import numpy as np
@@ -84,24 +82,14 @@ def _measure(num_replicas, batch_size):
     print(json.dumps(measured))
 
 
-def _run_cell(num_replicas, batch_size):
-    command = [sys.executable, "-m", "benchmarks.emulation", f"--cell={num_replicas},{batch_size}"]
-    command += [f"--steps={_STEPS.value}", f"--grad_bits={_GRAD_BITS.value}"]
-    environment = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3")
-    result = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if result.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{result.stderr[-3000:]}")
-    return json.loads(result.stdout.splitlines()[-1])
-
-
-def _table(cells):
+def _table(measured):
     """Medians as a markdown table; ratios are to the first number of replicas of the same batch."""
     lines = [
         "| batch | replicas | step, ms | / one replica | start-up, s | memory, MiB |",
         "|---|---|---|---|---|---|",
     ]
     first = {}
-    for (batch_size, num_replicas), rounds in cells.items():
+    for (batch_size, num_replicas), rounds in measured.items():
         median = {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
         base = first.setdefault(batch_size, rounds)
         ratio = statistics.median(
@@ -121,21 +109,24 @@ def main(argv):
     if _CELL.value:
         _measure(*map(int, _CELL.value.split(",")))
         return
-    cells = {(int(b), int(n)): [] for b in _BATCH_SIZES.value for n in _REPLICAS.value}
-    for _ in range(_ROUNDS.value):
-        for (batch_size, num_replicas), rounds in cells.items():
-            rounds.append(_run_cell(num_replicas, batch_size))
+    measured = cells.measure(
+        "emulation",
+        [(int(b), int(n)) for b in _BATCH_SIZES.value for n in _REPLICAS.value],
+        _ROUNDS.value,
+        f"--steps={_STEPS.value}",
+        f"--grad_bits={_GRAD_BITS.value}",
+    )
     print(
         f"LeNet, {_GRAD_BITS.value} bit gradients, median of {_ROUNDS.value} processes of"
         f" {_STEPS.value} steps, {os.cpu_count()} cores"
     )
-    print(_table(cells))
+    print(_table(measured))
     if _JSON.value:
-        measured = [
+        found = [
             {"batch_size": b, "num_replicas": n, "rounds": rounds}
-            for (b, n), rounds in cells.items()
+            for (b, n), rounds in measured.items()
         ]
-        figures.write_json(_JSON.value, {"cells": measured})
+        figures.write_json(_JSON.value, {"cells": found})
 
 
 if __name__ == "__main__":

@@ -17,13 +17,11 @@ import os
 import pathlib
 import re
 import statistics
-import subprocess
-import sys
 import time
 
 from absl import app, flags
 
-from benchmarks import figures
+from benchmarks import cells, figures
 
 MODES = ("float", "ternary", "words")
 _NETS = flags.DEFINE_list("nets", ["lenet", "resnet_50"], "Networks, of terngrad_tf.models.")
@@ -95,24 +93,14 @@ def _measure(net, mode):
     print(json.dumps(measured))
 
 
-def _run_cell(net, mode):
-    command = [sys.executable, "-m", "benchmarks.first_step", f"--cell={net},{mode}"]
-    command += [f"--replicas={_REPLICAS.value}", f"--steps={_STEPS.value}"]
-    environment = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3")
-    result = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if result.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{result.stderr[-3000:]}")
-    return json.loads(result.stdout.splitlines()[-1])
-
-
-def _table(cells):
+def _table(measured):
     """Medians as a Markdown table."""
     lines = [
         "| network | gradients | first step, s | of processor time | a later step, ms |"
         " memory, MB | at most |",
         f"|{'---|' * 7}",
     ]
-    for (net, mode), rounds in cells.items():
+    for (net, mode), rounds in measured.items():
         median = {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
         lines.append(
             f"| {net} | {mode} | {median['seconds']:.1f} | {median['processor_seconds']:.1f} |"
@@ -128,20 +116,23 @@ def main(argv):
     if _CELL.value:
         _measure(*_CELL.value.split(","))
         return
-    cells = {(net, mode): [] for net in _NETS.value for mode in _MODES.value}
-    for _ in range(_ROUNDS.value):
-        for (net, mode), rounds in cells.items():
-            rounds.append(_run_cell(net, mode))
+    measured = cells.measure(
+        "first_step",
+        [(net, mode) for net in _NETS.value for mode in _MODES.value],
+        _ROUNDS.value,
+        f"--replicas={_REPLICAS.value}",
+        f"--steps={_STEPS.value}",
+    )
     print(
         f"{_REPLICAS.value} replicas in one process, medians of {_ROUNDS.value} processes,"
         f" {os.cpu_count()} cores"
     )
-    print(_table(cells))
+    print(_table(measured))
     if _JSON.value:
-        measured = [
-            {"net": net, "mode": mode, "rounds": rounds} for (net, mode), rounds in cells.items()
+        found = [
+            {"net": net, "mode": mode, "rounds": rounds} for (net, mode), rounds in measured.items()
         ]
-        figures.write_json(_JSON.value, {"replicas": _REPLICAS.value, "cells": measured})
+        figures.write_json(_JSON.value, {"replicas": _REPLICAS.value, "cells": found})
 
 
 if __name__ == "__main__":
