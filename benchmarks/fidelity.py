@@ -9,8 +9,9 @@ Tables, of --tables:
   seeds.
 * `workers`: SGD with momentum at a fixed rate, batches of 128 images over 1 to 64 workers, by clip
   factor and rounding. Float gradients run once: their mean does not depend on the workers.
-* `budgets`: the same with a clip factor and with budgets of bits an element, and how many times
-  fewer bytes than float gradients a worker receives, if each is a host of its own.
+* `budgets`: the same with a clip factor, in words, and with budgets of bits an element, in streams,
+  and how many times fewer bytes than float gradients a worker receives, if each is a host of its
+  own.
 * `kinds`: a vision transformer on Fashion-MNIST, a transformer of text and two bags of embeddings
   on snippets of installed packages' source (`source_text.py`), as in `optimizers`.
 * `batches`, `precisions`: the small CNN with batches of 32 to 1,024 images, and in mixed precision,

@@ -97,8 +97,10 @@ class Trainer:
         steps = shape.images // shape.batch_size
         self._rate = CosineDecay(steps * shape.epochs)
         keras.config.set_dtype_policy(shape.precision)
-        # Streams tell what sparse codes take; the codes are those of any lossless wire.
-        options = {"wire": "sparse"} | GRADIENTS[shape.gradients]
+        options = GRADIENTS[shape.gradients]
+        if "bits_per_element" in options:
+            # Streams tell what sparse codes take; the codes are those of any lossless wire.
+            options = {"wire": "sparse"} | options
         self._strategy = terngrad_tf.TernGradStrategy(shape.num_nodes, **options)
         with self._strategy.scope():
             self._model = fidelity_networks.build(shape.net, 0)
