@@ -64,7 +64,8 @@ class SubspaceBFGS(SubspaceOptimizer):
         gamma: momentum outside of the subspace, in [0, 1). Default 0.9.
         residual_every: steps from one step outside of the subspace to the next, a positive integer.
             In between nothing of it is sent, and m rests. Default 1.
-        dtype: dtype in which devices keep the basis. Default: as the subspace.
+        dtype: dtype in which devices keep the basis. Half precision saves memory, and no time on a
+            CPU. Default: as the subspace.
         shard_basis: whether the processes of a cluster divide the basis among them, for one that
             does not fit: each holds a part 1 / processes of it on its first device. Default False:
             every device holds all of it.

@@ -36,7 +36,8 @@ class SubspaceSGD(SubspaceOptimizer):
         subspace: `Subspace`, or path of its file.
         learning_rate: float or `keras.optimizers.schedules.LearningRateSchedule`. Default 1.0.
         momentum: float in [0, 1). Default 0.9.
-        dtype: dtype in which devices keep the basis. Default: as the subspace.
+        dtype: dtype in which devices keep the basis. Half precision saves memory, and no time on a
+            CPU. Default: as the subspace.
         shard_basis: whether the processes of a cluster divide the basis among them, for one that
             does not fit: each holds a part 1 / processes of it on its first device, and receives
             two numbers a weight more each step, times (processes - 1) / processes. Default False:

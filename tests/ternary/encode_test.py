@@ -288,6 +288,26 @@ class EncodeTest(tf.test.TestCase):
         self.assertEqual(loops([2**20 + 3, 2**20 + 4]), 2)
         self.assertEqual(loops([1_000, 500_000, 900_000, 12]), 0)
 
+    def test_lists_of_any_length_share_the_function_that_makes_keys(self):
+        kwargs = dict(seed=0, step=0, replica=0, num_replicas=1)
+
+        def run(tensors):
+            scales = tf.ones([len(tensors)])
+            return encode(tensors, scales, **kwargs), encode(tensors[:-2], scales[:-2], **kwargs)
+
+        tensors = example([[7]] * 67)
+        function = tf.function(run).get_concrete_function(tensors)
+        library = function.graph.as_graph_def().library.function
+        # 67 and 65 tensors, and not one more for each length.
+        self.assertEqual(sum("by_tensor" in found.signature.name for found in library), 1)
+        words, fewer = function(tensors)
+        self.assertAllEqual(fewer, words[:-2])
+        for position in (0, 63, 64, 66):
+            one = encode(
+                tensors[position : position + 1], tf.ones([1]), tensors=[position], **kwargs
+            )
+            self.assertAllEqual(words[position : position + 1], one)
+
     def test_nothing_encodes_to_nothing(self):
         words = encode([], tf.zeros([0]), seed=0, step=0, replica=0, num_replicas=1)
         self.assertAllEqual(words, tf.zeros([0], tf.int32))

@@ -7,6 +7,9 @@ import tensorflow as tf
 from terngrad_tf.ternary import quantizer, random_bits
 from terngrad_tf.ternary.fused import compiled
 
+# Keys of a list are made for a multiple of so many tensors, so that most lists share a function.
+_LIST_LENGTH = 64
+
 
 def arguments(scales: tf.Tensor, tensors: Any, num_tensors: int, seed: int, step: Any) -> Any:
     """Tensors that a loop over T tensors gets: scales, positions in the model, seed and step."""
@@ -30,7 +33,6 @@ def arguments_of(position: int, numbers: Any) -> Any:
     return scales[only], tensors[only], seed, step
 
 
-@compiled.compiled
 def by_tensor(numbers: Any, rounding: str, replica: Any) -> Any:
     """What differs between tensors: two keys and the quantization step, each of shape [T].
 
@@ -39,6 +41,15 @@ def by_tensor(numbers: Any, rounding: str, replica: Any) -> Any:
         rounding: one of `ROUNDINGS`.
         replica: scalar int32 tensor.
     """
+    scales, tensors, seed, step = numbers
+    length = scales.shape[0]
+    padding = [[0, -length % _LIST_LENGTH if length > 1 else 0]]
+    numbers = tf.pad(scales, padding), tf.pad(tensors, padding), seed, step
+    return tuple(values[:length] for values in _by_tensor(numbers, rounding, replica))
+
+
+@compiled.compiled
+def _by_tensor(numbers, rounding, replica):
     scales, tensors, seed, step = numbers
     stream = quantizer.rounding_stream(rounding, replica)
     keys = random_bits.key_schedule(seed, step, tensors, stream)
