@@ -106,7 +106,31 @@ def budgets(rows):
 
     Args: as of `workers`.
     """
-    groups = _by_seed(
+    groups = _of_budgets(rows)
+    lines = _head("network | gradients | workers | times fewer bytes")
+    for net, run, baseline in _by_net(groups):
+        found = groups[run]
+        first = [net, run.gradients, _workers(run), f"{_times_fewer_bytes(found):.3g}"]
+        lines.append(_line(first, found, baseline))
+    return "\n".join(lines)
+
+
+def budget_points(rows):
+    """{network: [(times fewer bytes, accuracies of the last weights by seed), ...]}, ascending.
+
+    Args: as of `workers`.
+    """
+    groups = _of_budgets(rows)
+    points = collections.defaultdict(list)
+    for net, run, _ in _by_net(groups):
+        found = groups[run]
+        accuracies = [row["accuracy"] for row in found.values()]
+        points[net].append((_times_fewer_bytes(found), accuracies))
+    return {net: sorted(found) for net, found in points.items()}
+
+
+def _of_budgets(rows):
+    return _by_seed(
         rows,
         lambda run: (
             run.batch_size == 128
@@ -114,13 +138,10 @@ def budgets(rows):
             and ("compression" in rows[run] or run.gradients == FLOAT)
         ),
     )
-    lines = _head("network | gradients | workers | times fewer bytes")
-    for net, run, baseline in _by_net(groups):
-        found = groups[run]
-        fewer = statistics.mean(row.get("compression", 1) for row in found.values())
-        first = [net, run.gradients, _workers(run), f"{fewer:.3g}"]
-        lines.append(_line(first, found, baseline))
-    return "\n".join(lines)
+
+
+def _times_fewer_bytes(found):
+    return statistics.mean(row.get("compression", 1) for row in found.values())
 
 
 def _by_net(groups):

@@ -5,15 +5,14 @@ Run it again where the figures change:
     python -m benchmarks.picture --json=benchmarks/results/cluster.json --output=docs/images
 """
 
+import functools
 import json
 import pathlib
 
-import matplotlib
 from absl import app, flags
+from matplotlib import pyplot as plt
 
-matplotlib.use("svg")
-import matplotlib.pyplot as plt  # noqa: E402 - after the choice of what draws
-from matplotlib import ticker  # noqa: E402
+from benchmarks import pages
 
 _JSON = flags.DEFINE_string("json", "benchmarks/results/cluster.json", "Figures, as rows of cells.")
 _OUTPUT = flags.DEFINE_string("output", "docs/images", "Folder to write step_time_*.svg to.")
@@ -30,7 +29,6 @@ MODES = {
     "no_exchange": ("nothing sent", "#6e7781", "#8b949e", 1.5),
 }
 MARKERS = "sD^ox"
-PAGES = {"light": ("#1f2328", "#d0d7de"), "dark": ("#e6edf3", "#3d444d")}
 
 
 def draw(rows, page):
@@ -38,11 +36,9 @@ def draw(rows, page):
 
     Args:
         rows: list of dicts with "model", "hosts", "rate", "mode" and "milliseconds".
-        page: "light" or "dark", the page that it is for; the background is transparent.
+        page: "light" or "dark", the page that it is for.
     """
-    ink, grid = PAGES[page]
-    colours = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), ink)
-    with plt.rc_context({**colours, "axes.edgecolor": grid, "font.size": 10}):
+    with pages.inks(page) as ink:
         figure, panels = plt.subplots(1, 2, figsize=(8, 3.6))
         for panel, (model, title) in zip(panels, MODELS.items(), strict=True):
             for marker, (mode, (label, *inks, width)) in zip(MARKERS, MODES.items(), strict=True):
@@ -62,11 +58,8 @@ def draw(rows, page):
                 )
             panel.set_title(title, fontsize=10, color=ink)
             panel.set_yscale("log")
-            panel.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-            panel.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-            panel.yaxis.set_minor_locator(ticker.NullLocator())
-            panel.grid(axis="y", color=grid, linewidth=0.6)
-            panel.spines[["top", "right"]].set_visible(False)
+            pages.in_decades(panel.yaxis)
+            pages.frame(panel)
         panels[0].set_ylabel("one step / ms")
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, ncols=3, loc="lower center", frameon=False)
@@ -79,14 +72,7 @@ def main(argv):
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     rows = json.loads(pathlib.Path(_JSON.value).read_text())["rows"]
-    # Text stays text, and equal figures give equal files.
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "terngrad_tf"}
-    for page in PAGES:
-        with plt.rc_context(settings):
-            figure = draw(rows, page)
-            path = pathlib.Path(_OUTPUT.value) / f"step_time_{page}.svg"
-            figure.savefig(path, transparent=True, metadata={"Date": None})
-            plt.close(figure)
+    pages.write(functools.partial(draw, rows), _OUTPUT.value, "step_time")
 
 
 if __name__ == "__main__":

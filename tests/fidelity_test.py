@@ -85,6 +85,8 @@ class FidelityTest(unittest.TestCase):
             [("float", "1", "2"), ("correlated, clip 0", "50", "1"), ("0.1 bits", "200", "2")],
         )
         self.assertEqual(fidelity_tables.workers(rows).count("| 0.1 bits |"), 0)
+        points = fidelity_tables.budget_points(rows)
+        self.assertEqual(points, {"lenet": [(1, [0.8, 0.8]), (50, [0.8]), (200, [0.8, 0.8])]})
 
     def test_each_run_is_in_its_table(self):
         kinds = fidelity_settings.sweep(256, 1, "Adam", ["float"], net="vit")
@@ -131,9 +133,9 @@ class FidelityTest(unittest.TestCase):
         samples.write_mnist(folder / "raw", 300, 50)
         command = [
             *(sys.executable, "-m", "benchmarks.fidelity", f"--raw_dir={folder / 'raw'}"),
-            *(f"--folder={folder}", "--tables=workers", "--nets=small_cnn", "--workers=2"),
+            *(f"--folder={folder}", "--tables=budgets", "--nets=small_cnn", "--workers=2"),
             *("--images=256", "--epochs=1", "--seeds=1,2", "--gradients=float"),
-            "--gradients=correlated, clip 0",
+            "--gradients=0.3 bits",
         ]
         first, second = (
             subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True).stdout
@@ -146,7 +148,7 @@ class FidelityTest(unittest.TestCase):
         rows = fidelity_rows.Rows(folder / "runs.jsonl")
         for run, found in rows.items():
             # Float gradients have one worker, who receives nothing.
-            least = 1 if run.gradients == "float" else 20
+            least = 1 if run.gradients == "float" else 30
             self.assertGreaterEqual(found["compression"], least)
 
 

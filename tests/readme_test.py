@@ -10,7 +10,7 @@ import unittest
 
 import pytest
 
-from benchmarks import picture
+from benchmarks import pages, picture
 from tests import forked_scripts
 
 ROOT = forked_scripts.ROOT
@@ -110,7 +110,7 @@ class ReadmeTest(unittest.TestCase):
 
     def test_picture_shows_the_figures_of_the_benchmark(self):
         rows = json.loads((ROOT / "benchmarks/results/cluster.json").read_text())["rows"]
-        for page in picture.PAGES:
+        for page in pages.PAGES:
             figure = picture.draw(rows, page)
             for panel, model in zip(figure.axes, picture.MODELS, strict=True):
                 drawn = {line.get_label(): list(line.get_ydata()) for line in panel.get_lines()}

@@ -11,7 +11,7 @@ import unittest
 import numpy as np
 import pytest
 
-from benchmarks import cluster_hosts, time_to_accuracy_picture
+from benchmarks import cluster_hosts, pages, time_to_accuracy_picture
 from benchmarks import time_to_accuracy_tables as tables
 from benchmarks import time_to_accuracy_workload as workload
 from tests.distribute import processes
@@ -89,7 +89,7 @@ class TablesTest(unittest.TestCase):
             tables.checks(rows, LEVELS[0]),
         ):
             self.assertIn(table, page)
-        for name in time_to_accuracy_picture.PAGES:
+        for name in pages.PAGES:
             figure = time_to_accuracy_picture.draw(rows, LEVELS[0], name)
             drawn = {line.get_label(): list(line.get_ydata()) for line in figure.axes[0].lines}
             written = ROOT / f"docs/images/time_to_accuracy_{name}.svg"
