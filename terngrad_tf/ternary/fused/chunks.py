@@ -122,6 +122,12 @@ def requantize_chunk(
     )
 
 
+@compiled.compiled
+def _keys(seed, step, stream):
+    """Those of the second rounding, by a function that the chunks of all sizes share."""
+    return random_bits.key_schedule(seed, step, _SECOND_HOP, stream)
+
+
 @functools.cache
 def _rounder(senders, chunk, base, base_out, num_replicas):
     del senders  # It selects the trace.
@@ -132,7 +138,7 @@ def _rounder(senders, chunk, base, base_out, num_replicas):
     def rounded(parts, seed, step, stream):
         totals = split.sum_digits(parts) - num_replicas
         elements = tf.reshape(tf.range(totals.shape.num_elements()), totals.shape)
-        keys = random_bits.key_schedule(seed, step, _SECOND_HOP, stream)
+        keys = _keys(seed, step, stream)
         codes = quantizer.round_to_ternary(
             tf.cast(totals, tf.float32),
             quantizer.quantization_step(tf.constant(num_replicas, tf.float32)),

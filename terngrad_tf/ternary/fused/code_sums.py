@@ -94,7 +94,7 @@ class _Pieces:
         flat = [tf.reshape(tensor, [-1]) for tensor in tensors]
         starts = self._starts.items()
         result = [tf.reshape(flat[i][:start], [-1, tiles.TILE]) for i, start in starts]
-        rest = {i: elements[self._starts.get(i, 0) :] for i, elements in enumerate(flat)}
+        rest = dict(enumerate(flat)) | {i: flat[i][start:] for i, start in starts}
         return result + [piece.join(rest) for piece in self._rest]
 
     def keys(self, element_keys, mix_keys, units):
@@ -126,9 +126,16 @@ class _Pieces:
             for i, part in columns.split(pieces[-1]).items():
                 flat[i].append(part)
         return [
-            tf.reshape(tf.concat(parts, 0) if parts else tf.zeros([0], tf.int32), shape)
+            tf.reshape(_concat(parts), shape)
             for parts, shape in zip(flat, self._shapes, strict=True)
         ]
+
+
+def _concat(parts):
+    """Flat int32 tensors after each other; there may be none."""
+    if not parts:
+        return tf.zeros([0], tf.int32)
+    return parts[0] if len(parts) == 1 else tf.concat(parts, 0)
 
 
 @functools.cache

@@ -43,7 +43,9 @@ def by_tensor(numbers: Any, rounding: str, replica: Any) -> Any:
     """
     scales, tensors, seed, step = numbers
     length = scales.shape[0]
-    padding = [[0, -length % _LIST_LENGTH if length > 1 else 0]]
+    if length == 1:
+        return _by_tensor(numbers, rounding, replica)
+    padding = [[0, -length % _LIST_LENGTH]]
     numbers = tf.pad(scales, padding), tf.pad(tensors, padding), seed, step
     return tuple(values[:length] for values in _by_tensor(numbers, rounding, replica))
 
