@@ -78,7 +78,9 @@ _RATES = flags.DEFINE_list("learning_rates", ["0.02", "0.05", "0.1"], "Highest i
 _NET = flags.DEFINE_enum("net", "lenet", ["lenet", "resnet_20"], "Network.")
 _REPLICAS = flags.DEFINE_integer("num_nodes", 4, "Replicas.", lower_bound=1)
 _EPOCHS = flags.DEFINE_float("epochs", 4, "Passes through the data.", lower_bound=0.01)
-_WAYS = flags.DEFINE_list("only", None, "Parts of the names of the ways to train. Default: all.")
+_WAYS = flags.DEFINE_list(
+    "only", None, "Names of ways to train, or parts of several names. Default: all."
+)
 _JSON = flags.DEFINE_string("json", "local_steps.json", "File with the finished runs.")
 
 
@@ -179,7 +181,10 @@ def main(argv):
     runs = figures.read_finished(path, settings())
     done = {(run["way"], run["rate"], run["seed"]) for run in runs}
     chosen = [
-        way for way in WAYS if _WAYS.value is None or any(part in way for part in _WAYS.value)
+        way
+        for way in WAYS
+        if _WAYS.value is None
+        or any(name == way if name in WAYS else name in way for name in _WAYS.value)
     ]
     missing = [
         key
