@@ -34,9 +34,10 @@ def draw(rows, page):
         for net, (*inks, marker) in NETS.items():
             found = points[net]
             means = [100 * statistics.mean(accuracies) for _, accuracies in found]
+            pairs = list(zip(means, (accuracies for _, accuracies in found), strict=True))
             spread = [
-                [mean - 100 * min(accuracies) for mean, (_, accuracies) in zip(means, found)],
-                [100 * max(accuracies) - mean for mean, (_, accuracies) in zip(means, found)],
+                [mean - 100 * min(accuracies) for mean, accuracies in pairs],
+                [100 * max(accuracies) - mean for mean, accuracies in pairs],
             ]
             panel.errorbar(
                 [fewer for fewer, _ in found],
