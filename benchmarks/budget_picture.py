@@ -1,8 +1,8 @@
 """Draws test accuracy over bytes, as `benchmarks.fidelity --tables=budgets` measured them.
 
-Run it again where the figures change; the file has the lines of the runs of that table:
+Run it again where the figures change; the file is that of the finished runs:
 
-    python -m benchmarks.budget_picture --runs=benchmarks/results/budgets.jsonl --output=docs/images
+    python -m benchmarks.budget_picture --runs=benchmarks/results/fidelity.jsonl --output=docs/images
 """
 
 import functools
@@ -14,7 +14,7 @@ from matplotlib import pyplot as plt
 
 from benchmarks import fidelity_rows, fidelity_tables, pages
 
-_RUNS = flags.DEFINE_string("runs", "benchmarks/results/budgets.jsonl", "Finished runs.")
+_RUNS = flags.DEFINE_string("runs", "benchmarks/results/fidelity.jsonl", "Finished runs.")
 _OUTPUT = flags.DEFINE_string("output", "docs/images", "Folder to write budgets_*.svg to.")
 
 # Colour on light and on dark pages, marker.

@@ -130,14 +130,18 @@ def budget_points(rows):
 
 
 def _of_budgets(rows):
-    return _by_seed(
-        rows,
-        lambda run: (
-            run.batch_size == 128
-            and run.gradients in OF_BUDGETS
-            and ("compression" in rows[run] or run.gradients == FLOAT)
-        ),
-    )
+    """By seed, the runs that tell bytes, of networks and numbers of workers that budgets ran on."""
+    ran = {(run.net, run.num_nodes) for run in rows if "bits_per_element" in GRADIENTS[run.gradients]}
+    nets = {net for net, _ in ran}
+
+    def belongs(run):
+        if run.batch_size != 128 or run.gradients not in OF_BUDGETS:
+            return False
+        if run.gradients == FLOAT:
+            return run.net in nets
+        return (run.net, run.num_nodes) in ran and "compression" in rows[run]
+
+    return _by_seed(rows, belongs)
 
 
 def _times_fewer_bytes(found):
