@@ -2,7 +2,7 @@
 
 Run it again where the figures change; the file is that of the finished runs:
 
-    python -m benchmarks.budget_picture --runs=benchmarks/results/fidelity.jsonl --output=docs/images
+    python -m benchmarks.budget_picture --runs=benchmarks/results/fidelity.jsonl
 """
 
 import functools

@@ -131,7 +131,8 @@ def budget_points(rows):
 
 def _of_budgets(rows):
     """By seed, the runs that tell bytes, of networks and numbers of workers that budgets ran on."""
-    ran = {(run.net, run.num_nodes) for run in rows if "bits_per_element" in GRADIENTS[run.gradients]}
+    budgets = [run for run in rows if "bits_per_element" in GRADIENTS[run.gradients]]
+    ran = {(run.net, run.num_nodes) for run in budgets}
     nets = {net for net, _ in ran}
 
     def belongs(run):

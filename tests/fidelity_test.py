@@ -10,7 +10,14 @@ import unittest
 import numpy as np
 import pytest
 
-from benchmarks import fidelity_rows, fidelity_settings, fidelity_tables, source_text
+from benchmarks import (
+    budget_picture,
+    fidelity_rows,
+    fidelity_settings,
+    fidelity_tables,
+    pages,
+    source_text,
+)
 from tests.slim_data import samples
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -87,6 +94,24 @@ class FidelityTest(unittest.TestCase):
         self.assertEqual(fidelity_tables.workers(rows).count("| 0.1 bits |"), 0)
         points = fidelity_tables.budget_points(rows)
         self.assertEqual(points, {"lenet": [(1, [0.8, 0.8]), (50, [0.8]), (200, [0.8, 0.8])]})
+
+    def test_page_and_picture_show_the_runs_of_the_checkout(self):
+        rows = fidelity_rows.Rows(ROOT / "benchmarks/results/fidelity.jsonl")
+        page = (ROOT / "docs/results/fidelity.md").read_text(encoding="utf-8")
+        self.assertIn(fidelity_tables.workers(rows), page)
+        self.assertIn(fidelity_tables.budgets(rows), page)
+        points = fidelity_tables.budget_points(rows)
+        self.assertEqual(set(points), set(budget_picture.NETS))
+        for name in pages.PAGES:
+            (panel,) = budget_picture.draw(rows, name).axes
+            lines = {bars.get_label(): bars.lines[0] for bars in panel.containers}
+            for net, found in points.items():
+                self.assertEqual(list(lines[net].get_xdata()), [fewer for fewer, _ in found])
+                means = [100 * float(np.mean(accuracies)) for _, accuracies in found]
+                np.testing.assert_allclose(lines[net].get_ydata(), means)
+            drawn = (ROOT / f"docs/images/budgets_{name}.svg").read_text(encoding="utf-8")
+            for net in points:
+                self.assertIn(f">{net}</text>", drawn)
 
     def test_each_run_is_in_its_table(self):
         kinds = fidelity_settings.sweep(256, 1, "Adam", ["float"], net="vit")

@@ -32,8 +32,8 @@ class Quantization:
         grad_bits: 1 for ternary gradients, 32 for float gradients: none is selected. Default 1.
         clip_factor: c of the scale `min(c * std(g), max|g|)`; 0 for `max|g|`; "auto" for a scale
             that weighs what clipping takes away against what rounding adds, see
-            `terngrad_tf.ternary.ScaleRule`: better where many replicas train with SGD, since no mean
-            over them gives back what each of them clips. Default 2.5.
+            `terngrad_tf.ternary.ScaleRule`: better where many replicas train with SGD, since no
+            mean over them gives back what each of them clips. Default 2.5.
         bits_per_element: how long the stream of a replica's codes may be, as is to be expected:
             the scale of a tensor is raised until so few of its codes are not 0. That is unbiased
             still, with more variance. From 0.02 to 1.6; needs a wire of streams, which "auto" then
