@@ -15,7 +15,7 @@ from matplotlib import pyplot as plt
 from benchmarks import fidelity_rows, fidelity_tables, pages
 
 _RUNS = flags.DEFINE_string("runs", "benchmarks/results/fidelity.jsonl", "Finished runs.")
-_OUTPUT = flags.DEFINE_string("output", "docs/images", "Folder to write budgets_*.svg to.")
+_PICTURES = flags.DEFINE_string("pictures", "docs/images", "Folder to write budgets_*.svg to.")
 
 # Colour on light and on dark pages, marker.
 NETS = {"lenet": ("#0b62c4", "#58a6ff", "o"), "small_cnn": ("#b3471f", "#ef8354", "s")}
@@ -65,7 +65,7 @@ def main(argv):
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     rows = fidelity_rows.Rows(pathlib.Path(_RUNS.value))
-    pages.write(functools.partial(draw, rows), _OUTPUT.value, "budgets")
+    pages.write(functools.partial(draw, rows), _PICTURES.value, "budgets")
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ class FidelityTest(unittest.TestCase):
             for net, found in points.items():
                 self.assertEqual(list(lines[net].get_xdata()), [fewer for fewer, _ in found])
                 means = [100 * float(np.mean(accuracies)) for _, accuracies in found]
-                np.testing.assert_allclose(lines[net].get_ydata(), means)
+                np.testing.assert_allclose(np.array(lines[net].get_ydata(), float), means)
             drawn = (ROOT / f"docs/images/budgets_{name}.svg").read_text(encoding="utf-8")
             for net in points:
                 self.assertIn(f">{net}</text>", drawn)
