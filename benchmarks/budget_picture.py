@@ -22,7 +22,7 @@ NETS = {"lenet": ("#0b62c4", "#58a6ff", "o"), "small_cnn": ("#b3471f", "#ef8354"
 
 
 def draw(rows, page):
-    """A figure of one panel: a line a network, means over seeds and, thin, the least and greatest.
+    """A figure of one panel: a line a network of `NETS`, means over seeds, least and greatest thin.
 
     Args:
         rows: mapping from `Run` to its row.
@@ -31,8 +31,8 @@ def draw(rows, page):
     points = fidelity_tables.budget_points(rows)
     with pages.inks(page):
         figure, panel = plt.subplots(figsize=(8, 3.6))
-        for net, (*inks, marker) in NETS.items():
-            found = points[net]
+        for net in filter(points.get, NETS):
+            (*inks, marker), found = NETS[net], points[net]
             means = [100 * statistics.mean(accuracies) for _, accuracies in found]
             pairs = list(zip(means, (accuracies for _, accuracies in found), strict=True))
             spread = [
@@ -65,6 +65,11 @@ def main(argv):
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     rows = fidelity_rows.Rows(pathlib.Path(_RUNS.value))
+    if not fidelity_tables.budget_points(rows):
+        raise app.UsageError(
+            "--runs must be a file with runs of --tables=budgets of benchmarks.fidelity. Received:"
+            f" {_RUNS.value}"
+        )
     pages.write(functools.partial(draw, rows), _PICTURES.value, "budgets")
 
 

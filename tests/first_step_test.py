@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import cells
 
-# MB held beyond the network after some steps. TensorFlow and XLA hold 330 to 370 and 590 to 660;
+# MB held beyond the network after some steps. TensorFlow and XLA hold 300 to 350 and 550 to 600;
 # tensors as large as the gradients, held for each bucket, were 2,700 and 1,230.
 MOST = {("resnet_50", "ternary"): 650, ("resnet_50", "words"): 950}
 
