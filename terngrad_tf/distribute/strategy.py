@@ -34,9 +34,9 @@ _key_ranges = itertools.count(1)
 class TernGradStrategy(tf.distribute.Strategy):
     """Trains replicas on several devices or processes and exchanges ternary gradients.
 
-    In one process, `num_nodes` replicas run on the local devices: replica i on GPU i modulo the
-    number of GPUs, or all on the CPU. Those of one device share one copy of the weights, and their
-    function is traced once. In a cluster, described by
+    In one process, `num_nodes` replicas run on the local devices: evenly on the GPUs, the first
+    replicas on the first GPU, or all on the CPU. Those of one device share one copy of the weights,
+    and their function is traced once. In a cluster, described by
     `TF_CONFIG` or a cluster resolver, every process makes the same strategy and runs the same
     program; each holds `num_nodes` replicas, and packed words travel between the processes.
 

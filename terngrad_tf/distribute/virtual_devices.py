@@ -6,9 +6,10 @@ from terngrad_tf.arguments import check_integer
 
 
 def local_devices(num_nodes: int | None = None, num_gpus: int | None = None) -> list[str]:
-    """Devices of the replicas of this process: replica i on GPU `i % num_gpus`.
+    """Devices of the replicas of this process, which the GPUs share as evenly as can be.
 
-    Where there is no GPU (or `num_gpus=0`), all replicas are on the CPU.
+    The first GPU takes the first replicas, so that the rows of a batch keep their order. Where
+    there is no GPU (or `num_gpus=0`), all replicas are on the CPU.
 
     Args:
         num_nodes: number of replicas. Default: one a GPU, or one on the CPU.
@@ -20,7 +21,7 @@ def local_devices(num_nodes: int | None = None, num_gpus: int | None = None) -> 
     Raises:
         ValueError: an argument is out of range.
     """
-    gpus = len(tf.config.list_physical_devices("GPU"))
+    gpus = _num_gpus()
     if num_gpus is not None:
         check_integer("num_gpus", num_gpus, 0)
         # Without a GPU the number asked for still stands for that many replicas.
@@ -30,4 +31,11 @@ def local_devices(num_nodes: int | None = None, num_gpus: int | None = None) -> 
     check_integer("num_nodes", num_nodes)
     if not gpus:
         return ["/device:CPU:0"] * num_nodes
-    return [f"/device:GPU:{node % gpus}" for node in range(num_nodes)]
+    gpus = min(gpus, num_nodes)
+    return [f"/device:GPU:{node * gpus // num_nodes}" for node in range(num_nodes)]
+
+
+def _num_gpus():
+    """GPUs that TensorFlow has or will have, without making it fix its devices."""
+    parts = map(tf.config.get_logical_device_configuration, tf.config.get_visible_devices("GPU"))
+    return sum(len(part) if part else 1 for part in parts)

@@ -241,7 +241,7 @@ class ClusterConfig(Config):
     )
     num_nodes: int = option(
         -1,
-        "Replicas; replica i runs on GPU i modulo --num_gpus. -1: --num_gpus, or 1.",
+        "Replicas, which --num_gpus GPUs share, the first of them the first. -1: --num_gpus, or 1.",
         checks.integers(1, checks.WORKERS.most, also=-1),
     )
 

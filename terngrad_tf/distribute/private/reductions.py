@@ -26,6 +26,8 @@ class DeviceReductions(LocalReplicas):
         return self._reduce_all([value for value, _ in value_destination_pairs], reduce_op, options)
 
     def _reduce_all(self, per_replica, reduce_op, options):
+        if not per_replica:
+            return []
         once = [
             counts_once(value, len(self._device_of_replica), self.process_group)
             for value in per_replica
@@ -79,7 +81,8 @@ class DeviceReductions(LocalReplicas):
     def _broadcast_to(self, tensor, destinations):
         if isinstance(tensor, float | int) or len(self._devices) == 1:
             return tensor
-        return self._to_replicas(super()._broadcast_to(tensor, None))
+        copy = cross_device_utils.copy_tensor_or_indexed_slices_to_device
+        return self._to_replicas(values.Mirrored([copy(tensor, d) for d in self._devices]))
 
     def _gather_to_implementation(self, value, destinations, axis, options):
         parts = local_tensors(value)

@@ -160,19 +160,26 @@ class SharedVariables(LocalReplicas):
         def one(value):
             if isinstance(value, values.DistributedVariable) or not is_per_replica(value):
                 return value
-            if not all(isinstance(v, tf.Tensor) for v in value.values):
-                raise ValueError(f"{message}. Received: {value}")
             checks = []
             for replica, device in enumerate(self._device_of_replica):
                 first = value.values[self._device_of_replica.index(device)]
                 other = value.values[replica]
-                if other is not first:
-                    with tf.device(self._devices[device]):
+                if not _are_same(first, other):
+                    if not isinstance(first, tf.Tensor) or not isinstance(other, tf.Tensor):
+                        raise ValueError(f"{message}. Received: {value}")
+                    # On a GPU an assertion does nothing.
+                    with tf.device("CPU:0"):
                         checks.append(_assert_same(first, other, message))
             with tf.control_dependencies([check for check in checks if check is not None]):
                 return tf.nest.map_structure(tf.identity, self.agreed(value))
 
         return tf.nest.map_structure(one, structure)
+
+
+def _are_same(first, other):
+    """Whether two values, such as `tf.IndexedSlices`, consist of the same tensors."""
+    first, other = (tf.nest.flatten(value, expand_composites=True) for value in (first, other))
+    return len(first) == len(other) and all(a is b for a, b in zip(first, other, strict=True))
 
 
 def _assert_same(first, other, message):

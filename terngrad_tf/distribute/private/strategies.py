@@ -21,7 +21,7 @@ from terngrad_tf.distribute.private.shared_variables import SharedVariables
 class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, LocalStepReplicas):
     """Several replicas on each device, whose variables stay equal.
 
-    Replica i runs on device i modulo the number of devices. All replicas of a device share one copy
+    The first device runs the first replicas. All replicas of a device share one copy
     of the weights, of the optimizer's variables and of whatever else is written by all together.
     Variables that replicas write on their own have a copy for every replica:
 
@@ -34,7 +34,8 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
     """
 
     def _initialize_replicas(self, num_replicas, num_devices):
-        self._device_of_replica = [replica % num_devices for replica in range(num_replicas)]
+        # In order, as a batch's rows are shared among devices first and replicas then.
+        self._device_of_replica = [k * num_devices // num_replicas for k in range(num_replicas)]
         self._written = {}
         self._run_depth = 0
         self._initialize_local_steps()
@@ -134,11 +135,12 @@ class TernGradLocalExtended(SharedVariableReplicas, mirrored_strategy.MirroredEx
     ):
         self.gradient_ops = gradient_ops
         self._initialize_replicas(num_replicas, len(devices))
-        single = len(devices) == 1
+        # NCCL is for several GPUs.
+        several_gpus = len(devices) > 1 and all("GPU" in device for device in devices)
         super().__init__(
             strategy,
             devices=devices,
-            cross_device_ops=tf.distribute.ReductionToOneDevice() if single else None,
+            cross_device_ops=None if several_gpus else tf.distribute.ReductionToOneDevice(),
         )
         ((process, _),) = self._input_workers_devices
         self._input_workers_devices = ((process, self.worker_devices),)
