@@ -121,7 +121,9 @@ class Bucket:
 
     def words(self, base: int) -> Any:
         """The sum of the local replicas' words, int32 `[W]`."""
-        return tf.add_n(self.words_of_replicas(base))
+        words = [tf.bitcast(words, tf.uint32) for words in self.words_of_replicas(base)]
+        # Not as int32, which TensorFlow adds on a GPU's host.
+        return tf.bitcast(tf.add_n(words), tf.int32)
 
     def decode(self, words: tf.Tensor, **options: Any) -> Any:
         """`ternary.decode` to tensors like the gradients."""
@@ -157,7 +159,7 @@ class Bucket:
         finite = tf.math.is_finite(self.scales)
         scales = tf.unstack(tf.where(finite, self.scales, tf.constant(float("nan"), tf.float32)))
         return [
-            tf.cast(scale * tf.cast(tf.add_n(sums), tf.float32), gradient.dtype)
+            tf.cast(scale * tf.add_n(sums), gradient.dtype)
             for *sums, scale, gradient in zip(*of_devices, scales, self.gradients[0], strict=True)
         ]
 

@@ -51,7 +51,10 @@ class ProcessGroup:
         if self._is_small(tensor):
             return self.all_to_all(tf.repeat(tensor[tf.newaxis], self.size, axis=0))
         gathered = self._launch(collective_ops.all_gather_v2, tensor)
-        return tf.reshape(gathered, [self.size, *(-1 if n is None else n for n in tensor.shape)])
+        # Not as int32, which TensorFlow reshapes in the memory of a GPU's host.
+        gathered = tf.bitcast(gathered, tf.float32)
+        shape = [self.size, *(-1 if n is None else n for n in tensor.shape)]
+        return tf.bitcast(tf.reshape(gathered, shape), tensor.dtype)
 
     def all_to_all(self, tensor: tf.Tensor) -> tf.Tensor:
         """`[size, n]` -> `[size, n]`: row i goes to process i, row i of the result is its."""
@@ -145,6 +148,6 @@ def communication_options(
 ) -> tf.distribute.experimental.CommunicationOptions:
     """Rings over gRPC for CPUs, NCCL for GPUs."""
     implementation = collective_util.CommunicationImplementation.RING
-    if tf.config.list_physical_devices("GPU"):
+    if tf.config.get_visible_devices("GPU"):
         implementation = collective_util.CommunicationImplementation.NCCL
     return collective_util.Options(implementation=implementation, timeout_seconds=timeout_seconds)

@@ -39,7 +39,10 @@ class AllToAll(Wire):
     def chunks(self, words: tf.Tensor) -> Any:
         """`[W]` -> `[members, chunk_words]`, padded with zeros."""
         padding = self.num_members * self.chunk_words - words.shape[0]
-        return tf.reshape(tf.pad(words, [[0, padding]]), [self.num_members, self.chunk_words])
+        # Not as int32, which TensorFlow pads in the memory of a GPU's host.
+        padded = tf.pad(tf.bitcast(words, tf.float32), [[0, padding]])
+        chunks = tf.reshape(padded, [self.num_members, self.chunk_words])
+        return tf.bitcast(chunks, tf.int32)
 
     def decode(self, bucket: Any, sums: tf.Tensor, **options: Any) -> Any:
         """The gradients of one row of sums a chunk."""

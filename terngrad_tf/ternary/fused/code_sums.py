@@ -39,7 +39,7 @@ def sum_codes(
         tensors: T integers that select the random sequence of each tensor. Default 0..T-1.
 
     Returns:
-        List of T int32 tensors in -K..K.
+        List of T float32 tensors of whole numbers in -K..K.
 
     Raises:
         ValueError: an argument is out of range or a shape is not static.
@@ -48,7 +48,7 @@ def sum_codes(
     >>> sums = sum_codes([[tf.ones([3])], [tf.ones([3])]], tf.ones([1]), seed=0, step=0,
     ...                  replicas=[0, 1], num_replicas=2)
     >>> sums[0].numpy().tolist()
-    [2, 2, 2]
+    [2.0, 2.0, 2.0]
     """
     quantizer.check_rounding(rounding, num_replicas)
     shapes = tuple(compiled.static_shape(g, "gradients") for g in gradients[0])
@@ -118,7 +118,7 @@ class _Pieces:
         ]
 
     def tensors(self, pieces):
-        """Inverse of `cut` for int32 pieces."""
+        """Inverse of `cut` for float32 pieces."""
         flat = [[] for _ in self._shapes]
         for i, piece in zip(self._starts, pieces, strict=False):
             flat[i].append(tf.reshape(piece, [-1]))
@@ -132,9 +132,9 @@ class _Pieces:
 
 
 def _concat(parts):
-    """Flat int32 tensors after each other; there may be none."""
+    """Flat float32 tensors after each other; there may be none."""
     if not parts:
-        return tf.zeros([0], tf.int32)
+        return tf.zeros([0], tf.float32)
     return parts[0] if len(parts) == 1 else tf.concat(parts, 0)
 
 
@@ -157,7 +157,8 @@ def _adder(shapes, dtypes, count, num_replicas, rounding):
                     for piece, (first, mix_keys, units) in of_pieces
                 ]
             )
-        return [tf.add_n(of_piece) for of_piece in zip(*codes, strict=True)]
+        # Floats, as TensorFlow holds int32 outside of compiled loops in a GPU's host's memory.
+        return [tf.cast(tf.add_n(of_piece), tf.float32) for of_piece in zip(*codes, strict=True)]
 
     def run(gradients, numbers, replicas):
         # With correlated rounding all replicas draw the same words.

@@ -106,7 +106,7 @@ def _encoder(shapes, dtypes, num_replicas, rounding, base):
             by_tile = [columns.spread(v) for v in (*keys, tf.constant(widths, tf.uint32))]
             by_tile[0] += columns.firsts()
             pieces |= columns.split(encode_small(joined, by_tile, replica))
-        return tf.concat([pieces[i] for i in range(len(shapes))], 0)
+        return tf.bitcast(tf.concat([pieces[i] for i in range(len(shapes))], 0), tf.int32)
 
     return tf.function(run, autograph=False)
 
@@ -150,7 +150,8 @@ def _encode_planes(planes, unit, mix_key, offset, base):
         base: number of values of a digit.
 
     Returns:
-        int32 tensor of the planes' shape.
+        The words' bits as a float32 tensor of the planes' shape: outside of compiled loops
+        TensorFlow holds int32 in the memory of a GPU's host, and has fewer kernels for uint32.
     """
 
     @functools.partial(tf.function, autograph=False)
@@ -158,4 +159,4 @@ def _encode_planes(planes, unit, mix_key, offset, base):
         return tf.cast(loop_rounding.round_elements(*plane) + 1, tf.uint32)
 
     digits = [digit(*plane, mix_key, unit, offset) for plane in planes]
-    return tf.bitcast(codec.join_planes(digits, base), tf.int32)
+    return tf.bitcast(codec.join_planes(digits, base), tf.float32)

@@ -63,8 +63,11 @@ class Columns:
 
     def spread(self, values: Any) -> tf.Tensor:
         """Values `[T]`, one a tensor of the list, to `[num_tiles, 1]`, one a tile."""
-        positions = np.repeat(np.array(self.members, np.int32), self._counts)
-        return tf.gather(values, positions[:, np.newaxis])
+        positions = np.repeat(np.array(self.members, np.int32), self._counts)[:, np.newaxis]
+        if values.dtype != tf.uint32:
+            return tf.gather(values, positions)
+        # GPUs have no kernel that gathers uint32.
+        return tf.bitcast(tf.gather(tf.bitcast(values, tf.int32), positions), tf.uint32)
 
     def firsts(self, starts: dict[int, int] | None = None) -> tf.Tensor:
         """uint32 `[num_tiles, 1]`: the number of each tile's first column in its tensor.
