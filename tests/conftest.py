@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import collections
+import os
 import signal
 
 import tensorflow as tf
@@ -14,10 +15,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Looks for garbage among all that TensorFlow is made of are a tenth of the tests' time.
 run_script.collect_seldom()
 
-# TensorFlow fixes its devices at the first use; tests of strategies need several.
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
-)
+
+def pytest_configure(config):
+    """Makes the devices of the tests, before TensorFlow fixes them at their first use."""
+    if not config.getoption("--gpu"):
+        # Theirs, and of the programs that they start: GPUs do not give the same bits twice.
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    # Tests of strategies need several.
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
+    )
 
 
 def pytest_collection_modifyitems(items):
@@ -26,7 +33,8 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_addoption(parser):
-    """Adds the option of `tests/fuzz`."""
+    """Adds the options of `tests/gpu_test.py` and `tests/fuzz`."""
+    parser.addoption("--gpu", action="store_true", help="Let tests use the GPU.")
     parser.addoption(
         "--fuzz-seconds",
         type=float,

@@ -1,0 +1,175 @@
+"""What holds where there is a GPU: it gives the bits that the CPU gives.
+
+    python -m pytest --gpu tests/gpu_test.py
+
+Other tests run on the CPU, as they compare results to the last bit or with what a CPU computes.
+"""
+
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+from terngrad_tf import ternary
+from terngrad_tf.distribute import TernGradStrategy, wires
+from tests.distribute.samples import gradients_of, reduce_once
+
+SHAPES = ([7], [3, 3, 16, 32], [2**20 + 3], [1000, 129])
+DTYPES = (tf.float32, tf.float16, tf.bfloat16, tf.float32)
+
+# Logical GPUs must be made before TensorFlow starts.
+TWO_GPUS = """
+import json, sys
+import tensorflow as tf
+gpu = tf.config.list_physical_devices("GPU")[0]
+tf.config.set_logical_device_configuration(
+    gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=2048)] * 2
+)
+from terngrad_tf.distribute import TernGradStrategy
+from tests.distribute.samples import gradients_of, reduce_once
+strategy = TernGradStrategy(4, num_gpus=2, clip_factor=0.0)
+sums = reduce_once(strategy, [gradients_of(replica) for replica in range(4)])
+devices = [device.rsplit("/")[-1] for device in strategy.extended.worker_devices]
+print(json.dumps([devices, [value.tolist() for value in sums]]))
+"""
+
+
+@pytest.mark.skipif(not tf.config.list_physical_devices("GPU"), reason="needs a GPU and --gpu")
+class GpuTest(tf.test.TestCase, parameterized.TestCase):
+    def assert_same_on_both(self, function):
+        """Asserts that a function of nothing gives the same bits on the CPU and on the GPU."""
+        results = []
+        for device in ("/CPU:0", "/GPU:0"):
+            with tf.device(device):
+                results.append([np.asarray(value) for value in tf.nest.flatten(function())])
+        for cpu, gpu in zip(*results, strict=True):
+            self.assertEqual(cpu.dtype, gpu.dtype)
+            np.testing.assert_array_equal(cpu.view(np.uint8), gpu.view(np.uint8))
+
+    def setUp(self):
+        super().setUp()
+        rng = np.random.default_rng(0)
+        self.tensors = [
+            tf.cast(rng.standard_normal(shape), dtype)
+            for shape, dtype in zip(SHAPES, DTYPES, strict=True)
+        ]
+        self.scales = tf.constant([2.5, 1.75, 4.1, 3.0])
+        self.options = dict(seed=3, step=tf.constant(2**33 + 7, tf.int64), num_replicas=4)
+
+    @parameterized.parameters(
+        *((rounding, base) for rounding in ternary.ROUNDINGS for base in (3, 4, 9))
+    )
+    def test_words_and_what_they_decode_to(self, rounding, base):
+        def words():
+            return ternary.encode(
+                self.tensors,
+                self.scales,
+                replica=tf.constant(2),
+                rounding=rounding,
+                base=base,
+                **self.options,
+            )
+
+        self.assert_same_on_both(words)
+        gathered = tf.stack([words()] * 2)
+        self.assert_same_on_both(
+            lambda: ternary.decode(gathered, self.scales, SHAPES, DTYPES, base=base, total_bias=2)
+        )
+
+    def test_sums_of_the_replicas_of_a_device(self):
+        replicas = [[t * tf.cast(k + 1, t.dtype) for t in self.tensors] for k in range(4)]
+        self.assert_same_on_both(
+            lambda: ternary.sum_codes(replicas, self.scales, replicas=range(4), **self.options)
+        )
+
+    def test_streams(self):
+        words = ternary.encode(
+            self.tensors, 40 * self.scales, replica=tf.constant(1), base=4, **self.options
+        )
+        self.assert_same_on_both(lambda: ternary.compress(words))
+        stream = ternary.compress(words)
+        self.assert_same_on_both(lambda: ternary.decompress(stream, words.shape[0]))
+
+    def test_scales(self):
+        with tf.device("/CPU:0"):
+            expected = ternary.local_scales(self.tensors, 2.5)
+            largest = ternary.local_scales(self.tensors, 0.0)
+        with tf.device("/GPU:0"):
+            # Sums of many numbers, in another order.
+            self.assertAllClose(ternary.local_scales(self.tensors, 2.5), expected, 1e-5, 0)
+            self.assertAllEqual(ternary.local_scales(self.tensors, 0.0), largest)
+
+    @parameterized.parameters(*wires.WIRES)
+    def test_gradients_of_replicas(self, wire):
+        gradients = [gradients_of(replica) for replica in range(4)]
+        on_gpu, on_cpu = (
+            reduce_once(TernGradStrategy(4, num_gpus=n, clip_factor=0.0, wire=wire), gradients)
+            for n in (1, 0)
+        )
+        for gpu, cpu in zip(on_gpu, on_cpu, strict=True):
+            np.testing.assert_array_equal(gpu, cpu)
+
+    def test_replicas_of_two_gpus(self):
+        run = subprocess.run(
+            [sys.executable, "-c", TWO_GPUS], capture_output=True, text=True, check=False
+        )
+        self.assertEqual(run.returncode, 0, run.stderr)
+        devices, sums = json.loads(run.stdout.splitlines()[-1])
+        self.assertEqual(devices, ["device:GPU:0"] * 2 + ["device:GPU:1"] * 2)
+        expected = reduce_once(
+            TernGradStrategy(4, num_gpus=0, clip_factor=0.0),
+            [gradients_of(replica) for replica in range(4)],
+        )
+        for found, value in zip(sums, expected, strict=True):
+            np.testing.assert_array_equal(np.asarray(found, np.float32), value)
+
+    def test_values_that_differ_between_replicas_are_refused(self):
+        """Where the GPU runs a step, its assertions do nothing."""
+        strategy = TernGradStrategy(2)
+        with strategy.scope():
+            variable = tf.Variable(0.0)
+
+        @tf.function
+        def step():
+            def merge(_, value):
+                strategy.extended.update(variable, lambda v, x: v.assign_add(x), args=(value,))
+
+            def replica():
+                context = tf.distribute.get_replica_context()
+                number = tf.cast(context.replica_id_in_sync_group, tf.float32)
+                context.merge_call(merge, args=(number,))
+
+            strategy.run(replica)
+
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "differ between replicas"):
+            step()
+
+    def test_float_gradients_train_as_plain_keras_does(self):
+        rng = np.random.default_rng(1)
+        x = rng.standard_normal((64, 20)).astype(np.float32)
+        y = rng.integers(0, 3, 64)
+
+        def weights(scope):
+            keras.utils.set_random_seed(2)
+            with scope:
+                model = keras.Sequential([keras.layers.Input((20,)), keras.layers.Dense(3)])
+                loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+                model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss, jit_compile=False)
+            model.fit(x, y, batch_size=32, epochs=3, shuffle=False, verbose=0)
+            return model.get_weights()
+
+        tf.config.experimental.enable_tensor_float_32_execution(False)
+        self.addCleanup(tf.config.experimental.enable_tensor_float_32_execution, True)
+        plain = weights(tf.device("/GPU:0"))
+        own = weights(TernGradStrategy(4, grad_bits=32).scope())
+        for found, expected in zip(own, plain, strict=True):
+            self.assertAllClose(found, expected, 1e-5, 1e-6)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
