@@ -4,11 +4,12 @@
 
 All candidates run in turn, round after round, so that whatever else the machine does meets all of
 them. A ratio is the median over rounds of the time divided by that of `x * 2` in the same round.
-`x * 2` is the eager TensorFlow op on all cores: it reads and writes every element once and compiles
-to nothing better under XLA. "sparse" are the streams of the sparse wire, where `--nonzero` of the
-codes are not 0: rounding and compressing, and the way back. The unfused sequence is the usual way
-to write TernGrad in single ops (draw, compare, select, add four quarters into bytes; divide, join,
-cut), run as one graph.
+`x * 2` is the eager TensorFlow op, on all cores or on the GPU where there is one: it reads and
+writes every element once and compiles to nothing better under XLA. The others are functions as in a
+training step, whose words stay on the device. "sparse" are the streams of the sparse wire, where
+`--nonzero` of the codes are not 0: rounding and compressing, and the way back. The unfused sequence
+is the usual way to write TernGrad in single ops (draw, compare, select, add four quarters into
+bytes; divide, join, cut), run as one graph.
 """
 
 import math
@@ -53,6 +54,17 @@ def unfused_decode(packed, size, scale):
     return (tf.cast(tf.concat(quarters, 0), tf.float32)[:size] - 1.0) * scale
 
 
+def in_a_step(function):
+    """A function of nothing as a graph; int32 results as uint32."""
+
+    def run():
+        result = function()
+        is_words = tf.is_tensor(result) and result.dtype == tf.int32
+        return tf.bitcast(result, tf.uint32) if is_words else result
+
+    return tf.function(run, autograph=False)
+
+
 def candidates(size, clip_factor, base, nonzero):
     """Functions without arguments to time, by name."""
     gradient = tf.random.stateless_normal([size], [1, 2])
@@ -73,23 +85,27 @@ def candidates(size, clip_factor, base, nonzero):
         return ternary.compress(codes)
 
     def decode_sparse():
-        codes = ternary.decompress(stream, ternary.num_words(size, 4))
+        codes = ternary.decompress(tf.bitcast(stream, tf.int32), ternary.num_words(size, 4))
         return ternary.decode(
             codes[tf.newaxis], scales, [[size]], [tf.float32], base=4, total_bias=1
         )
 
-    stream = encode_sparse()
-    words = encode()[tf.newaxis]
+    # As unsigned integers: functions return int32 in the host's memory, whatever the device.
+    stream = in_a_step(encode_sparse)()
+    words = in_a_step(encode)()
+
+    def decode():
+        of_sender = tf.bitcast(words, tf.int32)[tf.newaxis]
+        return ternary.decode(of_sender, scales, [[size]], [tf.float32], base=base, total_bias=1)
+
     packed = unfused_encode(gradient, scales[0])
     return {
         "x * 2": lambda: gradient * 2,
-        "encode": encode,
-        "decode": lambda: ternary.decode(
-            words, scales, [[size]], [tf.float32], base=base, total_bias=1
-        ),
-        "encode sparse": encode_sparse,
-        "decode sparse": decode_sparse,
-        "scale": lambda: ternary.local_scales([gradient], clip_factor),
+        "encode": in_a_step(encode),
+        "decode": in_a_step(decode),
+        "encode sparse": in_a_step(encode_sparse),
+        "decode sparse": in_a_step(decode_sparse),
+        "scale": in_a_step(lambda: ternary.local_scales([gradient], clip_factor)),
         "unfused encode": lambda: unfused_encode(gradient, scales[0]),
         "unfused decode": lambda: unfused_decode(packed, tf.constant(size), scales[0]),
     }

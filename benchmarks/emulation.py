@@ -2,13 +2,16 @@
 
     python -m benchmarks.emulation --replicas=1,4,16,64 --batch_sizes=512,64 --json=emulation.json
 
-LeNet on images of 28 x 28, ternary gradients, stock `model.fit`, the same total batch for every
-number of replicas. Each cell runs in a process of its own, and rounds over all cells follow each
-other, so that whatever else the machine does meets all of them. A step is the median over the
-steps after the first two; start-up is from the creation of the strategy to the end of the first
-step, imports left out; memory is the largest resident set of the process.
+A network of terngrad_tf.models on random images of its usual size, ternary gradients, stock
+`model.fit`, the same total batch for every number of replicas; 0 replicas stand for Keras without a
+strategy. Each cell runs in a process of its own, and rounds over all cells follow each other, so
+that whatever else the machine does meets all of them. A step is the median over the steps after the
+first two, each with the device's work; start-up is from the creation of the strategy to the end of
+the first step, imports left out; memory is the largest resident set of the process. Replicas run on
+the machine's GPUs where it has any.
 """
 
+import contextlib
 import json
 import os
 import resource
@@ -19,7 +22,10 @@ from absl import app, flags
 
 from benchmarks import cells, figures
 
-_REPLICAS = flags.DEFINE_list("replicas", ["1", "4", "16", "64"], "Numbers of replicas.")
+_NET = flags.DEFINE_string("net", "lenet", "Network, of terngrad_tf.models.")
+_REPLICAS = flags.DEFINE_list(
+    "replicas", ["1", "4", "16", "64"], "Numbers of replicas; 0 for Keras without a strategy."
+)
 _BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["512", "64"], "Images a step, all replicas.")
 _STEPS = flags.DEFINE_integer("steps", 20, "Timed steps of a process.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Processes of each cell.", lower_bound=1)
@@ -47,13 +53,18 @@ def _measure(batch_size, num_replicas):
 
         def on_train_batch_end(self, batch, logs=None):
             """Called by `fit`."""
+            tf.test.experimental.sync_devices()
             self.times.append(time.perf_counter())
 
     start = time.perf_counter()
     keras.utils.set_random_seed(0)
-    strategy = terngrad_tf.TernGradStrategy(num_replicas, grad_bits=int(_GRAD_BITS.value))
-    with strategy.scope():
-        model = terngrad_tf.models.build("lenet", num_classes=10)
+    scope = contextlib.nullcontext()
+    if num_replicas:
+        bits = int(_GRAD_BITS.value)
+        scope = terngrad_tf.TernGradStrategy(num_replicas, grad_bits=bits).scope()
+    size, channels = terngrad_tf.models.input_shape(_NET.value)
+    with scope:
+        model = terngrad_tf.models.build(_NET.value, num_classes=10)
         model.compile(
             keras.optimizers.SGD(0.01, momentum=0.9),
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -62,7 +73,7 @@ def _measure(batch_size, num_replicas):
         )
     rng = np.random.default_rng(0)
     batch = (
-        rng.random((batch_size, 28, 28, 1), np.float32),
+        rng.random((batch_size, size, size, channels), np.float32),
         rng.integers(0, 10, batch_size),
     )
     clock = Clock()
@@ -85,7 +96,7 @@ def _measure(batch_size, num_replicas):
 def _table(measured):
     """Medians as a markdown table; ratios are to the first number of replicas of the same batch."""
     lines = [
-        "| batch | replicas | step, ms | / one replica | start-up, s | memory, MiB |",
+        "| batch | replicas | step, ms | / the first | start-up, s | memory, MiB |",
         "|---|---|---|---|---|---|",
     ]
     first = {}
@@ -96,7 +107,7 @@ def _table(measured):
             r["milliseconds"] / b["milliseconds"] for r, b in zip(rounds, base, strict=True)
         )
         lines.append(
-            f"| {batch_size} | {num_replicas} | {median['milliseconds']:.0f} | {ratio:.2f} |"
+            f"| {batch_size} | {num_replicas} | {median['milliseconds']:.1f} | {ratio:.2f} |"
             f" {median['start_seconds']:.1f} | {median['memory_mib']:.0f} |"
         )
     return "\n".join(lines)
@@ -115,9 +126,10 @@ def main(argv):
         _ROUNDS.value,
         f"--steps={_STEPS.value}",
         f"--grad_bits={_GRAD_BITS.value}",
+        f"--net={_NET.value}",
     )
     print(
-        f"LeNet, {_GRAD_BITS.value} bit gradients, median of {_ROUNDS.value} processes of"
+        f"{_NET.value}, {_GRAD_BITS.value} bit gradients, median of {_ROUNDS.value} processes of"
         f" {_STEPS.value} steps, {os.cpu_count()} cores"
     )
     print(_table(measured))
