@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_addoption(parser):
-    """Adds the options of `tests/gpu_test.py` and `tests/fuzz`."""
+    """Adds the options of `tests/distribute/gpu_test.py` and `tests/fuzz`."""
     parser.addoption("--gpu", action="store_true", help="Let tests use the GPU.")
     parser.addoption(
         "--fuzz-seconds",

@@ -1,6 +1,6 @@
 """What holds where there is a GPU: it gives the bits that the CPU gives.
 
-    python -m pytest --gpu tests/gpu_test.py
+    python -m pytest --gpu tests/distribute/gpu_test.py
 
 Other tests run on the CPU, as they compare results to the last bit or with what a CPU computes.
 """
