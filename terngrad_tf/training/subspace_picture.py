@@ -11,8 +11,9 @@ from slim_data.common.extras import import_extra
 from terngrad_tf import tags
 from terngrad_tf.files import atomic_write
 from terngrad_tf.subspace import snapshot_files
-from terngrad_tf.training import checkpoints, inputs, networks, report, subspace_source
+from terngrad_tf.training import checkpoints, inputs, networks, report, subspace_source, triggers
 from terngrad_tf.training.errors import UserError, as_user_error
+from terngrad_tf.training.log import log
 from terngrad_tf.training.subspace_phases import (
     PHASE_1,
     PHASE_1_AVERAGE,
@@ -24,16 +25,19 @@ from terngrad_tf.training.subspace_trainer import SubspaceResult
 
 FILE = "subspace.png"
 _GRID = 13
+# As many images as small ones need, and fewer large ones: the network computes them 169 times.
 _NUM_EXAMPLES = 256
+_NUM_VALUES = 2**21
 _MARGIN = 0.15
+_LOG_SECONDS = 10.0
 
 
 def draw(result: SubspaceResult, accuracies: Accuracies) -> pathlib.Path:
     """Draws what the subspace explains, the way through it, losses and accuracies of both phases.
 
-    The loss surface is the mean cross-entropy of 256 training images in the plane of the first two
-    components through the last weights. Training losses are of the weights of each step; phase 2's
-    begin with those that it started at.
+    The loss surface is the mean cross-entropy of training images, 256 or as many as 2 million values
+    of pixels make up, in the plane of the first two components through the last weights. Training
+    losses are of the weights of each step; phase 2's begin with those that it started at.
 
     Args:
         result: `SubspaceResult` of the run.
@@ -154,8 +158,10 @@ def _snapshots_in(result, rows):
 def _surface(result, rows, first, second):
     """Losses [places in second, places in first] in the plane through the last weights."""
     # Batch norm works with the statistics of the batch, and nothing is dropped.
-    config = result.config.changed(batch_size=_NUM_EXAMPLES, num_nodes=1, dropout_keep_prob=1.0)
+    config = result.config.changed(num_nodes=1, dropout_keep_prob=1.0)
     network = networks.build_network(config, inputs.find_shard(config))
+    num_examples = min(_NUM_EXAMPLES, max(_NUM_VALUES // int(np.prod(network.input_shape[1:])), 1))
+    config = config.changed(batch_size=num_examples)
     checkpoints.restore(tf.train.Checkpoint(model=network), result.checkpoint, partial=True)
     images, labels = next(iter(inputs.batches(config, 0)))
     labels = tf.nest.flatten(labels)[0]
@@ -175,9 +181,12 @@ def _surface(result, rows, first, second):
             keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
         )
 
-    return np.array(
-        [
-            [float(loss_at(last + (np.array([a, b], np.float32) - place) @ rows)) for a in first]
-            for b in second
-        ]
-    )
+    log(f"drawing the losses of {num_examples} images at {len(first) * len(second)} places")
+    losses, is_due = [], triggers.every_seconds(_LOG_SECONDS)
+    for b in second:
+        for a in first:
+            coordinates = np.array([a, b], np.float32)
+            losses.append(float(loss_at(last + (coordinates - place) @ rows)))
+            if is_due(len(losses)):
+                log(f"losses at {len(losses)} places found")
+    return np.reshape(losses, [len(second), len(first)])
