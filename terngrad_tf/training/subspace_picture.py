@@ -35,9 +35,9 @@ _LOG_SECONDS = 10.0
 def draw(result: SubspaceResult, accuracies: Accuracies) -> pathlib.Path:
     """Draws what the subspace explains, the way through it, losses and accuracies of both phases.
 
-    The loss surface is the mean cross-entropy of training images, 256 or as many as 2 million values
-    of pixels make up, in the plane of the first two components through the last weights. Training
-    losses are of the weights of each step; phase 2's begin with those that it started at.
+    The loss surface is the mean cross-entropy of training images, 256 or as many as hold 2 million
+    numbers, in the plane of the first two components through the last weights. Training losses are
+    of the weights of each step; phase 2's begin with those that it started at.
 
     Args:
         result: `SubspaceResult` of the run.
