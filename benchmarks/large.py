@@ -175,7 +175,7 @@ def phase_2(network, data_dir, phase_1, folder):
     common = {
         "pretrained_weight_path": phase_1,
         "data_dir": data_dir,
-        "epochs": 1,
+        "epochs": -(-_STEPS.value * _BATCH.value * NUM_HOSTS // PHOTOS),
         "batch_size": _BATCH.value * NUM_HOSTS,
         "n_components": _COMPONENTS.value,
         "shard_basis": True,
