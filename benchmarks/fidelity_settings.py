@@ -42,7 +42,7 @@ OF_KINDS = ("SGD, momentum 0.9", "Adam", "AbsAdam")
 TEXT_NETS = {"text_transformer", "embeddings", "embeddings_dense"}
 # Images a step over all workers, beside the 256 of the table of optimizers.
 BATCHES = (32, 64, 1024)
-OF_BATCHES = ("SGD, momentum 0.9", "Adam")
+OF_BATCHES = ("SGD, momentum 0.9", "Adam", "AbsAdam")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 OF_PRECISIONS = ("SGD, momentum 0.9", "Adam")
 TUNING_SEED = 0

@@ -100,6 +100,9 @@ class FidelityTest(unittest.TestCase):
         page = (ROOT / "docs/results/fidelity.md").read_text(encoding="utf-8")
         self.assertIn(fidelity_tables.workers(rows), page)
         self.assertIn(fidelity_tables.budgets(rows), page)
+        for table in ("optimizers", "kinds", "batches", "precisions"):
+            self.assertIn(fidelity_tables.tuned(rows, table), page)
+            self.assertIn(fidelity_tables.rates(rows, table), page)
         points = fidelity_tables.budget_points(rows)
         self.assertEqual(set(points), set(budget_picture.NETS))
         for name in pages.PAGES:
