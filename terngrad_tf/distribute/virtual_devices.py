@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from terngrad_tf.arguments import check_integer
+from terngrad_tf.distribute import private
 
 
 def local_devices(num_nodes: int | None = None, num_gpus: int | None = None) -> list[str]:
@@ -31,8 +32,8 @@ def local_devices(num_nodes: int | None = None, num_gpus: int | None = None) -> 
     check_integer("num_nodes", num_nodes)
     if not gpus:
         return ["/device:CPU:0"] * num_nodes
-    gpus = min(gpus, num_nodes)
-    return [f"/device:GPU:{node * gpus // num_nodes}" for node in range(num_nodes)]
+    numbers = private.devices_of_replicas(num_nodes, min(gpus, num_nodes))
+    return [f"/device:GPU:{number}" for number in numbers]
 
 
 def _num_gpus():

@@ -24,7 +24,7 @@ DTYPES = (tf.float32, tf.float16, tf.bfloat16, tf.float32)
 
 # Logical GPUs must be made before TensorFlow starts.
 TWO_GPUS = """
-import json, sys
+import json
 import tensorflow as tf
 gpu = tf.config.list_physical_devices("GPU")[0]
 tf.config.set_logical_device_configuration(

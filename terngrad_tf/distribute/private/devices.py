@@ -6,13 +6,11 @@ import typing
 from collections.abc import Sequence
 from typing import Any
 
+import tensorflow as tf
 from tensorflow.python.distribute import distribute_utils, values
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_util
-
-if typing.TYPE_CHECKING:
-    import tensorflow as tf
 
 
 def devices_are_initialized() -> bool:
@@ -29,6 +27,11 @@ def cluster_is_joined() -> bool:
 def in_xla_context() -> bool:
     """Whether the graph being traced is compiled by XLA (`jit_compile=True`)."""
     return control_flow_util.GraphOrParentsInXlaContext(ops.get_default_graph())
+
+
+def devices_of_replicas(num_replicas: int, num_devices: int) -> list[int]:
+    """Number of the device of each replica: evenly, and in order, as a batch's rows are shared."""
+    return [replica * num_devices // num_replicas for replica in range(num_replicas)]
 
 
 def mirrored(tensors: Sequence[tf.Tensor]) -> Any:
@@ -48,6 +51,15 @@ def local_tensors(value: typing.Any, count: int = 1) -> Sequence[typing.Any]:
     if isinstance(value, values.DistributedValues):
         return value.values  # pyright: ignore[reportAttributeAccessIssue] (its subclasses have it)
     return (value,) * count
+
+
+def are_of_same_tensors(parts: Sequence[Any]) -> bool:
+    """Whether structures, such as `tf.IndexedSlices`, consist of the very same tensors."""
+    flat = [tf.nest.flatten(part, expand_composites=True) for part in parts]
+    return all(
+        len(other) == len(flat[0]) and all(a is b for a, b in zip(flat[0], other, strict=True))
+        for other in flat[1:]
+    )
 
 
 def is_distributed(value: Any) -> bool:

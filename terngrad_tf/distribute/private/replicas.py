@@ -31,7 +31,7 @@ from tensorflow.python.eager import record
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
-from terngrad_tf.distribute.private.devices import local_tensors
+from terngrad_tf.distribute.private.devices import are_of_same_tensors, local_tensors
 from terngrad_tf.distribute.private.segments import Segment, open_segments
 
 # Replicas' own tensors, by the id of the tensor that stands for them. Runs within a merge function
@@ -191,9 +191,7 @@ class _Run:
 
         def same_if_equal(parts):
             # A composite tensor is known to be the same for all replicas by its components.
-            flat = [tf.nest.flatten(part, expand_composites=True) for part in parts]
-            same = all(a is b for other in flat[1:] for a, b in zip(flat[0], other, strict=True))
-            return [parts[0]] * len(parts) if same else parts
+            return [parts[0]] * len(parts) if are_of_same_tensors(parts) else parts
 
         by_value = [
             same_if_equal([of(value, replica) for replica in range(len(self.devices))])

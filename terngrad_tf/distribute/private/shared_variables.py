@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib, distribute_utils, values
 
-from terngrad_tf.distribute.private.devices import local_tensors
+from terngrad_tf.distribute.private.devices import are_of_same_tensors, local_tensors
 from terngrad_tf.distribute.private.extended import LocalReplicas
 from terngrad_tf.distribute.private.padding import current_padding
 from terngrad_tf.distribute.private.reductions import is_per_replica
@@ -164,7 +164,7 @@ class SharedVariables(LocalReplicas):
             for replica, device in enumerate(self._device_of_replica):
                 first = value.values[self._device_of_replica.index(device)]
                 other = value.values[replica]
-                if not _are_same(first, other):
+                if not are_of_same_tensors([first, other]):
                     if not isinstance(first, tf.Tensor) or not isinstance(other, tf.Tensor):
                         raise ValueError(f"{message}. Received: {value}")
                     # On a GPU an assertion does nothing.
@@ -174,12 +174,6 @@ class SharedVariables(LocalReplicas):
                 return tf.nest.map_structure(tf.identity, self.agreed(value))
 
         return tf.nest.map_structure(one, structure)
-
-
-def _are_same(first, other):
-    """Whether two values, such as `tf.IndexedSlices`, consist of the same tensors."""
-    first, other = (tf.nest.flatten(value, expand_composites=True) for value in (first, other))
-    return len(first) == len(other) and all(a is b for a, b in zip(first, other, strict=True))
 
 
 def _assert_same(first, other, message):

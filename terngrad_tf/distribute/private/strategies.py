@@ -12,6 +12,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from terngrad_tf.distribute.private import batches, replicas
+from terngrad_tf.distribute.private.devices import devices_of_replicas
 from terngrad_tf.distribute.private.local_weights import LocalStepReplicas
 from terngrad_tf.distribute.private.padding import PaddedReplicas
 from terngrad_tf.distribute.private.reductions import DeviceReductions
@@ -34,8 +35,7 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
     """
 
     def _initialize_replicas(self, num_replicas, num_devices):
-        # In order, as a batch's rows are shared among devices first and replicas then.
-        self._device_of_replica = [k * num_devices // num_replicas for k in range(num_replicas)]
+        self._device_of_replica = devices_of_replicas(num_replicas, num_devices)
         self._written = {}
         self._run_depth = 0
         self._initialize_local_steps()
