@@ -17,13 +17,18 @@ GRADIENTS = {
         f"{bits:g} bits": {"clip_factor": "auto", "bits_per_element": bits}
         for bits in (0.3, 0.1, 0.05, 0.02)
     },
+    **{
+        f"{bits}-bit, {name}": {"grad_bits": bits, "clip_factor": clip}
+        for bits in (3, 4, 8)
+        for name, clip in (("clip 0", 0.0), ("auto", "auto"))
+    },
 }
 # What accuracy is compared with bytes for.
 OF_BUDGETS = (FLOAT, "correlated, clip 2.5", "correlated, clip 0", "correlated, auto")
 OF_BUDGETS += tuple(way for way in GRADIENTS if way.endswith(" bits"))
 # What optimizers are compared with, and numbers of workers, where no others are asked for.
 OF_OPTIMIZERS = (FLOAT, "correlated, clip 2.5", "correlated, clip 0")
-OF_WORKERS = tuple(way for way in GRADIENTS if not way.endswith(" bits"))
+OF_WORKERS = tuple(way for way in GRADIENTS if "bit" not in way)
 # First rates, those of the sweep that chooses one for each way.
 OPTIMIZERS = {
     "SGD, momentum 0.9": (0.01, 0.03, 0.1, 0.3),

@@ -194,7 +194,7 @@ def log_lines(
         rank += len(jobs.get("chief", [])) if cluster.task_type == cluster_flags.WORKER else 0
         own = f"worker {rank} of {len(workers)}{', the chief' if rank == 0 else ''}"
     how = "asynchronous" if values.async_training else "synchronous"
-    gradients = "ternary" if values.grad_bits == 1 else "float"
+    gradients = {1: "ternary", 32: "float"}.get(values.grad_bits, f"{values.grad_bits}-bit")
     return [
         f"PS hosts are: {servers}",
         f"Worker hosts are: {workers}",

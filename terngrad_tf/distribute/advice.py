@@ -21,7 +21,8 @@ class Advice:
 
     Attributes:
         current: the wire of the run; "float32" where no gradient is ternary.
-        seconds: `{mode: expected seconds of a step}`: "float32" (`grad_bits=32`) and every wire.
+        seconds: `{mode: expected seconds of a step}`: "float32" (`grad_bits=32`) and every wire
+            that the run's codes can take.
         local_steps_seconds: the same for `DiLoCo` with `sync_every=32` and the current wire.
         measured_seconds: what a step of the run took.
         link: measured or given links.
@@ -109,7 +110,8 @@ def advise(
     codec = [mean.scale_seconds, mean.encode_seconds, mean.decode_seconds]
     model = ExchangeModel(job, link, share)
     unit = model.unit_seconds(mean.wire, sum(s or 0.0 for s in codec))
-    exchange_of = {mode: model.seconds(mode, unit) for mode in MODES}
+    modes = wires.possible(MODES, job.levels)
+    exchange_of = {mode: model.seconds(mode, unit) for mode in modes}
     return Advice(
         current=mean.wire,
         seconds={mode: mean.rest_seconds + s for mode, s in exchange_of.items()},

@@ -1,4 +1,4 @@
-"""The cross-device op: gradients travel as ternary codes, everything else as stock TensorFlow."""
+"""The cross-device op: gradients travel as packed codes, everything else as stock TensorFlow."""
 
 import functools
 import operator
@@ -34,6 +34,9 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         s   = max_k min(clip_factor * std(g_k), max|g_k|)       one scale a tensor
         t_k = floor(clip(g_k / s, -1, 1) + u_k)                 u_k uniform in [0, 1)
         sum_k g_k ~ s * sum_k t_k
+
+    With `grad_bits` from 3 to 8 codes are finer, whole numbers from -L to L: `t_k = floor(clip(g_k
+    / s, -1, 1) * L + u_k)`, and `sum_k g_k ~ s/L * sum_k t_k`.
 
     Keras scales each replica's loss by 1/N, so the sum is the mean of the replicas' gradients. Only
     gradients are rounded, recognised where Keras optimizers reduce them. Metrics, losses,
@@ -101,6 +104,14 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             budget is None or wire in ("auto", *wires.STREAMS),
             "wire",
             f"must be one of {('auto', *wires.STREAMS)} with bits_per_element={budget}",
+            wire,
+        )
+        levels = self.quantization.levels
+        check(
+            levels == 1 or wire not in wires.STREAMS,
+            "wire",
+            f"must be none of {wires.STREAMS}, which are for ternary gradients, with"
+            f" grad_bits={self.quantization.grad_bits}",
             wire,
         )
         self.wire = wire
@@ -243,13 +254,14 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             context.num_local if context.processes else 1,
             tuple(tuple(_num_elements(first[i]) for i in bucket) for bucket in buckets),
             tuple(_num_elements(first[i]) for i in exact),
+            self.quantization.levels,
         )
         chosen = self._wire_choice.wire(context, job)
         trial = chosen if isinstance(chosen, WireTrial) else None
 
         def traffic_by(wire):
             return sum(
-                (context.wire(wire, sizes).traffic for sizes in job.buckets),
+                (context.wire(wire, sizes, job.levels).traffic for sizes in job.buckets),
                 start=float32_traffic(sum(job.floats), context.num_members),
             )
 

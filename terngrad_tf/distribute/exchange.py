@@ -47,10 +47,10 @@ class ReductionContext:
         """Members of the exchange: processes, or the replicas of a single process."""
         return self.processes.size if self.processes else self.num_replicas
 
-    def wire(self, name: str, sizes: Sequence[int]) -> Any:
-        """The `Wire` of a name for tensors with these numbers of elements."""
+    def wire(self, name: str, sizes: Sequence[int], levels: int) -> Any:
+        """The `Wire` of a name for tensors with these numbers of elements, codes in +-levels."""
         num_local = self.num_local if self.processes else 1
-        return wires.choose(name, sizes, self.num_members, num_local)
+        return wires.choose(name, sizes, self.num_members, num_local, levels)
 
     def with_processes(self, processes: Any) -> "ReductionContext":
         """A copy whose messages travel by `processes`."""
@@ -97,6 +97,11 @@ class Bucket:
         return self.context.processes
 
     @property
+    def steps(self) -> tf.Tensor:
+        """What a code of 1 stands for in each tensor, `[T]`."""
+        return self.quantization.steps(self.scales)
+
+    @property
     def sizes(self) -> list[int]:
         return [gradient.shape.num_elements() for gradient in self.gradients[0]]
 
@@ -127,17 +132,17 @@ class Bucket:
 
     def decode(self, words: tf.Tensor, **options: Any) -> Any:
         """`ternary.decode` to tensors like the gradients."""
-        return ternary.decode(words, self.scales, *self._specs(), **options)
+        return ternary.decode(words, self.steps, *self._specs(), **options)
 
     def decode_chunks(self, words: tf.Tensor, **options: Any) -> Any:
         """`ternary.decode_chunks` to tensors like the gradients."""
-        return ternary.decode_chunks(words, self.scales, *self._specs(), **options)
+        return ternary.decode_chunks(words, self.steps, *self._specs(), **options)
 
     def requantize_chunk(self, words: tf.Tensor, **options: Any) -> Any:
-        """`ternary.requantize_chunk` with this step and seed."""
-        seed = self.quantization.seed
+        """`ternary.requantize_chunk` with these levels, this step and seed."""
+        how = {"seed": self.quantization.seed, "levels": self.quantization.levels}
         return ternary.requantize_chunk(
-            words, self.context.num_replicas, seed=seed, step=self.step, **options
+            words, self.context.num_replicas, step=self.step, **how, **options
         )
 
     def sum_codes(self) -> Any:
@@ -157,10 +162,10 @@ class Bucket:
                     )
                 )
         finite = tf.math.is_finite(self.scales)
-        scales = tf.unstack(tf.where(finite, self.scales, tf.constant(float("nan"), tf.float32)))
+        steps = tf.unstack(tf.where(finite, self.steps, tf.constant(float("nan"), tf.float32)))
         return [
-            tf.cast(scale * tf.add_n(sums), gradient.dtype)
-            for *sums, scale, gradient in zip(*of_devices, scales, self.gradients[0], strict=True)
+            tf.cast(step * tf.add_n(sums), gradient.dtype)
+            for *sums, step, gradient in zip(*of_devices, steps, self.gradients[0], strict=True)
         ]
 
     def _specs(self):
@@ -200,7 +205,7 @@ def reduce_bucket(bucket: Bucket, wire: Any) -> tuple[list[Any], Any]:
         a number, or a float32 scalar tensor where the wire has no fixed size.
     """
     context = bucket.context
-    wire = context.wire(wire, bucket.sizes)
+    wire = context.wire(wire, bucket.sizes, bucket.quantization.levels)
     with tf.device(context.devices[0]):
         # Where nothing travels, all lossless wires give the same.
         if context.processes is None and wire.is_lossless and wire.has_fixed_size:

@@ -33,7 +33,9 @@ class ExchangeModel:
         num_bytes = ring_bytes(WORD_BYTES * sum(floats), self.job.num_members)
         messages = 2 if floats else 0
         for sizes in buckets:
-            wire = wires.choose(mode, sizes, self.job.num_members, self.job.num_local)
+            wire = wires.choose(
+                mode, sizes, self.job.num_members, self.job.num_local, self.job.levels
+            )
             num_bytes += WORD_BYTES * wire.expected_words(self.nonzero_share)
             # One more for the scales.
             messages += 1 + wire.num_messages

@@ -9,19 +9,19 @@ from terngrad_tf import ternary
 from terngrad_tf.arguments import check
 from terngrad_tf.distribute.quantization import Quantization
 from terngrad_tf.distribute.traffic import WORD_BYTES
+from terngrad_tf.distribute.wires import streams
 
 PUSH_WIRES = ("auto", "sparse")
-# Of the words that codes travel in, and of those that are compressed.
-_BASES = {"auto": 3, "sparse": 4}
 
 
 class PushCodec:
     """Packs the gradients of one server's variables on a worker, and unpacks them on the server.
 
-    A gradient g is rounded without bias to `s * t`, t in {-1, 0, 1}, with a scale that no other
-    worker shares: in asynchronous training each push is applied by itself.
+    A gradient g is rounded without bias to `s * t / L`, t in -L..L, with a scale that no other
+    worker shares: in asynchronous training each push is applied by itself. L is the quantization's
+    `levels`, 1 for ternary codes.
 
-        s = min(clip_factor * std(g), max|g|),   t = floor(clip(g / s, -1, 1) + u)
+        s = min(clip_factor * std(g), max|g|),   t = floor(clip(g / s, -1, 1) * L + u)
 
     One buffer of packed codes travels, or one stream of those that are not 0; one vector of scales;
     and the gradients that stay float. The codes are the same, bit for bit.
@@ -38,11 +38,12 @@ class PushCodec:
         indices: position of each variable in the whole model; they select the random bits.
         quantization: `Quantization`, how gradients are rounded.
         num_workers: number of workers.
-        wire: how codes travel, one of `PUSH_WIRES`: "auto" in words of base 3, "sparse" in streams.
+        wire: how codes travel, one of `PUSH_WIRES`: "auto" in words, "sparse" in streams
+            of ternary codes.
             Default "auto".
 
     Raises:
-        ValueError: `wire` is another one.
+        ValueError: `wire` is another one, or "sparse" where codes are finer than ternary.
     """
 
     def __init__(
@@ -61,8 +62,15 @@ class PushCodec:
         self._ternary = list(ternary_positions)
         self._exact = [i for i in range(len(shapes)) if i not in set(self._ternary)]
         self._indices = [indices[i] for i in self._ternary]
+        levels = quantization.levels
+        check(
+            levels == 1 or wire == "auto",
+            "wire",
+            f"must be 'auto' with grad_bits={quantization.grad_bits}",
+            wire,
+        )
         self._is_sparse = wire == "sparse"
-        self._base = _BASES[wire]
+        self._base = streams.BASE if self._is_sparse else 2 * levels + 1
         sizes = [shape.num_elements() for shape in self._shapes]
         self._num_words = sum(ternary.num_words(sizes[i], self._base) for i in self._ternary)
         self._num_floats = len(self._ternary) + sum(sizes[i] for i in self._exact)
@@ -114,11 +122,11 @@ class PushCodec:
             words = ternary.decompress(words, self._num_words) if self._is_sparse else words
             rounded = ternary.decode(
                 words[tf.newaxis],
-                scales,
+                self._quantization.steps(scales),
                 shapes,
                 [tf.float32] * len(shapes),
                 base=self._base,
-                total_bias=1,
+                total_bias=self._quantization.levels,
             )
             gradients |= dict(zip(self._ternary, rounded, strict=True))
         return [gradients[i] for i in range(len(self._shapes))]

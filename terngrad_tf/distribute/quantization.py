@@ -1,4 +1,4 @@
-"""Which gradients become ternary, and how they are rounded."""
+"""Which gradients are rounded, and how."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,13 +12,15 @@ from terngrad_tf.distribute.wires import streams
 
 TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 LOGITS = "logits"
+# Of `grad_bits`. Codes of two bits are ternary ones.
+GRAD_BITS = (1, *range(3, 9), 32)
 # Of `bits_per_element`: what streams of zeros nearly take, and what words take.
 BITS_RANGE = 0.02, 1.6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Quantization:
-    """Selects the gradients of a model that become ternary, and quantizes them.
+    """Selects the gradients of a model that are rounded to ternary or finer codes, and rounds them.
 
     The random bits depend on `seed`, the step, the variable's position in the model and the element
     only.
@@ -29,15 +31,17 @@ class Quantization:
     [0]
 
     Args:
-        grad_bits: 1 for ternary gradients, 32 for float gradients: none is selected. Default 1.
+        grad_bits: 1 for ternary gradients; b from 3 to 8 for codes of b bits, whole numbers from
+            `-levels` to `levels = 2**(b-1) - 1`; 32 for float gradients: none is selected. Default
+            1.
         clip_factor: c of the scale `min(c * std(g), max|g|)`; 0 for `max|g|`; "auto" for a scale
             that weighs what clipping takes away against what rounding adds, see
             `terngrad_tf.ternary.ScaleRule`: better where many replicas train with SGD, since no
             mean over them gives back what each of them clips. Default 2.5.
         bits_per_element: how long the stream of a replica's codes may be, as is to be expected:
             the scale of a tensor is raised until so few of its codes are not 0. That is unbiased
-            still, with more variance. From 0.02 to 1.6; needs a wire of streams, which "auto" then
-            is. Default None: as long as the scale makes it.
+            still, with more variance. From 0.02 to 1.6; needs ternary gradients and a wire of
+            streams, which "auto" then is. Default None: as long as the scale makes it.
         min_size: gradients with fewer elements stay float. Default 1 (none).
         quantize_logits: whether the gradients of the logits layer are rounded too. The layer is
             known by its name: a component of the variable's path contains "logits". Default True.
@@ -61,7 +65,11 @@ class Quantization:
         def require(holds, name, rule):
             check(holds, name, rule, getattr(self, name))
 
-        require(self.grad_bits in (1, 32), "grad_bits", "must be 1 (ternary) or 32 (float)")
+        require(
+            is_integer(self.grad_bits) and self.grad_bits in GRAD_BITS,
+            "grad_bits",
+            "must be 1 (ternary), 3 to 8 (codes of so many bits) or 32 (float)",
+        )
         require(
             self.clip_factor == ternary.AUTO
             or isinstance(self.clip_factor, int | float)
@@ -76,6 +84,11 @@ class Quantization:
             "bits_per_element",
             f"must be a number from {BITS_RANGE[0]} to {BITS_RANGE[1]}, or None",
         )
+        require(
+            self.bits_per_element is None or self.levels == 1,
+            "bits_per_element",
+            f"must be None with grad_bits={self.grad_bits}, whose codes are too fine for streams",
+        )
         require(is_integer(self.min_size, 1), "min_size", "must be a positive integer")
         require(isinstance(self.quantize_logits, bool), "quantize_logits", "must be a bool")
         roundings = ternary.ROUNDINGS
@@ -85,20 +98,25 @@ class Quantization:
         if self.clip_factor != ternary.AUTO:
             object.__setattr__(self, "clip_factor", float(self.clip_factor))
 
+    @property
+    def levels(self) -> int:
+        """L: codes are whole numbers from -L to L. 1 for ternary gradients."""
+        return 1 if self.grad_bits in (1, 32) else 2 ** (self.grad_bits - 1) - 1
+
     def check_logits(self, paths: Sequence[str]) -> None:
         """Raises ValueError where `quantize_logits=False` finds no logits.
 
         Args:
             paths: paths of all variables of an optimizer, as in `keras.Variable.path`.
         """
-        if self.grad_bits == 1 and not self.quantize_logits and not any(map(_of_logits, paths)):
+        if self.grad_bits != 32 and not self.quantize_logits and not any(map(_of_logits, paths)):
             raise ValueError(
                 "`quantize_logits=False` needs a layer whose name contains 'logits'. Received"
                 f" variables: {', '.join(paths)}"
             )
 
     def ternary_positions(self, gradients: Sequence[Any], paths: Sequence[str]) -> list[int]:
-        """Positions of the gradients that are to be ternary.
+        """Positions of the gradients that are to be rounded.
 
         Args:
             gradients: list of T tensors, `tf.TensorSpec`s or `tf.IndexedSlices`.
@@ -127,6 +145,7 @@ class Quantization:
             gradients,
             self.clip_factor,
             num_replicas=num_replicas,
+            levels=self.levels,
             nonzero_share=self.largest_nonzero_share,
         )
 
@@ -137,18 +156,24 @@ class Quantization:
         return 1.0 if bits is None else streams.nonzero_share(bits)
 
     def encode(self, gradients: Sequence[Any], scales: tf.Tensor, **options: Any) -> Any:
-        """`ternary.encode` with this rounding and seed."""
-        return ternary.encode(gradients, scales, rounding=self.rounding, seed=self.seed, **options)
+        """`ternary.encode` with this rounding, levels and seed."""
+        return ternary.encode(gradients, scales, **self._how(), **options)
 
     def ternarize(self, gradient: tf.Tensor, scale: tf.Tensor, **options: Any) -> tf.Tensor:
-        """`ternary.ternarize` with this rounding and seed."""
-        return ternary.ternarize(gradient, scale, rounding=self.rounding, seed=self.seed, **options)
+        """`ternary.ternarize` with this rounding, levels and seed."""
+        return ternary.ternarize(gradient, scale, **self._how(), **options)
 
     def sum_codes(self, gradients: Sequence[Any], scales: tf.Tensor, **options: Any) -> Any:
-        """`ternary.sum_codes` with this rounding and seed."""
-        return ternary.sum_codes(
-            gradients, scales, rounding=self.rounding, seed=self.seed, **options
-        )
+        """`ternary.sum_codes` with this rounding, levels and seed."""
+        return ternary.sum_codes(gradients, scales, **self._how(), **options)
+
+    def steps(self, scales: tf.Tensor) -> tf.Tensor:
+        """What a code of 1 stands for at these scales."""
+        # Not a division, which in graphs TensorFlow makes such a product, rounded differently.
+        return scales if self.levels == 1 else scales * tf.constant(1 / self.levels, scales.dtype)
+
+    def _how(self):
+        return {"rounding": self.rounding, "levels": self.levels, "seed": self.seed}
 
 
 def _of_logits(path):

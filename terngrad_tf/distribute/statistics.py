@@ -12,14 +12,14 @@ _LARGE = 2**20
 
 @dataclasses.dataclass(frozen=True)
 class GradientStatistics:
-    """The ternary gradient of one variable in one step.
+    """The rounded gradient of one variable in one step.
 
     Attributes:
         step: the optimizer's step.
         scale: the scale that all replicas shared; infinite where a gradient was not finite.
-        negative: number of elements whose code was -1 on this process's first replica.
+        negative: number of elements whose code was below 0 on this process's first replica.
         zero: number of elements whose code was 0.
-        positive: number of elements whose code was 1.
+        positive: number of elements whose code was above 0.
     """
 
     step: int
@@ -70,13 +70,16 @@ class Recorder:
 
 
 def count_codes(bucket: Any) -> tf.Tensor:
-    """How many codes of each tensor are -1, 0 and 1 on the first local replica, int64 `[T, 3]`.
+    """How many codes of each tensor are below, at and above 0 on the first local replica.
 
     Rounded once more, apart from the words that travel: those are made and added in one pass that
     nobody may look into.
 
     Args:
         bucket: `exchange.Bucket`.
+
+    Returns:
+        int64 tensor of shape [T, 3].
     """
     gradients, replica = bucket.gradients[0], bucket.context.first_replica
     options = {"step": bucket.step, "num_replicas": bucket.context.num_replicas}
@@ -105,5 +108,6 @@ def count_codes(bucket: Any) -> tf.Tensor:
                 replica=replica,
                 **options,
             )
-        counts.append([tf.math.count_nonzero(tf.equal(codes[position], c)) for c in (-1, 0, 1)])
+        signs = tf.sign(codes[position])
+        counts.append([tf.math.count_nonzero(tf.equal(signs, sign)) for sign in (-1, 0, 1)])
     return tf.stack(counts)

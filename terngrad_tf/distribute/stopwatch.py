@@ -22,12 +22,14 @@ class Job:
         num_local: replicas whose codes a member adds before it sends.
         buckets: elements of each ternary gradient, bucket by bucket.
         floats: elements of each dense gradient that stays float.
+        levels: L, of codes from -L to L.
     """
 
     num_members: int
     num_local: int
     buckets: tuple[tuple[int, ...], ...]
     floats: tuple[int, ...]
+    levels: int = 1
 
 
 class Watch:

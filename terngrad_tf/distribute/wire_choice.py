@@ -92,7 +92,7 @@ class WireChoice:
         return self._chosen[job].wire
 
     def _choose(self, context, job, link, unit):
-        usual = context.wire(self._wire, max(job.buckets, key=sum)).name
+        usual = context.wire(self._wire, max(job.buckets, key=sum), job.levels).name
         densest = _densest_share(self._clip_factor, context.num_replicas)
         seconds, order, noticed = _expected(job, link, unit, densest, usual)
         # Usual is the best for each bucket.
@@ -147,7 +147,8 @@ class _Choice:
 def _expected(job, link, unit, nonzero_share, usual):
     """Seconds by wire, wires from the quickest on, and those quicker than usual by a tenth."""
     model = ExchangeModel(job, link, nonzero_share)
-    seconds = {wire: model.seconds(wire, unit) for wire in wires.LOSSLESS}
+    possible = wires.possible(wires.LOSSLESS, job.levels)
+    seconds = {wire: model.seconds(wire, unit) for wire in possible}
     order = sorted(seconds, key=seconds.__getitem__)
     return seconds, order, [w for w in order if seconds[w] < (1 - _NOTICED) * seconds[usual]]
 

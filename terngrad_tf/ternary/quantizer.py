@@ -1,5 +1,6 @@
-"""Stochastic rounding of a gradient to {-1, 0, 1} times a scale."""
+"""Stochastic rounding of a gradient to a few whole numbers of steps, times a scale."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -8,19 +9,69 @@ import tensorflow as tf
 from terngrad_tf.ternary import random_bits
 
 ROUNDINGS = ("correlated", "independent")
-# Below, a 24-bit fraction of the scale is not a normal float32. Gradients this small are rounded
-# to zero.
+# Below, a 24-bit fraction of the scale is not a normal float32, or its inverse none at all.
+# Gradients this small are rounded to zero.
 SMALLEST_SCALE = 2.0**-102
+SMALLEST_SCALE_OF_LEVELS = 2.0**-96
+# Of which the codes fill eight bits.
+MAX_LEVELS = 127
 
 
-def check_rounding(rounding: str, num_replicas: int) -> None:
-    """Raises ValueError unless both arguments are legal."""
-    if rounding not in ROUNDINGS:
-        raise ValueError(f"`rounding` must be one of {ROUNDINGS}. Received: rounding={rounding!r}")
-    if num_replicas < 1:
-        raise ValueError(
-            f"`num_replicas` must be a positive integer. Received: num_replicas={num_replicas}"
-        )
+@dataclasses.dataclass(frozen=True)
+class Rounding:
+    """How replicas round: an element is a whole number of steps, its code, of `scale / levels`.
+
+    Args:
+        kind: one of `ROUNDINGS`, see `ternarize`.
+        num_replicas: N.
+        levels: L, 1 to `MAX_LEVELS`; codes are in -L..L. Default 1: ternary.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    kind: str
+    num_replicas: int
+    levels: int = 1
+
+    def __post_init__(self) -> None:
+        if self.kind not in ROUNDINGS:
+            raise ValueError(
+                f"`rounding` must be one of {ROUNDINGS}. Received: rounding={self.kind!r}"
+            )
+        if self.num_replicas < 1:
+            raise ValueError(
+                "`num_replicas` must be a positive integer."
+                f" Received: num_replicas={self.num_replicas}"
+            )
+        if not isinstance(self.levels, int) or not 1 <= self.levels <= MAX_LEVELS:
+            raise ValueError(
+                f"`levels` must be an integer from 1 to {MAX_LEVELS}."
+                f" Received: levels={self.levels}"
+            )
+
+    def stream(self, replica: Any) -> Any:
+        """Number of the random sequence: one for all replicas (0), or one for each (1, 2, ...)."""
+        return 0 if self.kind == "correlated" else tf.cast(replica, tf.int32) + 1
+
+    def offset(self, replica: Any) -> tf.Tensor:
+        """uint32 scalar added to a replica's random words: `replica * floor(2**32 / N)`."""
+        if self.kind == "independent":
+            return tf.constant(0, tf.uint32)
+        stride = tf.constant((2**32 // self.num_replicas) & 0xFFFFFFFF, tf.uint32)
+        return tf.cast(replica, tf.uint32) * stride
+
+    def factor(self, scale: tf.Tensor) -> tf.Tensor:
+        """What `codes` needs of scales, float32, of their shape."""
+        if self.levels == 1:
+            return quantization_step(scale)
+        return fractions_of_unit(scale, self.levels)
+
+    def codes(self, gradient: tf.Tensor, factor: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
+        """Codes of float32 elements by uniform random words, int32; what is given broadcasts."""
+        if self.levels == 1:
+            return round_to_ternary(gradient, factor, words)
+        return round_to_levels(gradient, factor, words, self.levels)
 
 
 def quantization_step(scale: tf.Tensor) -> tf.Tensor:
@@ -56,17 +107,41 @@ def round_to_ternary(gradient: tf.Tensor, unit: tf.Tensor, words: tf.Tensor) -> 
     return tf.cast(up, tf.int32) - tf.cast(down, tf.int32)
 
 
-def rounding_stream(rounding: str, replica: Any) -> Any:
-    """Stream number of the random words: one for all replicas (0), or one for each (1, 2, ...)."""
-    return 0 if rounding == "correlated" else tf.cast(replica, tf.int32) + 1
+def fractions_of_unit(scale: tf.Tensor, levels: int) -> tf.Tensor:
+    """`levels * 2**24 / scale`: what a gradient of 1 is in 2**24ths of a step.
+
+    0, which makes all codes 0, where the scale is not positive and finite, or below
+    `SMALLEST_SCALE_OF_LEVELS`. Larger by a 2**22th, so that no rounding of floats leaves a
+    gradient as large as the scale below the last level.
+    """
+    usable = tf.logical_and(scale >= SMALLEST_SCALE_OF_LEVELS, tf.math.is_finite(scale))
+    fractions = tf.constant(levels * 2.0**24, tf.float32) / tf.where(usable, scale, 1.0)
+    return tf.where(usable, fractions * tf.constant(1 + 2.0**-22, tf.float32), 0.0)
 
 
-def replica_offset(rounding: str, replica: Any, num_replicas: int) -> tf.Tensor:
-    """uint32 scalar added to a replica's random words: `replica * floor(2**32 / num_replicas)`."""
-    if rounding == "independent":
-        return tf.constant(0, tf.uint32)
-    stride = tf.constant((2**32 // num_replicas) & 0xFFFFFFFF, tf.uint32)
-    return tf.cast(replica, tf.uint32) * stride
+def round_to_levels(
+    gradient: tf.Tensor, fractions: tf.Tensor, words: tf.Tensor, levels: int
+) -> tf.Tensor:
+    """`floor(clip(gradient / scale, -1, 1) * levels + u)`, with `u = (words >> 8) / 2**24`.
+
+    In whole numbers of 2**24ths, after one product: processors that join products and sums into
+    one operation round that differently. 0 always gives 0.
+
+    Args:
+        gradient: float32 tensor.
+        fractions: float32, broadcasts to `gradient`; `fractions_of_unit(scale, levels)`.
+        words: uint32, broadcasts to `gradient`; uniform random words.
+        levels: L, at most `MAX_LEVELS`.
+
+    Returns:
+        int32 tensor of the shape of `gradient` with values in -L..L.
+    """
+    bound = tf.constant(levels * 2.0**24, tf.float32)
+    # 0 where `fractions` is, whatever the gradient.
+    place = tf.math.multiply_no_nan(gradient, fractions)
+    place = tf.cast(tf.clip_by_value(place, -bound, bound), tf.int32)
+    below = tf.cast(tf.bitwise.right_shift(words, tf.constant(8, tf.uint32)), tf.int32)
+    return tf.bitwise.right_shift(place + below, tf.constant(24, tf.int32))
 
 
 def ternarize(
@@ -79,11 +154,14 @@ def ternarize(
     replica: Any,
     num_replicas: int,
     rounding: str = "correlated",
+    levels: int = 1,
 ) -> tf.Tensor:
-    """Rounds a gradient to ternary codes, without bias where |gradient| <= scale.
+    """Rounds a gradient to ternary or finer codes, without bias where |gradient| <= scale.
 
-    With u uniform in [0, 1): `q = floor(clip(g / s, -1, 1) + u)`. For 0 <= g this is 1 with
-    probability g/s, for g < 0 it is -1 with probability |g|/s, else 0: TernGrad's distribution.
+    With u uniform in [0, 1): `q = floor(clip(g / s, -1, 1) * L + u)`. Where L is 1, this is 1 with
+    probability g/s for 0 <= g, and -1 with probability |g|/s for g < 0, else 0: TernGrad's
+    distribution. A larger L adds less variance, QSGD's at the same number of levels; the code
+    stands for `q * s / L`.
 
     * "correlated": all replicas share `u0 = hash(element, step, tensor, seed)` and replica k of N
       uses `u = frac(u0 + k / N)`. Each replica alone has the distribution above, and the mean over
@@ -92,20 +170,21 @@ def ternarize(
 
     Args:
         gradient: float16, bfloat16 or float32 tensor with a static shape.
-        scale: float32 scalar s. Zero, non-finite and scales below `SMALLEST_SCALE` (2e-31) give the
-            code 0 everywhere.
+        scale: float32 scalar s. Zero, non-finite and scales below `SMALLEST_SCALE` (2e-31; with
+            levels 1e-29) give the code 0 everywhere.
         seed: Python integer or scalar integer tensor.
         step: training step, Python integer or scalar int32/int64 tensor.
         tensor: index of the tensor within the model.
         replica: k in 0..num_replicas-1, Python integer or scalar int32 tensor.
         num_replicas: N.
         rounding: one of `ROUNDINGS`.
+        levels: L, 1 (ternary) to 127.
 
     Returns:
-        int32 tensor of the shape of `gradient` with values in {-1, 0, 1}.
+        int32 tensor of the shape of `gradient` with values in -L..L.
 
     Raises:
-        ValueError: unknown `rounding`, or `num_replicas` below 1.
+        ValueError: an argument is out of range.
 
     Example:
     >>> ternarize(tf.constant([0.3, -2.0, 0.0]), 1.0, seed=0, step=0, tensor=0, replica=0,
@@ -113,17 +192,17 @@ def ternarize(
     TensorShape([3])
 
     Source: Wen et al., TernGrad, NIPS 2017 (arXiv 1705.07878); Suresh et al., Correlated
-    quantization for distributed mean estimation and optimization, ICML 2022.
+    quantization for distributed mean estimation and optimization, ICML 2022; Alistarh et al., QSGD,
+    NIPS 2017 (arXiv 1610.02132).
     """
-    check_rounding(rounding, num_replicas)
+    rule = Rounding(rounding, num_replicas, levels)
     gradient = tf.convert_to_tensor(gradient)
     words = random_bits.random_words(
-        gradient.shape.num_elements(), seed, step, tensor, rounding_stream(rounding, replica)
+        gradient.shape.num_elements(), seed, step, tensor, rule.stream(replica)
     )
-    words += replica_offset(rounding, replica, num_replicas)
-    codes = round_to_ternary(
+    codes = rule.codes(
         tf.reshape(tf.cast(gradient, tf.float32), [-1]),
-        quantization_step(tf.cast(scale, tf.float32)),
-        words,
+        rule.factor(tf.cast(scale, tf.float32)),
+        words + rule.offset(replica),
     )
     return tf.reshape(codes, gradient.shape)

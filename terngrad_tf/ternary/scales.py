@@ -1,6 +1,7 @@
 """The scale of a gradient tensor, before replicas share the largest."""
 
 import dataclasses
+import functools
 import math
 import typing
 from collections.abc import Sequence
@@ -55,11 +56,14 @@ class ScaleRule:
 
         s = x * sum g^2 / (2 sum |g|),   x the root of exp(x) = 2 N h + 1 + x
 
-    which is taken for all gradients, with h = 10.
+    which is taken for all gradients, with h = 10. Where codes are whole numbers from -L to L, a size
+    lies between two of the multiples of s / L, and the product of its distances to both stands in
+    place of `m (s - m)`; see `auto_factor` for x.
 
     Args:
         clip_factor: c, 0 or more; 0 for max|g| (no clipping); or "auto".
         num_replicas: N, for "auto".
+        levels: L, for "auto".
         nonzero_share: the largest share of codes that are not 0, as is to be expected of a tensor;
             above 0, at most 1.
 
@@ -69,6 +73,7 @@ class ScaleRule:
 
     clip_factor: float | str = 2.5
     num_replicas: int = 1
+    levels: int = 1
     nonzero_share: float = 1.0
 
     def __post_init__(self) -> None:
@@ -85,7 +90,8 @@ class ScaleRule:
         scales = largest
         if self.clip_factor == AUTO:
             size = tf.math.divide_no_nan(mean_square, 2 * mean_size)
-            scales = tf.minimum(auto_factor(self.num_replicas) * size, largest)
+            factor = auto_factor(self.num_replicas, self.levels)
+            scales = tf.minimum(factor * size, largest)
         elif self.clip_factor:
             clipped = tf.minimum(tf.constant(self.clip_factor, tf.float32) * deviation, largest)
             scales = tf.where(deviation > _NUMERICALLY_ZERO * largest, clipped, largest)
@@ -94,12 +100,28 @@ class ScaleRule:
         return scales
 
 
-def auto_factor(num_replicas: int) -> float:
-    """X of `ScaleRule`: the root of `exp(x) = 2 N h + 1 + x`."""
-    x = 1.0
-    for _ in range(50):  # Each turn divides the error by more than 2 N h.
-        x = math.log(2 * num_replicas * HORIZON + 1 + x)
-    return x
+@functools.cache
+def auto_factor(num_replicas: int, levels: int = 1) -> float:
+    """X of `ScaleRule`, the scale of sizes that are exponentially distributed with the mean 1.
+
+    With d = x / L, the errors of clipping and of rounding are, an element,
+
+        2 exp(-x) + (1 - exp(-x)) / (1 - exp(-d)) * (d - 2 + (d + 2) exp(-d)) / (N h)
+
+    Args:
+        num_replicas: N.
+        levels: L. For 1 the least error is where `exp(x) = 2 N h + 1 + x`.
+    """
+    if levels == 1:
+        x = 1.0
+        for _ in range(50):  # Each turn divides the error by more than 2 N h.
+            x = math.log(2 * num_replicas * HORIZON + 1 + x)
+        return x
+    x = np.linspace(1, 60, 100_000)
+    d = x / levels
+    of_steps = (d - 2 + (d + 2) * np.exp(-d)) / -np.expm1(-d)
+    errors = 2 * np.exp(-x) - np.expm1(-x) * of_steps / (num_replicas * HORIZON)
+    return float(x[np.argmin(errors)])
 
 
 def local_scale(gradient: tf.Tensor, clip_factor: float | str, **options: Any) -> tf.Tensor:

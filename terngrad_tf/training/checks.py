@@ -65,7 +65,6 @@ COUNT_OR_0 = integers(0, 2**31 - 1)
 THREADS = integers(1, 1024)
 WORKERS = integers(1, 4096)
 BATCH = integers(1, 2**20)
-GRAD_BITS = integers(1, 1, also=32)
 PIXELS = integers(1, 2**14)
 SEED = integers(-(2**31), 2**31 - 1)
 # The shuffle buffer takes 24 bytes for each of 1024 times as many records, and the records.
@@ -73,6 +72,16 @@ BUFFER = integers(1, 2**14)
 SECONDS = Range(0, 10**9)
 EPOCHS = Range(0, 10**6)
 FACTOR = Range(0, 10**6)
+
+
+def grad_bits(name: str, value: Any) -> None:
+    """Raises UserError unless the value is what `Quantization` takes."""
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    if not is_integer or value not in (1, *range(3, 9), 32):
+        raise UserError(
+            f"`{name}` must be 1 (ternary), an integer of at least 3 and at most 8 (codes of so many "
+            f"bits), or 32 (float). Received: {name}={shown(value)}"
+        )
 
 
 def factor_or_auto(name: str, value: Any) -> None:

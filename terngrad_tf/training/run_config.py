@@ -25,7 +25,11 @@ _STEPS_BETWEEN_RECORDS = 30
 class GradientConfig(Config):
     """How gradients travel."""
 
-    grad_bits: int = option(32, "1: replicas send ternary gradients; 32: float.", checks.GRAD_BITS)
+    grad_bits: int = option(
+        32,
+        "1: replicas send ternary gradients; 3 to 8: finer ones, codes of so many bits; 32: float.",
+        checks.grad_bits,
+    )
     clip_factor: float | str = option(
         0.0,
         "Clip gradients at so many standard deviations before rounding; 0: no clipping; auto: as "
@@ -35,7 +39,8 @@ class GradientConfig(Config):
     bits_per_element: float | None = option(
         None,
         "Round so many gradients to 0 that the others take no more than so many bits an element as "
-        "a stream, from 0.02 to 1.6; --wire auto is sparse then. Default: as the scale makes it.",
+        "a stream, from 0.02 to 1.6, with --grad_bits 1; --wire auto is sparse then. Default: as "
+        "the scale makes it.",
         checks.bits_per_element,
     )
     floating_grad_epoch: int = option(
@@ -55,11 +60,12 @@ class GradientConfig(Config):
     )
     wire: str = option(
         "auto",
-        "How ternary gradients travel between hosts: allgather, alltoall or allreduce, in words; "
-        "sparse, in bits where few codes are not 0 (see --clip_factor=0); bidirectional or "
+        "How gradients' codes travel between hosts: allgather, alltoall or allreduce, in words; "
+        "sparse, ternary ones, in bits where few are not 0 (see --clip_factor=0); bidirectional or "
         "sparse_bidirectional, which round the sum, too; auto: the one of the first three with the "
         "fewest bytes, or another of the first four if measured links let expect it to be quicker. "
-        "With --async_training: auto, in words, or sparse.",
+        "With --async_training: auto, in words, or sparse."
+        " With --grad_bits from 3 to 8: none of the sparse ones.",
     )
 
     def quantization(self, seed: int) -> "Quantization":

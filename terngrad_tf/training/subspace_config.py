@@ -38,13 +38,14 @@ class SubspaceGradientConfig(GradientConfig):
 
     grad_bits: int = option(
         1,
-        "With --alpha above 0, 1: replicas send ternary gradients outside of the subspace; 32: "
-        "float. Inside they send a number a component either way.",
-        checks.GRAD_BITS,
+        "With --alpha above 0, 1: replicas send ternary gradients outside of the subspace; 3 to 8: "
+        "finer ones, codes of so many bits; 32: float. Inside they send a number a component "
+        "either way.",
+        checks.grad_bits,
     )
     clip_factor: float | str = option(
         2.5,
-        "With --grad_bits 1: clip gradients at so many standard deviations; 0: no clipping; auto: "
+        "With --grad_bits below 32: clip gradients at so many standard deviations; 0: no clipping; auto: "
         "as what clipping takes away and what rounding adds suggest.",
         checks.factor_or_auto,
     )

@@ -15,7 +15,7 @@ from tests.distribute.samples import SHAPES, gradients_of, reduce_once
 NUM_REPLICAS = 4
 
 
-def expected_sums(gradients, clip_factor, rounding, seed=0, step=0):
+def expected_sums(gradients, clip_factor, rounding, seed=0, step=0, levels=1):
     """The definition, tensor by tensor and replica by replica."""
     sums = []
     for index, per_replica in enumerate(zip(*gradients, strict=True)):
@@ -32,10 +32,11 @@ def expected_sums(gradients, clip_factor, rounding, seed=0, step=0):
                 replica=replica,
                 num_replicas=len(per_replica),
                 rounding=rounding,
+                levels=levels,
             ).numpy()
             for replica, g in enumerate(per_replica)
         ]
-        sums.append(np.float32(scale) * np.sum(codes, axis=0).astype(np.float32))
+        sums.append(np.float32(scale) * np.float32(1 / levels) * np.sum(codes, axis=0).astype(np.float32))
     return sums
 
 
@@ -58,6 +59,21 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         )
         for got, want in zip(reduce_once(strategy, self.gradients), expected, strict=True):
             np.testing.assert_array_equal(got, want)
+
+    def test_more_bits_are_finer_codes_nearer_to_the_float_sum(self):
+        floats = [np.sum(of_tensor, axis=0) for of_tensor in zip(*self.gradients, strict=True)]
+        errors = []
+        for bits, levels in ((1, 1), (3, 3), (4, 7), (8, 127)):
+            got = reduce_once(
+                TernGradStrategy(NUM_REPLICAS, grad_bits=bits, clip_factor=0, seed=7),
+                self.gradients,
+            )
+            want = expected_sums(self.gradients, 0.0, "correlated", seed=7, levels=levels)
+            for a, b in zip(got, want, strict=True):
+                np.testing.assert_array_equal(a, b)
+            errors.append(np.sqrt(np.mean((got[3] - floats[3]) ** 2)))
+        # Half a step, at most, is the deviation of a rounding.
+        self.assertAllInRange(np.array(errors[1:]) * [3, 7, 127] / errors[0], 0.4, 1.2)
 
     def test_stock_mirrored_strategy_gives_the_same(self):
         strategy = tf.distribute.MirroredStrategy(

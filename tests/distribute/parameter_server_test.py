@@ -74,6 +74,19 @@ class ParameterServerTest(tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, "`wire` must be one of .*: wire='alltoall'"):
             codec([0], "alltoall")
 
+    def test_finer_codes_take_more_words_and_no_streams(self):
+        gradients = gradients_of(3)
+        push = codec(range(4), grad_bits=4, clip_factor=0)
+        packed = push.encode(gradients, tf.constant(5, tf.int64), tf.constant(1))
+        travelling = sum(4 * int(tf.size(tensor)) for tensor in tf.nest.flatten(packed))
+        self.assertEqual(push.num_bytes, travelling)
+        self.assertEqual(packed[0].shape, [-(-2100 // 8) + 1 + 5 + 1])
+        for gradient, found in zip(gradients, push.decode(packed), strict=True):
+            step = np.abs(gradient).max() / 7
+            self.assertAllClose(found, gradient, rtol=0, atol=step * (1 + 1e-5))
+        with self.assertRaisesRegex(ValueError, "`wire` must be 'auto' with grad_bits=4.*sparse"):
+            codec([0], "sparse", grad_bits=4)
+
     def test_pushes_are_unbiased_without_clipping(self):
         gradients, push = gradients_of(1), codec(range(4), clip_factor=0.0)
         once = tf.function(lambda step: push.decode(push.encode(gradients, step, 1)))

@@ -44,6 +44,19 @@ class QuantizationTest(tf.test.TestCase, parameterized.TestCase):
         nonzero = sum(c.negative + c.positive for c in codes)
         self.assertBetween(nonzero, 1, 0.02 * num_elements)
 
+    def test_finer_codes_are_as_many_levels_as_bits_hold(self):
+        levels = [Quantization(grad_bits=bits).levels for bits in (1, 3, 4, 8, 32)]
+        self.assertEqual(levels, [1, 3, 7, 127, 1])
+        strategy, received = fit(grad_bits=4)
+        self.assertEqual(strategy.traffic.wire, "allgather")
+        # Eight of 15 values a word; two scales.
+        self.assertBetween(strategy.traffic.compression_ratio, 7.9, 8.0)
+        codes = strategy.gradient_statistics[KERNEL]
+        self.assertEqual(codes.negative + codes.zero + codes.positive, 128 * 256)
+        # Ternary ones are 0 more often.
+        ternary_codes = fit()[0].gradient_statistics[KERNEL]
+        self.assertLess(codes.zero, 0.7 * ternary_codes.zero)
+
     @pytest.mark.slow
     def test_auto_takes_the_scale_for_the_number_of_replicas(self):
         rng = np.random.default_rng(1)
@@ -61,6 +74,11 @@ class QuantizationTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ({"bits_per_element": 0.01}, "`bits_per_element` must be a number from 0.02 to 1.6"),
         ({"bits_per_element": "few"}, "`bits_per_element` must be a number from 0.02 to 1.6"),
+        ({"grad_bits": 2}, r"`grad_bits` must be 1 \(ternary\), 3 to 8 .* or 32"),
+        ({"grad_bits": 9}, "`grad_bits` must be 1"),
+        ({"grad_bits": True}, "`grad_bits` must be 1"),
+        ({"grad_bits": 4, "bits_per_element": 0.3}, "`bits_per_element` must be None with grad"),
+        ({"grad_bits": 4, "wire": "sparse"}, "`wire` must be none of .*ternary.*grad_bits=4"),
         ({"clip_factor": "none"}, '`clip_factor` must be a finite number, 0 .* or "auto"'),
         (
             {"bits_per_element": 0.3, "wire": "alltoall"},

@@ -90,6 +90,15 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
     def test_other_wires_give_all_processes_the_sum_of_the_replicas_codes(self, wire):
         self.check_sums(wire)
 
+    def test_finer_codes_take_words_both_ways(self):
+        for wire in ("alltoall", "bidirectional"):
+            self.check_sums(wire, quantization=Quantization(seed=4, grad_bits=4, clip_factor=0))
+
+    @parameterized.parameters("allgather", "allreduce", "auto")
+    @pytest.mark.slow
+    def test_finer_codes_take_the_other_wires_of_words(self, wire):
+        self.check_sums(wire, quantization=Quantization(seed=4, grad_bits=3))
+
     @pytest.mark.slow
     def test_sums_of_many_members_travel_in_streams(self):
         kinds = [type(wires.choose("sparse", FOUR_MEGA, num, 1)) for num in (2, 4)]
@@ -113,12 +122,13 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
         bucket = bucket_of(context, Quantization(seed=4), gradients)
         return float(exchange.reduce_bucket(bucket, wire)[1])
 
-    def check_sums(self, wire, num_processes=3, num_local=2):
+    def check_sums(self, wire, num_processes=3, num_local=2, quantization=None):
         """The wire gives every process the sum of all replicas' codes, or a rounded one.
 
         Returns the words that each received.
         """
-        quantization = Quantization(seed=4)
+        quantization = quantization or Quantization(seed=4)
+        levels = quantization.levels
         gradients = [gradients_of(replica) for replica in range(num_processes * num_local)]
         scales = tf.reduce_max([quantization.local_scales(g) for g in gradients], axis=0)
         codes = quantization.sum_codes(
@@ -136,13 +146,16 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
                 np.testing.assert_array_equal(got, first)
                 if wire not in (*wires.LOSSLESS, "auto"):
                     whole = len(gradients) * scale
-                    self.assertContainsSubset(np.unique(got / whole), {-1.0, 0.0, 1.0})
+                    units = levels * got / whole
+                    np.testing.assert_allclose(units, np.round(units), atol=1e-4)
+                    self.assertAllInRange(np.round(units), -levels, levels)
                     # One more rounding, without bias: 5 standard errors.
-                    bound = 5 * float(whole) / np.sqrt(got.size)
-                    mean = tf.reduce_mean(tf.cast(code, tf.float32)) * scale
+                    bound = 5 * float(whole) / levels / np.sqrt(got.size)
+                    mean = tf.reduce_mean(tf.cast(code, tf.float32)) * scale / levels
                     self.assertNear(got.mean(), float(mean), bound)
                 else:
-                    np.testing.assert_array_equal(got, scale * tf.cast(code, tf.float32))
+                    step = quantization.steps(scale)
+                    np.testing.assert_array_equal(got, step * tf.cast(code, tf.float32))
         return received[0]
 
     @parameterized.parameters((2, 19.5), (4, 13.0), (8, 10.0))
@@ -150,6 +163,12 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
         traffic = wires.choose("auto", FOUR_MEGA, num_processes, 1).traffic
         self.assertIn(traffic.wire, wires.LOSSLESS)
         self.assertGreaterEqual(traffic.compression_ratio, ratio)
+
+    @parameterized.parameters((3, 2, 10.9), (4, 2, 7.9), (4, 4, 6.1), (8, 2, 3.9))
+    def test_finer_codes_take_more_bytes(self, bits, num_processes, ratio):
+        levels = Quantization(grad_bits=bits).levels
+        traffic = wires.choose("auto", FOUR_MEGA, num_processes, 1, levels).traffic
+        self.assertBetween(traffic.compression_ratio, ratio, 1.03 * ratio)
 
     @parameterized.parameters(2, 4, 8, 64, 512)
     def test_bidirectional_is_twenty_times_smaller_for_any_number_of_processes(self, num_processes):

@@ -127,6 +127,21 @@ class TernarizeSumsTest(tf.test.TestCase):
             words = tf.stack([pack(np.full([400], code + 1, np.int32), 3)] * 3)
             self.assertAllEqual(self.rounded(words, 3), np.full([400], code))
 
+    def test_means_of_finer_codes_are_rounded_to_one_without_bias(self):
+        levels, num_replicas, chunk = 7, 3, 2000
+        size = digits_per_word(15) * chunk
+        digits = np.random.default_rng(4).integers(0, 15, [num_replicas, size], np.int32)
+        words = tf.stack([pack(row, 15) for row in digits])
+        how = dict(seed=0, step=1, stream=2, levels=levels, base=15)
+        mean = (digits - levels).mean(0)
+        for base_out in (15, 16):
+            new = requantize_chunk(words, num_replicas, base_out=base_out, **how)
+            codes = unpack(new, size, base_out).numpy() - levels
+            error = codes - mean
+            self.assertAllInRange(error, -1 + 1e-6, 1 - 1e-6)
+            self.assertNear(error.mean(), 0.0, 5 * 0.5 / np.sqrt(size))
+            self.assertAllEqual(error[np.abs(mean) == levels], 0 * error[np.abs(mean) == levels])
+
     @pytest.mark.slow
     def test_sums_of_local_replicas_round_as_their_digits(self):
         digits = np.random.default_rng(3).integers(0, 3, [4, 20 * 13], np.int32)

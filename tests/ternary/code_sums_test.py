@@ -13,7 +13,7 @@ from terngrad_tf import ternary
 from tests.ternary import half_precision
 
 
-def check(shapes, replicas, num_replicas, rounding, dtype=tf.float32):
+def check(shapes, replicas, num_replicas, rounding, dtype=tf.float32, levels=1):
     rng = np.random.default_rng(1)
     gradients = [[tf.cast(rng.standard_normal(shape), dtype) for shape in shapes] for _ in replicas]
     scales = [0.0, 0.7, 2.0, np.inf][: len(shapes)] + [1.0] * (len(shapes) - 4)
@@ -26,6 +26,7 @@ def check(shapes, replicas, num_replicas, rounding, dtype=tf.float32):
         replicas=replicas,
         num_replicas=num_replicas,
         rounding=rounding,
+        levels=levels,
         tensors=tensors,
     )
     for i, got in enumerate(sums):
@@ -39,6 +40,7 @@ def check(shapes, replicas, num_replicas, rounding, dtype=tf.float32):
                 replica=replica,
                 num_replicas=num_replicas,
                 rounding=rounding,
+                levels=levels,
             ).numpy()
             for k, replica in enumerate(replicas)
         ]
@@ -60,6 +62,10 @@ class CodeSumsTest(tf.test.TestCase, parameterized.TestCase):
     def test_large_tensors_with_and_without_a_last_row_that_is_not_whole(self):
         for rounding in ternary.ROUNDINGS:
             check([(2**20 + 700,), (5,), (1024, 1024), (3, 3)], range(3), 3, rounding)
+
+    def test_finer_codes(self):
+        check([(2**20 + 700,), (5,), (3, 3)], range(3), 3, "correlated", levels=7)
+        check([(600,), (7,)], [1, 3, 9], 10, "independent", levels=127)
 
     def test_large_tensors_alone_need_no_rest(self):
         check([(2048, 512)], range(2), 2, "correlated")

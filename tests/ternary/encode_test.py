@@ -25,26 +25,17 @@ FLOATS = (tf.float32, tf.float16, tf.bfloat16)
 SHAPES = ([1], [3, 5], [19], [20], [21], [0], [], [401], [27, 31], [10_239], [10_241])
 
 
-def oracle_words(tensors, scales, base, *, seed, step, replica, num_replicas, rounding):
+def oracle_words(tensors, scales, base, *, levels=1, **kwargs):
     """`encode` in NumPy: digits written one place after the other."""
     count = digits_per_word(base)
     result = []
     for index, (tensor, scale) in enumerate(zip(tensors, scales, strict=True)):
-        q = ternarize(
-            tensor,
-            scale,
-            seed=seed,
-            step=step,
-            tensor=index,
-            replica=replica,
-            num_replicas=num_replicas,
-            rounding=rounding,
-        )
+        q = ternarize(tensor, scale, tensor=index, levels=levels, **kwargs)
         q = q.numpy().ravel().astype(object)
         width = -(-q.size // count)
         words = [0] * width
         for place in range(count * width):
-            digit = q[place] + 1 if place < q.size else 1
+            digit = levels + (q[place] if place < q.size else 0)
             words[place % width] += digit * base ** (place // width)
         result += words
     return np.array(result, np.uint64).astype(np.uint32).view(np.int32)
@@ -91,6 +82,36 @@ class EncodeTest(tf.test.TestCase):
                     encode(tensors, scales, base=base, **kwargs),
                     oracle_words(tensors, scales, base, **kwargs),
                 )
+
+    def test_words_of_finer_codes_equal_the_definition(self):
+        tensors = example(SHAPES)
+        scales = local_scales(tensors, 0)
+        kwargs = dict(seed=5, step=3, replica=2, num_replicas=3, rounding="correlated")
+        for levels, base in ((3, 7), (7, 15), (7, 43), (127, 255)):
+            words = encode(tensors, scales, base=base, levels=levels, **kwargs)
+            expected = oracle_words(tensors, scales, base, levels=levels, **kwargs)
+            self.assertAllEqual(words, expected)
+            steps = scales / levels
+            decoded = decode(
+                *(words[tf.newaxis], steps, [t.shape for t in tensors]),
+                dtypes=[tf.float32] * len(tensors),
+                base=base,
+                total_bias=levels,
+            )
+            for index, (tensor, found) in enumerate(zip(tensors, decoded, strict=True)):
+                q = ternarize(tensor, scales[index], tensor=index, levels=levels, **kwargs)
+                self.assertAllEqual(found, steps[index] * tf.cast(q, tf.float32))
+
+    def test_a_large_tensor_of_finer_codes_comes_back(self):
+        (tensor,) = example([[2**20 + 3]])
+        scales = local_scales([tensor], 0)
+        kwargs = dict(seed=5, step=4, replica=1, num_replicas=2, levels=7)
+        words = encode([tensor], scales, base=15, **kwargs)
+        (found,) = decode(
+            *(words[tf.newaxis], scales / 7, [tensor.shape], [tf.float32]), base=15, total_bias=7
+        )
+        q = ternarize(tensor, scales[0], tensor=0, **kwargs)
+        self.assertAllEqual(found, scales[0] / 7 * tf.cast(q, tf.float32))
 
     def test_large_tensors_equal_the_definition(self):
         # A loop for each size; sizes with and without a remainder, beside small ones.

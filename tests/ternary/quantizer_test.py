@@ -100,6 +100,56 @@ class TernarizeTest(tf.test.TestCase):
         q = quantizer.round_to_ternary(g, quantizer.quantization_step(tf.constant(1.0)), words)
         self.assertAllEqual(q, [0, 1, -1, 0, 1, -1])
 
+    def test_finer_codes_equal_floor_of_levels_plus_uniform(self):
+        rng = np.random.default_rng(0)
+        for levels in (2, 3, 7, 127):
+            gradient = rng.normal(size=5000).astype(np.float32)
+            words = random_words(5000, 9, 4, 2, 0).numpy().astype(np.int64)
+            uniform = ((words + 2 * (2**32 // 3)) % 2**32 >> 8) / 2.0**24
+            exact = np.clip(gradient / np.float64(1.5), -1, 1) * levels + uniform
+            actual = codes(
+                gradient, 1.5, seed=9, step=4, tensor=2, replica=2, num_replicas=3, levels=levels
+            )
+            # Places are products of float32, and rounded up by a 2**22th.
+            near = np.abs(exact - np.round(exact)) < levels * 2.0**-21
+            self.assertLess(np.mean(near), 0.01)
+            expected = np.minimum(np.floor(exact), levels)
+            self.assertAllEqual(actual[~near], expected[~near])
+
+    @settings(deadline=None, max_examples=12, derandomize=True)
+    @given(
+        levels=st.sampled_from([2, 3, 7, 31, 127]),
+        rounding=st.sampled_from(ROUNDINGS),
+        seed=st.integers(-(2**31), 2**31),
+    )
+    def test_finer_codes_are_unbiased_and_never_a_step_off(self, levels, rounding, seed):
+        p = np.random.default_rng(abs(seed)).uniform(-1, 1, SIZE).astype(np.float32)
+        q = [
+            codes(p, levels=levels, rounding=rounding, replica=k, num_replicas=3, seed=seed)
+            for k in range(3)
+        ]
+        error = np.stack(q) - levels * p.astype(np.float64)
+        self.assertLessEqual(np.abs(error).max(), 1 + levels * 2.0**-21)
+        bound = 5 * 0.5 / np.sqrt(SIZE)
+        for e in (*error, error.mean(0)):
+            self.assertNear(e.mean(), 0.0, bound)
+            self.assertNear((e * p).mean(), 0.0, bound)
+
+    def test_finer_codes_reach_the_last_level_at_the_scale_and_zero_stays_zero(self):
+        smallest = quantizer.SMALLEST_SCALE_OF_LEVELS
+        for levels in (2, 3, 7, 127):
+            for scale in (1.0, 1.1, np.float32(1 / 3), 1e-28, 3e38, smallest):
+                s = np.float32(scale)
+                for sign in (1, -1):
+                    actual = codes(np.full([SIZE], sign * s), s, levels=levels)
+                    self.assertAllEqual(actual, np.full([SIZE], sign * levels))
+                self.assertAllEqual(codes(np.zeros([SIZE]), s, levels=levels), np.zeros([SIZE]))
+            beyond = codes([5.0, -1e38, 3e38], 1.0, levels=levels)
+            self.assertAllEqual(beyond, [levels, -levels, levels])
+            for scale in (0.0, -1.0, np.inf, np.nan, 1e-38):
+                unusable = codes([-1.0, 0.0, 2.0, np.inf, np.nan], scale, levels=levels)
+                self.assertAllEqual(unusable, 5 * [0])
+
     def test_unusable_scales_give_zeros(self):
         for scale in (0.0, -1.0, np.inf, np.nan, 1e-38):
             self.assertAllEqual(codes([-1.0, 0.0, 2.0, np.inf, np.nan], scale), 5 * [0])
@@ -115,15 +165,15 @@ class TernarizeTest(tf.test.TestCase):
         gradient = tf.random.stateless_normal([37, 5], [3, 4])
         arguments = (gradient, tf.constant(2.5), tf.constant(11, tf.int64), tf.constant(1))
 
-        def run(gradient, scale, step, replica, rounding):
+        def run(gradient, scale, step, replica, rounding, levels):
             return ternarize(gradient, scale, seed=1, step=step, tensor=2, replica=replica,
-                             num_replicas=3, rounding=rounding)  # fmt: skip
+                             num_replicas=3, rounding=rounding, levels=levels)  # fmt: skip
 
-        for rounding in ROUNDINGS:
-            eager = run(*arguments, rounding)
+        for how in (*((rounding, 1) for rounding in ROUNDINGS), ("correlated", 7)):
+            eager = run(*arguments, *how)
             self.assertEqual(eager.shape, [37, 5])
             for jit in (False, True):
-                self.assertAllEqual(tf.function(run, jit_compile=jit)(*arguments, rounding), eager)
+                self.assertAllEqual(tf.function(run, jit_compile=jit)(*arguments, *how), eager)
 
     def test_other_steps_tensors_seeds_and_replicas_draw_other_codes(self):
         p = np.full([1000], 0.5)
@@ -138,6 +188,9 @@ class TernarizeTest(tf.test.TestCase):
             codes([1.0], rounding="nearest")
         with self.assertRaisesRegex(ValueError, "`num_replicas` must be a positive.*=0"):
             codes([1.0], num_replicas=0)
+        for levels in (0, 128, 1.5):
+            with self.assertRaisesRegex(ValueError, "`levels` must be an integer from 1 to 127.*="):
+                codes([1.0], levels=levels)
 
 
 if __name__ == "__main__":

@@ -31,12 +31,14 @@ def fused_scale(gradient, clip_factor, **options):
     return local_scales([gradient], clip_factor, **options)[0]
 
 
-def squared_error(gradient, scale, num_replicas):
+def squared_error(gradient, scale, num_replicas, levels=1):
     """What `ScaleRule` says that clipping and rounding take, in float64."""
     sizes = np.abs(np.asarray(gradient, np.float64))
     kept = np.minimum(sizes, scale)
     lost = np.sum((sizes - kept) ** 2)
-    return lost + np.sum(kept * (scale - kept)) / (num_replicas * HORIZON)
+    step = scale / levels
+    above = kept - step * np.floor(kept / step)
+    return lost + np.sum(above * (step - above)) / (num_replicas * HORIZON)
 
 
 class LocalScaleTest(tf.test.TestCase, parameterized.TestCase):
@@ -126,15 +128,20 @@ class LocalScaleTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class AutoTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters((1, 1.0), (4, 1.0), (64, 1.0), (16, 0.1))
-    def test_errs_hardly_more_than_the_best_scale_where_sizes_are_exponential(self, num, share):
+    @parameterized.parameters(
+        (1, 1.0, 1), (4, 1.0, 1), (64, 1.0, 1), (16, 0.1, 1), (4, 1.0, 3), (8, 1.0, 7)
+    )
+    def test_errs_hardly_more_than_the_best_scale_where_sizes_are_exponential(
+        self, num, share, levels
+    ):
         rng = np.random.default_rng(num)
         gradient = rng.exponential(size=100_000) * rng.choice([-1, 1], size=100_000)
         gradient *= rng.random(size=gradient.shape) < share
-        best = min(squared_error(gradient, s, num) for s in np.linspace(0.1, 14, 200))
+        best = min(squared_error(gradient, s, num, levels) for s in np.linspace(0.1, 14, 200))
+        how = dict(num_replicas=num, levels=levels)
         for scale in (local_scale, fused_scale):
-            found = float(scale(gradient.astype(np.float32), "auto", num_replicas=num))
-            self.assertLess(squared_error(gradient, found, num), 1.01 * best)
+            found = float(scale(gradient.astype(np.float32), "auto", **how))
+            self.assertLess(squared_error(gradient, found, num, levels), 1.01 * best)
 
     def test_the_factor_is_the_root(self):
         for num in (1, 2, 64, 10_000):

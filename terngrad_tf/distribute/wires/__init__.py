@@ -1,8 +1,9 @@
-"""How ternary codes travel between replicas: one class, and one file, a wire.
+"""How codes travel between replicas: one class, and one file, a wire.
 
 N replicas on M processes hold one code in {-1, 0, 1} an element; all need the sum. The L = N/M
 replicas of a process write their codes as digits in base 2L+1 and add the words: a process sends W
-words, at 1.6 bits an element for one replica. Every process receives
+words, at 1.6 bits an element for one replica. Finer codes, of -l to l, are sums of l ternary ones
+to a wire, and take digits as if there were l times as many replicas. Every process receives
 
 | wire          | hops                                                   | words received          |
 |---------------|--------------------------------------------------------|-------------------------|
@@ -11,9 +12,10 @@ words, at 1.6 bits an element for one replica. Every process receives
 | allreduce     | digits wide enough for the sum, stock all-reduce       | 2 (M-1) wide / M        |
 | bidirectional | as alltoall, but sums are rounded to ternary once more | (M-1) (W + rounded) / M |
 
-These send words, of a size that is known before. Two send streams, which are as long as codes that
-are not 0 need (`ternary.compress`), and what tells their lengths. One code that is not 0 in 60,
-which gradients have that are not clipped, makes a stream eleven times shorter than the words.
+These send words, of a size that is known before. Two send ternary codes in streams, which are as
+long as codes that are not 0 need (`ternary.compress`), and what tells their lengths. One code that
+is not 0 in 60, which gradients have that are not clipped, makes a stream eleven times shorter than
+the words.
 
 | wire                 | hops                                     | received                       |
 |----------------------|------------------------------------------|--------------------------------|
@@ -33,7 +35,7 @@ A new wire is a file here and a name in `registry`.
 """
 
 from terngrad_tf.distribute.wires.base import Wire
-from terngrad_tf.distribute.wires.registry import LOSSLESS, STREAMS, WIRES, choose
+from terngrad_tf.distribute.wires.registry import LOSSLESS, STREAMS, WIRES, choose, possible
 from terngrad_tf.distribute.wires.streams import NONZERO_SHARE, trit_shares
 
-__all__ = ["LOSSLESS", "NONZERO_SHARE", "STREAMS", "WIRES", "Wire", "choose", "trit_shares"]
+__all__ = ["LOSSLESS", "NONZERO_SHARE", "STREAMS", "WIRES", "Wire", "choose", "possible", "trit_shares"]

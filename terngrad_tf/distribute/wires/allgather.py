@@ -17,5 +17,5 @@ class AllGather(Wire):
 
     def sum(self, bucket: Any) -> Any:
         words = bucket.processes.all_gather(bucket.words(self.local_base))
-        sums = bucket.decode(words, base=self.local_base, total_bias=self.num_replicas)
+        sums = bucket.decode(words, base=self.local_base, total_bias=self.total_bias)
         return sums, self.received_words

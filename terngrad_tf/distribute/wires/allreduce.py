@@ -20,5 +20,5 @@ class AllReduce(Wire):
     def sum(self, bucket: Any) -> Any:
         words = bucket.processes.all_reduce_sum(bucket.words(self.total_base))
         words = words[tf.newaxis]
-        sums = bucket.decode(words, base=self.total_base, total_bias=self.num_replicas)
+        sums = bucket.decode(words, base=self.total_base, total_bias=self.total_bias)
         return sums, self.received_words

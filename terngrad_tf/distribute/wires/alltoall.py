@@ -34,7 +34,7 @@ class AllToAll(Wire):
         received = bucket.processes.all_to_all(self.chunks(bucket.words(self.local_base)))
         sums = ternary.reduce_chunk(received, self.local_base, base_out=self.sums_base)
         sums = bucket.processes.all_gather(sums)
-        return self.decode(bucket, sums, total_bias=self.num_replicas), self.received_words
+        return self.decode(bucket, sums, total_bias=self.total_bias), self.received_words
 
     def chunks(self, words: tf.Tensor) -> Any:
         """`[W]` -> `[members, chunk_words]`, padded with zeros."""

@@ -18,6 +18,7 @@ class Wire:
         sizes: elements of each tensor.
         num_members: M, the members of the exchange.
         num_local: L, replicas whose codes a member adds before it sends.
+        levels: codes are whole numbers from `-levels` to `levels`. Default 1.
     """
 
     # What users call it, and whether it gives the sum of the replicas' codes, bit for bit.
@@ -31,20 +32,26 @@ class Wire:
     sizes: tuple[int, ...]
     num_members: int
     num_local: int
+    levels: int = 1
 
     @property
     def num_replicas(self) -> int:
         return self.num_members * self.num_local
 
     @property
+    def total_bias(self) -> int:
+        """The largest sum of codes: what digits of sums are larger by than sums."""
+        return self.num_replicas * self.levels
+
+    @property
     def local_base(self) -> int:
         """Base in which the words of one member's replicas can be added."""
-        return 2 * self.num_local + 1
+        return 2 * self.num_local * self.levels + 1
 
     @property
     def total_base(self) -> int:
         """Base in which the words of all replicas can be added."""
-        return 2 * self.num_replicas + 1
+        return 2 * self.total_bias + 1
 
     def num_words(self, base: int) -> int:
         """Words of all tensors in `base`: every tensor starts a new word."""

@@ -1,4 +1,4 @@
-"""Ternary on the way back, too."""
+"""Rounded on the way back, too."""
 
 import dataclasses
 from typing import Any
@@ -9,18 +9,20 @@ from terngrad_tf.distribute.wires.alltoall import AllToAll
 
 
 class Bidirectional(AllToAll):
-    """As all-to-all, but each member rounds its sums to ternary once more, without bias."""
+    """As all-to-all, but each member rounds its sums to one code once more, without bias."""
 
     name = "bidirectional"
     is_lossless = False
 
     @property
     def sums_base(self) -> int:
-        return 3
+        return 2 * self.levels + 1
 
     def sum(self, bucket: Any) -> Any:
         def requantize(received, owner):
-            return bucket.requantize_chunk(received, stream=owner, base=self.local_base)
+            return bucket.requantize_chunk(
+                received, stream=owner, base=self.local_base, base_out=self.sums_base
+            )
 
         processes = bucket.processes
         if processes:
@@ -33,4 +35,4 @@ class Bidirectional(AllToAll):
             sums = tf.stack([requantize(chunk, owner) for owner, chunk in enumerate(chunks)])
         # A code stands for the mean of all replicas.
         scaled = dataclasses.replace(bucket, scales=self.num_replicas * bucket.scales)
-        return self.decode(scaled, sums, total_bias=1), self.received_words
+        return self.decode(scaled, sums, total_bias=self.levels), self.received_words

@@ -29,7 +29,14 @@ STREAMS = tuple(name for name, kinds in _CLASSES.items() if not kinds[0].has_fix
 WIRES = ("auto", *_CLASSES)
 
 
-def choose(name: str, sizes: Sequence[int], num_members: int, num_local: int) -> Any:
+def possible(names: Sequence[str], levels: int) -> list[str]:
+    """Those of some names that codes from `-levels` to `levels` can take."""
+    return [name for name in names if levels == 1 or name not in STREAMS]
+
+
+def choose(
+    name: str, sizes: Sequence[int], num_members: int, num_local: int, levels: int = 1
+) -> Any:
     """The `Wire` of a name; for "auto" the lossless one of fixed size with the fewest bytes.
 
     Args:
@@ -37,10 +44,14 @@ def choose(name: str, sizes: Sequence[int], num_members: int, num_local: int) ->
         sizes: elements of each tensor.
         num_members: members of the exchange.
         num_local: replicas whose codes a member adds before it sends.
+        levels: codes are whole numbers from `-levels` to `levels`; no name of `STREAMS` where that
+            is not 1.
     """
     names = LOSSLESS if name == "auto" else (name,)
     wires = [
-        kind(tuple(sizes), num_members, num_local) for name in names for kind in _CLASSES[name]
+        kind(tuple(sizes), num_members, num_local, levels)
+        for name in names
+        for kind in _CLASSES[name]
     ]
     if name == "auto":
         wires = [wire for wire in wires if wire.has_fixed_size]

@@ -85,14 +85,15 @@ def requantize_chunk(
     seed: int,
     step: Any,
     stream: Any,
+    levels: int = 1,
     base: int = 3,
     base_out: int = 3,
 ) -> tf.Tensor:
-    """Rounds the mean of all replicas' codes to ternary once more, without bias.
+    """Rounds the mean of all replicas' codes to one code once more, without bias.
 
-    With `m = sum_k digit_k / num_replicas - 1` in [-1, 1], the new code is `floor(m + u)`, packed
-    as digit = code + 1 in `base_out`. `decode` (or `decode_chunks`) with
-    `total_bias=1` and the scale `num_replicas * s` gives an unbiased estimate of the sum.
+    With `m = sum_k digit_k / num_replicas - L` in [-L, L], the new code is `floor(m + u)`, packed
+    as digit = code + L in `base_out`. `decode` (or `decode_chunks`) with
+    `total_bias=L` and the scale `num_replicas * s / L` gives an unbiased estimate of the sum.
 
     Args:
         words: int32 tensor of shape [K, C], one chunk of the words of each sender.
@@ -100,21 +101,22 @@ def requantize_chunk(
         seed, step: as for `ternarize`.
         stream: number of the chunk, Python integer or scalar int32 tensor, so that chunks draw
             different random bits.
+        levels: L, of the codes that the words hold, and of the new ones.
         base: base of the words.
-        base_out: base of the new words, at least 3.
+        base_out: base of the new words, at least `2 * L + 1`.
 
     Returns:
         int32 tensor of shape [num_words(digits_per_word(base) * C, base_out)], plane-major as in
         `reduce_chunk`; [C], in the layout of `words`, where the bases are the same.
 
     Raises:
-        ValueError: `num_replicas` is below 1.
+        ValueError: `num_replicas` or `levels` is out of range.
     """
     words = tf.convert_to_tensor(words)
     senders, chunk = compiled.static_shape(words, "words")
     codec.check_base(base)
-    quantizer.check_rounding("independent", num_replicas)
-    return _rounder(senders, chunk, base, base_out, num_replicas)(
+    rounding = quantizer.Rounding("independent", num_replicas, levels)
+    return _rounder(senders, chunk, base, base_out, rounding)(
         words,
         compiled.scalar(seed, tf.int64),
         compiled.scalar(step, tf.int64),
@@ -129,22 +131,23 @@ def _keys(seed, step, stream):
 
 
 @functools.cache
-def _rounder(senders, chunk, base, base_out, num_replicas):
+def _rounder(senders, chunk, base, base_out, rounding):
     del senders  # It selects the trace.
     split = digit_split.of_base(base)
     cut = compiled.compiled(split.cut)
+    largest = rounding.num_replicas * rounding.levels
 
     @compiled.compiled
     def rounded(parts, seed, step, stream):
-        totals = split.sum_digits(parts) - num_replicas
+        totals = split.sum_digits(parts) - largest
         elements = tf.reshape(tf.range(totals.shape.num_elements()), totals.shape)
         keys = _keys(seed, step, stream)
-        codes = quantizer.round_to_ternary(
+        codes = rounding.codes(
             tf.cast(totals, tf.float32),
-            quantizer.quantization_step(tf.constant(num_replicas, tf.float32)),
+            rounding.factor(tf.constant(largest, tf.float32)),
             random_bits.hash_elements(tf.cast(elements, tf.uint32), *keys),
         )
-        return tf.cast(codes + 1, tf.uint16)
+        return tf.cast(codes + rounding.levels, tf.uint16)
 
     pack = compiled.compiled(functools.partial(pack_digits, base=base_out))
 

@@ -1,4 +1,4 @@
-"""Sums of replicas' ternary codes where nothing travels: rounded and added, never packed."""
+"""Sums of replicas' codes where nothing travels: rounded and added, never packed."""
 
 import functools
 from collections.abc import Sequence
@@ -23,9 +23,10 @@ def sum_codes(
     replicas: Sequence[int],
     num_replicas: int,
     rounding: str = "correlated",
+    levels: int = 1,
     tensors: Any = None,
 ) -> list[tf.Tensor]:
-    """Ternarizes the gradients of several replicas and adds the codes.
+    """Rounds the gradients of several replicas and adds the codes.
 
     Every tensor is rounded as by `ternarize`: this is what `decode` of the replicas' words gives
     before it multiplies by the scales.
@@ -34,12 +35,12 @@ def sum_codes(
         gradients: list of K lists of T float16, bfloat16 or float32 tensors, one list a replica;
             static shapes, the same for all replicas.
         scales: float32 tensor of shape [T], the scales shared by all replicas.
-        seed, step, num_replicas, rounding: as for `ternarize`.
+        seed, step, num_replicas, rounding, levels: as for `ternarize`; L is `levels`.
         replicas: K numbers in 0..num_replicas-1, Python integers or scalar int32 tensors.
         tensors: T integers that select the random sequence of each tensor. Default 0..T-1.
 
     Returns:
-        List of T float32 tensors of whole numbers in -K..K.
+        List of T float32 tensors of whole numbers in `-K * L .. K * L`.
 
     Raises:
         ValueError: an argument is out of range or a shape is not static.
@@ -50,7 +51,7 @@ def sum_codes(
     >>> sums[0].numpy().tolist()
     [2.0, 2.0, 2.0]
     """
-    quantizer.check_rounding(rounding, num_replicas)
+    rule = quantizer.Rounding(rounding, num_replicas, levels)
     shapes = tuple(compiled.static_shape(g, "gradients") for g in gradients[0])
     dtypes = tuple(g.dtype for g in gradients[0])
     if not shapes:
@@ -62,7 +63,7 @@ def sum_codes(
     for start in range(0, len(gradients), _REPLICAS_OF_A_LOOP):
         members = slice(start, start + _REPLICAS_OF_A_LOOP)
         ids = [compiled.scalar(replica, tf.int32) for replica in replicas[members]]
-        run = _adder(shapes, dtypes, len(ids), num_replicas, rounding)
+        run = _adder(shapes, dtypes, len(ids), rule)
         sums.append(run([list(g) for g in gradients[members]], numbers, ids))
     return pieces.tensors([tf.add_n(of_piece) for of_piece in zip(*sums, strict=True)])
 
@@ -97,11 +98,11 @@ class _Pieces:
         rest = dict(enumerate(flat)) | {i: flat[i][start:] for i, start in starts}
         return result + [piece.join(rest) for piece in self._rest]
 
-    def keys(self, element_keys, mix_keys, units):
+    def keys(self, element_keys, mix_keys, factors):
         """Of each piece: the keyed number of each tile's first element, and what it is rounded by.
 
         Args:
-            element_keys, mix_keys, units: `[T]`, see `loop_rounding.by_tensor`.
+            element_keys, mix_keys, factors: `[T]`, see `loop_rounding.by_tensor`.
 
         Returns:
             List of three tensors `[tiles, 1]`, for each piece.
@@ -112,7 +113,7 @@ class _Pieces:
             [
                 piece.spread(element_keys) + piece.firsts(starts),
                 piece.spread(mix_keys),
-                piece.spread(units),
+                piece.spread(factors),
             ]
             for piece, starts in columns
         ]
@@ -139,7 +140,7 @@ def _concat(parts):
 
 
 @functools.cache
-def _adder(shapes, dtypes, count, num_replicas, rounding):
+def _adder(shapes, dtypes, count, rounding):
     """The function that adds the codes of `count` replicas, in one loop a piece."""
     del dtypes  # They select the trace.
     pieces = _Pieces(shapes)
@@ -149,12 +150,12 @@ def _adder(shapes, dtypes, count, num_replicas, rounding):
         columns = tf.cast(tf.range(tiles.TILE), tf.uint32)
         codes = []
         for k, replica in enumerate(replicas):
-            offset = quantizer.replica_offset(rounding, replica, num_replicas)
+            offset = rounding.offset(replica)
             of_pieces = zip(gradients[k], keys[k % len(keys)], strict=True)
             codes.append(
                 [
-                    loop_rounding.round_elements(piece, first + columns, mix_keys, units, offset)
-                    for piece, (first, mix_keys, units) in of_pieces
+                    loop_rounding.round_elements(rounding, piece, first + columns, *by, offset)
+                    for piece, (first, *by) in of_pieces
                 ]
             )
         # Floats, as TensorFlow holds int32 outside of compiled loops in a GPU's host's memory.
@@ -162,7 +163,7 @@ def _adder(shapes, dtypes, count, num_replicas, rounding):
 
     def run(gradients, numbers, replicas):
         # With correlated rounding all replicas draw the same words.
-        drawing = replicas[:1] if rounding == "correlated" else replicas
+        drawing = replicas[:1] if rounding.kind == "correlated" else replicas
         of_tensors = [loop_rounding.by_tensor(numbers, rounding, replica) for replica in drawing]
         keys = [pieces.keys(*by_tensor) for by_tensor in of_tensors]
         return add([pieces.cut(g) for g in gradients], keys, replicas)

@@ -23,21 +23,22 @@ def encode(
     replica: Any,
     num_replicas: int,
     rounding: str = "correlated",
+    levels: int = 1,
     base: int = 3,
     tensors: Any = None,
 ) -> tf.Tensor:
-    """Ternarizes a list of tensors and packs the codes into one buffer.
+    """Rounds a list of tensors to codes and packs these into one buffer.
 
-    Every tensor is rounded as by `ternarize` and its digits, code + 1, are packed as by
-    `pack(digits, base, padding=1)`; the words of the tensors follow each other in list order.
-    With `base = 2 * n + 1` the words of n replicas can be added as int32: no digit carries into the
-    next, and `decode` with `total_bias=n` gives the sum of the n gradients.
+    Every tensor is rounded as by `ternarize` and its digits, code + L, are packed as by
+    `pack(digits, base, padding=L)`; the words of the tensors follow each other in list order.
+    With `base = 2 * n * L + 1` the words of n replicas can be added as int32: no digit carries into
+    the next, and `decode` with `total_bias=n * L` gives the sum of the n gradients.
 
     Args:
         gradients: list of T float16, bfloat16 or float32 tensors with static shapes.
         scales: float32 tensor of shape [T], the scales shared by all replicas.
-        seed, step, replica, num_replicas, rounding: as for `ternarize`.
-        base: number of values of a digit, at least 3.
+        seed, step, replica, num_replicas, rounding, levels: as for `ternarize`; L is `levels`.
+        base: number of values of a digit, at least `2 * L + 1`.
         tensors: T integers that select the random sequence of each tensor. Default 0..T-1.
 
     Returns:
@@ -52,10 +53,13 @@ def encode(
     ...        num_replicas=1).shape
     TensorShape([3])
     """
-    quantizer.check_rounding(rounding, num_replicas)
+    rule = quantizer.Rounding(rounding, num_replicas, levels)
     codec.check_base(base)
-    if base < 3:
-        raise ValueError(f"`base` must be at least 3 for ternary codes. Received: base={base}")
+    if base < 2 * levels + 1:
+        raise ValueError(
+            f"`base` must be at least {2 * levels + 1} for codes from {-levels} to {levels}."
+            f" Received: base={base}"
+        )
     gradients = [tf.convert_to_tensor(g) for g in gradients]
     for gradient in gradients:
         if gradient.dtype not in _SUPPORTED:
@@ -67,12 +71,12 @@ def encode(
     if not gradients:
         return tf.zeros([0], tf.int32)
     shapes = tuple(compiled.static_shape(g, "gradients") for g in gradients)
-    run = _encoder(shapes, tuple(g.dtype for g in gradients), num_replicas, rounding, base)
+    run = _encoder(shapes, tuple(g.dtype for g in gradients), rule, base)
     return run(gradients, numbers, compiled.scalar(replica, tf.int32))
 
 
 @functools.cache
-def _encoder(shapes, dtypes, num_replicas, rounding, base):
+def _encoder(shapes, dtypes, rounding, base):
     """The function that encodes tensors of these shapes, in compiled loops over words.
 
     One loop for each large tensor, one for all small tensors together.
@@ -84,20 +88,20 @@ def _encoder(shapes, dtypes, num_replicas, rounding, base):
 
     @compiled.compiled
     def encode_small(joined, by_tile, replica):
-        offset = quantizer.replica_offset(rounding, replica, num_replicas)
-        element_keys, mix_keys, units, strides = by_tile
+        offset = rounding.offset(replica)
+        element_keys, mix_keys, factors, strides = by_tile
         numbers = tf.cast(tf.range(_SMALL_TILE), tf.uint32)
         planes = []
         for j in range(count):
             first = element_keys + strides * tf.constant(j, tf.uint32)
             planes.append((joined[j], first + numbers))
-        return _encode_planes(planes, units, mix_keys, offset, base)
+        return _encode_planes(rounding, planes, factors, mix_keys, offset, base)
 
     def run(gradients, numbers, replica):
         flat = [tf.reshape(gradient, [-1]) for gradient in gradients]
         pieces = {}
         for i in large:
-            loop = _large_encoder(flat[i].shape[0], dtypes[i], num_replicas, rounding, base)
+            loop = _large_encoder(flat[i].shape[0], dtypes[i], rounding, base)
             words = loop(flat[i], loop_rounding.arguments_of(i, numbers), replica)
             pieces[i] = tf.reshape(words, [-1])[: widths[i]]
         if small:
@@ -112,21 +116,21 @@ def _encoder(shapes, dtypes, num_replicas, rounding, base):
 
 
 @functools.cache
-def _large_encoder(size, dtype, num_replicas, rounding, base):
+def _large_encoder(size, dtype, rounding, base):
     """The compiled loop over the words of a tensor, shared by all tensors of this size."""
     del dtype  # It selects the trace.
     width, count = codec.num_words(size, base), codec.digits_per_word(base)
 
     @compiled.compiled
     def encode_large(gradient, numbers, replica):
-        offset = quantizer.replica_offset(rounding, replica, num_replicas)
-        element_key, mix_key, unit = loop_rounding.by_tensor(numbers, rounding, replica)
+        offset = rounding.offset(replica)
+        element_key, mix_key, factor = loop_rounding.by_tensor(numbers, rounding, replica)
         elements = tiles.column_numbers(width) + element_key
         planes = []
         for j in range(count):
             shift = tf.constant(j * width, tf.uint32)
             planes.append((tiles.digit_plane(gradient, j, width), elements + shift))
-        return _encode_planes(planes, unit, mix_key, offset, base)
+        return _encode_planes(rounding, planes, factor, mix_key, offset, base)
 
     return encode_large
 
@@ -138,13 +142,14 @@ def _planes(flat, count, width):
     return tf.reshape(flat, [count, width])
 
 
-def _encode_planes(planes, unit, mix_key, offset, base):
+def _encode_planes(rounding, planes, factor, mix_key, offset, base):
     """Words of one column each: Horner's rule over the digits, highest first.
 
     Args:
+        rounding: `quantizer.Rounding`.
         planes: for every digit a pair of the gradients and the keyed element numbers (uint32),
             `[tiles, columns of a tile]`.
-        unit: `quantizer.quantization_step`, scalar or one a tile.
+        factor: `rounding.factor` of the scale, scalar or one a tile.
         mix_key: uint32, scalar or one a tile.
         offset: uint32 scalar.
         base: number of values of a digit.
@@ -156,7 +161,8 @@ def _encode_planes(planes, unit, mix_key, offset, base):
 
     @functools.partial(tf.function, autograph=False)
     def digit(*plane):
-        return tf.cast(loop_rounding.round_elements(*plane) + 1, tf.uint32)
+        codes = loop_rounding.round_elements(rounding, *plane)
+        return tf.cast(codes + rounding.levels, tf.uint32)
 
-    digits = [digit(*plane, mix_key, unit, offset) for plane in planes]
+    digits = [digit(*plane, mix_key, factor, offset) for plane in planes]
     return tf.bitcast(codec.join_planes(digits, base), tf.float32)

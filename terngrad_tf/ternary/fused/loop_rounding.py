@@ -1,5 +1,6 @@
 """Rounding inside compiled loops, as `quantizer.ternarize` does it for one tensor."""
 
+import functools
 from typing import Any
 
 import tensorflow as tf
@@ -33,34 +34,42 @@ def arguments_of(position: int, numbers: Any) -> Any:
     return scales[only], tensors[only], seed, step
 
 
-def by_tensor(numbers: Any, rounding: str, replica: Any) -> Any:
-    """What differs between tensors: two keys and the quantization step, each of shape [T].
+def by_tensor(numbers: Any, rounding: quantizer.Rounding, replica: Any) -> Any:
+    """What differs between tensors: two keys and the scale's factor, each of shape [T].
 
     Args:
         numbers: what `arguments` returned.
-        rounding: one of `ROUNDINGS`.
+        rounding: how is rounded.
         replica: scalar int32 tensor.
     """
     scales, tensors, seed, step = numbers
     length = scales.shape[0]
     if length == 1:
-        return _by_tensor(numbers, rounding, replica)
+        return _by_tensor(rounding)(numbers, replica)
     padding = [[0, -length % _LIST_LENGTH]]
     numbers = tf.pad(scales, padding), tf.pad(tensors, padding), seed, step
-    return tuple(values[:length] for values in _by_tensor(numbers, rounding, replica))
+    return tuple(values[:length] for values in _by_tensor(rounding)(numbers, replica))
 
 
-@compiled.compiled
-def _by_tensor(numbers, rounding, replica):
-    scales, tensors, seed, step = numbers
-    stream = quantizer.rounding_stream(rounding, replica)
-    keys = random_bits.key_schedule(seed, step, tensors, stream)
-    return *keys, quantizer.quantization_step(scales)
+@functools.cache
+def _by_tensor(rounding):
+    @compiled.compiled
+    def by_tensor(numbers, replica):
+        scales, tensors, seed, step = numbers
+        keys = random_bits.key_schedule(seed, step, tensors, rounding.stream(replica))
+        return *keys, rounding.factor(scales)
+
+    return by_tensor
 
 
 def round_elements(
-    gradient: tf.Tensor, elements: tf.Tensor, mix_key: tf.Tensor, unit: tf.Tensor, offset: tf.Tensor
+    rounding: quantizer.Rounding,
+    gradient: tf.Tensor,
+    elements: tf.Tensor,
+    mix_key: tf.Tensor,
+    factor: tf.Tensor,
+    offset: tf.Tensor,
 ) -> tf.Tensor:
-    """Codes in {-1, 0, 1} of elements whose numbers, with the first key added, are given."""
+    """Codes of elements whose numbers, with the first key added, are given."""
     words = random_bits.fmix32(elements, mix_key) + offset
-    return quantizer.round_to_ternary(tf.cast(gradient, tf.float32), unit, words)
+    return rounding.codes(tf.cast(gradient, tf.float32), factor, words)

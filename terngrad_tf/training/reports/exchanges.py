@@ -130,10 +130,10 @@ def add_codes(page: Page, runs: Sequence[RunData]) -> None:
     if not layers:
         why = (
             "Their values are written every --save_iter steps."
-            if any(run.is_ternary for run in runs)
-            else "Gradients are ternary with --grad_bits=1."
+            if any(run.has_codes for run in runs)
+            else "Gradients are ternary with --grad_bits=1, and finer codes with 3 to 8."
         )
-        page.section("Codes", element("p", f"There is no record of ternary codes. {why}"))
+        page.section("Codes", element("p", f"There is no record of codes. {why}"))
         return
     lengths = {
         name: {layer: 100 * (last(curves[layer]) or 0.0) for layer in layers if layer in curves}

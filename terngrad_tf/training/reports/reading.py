@@ -73,9 +73,9 @@ class RunData:
         return "subspace_fingerprint" in self.identity
 
     @property
-    def is_ternary(self) -> bool:
-        """Whether its gradients travel as ternary codes."""
-        return self.identity.get("grad_bits") == 1 and not self.is_phase_2
+    def has_codes(self) -> bool:
+        """Whether its gradients travel as codes, ternary or finer ones."""
+        return self.identity.get("grad_bits", 32) != 32 and not self.is_phase_2
 
     @property
     def steps_before(self) -> int:

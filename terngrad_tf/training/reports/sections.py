@@ -43,7 +43,10 @@ def add_summary(page: Page, runs: Sequence[RunData]) -> None:
 def _gradients(run):
     if run.is_phase_2:
         return "in the subspace"
-    return "ternary" if run.is_ternary else "float32"
+    if not run.has_codes:
+        return "float32"
+    bits = run.identity["grad_bits"]
+    return "ternary" if bits == 1 else f"{bits} bits"
 
 
 def _training_time(run):
