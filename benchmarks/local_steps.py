@@ -31,6 +31,7 @@ from benchmarks import fidelity_tables, figures
 
 BASELINE = "every step, float"
 BATCH_SIZE = 128
+IMAGE_SIZE = 28
 _TERNARY = {"grad_bits": 1, "clip_factor": 2.5, "quantize_logits": True}
 # (name, options of a run)
 WAYS = {
@@ -99,6 +100,7 @@ def train(data_dir, folder, way, rate, seed):
             data_dir=str(data_dir),
             dataset_name="mnist",
             net=_NET.value,
+            image_size=IMAGE_SIZE,
             batch_size=BATCH_SIZE,
             num_nodes=_REPLICAS.value,
             num_gpus=0,
@@ -134,7 +136,7 @@ def evaluate(data_dir, checkpoint, averages):
     # The loss itself would hold the network's weight decay too.
     entropy = keras.metrics.SparseCategoricalCrossentropy("cross_entropy", from_logits=True)
     bare.compile(loss=loss, metrics=["accuracy", entropy])
-    examples = slim_data.load("mnist", str(data_dir), "test", 500, 28, False)
+    examples = slim_data.load("mnist", str(data_dir), "test", 500, IMAGE_SIZE, False)
     found = bare.evaluate(examples, verbose=0, return_dict=True)
     return {"accuracy": found["accuracy"], "loss": found["cross_entropy"]}
 
