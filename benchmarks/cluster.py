@@ -3,12 +3,12 @@
 Makes hosts on this machine that are joined by links of a chosen rate (`benchmarks/netns.sh`: Linux,
 root, iproute2). On each, processes wait, and all modes take turns, round by round. "bidirectional"
 is ternary too, but its sum is rounded once more before it comes back; unclipped is ternary without
-clipping, whose wire is chosen as that of ternary is; the sparse modes are the wires of these names,
-of the same codes; local_steps are means of 32 steps of `DiLoCo` and the exchange that ends them,
-local_steps_overlap of 32 steps with an exchange beside 24 of them. Bytes are what a host's network
-interface received, headers included; CPU time is that of a process and all its threads. For
-AlexNet, ternary gradients, float32 beside TensorFlow, and PyTorch are measured one after another: 4
-hosts of all need more than 20 GB of memory.
+clipping, whose wire is chosen as that of ternary is; four_bits are codes of so many; the sparse
+modes are the wires of these names, of the same codes; local_steps are means of 32 steps of `DiLoCo`
+and the exchange that ends them, local_steps_overlap of 32 steps with an exchange beside 24 of them.
+Bytes are what a host's network interface received, headers included; CPU time is that of a process
+and all its threads. For AlexNet, ternary gradients, float32 beside TensorFlow, and PyTorch are
+measured one after another: 4 hosts of all need more than 20 GB of memory.
 
     python -m benchmarks.cluster --torch_python=TORCH_VENV/bin/python --json=cluster.json
 
@@ -68,6 +68,7 @@ ROUND_SECONDS = 6.0
 TENSORFLOW = (
     ("no_exchange", "ternary", "bidirectional"),
     ("unclipped", "sparse", "sparse_bidirectional"),
+    ("four_bits",),
     ("local_steps",),
     ("local_steps_overlap",),
     ("float32",),

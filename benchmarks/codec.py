@@ -3,13 +3,13 @@
     python -m benchmarks.codec --elements=16777216 --rounds=15 --json=codec.json
 
 All candidates run in turn, round after round, so that whatever else the machine does meets all of
-them. A ratio is the median over rounds of the time divided by that of `x * 2` in the same round.
-`x * 2` is the eager TensorFlow op, on all cores or on the GPU where there is one: it reads and
-writes every element once and compiles to nothing better under XLA. The others are functions as in a
-training step, whose words stay on the device. "sparse" are the streams of the sparse wire, where
-`--nonzero` of the codes are not 0: rounding and compressing, and the way back. The unfused sequence
-is the usual way to write TernGrad in single ops (draw, compare, select, add four quarters into
-bytes; divide, join, cut), run as one graph.
+them. A ratio is the median over rounds of the time divided by that of `x * 2` in the same round. `x
+* 2` is the eager TensorFlow op, on all cores or on the GPU where there is one: it reads and writes
+every element once and compiles to nothing better under XLA. The others are functions as in a
+training step, whose words stay on the device. "4-bit" are codes of four bits. "sparse" are the
+streams of the sparse wire, where `--nonzero` of the codes are not 0: rounding and compressing, and
+the way back. The unfused sequence is the usual way to write TernGrad in single ops (draw, compare,
+select, add four quarters into bytes; divide, join, cut), run as one graph.
 """
 
 import math
@@ -31,6 +31,8 @@ _NONZERO = flags.DEFINE_float(
     "nonzero", 0.016, "Share of the codes of sparse streams that are not 0.", 1e-6, 0.7
 )
 _JSON = flags.DEFINE_string("json", None, "File to write the figures to.")
+# Levels of codes of four bits.
+_FINER = 7
 
 
 @tf.function(autograph=False)
@@ -69,19 +71,16 @@ def candidates(size, clip_factor, base, nonzero):
     """Functions without arguments to time, by name."""
     gradient = tf.random.stateless_normal([size], [1, 2])
     scales = ternary.local_scales([gradient], clip_factor)
-    step, replica = tf.constant(7, tf.int64), tf.constant(1)
+    kwargs = {"seed": 0, "num_replicas": 4}
+    kwargs |= {"step": tf.constant(7, tf.int64), "replica": tf.constant(1)}
 
     def encode():
-        return ternary.encode(
-            [gradient], scales, seed=0, step=step, replica=replica, num_replicas=4, base=base
-        )
+        return ternary.encode([gradient], scales, base=base, **kwargs)
 
     def encode_sparse():
         # The mean of |g| is sqrt(2 / pi).
         large_scales = tf.constant([math.sqrt(2 / math.pi) / nonzero])
-        codes = ternary.encode(
-            [gradient], large_scales, seed=0, step=step, replica=replica, num_replicas=4, base=4
-        )
+        codes = ternary.encode([gradient], large_scales, base=4, **kwargs)
         return ternary.compress(codes)
 
     def decode_sparse():
@@ -90,9 +89,17 @@ def candidates(size, clip_factor, base, nonzero):
             codes[tf.newaxis], scales, [[size]], [tf.float32], base=4, total_bias=1
         )
 
+    def encode_finer():
+        return ternary.encode([gradient], scales, base=2 * _FINER + 1, levels=_FINER, **kwargs)
+
+    def decode_finer():
+        of_sender = tf.bitcast(finer_words, tf.int32)[tf.newaxis]
+        how = {"base": 2 * _FINER + 1, "total_bias": _FINER}
+        return ternary.decode(of_sender, scales, [[size]], [tf.float32], **how)
+
     # As unsigned integers: functions return int32 in the host's memory, whatever the device.
     stream = in_a_step(encode_sparse)()
-    words = in_a_step(encode)()
+    words, finer_words = in_a_step(encode)(), in_a_step(encode_finer)()
 
     def decode():
         of_sender = tf.bitcast(words, tf.int32)[tf.newaxis]
@@ -103,6 +110,8 @@ def candidates(size, clip_factor, base, nonzero):
         "x * 2": lambda: gradient * 2,
         "encode": in_a_step(encode),
         "decode": in_a_step(decode),
+        "encode 4-bit": in_a_step(encode_finer),
+        "decode 4-bit": in_a_step(decode_finer),
         "encode sparse": in_a_step(encode_sparse),
         "decode sparse": in_a_step(decode_sparse),
         "scale": in_a_step(lambda: ternary.local_scales([gradient], clip_factor)),

@@ -7,12 +7,12 @@ their moving average:
     python -m benchmarks.local_steps --raw_dir=/usr/share/datasets/fashion-mnist
 
 Ways are gradients in every step, and `DiLoCo` with 8, 32 and 128 steps from one exchange to the
-next, each float and ternary, and at 32 steps other scales and budgets of bits an element, outer
-rates and momenta, and exchanges that overlap with steps. Each is trained at every one of
---learning_rates; the table shows the rate with the lowest mean test loss of the average, and the
-difference of its accuracy to float gradients in every step, in points, with p of Student's paired
-test over the seeds that both have. Bytes are those that a replica receives a step if each is a host
-of its own; those of streams are the last exchange's.
+next, each float, ternary and in codes of four bits, and at 32 steps other scales and budgets of
+bits an element, outer rates and momenta, and exchanges that overlap with steps. Each is trained at
+every one of --learning_rates; the table shows the rate with the lowest mean test loss of the
+average, and the difference of its accuracy to float gradients in every step, in points, with p of
+Student's paired test over the seeds that both have. Bytes are those that a replica receives a step
+if each is a host of its own; those of streams are the last exchange's.
 
 Finished runs stand in the JSON file. The same command goes on where it was stopped, and flags that
 choose part of the runs add to the file; the table shows all that it holds.
@@ -33,14 +33,20 @@ BASELINE = "every step, float"
 BATCH_SIZE = 128
 IMAGE_SIZE = 28
 _TERNARY = {"grad_bits": 1, "clip_factor": 2.5, "quantize_logits": True}
+_FOUR_BITS = {"grad_bits": 4, "clip_factor": "auto", "quantize_logits": True}
 # (name, options of a run)
 WAYS = {
     BASELINE: {"grad_bits": 32},
     "every step, ternary": _TERNARY,
+    "every step, 4-bit": _FOUR_BITS,
     **{
         f"every {steps} steps, {name}": {"sync_every": steps, **options}
         for steps in (8, 32, 128)
-        for name, options in (("float", {"grad_bits": 32}), ("ternary", _TERNARY))
+        for name, options in (
+            ("float", {"grad_bits": 32}),
+            ("ternary", _TERNARY),
+            ("4-bit", _FOUR_BITS),
+        )
     },
     "every 32 steps, ternary, auto": {"sync_every": 32, **_TERNARY, "clip_factor": "auto"},
     **{

@@ -56,9 +56,9 @@ class ScaleRule:
 
         s = x * sum g^2 / (2 sum |g|),   x the root of exp(x) = 2 N h + 1 + x
 
-    which is taken for all gradients, with h = 10. Where codes are whole numbers from -L to L, a size
-    lies between two of the multiples of s / L, and the product of its distances to both stands in
-    place of `m (s - m)`; see `auto_factor` for x.
+    which is taken for all gradients, with h = 10. Where codes are whole numbers from -L to L, a
+    size lies between two of the multiples of s / L, and the product of its distances to both stands
+    in place of `m (s - m)`; see `auto_factor` for x.
 
     Args:
         clip_factor: c, 0 or more; 0 for max|g| (no clipping); or "auto".

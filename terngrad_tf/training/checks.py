@@ -79,8 +79,8 @@ def grad_bits(name: str, value: Any) -> None:
     is_integer = isinstance(value, int) and not isinstance(value, bool)
     if not is_integer or value not in (1, *range(3, 9), 32):
         raise UserError(
-            f"`{name}` must be 1 (ternary), an integer of at least 3 and at most 8 (codes of so many "
-            f"bits), or 32 (float). Received: {name}={shown(value)}"
+            f"`{name}` must be 1 (ternary), an integer of at least 3 and at most 8 (codes of so "
+            f"many bits), or 32 (float). Received: {name}={shown(value)}"
         )
 
 

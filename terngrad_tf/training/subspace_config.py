@@ -45,8 +45,8 @@ class SubspaceGradientConfig(GradientConfig):
     )
     clip_factor: float | str = option(
         2.5,
-        "With --grad_bits below 32: clip gradients at so many standard deviations; 0: no clipping; auto: "
-        "as what clipping takes away and what rounding adds suggest.",
+        "With --grad_bits below 32: clip gradients at so many standard deviations; 0: no clipping; "
+        "auto: as what clipping takes away and what rounding adds suggest.",
         checks.factor_or_auto,
     )
 

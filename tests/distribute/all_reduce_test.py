@@ -36,7 +36,8 @@ def expected_sums(gradients, clip_factor, rounding, seed=0, step=0, levels=1):
             ).numpy()
             for replica, g in enumerate(per_replica)
         ]
-        sums.append(np.float32(scale) * np.float32(1 / levels) * np.sum(codes, axis=0).astype(np.float32))
+        step = np.float32(scale) * np.float32(1 / levels)
+        sums.append(step * np.sum(codes, axis=0).astype(np.float32))
     return sums
 
 

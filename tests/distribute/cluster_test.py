@@ -83,7 +83,7 @@ class TwoProcessesTest(ClusterTest):
     def setUpClass(cls):
         super().setUpClass()
         jobs = {
-            "reduce": {"wires": list(cls.WIRES)},
+            "reduce": {"wires": list(cls.WIRES), "finer_wires": list(cls.WIRES)},
             "overlap": {},
             "train": {"steps_per_execution": 2},
             "overflow": {},
@@ -92,6 +92,14 @@ class TwoProcessesTest(ClusterTest):
 
     def test_hosts_agree_with_two_virtual_workers(self):
         self.check_wires(1, self.WIRES)
+
+    def test_hosts_agree_on_finer_codes_with_two_virtual_workers(self):
+        gradients = [gradients_of(worker) for worker in range(2)]
+        for wire in self.WIRES:
+            alone = reduce_once(TernGradStrategy(2, wire=wire, seed=5, grad_bits=4), gradients)
+            for index, want in enumerate(alone):
+                for result in self.of("reduce"):
+                    np.testing.assert_array_equal(result[f"{wire}/finer/{index}"], want)
 
     def test_a_layer_is_exchanged_while_an_earlier_one_computes_its_gradient(self):
         for result in self.of("overlap"):

@@ -40,6 +40,11 @@ def reduce_gradients(config):
         phases = (last.encode_seconds, last.exchange_seconds, last.decode_seconds)
         results[f"{wire}/seconds"] = [last.scale_seconds or 0.0, *phases]
         results[f"{wire}/measured_bytes"] = last.received_bytes
+    for wire in config.get("finer_wires", []):
+        strategy = TernGradStrategy(config["num_local"], wire=wire, seed=5, grad_bits=4)
+        gradients = [gradients_of(worker) for worker in range(strategy.num_replicas_in_sync)]
+        for index, value in enumerate(reduce_once(strategy, gradients)):
+            results[f"{wire}/finer/{index}"] = value
     return results
 
 

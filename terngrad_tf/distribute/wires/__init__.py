@@ -38,4 +38,13 @@ from terngrad_tf.distribute.wires.base import Wire
 from terngrad_tf.distribute.wires.registry import LOSSLESS, STREAMS, WIRES, choose, possible
 from terngrad_tf.distribute.wires.streams import NONZERO_SHARE, trit_shares
 
-__all__ = ["LOSSLESS", "NONZERO_SHARE", "STREAMS", "WIRES", "Wire", "choose", "possible", "trit_shares"]
+__all__ = [
+    "LOSSLESS",
+    "NONZERO_SHARE",
+    "STREAMS",
+    "WIRES",
+    "Wire",
+    "choose",
+    "possible",
+    "trit_shares",
+]

@@ -154,8 +154,10 @@ def _adder(shapes, dtypes, count, rounding):
             of_pieces = zip(gradients[k], keys[k % len(keys)], strict=True)
             codes.append(
                 [
-                    loop_rounding.round_elements(rounding, piece, first + columns, *by, offset)
-                    for piece, (first, *by) in of_pieces
+                    loop_rounding.round_elements(
+                        rounding, piece, first + columns, mix_keys, factors, offset
+                    )
+                    for piece, (first, mix_keys, factors) in of_pieces
                 ]
             )
         # Floats, as TensorFlow holds int32 outside of compiled loops in a GPU's host's memory.
