@@ -20,7 +20,7 @@ GRADIENTS = {
     **{
         f"{bits}-bit, {name}": {"grad_bits": bits, "clip_factor": clip}
         for bits in (3, 4, 8)
-        for name, clip in (("clip 0", 0.0), ("auto", "auto"))
+        for name, clip in (("clip 0", 0.0), ("clip 2.5", 2.5), ("auto", "auto"))
     },
 }
 # What accuracy is compared with bytes for.

@@ -50,6 +50,8 @@ class OptionsTest(tf.test.TestCase):
             ("floating_grad_epoch", -1),
             ("label_smoothing", 1),
             ("loss_scale", -1),
+            ("grad_bits", 2),
+            ("grad_bits", 9),
         ):
             with self.assertRaisesRegex(UserError, f"`{argument}` must be .*{argument}={value}"):
                 train_config(**{argument: value})
