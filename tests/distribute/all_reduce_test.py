@@ -36,8 +36,8 @@ def expected_sums(gradients, clip_factor, rounding, seed=0, step=0, levels=1):
             ).numpy()
             for replica, g in enumerate(per_replica)
         ]
-        step = np.float32(scale) * np.float32(1 / levels)
-        sums.append(step * np.sum(codes, axis=0).astype(np.float32))
+        unit = np.float32(scale) * np.float32(1 / levels)
+        sums.append(unit * np.sum(codes, axis=0).astype(np.float32))
     return sums
 
 
