@@ -29,7 +29,12 @@ _REPLICAS = flags.DEFINE_list(
 _BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["512", "64"], "Images a step, all replicas.")
 _STEPS = flags.DEFINE_integer("steps", 20, "Timed steps of a process.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Processes of each cell.", lower_bound=1)
-_GRAD_BITS = flags.DEFINE_enum("grad_bits", "1", ["1", "32"], "1 for ternary, 32 for float.")
+_GRAD_BITS = flags.DEFINE_enum(
+    "grad_bits",
+    "1",
+    ["1", *map(str, range(3, 9)), "32"],
+    "1 for ternary, 3 to 8 for codes of so many bits, 32 for float.",
+)
 _JSON = flags.DEFINE_string("json", None, "File to write the figures to.")
 _CELL = flags.DEFINE_string("cell", None, "Internal: BATCH_SIZE,REPLICAS measured by this process.")
 
@@ -120,6 +125,12 @@ def main(argv):
     if _CELL.value:
         _measure(*map(int, _CELL.value.split(",")))
         return
+    from terngrad_tf import models
+
+    try:
+        models.input_shape(_NET.value)
+    except ValueError as error:
+        raise app.UsageError(str(error)) from None
     measured = cells.measure(
         "emulation",
         [(int(b), int(n)) for b in _BATCH_SIZES.value for n in _REPLICAS.value],

@@ -47,6 +47,8 @@ class QuantizationTest(tf.test.TestCase, parameterized.TestCase):
     def test_finer_codes_are_as_many_levels_as_bits_hold(self):
         levels = [Quantization(grad_bits=bits).levels for bits in (1, 3, 4, 8, 32)]
         self.assertEqual(levels, [1, 3, 7, 127, 1])
+        clip_factors = [Quantization(grad_bits=bits).clip_factor for bits in (1, 4)]
+        self.assertEqual(clip_factors, [2.5, "auto"])
         strategy, received = fit(grad_bits=4)
         self.assertEqual(strategy.traffic.wire, "allgather")
         # Eight of 15 values a word; two scales.
