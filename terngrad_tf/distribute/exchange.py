@@ -97,9 +97,9 @@ class Bucket:
         return self.context.processes
 
     @property
-    def steps(self) -> tf.Tensor:
+    def units(self) -> tf.Tensor:
         """What a code of 1 stands for in each tensor, `[T]`."""
-        return self.quantization.steps(self.scales)
+        return self.quantization.units(self.scales)
 
     @property
     def sizes(self) -> list[int]:
@@ -132,11 +132,11 @@ class Bucket:
 
     def decode(self, words: tf.Tensor, **options: Any) -> Any:
         """`ternary.decode` to tensors like the gradients."""
-        return ternary.decode(words, self.steps, *self._specs(), **options)
+        return ternary.decode(words, self.units, *self._specs(), **options)
 
     def decode_chunks(self, words: tf.Tensor, **options: Any) -> Any:
         """`ternary.decode_chunks` to tensors like the gradients."""
-        return ternary.decode_chunks(words, self.steps, *self._specs(), **options)
+        return ternary.decode_chunks(words, self.units, *self._specs(), **options)
 
     def requantize_chunk(self, words: tf.Tensor, **options: Any) -> Any:
         """`ternary.requantize_chunk` with these levels, this step and seed."""
@@ -162,10 +162,10 @@ class Bucket:
                     )
                 )
         finite = tf.math.is_finite(self.scales)
-        steps = tf.unstack(tf.where(finite, self.steps, tf.constant(float("nan"), tf.float32)))
+        units = tf.unstack(tf.where(finite, self.units, tf.constant(float("nan"), tf.float32)))
         return [
-            tf.cast(step * tf.add_n(sums), gradient.dtype)
-            for *sums, step, gradient in zip(*of_devices, steps, self.gradients[0], strict=True)
+            tf.cast(unit * tf.add_n(sums), gradient.dtype)
+            for *sums, unit, gradient in zip(*of_devices, units, self.gradients[0], strict=True)
         ]
 
     def _specs(self):

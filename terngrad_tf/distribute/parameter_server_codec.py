@@ -122,7 +122,7 @@ class PushCodec:
             words = ternary.decompress(words, self._num_words) if self._is_sparse else words
             rounded = ternary.decode(
                 words[tf.newaxis],
-                self._quantization.steps(scales),
+                self._quantization.units(scales),
                 shapes,
                 [tf.float32] * len(shapes),
                 base=self._base,

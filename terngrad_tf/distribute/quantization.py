@@ -172,7 +172,7 @@ class Quantization:
         """`ternary.sum_codes` with this rounding, levels and seed."""
         return ternary.sum_codes(gradients, scales, **self._how(), **options)
 
-    def steps(self, scales: tf.Tensor) -> tf.Tensor:
+    def units(self, scales: tf.Tensor) -> tf.Tensor:
         """What a code of 1 stands for at these scales."""
         # Not a division, which in graphs TensorFlow makes such a product, rounded differently.
         return scales if self.levels == 1 else scales * tf.constant(1 / self.levels, scales.dtype)

@@ -154,8 +154,8 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
                     mean = tf.reduce_mean(tf.cast(code, tf.float32)) * scale / levels
                     self.assertNear(got.mean(), float(mean), bound)
                 else:
-                    step = quantization.steps(scale)
-                    np.testing.assert_array_equal(got, step * tf.cast(code, tf.float32))
+                    unit = quantization.units(scale)
+                    np.testing.assert_array_equal(got, unit * tf.cast(code, tf.float32))
         return received[0]
 
     @parameterized.parameters((2, 19.5), (4, 13.0), (8, 10.0))
