@@ -15,6 +15,7 @@ from terngrad_tf.distribute.kept_logs import KeptLogs
 from terngrad_tf.distribute.overlap import ChangesUnderWay
 from terngrad_tf.distribute.paced_steps import PacedSteps
 from terngrad_tf.distribute.replica_state import ReplicaState
+from terngrad_tf.outer_momentum import default_outer_momentum
 
 
 @keras.saving.register_keras_serializable(package="terngrad_tf")
@@ -109,7 +110,8 @@ class DiLoCo(private.LocalStepsOptimizer):
         sync_seconds: seconds from one exchange to the next, instead of `sync_every`; all weights
             are then exchanged at once (no `fragments`), and waited for (no `overlap`).
         outer: the optimizer that takes mean changes as gradients, or its name. Default:
-            `keras.optimizers.SGD(1.0, momentum=0.5, nesterov=True)`.
+            `keras.optimizers.SGD(1.0, momentum, nesterov=True)`, with a momentum of 0.5 from 32
+            steps on, of 0 up to 16, and in between of `1 - 16 / sync_every`.
         fragments: groups of weights that are exchanged in turn; a divisor of `sync_every`, at most
             the number of weights. Default 1: all weights at once.
         overlap: steps that are taken while changes travel, at most the `sync_every / fragments`
@@ -155,7 +157,8 @@ class DiLoCo(private.LocalStepsOptimizer):
         is_share = isinstance(alpha, int | float) and 0 <= alpha <= 1
         check(is_share, "alpha", "must be a number from 0 to 1", alpha)
         if outer is None:
-            outer = keras.optimizers.SGD(1.0, momentum=0.5, nesterov=True)
+            momentum = default_outer_momentum(sync_every)
+            outer = keras.optimizers.SGD(1.0, momentum=momentum, nesterov=momentum > 0)
         inner, outer = keras.optimizers.get(inner), keras.optimizers.get(outer)
         for role, optimizer in (("inner", inner), ("outer", outer)):
             scales_loss = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)

@@ -212,7 +212,7 @@ def build_model(config: TrainConfig, shard: DatasetShard) -> tuple[keras.Model, 
     if steps.are_taken:
         optimizer = optimizers.build_local_steps(
             *(optimizer, steps.sync_every or None, steps.fragments),
-            *(steps.outer_learning_rate, steps.outer_momentum),
+            *(steps.outer_learning_rate, steps.resolved_outer_momentum),
             sync_seconds=steps.sync_seconds or None,
             overlap=steps.overlap,
             alpha=steps.overlap_alpha,

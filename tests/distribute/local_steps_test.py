@@ -35,6 +35,19 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         for weight, value in zip(model.weights, expected, strict=True):
             self.assertAllClose(weight.numpy(), value, rtol=2e-5, atol=2e-6, msg=weight.path)
 
+    @parameterized.parameters(
+        ({"sync_every": 1}, 0.0),
+        ({"sync_every": 16}, 0.0),
+        ({"sync_every": 20}, 0.2),
+        ({}, 0.5),
+        ({"sync_every": 500}, 0.5),
+        ({"sync_seconds": 1.0}, 0.5),
+    )
+    def test_outer_momentum_suits_the_steps_between_exchanges(self, options, momentum):
+        outer = DiLoCo(SGD(0.1), **options).outer
+        self.assertAlmostEqual(outer.momentum, momentum)
+        self.assertEqual((float(outer.learning_rate), outer.nesterov), (1.0, momentum > 0))
+
     def test_each_step_with_plain_sgd_is_synchronous_training(self):
         synchronous = trained(lambda: SGD(0.1), 4)
         local = trained(lambda: DiLoCo(SGD(0.1), 1, outer=SGD(1.0)), 4)

@@ -137,6 +137,13 @@ class OptionsTest(tf.test.TestCase):
         # Without local steps, nothing of them does.
         local = set(config.local_steps.values())
         self.assertTrue(local.isdisjoint(train_config(outer_momentum=0.1).identity()))
+        for options, momentum in (
+            ({"sync_every": 8}, 0.0),
+            ({"sync_every": 32}, 0.5),
+            ({"sync_seconds": 2}, 0.5),
+            ({"sync_every": 8, "outer_momentum": 0.9}, 0.9),
+        ):
+            self.assertEqual(train_config(**options).identity()["outer_momentum"], momentum)
         # Runs of before had neither.
         plain = train_config(sync_every=2, overlap_alpha=0.1).identity()
         self.assertTrue(plain.keys().isdisjoint({"fragments", "overlap", "overlap_alpha"}))
