@@ -64,6 +64,14 @@ WAYS = {
         for rate, momentum in ((1.0, 0.0), (0.7, 0.9))
     },
     **{
+        f"every {steps} steps, float, outer 1.0, {momentum}": {
+            **{"sync_every": steps, "grad_bits": 32},
+            **{"outer_learning_rate": 1.0, "outer_momentum": momentum},
+        }
+        for steps in (8, 16, 32, 64)
+        for momentum in (0.0, 0.25, 0.5)
+    },
+    **{
         f"every 32 steps, ternary, overlap {steps}": {
             **{"sync_every": 32, "overlap": steps},
             **_TERNARY,
