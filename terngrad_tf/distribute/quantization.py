@@ -1,6 +1,7 @@
 """Which gradients are rounded, and how."""
 
 import dataclasses
+import typing
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +17,6 @@ LOGITS = "logits"
 GRAD_BITS = (1, *range(3, 9), 32)
 # Of `bits_per_element`: what streams of zeros nearly take, and what words take.
 BITS_RANGE = 0.02, 1.6
-# Stands for 2.5 or "auto", until it is known whether gradients are ternary.
-_DEFAULT = "default"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,8 +38,8 @@ class Quantization:
         clip_factor: c of the scale `min(c * std(g), max|g|)`; 0 for `max|g|`; "auto" for a scale
             that weighs what clipping takes away against what rounding adds, see
             `terngrad_tf.ternary.ScaleRule`: better where many replicas train with SGD, since no
-            mean over them gives back what each of them clips. Default: 2.5 for ternary gradients,
-            "auto" for finer codes, which need less clipping.
+            mean over them gives back what each of them clips. Default None: 2.5 for ternary
+            gradients, "auto" for finer codes, which need less clipping.
         bits_per_element: how long the stream of a replica's codes may be, as is to be expected:
             the scale of a tensor is raised until so few of its codes are not 0. That is unbiased
             still, with more variance. From 0.02 to 1.6; needs ternary gradients and a wire of
@@ -57,7 +56,7 @@ class Quantization:
     """
 
     grad_bits: int = 1
-    clip_factor: float | str = _DEFAULT
+    clip_factor: float | str | None = None
     bits_per_element: float | None = None
     min_size: int = 1
     quantize_logits: bool = True
@@ -73,7 +72,7 @@ class Quantization:
             "grad_bits",
             "must be 1 (ternary), 3 to 8 (codes of so many bits) or 32 (float)",
         )
-        if self.clip_factor == _DEFAULT:
+        if self.clip_factor is None:
             object.__setattr__(self, "clip_factor", 2.5 if self.levels == 1 else ternary.AUTO)
         require(
             self.clip_factor == ternary.AUTO
@@ -100,7 +99,7 @@ class Quantization:
         require(self.rounding in roundings, "rounding", f"must be one of {roundings}")
         is_32_bit = is_integer(self.seed) and -(2**31) <= self.seed < 2**31
         require(is_32_bit, "seed", "must be a 32-bit integer")
-        if self.clip_factor != ternary.AUTO:
+        if not isinstance(self.clip_factor, str | None):
             object.__setattr__(self, "clip_factor", float(self.clip_factor))
 
     @property
@@ -148,7 +147,7 @@ class Quantization:
         """
         return ternary.local_scales(
             gradients,
-            self.clip_factor,
+            typing.cast("float | str", self.clip_factor),
             num_replicas=num_replicas,
             levels=self.levels,
             nonzero_share=self.largest_nonzero_share,

@@ -141,7 +141,9 @@ class AutoTest(tf.test.TestCase, parameterized.TestCase):
         how = dict(num_replicas=num, levels=levels)
         for scale in (local_scale, fused_scale):
             found = float(scale(gradient.astype(np.float32), "auto", **how))
-            self.assertLess(squared_error(gradient, found, num, levels), 1.01 * best)
+            # Of finer codes few elements are clipped, so that the sample's tail counts.
+            most = 1.01 if levels == 1 else 1.02
+            self.assertLess(squared_error(gradient, found, num, levels), most * best)
 
     def test_the_factor_is_the_root(self):
         for num in (1, 2, 64, 10_000):
