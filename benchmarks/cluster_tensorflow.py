@@ -122,9 +122,9 @@ def main(argv):
     make_strategy = {
         "ternary": TernGradStrategy,
         "bidirectional": lambda: TernGradStrategy(wire="bidirectional"),
+        "four_bits": lambda: TernGradStrategy(grad_bits=4),
         # Few codes are not 0, for which the streams are.
         "unclipped": lambda: TernGradStrategy(clip_factor=0.0),
-        "four_bits": lambda: TernGradStrategy(grad_bits=4),
         "sparse": lambda: TernGradStrategy(wire="sparse", clip_factor=0.0),
         "sparse_bidirectional": lambda: TernGradStrategy(
             wire="sparse_bidirectional", clip_factor=0.0

@@ -3,9 +3,9 @@
     python -m benchmarks.codec --elements=16777216 --rounds=15 --json=codec.json
 
 All candidates run in turn, round after round, so that whatever else the machine does meets all of
-them. A ratio is the median over rounds of the time divided by that of `x * 2` in the same round. `x
-* 2` is the eager TensorFlow op, on all cores or on the GPU where there is one: it reads and writes
-every element once and compiles to nothing better under XLA. The others are functions as in a
+them. A ratio is the median over rounds of the time divided by that of `x * 2` in the same round.
+`x * 2` is the eager TensorFlow op, on all cores or on the GPU where there is one: it reads and
+writes every element once and compiles to nothing better under XLA. The others are functions as in a
 training step, whose words stay on the device. "4-bit" are codes of four bits. "sparse" are the
 streams of the sparse wire, where `--nonzero` of the codes are not 0: rounding and compressing, and
 the way back. The unfused sequence is the usual way to write TernGrad in single ops (draw, compare,

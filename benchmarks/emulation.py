@@ -21,6 +21,7 @@ import time
 from absl import app, flags
 
 from benchmarks import cells, figures
+from terngrad_tf.grad_bits import GRAD_BITS
 
 _NET = flags.DEFINE_string("net", "lenet", "Network, of terngrad_tf.models.")
 _REPLICAS = flags.DEFINE_list(
@@ -32,7 +33,7 @@ _ROUNDS = flags.DEFINE_integer("rounds", 3, "Processes of each cell.", lower_bou
 _GRAD_BITS = flags.DEFINE_enum(
     "grad_bits",
     "1",
-    ["1", *map(str, range(3, 9)), "32"],
+    [*map(str, GRAD_BITS)],
     "1 for ternary, 3 to 8 for codes of so many bits, 32 for float.",
 )
 _JSON = flags.DEFINE_string("json", None, "File to write the figures to.")

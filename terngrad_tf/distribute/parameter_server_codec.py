@@ -14,6 +14,17 @@ from terngrad_tf.distribute.wires import streams
 PUSH_WIRES = ("auto", "sparse")
 
 
+def check_wire(wire: str, quantization: Quantization) -> None:
+    """Raises ValueError unless codes rounded so can be pushed by a wire."""
+    check(wire in PUSH_WIRES, "wire", f"must be one of {PUSH_WIRES}", wire)
+    check(
+        quantization.levels == 1 or wire == "auto",
+        "wire",
+        f"must be 'auto' with grad_bits={quantization.grad_bits}",
+        wire,
+    )
+
+
 class PushCodec:
     """Packs the gradients of one server's variables on a worker, and unpacks them on the server.
 
@@ -55,22 +66,15 @@ class PushCodec:
         num_workers: int,
         wire: str = "auto",
     ) -> None:
-        check(wire in PUSH_WIRES, "wire", f"must be one of {PUSH_WIRES}", wire)
+        check_wire(wire, quantization)
         self._shapes = [tf.TensorShape(shape) for shape in shapes]
         self._quantization = quantization
         self._num_workers = num_workers
         self._ternary = list(ternary_positions)
         self._exact = [i for i in range(len(shapes)) if i not in set(self._ternary)]
         self._indices = [indices[i] for i in self._ternary]
-        levels = quantization.levels
-        check(
-            levels == 1 or wire == "auto",
-            "wire",
-            f"must be 'auto' with grad_bits={quantization.grad_bits}",
-            wire,
-        )
         self._is_sparse = wire == "sparse"
-        self._base = streams.BASE if self._is_sparse else 2 * levels + 1
+        self._base = streams.BASE if self._is_sparse else 2 * quantization.levels + 1
         sizes = [shape.num_elements() for shape in self._shapes]
         self._num_words = sum(ternary.num_words(sizes[i], self._base) for i in self._ternary)
         self._num_floats = len(self._ternary) + sum(sizes[i] for i in self._exact)

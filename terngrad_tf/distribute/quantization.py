@@ -10,11 +10,10 @@ import tensorflow as tf
 from terngrad_tf import ternary
 from terngrad_tf.arguments import check, is_integer
 from terngrad_tf.distribute.wires import streams
+from terngrad_tf.grad_bits import GRAD_BITS, levels_of_bits
 
 TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 LOGITS = "logits"
-# Of `grad_bits`. Codes of two bits are ternary ones.
-GRAD_BITS = (1, *range(3, 9), 32)
 # Of `bits_per_element`: what streams of zeros nearly take, and what words take.
 BITS_RANGE = 0.02, 1.6
 
@@ -105,7 +104,7 @@ class Quantization:
     @property
     def levels(self) -> int:
         """L: codes are whole numbers from -L to L. 1 for ternary gradients."""
-        return 1 if self.grad_bits in (1, 32) else 2 ** (self.grad_bits - 1) - 1
+        return levels_of_bits(self.grad_bits)
 
     def check_logits(self, paths: Sequence[str]) -> None:
         """Raises ValueError where `quantize_logits=False` finds no logits.

@@ -11,7 +11,7 @@ from terngrad_tf.distribute import PeerError
 from terngrad_tf.distribute import parameter_server_process as process
 from terngrad_tf.distribute.handshake import code_metadata
 from terngrad_tf.distribute.parameter_server import ParameterServerCluster
-from terngrad_tf.distribute.parameter_server_codec import PUSH_WIRES
+from terngrad_tf.distribute.parameter_server_codec import PUSH_WIRES, check_wire
 from terngrad_tf.distribute.parameter_server_variables import ServedModel
 from terngrad_tf.training import (
     checkpoints,
@@ -148,6 +148,9 @@ def _check(config):
             f"bits_per_element={values['bits_per_element']}: words have no use for it. "
             f"Received: wire={wire!r}"
         )
+    # Now, and not once all processes are there.
+    with as_user_error():
+        check_wire(wire, config.gradients.quantization(config.seed))
 
 
 def _lead(config, cluster, own, source):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from terngrad_tf.arguments import shown
+from terngrad_tf.grad_bits import GRAD_BITS
 from terngrad_tf.training.errors import UserError
 
 _PATTERN = set("*?[]\\")
@@ -77,7 +78,7 @@ FACTOR = Range(0, 10**6)
 def grad_bits(name: str, value: Any) -> None:
     """Raises UserError unless the value is what `Quantization` takes."""
     is_integer = isinstance(value, int) and not isinstance(value, bool)
-    if not is_integer or value not in (1, *range(3, 9), 32):
+    if not is_integer or value not in GRAD_BITS:
         raise UserError(
             f"`{name}` must be 1 (ternary), an integer of at least 3 and at most 8 (codes of so "
             f"many bits), or 32 (float). Received: {name}={shown(value)}"

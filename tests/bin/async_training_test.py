@@ -168,6 +168,11 @@ class AsyncTrainingTest(tf.test.TestCase):
         for flags, message in (
             (["--num_nodes=2"], "`num_nodes` must be 1 in asynchronous training"),
             (["--wire=allreduce"], "`wire` must be one of ('auto', 'sparse') in asynchronous"),
+            (["--grad_bits=4", "--wire=sparse"], "`wire` must be 'auto' with grad_bits=4"),
+            (
+                ["--grad_bits=4", "--wire=sparse", "--bits_per_element=0.3"],
+                "`bits_per_element` must be None with grad_bits=4",
+            ),
             (["--mixed_precision"], "`mixed_precision` must be False in asynchronous training"),
             (["--snapshot_per_epoch=1"], "`snapshot_per_epoch` must be None in asynchronous"),
             (["--num_replicas_to_aggregate=1"], "`num_replicas_to_aggregate` must be -1"),

@@ -10,7 +10,7 @@ to a wire, and take digits as if there were l times as many replicas. Every proc
 | allgather     | all words to all processes                             | (M-1) W                 |
 | alltoall      | chunk m to process m, which adds; sums (2N+1) to all   | (M-1) (W + sums) / M    |
 | allreduce     | digits wide enough for the sum, stock all-reduce       | 2 (M-1) wide / M        |
-| bidirectional | as alltoall, but sums are rounded to ternary once more | (M-1) (W + rounded) / M |
+| bidirectional | as alltoall, but sums are rounded to a code once more  | (M-1) (W + rounded) / M |
 
 These send words, of a size that is known before. Two send ternary codes in streams, which are as
 long as codes that are not 0 need (`ternary.compress`), and what tells their lengths. One code that
