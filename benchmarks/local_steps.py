@@ -7,8 +7,8 @@ their moving average:
     python -m benchmarks.local_steps --raw_dir=/usr/share/datasets/fashion-mnist
 
 Ways are gradients in every step, and `DiLoCo` with 8, 32 and 128 steps from one exchange to the
-next, each float, ternary and in codes of four bits, and at 32 steps other scales and budgets of
-bits an element, outer rates and momenta, and exchanges that overlap with steps. Each is trained at
+next, each float, ternary and in codes of four bits, budgets of bits an element, and at 32 steps
+other scales, outer rates and momenta, and exchanges that overlap with steps. Each is trained at
 every one of --learning_rates; the table shows the rate with the lowest mean test loss of the
 average, and the difference of its accuracy to float gradients in every step, in points, with p of
 Student's paired test over the seeds that both have. Bytes are those that a replica receives a step
@@ -50,11 +50,11 @@ WAYS = {
     },
     "every 32 steps, ternary, auto": {"sync_every": 32, **_TERNARY, "clip_factor": "auto"},
     **{
-        f"every 32 steps, {bits} bits": {
-            **{"sync_every": 32, "bits_per_element": bits},
-            **(_TERNARY | {"clip_factor": "auto"}),
+        f"every {steps} steps, {bits} bits": {
+            **{"sync_every": steps, "bits_per_element": bits},
+            **_TERNARY,
         }
-        for bits in (0.3, 0.1)
+        for steps, bits in ((4, 0.05), (8, 0.1), (16, 0.2), (32, 0.3), (32, 0.1), (128, 0.3))
     },
     **{
         f"every 32 steps, ternary, outer {rate}, {momentum}": {

@@ -189,6 +189,12 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
                 " drop the op from a compiled step. Compile the model with `jit_compile=False`."
             )
 
+    def is_float_step(self, step: Any) -> Any:
+        """Whether `float_steps` is true of a step: a bool scalar tensor, or None without it."""
+        if self.float_steps is None:
+            return None
+        return tf.convert_to_tensor(tf.function(self.float_steps)(tf.cast(step, tf.int64)), tf.bool)
+
     def local_scales(
         self, gradients: Sequence[Any], paths: Sequence[Any], num_replicas: int
     ) -> list[tf.Tensor]:
@@ -204,14 +210,16 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             element for each of them; and, where `telemetry_freq` is not 0, as many float64 scalar
             tensors: when the gradients existed.
         """
-        scales, starts = [], []
+        quantization, scales, starts = self.quantization, [], []
+        if private.gradients_are_of_one_size():
+            quantization = quantization.of_one_size
         for bucket in self._buckets(gradients, paths):
             tensors = [gradients[i] for i in bucket]
             if self.telemetry.freq:
                 # Scales of first gradients are found while others are computed.
                 start, _ = private.stamped(tensors)
                 starts.append(start)
-            scales.append(self.quantization.local_scales(tensors, num_replicas))
+            scales.append(quantization.local_scales(tensors, num_replicas))
         return scales + starts
 
     @stragglers.timed
@@ -322,12 +330,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         if self.float_steps is None or not buckets:
             results |= reduce_ternary()
         else:
-            is_float = tf.function(self.float_steps)(tf.cast(first_step, tf.int64))
-            results |= tf.cond(
-                tf.convert_to_tensor(is_float, tf.bool),
-                reduce_float,
-                reduce_ternary,
-            )
+            results |= tf.cond(self.is_float_step(first_step), reduce_float, reduce_ternary)
         for i, gradient in enumerate(gradients):
             if private.counts_once(gradient, context.num_local, context.processes):
                 results[i] = of_replicas(gradient)

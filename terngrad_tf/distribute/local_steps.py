@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from terngrad_tf.arguments import check
 from terngrad_tf.distribute import private
+from terngrad_tf.distribute.error_feedback import ErrorFeedback
 from terngrad_tf.distribute.fragments import Turns, divide
 from terngrad_tf.distribute.kept_logs import KeptLogs
 from terngrad_tf.distribute.overlap import ChangesUnderWay
@@ -81,6 +82,12 @@ class DiLoCo(private.LocalStepsOptimizer):
     run that was saved goes on where it stopped, but as time decides, not to the bit. `ema_momentum`
     of the outer optimizer is that of one step of `fit`. It needs `model.fit`.
 
+    With the strategy's `bits_per_element`, exchanges meet the budget by error feedback: what
+    travels of each weight tensor are the largest changes, all of their mean size, so many that
+    their stream takes so many bits; what was left over is added to the next change.
+    `error_feedback=False` raises the scale instead, as for gradients, which changes of many steps
+    do not bear.
+
     With `outer=keras.optimizers.SGD(1.0)`, exchanges average the weights (local SGD); that with
     `sync_every=1` and an inner `SGD` is synchronous training.
 
@@ -91,9 +98,9 @@ class DiLoCo(private.LocalStepsOptimizer):
 
     A process holds the weights and the outer optimizer's state once, and the weights and the inner
     optimizer's state once more for each of its replicas; with `overlap` also, for each replica, the
-    changes under way. All are saved in `.keras` files and in
-    `tf.train.Checkpoint`s, so that training goes on as if it had not stopped, to the bit. In a
-    cluster that is so where each process saves and loads a file of its own, or where all call
+    changes under way, and with error feedback what was left over. All are saved in `.keras` files
+    and in `tf.train.Checkpoint`s, so that training goes on as if it had not stopped, to the bit. In
+    a cluster that is so where each process saves and loads a file of its own, or where all call
     `replica_state.gather()` before the chief saves and `replica_state.scatter()` after it loaded,
     as this package's programs do.
 
@@ -119,6 +126,8 @@ class DiLoCo(private.LocalStepsOptimizer):
             there are several processes.
         alpha: with `overlap`, the share of its own weights that a replica keeps, from 0 to 1.
             Default 0.5.
+        error_feedback: whether what exchanges leave of changes is added to the next, see above;
+            needs the strategy's `bits_per_element`. Default None: where the strategy has it.
         name: name of the optimizer.
 
     Raises:
@@ -128,7 +137,7 @@ class DiLoCo(private.LocalStepsOptimizer):
     communicates little, ICLR 2019 (arXiv 1805.09767); Douillard et al., Streaming DiLoCo, 2025
     (arXiv 2501.18512); steps by speed as in Liu et al., Asynchronous Local-SGD, 2024
     (arXiv 2401.09135), and changes by examples as in McMahan et al., AISTATS 2017
-    (arXiv 1602.05629).
+    (arXiv 1602.05629); error feedback as in Sarfi et al., SparseLoCo, 2025 (arXiv 2508.15706).
     """
 
     def __init__(
@@ -141,6 +150,7 @@ class DiLoCo(private.LocalStepsOptimizer):
         fragments: int = 1,
         overlap: int = 0,
         alpha: float = 0.5,
+        error_feedback: bool | None = None,
         name: str = "diloco",
     ) -> None:
         if sync_seconds is None:
@@ -156,6 +166,8 @@ class DiLoCo(private.LocalStepsOptimizer):
             check(overlap == 0, "overlap", "must be 0 with `sync_seconds`", overlap)
         is_share = isinstance(alpha, int | float) and 0 <= alpha <= 1
         check(is_share, "alpha", "must be a number from 0 to 1", alpha)
+        is_known = error_feedback is None or isinstance(error_feedback, bool)
+        check(is_known, "error_feedback", "must be a bool or None", error_feedback)
         if outer is None:
             momentum = default_outer_momentum(sync_every)
             outer = keras.optimizers.SGD(1.0, momentum=momentum, nesterov=momentum > 0)
@@ -181,6 +193,7 @@ class DiLoCo(private.LocalStepsOptimizer):
         self.fragments = fragments
         self.overlap = overlap
         self.alpha = float(alpha)
+        self.error_feedback = error_feedback
         self._turns: Any = turns  # none with `sync_seconds`
         self._paced: PacedSteps | None = None
         self.outer = outer
@@ -255,13 +268,21 @@ class DiLoCo(private.LocalStepsOptimizer):
         shared = [variable.value for variable in weights]
         groups = divide([v.shape.num_elements() for v in shared], self.fragments)
         self._get_groups = lambda: groups
-        kept, counts = [], []
+        kept, counts, left = [], [], []
+        self._feedback = None
         if private.is_own(strategy):
+            op = private.gradient_ops(strategy)
+            self._set_error_feedback(op.quantization)
             with strategy.scope(), strategy.extended.variables_of_replicas():
                 own = [tf.Variable(tf.zeros(v.shape, v.dtype)) for v in shared]
+                if self.error_feedback:
+                    left = [tf.Variable(tf.zeros(v.shape, v.dtype)) for v in shared]
+                    self._feedback = ErrorFeedback(op, private.variable_paths(weights), left)
                 if self.overlap:
                     kept = [tf.Variable(tf.zeros(v.shape, v.dtype)) for v in shared]
-                    self._under_way = ChangesUnderWay(strategy, self.outer, groups, kept)
+                    self._under_way = ChangesUnderWay(
+                        strategy, self.outer, groups, kept, bool(self.error_feedback)
+                    )
                 if self.sync_seconds:
                     counts = [tf.Variable(tf.zeros([3], tf.int64))]
                 self._views = private.LocalWeights(shared, own, groups, self._is_renewed)
@@ -280,6 +301,8 @@ class DiLoCo(private.LocalStepsOptimizer):
         else:
             # Of a model that was saved: nothing but a step needs a strategy.
             own = [tf.Variable(variable) for variable in shared]
+            if self.error_feedback:
+                left = [tf.Variable(variable) for variable in shared]
             if self.overlap:
                 kept = [tf.Variable(variable) for variable in shared]
             if self.sync_seconds:
@@ -288,7 +311,7 @@ class DiLoCo(private.LocalStepsOptimizer):
         self._get_own = lambda: own
         inner_variables = [variable.value for variable in self._get_inner().variables]
         self.replica_state = ReplicaState(
-            strategy, own + inner_variables + kept + counts, on_set=self._forget_changes
+            strategy, own + inner_variables + kept + counts + left, on_set=self._forget_changes
         )
         if private.is_own(strategy):
             self.claim_weights()
@@ -422,6 +445,7 @@ class DiLoCo(private.LocalStepsOptimizer):
             "fragments": self.fragments,
             "overlap": self.overlap,
             "alpha": self.alpha,
+            "error_feedback": self.error_feedback,
         }
 
     @classmethod
@@ -434,6 +458,13 @@ class DiLoCo(private.LocalStepsOptimizer):
             for role in ("inner", "outer")
         }
         return cls(**{**config, **made})
+
+    def _set_error_feedback(self, quantization):
+        has_budget = quantization.bits_per_element is not None
+        rule = "must go with the strategy's `bits_per_element`"
+        check(has_budget or not self.error_feedback, "error_feedback", rule, self.error_feedback)
+        if self.error_feedback is None:
+            self.error_feedback = has_budget
 
     def _as_function(self, method, group):
         bound = functools.partial(method, self._distribution_strategy, group)
@@ -485,17 +516,16 @@ class DiLoCo(private.LocalStepsOptimizer):
         return tf.equal(steps, 0) | tf.equal(self._turns.group_after(steps), group)
 
     def _exchange(self, strategy, group):
-        self._update(strategy, group, None)
+        self._update(strategy, group, self._changes(strategy, group), are_summed=False)
 
     def _send(self, strategy, group):
-        count = strategy.num_replicas_in_sync
-        changes = [[change / count for change in c] for c in self._views.changes(group)]
+        changes = self._changes(strategy, group)
         self._under_way.send(group, changes, self._exchanges_of(group))
 
     def _receive(self, strategy, group):
         brought = self._views.own_tensors(group)
         reduced = self._under_way.receive(group, self._exchanges_of(group), brought)
-        self._update(strategy, group, reduced)
+        self._update(strategy, group, reduced, are_summed=True)
         self._views.mix(group, self.alpha)
 
     def _exchanges_of(self, group):
@@ -508,37 +538,43 @@ class DiLoCo(private.LocalStepsOptimizer):
         # As much is forgotten as in so many updates.
         self.outer.ema_momentum = self._ema_momentum ** tf.cast(steps, tf.float32)
         try:
-            self._update(strategy, 0, None, share)
+            changes = self._changes(strategy, 0, share)
+            self._update(strategy, 0, changes, are_summed=False)
         finally:
             self.outer.ema_momentum = self._ema_momentum
 
-    def _update(self, strategy, group, reduced, share=None):
-        """Lets the outer optimizer take changes of a group: those summed, None to sum them now.
+    def _changes(self, strategy, group, share=None):
+        """What travels of a group: of each weight, a tensor for each local replica.
 
-        Those of a replica are first multiplied by `share`.
+        The sum over all replicas is the mean change, or `share` times as much of a replica.
         """
+        changes = self._views.changes(group)
+        if share is not None:
+            changes = [[change * tf.cast(share, change.dtype) for change in c] for c in changes]
+        if self._feedback is not None:
+            positions, step = self.groups[group], self._exchanges_of(group)
+            changes = self._feedback.take(positions, changes, step)
+        count = strategy.num_replicas_in_sync
+        return [[change / count for change in c] for c in changes]
+
+    def _update(self, strategy, group, changes, are_summed):
+        """Lets the outer optimizer take changes of a group, and sum them where nobody did."""
         if self.fragments > 1:
             iterations: Any = self.outer.iterations
             iterations.assign(self._exchanges[group])
             self._exchanges.assign_add(tf.one_hot(group, self.fragments, dtype=tf.int64))
         replica = tf.autograph.experimental.do_not_convert(self._update_replica)
-        strategy.extended.call_for_each_replica(replica, args=(group, reduced, share))
+        if not are_summed:
+            changes = [private.per_replica(of_replicas) for of_replicas in changes]
+        strategy.extended.call_for_each_replica(replica, args=(group, changes, are_summed))
         if group == self.fragments - 1:
             strategy.extended.average_statistics()
 
-    def _update_replica(self, group, reduced, share):
-        count = self._distribution_strategy.num_replicas_in_sync
-        weights, own = self._get_weights(), self._get_own()
-        positions = self.groups[group]
-        with self._views.shared_values():
-            if reduced is None:
-                changes = [(tf.convert_to_tensor(weights[i]) - own[i]) / count for i in positions]
-                if share is not None:
-                    changes = [change * tf.cast(share, change.dtype) for change in changes]
-                self.outer.apply(changes, [weights[i] for i in positions])
-                return
-            with private.local_updates():
-                self.outer.apply(reduced, [weights[i] for i in positions])
+    def _update_replica(self, group, changes, are_summed):
+        weights = self._get_weights()
+        of_one_size = private.gradients_of_one_size(self._feedback is not None)
+        with self._views.shared_values(), private.local_updates() if are_summed else of_one_size:
+            self.outer.apply(changes, [weights[i] for i in self.groups[group]])
 
 
 def local_steps_optimizer(optimizer: keras.optimizers.Optimizer) -> DiLoCo | None:

@@ -28,6 +28,7 @@ class ChangesUnderWay:
         outer: the optimizer for which changes are exchanged as gradients are.
         groups: lists of positions among its variables.
         kept: list of distributed variables, like the optimizer's, with a copy for each replica.
+        of_one_size: whether changes are, as `ErrorFeedback` makes them.
 
     Raises:
         ValueError: processes exchange over NCCL.
@@ -39,6 +40,7 @@ class ChangesUnderWay:
         outer: keras.optimizers.Optimizer,
         groups: Sequence[Sequence[int]],
         kept: Sequence[Any],
+        of_one_size: bool = False,
     ) -> None:
         device = strategy.extended.worker_devices[0]
         if strategy.extended.process_group is not None and "GPU" in device:
@@ -50,6 +52,7 @@ class ChangesUnderWay:
         self._outer = outer
         self._groups = groups
         self._kept = kept
+        self._of_one_size = of_one_size
         self._background = BackgroundFunctions()
         # Not saved.
         self._started = PlainVariable("started_exchanges", np.zeros(len(groups), bool))
@@ -109,7 +112,8 @@ class ChangesUnderWay:
 
         def exchange(step):
             changes = [[v.read_value() for v in self._copies(i)] for i in self._groups[group]]
-            with self._strategy.scope():
+            of_one_size = private.gradients_of_one_size(self._of_one_size)
+            with self._strategy.scope(), of_one_size:
                 sums = private.sum_of_replicas(
                     self._strategy, self._outer, changes, self._groups[group], step
                 )

@@ -158,6 +158,11 @@ class Quantization:
         bits = self.bits_per_element
         return 1.0 if bits is None else streams.nonzero_share(bits)
 
+    @property
+    def of_one_size(self) -> "Quantization":
+        """As this one, for tensors whose elements are 0 or of one size: it is their scale."""
+        return dataclasses.replace(self, clip_factor=0.0, bits_per_element=None)
+
     def encode(self, gradients: Sequence[Any], scales: tf.Tensor, **options: Any) -> Any:
         """`ternary.encode` with this rounding, levels and seed."""
         return ternary.encode(gradients, scales, **self._how(), **options)

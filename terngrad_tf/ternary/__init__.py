@@ -8,6 +8,7 @@ from terngrad_tf.ternary.fused.chunks import reduce_chunk, requantize_chunk
 from terngrad_tf.ternary.fused.code_sums import sum_codes
 from terngrad_tf.ternary.fused.decoder import decode, decode_chunks
 from terngrad_tf.ternary.fused.encoder import encode
+from terngrad_tf.ternary.fused.largest import largest_as_codes
 from terngrad_tf.ternary.fused.scales import local_scales
 from terngrad_tf.ternary.fused.sparse import compress, decompress
 from terngrad_tf.ternary.fused.trits import num_trits, sum_to_trits, trit_values
@@ -26,6 +27,7 @@ __all__ = [
     "decompress",
     "digits_per_word",
     "encode",
+    "largest_as_codes",
     "local_scale",
     "local_scales",
     "num_trits",

@@ -61,7 +61,9 @@ def batches(strategy, first_step=0):
 
 def train(config):
     """Weights after steps in which a process goes ahead of the other, and what callbacks saw."""
-    strategy = TernGradStrategy(grad_bits=config["grad_bits"])
+    strategy = TernGradStrategy(
+        grad_bits=config["grad_bits"], bits_per_element=config.get("bits_per_element")
+    )
     options = {"fragments": config.get("fragments", 1), "overlap": config.get("overlap", 0)}
     model, logs = compiled(strategy, **options), Logs()
     callbacks: list[keras.callbacks.Callback] = [logs]

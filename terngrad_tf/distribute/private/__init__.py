@@ -23,12 +23,16 @@ from terngrad_tf.distribute.private.devices import (
     in_xla_context,
     local_tensors,
     mirrored,
+    per_replica,
+    variable_paths,
 )
 from terngrad_tf.distribute.private.keras_optimizers import sum_gradients, sum_of_replicas
 from terngrad_tf.distribute.private.keras_training import in_keras_step, keras_step, unscale_loss
 from terngrad_tf.distribute.private.local_weights import (
     LocalStepsOptimizer,
     LocalWeights,
+    gradients_are_of_one_size,
+    gradients_of_one_size,
     local_steps_optimizer,
     local_updates,
     optimizer_of_local_step,
@@ -67,6 +71,7 @@ __all__ = [
     "devices_are_initialized",
     "devices_of_replicas",
     "gradient_ops",
+    "gradients_of_one_size",
     "in_keras_step",
     "in_xla_context",
     "install_patches",
@@ -80,6 +85,7 @@ __all__ = [
     "mirrored",
     "optimizer_of_local_step",
     "padded_replica",
+    "per_replica",
     "publish",
     "published",
     "report_error",
@@ -89,5 +95,7 @@ __all__ = [
     "sum_of_replicas",
     "uninstall_patches",
     "unscale_loss",
+    "gradients_are_of_one_size",
+    "variable_paths",
     "watch_scope",
 ]

@@ -82,6 +82,21 @@ def updates_are_local() -> bool:
 
 
 @contextlib.contextmanager
+def gradients_of_one_size(are_so: bool = True) -> Iterator[None]:
+    """What is exchanged has one size in each tensor that is rounded, or is 0: nothing to round."""
+    previous, _state.are_of_one_size = gradients_are_of_one_size(), are_so
+    try:
+        yield
+    finally:
+        _state.are_of_one_size = previous
+
+
+def gradients_are_of_one_size() -> bool:
+    """Whether all elements of a gradient that are not 0 are of one size."""
+    return getattr(_state, "are_of_one_size", False)
+
+
+@contextlib.contextmanager
 def keras_loop(
     kind: str | None, optimizer: keras.optimizers.Optimizer | None = None
 ) -> Iterator[None]:
