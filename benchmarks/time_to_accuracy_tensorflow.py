@@ -16,6 +16,9 @@ MODES = {
     "sparse": ({"wire": "sparse", "clip_factor": 0.0}, 0),
     "local_8": (_TERNARY, 8),
     "local_32": (_TERNARY, 32),
+    "local_4_sparse": ({"bits_per_element": 0.05}, 4),
+    "local_8_sparse": ({"bits_per_element": 0.1}, 8),
+    "local_32_sparse": ({"bits_per_element": 0.3}, 32),
     "float_local_32": ({"grad_bits": 32}, 32),
 }
 
@@ -42,10 +45,7 @@ class Training:
             model.set_weights(weights)
             optimizer = keras.optimizers.SGD(_schedule(rate, num_steps), workload.MOMENTUM)
             if sync_every:
-                outer = keras.optimizers.SGD(
-                    workload.OUTER_RATE, momentum=workload.OUTER_MOMENTUM, nesterov=True
-                )
-                optimizer = DiLoCo(optimizer, sync_every, outer=outer)
+                optimizer = DiLoCo(optimizer, sync_every)
             optimizer.build(model.trainable_variables)
         loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 

@@ -23,7 +23,8 @@ SHAPES = (
 BATCH_SIZE = 32
 MOMENTUM = 0.9
 WARM_UP = 32
-# Of local steps, in both frameworks: what exchanged changes are applied by, with Nesterov momentum.
+# Of PyTorch's DiLoCo, as the default of ours with 32 steps: what exchanged changes are applied by,
+# with Nesterov momentum.
 OUTER_RATE, OUTER_MOMENTUM = 1.0, 0.5
 HELD_OUT = 5000
 
