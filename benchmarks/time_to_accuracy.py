@@ -128,6 +128,11 @@ def workers(link, modes, data_dir):
         yield Workers(hosts_of)
 
 
+def chosen_modes():
+    """Modes to measure: without PyTorch, those of TensorFlow."""
+    return [m for m in _MODES.value if _TORCH.value or m in tensorflow_worker.MODES]
+
+
 def train(team, mode, rate, seed, link):
     """The row of a training."""
     team.ask("begin", mode, rate=rate, seed=seed, num_steps=_STEPS.value)
@@ -181,7 +186,7 @@ def missing_trainings(rows):
     first, *others = map(int, _SEEDS.value)
 
     def to_do(seed, rates_of):
-        for mode in _MODES.value:
+        for mode in chosen_modes():
             for rate in rates_of(mode):
                 found = tables.trainings(rows, _HOSTS.value, mode)
                 if (rate, seed) not in {(row["rate"], row["seed"]) for row in found}:
@@ -215,14 +220,14 @@ def measure(rows, save, data_dir):
         print(", ".join(f"{k} {v}" for k, v in row.items() if not isinstance(v, list)), flush=True)
 
     if "trainings" in _PARTS.value and any(missing_trainings(rows)):
-        with workers("none", _MODES.value, data_dir) as team:
+        with workers("none", chosen_modes(), data_dir) as team:
             for training in missing_trainings(rows):
                 add(train(team, *training, "none"))
     for link in _LINKS.value if "steps" in _PARTS.value else []:
         done = {(row["kind"], row["hosts"], row["link"], row["mode"]) for row in rows}
-        if not all(("step", _HOSTS.value, link, mode) in done for mode in _MODES.value):
-            with workers(link, _MODES.value, data_dir) as team:
-                for row in time_steps(team, _MODES.value, link):
+        if not all(("step", _HOSTS.value, link, mode) in done for mode in chosen_modes()):
+            with workers(link, chosen_modes(), data_dir) as team:
+                for row in time_steps(team, chosen_modes(), link):
                     add(row)
     for check in _CHECKS.value if "checks" in _PARTS.value else []:
         link, mode = check.split(":")
@@ -236,8 +241,6 @@ def main(argv):
     """Measures what is missing, prints the tables and draws."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    if _TORCH.value is None:
-        _MODES.value = [mode for mode in _MODES.value if mode in tensorflow_worker.MODES]
     path = pathlib.Path(_JSON.value)
     settings = {"steps": _STEPS.value, "batch_size": workload.BATCH_SIZE}
     rows = figures.read_finished(path, settings, "rows")
