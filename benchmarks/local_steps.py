@@ -54,7 +54,7 @@ WAYS = {
             **{"sync_every": steps, "bits_per_element": bits},
             **_TERNARY,
         }
-        for steps, bits in ((4, 0.05), (8, 0.1), (16, 0.2), (32, 0.3), (32, 0.1), (128, 0.3))
+        for steps, bits in ((4, 0.2), (4, 0.05), (8, 0.4), (8, 0.1), (32, 0.3), (32, 0.1))
     },
     **{
         f"every 32 steps, ternary, outer {rate}, {momentum}": {

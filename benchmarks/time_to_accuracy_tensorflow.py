@@ -16,9 +16,10 @@ MODES = {
     "sparse": ({"wire": "sparse", "clip_factor": 0.0}, 0),
     "local_8": (_TERNARY, 8),
     "local_32": (_TERNARY, 32),
-    "local_4_sparse": ({"bits_per_element": 0.05}, 4),
-    "local_8_sparse": ({"bits_per_element": 0.1}, 8),
-    "local_32_sparse": ({"bits_per_element": 0.3}, 32),
+    **{
+        f"local_{steps}_{bits}_bits": ({"bits_per_element": bits}, steps)
+        for steps, bits in ((4, 0.2), (8, 0.4), (8, 0.1), (32, 0.3))
+    },
     "float_local_32": ({"grad_bits": 32}, 32),
 }
 

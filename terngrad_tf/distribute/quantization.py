@@ -41,8 +41,9 @@ class Quantization:
             gradients, "auto" for finer codes, which need less clipping.
         bits_per_element: how long the stream of a replica's codes may be, as is to be expected:
             the scale of a tensor is raised until so few of its codes are not 0. That is unbiased
-            still, with more variance. From 0.02 to 1.6; needs ternary gradients and a wire of
-            streams, which "auto" then is. Default None: as long as the scale makes it.
+            still, with more variance. `DiLoCo` meets it by error feedback instead. From 0.02 to
+            1.6; needs ternary gradients and a wire of streams, which "auto" then is. Default None:
+            as long as the scale makes it.
         min_size: gradients with fewer elements stay float. Default 1 (none).
         quantize_logits: whether the gradients of the logits layer are rounded too. The layer is
             known by its name: a component of the variable's path contains "logits". Default True.

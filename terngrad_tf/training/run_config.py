@@ -40,8 +40,8 @@ class GradientConfig(Config):
     bits_per_element: float | None = option(
         None,
         "Round so many gradients to 0 that the others take no more than so many bits an element as "
-        "a stream, from 0.02 to 1.6, with --grad_bits 1; --wire auto is sparse then. Default: as "
-        "the scale makes it.",
+        "a stream, from 0.02 to 1.6, with --grad_bits 1; --wire auto is sparse then. With local "
+        "steps the largest changes travel, the rest later. Default: as the scale makes it.",
         checks.bits_per_element,
     )
     floating_grad_epoch: int = option(
