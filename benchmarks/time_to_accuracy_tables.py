@@ -8,7 +8,7 @@ import collections
 import statistics
 
 # The links' rates in bit/s, by name; "none" is any rate.
-LINKS = {"10mbit": "10 Mbit/s", "100mbit": "100 Mbit/s", "1gbit": "1 Gbit/s"}
+LINKS = {"1mbit": "1 Mbit/s", "10mbit": "10 Mbit/s", "100mbit": "100 Mbit/s", "1gbit": "1 Gbit/s"}
 NAMES = {
     "ternary": "terngrad_tf, ternary",
     "sparse": "terngrad_tf, ternary, sparse, clip 0",

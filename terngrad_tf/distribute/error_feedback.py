@@ -16,7 +16,7 @@ class ErrorFeedback:
     added, and what travels is taken off again:
 
         d_k = e_k + c_k
-        y_k = the largest elements of d_k, with their mean size, and 0 in place of the others
+        y_k = the largest elements of all d_k, in each weight with their mean size, 0 elsewhere
         e_k = d_k - y_k
 
     So many are taken that the stream of their codes takes `bits_per_element`. So nothing is lost,
@@ -26,6 +26,7 @@ class ErrorFeedback:
 
     Args:
         op: `TernaryAllReduce` by which changes are exchanged.
+        devices: of the local replicas.
         paths: of all variables of the optimizer that they are exchanged for.
         left: list of distributed variables, like those of the optimizer, with a copy for each
             replica.
@@ -35,8 +36,11 @@ class ErrorFeedback:
     SparseLoCo, 2025 (arXiv 2508.15706).
     """
 
-    def __init__(self, op: Any, paths: Sequence[str], left: Sequence[Any]) -> None:
+    def __init__(
+        self, op: Any, devices: Sequence[str], paths: Sequence[str], left: Sequence[Any]
+    ) -> None:
         self._op = op
+        self._devices = devices
         self._left = left
         self._rounded = set(op.quantization.ternary_positions(left, paths))
 
@@ -53,21 +57,19 @@ class ErrorFeedback:
         Returns:
             As `changes`.
         """
-        share = self._op.quantization.largest_nonzero_share
+        taken = [list(of_replicas) for of_replicas in changes]
+        rounded = [i for i, position in enumerate(positions) if position in self._rounded]
         is_float = self._op.is_float_step(step)
-        taken = []
-        for position, of_replicas in zip(positions, changes, strict=True):
-            if position not in self._rounded:
-                taken.append(list(of_replicas))
-                continue
-            taken.append([])
-            components = private.local_tensors(self._left[position], len(of_replicas))
-            for left, change in zip(components, of_replicas, strict=True):
-                with tf.device(left.device):
-                    due = left + change
-                    part = ternary.largest_as_codes(due, share)
-                    if is_float is not None:
-                        part = tf.where(is_float, due, part)
-                    left.assign(due - part)
-                    taken[-1].append(part)
+        for replica, device in enumerate(self._devices):
+            with tf.device(device):
+                left = [private.local_tensors(self._left[positions[i]])[replica] for i in rounded]
+                due = [own + taken[i][replica] for own, i in zip(left, rounded, strict=True)]
+                share = self._op.quantization.largest_nonzero_share
+                parts = ternary.largest_as_codes(due, share)
+                if is_float is not None:
+                    pairs = zip(due, parts, strict=True)
+                    parts = [tf.where(is_float, whole, part) for whole, part in pairs]
+                for i, own, whole, part in zip(rounded, left, due, parts, strict=True):
+                    own.assign(whole - part)
+                    taken[i][replica] = part
         return taken

@@ -83,8 +83,8 @@ class DiLoCo(private.LocalStepsOptimizer):
     of the outer optimizer is that of one step of `fit`. It needs `model.fit`.
 
     With the strategy's `bits_per_element`, exchanges meet the budget by error feedback: what
-    travels of each weight tensor are the largest changes, all of their mean size, so many that
-    their stream takes so many bits; what was left over is added to the next change.
+    travels are the largest changes of all weights, those of a tensor with their mean size, so many
+    that their stream takes so many bits; what was left over is added to the next change.
     `error_feedback=False` raises the scale instead, as for gradients, which changes of many steps
     do not bear.
 
@@ -277,7 +277,9 @@ class DiLoCo(private.LocalStepsOptimizer):
                 own = [tf.Variable(tf.zeros(v.shape, v.dtype)) for v in shared]
                 if self.error_feedback:
                     left = [tf.Variable(tf.zeros(v.shape, v.dtype)) for v in shared]
-                    self._feedback = ErrorFeedback(op, private.variable_paths(weights), left)
+                    paths = private.variable_paths(weights)
+                    devices = strategy.extended.worker_devices
+                    self._feedback = ErrorFeedback(op, devices, paths, left)
                 if self.overlap:
                     kept = [tf.Variable(tf.zeros(v.shape, v.dtype)) for v in shared]
                     self._under_way = ChangesUnderWay(
