@@ -18,11 +18,14 @@ MODES = {
     "ternary": ("#0b62c4", "#58a6ff", 1.5, "o"),
     "sparse": ("#0b62c4", "#58a6ff", 1.5, "v"),
     "local_32": ("#0b62c4", "#58a6ff", 3.0, "o"),
+    "local_32_0.3_bits": ("#0b62c4", "#58a6ff", 3.0, "s"),
 }
 
 
 def draw(rows, accuracy, page):
     """A figure, of 2 hosts; modes that did not reach the accuracy are left out.
+
+    So are links over which a mode was not timed.
 
     Args:
         rows: list of dicts, see `time_to_accuracy_tables`.
@@ -31,21 +34,21 @@ def draw(rows, accuracy, page):
     """
     with pages.inks(page):
         figure, panel = plt.subplots(figsize=(8, 4.4))
+        links = tables.measured_links(rows, HOSTS)
         for mode, (*inks, width, marker) in MODES.items():
-            seconds = {
-                tables.LINKS[link]: tables.seconds_to(rows, HOSTS, link, mode, accuracy)
-                for link in tables.measured_links(rows, HOSTS)
-            }
-            if None not in seconds.values():
+            found = [tables.seconds_to(rows, HOSTS, link, mode, accuracy) for link in links]
+            places = [place for place, seconds in enumerate(found) if seconds is not None]
+            if places:
                 panel.plot(
-                    list(seconds),
-                    list(seconds.values()),
+                    places,
+                    [found[place] for place in places],
                     color=inks[page == "dark"],
                     label=tables.NAMES[mode],
                     linewidth=width,
                     marker=marker,
                     markersize=5,
                 )
+        panel.set_xticks(range(len(links)), [tables.LINKS[link] for link in links])
         panel.set_yscale("log")
         pages.in_decades(panel.yaxis)
         pages.frame(panel)
