@@ -35,6 +35,9 @@ _RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with the four files in M
 _SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, one run each.")
 _RATES = flags.DEFINE_list("learning_rates", ["0.02", "0.05", "0.1"], "Highest inner rates.")
 _NET = flags.DEFINE_enum("net", "lenet", ["lenet", "resnet_20"], "Network.")
+_OPTIMIZER = flags.DEFINE_enum(
+    "optimizer", "momentum", ["momentum", "abs_adam"], "Inner optimizer."
+)
 _REPLICAS = flags.DEFINE_integer("num_nodes", 4, "Replicas.", lower_bound=1)
 _EPOCHS = flags.DEFINE_float("epochs", 4, "Passes through the data.", lower_bound=0.01)
 _WAYS = flags.DEFINE_list(
@@ -45,7 +48,10 @@ _JSON = flags.DEFINE_string("json", "local_steps.json", "File with the finished 
 
 def settings():
     """What all runs of a file share."""
-    return {"net": _NET.value, "replicas": _REPLICAS.value, "epochs": _EPOCHS.value}
+    shared = {"net": _NET.value, "replicas": _REPLICAS.value, "epochs": _EPOCHS.value}
+    # Files of momentum SGD do not tell it.
+    other = {} if _OPTIMIZER.value == "momentum" else {"optimizer": _OPTIMIZER.value}
+    return shared | other
 
 
 def train(data_dir, folder, way, rate, seed):
@@ -64,6 +70,7 @@ def train(data_dir, folder, way, rate, seed):
             num_gpus=0,
             epochs=_EPOCHS.value,
             seed=seed,
+            optimizer=_OPTIMIZER.value,
             initial_learning_rate=rate,
             learning_rate_decay_type="linear",
             warmup_epochs=_EPOCHS.value / 20,
