@@ -84,7 +84,8 @@ class DiLoCo(private.LocalStepsOptimizer):
 
     With the strategy's `bits_per_element`, exchanges meet the budget by error feedback: what
     travels are the largest changes of all weights, those of a tensor with their mean size, so many
-    that their stream takes so many bits; what was left over is added to the next change.
+    that their stream takes so many bits; what was left over is added to the next change. That
+    suits inner optimizers whose changes differ much in size, as SGD's do and Adam's do not.
     `error_feedback=False` raises the scale instead, as for gradients, which changes of many steps
     do not bear.
 
