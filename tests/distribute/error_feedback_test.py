@@ -19,6 +19,7 @@ from tests.distribute.local_steps_cases import (
     NUM_FEATURES,
     adamw,
     data,
+    fit_steps,
     nesterov,
     network,
     trained,
@@ -233,20 +234,16 @@ class ResumeTest(parameterized.TestCase, tf.test.TestCase):
             model.compile(DiLoCo(adamw(), 4, outer=nesterov()), "mse")
         return strategy, model
 
-    def fit(self, model, first_step, last_step):
-        batches = tf.data.Dataset.from_tensor_slices(data(48)).batch(12).repeat().skip(first_step)
-        model.fit(batches, steps_per_epoch=last_step - first_step, verbose=0)
-
     def test_a_run_goes_on_to_the_bit(self):
         path = os.path.join(self.get_temp_dir(), "saved.keras")
         _, model = self.compiled()
-        self.fit(model, 0, 6)
+        fit_steps(model, 0, 6)
         model.save(path)
-        self.fit(model, 6, 12)
+        fit_steps(model, 6, 12)
         strategy, _ = self.compiled()
         with strategy.scope():
             resumed = keras.models.load_model(path)
-        self.fit(resumed, 6, 12)
+        fit_steps(resumed, 6, 12)
         for one, other in zip(
             model.variables + model.optimizer.variables,
             resumed.variables + resumed.optimizer.variables,
@@ -260,7 +257,7 @@ class ResumeTest(parameterized.TestCase, tf.test.TestCase):
     def test_a_saved_model_loads_without_a_strategy(self):
         path = os.path.join(self.get_temp_dir(), "saved.keras")
         _, model = self.compiled()
-        self.fit(model, 0, 5)
+        fit_steps(model, 0, 5)
         model.save(path)
         loaded = keras.models.load_model(path)
         self.assertAllEqual(loaded.get_weights()[0], model.get_weights()[0])

@@ -16,6 +16,7 @@ from terngrad_tf.distribute.fragments import Turns, divide
 from tests.distribute.local_steps_cases import (
     adamw,
     data,
+    fit_steps,
     nesterov,
     network,
     trained,
@@ -254,12 +255,6 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
 class ResumeTest(parameterized.TestCase, tf.test.TestCase):
     """Runs that stop between two exchanges and go on, to the bit."""
 
-    def fit(self, model, first_step, last_step, callbacks=()):
-        batches = tf.data.Dataset.from_tensor_slices(data(48)).batch(12).repeat().skip(first_step)
-        model.fit(
-            batches, steps_per_epoch=last_step - first_step, callbacks=list(callbacks), verbose=0
-        )
-
     def compiled(self):
         strategy = terngrad_tf.TernGradStrategy(num_nodes=2, clip_factor=0)
         with strategy.scope():
@@ -281,7 +276,7 @@ class ResumeTest(parameterized.TestCase, tf.test.TestCase):
                     )
 
         _, undisturbed = self.compiled()
-        self.fit(undisturbed, 0, 17, [Save()])
+        fit_steps(undisturbed, 0, 17, [Save()])
         strategy, resumed = self.compiled()
         with strategy.scope():
             if kind == "keras":
@@ -290,7 +285,7 @@ class ResumeTest(parameterized.TestCase, tf.test.TestCase):
                 resumed.optimizer.build(resumed.trainable_variables)
                 checkpoint = tf.train.Checkpoint(model=resumed, optimizer=resumed.optimizer)
                 checkpoint.read(path).assert_existing_objects_matched()
-        self.fit(resumed, step, 17)
+        fit_steps(resumed, step, 17)
         for one, other in zip(
             undisturbed.variables + undisturbed.optimizer.variables,
             resumed.variables + resumed.optimizer.variables,

@@ -18,6 +18,7 @@ from tests.distribute.local_steps_cases import (
     NUM_FEATURES,
     adamw,
     data,
+    fit_steps,
     nesterov,
     network,
     trained,
@@ -301,12 +302,6 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
 class ResumeTest(parameterized.TestCase, tf.test.TestCase):
     """Runs that stop between two exchanges and go on, to the bit."""
 
-    def fit(self, model, first_step, last_step, callbacks=()):
-        batches = tf.data.Dataset.from_tensor_slices(data(48)).batch(12).repeat().skip(first_step)
-        model.fit(
-            batches, steps_per_epoch=last_step - first_step, callbacks=list(callbacks), verbose=0
-        )
-
     def compiled(self):
         strategy = terngrad_tf.TernGradStrategy(num_nodes=2, clip_factor=0)
         with strategy.scope():
@@ -331,7 +326,7 @@ class ResumeTest(parameterized.TestCase, tf.test.TestCase):
                     )
 
         _, undisturbed = self.compiled()
-        self.fit(undisturbed, 0, 11, [Save()])
+        fit_steps(undisturbed, 0, 11, [Save()])
         strategy, resumed = self.compiled()
         with strategy.scope():
             if kind == "keras":
@@ -340,7 +335,7 @@ class ResumeTest(parameterized.TestCase, tf.test.TestCase):
                 resumed.optimizer.build(resumed.trainable_variables)
                 checkpoint = tf.train.Checkpoint(model=resumed, optimizer=resumed.optimizer)
                 checkpoint.read(path).assert_existing_objects_matched()
-        self.fit(resumed, 6, 11)
+        fit_steps(resumed, 6, 11)
         for one, other in zip(
             undisturbed.variables + undisturbed.optimizer.variables,
             resumed.variables + resumed.optimizer.variables,
@@ -351,7 +346,7 @@ class ResumeTest(parameterized.TestCase, tf.test.TestCase):
     def test_a_saved_model_loads_without_a_strategy(self):
         path = os.path.join(self.get_temp_dir(), "saved.keras")
         _, model = self.compiled()
-        self.fit(model, 0, 5)
+        fit_steps(model, 0, 5)
         model.save(path)
         loaded = keras.models.load_model(path)
         self.assertAllEqual(loaded.get_weights()[0], model.get_weights()[0])
