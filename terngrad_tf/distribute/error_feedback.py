@@ -43,6 +43,7 @@ class ErrorFeedback:
         self._devices = devices
         self._left = left
         self._rounded = set(op.quantization.ternary_positions(left, paths))
+        self._share = op.quantization.largest_nonzero_share
 
     def take(
         self, positions: Sequence[int], changes: Sequence[Sequence[tf.Tensor]], step: tf.Tensor
@@ -64,8 +65,7 @@ class ErrorFeedback:
             with tf.device(device):
                 left = [private.local_tensors(self._left[positions[i]])[replica] for i in rounded]
                 due = [own + taken[i][replica] for own, i in zip(left, rounded, strict=True)]
-                share = self._op.quantization.largest_nonzero_share
-                parts = ternary.largest_as_codes(due, share)
+                parts = ternary.largest_as_codes(due, self._share)
                 if is_float is not None:
                     pairs = zip(due, parts, strict=True)
                     parts = [tf.where(is_float, whole, part) for whole, part in pairs]

@@ -100,16 +100,17 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         self.check(trained_alone(adamw, nesterov, 3, share), model)
         self.assertTrue(model.optimizer.error_feedback)
 
-    def test_replicas_that_see_the_same_train_as_one(self):
-        strategy = terngrad_tf.TernGradStrategy(num_nodes=3, bits_per_element=BUDGET)
+    @parameterized.parameters(2, 3, 4)
+    def test_replicas_that_see_the_same_train_as_one(self, count):
+        strategy = terngrad_tf.TernGradStrategy(num_nodes=count, bits_per_element=BUDGET)
         with strategy.scope():
             model = network()
             model.compile(DiLoCo(adamw(), 3, outer=nesterov()), "mse")
         x, y = (
-            np.concatenate([np.tile(part[i : i + 12], [3, 1]) for i in range(0, 48, 12)])
+            np.concatenate([np.tile(part[i : i + 12], [count, 1]) for i in range(0, 48, 12)])
             for part in data(48)
         )
-        model.fit(x, y, batch_size=36, epochs=3, shuffle=False, verbose=0)
+        model.fit(x, y, batch_size=12 * count, epochs=3, shuffle=False, verbose=0)
         share = streams.nonzero_share(BUDGET)
         self.check(trained_alone(adamw, nesterov, 3, share), model)
 

@@ -71,6 +71,7 @@ __all__ = [
     "devices_are_initialized",
     "devices_of_replicas",
     "gradient_ops",
+    "gradients_are_of_one_size",
     "gradients_of_one_size",
     "in_keras_step",
     "in_xla_context",
@@ -95,7 +96,6 @@ __all__ = [
     "sum_of_replicas",
     "uninstall_patches",
     "unscale_loss",
-    "gradients_are_of_one_size",
     "variable_paths",
     "watch_scope",
 ]

@@ -67,49 +67,44 @@ def local_steps_optimizer(optimizer: Any) -> LocalStepsOptimizer | None:
 
 
 @contextlib.contextmanager
-def local_updates() -> Iterator[None]:
-    """In replica context: optimizers update what the replica has, by its own gradients."""
-    previous, _state.are_local = updates_are_local(), True
+def _within(name: str, value: Any) -> Iterator[None]:
+    """Context in which a part of this thread's state has a value."""
+    previous = getattr(_state, name, None)
+    setattr(_state, name, value)
     try:
         yield
     finally:
-        _state.are_local = previous
+        setattr(_state, name, previous)
+
+
+def local_updates() -> contextlib.AbstractContextManager[None]:
+    """In replica context: optimizers update what the replica has, by its own gradients."""
+    return _within("are_local", True)
 
 
 def updates_are_local() -> bool:
     """Whether an optimizer's gradients are to stay where they are."""
-    return getattr(_state, "are_local", False)
+    return bool(getattr(_state, "are_local", False))
 
 
-@contextlib.contextmanager
-def gradients_of_one_size(are_so: bool = True) -> Iterator[None]:
+def gradients_of_one_size(are_so: bool) -> contextlib.AbstractContextManager[None]:
     """What is exchanged has one size in each tensor that is rounded, or is 0: nothing to round."""
-    previous, _state.are_of_one_size = gradients_are_of_one_size(), are_so
-    try:
-        yield
-    finally:
-        _state.are_of_one_size = previous
+    return _within("are_of_one_size", are_so)
 
 
 def gradients_are_of_one_size() -> bool:
     """Whether all elements of a gradient that are not 0 are of one size."""
-    return getattr(_state, "are_of_one_size", False)
+    return bool(getattr(_state, "are_of_one_size", False))
 
 
-@contextlib.contextmanager
 def keras_loop(
     kind: str | None, optimizer: keras.optimizers.Optimizer | None = None
-) -> Iterator[None]:
+) -> contextlib.AbstractContextManager[None]:
     """What runs within is a step of Keras' loop of this kind, of a model with this optimizer.
 
     Or it is none, where `kind` is None.
     """
-    previous = getattr(_state, "loop", None)
-    _state.loop = kind, local_steps_optimizer(optimizer) if kind == "train" else None
-    try:
-        yield
-    finally:
-        _state.loop = previous
+    return _within("loop", (kind, local_steps_optimizer(optimizer) if kind == "train" else None))
 
 
 def optimizer_of_local_step() -> LocalStepsOptimizer | None:

@@ -23,9 +23,9 @@ def largest_as_codes(tensors: Sequence[tf.Tensor], share: float) -> list[tf.Tens
 
         y = sign(x) * s  where |x| >= t, else 0
 
-    with one t for all tensors, and s the mean of those |x| of the tensor. That is the nearest to x
-    of what has so many elements, and of each tensor of one size. Of more than 65,536 elements, t is
-    found by so many, always the same, so that some more or fewer are kept.
+    with one t for all tensors, and s the mean of those |x| of the tensor, the nearest to them of
+    all single sizes. Of more than 65,536 elements, t is found by so many, always the same, so that
+    some more or fewer are kept.
 
     Args:
         tensors: list of float16, bfloat16 or float32 tensors with static shapes; computed in
