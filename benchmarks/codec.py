@@ -8,8 +8,9 @@ them. A ratio is the median over rounds of the time divided by that of `x * 2` i
 writes every element once and compiles to nothing better under XLA. The others are functions as in a
 training step, whose words stay on the device. "4-bit" are codes of four bits. "sparse" are the
 streams of the sparse wire, where `--nonzero` of the codes are not 0: rounding and compressing, and
-the way back. The unfused sequence is the usual way to write TernGrad in single ops (draw, compare,
-select, add four quarters into bytes; divide, join, cut), run as one graph.
+the way back; "largest" is what error feedback takes for as many codes. The unfused sequence is the
+usual way to write TernGrad in single ops (draw, compare, select, add four quarters into bytes;
+divide, join, cut), run as one graph.
 """
 
 import math
@@ -114,6 +115,7 @@ def candidates(size, clip_factor, base, nonzero):
         "decode 4-bit": in_a_step(decode_finer),
         "encode sparse": in_a_step(encode_sparse),
         "decode sparse": in_a_step(decode_sparse),
+        "largest": in_a_step(lambda: ternary.largest_as_codes([gradient], nonzero)),
         "scale": in_a_step(lambda: ternary.local_scales([gradient], clip_factor)),
         "unfused encode": lambda: unfused_encode(gradient, scales[0]),
         "unfused decode": lambda: unfused_decode(packed, tf.constant(size), scales[0]),

@@ -4,11 +4,13 @@
 
 A network of terngrad_tf.models on random images of its usual size, ternary gradients, stock
 `model.fit`, the same total batch for every number of replicas; 0 replicas stand for Keras without a
-strategy. Each cell runs in a process of its own, and rounds over all cells follow each other, so
-that whatever else the machine does meets all of them. A step is the median over the steps after the
-first two, each with the device's work; start-up is from the creation of the strategy to the end of
-the first step, imports left out; memory is the largest resident set of the process. Replicas run on
-the machine's GPUs where it has any.
+strategy. With --processes so many share the batch, with as many replicas each, and exchange through
+the memory of the host, on loopback. Each cell runs in a process of its own, and rounds over all
+cells follow each other, so that whatever else the machine does meets all of them. A step is the
+median over the steps after the first two, each with the device's work; start-up is from the
+creation of the strategy to the end of the first step, imports left out; memory is the largest
+resident set of the process, of several the first's. Replicas run on the machine's GPUs where it has
+any, which several processes share.
 """
 
 import contextlib
@@ -16,11 +18,13 @@ import json
 import os
 import resource
 import statistics
+import subprocess
+import sys
 import time
 
 from absl import app, flags
 
-from benchmarks import cells, figures
+from benchmarks import cells, cluster_hosts, figures
 from terngrad_tf.grad_bits import GRAD_BITS
 
 _NET = flags.DEFINE_string("net", "lenet", "Network, of terngrad_tf.models.")
@@ -36,10 +40,36 @@ _GRAD_BITS = flags.DEFINE_enum(
     [*map(str, GRAD_BITS)],
     "1 for ternary, 3 to 8 for codes of so many bits, 32 for float.",
 )
+_PROCESSES = flags.DEFINE_integer("processes", 1, "Processes of a cell.", lower_bound=1)
 _JSON = flags.DEFINE_string("json", None, "File to write the figures to.")
 _CELL = flags.DEFINE_string("cell", None, "Internal: BATCH_SIZE,REPLICAS measured by this process.")
 
 _WARM_UP_STEPS = 2
+
+
+@contextlib.contextmanager
+def _peers():
+    """Makes this process the first of so many, and starts the others."""
+    if _PROCESSES.value == 1 or "TF_CONFIG" in os.environ:
+        yield
+        return
+    # Several may share a GPU.
+    os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+    ports = cluster_hosts.free_ports(_PROCESSES.value)
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
+    configs = [
+        json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})
+        for index in range(_PROCESSES.value)
+    ]
+    os.environ["TF_CONFIG"] = configs[0]
+    command = [sys.executable, "-m", "benchmarks.emulation", *sys.argv[1:]]
+    with contextlib.ExitStack() as stack:
+        for config in configs[1:]:
+            environment = dict(os.environ, TF_CONFIG=config)
+            peer = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+            stack.enter_context(peer)
+            stack.callback(peer.kill)
+        yield
 
 
 def _measure(batch_size, num_replicas):
@@ -59,15 +89,19 @@ def _measure(batch_size, num_replicas):
 
         def on_train_batch_end(self, batch, logs=None):
             """Called by `fit`."""
-            tf.test.experimental.sync_devices()
+            if _PROCESSES.value == 1:
+                tf.test.experimental.sync_devices()
+            else:  # which is not for clusters: waits for one of the last results
+                self.model.trainable_variables[0].numpy()
             self.times.append(time.perf_counter())
 
     start = time.perf_counter()
     keras.utils.set_random_seed(0)
     scope = contextlib.nullcontext()
     if num_replicas:
-        bits = int(_GRAD_BITS.value)
-        scope = terngrad_tf.TernGradStrategy(num_replicas, grad_bits=bits).scope()
+        scope = terngrad_tf.TernGradStrategy(
+            num_replicas, grad_bits=int(_GRAD_BITS.value), communication="ring"
+        ).scope()
     size, channels = terngrad_tf.models.input_shape(_NET.value)
     with scope:
         model = terngrad_tf.models.build(_NET.value, num_classes=10)
@@ -124,10 +158,13 @@ def main(argv):
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     if _CELL.value:
-        _measure(*map(int, _CELL.value.split(",")))
+        with _peers():
+            _measure(*map(int, _CELL.value.split(",")))
         return
     from terngrad_tf import models
 
+    if _PROCESSES.value > 1 and "0" in _REPLICAS.value:
+        raise app.UsageError("--replicas must not hold 0 with several --processes.")
     try:
         models.input_shape(_NET.value)
     except ValueError as error:
@@ -139,10 +176,11 @@ def main(argv):
         f"--steps={_STEPS.value}",
         f"--grad_bits={_GRAD_BITS.value}",
         f"--net={_NET.value}",
+        f"--processes={_PROCESSES.value}",
     )
     print(
-        f"{_NET.value}, {_GRAD_BITS.value} bit gradients, median of {_ROUNDS.value} processes of"
-        f" {_STEPS.value} steps, {os.cpu_count()} cores"
+        f"{_NET.value}, {_GRAD_BITS.value} bit gradients, {_PROCESSES.value} processes each,"
+        f" median of {_ROUNDS.value} rounds of {_STEPS.value} steps, {os.cpu_count()} cores"
     )
     print(_table(measured))
     if _JSON.value:

@@ -9,12 +9,10 @@ of the steps after that; the memory that they hold together; and whether all end
 weights and optimizer's state, bit for bit: otherwise it ends with status 1.
 """
 
-import contextlib
 import hashlib
 import json
 import os
 import pathlib
-import socket
 import sys
 import time
 
@@ -82,14 +80,6 @@ def _work():
     )
 
 
-def _free_ports(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 def measure(count):
     """Runs a cluster of so many processes.
 
@@ -97,7 +87,7 @@ def measure(count):
         Dict with "seconds" of each stage since the one before, "cpu_seconds" of all processes since
         then, "pss_mb" of all together, and "digests", a set with one of each process's end.
     """
-    cluster = {"worker": [f"127.0.0.1:{port}" for port in _free_ports(count)]}
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in cluster_hosts.free_ports(count)]}
     command = [sys.executable, "-m", "benchmarks.many_processes", "--worker"]
     command += [f"--steps={_STEPS.value}", f"--batch_size={_BATCH.value}"]
     command += [f"--grad_bits={_GRAD_BITS.value}", f"--wire={_WIRE.value}"]

@@ -21,6 +21,8 @@ def pytest_configure(config):
     if not config.getoption("--gpu"):
         # Theirs, and of the programs that they start: GPUs do not give the same bits twice.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    # Several processes may share a GPU.
+    os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     # Tests of strategies need several.
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4

@@ -76,7 +76,9 @@ def diff(metadata: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[st
     return phrases
 
 
-def strategy_metadata(gradient_ops: Any, num_local: int, num_processes: int) -> dict[str, Any]:
+def strategy_metadata(
+    gradient_ops: Any, num_local: int, num_processes: int, communication: str
+) -> dict[str, Any]:
     """What two processes must share for their strategies to fit together."""
     metadata = dataclasses.asdict(gradient_ops.quantization) | {
         "wire": gradient_ops.wire,
@@ -89,7 +91,11 @@ def strategy_metadata(gradient_ops: Any, num_local: int, num_processes: int) -> 
     return (
         metadata
         | code_metadata()
-        | {"number of processes": num_processes, "replicas a process": num_local}
+        | {
+            "number of processes": num_processes,
+            "replicas a process": num_local,
+            "communication": communication,
+        }
     )
 
 

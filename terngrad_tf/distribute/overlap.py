@@ -42,11 +42,12 @@ class ChangesUnderWay:
         kept: Sequence[Any],
         of_one_size: bool = False,
     ) -> None:
-        device = strategy.extended.worker_devices[0]
-        if strategy.extended.process_group is not None and "GPU" in device:
+        processes = strategy.extended.process_group
+        if processes is not None and processes.is_nccl:
             raise ValueError(
                 "`overlap` must be 0 where processes exchange over NCCL, whose messages start in"
-                f" the same order everywhere. Received: a cluster of devices such as {device}"
+                " the same order everywhere; TernGradStrategy(communication='ring') does not."
+                f" Received: a cluster of devices such as {processes.device}"
             )
         self._strategy = strategy
         self._outer = outer

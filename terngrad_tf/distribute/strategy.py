@@ -54,6 +54,10 @@ class TernGradStrategy(tf.distribute.Strategy):
         num_gpus: GPUs to use. Default: all.
         cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`. Default: `TF_CONFIG`
             if it is set, else a single process.
+        communication: how processes of a cluster exchange. "ring": over TensorFlow's own
+            connections, through the memory of the hosts, some of which may have a GPU and some
+            not; "nccl": from GPU to GPU; "auto", the default: "ring", but "nccl" where a process
+            has several GPUs.
         communication_timeout: seconds after which a collective that misses a peer fails. Default:
             none; TensorFlow's own detection of dead peers still holds.
         start_timeout: seconds that the processes of a cluster wait for each other, at the start and
@@ -80,6 +84,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         *,
         num_gpus: int | None = None,
         cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
+        communication: str = "auto",
         communication_timeout: float | None = None,
         start_timeout: float = 600,
         token: str | None = None,
@@ -101,6 +106,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         in_cluster = bool(cluster_resolver.cluster_spec().as_dict())
         devices = virtual_devices.local_devices(num_nodes, num_gpus)
         physical = list(dict.fromkeys(devices))
+        how = private.communication_options(communication, physical, communication_timeout)
         self.tasks = peers.tasks_of(cluster_resolver) if in_cluster else None
         self.start_timeout = start_timeout
         if self.tasks is not None:
@@ -115,7 +121,7 @@ class TernGradStrategy(tf.distribute.Strategy):
                     cluster_resolver,
                     physical,
                     len(devices),
-                    private.communication_options(communication_timeout),
+                    how,
                     gradient_ops,
                     start_timeout,
                     functools.partial(broadcast.broadcast_variables, self),
@@ -125,7 +131,9 @@ class TernGradStrategy(tf.distribute.Strategy):
         super().__init__(extended)
         private.watch_scope(self)
         self.sync_timer = stragglers.timer_of(self)
-        metadata = handshake.strategy_metadata(gradient_ops, len(devices), self.num_processes)
+        metadata = handshake.strategy_metadata(
+            gradient_ops, len(devices), self.num_processes, how.implementation.value
+        )
         handshake.compare_processes(self, "strategies", metadata)
 
     @property

@@ -201,13 +201,11 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         """
         loss = tf.zeros([]) if losses is None else replicas.sum_locally(strategy, losses)
         received = self._basis.project_sum(strategy, gradients, loss)
-        # On a GPU an assertion does nothing.
-        with tf.device("CPU:0"):
-            matches = tf.debugging.assert_equal(
-                tf.convert_to_tensor(self._fingerprint),
-                tf.constant(self._expected_fingerprint, tf.int64),
-                "The optimizer's state belongs to another basis (fingerprint of the subspace)",
-            )
+        fingerprint = tf.constant(self._expected_fingerprint, tf.int64)
+        matches = private.assert_on_host(
+            tf.reduce_all(tf.equal(tf.convert_to_tensor(self._fingerprint), fingerprint)),
+            "The optimizer's state belongs to another basis (fingerprint of the subspace)",
+        )
         with tf.control_dependencies([] if matches is None else [matches]):
             received = tf.identity(received)
         k = self.num_components

@@ -123,6 +123,7 @@ def _check(config):
     values = config.values()
     for name, wanted, why in (
         ("num_nodes", 1, "each process is one worker"),
+        ("communication", "auto", "pushes go over TensorFlow's own connections"),
         ("mixed_precision", False, "the servers scale no losses"),
         ("loss_scale", None, "the servers scale no losses"),
         ("epochs", None, "steps are counted"),

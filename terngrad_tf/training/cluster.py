@@ -69,6 +69,7 @@ def make_strategy(
         **dataclasses.asdict(config.gradients.quantization(config.seed)),
         wire=config.gradients.wire,
         num_gpus=config.cluster.num_gpus,
+        communication=config.cluster.communication,
         float_steps=float_epochs if float_epochs.freq else None,
         statistics_freq=statistics_freq,
         telemetry_freq=config.checkpoints.telemetry_freq,

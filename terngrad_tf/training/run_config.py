@@ -262,6 +262,13 @@ class ClusterConfig(Config):
         "Replicas, which --num_gpus GPUs share, the first of them the first. -1: --num_gpus, or 1.",
         checks.integers(1, checks.WORKERS.most, also=-1),
     )
+    communication: str = option(
+        "auto",
+        "How processes of a cluster exchange: ring, over TensorFlow's own connections, through the "
+        "memory of hosts of which some may have a GPU and some not; nccl, from GPU to GPU; auto: "
+        "ring, but nccl where a process has several GPUs.",
+        identity=False,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -56,6 +56,7 @@ TRAINING = {
     "benchmark_mode": weights("--benchmark_mode"),
     "bits_per_element": weights("--bits_per_element", 0.05, base=TERNARY),
     "clip_factor": weights("--clip_factor", 1.0, base=TERNARY),
+    "communication": refused("--communication", "nccl"),
     "data_dir": weights("--data_dir", "{root}/other"),
     "dataset_name": weights("--dataset_name", "cifar10", base=("--benchmark_mode",)),
     "dropout_keep_prob": weights("--dropout_keep_prob", 0.9, base=DROPOUT),

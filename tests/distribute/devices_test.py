@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from terngrad_tf.distribute import DiLoCo, TernGradStrategy, virtual_devices, wires
+from terngrad_tf.distribute import DiLoCo, TernGradStrategy, private, virtual_devices, wires
 from tests.distribute.samples import build, data, gradients_of, reduce_once
 
 NUM_REPLICAS = 4
@@ -101,6 +101,19 @@ class DevicesTest(tf.test.TestCase, parameterized.TestCase):
         gradient = tf.constant([0.5, -0.5])
         tf.function(lambda: strategy.run(lambda: optimizer.apply([gradient], [variable])))()
         self.assertAllEqual(variable, [0.5, 1.5])
+
+    def test_a_check_of_a_gpu_runs_on_its_host(self):
+        @tf.function
+        def step(number):
+            with tf.device("/device:GPU:0"):
+                check = private.assert_on_host(tf.equal(number, 3), "not three")
+                with tf.control_dependencies([check]):
+                    return tf.identity(number)
+
+        graph = step.get_concrete_function(tf.TensorSpec([], tf.int64)).graph
+        # In a branch, which would be on the GPU, it would not be seen here.
+        (check,) = (op for op in graph.get_operations() if op.type == "Assert")
+        self.assertIn("CPU:0", check.device)
 
 
 if __name__ == "__main__":

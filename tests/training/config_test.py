@@ -126,7 +126,7 @@ class OptionsTest(tf.test.TestCase):
     def test_identity_holds_what_changes_the_weights_and_nothing_else(self):
         config = train_config(sync_every=2, fragments=2, overlap=1, bits_per_element=1)
         same_run = set(
-            "train_dir data_dir max_steps num_gpus save_iter save_interval_secs "
+            "train_dir data_dir max_steps num_gpus communication save_iter save_interval_secs "
             "save_summaries_secs max_to_keep num_preprocess_threads skip_corrupt_records "
             "snapshot_per_epoch snapshot_every_steps snapshot_start_epoch snapshot_keep_max "
             "epochs save_epochs telemetry_freq log_freq".split(" ")

@@ -16,6 +16,7 @@ from terngrad_tf.distribute.private import device_buffers  # noqa: F401
 from terngrad_tf.distribute.private.cluster_strategy import TernGradClusterExtended
 from terngrad_tf.distribute.private.cross_device_ops import ExactCrossDeviceOps, gradient_ops
 from terngrad_tf.distribute.private.devices import (
+    assert_on_host,
     cluster_is_joined,
     counts_once,
     devices_are_initialized,
@@ -64,6 +65,7 @@ __all__ = [
     "ProcessGroup",
     "TernGradClusterExtended",
     "TernGradLocalExtended",
+    "assert_on_host",
     "cluster_is_joined",
     "communication_options",
     "counts_once",

@@ -9,9 +9,13 @@ from typing import Any
 
 from tensorflow.python.distribute import (
     collective_all_reduce_strategy,
+    device_util,
     mirrored_strategy,
     values,
 )
+from tensorflow.python.distribute.collective_util import CommunicationImplementation
+from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce
+from tensorflow.python.distribute.cross_device_utils import CollectiveKeys
 from tensorflow.python.eager import context
 
 from terngrad_tf.distribute.private.collective_keys import StaticKeys, use_static_keys
@@ -22,6 +26,9 @@ from terngrad_tf.distribute.private.strategies import SharedVariableReplicas
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
+
+# More than TensorFlow's keys of one strategy.
+_HOST_KEYS = 1000
 
 
 class TernGradClusterExtended(
@@ -58,15 +65,30 @@ class TernGradClusterExtended(
             super().__init__(
                 strategy, cluster_resolver=cluster_resolver, communication_options=options
             )
+        if options.implementation == CommunicationImplementation.RING and len(devices) == 1:
+            self._exchange_on_hosts(options)
         self.static_keys = StaticKeys()
-        for ops_ in (self._cross_device_ops, self._host_cross_device_ops):
+        for ops_ in {self._cross_device_ops, self._host_cross_device_ops}:
             for launcher in ops_._launchers:
                 use_static_keys(launcher, self.static_keys)
         self.process_group = ProcessGroup(self) if self._num_workers > 1 else None
 
+    def _exchange_on_hosts(self, options):
+        """Lets all reductions be those of hosts, each of which may have a GPU or not."""
+        # Keys count the devices of a process, of which other processes may have others.
+        self._collective_keys = CollectiveKeys(self._collective_key_base + _HOST_KEYS)
+        self._cross_device_ops = self._host_cross_device_ops = CollectiveAllReduce(
+            [self.host_device], self._num_workers, options, self._collective_keys
+        )
+
     @property
     def is_chief(self) -> bool:
         return self._is_chief
+
+    @property
+    def host_device(self) -> str:
+        """The CPU of this process."""
+        return device_util.canonicalize(f"{self._worker_device}/device:CPU:0")
 
     def _create_variable(self, next_creator, **kwargs):
         variable = super()._create_variable(next_creator, **kwargs)

@@ -1,11 +1,12 @@
 """Collectives and messages between the processes of a cluster."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import collective_util, cross_device_utils
+from tensorflow.python.distribute.collective_util import CommunicationImplementation
 from tensorflow.python.eager import context
 from tensorflow.python.ops import collective_ops
 
@@ -17,9 +18,13 @@ from terngrad_tf.distribute.private.stamps import run_independently
 # more.
 _FEW = 2**14
 
+# How processes exchange. "auto" is a ring, as it is for TensorFlow, but NCCL where a process has
+# several GPUs.
+COMMUNICATIONS = ("auto", "nccl", "ring")
+
 
 class ProcessGroup:
-    """Collectives with one member a process: the first local device of each.
+    """Collectives with one member a process: its first GPU over NCCL, its CPU in a ring.
 
     All tensors must have the same shape and dtype on every process.
     """
@@ -27,10 +32,12 @@ class ProcessGroup:
     def __init__(self, extended: Any):
         self.size = extended._num_workers
         self.rank = extended._id_in_cluster
-        self.device = extended.worker_devices[0]
+        self._options = extended._communication_options
+        self.is_nccl = self._options.implementation == CommunicationImplementation.NCCL
+        # Rings of a GPU would need its host as well, and sum no integers.
+        self.device = extended.worker_devices[0] if self.is_nccl else extended.host_device
         keys = extended._collective_keys
         self._group_key = keys.get_group_key([self.device])
-        self._options = extended._communication_options
         self._keys = extended.static_keys
         self._launcher = cross_device_utils.CollectiveReplicaLauncher(
             self._group_key, self.size, keys, self.device, self._options
@@ -73,7 +80,7 @@ class ProcessGroup:
         with tf.device(self.device):
             # Collectives on GPUs must start in the same order everywhere; on CPUs an order would
             # only keep a late bucket from being sent while an early one is on its way.
-            ordered = "GPU" in self.device
+            ordered = self.is_nccl
             result = collective(
                 tensor,
                 group_size=self.size,
@@ -144,10 +151,26 @@ def bounded_start(seconds: float) -> Iterator[None]:
 
 
 def communication_options(
-    timeout_seconds: float | None = None,
+    communication: str, devices: Sequence[str], timeout_seconds: float | None = None
 ) -> tf.distribute.experimental.CommunicationOptions:
-    """Rings over gRPC for CPUs, NCCL for GPUs."""
-    implementation = collective_util.CommunicationImplementation.RING
-    if tf.config.get_visible_devices("GPU"):
-        implementation = collective_util.CommunicationImplementation.NCCL
-    return collective_util.Options(implementation=implementation, timeout_seconds=timeout_seconds)
+    """TensorFlow's options of a choice among `COMMUNICATIONS` for these local devices.
+
+    Raises:
+        ValueError: there is no such choice, or NCCL is chosen for a CPU.
+    """
+    if communication not in COMMUNICATIONS:
+        raise ValueError(
+            f"`communication` must be one of {COMMUNICATIONS}."
+            f" Received: communication={communication!r}"
+        )
+    on_gpus = all("GPU" in device for device in devices)
+    is_nccl = communication == "nccl" or (communication == "auto" and len(devices) > 1 and on_gpus)
+    if communication == "nccl" and not on_gpus:
+        raise ValueError(
+            "`communication` must be 'ring' or 'auto' where replicas are on a CPU, since NCCL is"
+            " for GPUs. Received: communication='nccl'"
+        )
+    kinds = CommunicationImplementation
+    return collective_util.Options(
+        implementation=kinds.NCCL if is_nccl else kinds.RING, timeout_seconds=timeout_seconds
+    )

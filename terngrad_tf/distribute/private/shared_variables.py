@@ -8,7 +8,11 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib, distribute_utils, values
 
-from terngrad_tf.distribute.private.devices import are_of_same_tensors, local_tensors
+from terngrad_tf.distribute.private.devices import (
+    are_of_same_tensors,
+    assert_on_host,
+    local_tensors,
+)
 from terngrad_tf.distribute.private.extended import LocalReplicas
 from terngrad_tf.distribute.private.padding import current_padding
 from terngrad_tf.distribute.private.reductions import is_per_replica
@@ -167,9 +171,7 @@ class SharedVariables(LocalReplicas):
                 if not are_of_same_tensors([first, other]):
                     if not isinstance(first, tf.Tensor) or not isinstance(other, tf.Tensor):
                         raise ValueError(f"{message}. Received: {value}")
-                    # On a GPU an assertion does nothing.
-                    with tf.device("CPU:0"):
-                        checks.append(_assert_same(first, other, message))
+                    checks.append(_assert_same(first, other, message))
             with tf.control_dependencies([check for check in checks if check is not None]):
                 return tf.nest.map_structure(tf.identity, self.agreed(value))
 
@@ -182,4 +184,4 @@ def _assert_same(first, other, message):
     same = tf.equal(first, other)
     if first.dtype.is_floating:
         same |= tf.math.is_nan(first) & tf.math.is_nan(other)
-    return tf.debugging.Assert(tf.reduce_all(same), [message])
+    return assert_on_host(tf.reduce_all(same), message)

@@ -1,0 +1,69 @@
+"""What clusters must have in common wherever the replicas of their two processes are."""
+
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+
+from terngrad_tf.distribute import TernGradStrategy, wires
+from tests import runs
+from tests.distribute import processes
+from tests.distribute.samples import build, data, gradients_of, reduce_once
+
+WORKER = pathlib.Path(__file__).with_name("communication_worker.py")
+# A scale that is a maximum is the same on all devices.
+OPTIONS = [
+    {"grad_bits": 32},
+    {"grad_bits": 4, "clip_factor": 0.0},
+    *({"wire": wire, "clip_factor": 0.0} for wire in wires.WIRES),
+]
+
+
+class ClusterCase(tf.test.TestCase):
+    """Two processes whose replicas are on devices of their own choice."""
+
+    # Of each process's replica.
+    places: tuple[str, str]
+
+    @classmethod
+    def start(cls, timeout=200):
+        """Lets both do all that is checked."""
+        folder = runs.class_folder(cls)
+        config = {"job": "all", "places": cls.places, "options": OPTIONS}
+        cls.results = processes.run(WORKER, 2, folder, timeout, **config)
+
+    def check_sums(self):
+        """Both have the bits of two replicas of one process."""
+        gradients = [gradients_of(replica) for replica in range(2)]
+        for index, options in enumerate(OPTIONS):
+            alone = reduce_once(TernGradStrategy(2, num_gpus=0, seed=5, **options), gradients)
+            for i, want in enumerate(alone):
+                for result in self.results:
+                    np.testing.assert_array_equal(result[f"sums/{index}/{i}"], want, str(options))
+
+    def check_places(self):
+        """Replicas are where they are told to be, and exchange through the host."""
+        for result, place in zip(self.results, self.places, strict=True):
+            for name in ("float", "overlap"):
+                exchanged, held = result[f"{name}/places"]
+                self.assertEndsWith(str(exchanged), "device:CPU:0")
+                self.assertEndsWith(str(held), f"device:{place}")
+                self.assertAllEqual(result[f"{name}/total"], [2, 4])
+
+    def check_equal(self, *tolerance):
+        """Both have the same weights; with a tolerance they may differ by so much."""
+        first, second = self.results
+        for name in first:
+            if name.endswith("/places"):
+                continue
+            if tolerance:
+                self.assertAllClose(first[name], second[name], *tolerance, msg=name)
+            else:
+                np.testing.assert_array_equal(first[name], second[name], name)
+
+    def check_float_training(self, *tolerance):
+        """With float gradients weights are those of one process on its CPU."""
+        model = build(TernGradStrategy(2, num_gpus=0, grad_bits=32), dropout=0.0)
+        model.fit(*data(64), batch_size=16, epochs=2, shuffle=False, verbose=0)
+        for index, weight in enumerate(model.get_weights()):
+            self.assertAllClose(self.results[0][f"float/{index}"], weight, *tolerance)
