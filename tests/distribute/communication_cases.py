@@ -6,7 +6,6 @@ import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute import TernGradStrategy, wires
-from tests import runs
 from tests.distribute import processes
 from tests.distribute.samples import build, data, gradients_of, reduce_once
 
@@ -26,9 +25,8 @@ class ClusterCase(tf.test.TestCase):
     places: tuple[str, str]
 
     @classmethod
-    def start(cls, timeout=200):
-        """Lets both do all that is checked."""
-        folder = runs.class_folder(cls)
+    def start(cls, folder, timeout=200):
+        """Lets both do all that is checked, with files in an empty folder."""
         config = {"job": "all", "places": cls.places, "options": OPTIONS}
         cls.results = processes.run(WORKER, 2, folder, timeout, **config)
 

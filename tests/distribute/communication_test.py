@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from terngrad_tf.distribute import TernGradStrategy
+from tests import runs
 from tests.distribute import communication_cases
 
 
@@ -16,7 +17,7 @@ class HostsTest(communication_cases.ClusterCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.start()
+        cls.start(runs.class_folder(cls))
 
     def test_replicas_are_where_they_are_told_to_be(self):
         self.check_places()

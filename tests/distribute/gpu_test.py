@@ -18,6 +18,7 @@ from absl.testing import parameterized
 
 from terngrad_tf import ternary
 from terngrad_tf.distribute import DiLoCo, TernGradStrategy, wires
+from tests import runs
 from tests.distribute import communication_cases
 from tests.distribute.samples import gradients_of, reduce_once
 
@@ -245,7 +246,7 @@ class TwoProcessesTest(communication_cases.ClusterCase, parameterized.TestCase):
         super().setUpClass()
         if not tf.config.list_physical_devices("GPU"):
             raise unittest.SkipTest("needs a GPU and --gpu")
-        cls.start()
+        cls.start(runs.class_folder(cls))
 
     def test_replicas_are_where_they_are_told_to_be(self):
         self.check_places()
