@@ -101,9 +101,8 @@ def _sketch(vector, seed, step, tensor):
     """Adds elements `_SKETCH` apart, each with a random sign; float32 `[n]` -> `[_SKETCH]`."""
     size = vector.shape[0]
     rows = tf.reshape(tf.pad(vector, [[0, -size % _SKETCH]]), [-1, _SKETCH])
-    elements = tf.reshape(tf.range(rows.shape.num_elements()), rows.shape)
-    keys = random_bits.key_schedule(seed, step, tensor, 0)
-    words = random_bits.hash_elements(tf.cast(elements, tf.uint32), *keys)
+    element_key, mix_key = random_bits.key_schedule(seed, step, tensor, 0)
+    words = random_bits.fmix32(random_bits.numbers_from(element_key, rows.shape), mix_key)
     signs = tf.bitwise.bitwise_and(words, tf.constant(_SIGN_BIT, tf.uint32))
     signed = tf.bitwise.bitwise_xor(tf.bitcast(rows, tf.uint32), signs)
     return tf.reduce_sum(tf.bitcast(signed, tf.float32), axis=0)

@@ -1,5 +1,7 @@
 """Counter-based random words: a pure function of (element, seed, step, tensor, stream)."""
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,8 @@ _MURMUR_1 = 0x85EBCA6B
 _MURMUR_2 = 0xC2B2AE35
 # Two chains with different beginnings give the 64 key bits; any two constants would do.
 _CHAIN_STARTS = np.array([0x243F6A88, 0x85A308D3], np.uint32)
+# Numbers of elements are made in rows of so many.
+_ROW = 2**12
 
 
 def _u32(value: int) -> tf.Tensor:
@@ -84,9 +88,15 @@ def key_schedule(
     return chains[0], chains[1]
 
 
-def hash_elements(elements: tf.Tensor, element_key: tf.Tensor, mix_key: tf.Tensor) -> tf.Tensor:
-    """Random uint32 words of the elements with these indices, under keys of `key_schedule`."""
-    return fmix32(elements + element_key, mix_key)
+def numbers_from(first: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+    """uint32 numbers `first`, `first + 1`, ... in a static shape.
+
+    Made of those of one row: all of them, which TensorFlow could know before it runs, it would
+    hold.
+    """
+    columns = math.prod(shape[1:])
+    rows = tf.cast(tf.range(shape[0]), tf.uint32) * tf.constant(columns, tf.uint32) + first
+    return tf.reshape(rows[:, tf.newaxis] + tf.cast(tf.range(columns), tf.uint32), shape)
 
 
 def random_words(
@@ -118,5 +128,6 @@ def random_words(
         raise ValueError(
             f"`num_elements` must be zero or a positive integer. Received: {num_elements}"
         )
-    elements = tf.cast(tf.range(num_elements), tf.uint32)
-    return hash_elements(elements, *key_schedule(seed, step, tensor, stream))
+    element_key, mix_key = key_schedule(seed, step, tensor, stream)
+    numbers = numbers_from(element_key, [-(-num_elements // _ROW), _ROW])
+    return fmix32(tf.reshape(numbers, [-1])[:num_elements], mix_key)

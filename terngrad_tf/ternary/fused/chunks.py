@@ -140,12 +140,13 @@ def _rounder(senders, chunk, base, base_out, rounding):
     @compiled.compiled
     def rounded(parts, seed, step, stream):
         totals = split.sum_digits(parts) - largest
-        elements = tf.reshape(tf.range(totals.shape.num_elements()), totals.shape)
-        keys = _keys(seed, step, stream)
+        element_key, mix_key = _keys(seed, step, stream)
+        rows = [totals.shape[0] * totals.shape[1], totals.shape[2]]
+        elements = tf.reshape(random_bits.numbers_from(element_key, rows), totals.shape)
         codes = rounding.codes(
             tf.cast(totals, tf.float32),
             rounding.factor(tf.constant(largest, tf.float32)),
-            random_bits.hash_elements(tf.cast(elements, tf.uint32), *keys),
+            random_bits.fmix32(elements, mix_key),
         )
         return tf.cast(codes + rounding.levels, tf.uint16)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from terngrad_tf.ternary import codec, quantizer
+from terngrad_tf.ternary import codec, quantizer, random_bits
 from terngrad_tf.ternary.fused import compiled, loop_rounding, partition, tiles
 
 _SUPPORTED = (tf.float16, tf.bfloat16, tf.float32)
@@ -125,7 +125,7 @@ def _large_encoder(size, dtype, rounding, base):
     def encode_large(gradient, numbers, replica):
         offset = rounding.offset(replica)
         element_key, mix_key, factor = loop_rounding.by_tensor(numbers, rounding, replica)
-        elements = tiles.column_numbers(width) + element_key
+        elements = random_bits.numbers_from(element_key, [tiles.num_tiles(width), tiles.TILE])
         planes = []
         for j in range(count):
             shift = tf.constant(j * width, tf.uint32)

@@ -32,9 +32,3 @@ def digit_plane(flat: tf.Tensor, number: int, width: int) -> tf.Tensor:
     if piece.shape[0] < length:
         piece = tf.pad(piece, [[0, length - piece.shape[0]]])
     return tf.reshape(piece, [-1, TILE])
-
-
-def column_numbers(width: int) -> tf.Tensor:
-    """uint32 column numbers 0, 1, ... in tiles, [num_tiles(width), TILE]."""
-    numbers = tf.range(num_tiles(width) * TILE)
-    return tf.cast(tf.reshape(numbers, [-1, TILE]), tf.uint32)
