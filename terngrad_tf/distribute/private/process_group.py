@@ -34,7 +34,7 @@ class ProcessGroup:
         self.rank = extended._id_in_cluster
         self._options = extended._communication_options
         self.is_nccl = self._options.implementation == CommunicationImplementation.NCCL
-        # Rings of a GPU would need its host as well, and sum no integers.
+        # A ring of GPUs would pass through their hosts as well.
         self.device = extended.worker_devices[0] if self.is_nccl else extended.host_device
         keys = extended._collective_keys
         self._group_key = keys.get_group_key([self.device])
