@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from terngrad_tf.arguments import did_you_mean
+from terngrad_tf.arguments import check, did_you_mean
 from terngrad_tf.distribute import (
     broadcast,
     handshake,
@@ -29,6 +29,8 @@ from terngrad_tf.distribute.traffic import Traffic
 # Collectives of two strategies in one process must not meet under one key.
 _KEY_RANGE = 1_000_000
 _key_ranges = itertools.count(1)
+# How processes of a cluster exchange.
+_COMMUNICATIONS = ("nccl", "ring")
 
 
 class TernGradStrategy(tf.distribute.Strategy):
@@ -106,7 +108,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         in_cluster = bool(cluster_resolver.cluster_spec().as_dict())
         devices = virtual_devices.local_devices(num_nodes, num_gpus)
         physical = list(dict.fromkeys(devices))
-        how = private.communication_options(communication, physical, communication_timeout)
+        communication = _chosen_communication(communication, physical)
         self.tasks = peers.tasks_of(cluster_resolver) if in_cluster else None
         self.start_timeout = start_timeout
         if self.tasks is not None:
@@ -121,7 +123,7 @@ class TernGradStrategy(tf.distribute.Strategy):
                     cluster_resolver,
                     physical,
                     len(devices),
-                    how,
+                    private.communication_options(communication, communication_timeout),
                     gradient_ops,
                     start_timeout,
                     functools.partial(broadcast.broadcast_variables, self),
@@ -132,7 +134,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         private.watch_scope(self)
         self.sync_timer = stragglers.timer_of(self)
         metadata = handshake.strategy_metadata(
-            gradient_ops, len(devices), self.num_processes, how.implementation.value
+            gradient_ops, len(devices), self.num_processes, communication
         )
         handshake.compare_processes(self, "strategies", metadata)
 
@@ -239,6 +241,18 @@ def _check_options(options):
                 f"`TernGradStrategy` takes {', '.join(sorted(known))}."
                 f" Received: {name}{did_you_mean(name, known)}"
             )
+
+
+def _chosen_communication(communication, devices):
+    """One of `_COMMUNICATIONS`, or for "auto" the one for these local devices."""
+    rule = f"must be one of {('auto', *_COMMUNICATIONS)}"
+    check(communication in ("auto", *_COMMUNICATIONS), "communication", rule, communication)
+    on_gpus = all("GPU" in device for device in devices)
+    if communication == "auto":
+        return "nccl" if on_gpus and len(devices) > 1 else "ring"
+    rule = "must be 'ring' or 'auto' where replicas are on a CPU, since NCCL is for GPUs"
+    check(on_gpus or communication == "ring", "communication", rule, communication)
+    return communication
 
 
 def _check_start():

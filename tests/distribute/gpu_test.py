@@ -238,7 +238,7 @@ class GpuTest(tf.test.TestCase, parameterized.TestCase):
         self.assert_close(on_gpu, on_cpu)
 
 
-class TwoProcessesTest(communication_cases.ClusterCase, parameterized.TestCase):
+class TwoProcessesTest(communication_cases.ClusterCase):
     places = ("GPU:0", "GPU:0")
 
     @classmethod

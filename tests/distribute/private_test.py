@@ -24,7 +24,9 @@ from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.distribute import (
     collective_all_reduce_strategy,
     collective_util,
+    cross_device_ops,
     cross_device_utils,
+    device_util,
     distribute_lib,
     distribute_utils,
     input_lib,
@@ -78,10 +80,13 @@ class PrivateTest(tf.test.TestCase):
             (
                 cross_device_utils,
                 [
+                    "CollectiveKeys",
                     "aggregate_tensors_or_indexed_slices",
                     "divide_by_n_tensors_or_indexed_slices",
                 ],
             ),
+            (cross_device_ops, ["CollectiveAllReduce"]),
+            (device_util, ["canonicalize"]),
             (ag_ctx, ["control_status_ctx"]),
             (autograph, ["tf_convert"]),
             (record, ["stop_recording"]),

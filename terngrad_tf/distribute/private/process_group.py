@@ -1,7 +1,7 @@
 """Collectives and messages between the processes of a cluster."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -17,10 +17,6 @@ from terngrad_tf.distribute.private.stamps import run_independently
 # - 1 turns, or twice as many, that wait for each other. Large messages that meet in one link lose
 # more.
 _FEW = 2**14
-
-# How processes exchange. "auto" is a ring, as it is for TensorFlow, but NCCL where a process has
-# several GPUs.
-COMMUNICATIONS = ("auto", "nccl", "ring")
 
 
 class ProcessGroup:
@@ -151,26 +147,10 @@ def bounded_start(seconds: float) -> Iterator[None]:
 
 
 def communication_options(
-    communication: str, devices: Sequence[str], timeout_seconds: float | None = None
+    communication: str, timeout_seconds: float | None = None
 ) -> tf.distribute.experimental.CommunicationOptions:
-    """TensorFlow's options of a choice among `COMMUNICATIONS` for these local devices.
-
-    Raises:
-        ValueError: there is no such choice, or NCCL is chosen for a CPU.
-    """
-    if communication not in COMMUNICATIONS:
-        raise ValueError(
-            f"`communication` must be one of {COMMUNICATIONS}."
-            f" Received: communication={communication!r}"
-        )
-    on_gpus = all("GPU" in device for device in devices)
-    is_nccl = communication == "nccl" or (communication == "auto" and len(devices) > 1 and on_gpus)
-    if communication == "nccl" and not on_gpus:
-        raise ValueError(
-            "`communication` must be 'ring' or 'auto' where replicas are on a CPU, since NCCL is"
-            " for GPUs. Received: communication='nccl'"
-        )
-    kinds = CommunicationImplementation
+    """TensorFlow's options of "ring", over gRPC, or "nccl"."""
     return collective_util.Options(
-        implementation=kinds.NCCL if is_nccl else kinds.RING, timeout_seconds=timeout_seconds
+        implementation=CommunicationImplementation(communication.upper()),
+        timeout_seconds=timeout_seconds,
     )
