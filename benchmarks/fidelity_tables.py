@@ -211,13 +211,15 @@ def _mean(values, digits):
     return f"{text} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else text
 
 
-def difference(found, baseline, name):
-    """Mean difference to a baseline of the same seeds in points, and p of the paired test.
+def difference(found, baseline, name, factor=100, digits=2):
+    """Mean difference to a baseline of the same seeds, and p of the paired test.
 
     Args:
         found: dict from seed to row, a dict.
         baseline: like it; the same one, or one without any of the seeds, has no difference.
-        name: of the quantity in the rows, a share.
+        name: of the quantity in the rows.
+        factor: what it is told times. Default 100, which makes points of a share.
+        digits: after the point. Default 2.
 
     Returns:
         List of two texts.
@@ -225,8 +227,8 @@ def difference(found, baseline, name):
     seeds = sorted(found.keys() & baseline.keys())
     if found is baseline or not seeds:
         return ["", ""]
-    pairs = [(100 * found[seed][name], 100 * baseline[seed][name]) for seed in seeds]
-    text = f"{statistics.mean(a - b for a, b in pairs):+.2f}"
+    pairs = [(factor * found[seed][name], factor * baseline[seed][name]) for seed in seeds]
+    text = f"{statistics.mean(a - b for a, b in pairs):+.{digits}f}"
     if len(pairs) < 2:
         return [text, ""]
     p = scipy.stats.ttest_rel(*zip(*pairs, strict=True)).pvalue

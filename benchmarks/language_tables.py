@@ -1,0 +1,78 @@
+"""Ways to train the language model, and the table of what came of them."""
+
+import collections
+import statistics
+
+from benchmarks import fidelity_tables
+
+BASELINE = "every step, float"
+_FLOAT = {"grad_bits": 32}
+_FOUR_BITS = {"grad_bits": 4, "clip_factor": "auto"}
+# {name: (options of the strategy, options of `DiLoCo` or None)}; outer: rate and momentum.
+WAYS = {
+    BASELINE: (_FLOAT, None),
+    "every step, ternary": ({}, None),
+    "every step, ternary, clip 0": ({"clip_factor": 0}, None),
+    "every step, 4-bit": (_FOUR_BITS, None),
+    "every 8 steps, float": (_FLOAT, {"sync_every": 8}),
+    "every 8 steps, ternary": ({}, {"sync_every": 8}),
+    "every 8 steps, 0.4 bits": ({"bits_per_element": 0.4}, {"sync_every": 8}),
+    "every 32 steps, float": (_FLOAT, {"sync_every": 32}),
+    "every 32 steps, float, outer 1.0, 0.0": (_FLOAT, {"sync_every": 32, "outer": (1.0, 0.0)}),
+    "every 32 steps, float, outer 0.7, 0.9": (_FLOAT, {"sync_every": 32, "outer": (0.7, 0.9)}),
+    "every 32 steps, ternary": ({}, {"sync_every": 32}),
+    "every 32 steps, 4-bit": (_FOUR_BITS, {"sync_every": 32}),
+    "every 128 steps, float": (_FLOAT, {"sync_every": 128}),
+    "every 128 steps, ternary": ({}, {"sync_every": 128}),
+}
+
+
+def table(runs):
+    """Means over seeds at each way's best rate, with the least and the greatest, as Markdown.
+
+    Args:
+        runs: list of dicts with "way", "rate", "seed", "bits" (a character of the test text),
+            "held_out_bits", by which rates are chosen, "training_bits" and "received_bytes".
+    """
+    groups = collections.defaultdict(lambda: collections.defaultdict(dict))
+    for run in runs:
+        groups[run["way"]][run["rate"]][run["seed"]] = run
+    best = {
+        way: min(groups[way].items(), key=lambda item: _mean(item[1], "held_out_bits"))
+        for way in filter(groups.get, WAYS)
+    }
+    _, baseline = best.get(BASELINE, (None, {}))
+    lines = [
+        "| exchange | rate | seeds | bits a character, test | training | bytes a step | to float | p |",
+        "|---" * 8 + "|",
+    ]
+    for way, (rate, found) in best.items():
+        bits = [run["bits"] for run in found.values()]
+        text = f"{statistics.mean(bits):.4f}"
+        if len(bits) > 1:
+            text += f" ({min(bits):.4f} to {max(bits):.4f})"
+        cells = [way, f"{rate:g}", str(len(found)), text]
+        cells += [f"{_mean(found, 'training_bits'):.4f}", f"{_mean(found, 'received_bytes'):,.0f}"]
+        cells += fidelity_tables.difference(found, baseline, "bits", factor=1, digits=4)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def rates(runs):
+    """Bits a character of the test text by way and rate, where several were tried, as Markdown."""
+    groups = collections.defaultdict(lambda: collections.defaultdict(dict))
+    for run in runs:
+        groups[run["way"]][run["rate"]][run["seed"]] = run
+    lines = ["| exchange | bits a character, by rate |", "|---|---|"]
+    for way in filter(groups.get, WAYS):
+        of_rates = groups[way]
+        shared = set.intersection(*(set(found) for found in of_rates.values()))
+        if len(of_rates) > 1 and shared:
+            seed = min(shared)
+            texts = [f"{rate:g}: {of_rates[rate][seed]['bits']:.4f}" for rate in sorted(of_rates)]
+            lines.append(f"| {way} | {', '.join(texts)} |")
+    return "\n".join(lines)
+
+
+def _mean(found, name):
+    return statistics.mean(run[name] for run in found.values())
