@@ -42,10 +42,8 @@ def table(runs):
         for way in filter(groups.get, WAYS)
     }
     _, baseline = best.get(BASELINE, (None, {}))
-    lines = [
-        "| exchange | rate | seeds | bits a character, test | training | bytes a step | to float | p |",
-        "|---" * 8 + "|",
-    ]
+    titles = "exchange | rate | seeds | bits a character, test | training | bytes a step | to float | p"
+    lines = [f"| {titles} |", "|---" * 8 + "|"]
     for way, (rate, found) in best.items():
         bits = [run["bits"] for run in found.values()]
         text = f"{statistics.mean(bits):.4f}"

@@ -81,7 +81,7 @@ def train(parts, num_letters, way, rate, seed, steps):
         )
     tenth = max(1, steps // 10)
     history = model.fit(
-        *(_pieces(parts["train"], seed), None),
+        *(pieces(parts["train"], seed), None),
         epochs=steps // tenth,
         steps_per_epoch=tenth,
         shuffle=False,
@@ -90,11 +90,33 @@ def train(parts, num_letters, way, rate, seed, steps):
     alone = build(num_letters)
     alone.set_weights(model.get_weights())
     return {
-        "bits": _bits(alone, parts["test"]),
-        "held_out_bits": _bits(alone, parts["held_out"]),
+        "bits": bits_of(alone, parts["test"]),
+        "held_out_bits": bits_of(alone, parts["held_out"]),
         "training_bits": history.history["loss"][-1] / math.log(2),
         "received_bytes": _received_bytes(strategy, model.optimizer),
     }
+
+
+def pieces(codes, seed):
+    """Batches without end: pieces from random places, and the same one character on."""
+    codes = tf.constant(codes)
+    starts = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=False)
+
+    def piece(number):
+        start = tf.cast(number % (codes.shape[0] - LENGTH), tf.int32)
+        letters = codes[start : start + LENGTH + 1]
+        letters.set_shape([LENGTH + 1])
+        return letters[:-1], letters[1:]
+
+    return starts.map(piece).batch(BATCH_SIZE, drop_remainder=True)
+
+
+def bits_of(model, codes):
+    """Cross-entropy a character of a part of the text, in bits; compiles the model."""
+    whole = codes[: (len(codes) - 1) // LENGTH * LENGTH + 1]
+    inputs, targets = whole[:-1].reshape(-1, LENGTH), whole[1:].reshape(-1, LENGTH)
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model.evaluate(inputs, targets, batch_size=256, verbose=0) / math.log(2)
 
 
 class _Positions(layers.Layer):
@@ -121,27 +143,6 @@ def _optimizer(rate, steps, local):
         outer_rate, momentum = local["outer"]
         outer = keras.optimizers.SGD(outer_rate, momentum, nesterov=momentum > 0)
     return terngrad_tf.DiLoCo(inner, local["sync_every"], outer=outer)
-
-
-def _pieces(codes, seed):
-    """Batches without end: pieces from random places, and the same one character on."""
-    codes = tf.constant(codes)
-    starts = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=False)
-
-    def piece(number):
-        start = tf.cast(number % (codes.shape[0] - LENGTH), tf.int32)
-        letters = codes[start : start + LENGTH + 1]
-        letters.set_shape([LENGTH + 1])
-        return letters[:-1], letters[1:]
-
-    return starts.map(piece).batch(BATCH_SIZE, drop_remainder=True)
-
-
-def _bits(model, codes):
-    whole = codes[: (len(codes) - 1) // LENGTH * LENGTH + 1]
-    inputs, targets = whole[:-1].reshape(-1, LENGTH), whole[1:].reshape(-1, LENGTH)
-    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    return model.evaluate(inputs, targets, batch_size=256, verbose=0) / math.log(2)
 
 
 def _received_bytes(strategy, optimizer):
