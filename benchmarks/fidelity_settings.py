@@ -4,7 +4,8 @@ import dataclasses
 import math
 
 FLOAT = "float"
-# Ways to exchange gradients: options of the strategy.
+# Ways to exchange gradients: options of the strategy, and "float_pass", which of the passes through
+# the data, counted anew after it, has float gradients.
 GRADIENTS = {
     FLOAT: {"grad_bits": 32},
     **{
@@ -13,6 +14,10 @@ GRADIENTS = {
         for clip in (0.0, 2.5, 5.0)
     },
     "correlated, auto": {"clip_factor": "auto"},
+    "clip 2.5, sum rounded": {"wire": "bidirectional"},
+    "clip 2.5, float logits": {"quantize_logits": False},
+    "clip 2.5, float below 1,000 elements": {"min_size": 1000},
+    "clip 2.5, float third pass": {"float_pass": 3},
     **{
         f"{bits:g} bits": {"clip_factor": "auto", "bits_per_element": bits}
         for bits in (0.3, 0.1, 0.05, 0.02)

@@ -97,7 +97,10 @@ class Trainer:
         steps = shape.images // shape.batch_size
         self._rate = CosineDecay(steps * shape.epochs)
         keras.config.set_dtype_policy(shape.precision)
-        options = GRADIENTS[shape.gradients]
+        options = dict(GRADIENTS[shape.gradients])
+        float_pass = options.pop("float_pass", None)
+        if float_pass is not None:
+            options["float_steps"] = lambda step: step // steps % float_pass == float_pass - 1
         if "bits_per_element" in options:
             # Streams tell what sparse codes take; the codes are those of any lossless wire.
             options = {"wire": "sparse"} | options
