@@ -108,7 +108,9 @@ class LanguageTest(unittest.TestCase):
             for _ in range(2)
         )
         self.assertEqual(first.count(" s)\n"), 2, first)
-        self.assertEqual(second, "2 runs are done, 0 are to do\n" + first[first.index("\n| exch") :])
+        self.assertEqual(
+            second, "2 runs are done, 0 are to do\n" + first[first.index("\n| exch") :]
+        )
         runs = json.loads((folder / "found.json").read_text(encoding="utf-8"))["runs"]
         self.assertEqual([run["way"] for run in runs], list(ways))
         for found in runs:
@@ -116,7 +118,6 @@ class LanguageTest(unittest.TestCase):
             self.assertGreater(found["bits"], math.log2(8) - 0.05)
             self.assertLess(found["bits"], math.log2(8) + 1)
         self.assertLess(runs[1]["received_bytes"], runs[0]["received_bytes"])
-
 
 
 if __name__ == "__main__":

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Runs the tests with networks of KerasHub, which the other tests do without, in a virtual environment of
+# its own (.venv-keras_hub). Arguments go to test.sh.
+#   bash scripts/test_keras_hub.sh
+#   bash scripts/test_keras_hub.sh tests/clients/keras_hub_test.py -k adapters
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+if (($# == 0)); then
+  set -- tests/clients/keras_hub_test.py
+fi
+export TERNGRAD_VENV="$PWD/.venv-keras_hub" TERNGRAD_REQUIRE="keras-hub==0.32.*"
+exec bash scripts/test.sh "$@"
