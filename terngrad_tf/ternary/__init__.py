@@ -4,7 +4,7 @@ The modules here are the readable definition; `fused` computes the same for spee
 """
 
 from terngrad_tf.ternary.codec import digits_per_word, num_words, pack, unpack
-from terngrad_tf.ternary.fused.chunks import reduce_chunk, requantize_chunk
+from terngrad_tf.ternary.fused.chunks import reduce_chunk, requantize_chunk, sum_scales
 from terngrad_tf.ternary.fused.code_sums import sum_codes
 from terngrad_tf.ternary.fused.decoder import decode, decode_chunks
 from terngrad_tf.ternary.fused.encoder import encode
@@ -37,6 +37,7 @@ __all__ = [
     "reduce_chunk",
     "requantize_chunk",
     "sum_codes",
+    "sum_scales",
     "sum_to_trits",
     "ternarize",
     "trit_values",

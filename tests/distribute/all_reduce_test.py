@@ -92,19 +92,27 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
 
     @pytest.mark.slow
     def test_bidirectional_streams_are_ternary_and_unbiased(self):
-        self.test_bidirectional_is_ternary_and_unbiased("sparse_bidirectional")
-
-    def test_bidirectional_is_ternary_and_unbiased(self, wire="bidirectional"):
-        agreed = [np.full([4000], 0.25, np.float32)]
-        gradients = [agreed] * NUM_REPLICAS
-        strategy = TernGradStrategy(NUM_REPLICAS, wire=wire, clip_factor=0.0)
-        half = [np.concatenate([g[0], [1.0]]).astype(np.float32) for g in gradients]
-        (got,) = reduce_once(strategy, [[h] for h in half])
+        got = self.sums_of_quarters("sparse_bidirectional")
         self.assertContainsSubset(set(np.unique(got)), {-4.0, 0.0, 4.0})
         # Correlated rounding of 1/4 gives a sum of exactly 1; the second hop keeps it in the mean.
         # A Bernoulli(1/4) of size 4 over 4000 elements: 5 standard errors are 0.14.
         self.assertNear(got[:-1].mean(), 1.0, 0.14)
         self.assertEqual(got[-1], 4.0)
+
+    def test_bidirectional_rounds_sums_by_the_largest_of_a_chunk(self):
+        got = self.sums_of_quarters("bidirectional")
+        # That of one owner is 4, those of the three others are 1, to which nothing is added.
+        self.assertContainsSubset(set(np.unique(got)), {0.0, 1.0, 4.0})
+        self.assertGreater(np.mean(got == 1.0), 0.7)
+        self.assertNear(got[:-1].mean(), 1.0, 0.07)
+        self.assertEqual(got[-1], 4.0)
+
+    def sums_of_quarters(self, wire):
+        """The sum of four replicas' 4,000 elements of 1/4 and one of 1, whose scale is 1."""
+        strategy = TernGradStrategy(NUM_REPLICAS, wire=wire, clip_factor=0.0)
+        gradient = np.append(np.full([4000], 0.25), 1.0).astype(np.float32)
+        (got,) = reduce_once(strategy, [[gradient]] * NUM_REPLICAS)
+        return got
 
     def test_float_mode_is_the_plain_sum(self):
         strategy = TernGradStrategy(NUM_REPLICAS, grad_bits=32)

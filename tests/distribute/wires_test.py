@@ -94,6 +94,9 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
         for wire in ("alltoall", "bidirectional"):
             self.check_sums(wire, quantization=Quantization(seed=4, grad_bits=4, clip_factor=0))
 
+    def test_sums_are_rounded_once_more_without_bias_where_nothing_is_clipped(self):
+        self.check_sums("bidirectional", quantization=Quantization(seed=4, clip_factor=0))
+
     @parameterized.parameters("allgather", "allreduce", "auto")
     @pytest.mark.slow
     def test_finer_codes_take_the_other_wires_of_words(self, wire):
@@ -144,7 +147,11 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
         for found in results:
             for got, first, scale, code in zip(found, results[0], scales, codes, strict=True):
                 np.testing.assert_array_equal(got, first)
-                if wire not in (*wires.LOSSLESS, "auto"):
+                if wire == "bidirectional":
+                    unbiased = quantization.clip_factor == 0
+                    sums = np.array(got * np.float32(levels) / scale)
+                    self.check_rounded_sums(sums, code, num_processes, levels, unbiased)
+                elif wire not in (*wires.LOSSLESS, "auto"):
                     whole = len(gradients) * scale
                     units = levels * got / whole
                     np.testing.assert_allclose(units, np.round(units), atol=1e-4)
@@ -157,6 +164,17 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
                     unit = quantization.units(scale)
                     np.testing.assert_array_equal(got, unit * tf.cast(code, tf.float32))
         return received[0]
+
+    def check_rounded_sums(self, sums, exact, num_owners, levels, unbiased):
+        """Sums of codes are whole numbers of steps, of which each owner has its own."""
+        largest = np.abs(exact).max()
+        self.assertAllInRange(sums, -largest * (1 + 1e-6), largest * (1 + 1e-6))
+        steps = np.unique(np.round(np.abs(sums), 4))
+        self.assertLessEqual(len(steps), 1 + num_owners * levels)
+        if unbiased:
+            # 5 standard errors of a step of chance each.
+            bound = 5 * largest / levels / 2 / np.sqrt(sums.size)
+            self.assertNear(sums.mean(), np.mean(exact), bound + 1e-6)
 
     @parameterized.parameters((2, 19.5), (4, 13.0), (8, 10.0))
     def test_lossless_ratios_reach_the_goal(self, num_processes, ratio):

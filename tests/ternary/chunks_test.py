@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from terngrad_tf.ternary import (
+    auto_factor,
     decode,
     decode_chunks,
     digits_per_word,
@@ -16,6 +17,7 @@ from terngrad_tf.ternary import (
     pack,
     reduce_chunk,
     requantize_chunk,
+    sum_scales,
     unpack,
 )
 
@@ -103,6 +105,109 @@ class SumToWordsTest(tf.test.TestCase):
                     base_out=5,
                     total_bias=2,
                 )
+
+
+class SumScalesTest(tf.test.TestCase):
+    """Scales of sums: words of 20 digits in base 3, the first of tensor 0, the others of 2."""
+
+    TENSORS = (0, *[2] * 99)
+
+    def digits(self, num_replicas, levels=1, count=20, share=0.25):
+        rng = np.random.default_rng(5)
+        size = [num_replicas, count * len(self.TENSORS)]
+        codes = rng.integers(1, levels + 1, size) * rng.choice([-1, 1], size)
+        return (codes * (rng.random(size) < share) + levels).astype(np.int32)
+
+    def sums(self, digits, levels=1):
+        """Of each tensor, from digits whose places in a word are plane-major."""
+        sums = (digits - levels).sum(0).reshape(-1, len(self.TENSORS))
+        return [sums[:, np.equal(self.TENSORS, t)] for t in range(3)]
+
+    def test_scales_are_those_of_the_rule(self):
+        for levels, base, count in ((1, 3, 20), (7, 15, 8), (3, 8, 10)):
+            digits = self.digits(16, levels, count)
+            words = tf.stack([pack(row, base) for row in digits])
+            how = dict(levels=levels, base=base)
+            largest = [np.abs(s).max(initial=0) for s in self.sums(digits, levels)]
+            found = sum_scales(words, self.TENSORS, 3, 16, clip=False, **how)
+            self.assertAllEqual(found, largest)
+            clipped = [
+                min(
+                    most,
+                    auto_factor(1, levels) * np.mean(s.astype(float) ** 2) / 2 / np.mean(np.abs(s)),
+                )
+                if most
+                else 0
+                for s, most in zip(self.sums(digits, levels), largest, strict=True)
+            ]
+            found = sum_scales(words, self.TENSORS, 3, 16, clip=True, **how)
+            self.assertAllClose(found, clipped, rtol=1e-6)
+            # Fewer levels are clipped sooner.
+            self.assertEqual(bool(found[2] < largest[2]), levels == 1)
+
+    def test_zeros_have_no_scale(self):
+        words = tf.stack([pack(np.full([2000], 1, np.int32), 3)] * 2)
+        for clip in (False, True):
+            self.assertAllEqual(sum_scales(words, self.TENSORS, 3, 2, clip=clip), [0, 0, 0])
+        new = requantize_chunk(words, 2, seed=0, step=0, stream=0, scales=tf.zeros([100]))
+        self.assertAllEqual(unpack(new, 2000, 3), np.ones([2000]))
+
+    def test_sums_of_local_replicas_have_the_scales_of_their_digits(self):
+        plain = tf.stack([pack(row, 3) for row in self.digits(4)])
+        # Words of hosts hold fewer digits, of which the last places are filled up.
+        digits = np.pad(self.digits(4), [[0, 0], [0, 13 * 200 - 2000]], constant_values=1)
+        hosts = tf.stack([pack(digits[k : k + 2].sum(0), 5) for k in (0, 2)])
+        for clip in (False, True):
+            a = sum_scales(plain, [0] * 100, 1, 4, clip=clip)
+            b = sum_scales(hosts, [0] * 200, 1, 4, clip=clip, base=5)
+            self.assertAllEqual(a, b)
+
+    def test_rounding_by_them_is_unbiased_and_adds_less(self):
+        num_replicas = 16
+        digits = self.digits(num_replicas)
+        words = tf.stack([pack(row, 3) for row in digits])
+        sums = (digits - 1).sum(0)
+        scales = tf.gather(sum_scales(words, self.TENSORS, 3, 16, clip=False), self.TENSORS)
+        of_place = np.tile(scales, 20)
+        errors = {}
+        for name, scale in (("mean", None), ("largest", scales)):
+            by = num_replicas if scale is None else of_place
+            found = []
+            for step in range(30):
+                new = requantize_chunk(words, 16, seed=0, step=step, stream=0, scales=scale)
+                found.append(by * (unpack(new, sums.size, 3).numpy() - 1) - sums)
+            errors[name] = np.array(found)
+        # Five standard errors of all sums together, and for each value of a sum.
+        for error in errors.values():
+            deviation = error.std()
+            self.assertNear(error.mean(), 0, 5 * deviation / np.sqrt(error.size))
+            for value in (-3, -1, 1, 3):
+                chosen = error[:, sums == value]
+                self.assertNear(chosen.mean(), 0, 5 * deviation / np.sqrt(chosen.size))
+        self.assertLess(errors["largest"].std(), 0.85 * errors["mean"].std())
+        self.assertAllInRange(errors["largest"], -of_place.max(), of_place.max())
+
+    def test_sums_beyond_their_scale_are_clipped(self):
+        words = tf.stack([pack(np.full([2000], 2, np.int32), 3)] * 4)
+        half = tf.fill([100], 2.0)
+        new = requantize_chunk(words, 4, seed=0, step=0, stream=0, scales=half)
+        self.assertAllEqual(unpack(new, 2000, 3), np.full([2000], 2))
+
+    def test_column_scales_are_factors_of_their_words(self):
+        words, scales, _ = words_of_replicas(1)
+        pieces = chunks(words, 2)
+        how = dict(chunk_words=pieces[0].shape[1], base_out=3, total_bias=1)
+        rows = tf.stack([requantize_chunk(p, 1, seed=0, step=0, stream=0) for p in pieces])
+        factors = np.random.default_rng(6).random(rows.shape).astype(np.float32) + 1
+        plain = decode_chunks(rows, scales, SHAPES, TYPES, **how)
+        scaled = decode_chunks(rows, scales, SHAPES, TYPES, column_scales=factors, **how)
+        first, flat = 0, factors.reshape(-1)
+        for a, b in zip(plain, scaled, strict=True):
+            size = int(tf.size(a))
+            width = num_words(size, 3)
+            of_elements = np.tile(flat[first : first + width], 20)[:size]
+            self.assertAllClose(b, a * of_elements.reshape(a.shape), rtol=1e-6)
+            first += width
 
 
 class TernarizeSumsTest(tf.test.TestCase):

@@ -37,10 +37,13 @@ class AllToAll(Wire):
         return self.decode(bucket, sums, total_bias=self.total_bias), self.received_words
 
     def chunks(self, words: tf.Tensor) -> Any:
-        """`[W]` -> `[members, chunk_words]`, padded with zeros."""
+        """`[W]` -> `[members, chunk_words]`, padded with words of codes that are 0."""
         padding = self.num_members * self.chunk_words - words.shape[0]
-        # Not as int32, which TensorFlow pads in the memory of a GPU's host.
-        padded = tf.pad(tf.bitcast(words, tf.float32), [[0, padding]])
+        digit = self.num_local * self.levels
+        zeros = ternary.pack(tf.fill([1], digit), self.local_base, padding=digit)
+        # Not as int32, which TensorFlow joins in the memory of a GPU's host.
+        parts = [tf.bitcast(part, tf.float32) for part in (words, zeros)]
+        padded = tf.concat([parts[0], tf.repeat(parts[1], padding)], 0)
         chunks = tf.reshape(padded, [self.num_members, self.chunk_words])
         return tf.bitcast(chunks, tf.int32)
 

@@ -1,15 +1,19 @@
 """Rounded on the way back, too."""
 
-import dataclasses
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from terngrad_tf import ternary
 from terngrad_tf.distribute.wires.alltoall import AllToAll
 
 
 class Bidirectional(AllToAll):
-    """As all-to-all, but each member rounds its sums to one code once more, without bias."""
+    """As all-to-all, but each member rounds its sums to one code once more.
+
+    It tells all the scales by which it did, one for each tensor in its chunk.
+    """
 
     name = "bidirectional"
     is_lossless = False
@@ -18,11 +22,25 @@ class Bidirectional(AllToAll):
     def sums_base(self) -> int:
         return 2 * self.levels + 1
 
+    @property
+    def received_words(self) -> float:
+        return super().received_words + (self.num_members - 1) * len(self.sizes)
+
     def sum(self, bucket: Any) -> Any:
+        tensors = self._tensors_of_words()
+        unit = bucket.quantization.units
+
         def requantize(received, owner):
-            return bucket.requantize_chunk(
-                received, stream=owner, base=self.local_base, base_out=self.sums_base
+            scales = bucket.sum_scales(received, tensors[owner], base=self.local_base)
+            words = bucket.requantize_chunk(
+                received,
+                base=self.local_base,
+                base_out=self.sums_base,
+                stream=owner,
+                scales=tf.gather(scales, tensors[owner]),
             )
+            message = tf.concat([tf.bitcast(words, tf.float32), unit(scales)], 0)
+            return tf.bitcast(message, tf.int32)
 
         processes = bucket.processes
         if processes:
@@ -33,6 +51,18 @@ class Bidirectional(AllToAll):
             words = [self.chunks(w) for w in bucket.words_of_replicas(self.local_base)]
             chunks = tf.unstack(tf.stack(words, axis=1))
             sums = tf.stack([requantize(chunk, owner) for owner, chunk in enumerate(chunks)])
-        # A code stands for the mean of all replicas.
-        scaled = dataclasses.replace(bucket, scales=self.num_replicas * bucket.scales)
-        return self.decode(scaled, sums, total_bias=self.levels), self.received_words
+        sums = tf.bitcast(sums, tf.float32)
+        sums, units = tf.split(sums, [sums.shape[1] - len(self.sizes), len(self.sizes)], axis=1)
+        return self.decode(
+            bucket,
+            tf.bitcast(sums, tf.int32),
+            total_bias=self.levels,
+            column_scales=tf.gather(units, tensors, batch_dims=1),
+        ), self.received_words
+
+    def _tensors_of_words(self):
+        """int32 `[members, chunk_words]`: which tensor each word holds codes of."""
+        widths = [ternary.num_words(size, self.local_base) for size in self.sizes]
+        padding = self.num_members * self.chunk_words - sum(widths)
+        tensors = np.repeat(np.arange(len(widths), dtype=np.int32), widths)
+        return np.pad(tensors, [0, padding]).reshape(self.num_members, self.chunk_words)

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from terngrad_tf.ternary import codec, quantizer, random_bits
+from terngrad_tf.ternary import scales as scale_rules
 from terngrad_tf.ternary.fused import compiled, digit_split, tiles
 
 # Tensor indices count from 0; the second rounding draws from sequences of its own.
@@ -78,6 +79,81 @@ def pack_digits(digits: tf.Tensor, base: int) -> tf.Tensor:
     return tf.bitcast(words, tf.int32)
 
 
+def sum_scales(
+    words: tf.Tensor,
+    tensors: Any,
+    num_tensors: int,
+    num_replicas: int,
+    *,
+    clip: bool,
+    levels: int = 1,
+    base: int = 3,
+) -> tf.Tensor:
+    """Scales for `requantize_chunk`: of the sums of codes in a chunk, one for each tensor.
+
+    The scale is the largest size of a sum, or with `clip` that of `ScaleRule("auto")` for a single
+    replica, if it is smaller: the more replicas add their codes, the further are most sums below
+    the largest, and rounding adds the more variance.
+
+    Args:
+        words: int32 tensor of shape [K, C], one chunk of the words of each sender. What fills them
+            up are codes that are 0.
+        tensors: integers of shape [C], which of the tensors each word holds codes of.
+        num_tensors: T.
+        num_replicas: N, the number of replicas whose codes the words hold.
+        clip: whether sums may be clipped.
+        levels: L, of the codes that the words hold, and of those that they are to be rounded to.
+        base: base of the words.
+
+    Returns:
+        float32 tensor of shape [T]; 0 where all sums are, and where the chunk holds none.
+
+    Example:
+    >>> words = tf.stack([pack(tf.constant([2, 2, 1]), 3, padding=1)] * 4)
+    >>> sum_scales(words, [0], 2, 4, clip=False).numpy().tolist()
+    [4.0, 0.0]
+    """
+    words = tf.convert_to_tensor(words)
+    senders, chunk = compiled.static_shape(words, "words")
+    codec.check_base(base)
+    by_word = _sum_statistics(senders, chunk, base, num_replicas * levels)(words)
+
+    def total(values):
+        # Whole numbers, whose sums are exact, in whatever order they are added.
+        values = tf.cast(values, tf.float64)
+        return tf.cast(tf.math.unsorted_segment_sum(values, tensors, num_tensors), tf.float32)
+
+    largest, sizes, squares = tf.unstack(by_word)
+    largest = tf.math.unsorted_segment_max(largest, tensors, num_tensors)
+    # The rule takes sums for means as well: it is about their ratio.
+    moments = scale_rules.Moments(
+        largest=tf.maximum(largest, tf.zeros([])),  # of no words it is the least of all numbers
+        mean_size=total(sizes),
+        mean_square=total(squares),
+        deviation=tf.zeros([num_tensors]),
+    )
+    rule = scale_rules.ScaleRule(scale_rules.AUTO if clip else 0.0, 1, levels)
+    return rule.scales(moments)
+
+
+@functools.cache
+def _sum_statistics(senders, chunk, base, largest):
+    """Function of words to `[3, chunk]`: the largest size, sizes and squares of a word's sums."""
+    del senders, chunk  # They select the trace.
+    split = digit_split.of_base(base)
+    cut = compiled.compiled(split.cut)
+
+    @compiled.compiled
+    def statistics(parts):
+        totals = split.sum_digits(parts) - largest
+        totals = tf.reshape(totals, [-1, totals.shape[-1]])[: codec.digits_per_word(base)]
+        sizes = tf.cast(tf.abs(totals), tf.float32)
+        reduced = [tf.reduce_max, tf.reduce_sum, lambda sizes, axis: tf.reduce_sum(sizes**2, axis)]
+        return tf.stack([reduce(sizes, axis=0) for reduce in reduced])
+
+    return tf.function(lambda words: statistics(cut(words)), autograph=False)
+
+
 def requantize_chunk(
     words: tf.Tensor,
     num_replicas: int,
@@ -88,12 +164,13 @@ def requantize_chunk(
     levels: int = 1,
     base: int = 3,
     base_out: int = 3,
+    scales: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Rounds the mean of all replicas' codes to one code once more, without bias.
+    """Rounds the sums of all replicas' codes to one code once more.
 
-    With `m = sum_k digit_k / num_replicas - L` in [-L, L], the new code is `floor(m + u)`, packed
-    as digit = code + L in `base_out`. `decode` (or `decode_chunks`) with
-    `total_bias=L` and the scale `num_replicas * s / L` gives an unbiased estimate of the sum.
+    With the sum `t = sum_k (digit_k - L)` and its scale c, the new code is `floor(clip(t / c, -1,
+    1) * L + u)`, packed as digit = code + L in `base_out`. `decode_chunks` with `total_bias=L` and
+    `c / L` as `column_scales` gives an estimate of the sum, without bias where |t| <= c.
 
     Args:
         words: int32 tensor of shape [K, C], one chunk of the words of each sender.
@@ -104,6 +181,9 @@ def requantize_chunk(
         levels: L, of the codes that the words hold, and of the new ones.
         base: base of the words.
         base_out: base of the new words, at least `2 * L + 1`.
+        scales: float32 tensor of shape [C], c of the sums in each word, such as `sum_scales` finds.
+            Default: the largest that a sum can be, N L for all, so that the code is one of the
+            replicas' mean.
 
     Returns:
         int32 tensor of shape [num_words(digits_per_word(base) * C, base_out)], plane-major as in
@@ -116,8 +196,11 @@ def requantize_chunk(
     senders, chunk = compiled.static_shape(words, "words")
     codec.check_base(base)
     rounding = quantizer.Rounding("independent", num_replicas, levels)
+    if scales is None:
+        scales = tf.constant(num_replicas * levels, tf.float32)
     return _rounder(senders, chunk, base, base_out, rounding)(
         words,
+        scales,
         compiled.scalar(seed, tf.int64),
         compiled.scalar(step, tf.int64),
         compiled.scalar(stream, tf.int32),
@@ -138,21 +221,21 @@ def _rounder(senders, chunk, base, base_out, rounding):
     largest = rounding.num_replicas * rounding.levels
 
     @compiled.compiled
-    def rounded(parts, seed, step, stream):
+    def rounded(parts, scales, seed, step, stream):
         totals = split.sum_digits(parts) - largest
         element_key, mix_key = _keys(seed, step, stream)
         rows = [totals.shape[0] * totals.shape[1], totals.shape[2]]
         elements = tf.reshape(random_bits.numbers_from(element_key, rows), totals.shape)
         codes = rounding.codes(
             tf.cast(totals, tf.float32),
-            rounding.factor(tf.constant(largest, tf.float32)),
+            rounding.factor(scales),
             random_bits.fmix32(elements, mix_key),
         )
         return tf.cast(codes + rounding.levels, tf.uint16)
 
     pack = compiled.compiled(functools.partial(pack_digits, base=base_out))
 
-    def run(words, seed, step, stream):
-        return pack(first_digits(rounded(cut(words), seed, step, stream), chunk, base))
+    def run(words, scales, seed, step, stream):
+        return pack(first_digits(rounded(cut(words), scales, seed, step, stream), chunk, base))
 
     return tf.function(run, autograph=False)

@@ -67,6 +67,7 @@ def decode_chunks(
     base_in: int = 3,
     base_out: int,
     total_bias: int,
+    column_scales: tf.Tensor | None = None,
 ) -> list[tf.Tensor]:
     """Decodes sums that were made chunk by chunk on M owners.
 
@@ -84,9 +85,11 @@ def decode_chunks(
         base_in: base of the words that were summed.
         base_out: base of the sums.
         total_bias: what to subtract from each digit: the number of replicas summed.
+        column_scales: float32 tensor of shape [M, chunk_words]: what the digits of each of the
+            words that were summed are times, besides the scale of their tensor. Default 1.
 
     Returns:
-        List of T tensors, `s_t * (digit - total_bias)`.
+        List of T tensors, `s_t * column_scale * (digit - total_bias)`.
 
     Raises:
         ValueError: the arguments do not fit each other.
@@ -105,7 +108,8 @@ def decode_chunks(
     run = _chunks_decoder(
         words.shape[0], shapes, dtypes, chunk_words, base_in, base_out, total_bias
     )
-    return run(words, tf.cast(scales, tf.float32))
+    factors = [] if column_scales is None else [column_scales]
+    return run(words, tf.cast(scales, tf.float32), *factors)
 
 
 def _static(shapes, dtypes):
@@ -141,10 +145,11 @@ def _chunks_decoder(owners, shapes, dtypes, chunk_words, base_in, base_out, tota
         rows = [split.digits(parts[owner]) for owner in range(owners)]
         return tf.cast(tf.stack(rows), split.dtype)
 
-    def run(words, scales):
+    def run(words, scales, *column_scales):
+        factors = [tf.reshape(factor, [owners * chunk_words]) for factor in column_scales]
         sums = tf.reshape(digits(cut(words)), [owners, -1])[:, : count * chunk_words]
         sums = tf.transpose(tf.reshape(sums, [owners, count, chunk_words]), [1, 0, 2])
-        return tensors_of(tf.reshape(sums, [count, owners * chunk_words]), scales)
+        return tensors_of(tf.reshape(sums, [count, owners * chunk_words]), scales, *factors)
 
     return tf.function(run, autograph=False)
 
@@ -170,6 +175,8 @@ class _Segments:
     def decoder(self, digits, total_bias):
         """Function of parts or digits `[..., columns]` and scales that returns the tensors.
 
+        It may be given what each column is times, too.
+
         Args:
             digits: function of some columns that returns their summed digits, int32.
             total_bias: what to subtract from each.
@@ -178,13 +185,18 @@ class _Segments:
         bounds = list(zip([0, *ends], ends, strict=False))
 
         @compiled.compiled
-        def values(pieces, scales):
+        def values(pieces, scales, *column_scales):
+            for factors in column_scales:
+                parts = [factors[start:end] for start, end in bounds]
+                scales = [scale * part for scale, part in zip(scales, parts, strict=True)]
             return [
                 scale * tf.cast(digits(pieces[..., start:end]) - total_bias, tf.float32)
                 for (start, end), scale in zip(bounds, scales, strict=True)
             ]
 
-        return lambda pieces, scales: self._tensors(values(pieces, self._scales(scales)))
+        return lambda pieces, scales, *column_scales: self._tensors(
+            values(pieces, self._scales(scales), *column_scales)
+        )
 
     def _scales(self, scales):
         """The scale of each segment: a scalar, or one value a column."""
