@@ -42,8 +42,9 @@ def table(runs):
         for way in filter(groups.get, WAYS)
     }
     _, baseline = best.get(BASELINE, (None, {}))
-    titles = "exchange | rate | seeds | bits a character, test | training | bytes a step | to float | p"
-    lines = [f"| {titles} |", "|---" * 8 + "|"]
+    titles = ["exchange", "rate", "seeds", "bits a character, test", "training", "bytes a step"]
+    titles += ["to float", "p"]
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for way, (rate, found) in best.items():
         bits = [run["bits"] for run in found.values()]
         text = f"{statistics.mean(bits):.4f}"
