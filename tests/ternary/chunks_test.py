@@ -193,21 +193,24 @@ class SumScalesTest(tf.test.TestCase):
         new = requantize_chunk(words, 4, seed=0, step=0, stream=0, scales=half)
         self.assertAllEqual(unpack(new, 2000, 3), np.full([2000], 2))
 
-    def test_column_scales_are_factors_of_their_words(self):
+    def test_owners_have_scales_of_their_own(self):
         words, scales, _ = words_of_replicas(1)
-        pieces = chunks(words, 2)
-        how = dict(chunk_words=pieces[0].shape[1], base_out=3, total_bias=1)
-        rows = tf.stack([requantize_chunk(p, 1, seed=0, step=0, stream=0) for p in pieces])
-        factors = np.random.default_rng(6).random(rows.shape).astype(np.float32) + 1
-        plain = decode_chunks(rows, scales, SHAPES, TYPES, **how)
-        scaled = decode_chunks(rows, scales, SHAPES, TYPES, column_scales=factors, **how)
-        first, flat = 0, factors.reshape(-1)
-        for a, b in zip(plain, scaled, strict=True):
-            size = int(tf.size(a))
-            width = num_words(size, 3)
-            of_elements = np.tile(flat[first : first + width], 20)[:size]
-            self.assertAllClose(b, a * of_elements.reshape(a.shape), rtol=1e-6)
-            first += width
+        for owners in (2, 3, 7):
+            pieces = chunks(words, owners)
+            chunk = pieces[0].shape[1]
+            rows = tf.stack([requantize_chunk(p, 1, seed=0, step=0, stream=0) for p in pieces])
+            how = dict(chunk_words=chunk, base_out=3, total_bias=1)
+            factors = np.random.default_rng(6).random([owners, len(SHAPES)]).astype(np.float32)
+            plain = decode_chunks(rows, scales, SHAPES, TYPES, **how)
+            scaled = decode_chunks(rows, scales, SHAPES, TYPES, owner_scales=factors, **how)
+            first = 0
+            for tensor, (a, b) in enumerate(zip(plain, scaled, strict=True)):
+                size = int(tf.size(a))
+                width = num_words(size, 3)
+                of_words = factors[np.arange(first, first + width) // chunk, tensor]
+                of_elements = np.tile(of_words, 20)[:size].reshape(a.shape)
+                self.assertAllClose(b, a * of_elements, rtol=1e-6)
+                first += width
 
 
 class TernarizeSumsTest(tf.test.TestCase):

@@ -53,16 +53,12 @@ class Bidirectional(AllToAll):
             sums = tf.stack([requantize(chunk, owner) for owner, chunk in enumerate(chunks)])
         sums = tf.bitcast(sums, tf.float32)
         sums, units = tf.split(sums, [sums.shape[1] - len(self.sizes), len(self.sizes)], axis=1)
-        return self.decode(
-            bucket,
-            tf.bitcast(sums, tf.int32),
-            total_bias=self.levels,
-            column_scales=tf.gather(units, tensors, batch_dims=1),
-        ), self.received_words
+        how = {"total_bias": self.levels, "owner_scales": units}
+        return self.decode(bucket, tf.bitcast(sums, tf.int32), **how), self.received_words
 
     def _tensors_of_words(self):
-        """int32 `[members, chunk_words]`: which tensor each word holds codes of."""
+        """int32 `[members, chunk_words]`: the tensor of each word, of padding the last one."""
         widths = [ternary.num_words(size, self.local_base) for size in self.sizes]
-        padding = self.num_members * self.chunk_words - sum(widths)
+        widths[-1] += self.num_members * self.chunk_words - sum(widths)
         tensors = np.repeat(np.arange(len(widths), dtype=np.int32), widths)
-        return np.pad(tensors, [0, padding]).reshape(self.num_members, self.chunk_words)
+        return tensors.reshape(self.num_members, self.chunk_words)

@@ -1,8 +1,10 @@
 """The middle of an all-to-all exchange: one owner adds the digits of one chunk of all senders."""
 
 import functools
+import operator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.ternary import codec, quantizer, random_bits
@@ -98,7 +100,7 @@ def sum_scales(
     Args:
         words: int32 tensor of shape [K, C], one chunk of the words of each sender. What fills them
             up are codes that are 0.
-        tensors: integers of shape [C], which of the tensors each word holds codes of.
+        tensors: integers of shape [C], not falling: which of the tensors each word holds codes of.
         num_tensors: T.
         num_replicas: N, the number of replicas whose codes the words hold.
         clip: whether sums may be clipped.
@@ -118,22 +120,32 @@ def sum_scales(
     codec.check_base(base)
     by_word = _sum_statistics(senders, chunk, base, num_replicas * levels)(words)
 
+    tensors = np.asarray(tensors, np.int32)
+    first, last = (int(tensors[0]), int(tensors[-1])) if chunk else (0, -1)
+
+    def of_tensors(reduce, values):
+        reduced = tf.ensure_shape(reduce(values, tensors - first), [last - first + 1])
+        reduced = tf.cast(reduced, tf.float32)
+        return tf.pad(reduced, [[first, num_tensors - 1 - last]])
+
     def total(values):
         # Whole numbers, whose sums are exact, in whatever order they are added.
-        values = tf.cast(values, tf.float64)
-        return tf.cast(tf.math.unsorted_segment_sum(values, tensors, num_tensors), tf.float32)
+        return of_tensors(tf.math.segment_sum, tf.cast(values, tf.float64))
 
     largest, sizes, squares = tf.unstack(by_word)
-    largest = tf.math.unsorted_segment_max(largest, tensors, num_tensors)
     # The rule takes sums for means as well: it is about their ratio.
     moments = scale_rules.Moments(
-        largest=tf.maximum(largest, tf.zeros([])),  # of no words it is the least of all numbers
+        largest=of_tensors(tf.math.segment_max, largest),
         mean_size=total(sizes),
         mean_square=total(squares),
         deviation=tf.zeros([num_tensors]),
     )
     rule = scale_rules.ScaleRule(scale_rules.AUTO if clip else 0.0, 1, levels)
     return rule.scales(moments)
+
+
+def _sum(tensors):
+    return functools.reduce(operator.add, tensors)
 
 
 @functools.cache
@@ -146,10 +158,14 @@ def _sum_statistics(senders, chunk, base, largest):
     @compiled.compiled
     def statistics(parts):
         totals = split.sum_digits(parts) - largest
-        totals = tf.reshape(totals, [-1, totals.shape[-1]])[: codec.digits_per_word(base)]
-        sizes = tf.cast(tf.abs(totals), tf.float32)
-        reduced = [tf.reduce_max, tf.reduce_sum, lambda sizes, axis: tf.reduce_sum(sizes**2, axis)]
-        return tf.stack([reduce(sizes, axis=0) for reduce in reduced])
+        totals = tf.reshape(totals, [-1, totals.shape[-1]])
+        # Digit by digit: XLA makes vectors of that, and none of a reduction.
+        sizes = [
+            tf.cast(tf.abs(totals[digit]), tf.float32)
+            for digit in range(codec.digits_per_word(base))
+        ]
+        squares = [size * size for size in sizes]
+        return tf.stack([functools.reduce(tf.maximum, sizes), _sum(sizes), _sum(squares)])
 
     return tf.function(lambda words: statistics(cut(words)), autograph=False)
 
@@ -170,7 +186,7 @@ def requantize_chunk(
 
     With the sum `t = sum_k (digit_k - L)` and its scale c, the new code is `floor(clip(t / c, -1,
     1) * L + u)`, packed as digit = code + L in `base_out`. `decode_chunks` with `total_bias=L` and
-    `c / L` as `column_scales` gives an estimate of the sum, without bias where |t| <= c.
+    `c / L` as `owner_scales` gives an estimate of the sum, without bias where |t| <= c.
 
     Args:
         words: int32 tensor of shape [K, C], one chunk of the words of each sender.

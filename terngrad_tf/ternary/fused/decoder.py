@@ -67,7 +67,7 @@ def decode_chunks(
     base_in: int = 3,
     base_out: int,
     total_bias: int,
-    column_scales: tf.Tensor | None = None,
+    owner_scales: tf.Tensor | None = None,
 ) -> list[tf.Tensor]:
     """Decodes sums that were made chunk by chunk on M owners.
 
@@ -85,11 +85,11 @@ def decode_chunks(
         base_in: base of the words that were summed.
         base_out: base of the sums.
         total_bias: what to subtract from each digit: the number of replicas summed.
-        column_scales: float32 tensor of shape [M, chunk_words]: what the digits of each of the
-            words that were summed are times, besides the scale of their tensor. Default 1.
+        owner_scales: float32 tensor of shape [M, T]: what each owner's digits of each tensor are
+            times, besides its scale. Default 1.
 
     Returns:
-        List of T tensors, `s_t * column_scale * (digit - total_bias)`.
+        List of T tensors, `s_t * owner_scale * (digit - total_bias)`.
 
     Raises:
         ValueError: the arguments do not fit each other.
@@ -108,8 +108,8 @@ def decode_chunks(
     run = _chunks_decoder(
         words.shape[0], shapes, dtypes, chunk_words, base_in, base_out, total_bias
     )
-    factors = [] if column_scales is None else [column_scales]
-    return run(words, tf.cast(scales, tf.float32), *factors)
+    scales = tf.cast(scales, tf.float32)
+    return run(words, scales if owner_scales is None else scales * owner_scales)
 
 
 def _static(shapes, dtypes):
@@ -138,18 +138,17 @@ def _chunks_decoder(owners, shapes, dtypes, chunk_words, base_in, base_out, tota
     cut = compiled.compiled(split.cut)
     count = codec.digits_per_word(base_in)
     to_int32 = functools.partial(tf.cast, dtype=tf.int32)
-    tensors_of = _Segments(shapes, dtypes, base_in).decoder(to_int32, total_bias)
+    tensors_of = _Segments(shapes, dtypes, base_in, chunk_words).decoder(to_int32, total_bias)
 
     @compiled.compiled
     def digits(parts):
         rows = [split.digits(parts[owner]) for owner in range(owners)]
         return tf.cast(tf.stack(rows), split.dtype)
 
-    def run(words, scales, *column_scales):
-        factors = [tf.reshape(factor, [owners * chunk_words]) for factor in column_scales]
+    def run(words, scales):
         sums = tf.reshape(digits(cut(words)), [owners, -1])[:, : count * chunk_words]
         sums = tf.transpose(tf.reshape(sums, [owners, count, chunk_words]), [1, 0, 2])
-        return tensors_of(tf.reshape(sums, [count, owners * chunk_words]), scales, *factors)
+        return tensors_of(tf.reshape(sums, [count, owners * chunk_words]), scales)
 
     return tf.function(run, autograph=False)
 
@@ -161,11 +160,12 @@ class _Segments:
         shapes: T static shapes.
         dtypes: T types of the results.
         base: base in which the tensors' words are laid out.
+        chunk_words: columns of an owner, where there are several.
     """
 
-    def __init__(self, shapes, dtypes, base):
+    def __init__(self, shapes, dtypes, base, chunk_words=None):
         large, small = partition.split(shapes)
-        self._shapes, self._dtypes = shapes, dtypes
+        self._shapes, self._dtypes, self._chunk_words = shapes, dtypes, chunk_words
         widths = [codec.num_words(partition.num_elements(shape), base) for shape in shapes]
         self._segments = [
             {i: widths[i] for i in members}
@@ -175,7 +175,7 @@ class _Segments:
     def decoder(self, digits, total_bias):
         """Function of parts or digits `[..., columns]` and scales that returns the tensors.
 
-        It may be given what each column is times, too.
+        Scales are `[T]`, or `[owners, T]` where each owner has its own.
 
         Args:
             digits: function of some columns that returns their summed digits, int32.
@@ -185,29 +185,44 @@ class _Segments:
         bounds = list(zip([0, *ends], ends, strict=False))
 
         @compiled.compiled
-        def values(pieces, scales, *column_scales):
-            for factors in column_scales:
-                parts = [factors[start:end] for start, end in bounds]
-                scales = [scale * part for scale, part in zip(scales, parts, strict=True)]
-            return [
-                scale * tf.cast(digits(pieces[..., start:end]) - total_bias, tf.float32)
-                for (start, end), scale in zip(bounds, scales, strict=True)
-            ]
+        def values(pieces, scales):
+            result = []
+            for widths, (start, end), scale in zip(self._segments, bounds, scales, strict=True):
+                if len(widths) == 1 and scale.shape.rank:
+                    scale = self._of_columns(scale, start, end)
+                codes = tf.cast(digits(pieces[..., start:end]) - total_bias, tf.float32)
+                result.append(scale * codes)
+            return result
 
-        return lambda pieces, scales, *column_scales: self._tensors(
-            values(pieces, self._scales(scales), *column_scales)
-        )
+        return lambda pieces, scales: self._tensors(values(pieces, self._scales(scales, bounds)))
 
-    def _scales(self, scales):
-        """The scale of each segment: a scalar, or one value a column."""
+    def _scales(self, scales, bounds):
+        """The scale of each segment: a scalar, one for each owner, or one value a column."""
         finite = tf.math.is_finite(scales)
         scales = tf.where(finite, scales, tf.constant(np.nan, tf.float32))
         return [
-            scales[next(iter(widths))]
+            scales[..., next(iter(widths))]
             if len(widths) == 1
-            else tf.gather(scales, np.repeat(np.array([*widths], np.int32), [*widths.values()]))
-            for widths in self._segments
+            else self._gathered(scales, widths, start)
+            for widths, (start, _) in zip(self._segments, bounds, strict=True)
         ]
+
+    def _gathered(self, scales, widths, start):
+        """One scale a column of a run of small tensors."""
+        tensors = np.repeat(np.array([*widths], np.int32), [*widths.values()])
+        if scales.shape.rank == 2:
+            owners = np.arange(start, start + len(tensors), dtype=np.int32) // self._chunk_words
+            tensors += owners * scales.shape[1]
+        return tf.gather(tf.reshape(scales, [-1]), tensors)
+
+    def _of_columns(self, scale, start, end):
+        """The scale of each column of a tensor, from those of the owners."""
+        owners = range(start // self._chunk_words, (end - 1) // self._chunk_words + 1)
+        columns = tf.range(start, end)
+        result = tf.fill([end - start], scale[owners[0]])
+        for owner in owners[1:]:
+            result = tf.where(columns < owner * self._chunk_words, result, scale[owner])
+        return result
 
     def _tensors(self, values):
         """Values `[..., columns]` of the segments to the tensors."""
