@@ -69,7 +69,7 @@ class ExchangeModel:
             "allgather": encode + decode + 0.3 * (members - 1),
             "alltoall": encode + 2.0 + decode,
             "allreduce": encode + 1.0 + decode,
-            "bidirectional": encode + 1.7 + decode,
+            "bidirectional": encode + 2.5 + decode,
             "sparse": encode + self._sparse_units(compress, decompress) + decode,
             "sparse_bidirectional": encode
             + (local + 1 / members) * compress(share)

@@ -39,11 +39,10 @@ class AllToAll(Wire):
     def chunks(self, words: tf.Tensor) -> Any:
         """`[W]` -> `[members, chunk_words]`, padded with words of codes that are 0."""
         padding = self.num_members * self.chunk_words - words.shape[0]
-        digit = self.num_local * self.levels
-        zeros = ternary.pack(tf.fill([1], digit), self.local_base, padding=digit)
+        digits = [self.num_local * self.levels] * ternary.digits_per_word(self.local_base)
+        zeros = tf.tile(ternary.pack(tf.constant(digits), self.local_base), [padding])
         # Not as int32, which TensorFlow joins in the memory of a GPU's host.
-        parts = [tf.bitcast(part, tf.float32) for part in (words, zeros)]
-        padded = tf.concat([parts[0], tf.repeat(parts[1], padding)], 0)
+        padded = tf.concat([tf.bitcast(part, tf.float32) for part in (words, zeros)], 0)
         chunks = tf.reshape(padded, [self.num_members, self.chunk_words])
         return tf.bitcast(chunks, tf.int32)
 
