@@ -145,11 +145,10 @@ class Bucket:
             words, self.context.num_replicas, step=self.step, **how, **options
         )
 
-    def sum_scales(self, words: tf.Tensor, tensors: Any, **options: Any) -> tf.Tensor:
+    def sum_scales(self, words: tf.Tensor, widths: Sequence[int], **options: Any) -> tf.Tensor:
         """`ternary.sum_scales` with these levels; sums are clipped if gradients may be."""
         how = {"clip": self.quantization.clip_factor != 0, "levels": self.quantization.levels}
-        num_tensors, num_replicas = len(self.sizes), self.context.num_replicas
-        return ternary.sum_scales(words, tensors, num_tensors, num_replicas, **how, **options)
+        return ternary.sum_scales(words, widths, self.context.num_replicas, **how, **options)
 
     def sum_codes(self) -> Any:
         """The sums where all replicas are in this process, without packed words."""

@@ -108,8 +108,9 @@ class SumToWordsTest(tf.test.TestCase):
 
 
 class SumScalesTest(tf.test.TestCase):
-    """Scales of sums: words of 20 digits in base 3, the first of tensor 0, the others of 2."""
+    """Scales of sums: the first word is one tensor's, none a second one's, 99 a third one's."""
 
+    WIDTHS = (1, 0, 99)
     TENSORS = (0, *[2] * 99)
 
     def digits(self, num_replicas, levels=1, count=20, share=0.25):
@@ -129,7 +130,7 @@ class SumScalesTest(tf.test.TestCase):
             words = tf.stack([pack(row, base) for row in digits])
             how = dict(levels=levels, base=base)
             largest = [np.abs(s).max(initial=0) for s in self.sums(digits, levels)]
-            found = sum_scales(words, self.TENSORS, 3, 16, clip=False, **how)
+            found = sum_scales(words, self.WIDTHS, 16, clip=False, **how)
             self.assertAllEqual(found, largest)
             clipped = [
                 min(
@@ -140,7 +141,7 @@ class SumScalesTest(tf.test.TestCase):
                 else 0
                 for s, most in zip(self.sums(digits, levels), largest, strict=True)
             ]
-            found = sum_scales(words, self.TENSORS, 3, 16, clip=True, **how)
+            found = sum_scales(words, self.WIDTHS, 16, clip=True, **how)
             self.assertAllClose(found, clipped, rtol=1e-6)
             if levels == 1:
                 self.assertLess(found[2], largest[2])
@@ -148,9 +149,13 @@ class SumScalesTest(tf.test.TestCase):
     def test_zeros_have_no_scale(self):
         words = tf.stack([pack(np.full([2000], 1, np.int32), 3)] * 2)
         for clip in (False, True):
-            self.assertAllEqual(sum_scales(words, self.TENSORS, 3, 2, clip=clip), [0, 0, 0])
+            self.assertAllEqual(sum_scales(words, self.WIDTHS, 2, clip=clip), [0, 0, 0])
         new = requantize_chunk(words, 2, seed=0, step=0, stream=0, scales=tf.zeros([100]))
         self.assertAllEqual(unpack(new, 2000, 3), np.ones([2000]))
+
+    def test_words_of_no_tensor_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "`widths` must add up to the 3 words.*widths=.2."):
+            sum_scales(tf.zeros([2, 3], tf.int32), [2], 2, clip=False)
 
     def test_sums_of_local_replicas_have_the_scales_of_their_digits(self):
         plain = tf.stack([pack(row, 3) for row in self.digits(4)])
@@ -158,8 +163,8 @@ class SumScalesTest(tf.test.TestCase):
         digits = np.pad(self.digits(4), [[0, 0], [0, 13 * 200 - 2000]], constant_values=1)
         hosts = tf.stack([pack(digits[k : k + 2].sum(0), 5) for k in (0, 2)])
         for clip in (False, True):
-            a = sum_scales(plain, [0] * 100, 1, 4, clip=clip)
-            b = sum_scales(hosts, [0] * 200, 1, 4, clip=clip, base=5)
+            a = sum_scales(plain, [100], 4, clip=clip)
+            b = sum_scales(hosts, [200], 4, clip=clip, base=5)
             self.assertAllEqual(a, b)
 
     def test_rounding_by_them_is_unbiased_and_adds_less(self):
@@ -167,7 +172,7 @@ class SumScalesTest(tf.test.TestCase):
         digits = self.digits(num_replicas)
         words = tf.stack([pack(row, 3) for row in digits])
         sums = (digits - 1).sum(0)
-        scales = tf.gather(sum_scales(words, self.TENSORS, 3, 16, clip=False), self.TENSORS)
+        scales = tf.gather(sum_scales(words, self.WIDTHS, 16, clip=False), self.TENSORS)
         of_place = np.tile(scales, 20)
         errors = {}
         for name, scale in (("mean", None), ("largest", scales)):

@@ -27,19 +27,20 @@ class Bidirectional(AllToAll):
         return super().received_words + (self.num_members - 1) * len(self.sizes)
 
     def sum(self, bucket: Any) -> Any:
-        tensors = self._tensors_of_words()
-        unit = bucket.quantization.units
-
         def requantize(received, owner):
-            scales = bucket.sum_scales(received, tensors[owner], base=self.local_base)
+            first, widths = self._tensors_of(owner)
+            scales = bucket.sum_scales(received, widths, base=self.local_base)
+            of_words = [tf.fill([w], s) for w, s in zip(widths, tf.unstack(scales), strict=True)]
             words = bucket.requantize_chunk(
                 received,
                 base=self.local_base,
                 base_out=self.sums_base,
                 stream=owner,
-                scales=tf.gather(scales, tensors[owner]),
+                scales=tf.concat(of_words, 0) if of_words else scales,
             )
-            message = tf.concat([tf.bitcast(words, tf.float32), unit(scales)], 0)
+            units = bucket.quantization.units(scales)
+            units = tf.pad(units, [[first, len(self.sizes) - first - len(widths)]])
+            message = tf.concat([tf.bitcast(words, tf.float32), units], 0)
             return tf.bitcast(message, tf.int32)
 
         processes = bucket.processes
@@ -56,9 +57,12 @@ class Bidirectional(AllToAll):
         how = {"total_bias": self.levels, "owner_scales": units}
         return self.decode(bucket, tf.bitcast(sums, tf.int32), **how), self.received_words
 
-    def _tensors_of_words(self):
-        """int32 `[members, chunk_words]`: the tensor of each word, of padding the last one."""
+    def _tensors_of(self, owner):
+        """The first tensor of which a chunk holds codes, and how many words of it and the next."""
         widths = [ternary.num_words(size, self.local_base) for size in self.sizes]
         widths[-1] += self.num_members * self.chunk_words - sum(widths)
-        tensors = np.repeat(np.arange(len(widths), dtype=np.int32), widths)
-        return tensors.reshape(self.num_members, self.chunk_words)
+        ends = np.cumsum(widths)
+        chunk = owner * self.chunk_words, (owner + 1) * self.chunk_words
+        held = np.clip(ends, *chunk) - np.clip(ends - widths, *chunk)
+        tensors = np.flatnonzero(held).tolist() or [0]
+        return tensors[0], held[tensors[0] : tensors[-1] + 1].tolist()

@@ -2,9 +2,9 @@
 
 import functools
 import operator
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.ternary import codec, quantizer, random_bits
@@ -48,10 +48,16 @@ def reduce_chunk(words: tf.Tensor, base_in: int = 3, *, base_out: int) -> tf.Ten
 
 
 @functools.cache
+def _cut(base):
+    """Words to parts, compiled once for all that is made of these."""
+    return compiled.compiled(digit_split.of_base(base).cut)
+
+
+@functools.cache
 def _summer(senders, chunk, base_in, base_out):
     del senders  # It selects the trace.
     split = digit_split.of_base(base_in)
-    cut = compiled.compiled(split.cut)
+    cut = _cut(base_in)
 
     @compiled.compiled
     def add(parts):
@@ -83,15 +89,14 @@ def pack_digits(digits: tf.Tensor, base: int) -> tf.Tensor:
 
 def sum_scales(
     words: tf.Tensor,
-    tensors: Any,
-    num_tensors: int,
+    widths: Sequence[int],
     num_replicas: int,
     *,
     clip: bool,
     levels: int = 1,
     base: int = 3,
 ) -> tf.Tensor:
-    """Scales for `requantize_chunk`: of the sums of codes in a chunk, one for each tensor.
+    """Scales for `requantize_chunk`: of the sums of codes in a chunk, one for each tensor in it.
 
     The scale is the largest size of a sum, or with `clip` that of `ScaleRule("auto")` for a single
     replica, if it is smaller: the more replicas add their codes, the further are most sums below
@@ -100,45 +105,45 @@ def sum_scales(
     Args:
         words: int32 tensor of shape [K, C], one chunk of the words of each sender. What fills them
             up are codes that are 0.
-        tensors: integers of shape [C], not falling: which of the tensors each word holds codes of.
-        num_tensors: T.
+        widths: of T tensors that follow each other, how many of the C words hold their codes.
         num_replicas: N, the number of replicas whose codes the words hold.
         clip: whether sums may be clipped.
         levels: L, of the codes that the words hold, and of those that they are to be rounded to.
         base: base of the words.
 
     Returns:
-        float32 tensor of shape [T]; 0 where all sums are, and where the chunk holds none.
+        float32 tensor of shape [T]; 0 where all sums are, and where there are none.
+
+    Raises:
+        ValueError: `widths` do not add up to C.
 
     Example:
     >>> words = tf.stack([pack(tf.constant([2, 2, 1]), 3, padding=1)] * 4)
-    >>> sum_scales(words, [0], 2, 4, clip=False).numpy().tolist()
+    >>> sum_scales(words, [1, 0], 4, clip=False).numpy().tolist()
     [4.0, 0.0]
     """
     words = tf.convert_to_tensor(words)
     senders, chunk = compiled.static_shape(words, "words")
     codec.check_base(base)
+    if sum(widths) != chunk:
+        raise ValueError(f"`widths` must add up to the {chunk} words. Received: widths={widths}")
+    if not widths:
+        return tf.zeros([0])
     by_word = _sum_statistics(senders, chunk, base, num_replicas * levels)(words)
+    largest, sizes, squares = (tf.split(values, widths) for values in tf.unstack(by_word))
+    largest = tf.stack([tf.reduce_max(values) for values in largest])
 
-    tensors = np.asarray(tensors, np.int32)
-    first, last = (int(tensors[0]), int(tensors[-1])) if chunk else (0, -1)
-
-    def of_tensors(reduce, values):
-        reduced = tf.ensure_shape(reduce(values, tensors - first), [last - first + 1])
-        reduced = tf.cast(reduced, tf.float32)
-        return tf.pad(reduced, [[first, num_tensors - 1 - last]])
-
-    def total(values):
+    def totals(parts):
         # Whole numbers, whose sums are exact, in whatever order they are added.
-        return of_tensors(tf.math.segment_sum, tf.cast(values, tf.float64))
+        parts = [tf.reduce_sum(tf.cast(values, tf.float64)) for values in parts]
+        return tf.cast(tf.stack(parts), tf.float32)
 
-    largest, sizes, squares = tf.unstack(by_word)
     # The rule takes sums for means as well: it is about their ratio.
     moments = scale_rules.Moments(
-        largest=of_tensors(tf.math.segment_max, largest),
-        mean_size=total(sizes),
-        mean_square=total(squares),
-        deviation=tf.zeros([num_tensors]),
+        largest=tf.maximum(largest, 0.0),  # of none it is the least of all numbers
+        mean_size=totals(sizes) if clip else largest,
+        mean_square=totals(squares) if clip else largest,
+        deviation=tf.zeros_like(largest),
     )
     rule = scale_rules.ScaleRule(scale_rules.AUTO if clip else 0.0, 1, levels)
     return rule.scales(moments)
@@ -153,7 +158,7 @@ def _sum_statistics(senders, chunk, base, largest):
     """Function of words to `[3, chunk]`: the largest size, sizes and squares of a word's sums."""
     del senders, chunk  # They select the trace.
     split = digit_split.of_base(base)
-    cut = compiled.compiled(split.cut)
+    cut = _cut(base)
 
     @compiled.compiled
     def statistics(parts):
@@ -233,7 +238,7 @@ def _keys(seed, step, stream):
 def _rounder(senders, chunk, base, base_out, rounding):
     del senders  # It selects the trace.
     split = digit_split.of_base(base)
-    cut = compiled.compiled(split.cut)
+    cut = _cut(base)
     largest = rounding.num_replicas * rounding.levels
 
     @compiled.compiled
