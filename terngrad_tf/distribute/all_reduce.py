@@ -40,8 +40,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
     Keras scales each replica's loss by 1/N, so the sum is the mean of the replicas' gradients. Only
     gradients are rounded, recognised where Keras optimizers reduce them. Metrics, losses,
-    synchronized batch-norm, integers and `IndexedSlices` are reduced exactly as by the strategy's
-    own op. If a replica's gradient holds a NaN or Inf, the reduced tensor is NaN.
+    synchronized batch-norm, integers and, by default, `IndexedSlices` are reduced exactly as by the
+    strategy's own op. If a replica's gradient holds a NaN or Inf, the reduced tensor is NaN.
 
     The random bits depend on `seed`, the optimizer's `iterations`, the variable's position among
     the optimizer's variables and the element only, so a run that resumes rounds as if it had not
@@ -60,6 +60,11 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             scalar tensor, converted by AutoGraph; in steps where it is true, gradients are
             exchanged exactly as with `grad_bits=32`. `traffic` goes on reporting ternary steps;
             `traffic_of` tells which is which. Default None (never).
+        sparse_as_dense: whether `IndexedSlices`, the gradients of embeddings, are made whole
+            tensors before they are exchanged, so that they are rounded, too. As rows they travel as
+            floats, each as often as replicas have read it, which in language models may be most of
+            what travels. Optimizers that square gradients train otherwise then, as on a layer whose
+            gradient is dense: of rows, Keras squares each for itself. Default False.
         statistics_freq: `gradient_statistics` is recorded in steps divisible by this number that
             exchange ternary gradients; other steps pay nothing for it. Default 0 (never).
         telemetry_freq: `telemetry` measures bytes and times of every step, and compares the reduced
@@ -80,6 +85,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         *,
         wire: str = "auto",
         float_steps: Callable[[tf.Tensor], Any] | None = None,
+        sparse_as_dense: bool = False,
         statistics_freq: int = 0,
         telemetry_freq: int = 0,
         **quantization: Any,
@@ -93,6 +99,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             "must be a function of the step or None",
             float_steps,
         )
+        is_bool = isinstance(sparse_as_dense, bool)
+        check(is_bool, "sparse_as_dense", "must be a bool", sparse_as_dense)
         check(
             is_integer(statistics_freq, 0),
             "statistics_freq",
@@ -117,6 +125,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         self.wire = wire
         self._wire_choice = WireChoice(wire, self.quantization)
         self.float_steps = float_steps
+        self.sparse_as_dense = sparse_as_dense
         self._recorder = statistics.Recorder(statistics_freq)
         self.telemetry = Measurements(telemetry_freq)
         self._last_step = last_step.LastStep()
@@ -194,6 +203,21 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         if self.float_steps is None:
             return None
         return tf.convert_to_tensor(tf.function(self.float_steps)(tf.cast(step, tf.int64)), tf.bool)
+
+    def as_exchanged(self, gradients: Sequence[Any]) -> list[Any]:
+        """Gradients of a replica in the form in which they are exchanged, see `sparse_as_dense`.
+
+        Args:
+            gradients: list of tensors or `tf.IndexedSlices`.
+        """
+        if not self.sparse_as_dense:
+            return list(gradients)
+        return [
+            gradient
+            if _is_dense(gradient)
+            else tf.ensure_shape(tf.convert_to_tensor(gradient), gradient.shape)
+            for gradient in gradients
+        ]
 
     def local_scales(
         self, gradients: Sequence[Any], paths: Sequence[Any], num_replicas: int

@@ -82,6 +82,7 @@ def strategy_metadata(
     """What two processes must share for their strategies to fit together."""
     metadata = dataclasses.asdict(gradient_ops.quantization) | {
         "wire": gradient_ops.wire,
+        "sparse_as_dense": gradient_ops.sparse_as_dense,
         # Samples are taken together.
         "telemetry_freq": gradient_ops.telemetry.freq,
     }

@@ -68,8 +68,8 @@ class TernGradStrategy(tf.distribute.Strategy):
             see [security](../security.md). Default: that of the environment variable
             TERNGRAD_TF_TOKEN, if it is set.
         **options: `grad_bits`, `clip_factor`, `bits_per_element`, `min_size`, `quantize_logits`,
-            `rounding`, `seed`: see `Quantization`; `wire`, `float_steps`, `statistics_freq`,
-            `telemetry_freq`: see `TernaryAllReduce`.
+            `rounding`, `seed`: see `Quantization`; `wire`, `float_steps`, `sparse_as_dense`,
+            `statistics_freq`, `telemetry_freq`: see `TernaryAllReduce`.
 
     Raises:
         TypeError: an option is not known.

@@ -181,6 +181,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             ({"clip_factor": float("nan")}, "`clip_factor` must be"),
             ({"min_size": 0}, "`min_size` must be .* Received: min_size=0"),
             ({"quantize_logits": "yes"}, "`quantize_logits` must be a bool"),
+            ({"sparse_as_dense": 1}, "`sparse_as_dense` must be a bool. Received: .*=1"),
             ({"rounding": "nearest"}, "`rounding` must be one of .*'nearest'"),
             ({"wire": "pigeon"}, "`wire` must be one of .*'pigeon'"),
             ({"seed": 1.5}, "`seed` must be a 32-bit integer. Received: seed=1.5"),
@@ -233,6 +234,58 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         expected[3] = -0.9
         self.assertAllClose(table.numpy(), expected)
         self.assertEqual(strategy.traffic.wire, "float32")
+
+    def test_rows_become_tensors_on_request(self):
+        strategy = TernGradStrategy(2, sparse_as_dense=True, clip_factor=0)
+        with strategy.scope():
+            table = keras.Variable(tf.zeros([10, 2]), name="table")
+            optimizer = keras.optimizers.SGD(1.0)
+            optimizer.build([table])
+
+        @tf.function
+        def step():
+            def replica():
+                # Row 3 comes twice.
+                rows = tf.constant([[0.5, 0.5], [-1.0, 1.0], [0.5, -0.5]])
+                slices = tf.IndexedSlices(rows, tf.constant([3, 7, 3]), tf.constant([10, 2]))
+                optimizer.apply([slices], [table])
+
+            strategy.run(replica)
+
+        step()
+        expected = np.zeros([10, 2])
+        # All elements that are not 0 are as large as the scale, 1, and rounded to themselves.
+        expected[3], expected[7] = [-2, 0], [2, -2]
+        self.assertAllEqual(table.numpy(), expected)
+        self.assertNotEqual(strategy.traffic.wire, "float32")
+        # Both replicas' words of 20 elements, and the scale.
+        self.assertEqual(strategy.traffic.received_bytes, 4 + 4)
+
+    def test_embeddings_learn_from_tensors_as_a_dense_layer_does(self):
+        words = np.random.default_rng(0).integers(0, 9, [16, 5])
+        targets = np.random.default_rng(1).normal(size=[16, 1])
+
+        def fit(strategy, inputs, layer, data, weights=None):
+            with strategy.scope():
+                layers = [inputs, layer, keras.layers.Flatten(), keras.layers.Dense(1)]
+                model = keras.Sequential(layers)
+                model.compile(keras.optimizers.Adam(0.1), "mse")
+            first = weights or model.get_weights()
+            model.set_weights(first)
+            model.fit(data, targets, batch_size=8, epochs=2, shuffle=False, verbose=0)
+            return first, model.get_weights()
+
+        strategy = TernGradStrategy(2, grad_bits=32, sparse_as_dense=True)
+        inputs = keras.Input([5], dtype="int32")
+        first, got = fit(strategy, inputs, keras.layers.Embedding(9, 3), words)
+        one_hot = np.eye(9, dtype=np.float32)[words]
+        dense = keras.layers.Dense(3, use_bias=False)
+        plain = tf.distribute.get_strategy()
+        _, expected = fit(plain, keras.Input([5, 9]), dense, one_hot, first)
+        for a, b in zip(got, expected, strict=True):
+            self.assertAllClose(a, b, rtol=1e-4, atol=1e-5)
+        # 46 elements a replica, where rows would be 40 of 3, and their numbers.
+        self.assertEqual(strategy.traffic.received_bytes, 4 * (9 * 3 + 5 * 3 + 1))
 
     def test_traffic_is_that_of_the_step_that_ran_last(self):
         strategy = TernGradStrategy(NUM_REPLICAS)

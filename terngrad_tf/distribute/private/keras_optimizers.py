@@ -167,7 +167,7 @@ def _reduce_with_op(stock, self, grads_and_vars):
     kept = keras_tf_optimizer.filter_empty_gradients(grads_and_vars)
     indices = [self._get_variable_index(variable) for _, variable in kept]
     paths = [all_paths[index] for index in indices]
-    gradients = [g for g, _ in kept]
+    gradients = op.as_exchanged([g for g, _ in kept])
     step = tf.convert_to_tensor(self.iterations)
 
     def reduce(strategy, gradients, scales, step):
