@@ -8,22 +8,28 @@ from benchmarks import fidelity_tables
 BASELINE = "every step, float"
 _FLOAT = {"grad_bits": 32}
 _FOUR_BITS = {"grad_bits": 4, "clip_factor": "auto"}
+_WHOLE = {"sparse_as_dense": True}
 # {name: (options of the strategy, options of `DiLoCo` or None)}; outer: rate and momentum.
 WAYS = {
     BASELINE: (_FLOAT, None),
     "every step, ternary": ({}, None),
-    "every step, ternary, clip 0": ({"clip_factor": 0}, None),
     "every step, 4-bit": (_FOUR_BITS, None),
-    "every 8 steps, float": (_FLOAT, {"sync_every": 8}),
-    "every 8 steps, ternary": ({}, {"sync_every": 8}),
-    "every 8 steps, 0.4 bits": ({"bits_per_element": 0.4}, {"sync_every": 8}),
-    "every 32 steps, float": (_FLOAT, {"sync_every": 32}),
-    "every 32 steps, float, outer 1.0, 0.0": (_FLOAT, {"sync_every": 32, "outer": (1.0, 0.0)}),
-    "every 32 steps, float, outer 0.7, 0.9": (_FLOAT, {"sync_every": 32, "outer": (0.7, 0.9)}),
-    "every 32 steps, ternary": ({}, {"sync_every": 32}),
-    "every 32 steps, 4-bit": (_FOUR_BITS, {"sync_every": 32}),
-    "every 128 steps, float": (_FLOAT, {"sync_every": 128}),
-    "every 128 steps, ternary": ({}, {"sync_every": 128}),
+    "every step, float, whole embedding": ({**_FLOAT, **_WHOLE}, None),
+    "every step, ternary, whole embedding": (_WHOLE, None),
+    "every step, 4-bit, whole embedding": ({**_FOUR_BITS, "clip_factor": 2.5, **_WHOLE}, None),
+    **{
+        f"every {steps} steps, {name}": (options, {"sync_every": steps})
+        for steps in (8, 32, 128)
+        for name, options in (("float", _FLOAT), ("ternary", {}), ("4-bit", _FOUR_BITS))
+    },
+    **{
+        f"every {steps} steps, float, outer {rate}, {momentum}": (
+            _FLOAT,
+            {"sync_every": steps, "outer": (rate, momentum)},
+        )
+        for steps in (8, 32)
+        for rate, momentum in ((1.0, 0.0), (1.0, 0.5), (1.0, 0.8), (0.7, 0.9))
+    },
 }
 
 

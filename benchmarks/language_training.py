@@ -67,8 +67,6 @@ def train(parts, num_letters, way, rate, seed, steps):
         step.
     """
     options, local = WAYS[way]
-    if "bits_per_element" in options:
-        options = {"wire": "sparse", **options}
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
     strategy = terngrad_tf.TernGradStrategy(REPLICAS, **options)

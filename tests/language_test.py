@@ -97,7 +97,7 @@ class LanguageTest(unittest.TestCase):
     @pytest.mark.slow
     def test_finished_runs_are_not_done_again(self):
         folder = self.folder()
-        ways = ("every step, ternary", "every 8 steps, 0.4 bits")
+        ways = ("every step, ternary", "every 8 steps, 4-bit")
         command = [
             *(sys.executable, "-m", "benchmarks.language", "--steps=20", "--seeds=1"),
             *(f"--text={write_text(folder, 8000)}", f"--json={folder / 'found.json'}"),
