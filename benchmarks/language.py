@@ -10,11 +10,11 @@ chooses rates, and the last one is the test:
 
 Ways are gradients in every step, with the embedding's as rows or whole, and `DiLoCo` with 8, 32 and
 128 steps from one exchange to the next: float, ternary, codes of four bits, other outer rates and
-momenta. Each is trained
-at every one of --learning_rates; the table shows the rate with the fewest bits on the held-out
-text, and the difference to float gradients in every step, with p of Student's paired test over the
-seeds that both have. Bytes are those that a replica receives a step if each is a host of its own. A seed fixes the first weights and the pieces of text,
-for all ways alike. All figures are of the last weights.
+momenta. Each is trained at every one of --learning_rates; the table shows the rate with the fewest
+bits on the held-out text, and the difference to float gradients in every step, with p of Student's
+paired test over the seeds that both have. Bytes are those that a replica receives a step if each is
+a host of its own. A seed fixes the first weights and the pieces of text, for all ways alike. All
+figures are of the last weights.
 
 Finished runs stand in the JSON file. The same command goes on where it was stopped, and flags that
 choose part of the runs add to the file; the tables show all that it holds.
