@@ -49,9 +49,9 @@ class FidelityTest(unittest.TestCase):
             *(256, 1, ["lenet"], [1, 4], fidelity_settings.OF_WORKERS, [1])
         )
         counts = [(run.gradients.split(",")[0], run.num_nodes) for run in runs]
-        expected = {("float", 1): 1, ("correlated", 1): 4, ("correlated", 4): 4}
-        for case in set(counts):
-            self.assertEqual(counts.count(case), (expected | {("independent", 4): 3})[case])
+        expected = {("float", 1): 1, ("independent", 4): 3}
+        expected |= {(kind, count): 4 for kind in ("correlated", "clip 2.5") for count in (1, 4)}
+        self.assertEqual({case: counts.count(case) for case in set(counts)}, expected)
 
     def test_rows_are_found_again(self):
         path = self.folder() / "new" / "runs.jsonl"
