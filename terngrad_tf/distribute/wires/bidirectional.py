@@ -36,7 +36,7 @@ class Bidirectional(AllToAll):
                 base=self.local_base,
                 base_out=self.sums_base,
                 stream=owner,
-                scales=tf.concat(of_words, 0) if of_words else scales,
+                scales=tf.concat(of_words, 0),
             )
             units = bucket.quantization.units(scales)
             units = tf.pad(units, [[first, len(self.sizes) - first - len(widths)]])

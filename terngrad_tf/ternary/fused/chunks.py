@@ -105,7 +105,8 @@ def sum_scales(
     Args:
         words: int32 tensor of shape [K, C], one chunk of the words of each sender. What fills them
             up are codes that are 0.
-        widths: of T tensors that follow each other, how many of the C words hold their codes.
+        widths: of T tensors that follow each other, one at least, how many of the C words hold
+            their codes.
         num_replicas: N, the number of replicas whose codes the words hold.
         clip: whether sums may be clipped.
         levels: L, of the codes that the words hold, and of those that they are to be rounded to.
@@ -125,10 +126,8 @@ def sum_scales(
     words = tf.convert_to_tensor(words)
     senders, chunk = compiled.static_shape(words, "words")
     codec.check_base(base)
-    if sum(widths) != chunk:
+    if not widths or sum(widths) != chunk:
         raise ValueError(f"`widths` must add up to the {chunk} words. Received: widths={widths}")
-    if not widths:
-        return tf.zeros([0])
     by_word = _sum_statistics(senders, chunk, base, num_replicas * levels)(words)
     largest, sizes, squares = (tf.split(values, widths) for values in tf.unstack(by_word))
     largest = tf.stack([tf.reduce_max(values) for values in largest])
