@@ -56,7 +56,7 @@ def _text_transformer():
 
 def _transformed(x, num_classes):
     """Logits of tokens, `[batch, tokens, _WIDTH]`, by two blocks of a transformer."""
-    x = _Positions()(x)
+    x = Positions()(x)
     for _ in range(2):
         y = layers.LayerNormalization()(x)
         x += layers.MultiHeadAttention(_HEADS, _WIDTH // _HEADS)(y, y)
@@ -66,7 +66,7 @@ def _transformed(x, num_classes):
     return layers.Dense(num_classes, name="logits", dtype="float32")(x)
 
 
-class _Positions(layers.Layer):
+class Positions(layers.Layer):
     """Adds a learned vector for each position."""
 
     def build(self, shape):

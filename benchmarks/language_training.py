@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras import layers
 
 import terngrad_tf
+from benchmarks.fidelity_networks import Positions
 from benchmarks.language_tables import WAYS
 
 LENGTH = 64
@@ -41,7 +42,7 @@ def build(num_letters):
     """Decoder-only transformer with causal attention; inputs `[batch, LENGTH]`, outputs logits."""
     text = keras.Input((LENGTH,), dtype="int32")
     x = layers.Embedding(num_letters, _WIDTH)(text)
-    x = _Positions()(x)
+    x = Positions()(x)
     for _ in range(_BLOCKS):
         y = layers.LayerNormalization()(x)
         x += layers.MultiHeadAttention(_HEADS, _WIDTH // _HEADS)(y, y, use_causal_mask=True)
@@ -115,16 +116,6 @@ def bits_of(model, codes):
     inputs, targets = whole[:-1].reshape(-1, LENGTH), whole[1:].reshape(-1, LENGTH)
     model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model.evaluate(inputs, targets, batch_size=256, verbose=0) / math.log(2)
-
-
-class _Positions(layers.Layer):
-    """Adds a learned vector for each position."""
-
-    def build(self, shape):
-        self.table = self.add_weight(name="table", shape=shape[1:], initializer="random_normal")
-
-    def call(self, x):
-        return x + self.table
 
 
 def _optimizer(rate, steps, local):

@@ -41,6 +41,15 @@ def expected_sums(gradients, clip_factor, rounding, seed=0, step=0, levels=1):
     return sums
 
 
+def table_under(strategy):
+    """A table of ten rows of zeros, and SGD at rate 1, which is built for it."""
+    with strategy.scope():
+        table = keras.Variable(tf.zeros([10, 2]), name="table")
+        optimizer = keras.optimizers.SGD(1.0)
+        optimizer.build([table])
+    return table, optimizer
+
+
 class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
     def setUp(self):
         super().setUp()
@@ -211,10 +220,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_sparse_gradients_are_summed_exactly(self):
         strategy = TernGradStrategy(2, min_size=1)
-        with strategy.scope():
-            table = keras.Variable(tf.zeros([10, 2]), name="table")
-            optimizer = keras.optimizers.SGD(1.0)
-            optimizer.build([table])
+        table, optimizer = table_under(strategy)
 
         @tf.function
         def step():
@@ -237,10 +243,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_rows_become_tensors_on_request(self):
         strategy = TernGradStrategy(2, sparse_as_dense=True, clip_factor=0)
-        with strategy.scope():
-            table = keras.Variable(tf.zeros([10, 2]), name="table")
-            optimizer = keras.optimizers.SGD(1.0)
-            optimizer.build([table])
+        table, optimizer = table_under(strategy)
 
         @tf.function
         def step():
