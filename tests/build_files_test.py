@@ -23,7 +23,8 @@ PACKAGE_NAMES = {
 PRODUCT = tuple(f"//{package}" for package in source_tree.PACKAGES)
 DATASETS = ("mnist", "cifar10", "imagenet", "flowers")
 
-# Of extras of pyproject.toml or environments of their own: the code that uses them says so where they are not installed.
+# Of extras of pyproject.toml, or of environments of their own: the code that uses them says where it
+# lacks them.
 OPTIONAL = {"keras_hub", "tensorflow_datasets", "torch"}
 
 
