@@ -23,8 +23,7 @@ PACKAGE_NAMES = {
 PRODUCT = tuple(f"//{package}" for package in source_tree.PACKAGES)
 DATASETS = ("mnist", "cifar10", "imagenet", "flowers")
 
-# Of extras of pyproject.toml, or of environments of their own: the code that uses them says where it
-# lacks them.
+# Of extras of pyproject.toml, or of other environments: code that uses them says where they lack.
 OPTIONAL = {"keras_hub", "tensorflow_datasets", "torch"}
 
 
