@@ -15,7 +15,7 @@ from benchmarks import language_tables as tables
 from benchmarks import language_training as training
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks/results/language.json"
+RESULTS = ROOT / "benchmarks/results/language.jsonl"
 
 
 def write_text(folder, characters):
@@ -87,12 +87,12 @@ class LanguageTest(unittest.TestCase):
         self.assertIn(f"| {tables.BASELINE} | 0.001: 2.0000, 0.003: 2.0000 |", tables.rates(runs))
 
     def test_page_shows_the_figures_of_the_runs(self):
-        found = json.loads(RESULTS.read_text(encoding="utf-8"))
+        runs = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
         page = (ROOT / "docs/results/language.md").read_text(encoding="utf-8")
-        keys = [(run["way"], run["rate"], run["seed"]) for run in found["runs"]]
+        keys = [(run["way"], run["rate"], run["seed"]) for run in runs]
         self.assertEqual(len(keys), len(set(keys)))
-        self.assertIn(tables.table(found["runs"]), page)
-        self.assertIn(tables.rates(found["runs"]), page)
+        self.assertIn(tables.table(runs), page)
+        self.assertIn(tables.rates(runs), page)
 
     @pytest.mark.slow
     def test_finished_runs_are_not_done_again(self):
