@@ -163,7 +163,7 @@ class _Segments:
         chunk_words: columns of an owner, where there are several.
     """
 
-    def __init__(self, shapes, dtypes, base, chunk_words=None):
+    def __init__(self, shapes, dtypes, base, chunk_words=1):
         large, small = partition.split(shapes)
         self._shapes, self._dtypes, self._chunk_words = shapes, dtypes, chunk_words
         widths = [codec.num_words(partition.num_elements(shape), base) for shape in shapes]
