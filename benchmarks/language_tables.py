@@ -40,9 +40,7 @@ def table(runs):
         runs: list of dicts with "way", "rate", "seed", "bits" (a character of the test text),
             "held_out_bits", by which rates are chosen, "training_bits" and "received_bytes".
     """
-    groups = collections.defaultdict(lambda: collections.defaultdict(dict))
-    for run in runs:
-        groups[run["way"]][run["rate"]][run["seed"]] = run
+    groups = _by_way(runs)
     best = {
         way: min(groups[way].items(), key=lambda item: _mean(item[1], "held_out_bits"))
         for way in filter(groups.get, WAYS)
@@ -65,9 +63,7 @@ def table(runs):
 
 def rates(runs):
     """Bits a character of the test text by way and rate, where several were tried, as Markdown."""
-    groups = collections.defaultdict(lambda: collections.defaultdict(dict))
-    for run in runs:
-        groups[run["way"]][run["rate"]][run["seed"]] = run
+    groups = _by_way(runs)
     lines = ["| exchange | bits a character, by rate |", "|---|---|"]
     for way in filter(groups.get, WAYS):
         of_rates = groups[way]
@@ -77,6 +73,14 @@ def rates(runs):
             texts = [f"{rate:g}: {of_rates[rate][seed]['bits']:.4f}" for rate in sorted(of_rates)]
             lines.append(f"| {way} | {', '.join(texts)} |")
     return "\n".join(lines)
+
+
+def _by_way(runs):
+    """{way: {rate: {seed: run}}}"""
+    groups = collections.defaultdict(lambda: collections.defaultdict(dict))
+    for run in runs:
+        groups[run["way"]][run["rate"]][run["seed"]] = run
+    return groups
 
 
 def _mean(found, name):

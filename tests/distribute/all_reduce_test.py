@@ -278,17 +278,19 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             model.fit(data, targets, batch_size=8, epochs=2, shuffle=False, verbose=0)
             return first, model.get_weights()
 
-        strategy = TernGradStrategy(2, grad_bits=32, sparse_as_dense=True)
-        inputs = keras.Input([5], dtype="int32")
-        first, got = fit(strategy, inputs, keras.layers.Embedding(9, 3), words)
         one_hot = np.eye(9, dtype=np.float32)[words]
-        dense = keras.layers.Dense(3, use_bias=False)
-        plain = tf.distribute.get_strategy()
-        _, expected = fit(plain, keras.Input([5, 9]), dense, one_hot, first)
-        for a, b in zip(got, expected, strict=True):
-            self.assertAllClose(a, b, rtol=1e-4, atol=1e-5)
-        # 46 elements a replica, where rows would be 40 of 3, and their numbers.
-        self.assertEqual(strategy.traffic.received_bytes, 4 * (9 * 3 + 5 * 3 + 1))
+        for count in (1, 2, 4):
+            strategy = TernGradStrategy(count, grad_bits=32, sparse_as_dense=True)
+            inputs = keras.Input([5], dtype="int32")
+            first, got = fit(strategy, inputs, keras.layers.Embedding(9, 3), words)
+            dense = keras.layers.Dense(3, use_bias=False)
+            plain = tf.distribute.get_strategy()
+            _, expected = fit(plain, keras.Input([5, 9]), dense, one_hot, first)
+            for a, b in zip(got, expected, strict=True):
+                self.assertAllClose(a, b, rtol=1e-4, atol=1e-5)
+            # As whole tensors, where rows would be those of 40 words of a step, and their numbers.
+            num_bytes = 4 * (9 * 3 + 5 * 3 + 1)
+            self.assertEqual(strategy.traffic.received_bytes, num_bytes * 2 * (count - 1) // count)
 
     def test_traffic_is_that_of_the_step_that_ran_last(self):
         strategy = TernGradStrategy(NUM_REPLICAS)

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from terngrad_tf import ternary
-from terngrad_tf.distribute.wires.base import Wire
+from terngrad_tf.distribute.wires.base import Wire, fill_up
 
 
 class AllToAll(Wire):
@@ -38,12 +38,14 @@ class AllToAll(Wire):
 
     def chunks(self, words: tf.Tensor) -> Any:
         """`[W]` -> `[members, chunk_words]`, padded with words of codes that are 0."""
-        padding = self.num_members * self.chunk_words - words.shape[0]
-        digits = [self.num_local * self.levels] * ternary.digits_per_word(self.local_base)
-        zeros = tf.tile(ternary.pack(tf.constant(digits), self.local_base), [padding])
-        # Not as int32, which TensorFlow joins in the memory of a GPU's host.
-        padded = tf.concat([tf.bitcast(part, tf.float32) for part in (words, zeros)], 0)
-        chunks = tf.reshape(padded, [self.num_members, self.chunk_words])
+        padded = fill_up(
+            words,
+            self.num_members * self.chunk_words,
+            self.local_base,
+            digit=self.num_local * self.levels,
+        )
+        # Not as int32, which TensorFlow reshapes in the memory of a GPU's host.
+        chunks = tf.reshape(tf.bitcast(padded, tf.float32), [self.num_members, self.chunk_words])
         return tf.bitcast(chunks, tf.int32)
 
     def decode(self, bucket: Any, sums: tf.Tensor, **options: Any) -> Any:

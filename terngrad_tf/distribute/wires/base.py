@@ -4,6 +4,8 @@ import dataclasses
 import typing
 from typing import Any
 
+import tensorflow as tf
+
 from terngrad_tf import ternary
 from terngrad_tf.distribute.traffic import WORD_BYTES, Traffic, ring_bytes
 
@@ -90,3 +92,12 @@ class Wire:
             received_bytes=round(WORD_BYTES * words) + scales,
             float32_bytes=ring_bytes(4 * sum(self.sizes), self.num_members),
         )
+
+
+def fill_up(words: tf.Tensor, length: int, base: int, digit: int) -> tf.Tensor:
+    """Words, int32 `[W]`, and so many more that they are `length`, which hold one digit alone."""
+    digits = tf.fill([ternary.digits_per_word(base)], digit)
+    filling = tf.tile(ternary.pack(digits, base), [length - words.shape[0]])
+    # Not as int32, which TensorFlow joins in the memory of a GPU's host.
+    parts = [tf.bitcast(part, tf.float32) for part in (words, filling)]
+    return tf.bitcast(tf.concat(parts, 0), tf.int32)

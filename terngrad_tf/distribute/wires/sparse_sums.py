@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from terngrad_tf import ternary
 from terngrad_tf.distribute.wires import streams
+from terngrad_tf.distribute.wires.base import fill_up
 from terngrad_tf.distribute.wires.sparse import Sparse
 
 
@@ -82,9 +83,7 @@ class SparseSums(Sparse):
 
     def chunks(self, words: tf.Tensor) -> Any:
         """`[W]` -> `[members, chunk_words]`, padded with words of codes that are 0."""
-        padding = self.num_members * self.chunk_words - words.shape[0]
-        zeros = ternary.pack(tf.ones([1], tf.int32), streams.BASE, padding=1)
-        words = tf.concat([words, tf.repeat(zeros, padding)], 0)
+        words = fill_up(words, self.num_members * self.chunk_words, streams.BASE, digit=1)
         return tf.transpose(tf.reshape(words, [self.chunk_words, self.num_members]))
 
     def joined(self, chunks: tf.Tensor) -> tf.Tensor:
