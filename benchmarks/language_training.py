@@ -28,8 +28,21 @@ def load(path):
     Returns:
         ({"train": int32 [n], "held_out": ..., "test": ...}, number of different characters): eight
         tenths, one and one.
+
+    Raises:
+        SystemExit: there is no such file, it is no text, or too short for the parts.
     """
-    text = pathlib.Path(path).read_text(encoding="utf-8")
+    try:
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SystemExit(
+            f"--text must be a text file in UTF-8. Received: {path} ({error})"
+        ) from None
+    least = 10 * (LENGTH + 2)
+    if len(text) < least:
+        raise SystemExit(
+            f"--text must hold at least {least} characters. Received: {path} with {len(text)}"
+        )
     letters = sorted(set(text))
     numbers = {letter: number for number, letter in enumerate(letters)}
     codes = np.array([numbers[letter] for letter in text], "int32")

@@ -46,6 +46,17 @@ class LanguageTest(unittest.TestCase):
         text = "".join("abcdefgh"[code] for part in parts.values() for code in part)
         self.assertEqual(text, path.read_text(encoding="utf-8"))
 
+    def test_other_files_are_refused(self):
+        folder = self.folder()
+        (folder / "bytes").write_bytes(b"\xff" * 1000)
+        for path, message in (
+            (folder / "missing", "--text must be a text file in UTF-8.*missing"),
+            (folder / "bytes", "--text must be a text file in UTF-8.*bytes"),
+            (write_text(folder, 600), "--text must hold at least 660 characters.* with 600"),
+        ):
+            with self.assertRaisesRegex(SystemExit, message):
+                training.load(path)
+
     def test_letters_depend_on_those_before_alone(self):
         model = training.build(8)
         text = np.random.default_rng(0).integers(0, 8, (1, training.LENGTH))
