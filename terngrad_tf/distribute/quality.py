@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from terngrad_tf.distribute import statistics
 from terngrad_tf.ternary import random_bits
+from terngrad_tf.ternary.fused import compiled
 
 # What each process sends of its gradients. The squared length of what is so sketched is that of the
 # gradients but for sqrt(2 / size), 1.6 %. With what else is sent, two processes' messages are small
@@ -45,7 +46,9 @@ def measure(buckets: Sequence[Any], sums: Sequence[Any]) -> tf.Tensor:
     unit = tf.where(largest > 0, largest, tf.ones_like(largest))
 
     def flat(tensors):
-        return tf.concat([tf.reshape(tf.cast(t, tf.float32) / unit, [-1]) for t in tensors], 0)
+        one_axis = tf.constant([-1])
+        vectors = [tf.cast(tf.reshape(tensor, one_axis), tf.float32) for tensor in tensors]
+        return tf.concat(vectors, 0) / unit
 
     own = [tf.add_n([flat(of_replica) for of_replica in bucket.gradients]) for bucket in buckets]
     reduced = [flat(tensors) for tensors in sums]
@@ -83,25 +86,24 @@ def _total(values):
 
 def _sketched(vectors, buckets):
     """Sum of the sketches of a vector a bucket, float32 `[_SKETCH]`."""
-    return tf.add_n(
-        [
-            _sketch(
-                vector,
-                tf.constant(bucket.quantization.seed, tf.int64),
-                tf.cast(bucket.step, tf.int64),
-                tf.constant(_FIRST_TENSOR - number),
-            )
-            for number, (vector, bucket) in enumerate(zip(vectors, buckets, strict=True))
-        ]
-    )
+    sketches = []
+    for number, (vector, bucket) in enumerate(zip(vectors, buckets, strict=True)):
+        seed, step = bucket.quantization.seed, tf.cast(bucket.step, tf.int64)
+        keys = _keys(tf.constant(seed, tf.int64), step, tf.constant(_FIRST_TENSOR - number))
+        sketches.append(_sketch(vector, *keys))
+    return tf.add_n(sketches)
 
 
-@tf.function(jit_compile=True, autograph=False)
-def _sketch(vector, seed, step, tensor):
+@compiled.compiled
+def _keys(seed, step, tensor):
+    return random_bits.key_schedule(seed, step, tensor, 0)
+
+
+@compiled.compiled
+def _sketch(vector, element_key, mix_key):
     """Adds elements `_SKETCH` apart, each with a random sign; float32 `[n]` -> `[_SKETCH]`."""
     size = vector.shape[0]
     rows = tf.reshape(tf.pad(vector, [[0, -size % _SKETCH]]), [-1, _SKETCH])
-    element_key, mix_key = random_bits.key_schedule(seed, step, tensor, 0)
     words = random_bits.fmix32(random_bits.numbers_from(element_key, rows.shape), mix_key)
     signs = tf.bitwise.bitwise_and(words, tf.constant(_SIGN_BIT, tf.uint32))
     signed = tf.bitwise.bitwise_xor(tf.bitcast(rows, tf.uint32), signs)

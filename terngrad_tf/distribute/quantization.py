@@ -168,10 +168,6 @@ class Quantization:
         """`ternary.encode` with this rounding, levels and seed."""
         return ternary.encode(gradients, scales, **self._how(), **options)
 
-    def ternarize(self, gradient: tf.Tensor, scale: tf.Tensor, **options: Any) -> tf.Tensor:
-        """`ternary.ternarize` with this rounding, levels and seed."""
-        return ternary.ternarize(gradient, scale, **self._how(), **options)
-
     def sum_codes(self, gradients: Sequence[Any], scales: tf.Tensor, **options: Any) -> Any:
         """`ternary.sum_codes` with this rounding, levels and seed."""
         return ternary.sum_codes(gradients, scales, **self._how(), **options)

@@ -1,6 +1,7 @@
 """How one replica's gradients were rounded, recorded now and then."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,33 +82,29 @@ def count_codes(bucket: Any) -> tf.Tensor:
     Returns:
         int64 tensor of shape [T, 3].
     """
-    gradients, replica = bucket.gradients[0], bucket.context.first_replica
-    options = {"step": bucket.step, "num_replicas": bucket.context.num_replicas}
+    large = [i for i, size in enumerate(bucket.sizes) if size >= _LARGE]
     small = [i for i, size in enumerate(bucket.sizes) if size < _LARGE]
-    # Together, as each of many would take as long to trace. They are held all at once.
-    codes = dict(
-        zip(
-            small,
-            bucket.quantization.sum_codes(
-                [[gradients[i] for i in small]],
-                tf.gather(bucket.scales, tf.constant(small, tf.int32)),
-                replicas=[replica],
-                tensors=[bucket.indices[i] for i in small],
-                **options,
-            ),
-            strict=True,
+    counts, flat = {}, tf.constant([-1])
+    # Small ones together, as each of many would take as long to trace. They are held all at once.
+    for positions in [[i] for i in large] + [small] * bool(small):
+        codes = bucket.quantization.sum_codes(
+            [[bucket.gradients[0][i] for i in positions]],
+            tf.gather(bucket.scales, tf.constant(positions)),
+            step=bucket.step,
+            replicas=[bucket.context.first_replica],
+            num_replicas=bucket.context.num_replicas,
+            tensors=[bucket.indices[i] for i in positions],
         )
-    )
-    counts = []
-    for position, gradient in enumerate(gradients):
-        if position not in codes:
-            codes[position] = bucket.quantization.ternarize(
-                gradient,
-                bucket.scales[position],
-                tensor=bucket.indices[position],
-                replica=replica,
-                **options,
-            )
-        signs = tf.sign(codes[position])
-        counts.append([tf.math.count_nonzero(tf.equal(signs, sign)) for sign in (-1, 0, 1)])
-    return tf.stack(counts)
+        for i, codes_of_tensor in zip(positions, codes, strict=True):
+            counts[i] = _count_signs(tf.reshape(codes_of_tensor, flat))
+    return tf.stack([counts[i] for i in range(len(counts))])
+
+
+# One function for tensors of all sizes.
+@functools.partial(
+    tf.function, input_signature=[tf.TensorSpec([None], tf.float32)], autograph=False
+)
+def _count_signs(codes):
+    """Codes below 0, at 0 and above: int64 `[3]`."""
+    signs = tf.sign(codes)
+    return tf.stack([tf.math.count_nonzero(tf.equal(signs, sign)) for sign in (-1, 0, 1)])

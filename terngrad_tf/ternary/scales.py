@@ -153,7 +153,11 @@ def local_scale(gradient: tf.Tensor, clip_factor: float | str, **options: Any) -
 
     Source: Wen et al., TernGrad, NIPS 2017 (arXiv 1705.07878), section 3.4.
     """
-    rule = ScaleRule(clip_factor, **options)
+    return scale_of(gradient, ScaleRule(clip_factor, **options))
+
+
+def scale_of(gradient: tf.Tensor, rule: ScaleRule) -> tf.Tensor:
+    """`local_scale` by a rule."""
     row = tf.reshape(tf.cast(gradient, tf.float32), [1, -1])
     return scales_of_rows(row, [row.shape[1]], rule)[0] if row.shape[1] else tf.constant(0.0)
 
@@ -172,21 +176,23 @@ def check_clip_factor(clip_factor: float | str) -> None:
 def scales_of_rows(rows: Any, sizes: Sequence[int], rule: ScaleRule) -> tf.Tensor:
     """Scales of tensors in the rows of a matrix, each padded with zeros; two passes, exact."""
     infinite = tf.constant(np.inf, tf.float32)
-    finite = tf.reduce_all(tf.math.is_finite(rows), axis=1)
-    largest = tf.reduce_max(tf.abs(rows), axis=1)
-    counts = tf.constant(sizes, tf.float32)
+    # One constant for all reductions, and one for both columns.
+    axis, column = tf.constant(1), tf.constant([len(sizes), 1])
+    finite = tf.reduce_all(tf.math.is_finite(rows), axis)
+    largest = tf.reduce_max(tf.abs(rows), axis)
+    counts, ones = tf.constant(sizes, tf.float32), tf.ones_like(largest)
     # Divided by the largest, squares neither overflow nor vanish, and equal elements are all 1.
-    rows = rows / tf.where(largest > 0, largest, tf.ones_like(largest))[:, tf.newaxis]
-    mean = tf.reduce_sum(rows, axis=1) / counts
-    distances = rows - mean[:, tf.newaxis]
+    rows = rows / tf.reshape(tf.where(largest > 0, largest, ones), column)
+    mean = tf.reduce_sum(rows, axis) / counts
+    distances = rows - tf.reshape(mean, column)
     if min(sizes) < rows.shape[1]:
         # Only where something is padded: TensorFlow would hold the mask as a constant.
         distances *= tf.sequence_mask(sizes, rows.shape[1], tf.float32)
     moments = Moments(
-        largest=tf.ones_like(largest),
-        mean_size=tf.reduce_sum(tf.abs(rows), axis=1) / counts,
-        mean_square=tf.reduce_sum(tf.square(rows), axis=1) / counts,
-        deviation=tf.sqrt(tf.reduce_sum(tf.square(distances), axis=1) / counts),
+        largest=ones,
+        mean_size=tf.reduce_sum(tf.abs(rows), axis) / counts,
+        mean_square=tf.reduce_sum(tf.square(rows), axis) / counts,
+        deviation=tf.sqrt(tf.reduce_sum(tf.square(distances), axis) / counts),
     )
     # A raised scale may be beyond all numbers; an infinite one means something else.
     scales = tf.minimum(rule.scales(moments) * largest, np.finfo(np.float32).max)

@@ -80,8 +80,8 @@ def pack_digits(digits: tf.Tensor, base: int) -> tf.Tensor:
     """`codec.pack` in tiles that the compiler can vectorize; what it pads with is undefined."""
     width = codec.num_words(digits.shape[0], base)
     planes = [
-        tf.cast(tiles.digit_plane(digits, j, width), tf.uint32)
-        for j in range(codec.digits_per_word(base))
+        tf.cast(plane, tf.uint32)
+        for plane in tiles.digit_planes(digits, codec.digits_per_word(base), width)
     ]
     words = tf.reshape(codec.join_planes(planes, base), [-1])[:width]
     return tf.bitcast(words, tf.int32)

@@ -92,9 +92,10 @@ class _Pieces:
 
     def cut(self, tensors):
         """Float tensors to the pieces, a list of tensors `[tiles, TILE]`."""
-        flat = [tf.reshape(tensor, [-1]) for tensor in tensors]
+        constant = compiled.constants()
+        flat = [tf.reshape(tensor, constant((-1,))) for tensor in tensors]
         starts = self._starts.items()
-        result = [tf.reshape(flat[i][:start], [-1, tiles.TILE]) for i, start in starts]
+        result = [tf.reshape(flat[i][:start], constant((-1, tiles.TILE))) for i, start in starts]
         rest = dict(enumerate(flat)) | {i: flat[i][start:] for i, start in starts}
         return result + [piece.join(rest) for piece in self._rest]
 
@@ -120,14 +121,14 @@ class _Pieces:
 
     def tensors(self, pieces):
         """Inverse of `cut` for float32 pieces."""
-        flat = [[] for _ in self._shapes]
+        constant, flat = compiled.constants(), [[] for _ in self._shapes]
         for i, piece in zip(self._starts, pieces, strict=False):
             flat[i].append(tf.reshape(piece, [-1]))
         for columns in self._rest:
             for i, part in columns.split(pieces[-1]).items():
                 flat[i].append(part)
         return [
-            tf.reshape(_concat(parts), shape)
+            tf.reshape(_concat(parts), constant(shape))
             for parts, shape in zip(flat, self._shapes, strict=True)
         ]
 
@@ -155,7 +156,7 @@ def _adder(shapes, dtypes, count, rounding):
             codes.append(
                 [
                     loop_rounding.round_elements(
-                        rounding, piece, first + columns, mix_keys, factors, offset
+                        rounding, piece, first, columns, mix_keys, factors, offset
                     )
                     for piece, (first, mix_keys, factors) in of_pieces
                 ]

@@ -184,14 +184,18 @@ class _Segments:
         ends = np.cumsum([sum(widths.values()) for widths in self._segments]).tolist()
         bounds = list(zip([0, *ends], ends, strict=False))
 
+        @compiled.called
+        def of_columns(piece, scale):
+            return scale * tf.cast(digits(piece) - total_bias, tf.float32)
+
         @compiled.compiled
         def values(pieces, scales):
             result = []
-            for widths, (start, end), scale in zip(self._segments, bounds, scales, strict=True):
+            segments = tf.split(pieces, [*np.diff([0, *ends]), pieces.shape[-1] - ends[-1]], -1)
+            for number, (widths, scale) in enumerate(zip(self._segments, scales, strict=True)):
                 if len(widths) == 1 and scale.shape.rank:
-                    scale = self._of_columns(scale, start, end)
-                codes = tf.cast(digits(pieces[..., start:end]) - total_bias, tf.float32)
-                result.append(scale * codes)
+                    scale = self._of_columns(scale, *bounds[number])
+                result.append(of_columns(segments[number], scale))
             return result
 
         return lambda pieces, scales: self._tensors(values(pieces, self._scales(scales, bounds)))
@@ -203,17 +207,24 @@ class _Segments:
         return [
             scales[..., next(iter(widths))]
             if len(widths) == 1
-            else self._gathered(scales, widths, start)
+            else self._of_run(scales, widths, start)
             for widths, (start, _) in zip(self._segments, bounds, strict=True)
         ]
 
-    def _gathered(self, scales, widths, start):
+    def _of_run(self, scales, widths, start):
         """One scale a column of a run of small tensors."""
-        tensors = np.repeat(np.array([*widths], np.int32), [*widths.values()])
-        if scales.shape.rank == 2:
-            owners = np.arange(start, start + len(tensors), dtype=np.int32) // self._chunk_words
-            tensors += owners * scales.shape[1]
-        return tf.gather(tf.reshape(scales, [-1]), tensors)
+        constant = compiled.constants()
+        owners = [tf.unstack(row) for row in tf.unstack(scales)] if scales.shape.rank == 2 else []
+        values, fills = [] if owners else tf.unstack(scales), []
+        for i, width in widths.items():
+            end = start + width
+            while start < end:
+                owner = start // self._chunk_words
+                until = min(end, (owner + 1) * self._chunk_words) if owners else end
+                value = owners[owner][i] if owners else values[i]
+                fills.append(tf.fill(constant((until - start,)), value))
+                start = until
+        return tf.concat(fills, 0)
 
     def _of_columns(self, scale, start, end):
         """The scale of each column of a tensor, from those of the owners."""
@@ -226,12 +237,18 @@ class _Segments:
 
     def _tensors(self, values):
         """Values `[..., columns]` of the segments to the tensors."""
-        result = []
+        constant, result = compiled.constants(), []
         for widths, segment in zip(self._segments, values, strict=True):
-            segment = tf.reshape(segment, [-1, segment.shape[-1]])
+            rows = segment.shape[:-1].num_elements()
+            segment = tf.reshape(segment, constant((rows, segment.shape[-1])))
             parts = tf.split(segment, [*widths.values()], axis=-1)
             for i, planes in zip(widths, parts, strict=True):
-                # For sizes that are multiples of 16 this is a view, not a copy.
-                flat = tf.reshape(planes, [-1])[: partition.num_elements(self._shapes[i])]
-                result.append(tf.reshape(tf.cast(flat, self._dtypes[i]), self._shapes[i]))
+                size = partition.num_elements(self._shapes[i])
+                if size < planes.shape.num_elements():
+                    # For sizes that are multiples of 16 this is a view, not a copy.
+                    flat = tf.reshape(planes, constant((-1,)))
+                    planes = tf.slice(flat, constant((0,)), constant((size,)))
+                if planes.shape != self._shapes[i]:
+                    planes = tf.reshape(planes, constant(self._shapes[i]))
+                result.append(tf.cast(planes, self._dtypes[i]))
         return result

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.ternary import codec, quantizer, random_bits
@@ -87,29 +88,35 @@ def _encoder(shapes, dtypes, rounding, base):
     columns = partition.Columns({i: widths[i] for i in small}, _SMALL_TILE)
 
     @compiled.compiled
-    def encode_small(joined, by_tile, replica):
-        offset = rounding.offset(replica)
+    def encode_small(joined, by_tile, offset):
         element_keys, mix_keys, factors, strides = by_tile
+        digits = tf.range(count)[:, tf.newaxis, tf.newaxis]
+        firsts = element_keys + strides * tf.cast(digits, tf.uint32)
         numbers = tf.cast(tf.range(_SMALL_TILE), tf.uint32)
-        planes = []
-        for j in range(count):
-            first = element_keys + strides * tf.constant(j, tf.uint32)
-            planes.append((joined[j], first + numbers))
-        return _encode_planes(rounding, planes, factors, mix_keys, offset, base)
+        planes = zip(tf.unstack(joined), tf.unstack(firsts), strict=True)
+        return _join_digits(rounding, base, planes, numbers, mix_keys, factors, offset)
 
     def run(gradients, numbers, replica):
-        flat = [tf.reshape(gradient, [-1]) for gradient in gradients]
+        constant = compiled.constants()
+        flat = [tf.reshape(gradient, constant((-1,))) for gradient in gradients]
+        keys = loop_rounding.by_tensor(numbers, rounding, replica)
+        offset = rounding.offset(replica)
         pieces = {}
+        if large:
+            by_tensor = list(zip(*map(tf.unstack, keys), strict=True))
         for i in large:
             loop = _large_encoder(flat[i].shape[0], dtypes[i], rounding, base)
-            words = loop(flat[i], loop_rounding.arguments_of(i, numbers), replica)
-            pieces[i] = tf.reshape(words, [-1])[: widths[i]]
+            words = tf.reshape(loop(flat[i], by_tensor[i], offset), constant((-1,)))
+            pieces[i] = tf.slice(words, constant((0,)), constant((widths[i],)))
         if small:
-            keys = loop_rounding.by_tensor(numbers, rounding, replica)
-            joined = columns.join({i: _planes(flat[i], count, widths[i]) for i in small})
+            planes = {}
+            for i in small:
+                padding = count * widths[i] - flat[i].shape[0]
+                plane = tf.pad(flat[i], constant(((0, padding),))) if padding else flat[i]
+                planes[i] = tf.reshape(plane, constant((count, widths[i])))
             by_tile = [columns.spread(v) for v in (*keys, tf.constant(widths, tf.uint32))]
             by_tile[0] += columns.firsts()
-            pieces |= columns.split(encode_small(joined, by_tile, replica))
+            pieces |= columns.split(encode_small(columns.join(planes), by_tile, offset))
         return tf.bitcast(tf.concat([pieces[i] for i in range(len(shapes))], 0), tf.int32)
 
     return tf.function(run, autograph=False)
@@ -122,47 +129,50 @@ def _large_encoder(size, dtype, rounding, base):
     width, count = codec.num_words(size, base), codec.digits_per_word(base)
 
     @compiled.compiled
-    def encode_large(gradient, numbers, replica):
-        offset = rounding.offset(replica)
-        element_key, mix_key, factor = loop_rounding.by_tensor(numbers, rounding, replica)
-        elements = random_bits.numbers_from(element_key, [tiles.num_tiles(width), tiles.TILE])
-        planes = []
-        for j in range(count):
-            shift = tf.constant(j * width, tf.uint32)
-            planes.append((tiles.digit_plane(gradient, j, width), elements + shift))
-        return _encode_planes(rounding, planes, factor, mix_key, offset, base)
+    def encode_large(gradient, by_tensor, offset):
+        element_key, mix_key, factor = by_tensor
+        numbers = random_bits.numbers_from(element_key, [tiles.num_tiles(width), tiles.TILE])
+        shifts = tf.unstack(tf.constant(np.arange(count, dtype=np.uint32) * np.uint32(width)))
+        planes = zip(tiles.digit_planes(gradient, count, width), shifts, strict=True)
+        return _join_digits(rounding, base, planes, numbers, mix_key, factor, offset)
 
     return encode_large
 
 
-def _planes(flat, count, width):
-    """A flat tensor as `[count, width]`, filled up with zeros."""
-    padding = count * width - flat.shape[0]
-    flat = tf.pad(flat, [[0, padding]]) if padding else flat
-    return tf.reshape(flat, [count, width])
-
-
-def _encode_planes(rounding, planes, factor, mix_key, offset, base):
+def _join_digits(rounding, base, planes, numbers, mix_key, factor, offset):
     """Words of one column each: Horner's rule over the digits, highest first.
 
     Args:
         rounding: `quantizer.Rounding`.
-        planes: for every digit a pair of the gradients and the keyed element numbers (uint32),
-            `[tiles, columns of a tile]`.
-        factor: `rounding.factor` of the scale, scalar or one a tile.
-        mix_key: uint32, scalar or one a tile.
-        offset: uint32 scalar.
         base: number of values of a digit.
+        planes: for every digit a pair of the gradients, `[tiles, columns of a tile]`, and the key
+            that is added to their numbers, uint32, scalar or one a tile.
+        numbers: uint32, of the columns.
+        mix_key: uint32, scalar or one a tile.
+        factor: `rounding.factor` of the scale, scalar or one a tile.
+        offset: uint32 scalar.
 
     Returns:
         The words' bits as a float32 tensor of the planes' shape: outside of compiled loops
         TensorFlow holds int32 in the memory of a GPU's host, and has fewer kernels for uint32.
     """
+    first, following = _digits(rounding, base)
+    *lower, highest = planes
+    words = first(*highest, numbers, mix_key, factor, offset)
+    for plane in reversed(lower):
+        words = following(words, *plane, numbers, mix_key, factor, offset)
+    return tf.bitcast(words, tf.float32)
 
-    @functools.partial(tf.function, autograph=False)
+
+@functools.cache
+def _digits(rounding, base):
+    """Functions of a plane of gradients: its digits, and words with these as lowest digits."""
+
     def digit(*plane):
         codes = loop_rounding.round_elements(rounding, *plane)
         return tf.cast(codes + rounding.levels, tf.uint32)
 
-    digits = [digit(*plane, mix_key, factor, offset) for plane in planes]
-    return tf.bitcast(codec.join_planes(digits, base), tf.float32)
+    def append(words, *plane):
+        return words * tf.constant(base, tf.uint32) + digit(*plane)
+
+    return compiled.called(digit), compiled.called(append)

@@ -27,13 +27,6 @@ def arguments(scales: tf.Tensor, tensors: Any, num_tensors: int, seed: int, step
     )
 
 
-def arguments_of(position: int, numbers: Any) -> Any:
-    """Those of what `arguments` returned that count for the tensor at a position; T is 1."""
-    scales, tensors, seed, step = numbers
-    only = slice(position, position + 1)
-    return scales[only], tensors[only], seed, step
-
-
 def by_tensor(numbers: Any, rounding: quantizer.Rounding, replica: Any) -> Any:
     """What differs between tensors: two keys and the scale's factor, each of shape [T].
 
@@ -44,8 +37,6 @@ def by_tensor(numbers: Any, rounding: quantizer.Rounding, replica: Any) -> Any:
     """
     scales, tensors, seed, step = numbers
     length = scales.shape[0]
-    if length == 1:
-        return _by_tensor(rounding)(numbers, replica)
     padding = [[0, -length % _LIST_LENGTH]]
     numbers = tf.pad(scales, padding), tf.pad(tensors, padding), seed, step
     return tuple(values[:length] for values in _by_tensor(rounding)(numbers, replica))
@@ -65,11 +56,15 @@ def _by_tensor(rounding):
 def round_elements(
     rounding: quantizer.Rounding,
     gradient: tf.Tensor,
-    elements: tf.Tensor,
+    element_key: tf.Tensor,
+    numbers: tf.Tensor,
     mix_key: tf.Tensor,
     factor: tf.Tensor,
     offset: tf.Tensor,
 ) -> tf.Tensor:
-    """Codes of elements whose numbers, with the first key added, are given."""
-    words = random_bits.fmix32(elements, mix_key) + offset
+    """Codes of elements by their numbers and by what `by_tensor` returned; what is given broadcasts.
+
+    Numbers, uint32, may count from another place, if the key was made larger by it.
+    """
+    words = random_bits.fmix32(numbers + element_key, mix_key) + offset
     return rounding.codes(tf.cast(gradient, tf.float32), factor, words)

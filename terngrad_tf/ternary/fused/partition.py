@@ -6,6 +6,7 @@ the sum of codes, which makes no words, columns of elements. The decoder gives e
 neighbours a loop of its own, since their words arrive side by side.
 """
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -84,11 +85,12 @@ class Columns:
 
     def join(self, parts: Any) -> tf.Tensor:
         """Float tensors `[..., columns]` by position to float32 `[..., num_tiles, tile]`."""
+        zeros = functools.cache(functools.partial(tf.zeros, dtype=tf.float32))
         pieces = []
         for i, padding in zip(self.members, self._paddings, strict=True):
             pieces.append(tf.cast(parts[i], tf.float32))
             if padding:
-                pieces.append(tf.zeros([*parts[i].shape[:-1], padding], tf.float32))
+                pieces.append(zeros((*parts[i].shape[:-1], padding)))
         joined = tf.concat(pieces, -1)
         return tf.reshape(joined, [*joined.shape[:-1], self.num_tiles, self._tile])
 

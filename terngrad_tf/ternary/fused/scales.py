@@ -48,7 +48,8 @@ def _scaler(shapes, dtypes, rule):
             groups.setdefault(_padded(size), []).append(i)
 
     def run(gradients):
-        flat = [tf.reshape(g, [-1]) for g in gradients]
+        constant = compiled.constants()
+        flat = [tf.reshape(g, constant((-1,))) for g in gradients]
         result = [tf.zeros([1], tf.float32)] * len(flat)
         moments = {}
         folded = dict(zip(huge, _fold([flat[i] for i in huge]), strict=True)) if huge else {}
@@ -62,7 +63,7 @@ def _scaler(shapes, dtypes, rule):
             for i, scale in zip(moments, tf.split(of_large, len(moments)), strict=True):
                 result[i] = scale
         for padded, members in groups.items():
-            rows = [tf.pad(flat[i], [[0, padded - sizes[i]]]) for i in members]
+            rows = [tf.pad(flat[i], constant(((0, padded - sizes[i]),))) for i in members]
             rows = tf.stack([tf.cast(row, tf.float32) for row in rows])
             of_rows = scales.scales_of_rows(rows, [sizes[i] for i in members], rule)
             for i, scale in zip(members, tf.split(of_rows, len(members)), strict=True):
@@ -98,9 +99,8 @@ def _fold(tensors):
     """
     results = []
     for flat in tensors:
-        width = _folded_size(flat.shape[0]) // _PLANES
-        pieces = [flat[j * width : (j + 1) * width] for j in range(_PLANES)]
-        planes = [tf.cast(tf.reshape(p, [-1, tiles.TILE]), tf.float32) for p in pieces]
+        planes = tf.reshape(flat[: _folded_size(flat.shape[0])], [_PLANES, -1, tiles.TILE])
+        planes = [tf.cast(plane, tf.float32) for plane in tf.unstack(planes)]
         sizes = [tf.abs(p) for p in planes]
         squares = _pairwise(tf.add, [tf.square(p) for p in planes])
         sums = tf.complex(_pairwise(tf.add, planes), squares)
@@ -114,6 +114,7 @@ def _pairwise(function, values):
     return values[0]
 
 
+@compiled.called
 def _moments_of_folded(flat, sums, sizes):
     """As `_moments`, from what `_fold` made and from the last elements."""
     rest = tf.cast(flat[_folded_size(flat.shape[0]) :], tf.float32)
@@ -126,6 +127,7 @@ def _moments_of_folded(flat, sums, sizes):
     )
 
 
+@compiled.called
 def _moments(flat):
     """Largest size, mean size, mean and mean square, by reductions of a tensor in the cache."""
     flat = tf.cast(flat, tf.float32)
@@ -147,14 +149,12 @@ def _large_scales(tensors, moments, rule):
     one_pass = rule.scales(scales.Moments(largest, mean_size, mean_square, tf.sqrt(variance)))
 
     def two_passes():
-        by_size: dict[int, list[int]] = {}
-        for i, flat in enumerate(tensors):
-            by_size.setdefault(flat.shape[0], []).append(i)
-        of_sizes = []
-        for size, members in by_size.items():
-            rows = tf.stack([tf.cast(tensors[i], tf.float32) for i in members])
-            of_sizes.append(scales.scales_of_rows(rows, [size] * len(members), rule))
-        order = np.argsort(np.concatenate([*by_size.values()]))
-        return tf.where(is_exact, one_pass, tf.gather(tf.concat(of_sizes, 0), order))
+        exact = tf.stack([_two_passes(rule)(flat) for flat in tensors])
+        return tf.where(is_exact, one_pass, exact)
 
     return tf.cond(tf.reduce_all(is_exact), lambda: one_pass, two_passes)
+
+
+@functools.cache
+def _two_passes(rule):
+    return compiled.called(lambda flat: scales.scale_of(flat, rule))

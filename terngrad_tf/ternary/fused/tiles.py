@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from terngrad_tf.ternary.fused import compiled
+
 # XLA splits the outermost dimension among threads. Where it does not divide evenly, the compiler
 # guards every iteration and vectorizes none, so the innermost dimension is kept apart and even.
 TILE = 512
@@ -12,23 +14,27 @@ def num_tiles(width: int) -> int:
     return -(-width // TILE)
 
 
-def digit_plane(flat: tf.Tensor, number: int, width: int) -> tf.Tensor:
-    """Elements `number * width ...` of a flat tensor, in tiles: digit `number` of all words.
+def digit_planes(flat: tf.Tensor, count: int, width: int) -> list[tf.Tensor]:
+    """Elements `j * width ...` of a flat tensor, in tiles, for each j: digit j of all words.
 
     Columns beyond `width` hold elements of the next planes, and zeros beyond the end: whatever is
     made of them is to be dropped. Taking them along costs nothing, filling them in would copy.
 
     Args:
         flat: tensor of shape [n].
-        number: which plane.
+        count: number of planes.
         width: columns of a plane.
 
     Returns:
-        Tensor of shape [num_tiles(width), TILE].
+        List of `count` tensors of shape [num_tiles(width), TILE].
     """
-    size, start = flat.shape[0], number * width
-    length = num_tiles(width) * TILE
-    piece = flat[min(start, size) : min(start + length, size)]
-    if piece.shape[0] < length:
-        piece = tf.pad(piece, [[0, length - piece.shape[0]]])
-    return tf.reshape(piece, [-1, TILE])
+    constant = compiled.constants()
+    size, length = flat.shape[0], num_tiles(width) * TILE
+    planes = []
+    for start in range(0, count * width, width):
+        held = max(min(length, size - start), 0)
+        plane = tf.slice(flat, constant((min(start, size),)), constant((held,)))
+        if held < length:
+            plane = tf.pad(plane, constant(((0, length - held),)))
+        planes.append(tf.reshape(plane, constant((-1, TILE))))
+    return planes
