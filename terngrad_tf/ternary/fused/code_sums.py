@@ -103,7 +103,7 @@ class _Pieces:
         """Of each piece: the keyed number of each tile's first element, and what it is rounded by.
 
         Args:
-            element_keys, mix_keys, factors: `[T]`, see `loop_rounding.by_tensor`.
+            element_keys, mix_keys, factors: by tensor, see `loop_rounding.by_tensor`.
 
         Returns:
             List of three tensors `[tiles, 1]`, for each piece.

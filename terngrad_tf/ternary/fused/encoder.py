@@ -102,11 +102,9 @@ def _encoder(shapes, dtypes, rounding, base):
         keys = loop_rounding.by_tensor(numbers, rounding, replica)
         offset = rounding.offset(replica)
         pieces = {}
-        if large:
-            by_tensor = list(zip(*map(tf.unstack, keys), strict=True))
         for i in large:
             loop = _large_encoder(flat[i].shape[0], dtypes[i], rounding, base)
-            words = tf.reshape(loop(flat[i], by_tensor[i], offset), constant((-1,)))
+            words = tf.reshape(loop(flat[i], keys, constant(i), offset), constant((-1,)))
             pieces[i] = tf.slice(words, constant((0,)), constant((widths[i],)))
         if small:
             planes = {}
@@ -129,8 +127,8 @@ def _large_encoder(size, dtype, rounding, base):
     width, count = codec.num_words(size, base), codec.digits_per_word(base)
 
     @compiled.compiled
-    def encode_large(gradient, by_tensor, offset):
-        element_key, mix_key, factor = by_tensor
+    def encode_large(gradient, keys, position, offset):
+        element_key, mix_key, factor = (values[position] for values in keys)
         numbers = random_bits.numbers_from(element_key, [tiles.num_tiles(width), tiles.TILE])
         shifts = tf.unstack(tf.constant(np.arange(count, dtype=np.uint32) * np.uint32(width)))
         planes = zip(tiles.digit_planes(gradient, count, width), shifts, strict=True)

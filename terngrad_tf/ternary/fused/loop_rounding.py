@@ -13,33 +13,33 @@ _LIST_LENGTH = 64
 
 
 def arguments(scales: tf.Tensor, tensors: Any, num_tensors: int, seed: int, step: Any) -> Any:
-    """Tensors that a loop over T tensors gets: scales, positions in the model, seed and step."""
+    """What a loop over T tensors gets: scales, positions in the model, seed and step.
+
+    The former two are filled up to a multiple of `_LIST_LENGTH`.
+    """
     tensors = range(num_tensors) if tensors is None else tensors
     if len(tensors) != num_tensors:
         raise ValueError(
             f"`tensors` must have one entry a gradient ({num_tensors}). Received: {len(tensors)}"
         )
+    padding = -num_tensors % _LIST_LENGTH
     return (
-        tf.cast(scales, tf.float32),
-        tf.constant(list(tensors), tf.int32),
+        tf.pad(tf.cast(scales, tf.float32), [[0, padding]]),
+        tf.constant([*tensors, *[0] * padding], tf.int32),
         compiled.scalar(seed, tf.int64),
         compiled.scalar(step, tf.int64),
     )
 
 
 def by_tensor(numbers: Any, rounding: quantizer.Rounding, replica: Any) -> Any:
-    """What differs between tensors: two keys and the scale's factor, each of shape [T].
+    """What differs between tensors: two keys and the scale's factor, of one of them in each place.
 
     Args:
         numbers: what `arguments` returned.
         rounding: how is rounded.
         replica: scalar int32 tensor.
     """
-    scales, tensors, seed, step = numbers
-    length = scales.shape[0]
-    padding = [[0, -length % _LIST_LENGTH]]
-    numbers = tf.pad(scales, padding), tf.pad(tensors, padding), seed, step
-    return tuple(values[:length] for values in _by_tensor(rounding)(numbers, replica))
+    return _by_tensor(rounding)(numbers, replica)
 
 
 @functools.cache
