@@ -8,7 +8,8 @@ Tables, of --tables:
   with one seed chooses each way's rate by the loss on 5,000 images held out; the table is of other
   seeds.
 * `workers`: SGD with momentum at a fixed rate, batches of 128 images over 1 to 64 workers, by clip
-  factor and rounding. Float gradients run once: their mean does not depend on the workers.
+  factor and rounding. Float gradients run once where their mean does not depend on the workers, as
+  it does with batch norm.
 * `budgets`: the same with a clip factor, in words, and with budgets of bits an element, in streams,
   and how many times fewer bytes than float gradients a worker receives, if each is a host of its
   own.

@@ -45,6 +45,9 @@ OPTIMIZERS = {
 }
 # Networks and the rate of SGD with momentum at which numbers of workers are compared.
 NETS = {"small_cnn": 0.05, "lenet": 0.02, "resnet_20": 0.1}
+# Those in which the mean of float gradients depends on the number of workers: each normalizes its
+# own images.
+WITH_BATCH_NORM = {"resnet_20"}
 # Networks that are compared at rates of their own, and with which optimizers.
 KINDS = ("vit", "text_transformer", "embeddings", "embeddings_dense")
 OF_KINDS = ("SGD, momentum 0.9", "Adam", "AbsAdam")
@@ -117,12 +120,12 @@ def tuned(found, seeds):
 
 
 def workers(images, epochs, nets, counts, gradients, seeds):
-    """Runs by number of workers. Float gradients have one: their mean does not depend on it."""
+    """Runs by number of workers: of float gradients only one, where their mean is that of any."""
     return [
         Run(net, "SGD, momentum 0.9", way, count, 128, images, epochs, NETS[net], seed)
         for net in nets
         for way in gradients
-        for count in ([1] if way == FLOAT else counts)
+        for count in (counts if way != FLOAT or net in WITH_BATCH_NORM else [1])
         # One worker rounds alike either way.
         if count > 1 or not way.startswith("independent")
         for seed in seeds

@@ -18,6 +18,7 @@ from benchmarks.fidelity_settings import (
     OPTIMIZERS,
     PRECISIONS,
     TUNING_SEED,
+    WITH_BATCH_NORM,
 )
 
 TITLES = (
@@ -150,20 +151,25 @@ def _times_fewer_bytes(found):
 
 
 def _by_net(groups):
-    """Triples of a network, a run of it with seed 0, and what float gradients found by seed."""
+    """Triples of a network, a run of it with seed 0, and what float gradients found by seed.
+
+    With batch norm, float gradients on as many workers.
+    """
     for net in NETS:
         shapes = sorted(
             (run for run in groups if run.net == net),
             key=lambda run: (list(GRADIENTS).index(run.gradients), run.num_nodes),
         )
-        baseline = next((groups[run] for run in shapes if run.gradients == FLOAT), {})
+        floats = {run.num_nodes: groups[run] for run in shapes if run.gradients == FLOAT}
         for run in shapes:
-            yield net, run, baseline
+            count = run.num_nodes if net in WITH_BATCH_NORM else 1
+            yield net, run, floats.get(count, {})
 
 
 def _workers(run):
-    """How many there are; the mean of float gradients does not depend on it."""
-    return "any" if run.gradients == FLOAT else str(run.num_nodes)
+    """How many there are, if that counts."""
+    is_any = run.gradients == FLOAT and run.net not in WITH_BATCH_NORM
+    return "any" if is_any else str(run.num_nodes)
 
 
 def _is_of(run, table):

@@ -53,6 +53,16 @@ class FidelityTest(unittest.TestCase):
         expected |= {(kind, count): 4 for kind in ("correlated", "clip 2.5") for count in (1, 4)}
         self.assertEqual({case: counts.count(case) for case in set(counts)}, expected)
 
+    def test_with_batch_norm_float_gradients_are_those_of_as_many_workers(self):
+        ways = ["float", "correlated, clip 0"]
+        runs = fidelity_settings.workers(256, 1, ["resnet_20"], [1, 4], ways, [1])
+        self.assertEqual([run.num_nodes for run in runs], [1, 4, 1, 4])
+        accuracies = (0.9, 0.8, 0.88, 0.79)
+        rows = {run: row(accuracy) for run, accuracy in zip(runs, accuracies, strict=True)}
+        cells = [line.split(" | ") for line in fidelity_tables.workers(rows).splitlines()[2:]]
+        self.assertEqual([line[2] for line in cells], ["1", "4", "1", "4"])
+        self.assertEqual([line[5] for line in cells], ["", "", "-2.00", "-1.00"])
+
     def test_rows_are_found_again(self):
         path = self.folder() / "new" / "runs.jsonl"
         runs = fidelity_settings.sweep(256, 1, "Lion", ["float"])

@@ -137,11 +137,21 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
             ValueError: the file was written with another basis.
         """
         super().load_own_variables(store)
-        saved = int(self._fingerprint.numpy())
-        if saved != self._expected_fingerprint:
+        self.check_basis()
+
+    def check_basis(self) -> None:
+        """Refuses to go on from a state that belongs to another basis.
+
+        Raises:
+            ValueError: the state was restored from that of another basis.
+        """
+        with tf.init_scope():
+            # Empty where the step that is being traced makes it: then nothing was restored.
+            saved = tf.reshape(tf.convert_to_tensor(self._fingerprint), [-1]).numpy().tolist()
+        if saved not in ([], [self._expected_fingerprint]):
             raise ValueError(
-                f"`subspace` must be the one that the model was saved with, fingerprint {saved}. "
-                f"Received: fingerprint={self._expected_fingerprint}"
+                "`subspace` must be the one that the model was saved with, fingerprint"
+                f" {saved[0]}. Received: fingerprint={self._expected_fingerprint}"
             )
 
     def get_config(self) -> dict[str, Any]:
@@ -201,6 +211,8 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         """
         loss = tf.zeros([]) if losses is None else replicas.sum_locally(strategy, losses)
         received = self._basis.project_sum(strategy, gradients, loss)
+        # Where the step is traced; XLA, where it compiles steps, leaves out what they assert.
+        self.check_basis()
         fingerprint = tf.constant(self._expected_fingerprint, tf.int64)
         matches = private.assert_on_host(
             tf.reduce_all(tf.equal(tf.convert_to_tensor(self._fingerprint), fingerprint)),

@@ -25,11 +25,17 @@ class SubspaceTrainingMixin(_Base):
     """
 
     def make_train_function(self, force: bool = False) -> Callable[..., Any]:
-        """Creates the optimizer's state first: inside the function each replica would do so."""
+        """Creates the optimizer's state first: inside the function each replica would do so.
+
+        Raises:
+            ValueError: the optimizer's state belongs to another basis.
+        """
         optimizer = self.optimizer
-        if isinstance(optimizer, SubspaceBFGS) and not optimizer.built:
-            with self.distribute_strategy.scope():
-                optimizer.build(self.trainable_variables)
+        if isinstance(optimizer, SubspaceBFGS):
+            if not optimizer.built:
+                with self.distribute_strategy.scope():
+                    optimizer.build(self.trainable_variables)
+            optimizer.check_basis()
         return super().make_train_function(force)
 
     def train_step(self, data: Any) -> dict[str, Any]:

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.subspace import Subspace, SubspaceBFGS, SubspaceModel, SubspaceTrainingMixin
+from terngrad_tf.subspace import (
+    Subspace,
+    SubspaceBFGS,
+    SubspaceModel,
+    SubspaceSGD,
+    SubspaceTrainingMixin,
+)
 from tests.subspace.oracle import Oracle
 from tests.subspace.samples import (
     assign_flat,
@@ -343,8 +349,38 @@ class ResumeTest(StepTestCase):
         other = self.model()
         other.optimizer.build(other.trainable_variables)
         tf.train.Checkpoint(model=other, optimizer=other.optimizer).restore(checkpoint_path)
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "belongs to another basis"):
+        refused = "`subspace` must be the one that the model was saved with"
+        with self.assertRaisesRegex(ValueError, refused):
             self.fit(other, 1)
+
+    def test_another_basis_is_refused_between_two_calls_of_fit(self):
+        # XLA leaves out what a step asserts.
+        for jit_compile in (False, True):
+            optimizer = SubspaceBFGS(self.path)
+            model = subspace_model(optimizer, jit_compile=jit_compile)
+            self.fit(model, 1)
+            optimizer._fingerprint.assign(7)
+            with self.assertRaisesRegex(ValueError, "Received: fingerprint="):
+                self.fit(model, 1)
+
+    def test_without_a_model_of_its_own_another_basis_is_refused_too(self):
+        optimizer = SubspaceSGD(Subspace(self.basis))
+        self.network.compile(
+            optimizer,
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            jit_compile=False,
+        )
+        optimizer.build(self.network.trainable_variables)
+        own = int(optimizer._fingerprint.numpy())
+        optimizer._fingerprint.assign(own + 1)
+        with self.assertRaisesRegex(ValueError, "`subspace` must be the one that the model was"):
+            self.fit(self.network, 1)
+        optimizer._fingerprint.assign(own)
+        self.fit(self.network, 1)
+        optimizer._fingerprint.assign(own + 1)
+        # Once traced, the step itself looks.
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "belongs to another basis"):
+            self.fit(self.network, 1)
 
     def test_a_subspace_without_a_file_cannot_be_saved_with_the_model(self):
         model = subspace_model(self.optimizer())

@@ -62,7 +62,7 @@ def round_elements(
     factor: tf.Tensor,
     offset: tf.Tensor,
 ) -> tf.Tensor:
-    """Codes of elements by their numbers and by what `by_tensor` returned; what is given broadcasts.
+    """Codes of elements by their numbers and by what `by_tensor` returned, which broadcasts.
 
     Numbers, uint32, may count from another place, if the key was made larger by it.
     """

@@ -4,7 +4,6 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.ternary import scales
@@ -56,7 +55,9 @@ def _scaler(shapes, dtypes, rule):
         for i, size in enumerate(sizes):
             if size > _SMALL:
                 moments[i] = (
-                    _moments_of_folded(flat[i], *folded[i]) if i in folded else _moments(flat[i])
+                    _moments_of_folded(flat[i], *folded[i])
+                    if i in folded
+                    else _moments(flat[i], constant(0))
                 )
         if moments:
             of_large = _large_scales([flat[i] for i in moments], [*moments.values()], rule)
@@ -114,7 +115,6 @@ def _pairwise(function, values):
     return values[0]
 
 
-@compiled.called
 def _moments_of_folded(flat, sums, sizes):
     """As `_moments`, from what `_fold` made and from the last elements."""
     rest = tf.cast(flat[_folded_size(flat.shape[0]) :], tf.float32)
@@ -127,13 +127,17 @@ def _moments_of_folded(flat, sums, sizes):
     )
 
 
-@compiled.called
-def _moments(flat):
-    """Largest size, mean size, mean and mean square, by reductions of a tensor in the cache."""
+def _moments(flat, axis):
+    """Largest size, mean size, mean and mean square, by reductions of a tensor in the cache.
+
+    Args:
+        flat: floating-point vector.
+        axis: a constant 0, which graphs hold for each reduction that is not given one.
+    """
     flat = tf.cast(flat, tf.float32)
-    largest = tf.maximum(tf.reduce_max(flat), -tf.reduce_min(flat))
+    largest = tf.maximum(tf.reduce_max(flat, axis), -tf.reduce_min(flat, axis))
     mean_square = tf.nn.l2_loss(flat) * (2.0 / tf.constant(flat.shape[0], tf.float32))
-    return largest, tf.reduce_mean(tf.abs(flat)), tf.reduce_mean(flat), mean_square
+    return largest, tf.reduce_mean(tf.abs(flat), axis), tf.reduce_mean(flat, axis), mean_square
 
 
 def _large_scales(tensors, moments, rule):
