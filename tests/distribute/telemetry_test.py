@@ -36,6 +36,22 @@ class WindowTest(tf.test.TestCase):
             self.assertAllEqual(rows, [[n, 2 * n] for n in kept])
 
 
+def num_operations(num_variables, **options):
+    """Operations of a step that exchanges gradients, and of all functions that it calls."""
+    strategy = TernGradStrategy(2, **options)
+    with strategy.scope():
+        variables = [keras.Variable(tf.ones([8, 16])) for _ in range(num_variables)]
+        optimizer = keras.optimizers.SGD()
+        optimizer.build(variables)
+
+    def replica_step():
+        optimizer.apply_gradients([(tf.identity(variable), variable) for variable in variables])
+
+    step = tf.function(lambda: strategy.run(replica_step), autograph=False)
+    definition = step.get_concrete_function().graph.as_graph_def()
+    return len(definition.node) + sum(len(f.node_def) for f in definition.library.function)
+
+
 class TelemetryTest(parameterized.TestCase, tf.test.TestCase):
     def setUp(self):
         super().setUp()
@@ -155,6 +171,14 @@ class TelemetryTest(parameterized.TestCase, tf.test.TestCase):
         mean = strategy.telemetry.mean()
         self.assertEqual(mean.num_steps, 2)
         self.assertBetween(mean.cosine, 0.0, 1.0)
+
+    def test_measuring_adds_few_operations_for_each_tensor(self):
+        def of_each(**options):
+            few, many = (num_operations(count, **options) for count in (10, 20))
+            return (many - few) / 10
+
+        measured = of_each(telemetry_freq=1, statistics_freq=1)
+        self.assertLess(measured - of_each(), 20)
 
     def test_nothing_is_measured_where_it_is_off(self):
         def operations_of(freq):
