@@ -185,7 +185,7 @@ class _Segments:
         bounds = list(zip([0, *ends], ends, strict=False))
 
         @compiled.called
-        def of_columns(piece, scale):
+        def scaled_codes(piece, scale):
             return scale * tf.cast(digits(piece) - total_bias, tf.float32)
 
         @compiled.compiled
@@ -195,7 +195,7 @@ class _Segments:
             for number, (widths, scale) in enumerate(zip(self._segments, scales, strict=True)):
                 if len(widths) == 1 and scale.shape.rank:
                     scale = self._of_columns(scale, *bounds[number])
-                result.append(of_columns(segments[number], scale))
+                result.append(scaled_codes(segments[number], scale))
             return result
 
         return lambda pieces, scales: self._tensors(values(pieces, self._scales(scales, bounds)))

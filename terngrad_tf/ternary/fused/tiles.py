@@ -31,9 +31,10 @@ def digit_planes(flat: tf.Tensor, count: int, width: int) -> list[tf.Tensor]:
     constant = compiled.constants()
     size, length = flat.shape[0], num_tiles(width) * TILE
     planes = []
-    for start in range(0, count * width, width):
-        held = max(min(length, size - start), 0)
-        plane = tf.slice(flat, constant((min(start, size),)), constant((held,)))
+    for j in range(count):
+        start = min(j * width, size)
+        held = min(length, size - start)
+        plane = tf.slice(flat, constant((start,)), constant((held,)))
         if held < length:
             plane = tf.pad(plane, constant(((0, length - held),)))
         planes.append(tf.reshape(plane, constant((-1, TILE))))
