@@ -138,7 +138,7 @@ def _large_encoder(size, dtype, rounding, base):
 
 
 def _join_digits(rounding, base, planes, numbers, mix_key, factor, offset):
-    """Words of one column each: Horner's rule over the digits, highest first.
+    """Words of one column each.
 
     Args:
         rounding: `quantizer.Rounding`.
@@ -154,23 +154,17 @@ def _join_digits(rounding, base, planes, numbers, mix_key, factor, offset):
         The words' bits as a float32 tensor of the planes' shape: outside of compiled loops
         TensorFlow holds int32 in the memory of a GPU's host, and has fewer kernels for uint32.
     """
-    first, following = _digits(rounding, base)
-    *lower, highest = planes
-    words = first(*highest, numbers, mix_key, factor, offset)
-    for plane in reversed(lower):
-        words = following(words, *plane, numbers, mix_key, factor, offset)
-    return tf.bitcast(words, tf.float32)
+    digit = _digit(rounding)
+    digits = [digit(*plane, numbers, mix_key, factor, offset) for plane in planes]
+    return tf.bitcast(codec.join_planes(digits, base), tf.float32)
 
 
 @functools.cache
-def _digits(rounding, base):
-    """Functions of a plane of gradients: its digits, and words with these as lowest digits."""
+def _digit(rounding):
+    """The function of a plane of gradients to its digits, of which every word has one."""
 
     def digit(*plane):
         codes = loop_rounding.round_elements(rounding, *plane)
         return tf.cast(codes + rounding.levels, tf.uint32)
 
-    def append(words, *plane):
-        return words * tf.constant(base, tf.uint32) + digit(*plane)
-
-    return compiled.called(digit), compiled.called(append)
+    return compiled.called(digit)
