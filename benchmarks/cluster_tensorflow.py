@@ -45,7 +45,8 @@ def digits_step(strategy, batch_size, sync_every, overlap=0):
 
     def replica():
         with tf.GradientTape() as tape:
-            loss = loss_of(labels, model(images, training=True)) / strategy.num_replicas_in_sync
+            # Keras' losses are divided by the number of replicas already.
+            loss = loss_of(labels, model(images, training=True))
         variables = model.trainable_variables
         optimizer.apply(tape.gradient(loss, variables), variables)
 

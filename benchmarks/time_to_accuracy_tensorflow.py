@@ -52,7 +52,8 @@ class Training:
 
         def replica(images, labels):
             with tf.GradientTape() as tape:
-                loss = loss_of(labels, model(images, training=True)) / strategy.num_replicas_in_sync
+                # Keras' losses are divided by the number of replicas already.
+                loss = loss_of(labels, model(images, training=True))
             variables = model.trainable_variables
             optimizer.apply(tape.gradient(loss, variables), variables)
 
