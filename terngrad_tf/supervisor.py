@@ -87,7 +87,15 @@ def _run(command, mask):
     return process.returncode, stopped
 
 
+def end_with_parent() -> None:
+    """Lets this process get SIGTERM when the thread that started it ends, however that does.
+
+    For `preexec_fn` of `subprocess.Popen`. Linux only.
+    """
+    _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+
+
 def _prepare(mask):
     """In the new process, before its program: signals as they were, and SIGTERM without parent."""
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    end_with_parent()

@@ -132,7 +132,8 @@ class DocsTest(unittest.TestCase):
             for module in re.findall(
                 r"python -m ((?:terngrad_tf|slim_data|benchmarks)[\w.]*)", text
             ):
-                if module.replace(".", "/") + ".py" not in files:
+                name = module.replace(".", "/")
+                if not {f"{name}.py", f"{name}/__main__.py"} & files:
                     missing.add(module)
             for name in re.findall(r"`([\w/]+/\w+\.py)`", text):
                 if not any(f == name or f.endswith("/" + name) for f in files):

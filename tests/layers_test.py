@@ -12,7 +12,7 @@ import pytest
 from tests import source_tree
 
 # Lower layers first: a module imports its own layer and those before it.
-LAYERS = ("ternary", "distribute", "subspace", "models", "training", "bin")
+LAYERS = ("launcher", "ternary", "distribute", "subspace", "models", "training", "bin")
 # The same within slim_data; its programs, which lie beside these packages, may import them all.
 DATA_LAYERS = ("common", "files", "tfrecord", "preprocessing", "datasets", "input", "cli")
 FUSED_PACKAGE = "terngrad_tf.ternary.fused"

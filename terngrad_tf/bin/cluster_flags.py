@@ -61,7 +61,7 @@ class ClusterFlags(Config):
         Raises:
             UserError: the file holds no token.
         """
-        from terngrad_tf.distribute import tokens
+        from terngrad_tf import tokens
 
         token = None
         if self.token_file:

@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
+from terngrad_tf import tokens
 from terngrad_tf.arguments import check_integer
-from terngrad_tf.distribute import greetings, membership, peers, rendezvous, tokens
+from terngrad_tf.distribute import greetings, membership, peers, rendezvous
 from terngrad_tf.distribute.cluster import cluster_of
 from terngrad_tf.distribute.introductions import Introduction, Proposal, decode
 from terngrad_tf.distribute.membership import Generation, MembersFile, SavedState

@@ -13,7 +13,7 @@ import socketserver
 import threading
 from collections.abc import Callable, Iterator
 
-from terngrad_tf.distribute import tokens
+from terngrad_tf import tokens
 from terngrad_tf.distribute.connections import PROBE_SECONDS, connect, reason
 
 OTHER_PROGRAM = "another program answers there"

@@ -12,7 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from terngrad_tf.distribute import connections, peers, tokens
+from terngrad_tf import tokens
+from terngrad_tf.distribute import connections, peers
 
 _FOLDER = "ram://terngrad_tf"
 _METADATA, _DATASET, _END = (f"{_FOLDER}/{name}" for name in ("metadata", "dataset", "end"))

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from terngrad_tf import tokens
 from terngrad_tf.arguments import check, did_you_mean
 from terngrad_tf.distribute import (
     broadcast,
@@ -18,7 +19,6 @@ from terngrad_tf.distribute import (
     rendezvous,
     stragglers,
     tf_config,
-    tokens,
     virtual_devices,
 )
 from terngrad_tf.distribute.all_reduce import TernaryAllReduce

@@ -11,7 +11,8 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import cluster_from_hosts, elastic, tokens
+from terngrad_tf import tokens
+from terngrad_tf.distribute import cluster_from_hosts, elastic
 from terngrad_tf.distribute.peers import PeerError
 from tests import runs
 from tests.distribute import processes

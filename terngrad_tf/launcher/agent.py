@@ -1,0 +1,216 @@
+"""Starts and ends the processes of one machine, as a coordinator asks for.
+
+`main`, which `terngrad run` starts on other machines over ssh, takes messages from standard input
+and answers on standard output, one JSON object a line. If standard input ends, since the
+coordinator or the connection is gone, so do the processes.
+
+Messages to the agent:
+    {"start": {"folder": str, "command": [str], "environment": {str: str},
+               "processes": [{"rank": int, "environment": {str: str}, "port": int}]}}
+    {"signal": int}          to all processes
+
+Messages of the agent:
+    {"hello": {"version": str}}
+    {"alive": true}          every `HEARTBEAT_SECONDS`
+    {"line": [rank, stream, text]}                 stream 1 or 2
+    {"exit": [rank, status, last line]}            status as of `subprocess.Popen`
+    {"refused": [reason, advice for a machine other than the coordinator's]}   instead of a start
+"""
+
+import errno
+import functools
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from terngrad_tf.supervisor import end_with_parent
+from terngrad_tf.version import __version__
+
+HEARTBEAT_SECONDS = 5.0
+# How long processes may take to end after SIGTERM, if the coordinator is gone.
+_ORPHAN_SECONDS = 10.0
+# What a process wrote last, of which the last line is told.
+_TAIL_BYTES = 2000
+# A line that never ends is cut.
+_LONGEST_LINE = 65536
+# Readers get this long to read what an ended process wrote; its own children may hold the pipe.
+_DRAIN_SECONDS = 2.0
+
+
+class Agent:
+    """Runs processes and reports what they write and how they end.
+
+    Args:
+        report: function of a message, called by several threads.
+    """
+
+    def __init__(self, report: Callable[[dict[str, Any]], None]) -> None:
+        self._report = report
+        self._processes: dict[int, subprocess.Popen] = {}
+        self._waiters: list[threading.Thread] = []
+        self._lock = threading.Lock()
+
+    def handle(self, message: Mapping[str, Any]) -> None:
+        """Does what a message asks for; see the module."""
+        if "start" in message:
+            try:
+                self._start(message["start"])
+            except OSError as error:
+                self._report({"refused": [f"cannot start: {error.strerror}", ""]})
+            except _Refused as refused:
+                self._report({"refused": list(refused.args)})
+        if "signal" in message:
+            self.signal(message["signal"])
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to all processes that still run, and to what they started."""
+        for process in list(self._processes.values()):
+            # Not yet waited for, so that the number is still this process's.
+            with self._lock:
+                if process.returncode is None:
+                    try:
+                        os.killpg(process.pid, number)
+                    except ProcessLookupError:
+                        pass
+
+    def end(self, seconds: float = _ORPHAN_SECONDS) -> None:
+        """Ends all processes: SIGTERM, and SIGKILL for those that still run after some seconds."""
+        self.signal(signal.SIGTERM)
+        for waiter in self._waiters:
+            waiter.join(seconds)
+        self.signal(signal.SIGKILL)
+
+    def _start(self, job):
+        _check(job)
+        self._processes, self._waiters = {}, []
+        for process in job["processes"]:
+            environment = {**os.environ, **job["environment"], **process["environment"]}
+            started = subprocess.Popen(
+                job["command"],
+                cwd=job["folder"],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                # Ctrl-C at a terminal reaches the launcher alone, which forwards it once.
+                start_new_session=True,
+                preexec_fn=end_with_parent,
+            )
+            self._processes[process["rank"]] = started
+        for rank, process in self._processes.items():
+            waiter = threading.Thread(target=self._watch, args=(rank, process), daemon=True)
+            self._waiters.append(waiter)
+            waiter.start()
+
+    def _watch(self, rank, process):
+        tails = {}
+        readers = [
+            threading.Thread(target=self._read, args=(rank, number, stream, tails), daemon=True)
+            for number, stream in ((1, process.stdout), (2, process.stderr))
+        ]
+        for reader in readers:
+            reader.start()
+        # Waits without reaping, so that a signal cannot meet another process of the same number.
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        for reader in readers:
+            reader.join(_DRAIN_SECONDS)
+        with self._lock:
+            status = process.wait()
+        last = tails.get(2) or tails.get(1) or ""
+        self._report({"exit": [rank, status, last]})
+
+    def _read(self, rank, number, stream, tails):
+        for line in iter(functools.partial(stream.readline, _LONGEST_LINE), b""):
+            text = line.decode("utf-8", "replace").rstrip("\n")
+            if text.strip():
+                tails[number] = text[-_TAIL_BYTES:]
+            self._report({"line": [rank, number, text]})
+
+
+class _Refused(Exception):
+    """Why processes were not started, and what helps on another machine."""
+
+
+def _check(job):
+    folder, command = job["folder"], job["command"]
+    if not pathlib.Path(folder).is_dir():
+        raise _Refused(f"no folder {folder}", "make it there, or copy this one by --sync")
+    if shutil.which(command[0], path=os.environ.get("PATH")) is None:
+        raise _Refused(f"no program {command[0]}", "install it there, or name another by --python")
+    script = job.get("script")
+    if script is not None and not pathlib.Path(folder, script).is_file():
+        raise _Refused(f"no file {pathlib.Path(folder, script)}", "copy it there, or use --sync")
+    for process in job["processes"]:
+        port = process["port"]
+        if reason := _cannot_listen(port):
+            raise _Refused(f"cannot listen on port {port}: {reason}", "--port takes another")
+
+
+def _cannot_listen(port):
+    """Why this machine cannot listen on a TCP port; None if it can."""
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As TensorFlow's server: connections of an earlier run that still close do not matter.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+            probe.listen()
+        except OSError as error:
+            taken = error.errno == errno.EADDRINUSE
+            return "another program uses it" if taken else str(error.strerror)
+    return None
+
+
+def serve(incoming: Iterable[bytes], report: Callable[[dict[str, Any]], None]) -> None:
+    """Runs an agent until a stream of messages ends, and then ends its processes.
+
+    Args:
+        incoming: lines of JSON, such as a binary stream.
+        report: function of a message of the agent.
+    """
+    agent = Agent(report)
+    report({"hello": {"version": __version__}})
+    gone = threading.Event()
+
+    def beat():
+        while not gone.wait(HEARTBEAT_SECONDS):
+            report({"alive": True})
+
+    threading.Thread(target=beat, daemon=True).start()
+    try:
+        for line in incoming:
+            agent.handle(json.loads(line))
+    except (OSError, ValueError):
+        pass  # the connection broke
+    finally:
+        gone.set()
+        agent.end()
+
+
+def main() -> int:
+    """Runs the agent on standard input and output. Returns the exit status."""
+    output, lock = os.fdopen(os.dup(1), "wb"), threading.Lock()
+    # What anything else here prints must not stand among the messages.
+    os.dup2(2, 1)
+    # The coordinator says when to end.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+    def report(message):
+        try:
+            with lock:
+                output.write(json.dumps(message).encode() + b"\n")
+                output.flush()
+        except OSError:
+            pass  # the coordinator is gone, and so is standard input
+
+    serve(sys.stdin.buffer, report)
+    return 0

@@ -1,0 +1,83 @@
+"""What batch systems tell a machine of its place among the machines of a job."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+
+# Ports that programs may take, by the number of the job.
+_FIRST_PORT = 20000
+_NUM_PORTS = 10000
+_BRACKETS = re.compile(r"([^,\[]+)\[([0-9]+)[^\]]*\](.*?)(?:,|$)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A machine's place in a job.
+
+    Attributes:
+        num_nodes: number of machines, or of tasks if several run on one machine.
+        node: number of this one, from 0.
+        chief: host and port of number 0.
+        name: the name by which others reach this one; "" for the address from which it connects.
+        offset: number of the ports that other tasks on this machine take.
+    """
+
+    num_nodes: int
+    node: int
+    chief: tuple[str, int]
+    name: str = ""
+    offset: int = 0
+
+
+def slurm_place(environment: Mapping[str, str]) -> Place | None:
+    """The place of a task of `srun`; None outside of it and for a single task.
+
+    Args:
+        environment: the environment's variables.
+
+    Raises:
+        ValueError: Slurm's variables are not as expected.
+    """
+    if "SLURM_PROCID" not in environment or int(environment.get("SLURM_NTASKS", "1")) == 1:
+        return None
+    try:
+        nodes = environment["SLURM_STEP_NODELIST"]
+        port = _FIRST_PORT + int(environment["SLURM_JOB_ID"]) % _NUM_PORTS
+        return Place(
+            int(environment["SLURM_NTASKS"]),
+            int(environment["SLURM_PROCID"]),
+            (first_host(nodes), port),
+            environment.get("SLURMD_NODENAME", ""),
+            int(environment.get("SLURM_LOCALID", "0")),
+        )
+    except KeyError as error:
+        raise ValueError(f"the environment of srun lacks {error.args[0]}") from None
+
+
+def first_host(nodes: str) -> str:
+    """The first host of a list as Slurm writes it.
+
+    Args:
+        nodes: such as "gpu[01-04,07],login".
+
+    Example:
+        >>> first_host("gpu[01-04,07],login")
+        'gpu01'
+    """
+    match = _BRACKETS.match(nodes)
+    return match[1] + match[2] + match[3] if match else nodes.split(",")[0]
+
+
+def kubernetes_node(environment: Mapping[str, str], host_name: str) -> int | None:
+    """The number of a pod of an Indexed Job or of a StatefulSet; None outside of Kubernetes.
+
+    Args:
+        environment: the environment's variables.
+        host_name: the machine's name.
+    """
+    if "JOB_COMPLETION_INDEX" in environment:
+        return int(environment["JOB_COMPLETION_INDEX"])
+    number = host_name.rpartition("-")[2]
+    if "KUBERNETES_SERVICE_HOST" in environment and number.isdecimal():
+        return int(number)
+    return None

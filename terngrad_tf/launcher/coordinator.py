@@ -1,0 +1,364 @@
+"""Watches the processes of a cluster on all of its machines, and ends or restarts them together."""
+
+import concurrent.futures
+import dataclasses
+import json
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from terngrad_tf.launcher.nodes import SILENCE_SECONDS, LostError, Node, wait_seconds
+from terngrad_tf.supervisor import STATUS_NEWCOMERS
+
+# A process that ends with this status was told of the failure of another one.
+STATUS_PEER = 3
+# A machine cannot be used.
+STATUS_NODE = 2
+# After a failure, how long the other processes may take to end by themselves, and after SIGTERM.
+_SETTLE_SECONDS = 4.0
+_END_SECONDS = 4.0
+# How often machines that were lost are looked for.
+_PROBE_SECONDS = 15.0
+_POLL_SECONDS = 0.5
+_RETRY_SECONDS = 5.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to run, and when to run it again.
+
+    Attributes:
+        command: the command of every process.
+        folder: absolute path of the folder in which processes run, on every machine.
+        script: path of a file of the command that must exist on every machine; None for none.
+        environment: variables that all processes get.
+        max_restarts: how often to start all processes again after one failed. Default 0.
+        min_workers: fewest processes to go on with if machines are lost; 0, the default, for all.
+        grace_seconds: how long processes may take to end after Ctrl-C and SIGTERM. Default 90.
+        start_timeout: how long to wait for machines that are out of reach. Default 600 s.
+    """
+
+    command: Sequence[str]
+    folder: str
+    script: str | None = None
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    max_restarts: int = 0
+    min_workers: int = 0
+    grace_seconds: float = 90.0
+    start_timeout: float = 600.0
+
+
+@dataclasses.dataclass
+class _Attempt:
+    """One start of all processes.
+
+    Attributes:
+        running: machine of each process that runs, by its rank.
+        failures: (status, line, whether others may be the cause) of each process that failed and
+            of machines that were lost; first to last.
+        deadlines: times at which to send a signal to all processes, with the signal.
+        told: the signal that the user sent; None for none.
+        lost: machines that were lost.
+        grows: whether processes were asked to end because a machine came back.
+    """
+
+    running: dict[int, Node]
+    failures: list[tuple[int, str, bool]] = dataclasses.field(default_factory=list)
+    deadlines: list[tuple[float, int]] = dataclasses.field(default_factory=list)
+    told: int | None = None
+    lost: list[Node] = dataclasses.field(default_factory=list)
+    grows: bool = False
+
+    def failure(self):
+        """The failure that was the cause of the others, as far as statuses tell."""
+        causes = [failure for failure in self.failures if not failure[2]]
+        return next(iter(causes or self.failures), None)
+
+
+class _ToldError(Exception):
+    """A signal came while no process ran."""
+
+    def __init__(self, number):
+        super().__init__(number)
+        self.number = number
+
+
+class Coordinator:
+    """Runs a plan on machines.
+
+    Args:
+        plan: `Plan`.
+        nodes: machines, the chief's first.
+        write: function of (rank, stream, line), called for each line of a process.
+        report: function of a line about the run itself.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        nodes: Sequence[Node],
+        write: Callable[[int, int, str], None],
+        report: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._nodes = list(nodes)
+        self._write = write
+        self._report = report
+        self._events: queue.SimpleQueue = queue.SimpleQueue()
+        self._open: list[Node] = []
+        self._heard: dict[Node, float] = {}
+        self._told: int | None = None
+
+    def tell(self, number: int) -> None:
+        """Notes a signal that this process received; for handlers of signals."""
+        self._told = number
+        self._events.put((None, {"told": number}))
+
+    def run(self) -> tuple[int, str | None]:
+        """Runs to the end.
+
+        Returns:
+            The exit status and the last line; None for the line if all went well. The status is
+            that of the process that failed, and 128 and the number of the signal that ended it.
+        """
+        status, line = 1, None
+        try:
+            status, line = self._run()
+        finally:
+            with concurrent.futures.ThreadPoolExecutor(max(1, len(self._open))) as pool:
+                list(pool.map(lambda node: self._close(node, status, line), self._open))
+        return status, line
+
+    @staticmethod
+    def _close(node, status, line) -> None:
+        node.send({"over": [status, line]})
+        node.close()
+
+    def _run(self):
+        restarts = 0
+        while True:
+            try:
+                self._open_all()
+            except LostError as error:
+                return STATUS_NODE, str(error)
+            except _ToldError as error:
+                return 128 + error.number, "interrupted while waiting for machines"
+            attempt = self._run_once()
+            for node in attempt.lost:
+                self._open.remove(node)
+                # May take long, if the machine is frozen.
+                threading.Thread(target=node.close, daemon=True).start()
+            failure = attempt.failure()
+            if attempt.told is not None:
+                return self._told_status(attempt)
+            if attempt.grows or failure and failure[0] == STATUS_NEWCOMERS:
+                self._report("starting again with more machines")
+                continue
+            if failure is None:
+                return 0, None
+            if restarts == self._plan.max_restarts:
+                return failure[:2]
+            restarts += 1
+            self._report(f"{failure[1]}; restart {restarts} of {self._plan.max_restarts}")
+
+    @staticmethod
+    def _told_status(attempt) -> tuple[int, str | None]:
+        name = signal.Signals(attempt.told).name
+        if not attempt.failures:
+            return 0, None
+        if attempt.told == signal.SIGINT:
+            return 128 + attempt.told, "interrupted"
+        # Programs that save and end tell so by their status.
+        statuses = [status for status, *_ in attempt.failures if status < 128]
+        return (statuses or [128 + attempt.told])[0], f"ended by {name}"
+
+    def _open_all(self):
+        """Opens all machines; goes on without those that are lost if enough are left."""
+        closed = [node for node in self._nodes if node not in self._open]
+        deadline = time.monotonic() + self._plan.start_timeout
+        is_first = not self._open
+        while closed:
+            errors = self._try_all(closed)
+            self._open += [node for node in closed if errors[node] is None]
+            closed = [node for node in closed if errors[node] is not None]
+            missing = "; ".join(str(errors[node]) for node in closed)
+            if closed and self._plan.min_workers and self._slots() >= self._plan.min_workers:
+                self._report(f"going on without: {missing}")
+                break
+            # What is wrong at the start is told at once; a machine that was lost may come back.
+            if closed and (is_first or time.monotonic() > deadline):
+                raise LostError(missing)
+            if closed:
+                self._check_told()
+                time.sleep(_RETRY_SECONDS)
+        # The order of machines decides who is the chief.
+        self._open.sort(key=self._nodes.index)
+
+    def _try_all(self, nodes):
+        """What hinders each of these machines from being opened, None for nothing."""
+        errors, done = {}, queue.SimpleQueue()
+
+        def open_node(node):
+            try:
+                node.open(self._events)
+            except LostError as error:
+                errors[node] = error
+            done.put(node)
+
+        for node in nodes:
+            # Daemons: signals end the run while it waits for a machine.
+            threading.Thread(target=open_node, args=(node,), daemon=True).start()
+        waiting = set(nodes)
+        while waiting:
+            self._check_told()
+            try:
+                waiting.discard(done.get(timeout=_POLL_SECONDS))
+            except queue.Empty:
+                continue
+        return {node: errors.get(node) for node in nodes}
+
+    def _check_told(self):
+        if self._told is not None:
+            raise _ToldError(self._told)
+
+    def _slots(self):
+        return sum(node.slots for node in self._open)
+
+    def _run_once(self):
+        self._forget_events()
+        places = [(node, slot) for node in self._open for slot in range(node.slots)]
+        addresses = [node.address(slot) for node, slot in places]
+        attempt = _Attempt({rank: node for rank, (node, _) in enumerate(places)})
+        now = time.monotonic()
+        self._heard = dict.fromkeys(self._open, now)
+        for node in self._open:
+            processes = [
+                {
+                    "rank": rank,
+                    "port": int(addresses[rank].rpartition(":")[2]),
+                    "environment": _environment(addresses, rank, slot),
+                }
+                for rank, (owner, slot) in enumerate(places)
+                if owner is node
+            ]
+            job = {"folder": self._plan.folder, "script": self._plan.script}
+            job |= {"command": list(self._plan.command), "processes": processes}
+            node.send({"start": job | {"environment": dict(self._plan.environment)}})
+        absent = [node for node in self._nodes if node not in self._open]
+        over = threading.Event()
+        if absent:
+            threading.Thread(target=self._look_for, args=(absent, over), daemon=True).start()
+        try:
+            self._watch(attempt)
+        finally:
+            over.set()
+        return attempt
+
+    def _forget_events(self):
+        """Drops what came from processes of an earlier start; keeps signals."""
+        kept = []
+        while not self._events.empty():
+            event = self._events.get()
+            kept += [event] if "told" in event[1] else []
+        for event in kept:
+            self._events.put(event)
+
+    def _watch(self, attempt):
+        while attempt.running:
+            soonest = min((time for time, _ in attempt.deadlines), default=float("inf"))
+            timeout = min(wait_seconds(soonest), _POLL_SECONDS)
+            try:
+                node, message = self._events.get(timeout=timeout)
+            except queue.Empty:
+                node, message = None, {}
+            if node is not None:
+                self._heard[node] = time.monotonic()
+            self._handle(attempt, node, message)
+            self._find_silent(attempt)
+            for due in [due for due in attempt.deadlines if due[0] <= time.monotonic()]:
+                attempt.deadlines.remove(due)
+                self._signal(attempt, due[1])
+
+    def _handle(self, attempt, node, message):
+        if "line" in message:
+            self._write(*message["line"])
+        elif "exit" in message:
+            rank, status, last = message["exit"]
+            if attempt.running.pop(rank, None) is not None and status:
+                code, line = _ended(rank, node.name, status, last)
+                self._fail(attempt, code, line, code == STATUS_PEER)
+        elif "refused" in message:
+            reason, advice = message["refused"]
+            line = f"{node.name}: {reason}" + (f"; {advice}" if advice and node.beats else "")
+            self._lose(attempt, node, STATUS_NODE, line, False)
+        elif "lost" in message:
+            self._lose(attempt, node, STATUS_PEER, f"lost {message['lost']}", True)
+        elif "back" in message and not attempt.failures:
+            self._report(f"{node.name} is back; ending all processes to go on with it")
+            attempt.grows = True
+            self._end(attempt, signal.SIGTERM, self._plan.grace_seconds)
+        elif "told" in message:
+            # A second one does not wait any longer.
+            if attempt.told is not None:
+                self._signal(attempt, signal.SIGKILL)
+            else:
+                attempt.told = message["told"]
+                self._end(attempt, attempt.told, self._plan.grace_seconds)
+
+    def _lose(self, attempt, node, status, line, is_gone):
+        ranks = [rank for rank, owner in attempt.running.items() if owner is node]
+        for rank in ranks:
+            del attempt.running[rank]
+        if is_gone and node not in attempt.lost and node in self._open:
+            attempt.lost.append(node)
+        if ranks:
+            self._fail(attempt, status, line)
+
+    def _fail(self, attempt, status, line, is_told=False):
+        attempt.failures.append((status, line, is_told))
+        if len(attempt.failures) > 1 or attempt.told is not None or attempt.grows:
+            return
+        # The others may have to say why they end; one of them may be the cause.
+        settled = time.monotonic() + _SETTLE_SECONDS
+        attempt.deadlines = [
+            (settled, signal.SIGTERM),
+            (settled + _END_SECONDS, signal.SIGKILL),
+        ]
+
+    def _end(self, attempt, number, seconds):
+        self._signal(attempt, number)
+        attempt.deadlines = [(time.monotonic() + seconds, signal.SIGKILL)]
+
+    def _find_silent(self, attempt):
+        """Gives up machines that were silent for too long, such as those that are frozen."""
+        for node in set(attempt.running.values()):
+            if node.beats and time.monotonic() > self._heard[node] + SILENCE_SECONDS:
+                lost = f"{node.name}: no sign of life for {SILENCE_SECONDS:.0f} s"
+                self._lose(attempt, node, STATUS_PEER, f"lost {lost}", True)
+
+    def _signal(self, attempt, number):
+        for node in set(attempt.running.values()):
+            node.send({"signal": int(number)})
+
+    def _look_for(self, absent, over):
+        while not over.wait(_PROBE_SECONDS):
+            for node in absent:
+                if node.reaches() and not over.is_set():
+                    self._events.put((node, {"back": True}))
+                    return
+
+
+def _environment(addresses, rank, slot):
+    cluster = {"worker": addresses}
+    config = {"cluster": cluster, "task": {"type": "worker", "index": rank}}
+    return {"TF_CONFIG": json.dumps(config), "TERNGRAD_TF_LOCAL_RANK": str(slot)}
+
+
+def _ended(rank, machine, status, last):
+    """Exit status and line of a process that failed."""
+    who = f"worker {rank} on {machine}"
+    if status < 0:
+        return 128 - status, f"{who} was ended by signal {-status} ({signal.strsignal(-status)})"
+    return status, f"{who} ended with status {status}{': ' + last if last else ''}"

@@ -1,0 +1,243 @@
+"""Machines that run processes for a coordinator: this one, and others over ssh."""
+
+import collections
+import contextlib
+import json
+import queue
+import shlex
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from terngrad_tf.launcher.agent import HEARTBEAT_SECONDS, Agent
+from terngrad_tf.launcher.hosts import Host
+from terngrad_tf.version import __version__
+
+# A machine that is silent for so long is lost.
+SILENCE_SECONDS = 4 * HEARTBEAT_SECONDS
+_CONNECT_SECONDS = 15
+# Never asks for a password. Connections that break without a word are found.
+_SSH = (
+    *("ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_SECONDS}"),
+    *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
+)
+_AGENT = "import sys; from terngrad_tf.launcher import agent; sys.exit(agent.main())"
+_ENDED_BY_SSH = 255
+_NO_PROGRAM = 127
+
+Event = tuple["Node", dict[str, Any]]
+
+
+class LostError(Exception):
+    """A machine is out of reach, or cannot run what it was asked to."""
+
+
+class Node(Protocol):
+    """A machine and the connection to it.
+
+    Messages of its agent go to a queue as pairs of the node and the message, and so does `{"lost":
+    reason}` if the connection ends.
+
+    Attributes:
+        name: str, for people.
+        slots: number of its processes.
+        beats: whether its agent tells from time to time that it is alive.
+    """
+
+    name: str
+    slots: int
+    beats: bool
+
+    def open(self, events: "queue.SimpleQueue[Event]") -> None:
+        """Connects; may raise `LostError`."""
+        ...
+
+    def address(self, slot: int) -> str:
+        """`host:port` of the process in a slot, as other machines reach it."""
+        ...
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Gives the agent a message; what cannot be sent is dropped, and the node soon lost."""
+        ...
+
+    def close(self) -> None:
+        """Ends the connection and, with it, all processes that still run."""
+        ...
+
+    def reaches(self) -> bool:
+        """Whether the machine, which was lost, can be opened again."""
+        ...
+
+
+class LocalNode:
+    """This machine.
+
+    Args:
+        host: `Host`.
+        ports: a port for each slot.
+    """
+
+    beats = False
+
+    def __init__(self, host: Host, ports: list[int]) -> None:
+        self.name = "this machine" if host.is_loopback() else host.name
+        self.slots = host.slots
+        self._host = host
+        self._ports = ports
+
+    def open(self, events: "queue.SimpleQueue[Event]") -> None:
+        """As that of `Node`."""
+        self._agent = Agent(lambda message: events.put((self, message)))
+
+    def address(self, slot: int) -> str:
+        """As that of `Node`."""
+        return self._host.address(self._ports[slot])
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """As that of `Node`."""
+        self._agent.handle(message)
+
+    def close(self) -> None:
+        """As that of `Node`."""
+        self._agent.end(0.0)
+
+    def reaches(self) -> bool:
+        """As that of `Node`."""
+        return True
+
+
+class SshNode:
+    """Another machine, reached over ssh with a key.
+
+    Args:
+        host: `Host`.
+        ports: a port for each slot.
+        python: path of the Python interpreter there, which has terngrad_tf.
+        options: list of str, further options of ssh.
+        environment: variables that the agent needs there, such as PYTHONPATH.
+    """
+
+    beats = True
+
+    def __init__(
+        self,
+        host: Host,
+        ports: list[int],
+        python: str,
+        options: list[str],
+        environment: Mapping[str, str],
+    ) -> None:
+        self.name = host.name
+        self.slots = host.slots
+        self._host = host
+        self._ports = ports
+        self._python = python
+        self._environment = environment
+        self._ssh = [*_SSH, *options]
+        self._process: subprocess.Popen | None = None
+
+    def open(self, events: "queue.SimpleQueue[Event]") -> None:
+        """As that of `Node`."""
+        variables = [f"{name}={value}" for name, value in self._environment.items()]
+        remote = shlex.join(["env", *variables, self._python, "-c", _AGENT])
+        process = self._process = subprocess.Popen(
+            [*self._ssh, "--", self._host.ssh_target, f"exec {remote}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        answers: queue.SimpleQueue = queue.SimpleQueue()
+        threading.Thread(target=self._read, args=(process, answers, events), daemon=True).start()
+        try:
+            first = answers.get(timeout=_CONNECT_SECONDS + SILENCE_SECONDS)
+        except queue.Empty:
+            process.kill()
+            raise LostError(f"{self.name} does not answer") from None
+        if "lost" in first:
+            raise LostError(first["lost"])
+        check_version(self.name, first)
+
+    def _read(self, process, answers, events):
+        errors = collections.deque(maxlen=20)
+        error_reader = threading.Thread(target=_read_errors, args=(process, errors), daemon=True)
+        error_reader.start()
+        is_first = True
+        for line in process.stdout:
+            try:
+                message = json.loads(line)
+            except ValueError:
+                continue  # a greeting of the machine's shell
+            self._put(process, message, answers if is_first else None, events)
+            is_first = False
+        status = process.wait()
+        error_reader.join(1.0)
+        lost = {"lost": f"{self.name}: {self._reason(status, errors[-1] if errors else '')}"}
+        self._put(process, lost, answers if is_first else None, events)
+
+    def _put(self, process, message, answers, events):
+        if answers is not None:
+            answers.put(message)
+        elif self._process is process:  # not those of a connection that was given up
+            events.put((self, message))
+
+    def _reason(self, status, last):
+        if status == _NO_PROGRAM:
+            return f"has no program {self._python}; name its Python by --python"
+        if "No module named" in last:
+            return f"its {self._python} has no terngrad_tf ({last}); install it there"
+        if status == _ENDED_BY_SSH:
+            return f"ssh failed: {last or 'the connection broke'}"
+        return last or f"the connection ended with status {status}"
+
+    def address(self, slot: int) -> str:
+        """As that of `Node`."""
+        return self._host.address(self._ports[slot])
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """As that of `Node`."""
+        with contextlib.suppress(OSError, ValueError):
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def close(self) -> None:
+        """As that of `Node`; waits for the other end to end its processes."""
+        process, self._process = self._process, None
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(SILENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+    def reaches(self) -> bool:
+        """As that of `Node`."""
+        command = [*self._ssh, "--", self._host.ssh_target, "true"]
+        quiet = subprocess.DEVNULL
+        done = subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet, check=False)
+        return done.returncode == 0
+
+
+def _read_errors(process, errors):
+    for line in process.stderr:
+        if text := line.decode("utf-8", "replace").strip():
+            errors.append(text)
+
+
+def check_version(name: str, hello: Mapping[str, Any]) -> None:
+    """Raises `LostError` unless an agent's first message tells of this version.
+
+    Args:
+        name: name of its machine.
+        hello: the message.
+    """
+    version = hello.get("hello", {}).get("version")
+    if version != __version__:
+        raise LostError(f"{name} has terngrad_tf {version}, this machine {__version__}")
+
+
+def wait_seconds(deadline: float) -> float:
+    """Seconds until a time of `time.monotonic`, at least 0."""
+    return max(0.0, deadline - time.monotonic())

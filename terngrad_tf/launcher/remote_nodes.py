@@ -1,0 +1,289 @@
+"""Machines on which somebody starts the same command by hand, or a batch system does.
+
+The first machine listens, the others connect. Each connection begins with one line of JSON from
+either side, in which both prove that they share a token, if there is one; what follows are the
+messages of `terngrad_tf.launcher.agent`.
+"""
+
+import contextlib
+import json
+import queue
+import secrets
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from terngrad_tf import tokens
+from terngrad_tf.launcher import agent
+from terngrad_tf.launcher.hosts import Host
+from terngrad_tf.launcher.nodes import Event, LostError
+from terngrad_tf.version import __version__
+
+# A stranger may keep a connection open for so long without a word.
+_GREETING_SECONDS = 5.0
+_LONGEST_LINE = 1 << 20
+_RETRY_SECONDS = 1.0
+
+
+class Listener:
+    """Takes the connections of other machines, one for each of their numbers.
+
+    Args:
+        sock: socket that listens.
+        num_nodes: number of machines, this one included.
+        token: what all must share; None for nothing.
+    """
+
+    def __init__(self, sock: socket.socket, num_nodes: int, token: str | None) -> None:
+        self._token = token
+        self._waiting: dict[int, queue.SimpleQueue] = {
+            node: queue.SimpleQueue() for node in range(1, num_nodes)
+        }
+        self._sock = sock
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def wait(self, node: int, timeout: float) -> tuple[socket.socket, Any, dict[str, Any]]:
+        """The next connection of a machine, its stream, and what the machine told.
+
+        Args:
+            node: number of the machine, from 1.
+            timeout: seconds.
+
+        Raises:
+            LostError: it did not come.
+        """
+        try:
+            return self._waiting[node].get(timeout=timeout)
+        except queue.Empty:
+            raise LostError(f"machine {node} did not connect within {timeout:.0f} s") from None
+
+    def has(self, node: int) -> bool:
+        """Whether a machine has connected and is waited for by nobody."""
+        return not self._waiting[node].empty()
+
+    def _accept(self):
+        while True:
+            try:
+                connection, address = self._sock.accept()
+            except OSError:
+                return  # closed
+            threading.Thread(target=self._greet, args=(connection, address), daemon=True).start()
+
+    def _greet(self, connection, address):
+        number = secrets.token_hex(16)
+        try:
+            connection.settimeout(_GREETING_SECONDS)
+            stream = connection.makefile("rwb")
+            _send(stream, {"terngrad_tf": __version__, "number": number})
+            told = json.loads(stream.readline(_LONGEST_LINE))
+            refusal = self._refusal(told, number)
+            if refusal:
+                _send(stream, {"refused": refusal})
+                connection.close()
+                return
+            own = "" if self._token is None else tokens.seal(self._token, "welcome", number)
+            _send(stream, {"welcome": True, "seal": own})
+            connection.settimeout(None)
+            _keep_alive(connection)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            connection.close()
+            return
+        self._waiting[told["node"]].put((connection, stream, told | {"host": address[0]}))
+
+    def _refusal(self, told, number):
+        if told.get("version") != __version__:
+            return f"machine 0 has terngrad_tf {__version__}"
+        if told["node"] not in self._waiting:
+            return f"`--node` must be below {len(self._waiting) + 1} and not 0, which is here"
+        seal = str(told.get("seal") or "")
+        if self._token is None:
+            return "machine 0 has no token" if seal else ""
+        if not tokens.is_seal(seal, self._token, "join", number, str(told["node"])):
+            return "machine 0 has another token (--token-file)"
+        return ""
+
+
+class SocketNode:
+    """A machine on which the command was started by hand, and which connects.
+
+    Args:
+        number: its number among the machines, from 1.
+        listener: `Listener`.
+        timeout: seconds to wait for the machine.
+    """
+
+    beats = True
+
+    def __init__(self, number: int, listener: Listener, timeout: float) -> None:
+        self.name = f"machine {number}"
+        self.slots = 1
+        self._number = number
+        self._listener = listener
+        self._timeout = timeout
+
+    def open(self, events: "queue.SimpleQueue[Event]") -> None:
+        """As that of `Node`; waits for the machine."""
+        self._connection, self._stream, told = self._listener.wait(self._number, self._timeout)
+        self._host = Host(told["name"] or told["host"].removeprefix("::ffff:"))
+        self._ports = told["ports"]
+        self.name, self.slots = str(self._host), len(self._ports)
+        threading.Thread(target=self._read, args=(self._stream, events), daemon=True).start()
+
+    def _read(self, stream, events):
+        def put(message):
+            if self._stream is stream:  # not those of a connection that was given up
+                events.put((self, message))
+
+        with contextlib.suppress(OSError, ValueError):
+            for line in stream:
+                put(json.loads(line))
+        put({"lost": f"{self.name}: the connection ended"})
+
+    def address(self, slot: int) -> str:
+        """As that of `Node`."""
+        return self._host.address(self._ports[slot])
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """As that of `Node`."""
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            _send(self._stream, message)
+
+    def close(self) -> None:
+        """As that of `Node`."""
+        self._stream = None
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._connection.close()
+
+    def reaches(self) -> bool:
+        """As that of `Node`."""
+        return self._listener.has(self._number)
+
+
+@contextlib.contextmanager
+def listen(port: int, num_nodes: int, token: str | None) -> Iterator[Listener]:
+    """Listens for other machines in this context.
+
+    Args:
+        port: TCP port.
+        num_nodes: number of machines, this one included.
+        token: what all must share; None for nothing.
+
+    Raises:
+        LostError: the port cannot be listened on.
+    """
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    try:
+        sock = socket.create_server(("", port), family=family, dualstack_ipv6=both)
+    except OSError as error:
+        raise LostError(f"cannot listen on port {port}: {error.strerror}") from None
+    with sock:
+        yield Listener(sock, num_nodes, token)
+
+
+def join(
+    chief: tuple[str, int],
+    node: int,
+    name: str,
+    ports: list[int],
+    token: str | None,
+    timeout: float,
+    write: Callable[[int, int, str], None],
+) -> dict[str, Any]:
+    """Runs processes of this machine as the first machine asks for, until that lets go.
+
+    Args:
+        chief: host and port of the first machine.
+        node: number of this machine, from 1.
+        name: host name or address by which the others reach this machine; "" for the address from
+            which it connects.
+        ports: a port for each of its processes.
+        token: what all must share; None for nothing.
+        timeout: seconds to wait for the first machine.
+        write: function of (rank, stream, line) for each line of a process.
+
+    Returns:
+        The first machine's last message, `{"over": [status, line]}`; empty if it is gone.
+
+    Raises:
+        LostError: the first machine does not answer, or refuses this one.
+    """
+    connection, stream = _connect(chief, node, name, ports, token, timeout)
+    last = {}
+    lock = threading.Lock()
+
+    def report(message):
+        if "line" in message:
+            write(*message["line"])
+            return
+        with lock, contextlib.suppress(OSError, ValueError):
+            _send(stream, message)
+
+    def incoming():
+        for line in stream:
+            message = json.loads(line)
+            if "over" in message:
+                last.update(message)
+                return
+            yield line
+
+    def tell(number, _):
+        # In a thread: this one may be in `report`.
+        threading.Thread(target=report, args=({"told": number},), daemon=True).start()
+
+    # The first machine decides what a signal to one of them means for all.
+    before = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with connection:
+            agent.serve(incoming(), report)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return last
+
+
+def _connect(chief, node, name, ports, token, timeout):
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            connection = socket.create_connection(chief, timeout=_GREETING_SECONDS)
+            break
+        except OSError as error:
+            if time.monotonic() > deadline:
+                why = error.strerror or str(error)
+                raise LostError(f"{chief[0]}:{chief[1]} does not answer: {why}") from None
+            time.sleep(_RETRY_SECONDS)
+    try:
+        stream = connection.makefile("rwb")
+        asked = json.loads(stream.readline(_LONGEST_LINE))
+        number = asked["number"]
+        seal = "" if token is None else tokens.seal(token, "join", number, str(node))
+        own = {"version": __version__, "node": node, "name": name, "ports": ports, "seal": seal}
+        _send(stream, own)
+        answer = json.loads(stream.readline(_LONGEST_LINE))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LostError(f"{chief[0]}:{chief[1]} is no terngrad run: {error}") from None
+    if "refused" in answer:
+        raise LostError(f"{chief[0]}:{chief[1]} refuses: {answer['refused']}")
+    if token is not None and not tokens.is_seal(answer["seal"], token, "welcome", number):
+        raise LostError(f"{chief[0]}:{chief[1]} has another token (--token-file)")
+    connection.settimeout(None)
+    _keep_alive(connection)
+    return connection, stream
+
+
+def _keep_alive(connection):
+    """Lets the system find out within 20 s that the other end is gone without a word."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+
+
+def _send(stream, message):
+    stream.write(json.dumps(message).encode() + b"\n")
+    stream.flush()

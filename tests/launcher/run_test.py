@@ -1,0 +1,339 @@
+"""`terngrad run` on one machine and on several, with real processes."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+import tensorflow as tf
+
+from terngrad_tf.launcher import batch_systems, parse_hosts
+from tests.launcher import hosts
+
+ROOT = hosts.ROOT
+SCRIPT = str(pathlib.Path(__file__).with_name("train.py"))
+TOKEN = "a secret of many letters"
+
+
+def start(*arguments, **environment):
+    return subprocess.Popen(
+        [sys.executable, "-m", "terngrad_tf", "run", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def result(process, timeout=120):
+    """Lines of standard output, those of standard error, and the status."""
+    try:
+        output, errors = process.communicate(timeout=timeout)
+    finally:
+        process.kill()
+    return output.splitlines(), errors.splitlines(), process.returncode
+
+
+def wait_for(process, text, count):
+    """Reads lines until so many end with a text; the lines after them are read by a thread."""
+    for line in process.stdout:
+        count -= line.rstrip().endswith(text)
+        if not count:
+            break
+    threading.Thread(target=process.stdout.read, daemon=True).start()
+
+
+class OneMachineTest(tf.test.TestCase):
+    def test_lines_have_the_number_of_their_process_and_logs_hold_them(self):
+        logs = self.get_temp_dir()
+        lines, errors, status = result(start("-np", "2", "--log-dir", logs, SCRIPT, "end", "-v"))
+        self.assertEqual(status, 0, errors)
+        self.assertCountEqual(lines, [f"[{i}] worker {i} of 2 end -v" for i in (0, 1)])
+        self.assertCountEqual(errors, [f"[{i}] problem {i}" for i in (0, 1)])
+        log = pathlib.Path(logs, "1.log").read_text(encoding="utf-8").splitlines()
+        self.assertCountEqual(log, ["worker 1 of 2 end -v", "problem 1"])
+
+    def test_failure_ends_all_with_its_status_and_its_last_line(self):
+        _, errors, status = result(start("-np", "2", SCRIPT, "fail"))
+        self.assertEqual(status, 1)
+        line = "worker 1 on this machine ended with status 1: ValueError: bad luck"
+        self.assertEqual(errors[-1], f"terngrad run: {line}")
+
+    def test_process_that_was_told_of_a_failure_is_not_its_cause(self):
+        _, errors, status = result(start("-np", "2", SCRIPT, "told"))
+        self.assertEqual(status, 1)
+        self.assertEndsWith(
+            errors[-1], "worker 0 on this machine ended with status 1: disk is full"
+        )
+
+    def test_killed_process_makes_all_start_again(self):
+        mark = os.path.join(self.get_temp_dir(), "killed")
+        command = ("-np", "2", "--max-restarts", "1", SCRIPT, "kill_once", mark)
+        lines, errors, status = result(start(*command))
+        self.assertEqual(status, 0, errors)
+        self.assertLen(lines, 4)
+        self.assertIn(
+            "terngrad run: worker 1 on this machine was ended by signal 9 (Killed); restart 1 of 1",
+            errors,
+        )
+
+    def test_sigterm_reaches_all_and_their_status_is_returned(self):
+        process = start("-np", "2", SCRIPT, "save")
+        wait_for(process, "ready", 2)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(60), 75)
+        self.assertEndsWith(process.stderr.read(), "terngrad run: ended by SIGTERM\n")
+
+    def test_ctrl_c_reaches_each_process_once(self):
+        process = start("-np", "2", SCRIPT, "wait")
+        wait_for(process, "ready", 2)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(60), 130)
+        errors = process.stderr.read().splitlines()
+        self.assertEqual(errors[-1], "terngrad run: interrupted")
+        self.assertLen([line for line in errors if line.endswith("] KeyboardInterrupt")], 2)
+
+    def test_second_signal_does_not_wait(self):
+        process = start("-np", "2", SCRIPT, "deaf")
+        wait_for(process, "ready", 2)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(60), 130)
+
+    def test_killed_launcher_takes_its_processes_along(self):
+        process = start("-np", "1", SCRIPT, "wait")
+        wait_for(process, "ready", 1)
+        process.kill()
+        # The process holds the other end of the pipes until it ends.
+        self.assertEqual(result(process, 60)[2], -signal.SIGKILL)
+
+    def test_programs_modules_and_variables(self):
+        python, names = os.path.basename(sys.executable), ("A", "B", "TERNGRAD_TF_LOCAL_RANK")
+        lines, errors, status = result(
+            start("--env", "A=1", "--env", "B", python, SCRIPT, "environment", *names, B="2")
+        )
+        self.assertEqual(status, 0, errors)
+        self.assertEqual(lines[1], "[0] A=1 B=2 TERNGRAD_TF_LOCAL_RANK=0")
+        lines, errors, status = result(start("-m", "json.tool", "--help"))
+        self.assertEqual(status, 0, errors)
+        self.assertStartsWith(lines[0], "[0] usage")
+
+    def test_script_with_the_strategy_trains_one_model(self):
+        script = str(pathlib.Path(__file__).with_name("train_keras.py"))
+        lines, errors, status = result(start("-np", "2", script), 300)
+        self.assertEqual(status, 0, errors)
+        first, second = sorted(lines)
+        self.assertStartsWith(first, "[0] 2 processes, weights ")
+        self.assertEqual(first[4:], second[4:])
+
+    def test_line_without_an_end_is_cut(self):
+        lines, errors, status = result(start(SCRIPT, "no_line_end"))
+        self.assertEqual(status, 0, errors)
+        self.assertEqual(sum(line.count("x") for line in lines[1:]), 200_000)
+        self.assertLess(max(map(len, lines)), 100_000)
+
+    def test_what_cannot_be_run_is_one_line(self):
+        token_file = os.path.join(self.get_temp_dir(), "token")
+        pathlib.Path(token_file).write_text("short", encoding="utf-8")
+        for arguments, message in (
+            ([], "a script, -m module or program must be given"),
+            (["nope.py"], "this machine: no file"),
+            (["no_such_program"], "this machine: no program no_such_program"),
+            (["-np", "0", SCRIPT], "`-np` must be a positive integer. Received: -np=0"),
+            (["-H", "a:0", SCRIPT], "`-H` must hold host[:slots],... Received: 'a:0'"),
+            (["-H", "a,a", SCRIPT], "`-H` must name each host once. Received twice: a"),
+            (["-H", "a,localhost", SCRIPT], "Received: localhost"),
+            (["-H", "a", "--node", "1", SCRIPT], "`-H` must not be given with --nodes"),
+            (["-H", "a", "-np", "2", SCRIPT], "`-np` must be at most the 1 slots"),
+            (["--nodes", "2", SCRIPT], "`--nodes`, `--node` and `--chief` must be given together"),
+            (["--nodes", "2", "--node", "2", "--chief", "a:1", SCRIPT], "`--node` must be 0 to 1"),
+            (
+                ["--nodes", "2", "--node", "1", "--chief", "a", SCRIPT],
+                "`--chief` must be host:port",
+            ),
+            (["--max-restarts", "-1", SCRIPT], "`--max-restarts` must be 0 or more"),
+            (["--grace", "nan", SCRIPT], "`--grace` must be positive seconds"),
+            (["--min-workers", "1", SCRIPT], "`--min-workers` must be given with --max-restarts"),
+            (["--sync", SCRIPT], "`--sync` must be given with -H"),
+            (["--env", "NOT_SET", SCRIPT], "`--env` must be NAME=VALUE"),
+            (["--token-file", token_file, SCRIPT], "must hold a token of 16 to 1000"),
+            (["--token-file", "nope", SCRIPT], "nope: No such file"),
+        ):
+            with self.subTest(arguments=arguments):
+                _, errors, status = result(start(*arguments))
+                self.assertEqual(status, 2)
+                self.assertLen(errors, 1)
+                self.assertIn(message, errors[0])
+        _, errors, status = result(start(SCRIPT, TF_CONFIG="{}"))
+        self.assertEqual((len(errors), status), (1, 2))
+        self.assertIn("TF_CONFIG is set already", errors[0])
+
+    def test_port_that_is_taken_is_named(self):
+        port = hosts.free_port()
+        listener = subprocess.Popen(
+            [
+                *(sys.executable, "-c"),
+                f"import socket; s = socket.create_server(('', {port})); print(1, flush=True);"
+                " s.accept()",
+            ],
+            stdout=subprocess.PIPE,
+        )
+        self.addCleanup(listener.wait)
+        self.addCleanup(listener.kill)
+        listener.stdout.readline()
+        _, errors, status = result(start("-H", "127.0.0.1", "--port", str(port), SCRIPT))
+        self.assertEqual(status, 2)
+        self.assertIn(f"cannot listen on port {port}: another program uses it", errors[-1])
+
+    def test_command_names_its_subcommands(self):
+        def terngrad(*arguments):
+            command = [sys.executable, "-m", "terngrad_tf", *arguments]
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            return subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=False
+            )
+
+        helped = terngrad("--help")
+        self.assertEqual(helped.returncode, 0)
+        for name in ("run", "report", "mnist_train"):
+            self.assertRegex(helped.stdout, rf"\n  {name}\b")
+        self.assertStartsWith(terngrad("report", "--help").stdout, "terngrad report: ")
+        wrong = terngrad("runn")
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("no command 'runn' (did you mean 'run'?)", wrong.stderr)
+
+
+class SeveralMachinesTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = pathlib.Path(self.get_temp_dir()) / self.id().rpartition(".")[2]
+        self.folder.mkdir()
+        self.cluster = hosts.up(self, "tlrun", "10.91.0", self.folder)
+        self.names = ",".join(self.cluster.names)
+        self.ssh = ("--ssh", f"-F {self.cluster.ssh_config}")
+
+    def start(self, *arguments, host=0, **environment):
+        return self.cluster.start(*arguments, host=host, folder=self.folder, **environment)
+
+    def test_over_ssh(self):
+        over_ssh = ("-H", self.names, *self.ssh)
+        variables = ("TF_CONFIG", "TF_MINE", "TERNGRAD_TF_TOKEN")
+        lines, errors, status = result(
+            self.start(
+                *over_ssh, SCRIPT, "environment", *variables, TF_MINE="7", TERNGRAD_TF_TOKEN=TOKEN
+            )
+        )
+        self.assertEqual(status, 0, errors)
+        told = next(line for line in lines if line.startswith("[1] TF_CONFIG="))
+        addresses = [f"{name}:2222" for name in self.cluster.names]
+        config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 1}}
+        self.assertEqual(
+            told, f"[1] TF_CONFIG={json.dumps(config)} TF_MINE=7 TERNGRAD_TF_TOKEN={TOKEN}"
+        )
+        # A folder that only the first host should have; here both see it, so it is copied onto
+        # itself.
+        (self.folder / "own.py").write_text("print('own')\n", encoding="utf-8")
+        lines, errors, status = result(self.start(*over_ssh, "--sync", "own.py"))
+        self.assertEqual(status, 0, errors)
+        self.assertCountEqual(lines, ["[0] own", "[1] own"])
+        second = self.cluster.names[1]
+        for arguments, code, message in (
+            ([*over_ssh, SCRIPT, "fail"], 1, f"worker 1 on {second} ended with status 1: ValueErr"),
+            ([*over_ssh, "--python", "/nope", "-m", "this"], 2, f"{second}: has no program /nope"),
+            (["-H", self.names, SCRIPT], 2, f"{second}: ssh failed: "),
+            (["-H", f"{self.names},10.91.0.99", *self.ssh, SCRIPT], 2, "10.91.0.99: ssh failed: "),
+        ):
+            with self.subTest(arguments=arguments):
+                _, errors, status = result(self.start(*arguments))
+                self.assertEqual(status, code, errors)
+                self.assertStartsWith(errors[-1], f"terngrad run: {message}")
+
+    def test_by_hand(self):
+        token = self.folder / "token"
+        token.write_text(TOKEN + "\n", encoding="utf-8")
+        other = self.folder / "other"
+        other.write_text(TOKEN * 2 + "\n", encoding="utf-8")
+        chief = ("--nodes", "2", "--chief", f"{self.cluster.names[0]}:2300")
+
+        def both(*arguments, file=token):
+            return [
+                self.start(
+                    *(*chief, "--node", str(i), "--token-file", str(f), SCRIPT, *arguments), host=i
+                )
+                for i, f in ((0, token), (1, file))
+            ]
+
+        first, second = map(result, both("end"))
+        self.assertEqual((first[2], second[2]), (0, 0), first[1] + second[1])
+        self.assertEqual(first[0] + second[0], [f"[{i}] worker {i} of 2 end" for i in (0, 1)])
+        # One machine is told to end: all save, and both tell the same.
+        first, second = both("save")
+        wait_for(second, "ready", 1)
+        second.send_signal(signal.SIGTERM)
+        self.assertEqual((first.wait(60), second.wait(60)), (75, 75))
+        first, second = both("end", file=other)
+        _, errors, status = result(second)
+        self.assertEqual(status, 2)
+        self.assertEndsWith(errors[-1], "machine 0 has another token (--token-file)")
+        first.send_signal(signal.SIGTERM)
+        self.assertNotEqual(first.wait(60), 0)
+
+    @pytest.mark.slow
+    def test_goes_on_without_a_lost_machine_and_with_it_when_it_is_back(self):
+        mark = self.folder / "was_alone"
+        elastic = ("--max-restarts", "1", "--min-workers", "1", SCRIPT, "elastic", str(mark))
+        process = self.start("-H", self.names, *self.ssh, *elastic)
+        for line in process.stdout:
+            if line.startswith("[1] worker 1 of 2"):
+                break
+        self.cluster.network.cut(1)
+        for line in process.stdout:
+            if line.startswith("[0] worker 0 of 1"):
+                break
+        self.cluster.network.join(1)
+        lines, errors, status = result(process, 200)
+        self.assertEqual(status, 0, errors)
+        self.assertCountEqual(
+            [line[:17] for line in lines], [f"[{i}] worker {i} of 2" for i in (0, 1)]
+        )
+        self.assertIn(f"{self.cluster.names[1]} is back", "\n".join(errors))
+
+
+class PlacesTest(tf.test.TestCase):
+    def test_hosts(self):
+        (first, second) = parse_hosts("me@a.b, [fe80::1]:2")
+        self.assertEqual((first.ssh_target, first.slots), ("me@a.b", 1))
+        self.assertEqual((second.address(5), second.slots), ("[fe80::1]:5", 2))
+
+    def test_slurm(self):
+        variables = {
+            "SLURM_PROCID": "2",
+            "SLURM_NTASKS": "3",
+            "SLURM_JOB_ID": "12345",
+            "SLURM_STEP_NODELIST": "gpu[07-08,10],login",
+            "SLURM_LOCALID": "1",
+        }
+        place = batch_systems.slurm_place(variables)
+        self.assertEqual((place.num_nodes, place.node, place.offset), (3, 2, 1))
+        self.assertEqual(place.chief, ("gpu07", 22345))
+        self.assertIsNone(batch_systems.slurm_place({}))
+        self.assertIsNone(batch_systems.slurm_place(variables | {"SLURM_NTASKS": "1"}))
+        with self.assertRaisesRegex(ValueError, "lacks SLURM_JOB_ID"):
+            batch_systems.slurm_place({k: v for k, v in variables.items() if "JOB" not in k})
+        for nodes, host in (("a,b", "a"), ("a[1,3]", "a1"), ("a[1-2]-ib,b", "a1-ib"), ("a", "a")):
+            self.assertEqual(batch_systems.first_host(nodes), host)
+
+    def test_kubernetes(self):
+        self.assertEqual(batch_systems.kubernetes_node({"JOB_COMPLETION_INDEX": "3"}, "x"), 3)
+        inside = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+        self.assertEqual(batch_systems.kubernetes_node(inside, "trainer-2"), 2)
+        self.assertIsNone(batch_systems.kubernetes_node(inside, "trainer"))
+        self.assertIsNone(batch_systems.kubernetes_node({}, "trainer-2"))
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
