@@ -5,10 +5,16 @@ import sys
 from collections.abc import Sequence
 
 from terngrad_tf.arguments import did_you_mean, shown
+from terngrad_tf.bin import check as check_command
 from terngrad_tf.bin import run as run_command
 from terngrad_tf.version import __version__
 
 STATUS_ERROR = 2
+# Name: (function of the command line, what the command does).
+_COMMANDS = {
+    "run": (run_command.run, "Start a script in every process of a cluster."),
+    "check": (check_command.run, "Tell whether machines can train together, and how fast."),
+}
 # Name: (module whose `run` takes the command line from sys.argv, what the command does).
 _PROGRAMS = {
     "report": ("terngrad_tf.bin.report", "Write a report of runs as one HTML file."),
@@ -37,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
         argv: the command line, the program's name first.
 
     Returns:
-        The exit status. Subcommands other than `run` end the process themselves.
+        The exit status. Programs end the process themselves.
     """
     name, *rest = argv[1:] or ["--help"]
     if name in ("-h", "--help", "help"):
@@ -46,22 +52,21 @@ def main(argv: Sequence[str]) -> int:
     if name == "--version":
         print(f"terngrad {__version__}")
         return 0
-    if name == "run":
-        return run_command.run(rest)
+    if name in _COMMANDS:
+        return _COMMANDS[name][0](rest)
     if name in _PROGRAMS or name in _EXPERIMENTS:
         module = _PROGRAMS[name][0] if name in _PROGRAMS else f"terngrad_tf.bin.{name}"
         sys.argv = [f"terngrad {name}", *rest]
         importlib.import_module(module).run()
         return 0
-    known = ["run", *_PROGRAMS, *_EXPERIMENTS]
+    known = [*_COMMANDS, *_PROGRAMS, *_EXPERIMENTS]
     hint = f"{did_you_mean(name, known)}; see terngrad --help"
     print(f"terngrad: error: no command {shown(name)}{hint}", file=sys.stderr)
     return STATUS_ERROR
 
 
 def _help():
-    lines = [("run", "Start a script in every process of a cluster.")]
-    lines += [(name, text) for name, (_, text) in _PROGRAMS.items()]
+    lines = [(name, text) for name, (_, text) in {**_COMMANDS, **_PROGRAMS}.items()]
     width = max(len(name) for name, _ in lines)
     commands = "".join(f"  {name:{width}}  {text}\n" for name, text in lines)
     experiments = "".join(f"  {name}\n" for name in _EXPERIMENTS)

@@ -19,7 +19,7 @@ from terngrad_tf.version import __version__
 SILENCE_SECONDS = 4 * HEARTBEAT_SECONDS
 _CONNECT_SECONDS = 15
 # Never asks for a password. Connections that break without a word are found.
-_SSH = (
+SSH = (
     *("ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_SECONDS}"),
     *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
 )
@@ -135,7 +135,7 @@ class SshNode:
         self._ports = ports
         self._python = python
         self._environment = environment
-        self._ssh = [*_SSH, *options]
+        self._ssh = [*SSH, *options]
         self._process: subprocess.Popen | None = None
 
     def open(self, events: "queue.SimpleQueue[Event]") -> None:
@@ -174,7 +174,8 @@ class SshNode:
             is_first = False
         status = process.wait()
         error_reader.join(1.0)
-        lost = {"lost": f"{self.name}: {self._reason(status, errors[-1] if errors else '')}"}
+        last = errors[-1] if errors else ""
+        lost = {"lost": f"{self.name}: {explain_ssh(status, last, self._python)}"}
         self._put(process, lost, answers if is_first else None, events)
 
     def _put(self, process, message, answers, events):
@@ -182,15 +183,6 @@ class SshNode:
             answers.put(message)
         elif self._process is process:  # not those of a connection that was given up
             events.put((self, message))
-
-    def _reason(self, status, last):
-        if status == _NO_PROGRAM:
-            return f"has no program {self._python}; name its Python by --python"
-        if "No module named" in last:
-            return f"its {self._python} has no terngrad_tf ({last}); install it there"
-        if status == _ENDED_BY_SSH:
-            return f"ssh failed: {last or 'the connection broke'}"
-        return last or f"the connection ended with status {status}"
 
     def address(self, slot: int) -> str:
         """As that of `Node`."""
@@ -218,6 +210,23 @@ class SshNode:
         quiet = subprocess.DEVNULL
         done = subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet, check=False)
         return done.returncode == 0
+
+
+def explain_ssh(status: int, last: str, python: str) -> str:
+    """Why a Python program that ssh started on another machine ended.
+
+    Args:
+        status: exit status of ssh.
+        last: last line of its errors.
+        python: path of the interpreter there.
+    """
+    if status == _NO_PROGRAM:
+        return f"has no program {python}; name its Python by --python"
+    if "No module named" in last:
+        return f"its {python} has no terngrad_tf ({last}); install it there"
+    if status == _ENDED_BY_SSH:
+        return f"ssh failed: {last or 'the connection broke'}"
+    return last or f"the connection ended with status {status}"
 
 
 def _read_errors(process, errors):

@@ -199,7 +199,7 @@ class OneMachineTest(tf.test.TestCase):
 
         helped = terngrad("--help")
         self.assertEqual(helped.returncode, 0)
-        for name in ("run", "report", "mnist_train"):
+        for name in ("run", "check", "report", "mnist_train"):
             self.assertRegex(helped.stdout, rf"\n  {name}\b")
         self.assertStartsWith(terngrad("report", "--help").stdout, "terngrad report: ")
         wrong = terngrad("runn")

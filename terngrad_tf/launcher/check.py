@@ -1,0 +1,235 @@
+"""Whether machines can train together, and how fast their links are: `terngrad check`."""
+
+import concurrent.futures
+import dataclasses
+import itertools
+import json
+import shlex
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from terngrad_tf.launcher.hosts import Host
+from terngrad_tf.launcher.nodes import SSH, LostError, explain_ssh
+
+_PROBE = "import sys; from terngrad_tf.launcher import probe; sys.exit(probe.main())"
+_ANSWER_SECONDS = 20.0
+_SEND_SECONDS = 0.4
+# Clocks that differ by more make logs and certificates hard to use.
+_SKEW_SECONDS = 2.0
+# A link that is slower than this share of the median one is told.
+_SLOW_SHARE = 0.5
+_MUST_BE_ALIKE = ("terngrad_tf", "tensorflow", "keras")
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """A direction between two machines.
+
+    Attributes:
+        source: name of the machine that connects and sends.
+        target: name of the other.
+        round_trip: seconds; None if `failure`.
+        bits_per_second: None if `failure`.
+        failure: why it cannot be used; None if it can.
+    """
+
+    source: str
+    target: str
+    round_trip: float | None = None
+    bits_per_second: float | None = None
+    failure: str | None = None
+
+
+@dataclasses.dataclass
+class Findings:
+    """What `check` found.
+
+    Attributes:
+        machines: {name: what `probe.describe` told} of each machine that answers.
+        links: list of `Link`.
+        faults: lines, each of which names the machine at fault; training would fail.
+        remarks: lines on what may be meant, such as clocks that differ.
+    """
+
+    machines: dict[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    links: list[Link] = dataclasses.field(default_factory=list)
+    faults: list[str] = dataclasses.field(default_factory=list)
+    remarks: list[str] = dataclasses.field(default_factory=list)
+
+
+class _Machine:
+    """The process of `probe.main` on a machine."""
+
+    def __init__(self, host, python, options, environment):
+        self.host = host
+        self.is_here = host.is_local()
+        self._python = python
+        if self.is_here:
+            command = [sys.executable, "-c", _PROBE]
+        else:
+            variables = [f"{name}={value}" for name, value in environment.items()]
+            remote = shlex.join(["env", *variables, python, "-c", _PROBE])
+            command = [*SSH, *options, "--", host.ssh_target, f"exec {remote}"]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+    def ask(self, question):
+        """The answer; raises `LostError` if there is none."""
+        timer = threading.Timer(_ANSWER_SECONDS, self._process.kill)
+        timer.start()
+        try:
+            self._process.stdin.write(json.dumps(question) + "\n")
+            self._process.stdin.flush()
+            while line := self._process.stdout.readline():
+                try:
+                    return json.loads(line)
+                except ValueError:
+                    continue  # a greeting of the machine's shell
+        except OSError:
+            pass  # it ended, and says why
+        finally:
+            timer.cancel()
+        self._process.stdin.close()
+        errors = self._process.stderr.read().strip().splitlines()
+        status = self._process.wait()
+        last = errors[-1] if errors else ""
+        raise LostError(f"{self.host}: {explain_ssh(status, last, self._python)}")
+
+    def close(self):
+        with self._process as process:
+            process.kill()
+
+
+def check(
+    hosts: Sequence[Host],
+    port: int,
+    python: str,
+    options: Sequence[str],
+    environment: Mapping[str, str],
+    report: Callable[[str], None],
+) -> Findings:
+    """Asks machines what they are, and measures the links between all of them, both ways.
+
+    Args:
+        hosts: list of `Host`.
+        port: TCP port on which each listens.
+        python: path of the Python interpreter on other machines.
+        options: further options of ssh.
+        environment: variables that the other machines' Python needs.
+        report: function of a line on what is being done.
+
+    Returns:
+        `Findings`.
+    """
+    found = Findings()
+    report(f"asking {len(hosts)} machines")
+    machines = [_Machine(host, python, options, environment) for host in hosts]
+    try:
+        with concurrent.futures.ThreadPoolExecutor(len(hosts)) as pool:
+            there = list(_tell_all(pool, machines, found))
+            listening = list(_listen_all(pool, there, port, found))
+            if len(listening) > 1:
+                report("measuring links")
+            for pairs in _rounds(listening):
+                found.links += pool.map(lambda pair: _measure(*pair, port), pairs)
+    finally:
+        for machine in machines:
+            machine.close()
+    _compare(found)
+    return found
+
+
+def _tell_all(pool, machines, found):
+    def ask(machine):
+        try:
+            # The first answer also waits for ssh and Python; the second one tells the time.
+            machine.ask({"tell": True})
+            start = time.time()
+            told = machine.ask({"tell": True})["told"]
+        except LostError as error:
+            return error
+        return told | {"skew": told["time"] - (start + time.time()) / 2}
+
+    for machine, told in zip(machines, pool.map(ask, machines), strict=True):
+        if isinstance(told, LostError):
+            found.faults.append(str(told))
+        else:
+            found.machines[str(machine.host)] = told
+            yield machine
+
+
+def _listen_all(pool, machines, port, found):
+    answers = pool.map(lambda machine: machine.ask({"listen": [port]}), machines)
+    for machine, answer in zip(machines, answers, strict=True):
+        if "failed" in answer:
+            found.faults.append(
+                f"{machine.host} cannot listen on port {port}: {answer['failed']}; end the program"
+                " that uses it, or take another --port"
+            )
+        else:
+            yield machine
+
+
+def _rounds(machines):
+    """Lists of pairs that have no machine in common, until each has met each, both ways."""
+    left = list(itertools.permutations(machines, 2))
+    while left:
+        used, pairs = set(), []
+        for pair in list(left):
+            if not used & set(pair):
+                used |= set(pair)
+                pairs.append(pair)
+                left.remove(pair)
+        yield pairs
+
+
+def _measure(source, target, port):
+    names = str(source.host), str(target.host)
+    try:
+        answer = source.ask({"reach": [target.host.name, port, _SEND_SECONDS]})
+    except LostError as error:
+        return Link(*names, failure=str(error))
+    if "failed" in answer:
+        return Link(*names, failure=answer["failed"])
+    return Link(*names, *answer["reached"])
+
+
+def _compare(found):
+    for link in found.links:
+        if link.failure is not None:
+            hint = "; does a firewall drop it?" if link.failure == "timed out" else ""
+            found.faults.append(
+                f"{link.target} cannot be reached from {link.source}: {link.failure}{hint}"
+            )
+    if not found.machines:
+        return
+    first, *others = found.machines
+    for name in others:
+        for what in (*_MUST_BE_ALIKE, "python", "numpy"):
+            own, other = (found.machines[machine][what] for machine in (first, name))
+            if what == "python":
+                own, other = (version.rpartition(".")[0] for version in (own, other))
+            if own != other:
+                lines = found.faults if what in _MUST_BE_ALIKE else found.remarks
+                lines.append(f"{name} has {what} {other}, {first} has {own}")
+    for name, told in found.machines.items():
+        if told["tensorflow"] is None:
+            found.faults.append(f"{name} has no TensorFlow: pip install terngrad_tf there")
+        if abs(told["skew"]) > _SKEW_SECONDS:
+            found.remarks.append(f"the clock of {name} is {told['skew']:+.0f} s off this machine's")
+    if len({told["processor"] for told in found.machines.values()}) > 1:
+        found.remarks.append("processors differ; every step waits for the slowest machine")
+    rates = [link.bits_per_second for link in found.links if link.bits_per_second is not None]
+    for link in found.links:
+        if link.bits_per_second is not None:
+            usual = statistics.median(rates)
+            if link.bits_per_second < _SLOW_SHARE * usual:
+                found.remarks.append(
+                    f"{link.source} sends to {link.target} at {1e-6 * link.bits_per_second:.3g}"
+                    f" Mbit/s, half of the {1e-6 * usual:.3g} between others or less"
+                )
