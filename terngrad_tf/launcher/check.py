@@ -136,7 +136,7 @@ def check(
             if len(listening) > 1:
                 report("measuring links")
             for pairs in _rounds(listening):
-                found.links += pool.map(lambda pair: _measure(*pair, port), pairs)
+                found.links += pool.map(lambda pair: _measure(pair[0], pair[1], port), pairs)
     finally:
         for machine in machines:
             machine.close()
