@@ -6,7 +6,6 @@ import secrets
 
 import tensorflow as tf
 
-import slim_data
 from terngrad_tf.distribute import PeerError
 from terngrad_tf.distribute import parameter_server_process as process
 from terngrad_tf.distribute.handshake import code_metadata
@@ -90,7 +89,6 @@ def train_async(
         config = trainer.resolved(config, source)
         tasks = process.cluster_tasks(cluster_resolver)
     own = inputs.find_shard(config)
-    place = config.data.place
     metadata = {
         "code": code_metadata(),
         "run": config.values("shared"),
@@ -109,7 +107,7 @@ def train_async(
         return None
     cluster = ParameterServerCluster(cluster_resolver, metadata, batches, **timeout)
     try:
-        with slim_data.locate_corrupt_records(*place), cluster.errors():
+        with config.data.locate_corrupt_records(), cluster.errors():
             result = _lead(config, cluster, own, source)
     except BaseException as error:
         cluster.end(" ".join(str(error).split()) or type(error).__name__)

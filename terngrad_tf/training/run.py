@@ -10,7 +10,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-import slim_data
 from terngrad_tf import tags
 from terngrad_tf.distribute import (
     Membership,
@@ -246,7 +245,7 @@ def fit(
     by_epoch = (first_step, config.data.batch_size, run.shard.num_examples, entropy_loss)
     # Peers inside, so that a lost process is not looked for in the data.
     with (
-        slim_data.locate_corrupt_records(*config.data.place),
+        config.data.locate_corrupt_records(),
         peer_errors(strategy.tasks),
         StepAgreement(strategy, first_step) as agreement,
         preemption.stops_on_sigterm(lambda: agreement.ask(saving.STOP)) as last_step_ended,
