@@ -12,9 +12,7 @@ from slim_data.input import data_files
 from slim_data.tfrecord import corruption, decoding
 
 
-def verify(
-    files: Sequence[str], name: str | None = None, num_classes: int | None = None
-) -> int:
+def verify(files: Sequence[str], name: str | None = None, num_classes: int | None = None) -> int:
     """Reads records from first to last and checks them.
 
     Args:

@@ -36,7 +36,9 @@ class OwnDatasetsTest(tf.test.TestCase):
         )
         assert done.status == 0, done.stderr
 
-    def test_images_in_place_of_the_flowers_have_as_many_classes_as_the_flag_or_labels_txt_say(self):
+    def test_images_in_place_of_the_flowers_have_as_many_classes_as_the_flag_or_labels_txt_say(
+        self,
+    ):
         folder, train_dir = self.root / "seven", self.root / "run_seven"
         samples.write_photos(folder, {"train": 14, "validation": 14}, num_classes=7)
         data = ("--data_dir", folder)
