@@ -26,6 +26,7 @@ from terngrad_tf.training.cluster import log_end
 from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.run import open_folder
 from terngrad_tf.training.run_config import TrainConfig
+from terngrad_tf.training.statistics_average import StatisticsAverage
 
 
 def serve_parameters(
@@ -164,6 +165,7 @@ def _lead(config, cluster, own, source):
     with as_user_error():
         quantization = config.gradients.quantization(config.seed)
         model, learning_rate = trainer.build_model(config, shard)
+        average = StatisticsAverage(model)
         served = ServedModel(
             model,
             model.optimizer,
@@ -171,15 +173,19 @@ def _lead(config, cluster, own, source):
             cluster.server_devices,
             cluster.num_workers,
             config.gradients.wire,
+            average.variables,
         )
     checkpoint = tf.train.Checkpoint(
-        model=model, random=networks.random_states(model), optimizer=model.optimizer
+        model=model,
+        random=networks.random_states(model),
+        optimizer=model.optimizer,
+        **average.saved(),
     )
     identity = config.identity() | {"num_hosts": cluster.num_workers, "asynchronous": True}
     with open_folder(
         config,
         shard,
-        start=lambda: pretrained.restore_source(source, config, model, checkpoint),
+        start=lambda: pretrained.restore_source(source, config, model, checkpoint, average),
         network=networks.network_metadata(config, shard),
         identity=identity,
         checkpoint=checkpoint,

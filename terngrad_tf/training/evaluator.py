@@ -22,6 +22,7 @@ from terngrad_tf.training import (
     pretrained,
     run_folder,
     schedules,
+    statistics_average,
     summaries,
 )
 from terngrad_tf.training.board import Board
@@ -226,7 +227,7 @@ def restore_network(
     )
     identity = run["identity"]
     if not keeps_average(run):
-        checkpoints.restore(tf.train.Checkpoint(model=model), path, partial=True)
+        checkpoints.restore(tf.train.Checkpoint(model=model), path)
         return model, checkpoints.step_of(path)
     saved = averaging = optimizers.build_optimizer(identity["optimizer"], schedules.Constant(0.0))
     if identity.get("sync_every") or identity.get("sync_seconds"):
@@ -237,9 +238,10 @@ def restore_network(
         saved.outer = averaging
     averaging.build(model.trainable_variables)
     checkpoint = tf.train.Checkpoint(model=model, optimizer=saved)
-    checkpoints.restore(checkpoint, path, partial=True)
+    checkpoints.restore(checkpoint, path)
     if restore_avg_var:
         averaging.finalize_variable_values(model.trainable_variables)
+        statistics_average.restore_statistics(model, path)
     return model, checkpoints.step_of(path)
 
 

@@ -162,7 +162,7 @@ def _surface(result, rows, first, second):
     network = networks.build_network(config, inputs.find_shard(config))
     num_examples = min(_NUM_EXAMPLES, max(_NUM_VALUES // int(np.prod(network.input_shape[1:])), 1))
     config = config.changed(batch_size=num_examples)
-    checkpoints.restore(tf.train.Checkpoint(model=network), result.checkpoint, partial=True)
+    checkpoints.restore(tf.train.Checkpoint(model=network), result.checkpoint)
     images, labels = next(iter(inputs.batches(config, 0)))
     labels = tf.nest.flatten(labels)[0]
     variables = network.trainable_variables
