@@ -19,5 +19,6 @@ def is_clip_factor(value: Any) -> bool:
     """
     if isinstance(value, str):
         return value == AUTO
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return is_number and (value == 0 or LEAST <= value < float("inf"))
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    return value == 0 or LEAST <= float(value) < float("inf")

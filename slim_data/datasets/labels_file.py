@@ -83,13 +83,13 @@ def read_labels(name: str, data_dir: str | os.PathLike | None) -> tuple[tuple[st
 
 def _without_numbers(path, lines):
     """Returns ({line: name}, number of the first class) of lines `<number>:<name>`."""
-    names, first = {}, None
+    names, first = {}, 0
     for number, line in lines.items():
         match = re.fullmatch(r"([0-9]{1,9}):(.+)", line)
         if match is None:
             rule = "must be <number>:<name>, as there are numbers in this file"
             raise _error(path, number, rule, line)
-        first = int(match[1]) if first is None else first
+        first = first if names else int(match[1])
         if int(match[1]) != first + len(names):
             rule = f"the classes must be numbered without a gap, here {first + len(names)}"
             raise _error(path, number, rule, line)

@@ -213,8 +213,9 @@ class _Server:
                 s.assign(momentum * s.value + (1.0 - momentum) * moment)
             # As Keras does with the weights: the first average is what there is.
             is_later = tf.cast(tf.not_equal(self._optimizer.iterations.value, 0), tf.float32)
-            kept = is_later * self._optimizer.ema_momentum if self._averages else None
+            # None are kept, or one of each.
             for average, s in zip(self._averages, self._statistics, strict=False):
+                kept = is_later * self._optimizer.ema_momentum
                 average.assign(kept * average.value + (1.0 - kept) * s.value)
             self._optimizer.apply(gradients, self._trained)
             return tf.identity(self._optimizer.iterations.value)

@@ -77,7 +77,7 @@ def has_exchanged(optimizer: keras.optimizers.Optimizer, step: int) -> bool:
         optimizer: optimizer of the run.
         step: number of steps done.
     """
-    local = local_steps_optimizer(optimizer)
+    local: Any = local_steps_optimizer(optimizer)
     if local is None:
         return True
     if local.sync_seconds:

@@ -140,7 +140,7 @@ def _draw_surface(axes, result, scalars):
 
 def _snapshots_in(result, rows):
     """Places [snapshots, 2] of the first phase's snapshots; none where their folder is not here."""
-    folder = subspace_source.find_snapshots(result.config, result.start)
+    folder = subspace_source.find_snapshots(result.config.basis.weight_load_dir, result.start)
     places = []
     for path in snapshot_files.find_snapshots(folder) if os.path.isdir(folder) else []:
         with as_user_error():

@@ -64,8 +64,11 @@ class ListsTest(fuzzing.FuzzTest):
                 lines = [line.strip(" \t\n") for line in file]
             self.assertTrue(all(name.isprintable() for name in names))
             self.assertEqual(len(set(names)), len(names))
-            numbered = [f"{number}:{name}" for number, name in enumerate(names, first)]
-            if numbered == [line for line in lines if line]:
+            pairs = [re.fullmatch(r"([0-9]+):(.+)", line) for line in lines if line]
+            if all(pairs):
+                numbers = [int(pair[1]) for pair in pairs]
+                self.assertEqual(numbers, list(range(first, first + len(names))))
+                self.assertEqual([pair[2] for pair in pairs], list(names))
                 return
             # Without numbers each line names its own class, and none tells another number.
             self.assertEqual((first, lines[: len(names)]), (1, list(names)))
