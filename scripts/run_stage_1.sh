@@ -3,6 +3,8 @@
 # keeps weight snapshots.
 #   bash scripts/run_stage_1.sh DATA
 #   RANK_TABLE_FILE=rank_table_8pcs.json bash scripts/run_stage_1.sh DATA    (a process a device)
+#   EPOCHS=50 SNAPSHOT_START_EPOCH=20 SNAPSHOT_PER_EPOCH=2 SNAPSHOT_KEEP_MAX=60 bash scripts/run_stage_1.sh DATA
+#                                                  (60 snapshots: two an epoch from the 21st on)
 #   NET=lenet DATASET_NAME=digits bash scripts/run_stage_1.sh DIR     (digits are written to DIR)
 # DATA is a folder with the TFRecords or with images, train/<class>/* and val/<class>/*, which are
 # written as TFRecords to DATA/tfrecords first. In the present folder: device0_stage_1/checkpoint_stage_1
@@ -34,7 +36,7 @@ else
 fi
 : "${LOG_FREQ:=}" "${NET:=resnet_50}" "${BATCH_SIZE:=2048}" "${LR_MAX:=0.8}" "${MIXED_PRECISION:=True}"
 : "${EPOCHS:=70}" "${DECAY_EPOCHS:=90}" "${WARMUP_EPOCHS:=5}" "${SAVE_EPOCHS:=10}"
-: "${SNAPSHOT_PER_EPOCH:=1}" "${SNAPSHOT_KEEP_MAX:=40}" "${NUM_GPUS:=8}" "${NUM_NODES:=8}"
+: "${SNAPSHOT_START_EPOCH:=0}" "${SNAPSHOT_PER_EPOCH:=1}" "${SNAPSHOT_KEEP_MAX:=40}" "${NUM_GPUS:=8}" "${NUM_NODES:=8}"
 : "${GRAD_BITS:=32}" "${CLIP_FACTOR:=0.0}" "${LOSS_SCALE:=1024}" "${SEED:=1}"
 : "${CHECKPOINT_DIR:=device0_stage_1/checkpoint_stage_1}"
 
@@ -49,6 +51,7 @@ run_ranks stage_1 terngrad_tf.bin.resnet50_imagenet_stage_1 \
   --decay_epochs "$DECAY_EPOCHS" \
   --warmup_epochs "$WARMUP_EPOCHS" \
   --save_epochs "$SAVE_EPOCHS" \
+  --snapshot_start_epoch "$SNAPSHOT_START_EPOCH" \
   --snapshot_per_epoch "$SNAPSHOT_PER_EPOCH" \
   --snapshot_keep_max "$SNAPSHOT_KEEP_MAX" \
   --mixed_precision "$MIXED_PRECISION" \

@@ -1,8 +1,12 @@
 """Bits of what replicas send of a gradient's element: ternary codes, finer ones, or floats."""
 
 FLOAT_BITS = 32
-# Codes of two bits would be ternary, which is 1.
 GRAD_BITS = (1, *range(3, 9), FLOAT_BITS)
+# What errors say of other values.
+RULE = (
+    "must be 1 (ternary), 3 to 8 (codes of so many bits) or 32 (float); 2 bits would hold -1, 0 "
+    "and 1, which is 1, ternary"
+)
 
 
 def levels_of_bits(grad_bits: int) -> int:

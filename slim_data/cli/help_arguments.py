@@ -26,6 +26,16 @@ class Parser(argparse.ArgumentParser):
         self.told.append(super().add_argument(*names, **options))
         return self.told[-1]
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's, which takes `--name=--` for a list without anything in it."""
+        args = sys.argv[1:] if args is None else list(args)
+        for text in args:
+            if text == "--":
+                break
+            if text.startswith("--") and text.endswith("=--") and text.count("=") == 1:
+                self.error(f"argument {text.removesuffix('=--')}: expected a value other than --")
+        return super().parse_known_args(args, namespace)
+
 
 class _HelpXML(argparse.Action):
     def __init__(self, option_strings, dest, **arguments):

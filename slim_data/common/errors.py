@@ -1,4 +1,6 @@
-"""The one exception of the package, and how its messages quote names and values from anywhere."""
+"""The exceptions of the package, and how their messages quote names and values from anywhere."""
+
+from collections.abc import Iterable
 
 MAX_LENGTH = 1000
 
@@ -18,6 +20,25 @@ class DataError(ValueError):
 
     def __init__(self, message: object):
         super().__init__(printable(message))
+
+
+class DataErrors(DataError):
+    """Several faults that were found in one go; its message tells the first and their number.
+
+    Args:
+        faults: messages, at least one.
+    """
+
+    def __init__(self, faults: Iterable[str]):
+        self.faults = tuple(map(printable, faults))
+        more = len(self.faults) - 1
+        # What is told last is not left out where the message is long.
+        first = printable(self.faults[0], MAX_LENGTH - 100) if more else self.faults[0]
+        super().__init__(f"{first}; and {more} more, as told above" if more else first)
+
+    def __reduce__(self):
+        # Processes send it to one another.
+        return type(self), (self.faults,)
 
 
 def printable(text: object, max_length: int = MAX_LENGTH) -> str:

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from slim_data.common.errors import DataError
+from slim_data.common.errors import DataError, DataErrors
 from slim_data.common.lazy import tf
 
 _REPORT_SECONDS = 0.1
@@ -27,8 +27,8 @@ def run_processes(
     """Calls a function in several processes at once and waits until all are done.
 
     Each is a fresh interpreter. Should one fail or be killed, or this process be interrupted, the
-    others end at their next report and close what they have open. Should this process be killed,
-    they end at once.
+    others end at their next report and close what they have open. `DataErrors` of some leave the
+    others at work until they are done. Should this process be killed, they end at once.
 
     Args:
         function: function of a module, called as `function(*arguments[i], advance)`. What it
@@ -37,14 +37,14 @@ def run_processes(
         advance: function of an int, called in this process.
 
     Raises:
-        DataError, OSError: as the function raised it.
+        DataError, OSError: as the function raised it; of `DataErrors` all faults together.
         DataError: a process was killed.
         RuntimeError: the function raised anything else, which is quoted.
     """
     context = multiprocessing.get_context("spawn")
     # Otherwise the first start would start it, and let signals through again.
     multiprocessing.resource_tracker.ensure_running()
-    workers = {}
+    workers, faults = {}, {}
     try:
         for own in arguments:
             receiver, sender = context.Pipe(duplex=False)
@@ -55,8 +55,15 @@ def run_processes(
         waiting = set(workers)
         while waiting:
             for receiver in multiprocessing.connection.wait(waiting):
-                if _receive(receiver, workers[receiver], advance):
+                try:
+                    is_last = _receive(receiver, workers[receiver], advance)
+                except DataErrors as error:
+                    is_last, faults[receiver] = True, error.faults
+                if is_last:
                     waiting.remove(receiver)
+        if faults:
+            # In the order of the processes, whichever ended first.
+            raise DataErrors(f for receiver in workers for f in faults.get(receiver, ()))
     finally:
         for receiver in workers:
             receiver.close()  # who reports from now on finds nobody

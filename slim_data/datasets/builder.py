@@ -10,7 +10,7 @@ import numpy as np
 
 from slim_data.common import progress
 from slim_data.common.errors import DataError
-from slim_data.datasets.labels_file import read_labels
+from slim_data.datasets.labels_file import find_labels, read_labels
 from slim_data.files import checksums, download
 from slim_data.preprocessing.base import Preprocessing
 from slim_data.tfrecord import examples
@@ -23,8 +23,8 @@ class DatasetInfo:
     Args:
         name: what `load` and `convert` call it.
         title: its name in messages.
-        labels: names of the classes, in the order of their numbers; "" where the records alone
-            name them. None at all: those of labels.txt, beside the records.
+        labels: names of the classes, in the order of their numbers; "" where nothing names them.
+            None at all: those of labels.txt, beside the records.
         channels: channels of its images.
         image_size: height and width of its images, in pixels; None where they differ.
         splits: {name of a split: its number of examples in the published data set, or None}. A
@@ -100,6 +100,8 @@ class DatasetBuilder(abc.ABC):
         other_checksums: (name, SHA-256) of further archives that are official.
         has_raw_dir: whether there are official files, and so `--raw_dir` and `--source`.
         takes_labels: whether the names of the classes are an argument, `labels`.
+        takes_own_images: whether a folder may hold images of one's own in the data set's place,
+            whose classes its labels.txt then names.
         tfds_name: what tensorflow-datasets calls the data set; None where it has none.
         program: the program that writes the data set; None where `convert` does.
 
@@ -137,6 +139,7 @@ class DatasetBuilder(abc.ABC):
     other_checksums: tuple[tuple[str, str], ...] = ()
     has_raw_dir = True
     takes_labels = False
+    takes_own_images = False
     tfds_name: str | None = None
     program: str | None = None
 
@@ -155,15 +158,35 @@ class DatasetBuilder(abc.ABC):
         )
 
     @classmethod
-    def read_info(cls, data_dir: str | os.PathLike | None) -> DatasetInfo:
+    def read_info(
+        cls, data_dir: str | os.PathLike | None, num_classes: int | None = None
+    ) -> DatasetInfo:
         """Returns the `DatasetInfo` of what was written to a folder, which may be None.
 
+        The folder's labels.txt names the classes of images of one's own. Classes that it does not
+        name, up to `num_classes` or the data set's usual number, have the name "".
+
+        Args:
+            data_dir: the folder.
+            num_classes: classes of images of one's own, without a background. Default: as many as
+                labels.txt names, at least those of the data set.
+
         Raises:
-            DataError: its labels.txt, which names the classes, is needed and missing or wrong.
+            DataError: its labels.txt is needed and missing, wrong, or names more classes.
         """
-        if cls.info.labels:
-            return cls.info
-        labels, label_offset = read_labels(cls.info.name, data_dir)
+        labels, label_offset = cls.info.labels, cls.info.label_offset
+        has_file = cls.takes_own_images and data_dir is not None and find_labels(data_dir)
+        if has_file or not labels:
+            named, label_offset = read_labels(cls.info.name, data_dir)
+            number = num_classes or max(len(named), len(labels))
+            if len(named) > number:
+                raise DataError(
+                    f"`num_classes` must be at least the {len(named)} classes that labels.txt in "
+                    f"{str(data_dir)!r} names. Received: num_classes={num_classes}"
+                )
+            labels = named + ("",) * (number - len(named))
+        elif num_classes is not None:
+            labels = ("",) * num_classes
         return dataclasses.replace(cls.info, labels=labels, label_offset=label_offset)
 
     @classmethod

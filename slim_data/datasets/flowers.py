@@ -60,6 +60,7 @@ class Flowers(DatasetBuilder):
     )
     downloads = (ARCHIVE,)
     tfds_name = "tf_flowers"
+    takes_own_images = True
 
     @classmethod
     def tfds_range(cls, split: str, sizes: Mapping[str, int]) -> tuple[str, int, int]:

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from slim_data.common.errors import DataError
+from slim_data.common.errors import DataError, DataErrors, printable
 from slim_data.datasets import image_files
 from slim_data.datasets.labels_file import check_labels
 from slim_data.files.text_files import read_lines
@@ -99,7 +99,7 @@ def split_source(
     """
     generate = functools.partial(_generate, directory, files, build)
     fingerprint = {**options, "images": _digest(directory, files), "seed": SEED}
-    return write_splits.SplitSource(generate, len(files), fingerprint)
+    return write_splits.SplitSource(generate, len(files), fingerprint, may_change=("images",))
 
 
 def example_builder(labels: Sequence[str]) -> Build:
@@ -127,14 +127,24 @@ def _builder(numbers, files):
 
 
 def _generate(directory, files, build, start, stop):
+    """Yields examples up to the first that cannot be made; the others are looked at all the same.
+
+    So that one run tells all images that cannot be used.
+    """
     example = build(files[start:stop])
+    faults = []
     for file in files[start:stop]:
         path = os.path.join(directory, file)
-        data = image_files.read_image_file(path)
         try:
-            yield example(file, data)
+            record = example(file, image_files.read_image_file(path))
         except DataError as error:
-            raise DataError(f"{path}: {error}") from None
+            reason = str(error)
+            faults.append(reason if reason.startswith(printable(path)) else f"{path}: {reason}")
+        else:
+            if not faults:
+                yield record
+    if faults:
+        raise DataErrors(faults)
 
 
 def _digest(directory, files):

@@ -11,6 +11,9 @@ from slim_data.tfrecord import shards
 
 NAME = "labels.txt"
 MAX_CLASSES = 2**20
+_LOOKS_NUMBERED = re.compile(r"[-+]?\d+\s*:")
+# Characters of a line that is quoted.
+_MOST_SHOWN = 60
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -32,32 +35,78 @@ def write_labels(folder: str | os.PathLike, labels: Sequence[str], label_offset:
     write_lines(os.path.join(folder, NAME), [f"{number}:{label}" for number, label in numbered])
 
 
+def find_labels(data_dir: str | os.PathLike) -> str | None:
+    """Returns the path of a folder's labels.txt, None where there is none.
+
+    Args:
+        data_dir: folder of a converted data set, or that of one worker's links to its files.
+    """
+    folders = [data_dir]
+    if shards.is_worker_folder(data_dir):
+        folders.append(os.path.dirname(os.path.realpath(data_dir)))
+    paths = [os.path.join(folder, NAME) for folder in folders]
+    return next((path for path in paths if os.path.lexists(path)), None)
+
+
 def read_labels(name: str, data_dir: str | os.PathLike | None) -> tuple[tuple[str, ...], int]:
     """Returns (names of the classes, number of the first one) from a folder's labels.txt.
 
     Its lines are `<number>:<name>`, the numbers without a gap, or just `<name>`, numbered from 1 as
-    by `build_image_data`.
+    by `build_image_data`. There empty lines are left out after the last name only.
 
     Args:
         name: name of the data set, for messages.
-        data_dir: folder of a converted data set, or that of one worker's links to its files.
+        data_dir: as for `find_labels`.
 
     Raises:
         DataError: there is no such file, or it does not name the classes.
     """
     if data_dir is None:
         raise DataError(f"`{name}` needs a folder, `data_dir`, whose {NAME} names the classes")
-    path = os.path.join(data_dir, NAME)
-    if shards.is_worker_folder(data_dir) and not os.path.exists(path):
-        path = os.path.join(os.path.dirname(os.path.realpath(data_dir)), NAME)
-    lines = [line.strip() for line in read_lines(path) if line.strip()]
+    path = find_labels(data_dir) or os.path.join(data_dir, NAME)
+    lines = [line.strip(" \t") for line in read_lines(path)]
+    lines = {number: line for number, line in enumerate(lines, 1) if line}
     if not 0 < len(lines) <= MAX_CLASSES:
         raise DataError(f"{path} must name 1 to {MAX_CLASSES} classes. Received: {len(lines)}")
-    numbered = [re.fullmatch(r"([0-9]{1,9}):(.+)", line) for line in lines]
-    if not all(numbered):
-        return tuple(lines), 1
-    first = int(numbered[0][1])
-    for number, line in enumerate(numbered, first):
-        if int(line[1]) != number:
-            raise DataError(f"{path} must number the classes without a gap. Received: {line[0]!r}")
-    return tuple(line[2] for line in numbered), first
+    # One line that tells a number says that all must.
+    if any(map(_LOOKS_NUMBERED.match, lines.values())):
+        names, first = _without_numbers(path, lines)
+    else:
+        names, first = lines, 1
+        for expected, number in enumerate(lines, 1):
+            if number != expected:
+                rule = "only the last lines may be empty, as lines number the classes"
+                raise _error(path, expected, rule, "")
+    _check_names(path, names)
+    return tuple(names.values()), first
+
+
+def _without_numbers(path, lines):
+    """Returns ({line: name}, number of the first class) of lines `<number>:<name>`."""
+    names, first = {}, 0
+    for number, line in lines.items():
+        match = re.fullmatch(r"([0-9]{1,9}):(.+)", line)
+        if match is None:
+            rule = "must be <number>:<name>, as there are numbers in this file"
+            raise _error(path, number, rule, line)
+        first = first if names else int(match[1])
+        if int(match[1]) != first + len(names):
+            rule = f"the classes must be numbered without a gap, here {first + len(names)}"
+            raise _error(path, number, rule, line)
+        names[number] = match[2]
+    return names, first
+
+
+def _check_names(path, names):
+    places = {}
+    for number, name in names.items():
+        if not name.isprintable():
+            raise _error(path, number, "the name of a class must be printable text", name)
+        if name in places:
+            rule = f"the name of a class must be one class's alone, not that of line {places[name]}"
+            raise _error(path, number, rule, name)
+        places[name] = number
+
+
+def _error(path, number, rule, received):
+    return DataError(f"{path}, line {number}: {rule}. Received: {received[:_MOST_SHOWN]!r}")

@@ -53,13 +53,18 @@ def find_builder(name: str) -> type[DatasetBuilder]:
     return DATASETS[name]
 
 
-def info(name: str, data_dir: str | os.PathLike | None = None) -> DatasetInfo:
+def info(
+    name: str, data_dir: str | os.PathLike | None = None, num_classes: int | None = None
+) -> DatasetInfo:
     """Returns the `DatasetInfo` of a data set.
 
     Args:
         name: one of `DATASETS`.
-        data_dir: folder that it was written to. Only `folder` and `idx`, whose classes are named
-            by labels.txt there, need it.
+        data_dir: folder that it was written to, whose labels.txt names the classes of `folder` and
+            `idx`, which need it, and of images of one's own in the place of `flowers` or
+            `imagenet`.
+        num_classes: how many classes images of one's own have. Default: as labels.txt or the data
+            set says.
 
     Raises:
         DataError: there is no such data set, or the folder does not name its classes.
@@ -68,4 +73,4 @@ def info(name: str, data_dir: str | os.PathLike | None = None) -> DatasetInfo:
         >>> info("mnist").num_classes
         10
     """
-    return find_builder(name).read_info(data_dir)
+    return find_builder(name).read_info(data_dir, num_classes)

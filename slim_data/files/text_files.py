@@ -5,6 +5,8 @@ import os
 from slim_data.common.errors import DataError
 from slim_data.files import opening
 
+_BYTE_ORDER_MARK = "\ufeff"
+
 
 def read_lines(path: str | os.PathLike, argument: str | None = None) -> list[str]:
     """Returns the lines of a text file, without their ends.
@@ -14,13 +16,20 @@ def read_lines(path: str | os.PathLike, argument: str | None = None) -> list[str
         argument: str, name of the argument that gave the path, for the message. Default: none did.
 
     Raises:
-        DataError: the file cannot be read or is no text.
+        DataError: the file cannot be read, is no text, or begins with a byte order mark.
     """
     shown = path if argument is None else f"`{argument}` {path}"
     try:
         with open(path, encoding="utf-8", opener=opening.regular_file) as file:
-            return [line.rstrip("\n") for line in file]
+            lines = [line.rstrip("\n") for line in file]
     except OSError as error:
         raise DataError(f"{shown}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{shown} must be a text file: {error.reason}") from None
+    # It would be a part of the first name.
+    if lines and lines[0].startswith(_BYTE_ORDER_MARK):
+        raise DataError(
+            f"{shown}, line 1: a text file must begin without a byte order mark. Save it as UTF-8 "
+            "without one"
+        )
+    return lines

@@ -12,13 +12,14 @@ from slim_data.input import data_files
 from slim_data.tfrecord import corruption, decoding
 
 
-def verify(files: Sequence[str], name: str | None = None) -> int:
+def verify(files: Sequence[str], name: str | None = None, num_classes: int | None = None) -> int:
     """Reads records from first to last and checks them.
 
     Args:
         files: paths of TFRecord files.
         name: name of the data set: checks keys, images and labels too. None checks only the
             framing and its checksums.
+        num_classes: how many classes images of one's own have, as for `slim_data.info`.
 
     Returns:
         The number of records.
@@ -26,12 +27,14 @@ def verify(files: Sequence[str], name: str | None = None) -> int:
     Raises:
         DataError: names the first file and record (counted from 0) at fault, and the reason.
     """
-    check = None if name is None else _check(name, os.path.dirname(files[0]))
+    check = None
+    if name is not None:
+        check = _check(registry.info(name, os.path.dirname(files[0]), num_classes))
     return sum(1 for _ in corruption.read_checked(files, check))
 
 
 def corrupt_records(
-    name: str, data_dir: str | os.PathLike, split: str
+    name: str, data_dir: str | os.PathLike, split: str, num_classes: int | None = None
 ) -> list[corruption.CorruptRecord]:
     """Returns the records that `load` leaves out with `skip_corrupt_records`, in order.
 
@@ -42,6 +45,7 @@ def corrupt_records(
         name: name of the data set.
         data_dir: folder that `load` reads.
         split: split that `load` reads.
+        num_classes: as `load` gets it.
 
     Returns:
         List of `corruption.CorruptRecord`.
@@ -49,7 +53,8 @@ def corrupt_records(
     Raises:
         DataError: files are missing or cannot be read.
     """
-    check = _check(name, data_dir)
+    dataset = registry.info(name, data_dir, num_classes)
+    check = _check(dataset)
 
     def compute(paths):
         found = {path: [] for path in paths}
@@ -60,19 +65,24 @@ def corrupt_records(
         return [[[r.number, r.reason, r.ends_file] for r in records] for records in found.values()]
 
     files = data_files.find_files(name, data_dir, split)
-    found = file_cache.cached_values(f"corrupt records of {name}", files, compute)
+    labels = f"classes {dataset.label_offset} to {dataset.num_classes - 1}"
+    kind = f"corrupt records of {name}, {labels}"
+    found = file_cache.cached_values(kind, files, compute)
     pairs = zip(files, found, strict=True)
     return [
         corruption.CorruptRecord(path, *record) for path, records in pairs for record in records
     ]
 
 
-def _check(name, data_dir):
-    return functools.partial(decoding.decode_example, dataset=registry.info(name, data_dir))
+def _check(dataset):
+    return functools.partial(decoding.decode_example, dataset=dataset)
 
 
 def locate_corrupt_record(
-    error: Exception, files: Sequence[str], name: str | None = None
+    error: Exception,
+    files: Sequence[str],
+    name: str | None = None,
+    num_classes: int | None = None,
 ) -> DataError | None:
     """Returns the DataError that says which record caused `error`, None if no record did.
 
@@ -80,24 +90,28 @@ def locate_corrupt_record(
         error: exception raised while iterating over a dataset made by `load`.
         files: paths of the files it was made of.
         name: name of the data set.
+        num_classes: as `load` got it.
     """
     if not corruption.is_of_record(error):
         return None
     try:
-        verify(files, name)
+        verify(files, name, num_classes)
     except DataError as found:
         return found
     return None
 
 
 @contextlib.contextmanager
-def locate_corrupt_records(name: str, data_dir: str | os.PathLike, split: str) -> Iterator[None]:
+def locate_corrupt_records(
+    name: str, data_dir: str | os.PathLike, split: str, num_classes: int | None = None
+) -> Iterator[None]:
     """Turns an error that a damaged record causes inside the block into one that names the record.
 
     Args:
         name: name of the data set.
         data_dir: folder that `load` reads.
         split: split that `load` reads.
+        num_classes: as `load` got it.
 
     Raises:
         DataError: a record is damaged; names the file, the record and the reason. Other errors
@@ -111,7 +125,7 @@ def locate_corrupt_records(name: str, data_dir: str | os.PathLike, split: str) -
         yield
     except Exception as error:
         explanation = locate_corrupt_record(
-            error, data_files.find_files(name, data_dir, split), name
+            error, data_files.find_files(name, data_dir, split), name, num_classes
         )
         if explanation is None:
             raise

@@ -50,6 +50,7 @@ class LoadOptions:
         skip_corrupt_records: whether to leave out records that cannot be read. All are read once
             beforehand to find them (see `corrupt_records`), so that order, position and number of
             examples are as exact as without. Each is logged as a warning, and their number.
+        num_classes: how many classes images of one's own have, as for `slim_data.info`.
 
     Raises:
         DataError: a value is out of range.
@@ -67,6 +68,7 @@ class LoadOptions:
     rows: tuple[int, int] | None = None
     num_parallel_calls: int | None = None
     skip_corrupt_records: bool = False
+    num_classes: int | None = None
 
     def __post_init__(self) -> None:
         check_at_least(

@@ -75,10 +75,12 @@ def load(
         raise DataError(
             f"`rows` must end at most at batch_size={batch_size}. Received: rows={settings.rows}"
         )
-    dataset = registry.info(name, data_dir)
+    dataset = registry.info(name, data_dir, settings.num_classes)
     preprocessing = dataset.find_preprocessing(settings.preprocessing, image_size)
     files = data_files.find_files(name, data_dir, split)
-    corrupt = _skipped(name, data_dir, split) if settings.skip_corrupt_records else None
+    corrupt = None
+    if settings.skip_corrupt_records:
+        corrupt = _skipped(name, data_dir, split, settings.num_classes)
     # (n, i): of the records read, this pipeline takes every n-th from the i-th on.
     part = num_pipelines, pipeline = settings.num_input_pipelines, settings.input_pipeline_id
     if shards_by_file(len(files), num_pipelines):
@@ -151,9 +153,9 @@ def shards_by_file(num_files: int, num_input_pipelines: int) -> bool:
     )
 
 
-def _skipped(name, data_dir, split):
+def _skipped(name, data_dir, split, num_classes):
     """Returns the `CorruptRecord`s of a split, after reporting them."""
-    found = corrupt_records.corrupt_records(name, data_dir, split)
+    found = corrupt_records.corrupt_records(name, data_dir, split, num_classes)
     for record in found:
         rest = " and all that follows in this file" if record.ends_file else ""
         _LOG.warning("skipped%s: %s", rest, record.error())

@@ -7,16 +7,22 @@ from typing import Any, NamedTuple
 
 from slim_data.common import progress
 from slim_data.common.arguments import check_at_least
-from slim_data.common.errors import DataError
+from slim_data.common.errors import DataError, DataErrors
 from slim_data.tfrecord import shards, writing
 
 
 class SplitSource(NamedTuple):
-    """Where the examples of a split come from, as `writing.write_shards` takes it."""
+    """Where the examples of a split come from, as `writing.write_shards` takes it.
+
+    Args:
+        generate, num_examples, fingerprint: as for `writing.write_shards`.
+        may_change: as for `writing.discard_unfinished`; none: nothing is discarded.
+    """
 
     generate: Callable[[int, int], Iterator[bytes]]
     num_examples: int
     fingerprint: dict[str, Any]
+    may_change: tuple[str, ...] = ()
 
 
 def write_splits(
@@ -29,9 +35,11 @@ def write_splits(
 ) -> None:
     """Writes each split to `<split>-00000-of-00002` and so on.
 
+    Faults of a source that come as `DataErrors` are looked for in all splits before they are told.
+
     Args:
         sources: {split: its `SplitSource`}, first split first.
-        num_shards: {split: number of its files}.
+        num_shards: {split: number of its files}. A split with fewer images gets a file for each.
         output_directory: folder to write to; made if absent.
         num_processes: as for `writing.write_shards`.
         report: function of a line of text, called with what was done.
@@ -39,39 +47,48 @@ def write_splits(
     Raises:
         DataError: a number is out of range, an image cannot be read, or a file cannot be written.
     """
+    check_at_least(1, **{f"{split}_shards": num_shards[split] for split in sources})
+    faults = []
     for split, source in sources.items():
-        _check(split, num_shards[split], source.num_examples)
-    for split, source in sources.items():
-        names = shards.shard_names(split, num_shards[split])
-        paths = [os.path.join(output_directory, name) for name in names]
         try:
-            os.makedirs(output_directory, exist_ok=True)
-            with progress.progress_bar(f"Writing {split}", source.num_examples) as advance:
-                writing.write_shards(
-                    source.generate,
-                    paths,
-                    source.num_examples,
-                    fingerprint=source.fingerprint,
-                    num_processes=num_processes,
-                    progress=advance,
-                )
+            _write_split(split, source, num_shards[split], output_directory, num_processes, report)
+        except DataErrors as error:
+            faults += error.faults
         except OSError as error:
             raise DataError(
                 f"`output_directory` must be a folder that can be written to. "
                 f"Received: output_directory={str(output_directory)!r} ({error})"
             ) from error
-        shown = shards.first_and_last(paths)
-        report(f"Wrote {source.num_examples} {split} images to {shown}")
-        report(
-            f"{datetime.datetime.now()}: Finished writing all {source.num_examples} images in "
-            "data set."
-        )
+    if not faults:
+        return
+    if len(faults) > 1:
+        for fault in faults:
+            report(fault)
+    raise DataErrors(faults)
 
 
-def _check(split, num_shards, num_examples):
-    check_at_least(1, **{f"{split}_shards": num_shards})
-    if num_shards > num_examples:
-        raise DataError(
-            f"`{split}_shards` must be at most the number of images, {num_examples}. "
-            f"Received: {split}_shards={num_shards}"
+def _write_split(split, source, num_shards, folder, num_processes, report):
+    number = min(num_shards, source.num_examples)
+    if number < num_shards:
+        # A process that trains on files without any examples would have nothing to do.
+        report(f"{split}: {number} files in place of {num_shards}, one for each image")
+    paths = [os.path.join(folder, name) for name in shards.shard_names(split, number)]
+    os.makedirs(folder, exist_ok=True)
+    discarded = source.may_change and writing.discard_unfinished(
+        paths, source.num_examples, fingerprint=source.fingerprint, may_change=source.may_change
+    )
+    if discarded:
+        report(f"{split}: removed {discarded} files, unfinished and of other images than these")
+    with progress.progress_bar(f"Writing {split}", source.num_examples) as advance:
+        writing.write_shards(
+            source.generate,
+            paths,
+            source.num_examples,
+            fingerprint=source.fingerprint,
+            num_processes=num_processes,
+            progress=advance,
         )
+    report(f"Wrote {source.num_examples} {split} images to {shards.first_and_last(paths)}")
+    report(
+        f"{datetime.datetime.now()}: Finished writing all {source.num_examples} images in data set."
+    )

@@ -10,7 +10,7 @@ from typing import Any
 
 from slim_data.common import processes
 from slim_data.common.arguments import check_at_least
-from slim_data.common.errors import DataError
+from slim_data.common.errors import DataError, DataErrors
 from slim_data.common.lazy import tf
 from slim_data.common.progress import ignore
 from slim_data.files import opening
@@ -19,6 +19,8 @@ from slim_data.tfrecord import record_files, shards
 
 # Starting a process takes seconds, in which one that runs writes about so many photos.
 EXAMPLES_PER_PROCESS = 2000
+# Of a split, more than anybody writes.
+_MOST_FILES = 10**6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +62,7 @@ def write_shards(
     Raises:
         DataError: the folder holds files of another conversion, the source holds more or fewer
             examples than stated, or a process was killed. Files are whole or absent then.
+        DataErrors: `generate` raised it; all faults that it raised for any of the files.
         OSError: a file cannot be written.
 
     Example:
@@ -68,7 +71,7 @@ def write_shards(
     """
     if num_processes is not None:
         check_at_least(1, num_processes=num_processes)
-    _claim(paths, {**fingerprint, "num_files": len(paths), "num_examples": num_examples})
+    _claim(paths, _whole_fingerprint(paths, num_examples, fingerprint))
     stops = list(itertools.accumulate(shards.spread(num_examples, len(paths))))
     every = [Shard(*s) for s in zip(paths, [0, *stops[:-1]], stops, strict=True)]
     missing = [shard for shard in every if not _is_whole(shard)]
@@ -90,12 +93,58 @@ def write_shards(
         processes.run_processes(_write_part, [(generate, part) for part in parts], advance)
 
 
+def discard_unfinished(
+    paths: Sequence[str],
+    num_examples: int,
+    *,
+    fingerprint: Mapping[str, Any],
+    may_change: Sequence[str],
+) -> int:
+    """Removes the files of a conversion that was not finished before its source changed.
+
+    Nobody reads a set that lacks files, and none of them can be a part of the new one.
+
+    Args:
+        paths, num_examples, fingerprint: as for `write_shards`, which is to come.
+        may_change: keys of the fingerprint that tell the source's content. Where others differ,
+            too, nothing is removed: it is another conversion.
+
+    Returns:
+        The number of files removed.
+    """
+    folder, split = _place(paths)
+    known = known_fingerprint(paths)
+    new = _whole_fingerprint(paths, num_examples, fingerprint)
+    found = shards.find_candidates(folder, split)
+    count = known.get("num_files")
+    is_own = isinstance(count, int) and set(map(os.path.basename, found)) < set(
+        shards.shard_names(split, min(count, _MOST_FILES))
+    )
+    different = {key for key in known.keys() | new.keys() if known.get(key) != new.get(key)}
+    if not is_own or not different.intersection(may_change):
+        return 0
+    if not different <= {*may_change, "num_files", "num_examples"}:
+        return 0
+    for path in found:
+        os.remove(path)
+    return len(found)
+
+
+def _whole_fingerprint(paths, num_examples, fingerprint):
+    found = {**fingerprint, "num_files": len(paths), "num_examples": num_examples}
+    return json.loads(json.dumps(found))
+
+
+def _place(paths):
+    """Returns (folder, split) of files."""
+    folder, name = os.path.split(os.path.abspath(paths[0]))
+    return folder, name.partition("-")[0]
+
+
 def _claim(paths, fingerprint):
     """Makes the folder one of this conversion, or raises DataError where it is another's."""
-    folder, name = os.path.split(os.path.abspath(paths[0]))
-    split = name.partition("-")[0]
+    folder, split = _place(paths)
     shards.refuse_others(folder, split, paths)
-    fingerprint = json.loads(json.dumps(fingerprint))
     if any(os.path.lexists(path) for path in paths):
         known = known_fingerprint(paths)
         if known != fingerprint:
@@ -109,8 +158,8 @@ def _claim(paths, fingerprint):
 
 
 def _record(paths):
-    folder, name = os.path.split(os.path.abspath(paths[0]))
-    return os.path.join(folder, f".{name.partition('-')[0]}.conversion.json")
+    folder, split = _place(paths)
+    return os.path.join(folder, f".{split}.conversion.json")
 
 
 def known_fingerprint(paths: Sequence[str]) -> dict[str, Any]:
@@ -155,15 +204,26 @@ def _is_whole(shard):
 
 def _write_part(generate, part, advance):
     """Writes some of the shards; `advance` is told of each example."""
+    faults = []
     for run in _runs(part):
-        start, stop = run[0].start, run[-1].stop
-        with contextlib.closing(generate(start, stop)) as records:
-            for shard in run:
-                chunk = itertools.islice(records, shard.stop - shard.start)
-                if shard is run[-1]:
-                    chunk = itertools.chain(chunk, _nothing_left(records, stop))
-                with atomic_write(shard.path) as partial:
-                    _write_file(partial, chunk, shard, advance)
+        try:
+            _write_run(generate, run, advance)
+        except DataErrors as error:
+            faults += error.faults
+    if faults:
+        raise DataErrors(faults)
+
+
+def _write_run(generate, run, advance):
+    """Writes shards that follow each other without a gap."""
+    start, stop = run[0].start, run[-1].stop
+    with contextlib.closing(generate(start, stop)) as records:
+        for shard in run:
+            chunk = itertools.islice(records, shard.stop - shard.start)
+            if shard is run[-1]:
+                chunk = itertools.chain(chunk, _nothing_left(records, stop))
+            with atomic_write(shard.path) as partial:
+                _write_file(partial, chunk, shard, advance)
 
 
 def _runs(part):

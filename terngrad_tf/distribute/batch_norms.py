@@ -22,6 +22,11 @@ def batch_norms(layer: keras.Layer) -> list[keras.layers.BatchNormalization]:
     return [found for inner in getattr(layer, "layers", []) for found in batch_norms(inner)]
 
 
+def statistics(model: keras.Layer) -> list[keras.Variable]:
+    """The variables that a model's batch-norm layers write: of each, moving mean and variance."""
+    return [v for layer in batch_norms(model) for v in (layer.moving_mean, layer.moving_variance)]
+
+
 @contextlib.contextmanager
 def zero_momentum(layers: Sequence[keras.layers.BatchNormalization]) -> Iterator[None]:
     """Within, the moving statistics after a pass in training are those of its batch alone.

@@ -52,6 +52,8 @@ class ServedModel:
         server_devices: list of str, such as "/job:ps/replica:0/task:0".
         num_workers: number of workers.
         wire: how codes travel, see `PushCodec`. Default "auto".
+        averages: `keras.Variable`s, a moving average of each of `statistics`, which moves by the
+            optimizer's `ema_momentum` as those of the weights do. Default: none are kept.
 
     Raises:
         ValueError: a weight is not float32, or changes in training outside of batch norm; `wire` is
@@ -66,8 +68,9 @@ class ServedModel:
         server_devices: Sequence[str],
         num_workers: int,
         wire: str = "auto",
+        averages: Sequence[keras.Variable] = (),
     ) -> None:
-        self._template = [*model.weights, *optimizer.variables]
+        self._template = [*model.weights, *optimizer.variables, *averages]
         for weight in model.weights:
             if weight.dtype != "float32":
                 raise ValueError(
@@ -93,8 +96,8 @@ class ServedModel:
         for device, found in zip(server_devices, positions, strict=False):
             codecs = {False: codec(found, set(rounded)), True: codec(found, ())}
             # Batch norm's statistics are few and small: the first server has them all.
-            own_momenta = [] if self._servers else momenta
-            self._servers.append(_Server(device, found, trained, own_momenta, optimizer, codecs))
+            own = ([], []) if self._servers else (momenta, averages)
+            self._servers.append(_Server(device, found, trained, *own, optimizer, codecs))
 
     @property
     def traffic(self) -> Any:
@@ -165,7 +168,7 @@ class ServedModel:
 class _Server:
     """The variables on one server and the optimizer that updates them."""
 
-    def __init__(self, device, positions, trained, momenta, optimizer, codecs):
+    def __init__(self, device, positions, trained, momenta, averages, optimizer, codecs):
         self._device = f"{device}/device:CPU:0"
         self.positions = positions
         # By whether all gradients travel as float32.
@@ -174,6 +177,7 @@ class _Server:
         with tf.device(self._device):
             self._trained = [_copy(trained[i]) for i in positions]
             self._statistics = [_copy(variable) for variable, _ in momenta]
+            self._averages = [_copy(variable) for variable in averages]
             self._optimizer = type(optimizer).from_config(optimizer.get_config())
             self._optimizer.build(self._trained)
             self._one_at_a_time = tf.CriticalSection()
@@ -186,7 +190,12 @@ class _Server:
 
     @property
     def variables(self):
-        return [*self._trained, *self._statistics, *self._optimizer.variables]
+        return [
+            *self._trained,
+            *self._statistics,
+            *self._averages,
+            *self._optimizer.variables,
+        ]
 
     @property
     def _moment_bytes(self):
@@ -202,6 +211,12 @@ class _Server:
         with tf.device(self._device):
             for s, momentum, moment in zip(self._statistics, self._momenta, moments, strict=True):
                 s.assign(momentum * s.value + (1.0 - momentum) * moment)
+            # As Keras does with the weights: the first average is what there is.
+            is_later = tf.cast(tf.not_equal(self._optimizer.iterations.value, 0), tf.float32)
+            # None are kept, or one of each.
+            for average, s in zip(self._averages, self._statistics, strict=False):
+                kept = is_later * self._optimizer.ema_momentum
+                average.assign(kept * average.value + (1.0 - kept) * s.value)
             self._optimizer.apply(gradients, self._trained)
             return tf.identity(self._optimizer.iterations.value)
 

@@ -9,11 +9,13 @@ import tensorflow as tf
 
 from terngrad_tf import ternary
 from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.clip_factors import RULE as CLIP_RULE
+from terngrad_tf.clip_factors import is_clip_factor
 from terngrad_tf.distribute.wires import streams
-from terngrad_tf.grad_bits import GRAD_BITS, levels_of_bits
+from terngrad_tf.grad_bits import GRAD_BITS, RULE, levels_of_bits
 
 TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
-LOGITS = "logits"
+LOGITS, AUXILIARY = "logits", "aux"
 # Of `bits_per_element`: what streams of zeros nearly take, and what words take.
 BITS_RANGE = 0.02, 1.6
 
@@ -46,7 +48,8 @@ class Quantization:
             as long as the scale makes it.
         min_size: gradients with fewer elements stay float. Default 1 (none).
         quantize_logits: whether the gradients of the logits layer are rounded too. The layer is
-            known by its name: a component of the variable's path contains "logits". Default True.
+            known by its name: a component of the variable's path contains "logits" and not "aux",
+            as an auxiliary head's does, which is rounded in any case. Default True.
         rounding: "correlated" (replicas share random bits, less variance) or "independent" (as in
             the paper). Default "correlated".
         seed: integer that selects the random bits. Default 0.
@@ -70,17 +73,11 @@ class Quantization:
         require(
             is_integer(self.grad_bits) and self.grad_bits in GRAD_BITS,
             "grad_bits",
-            "must be 1 (ternary), 3 to 8 (codes of so many bits) or 32 (float)",
+            RULE,
         )
         if self.clip_factor is None:
             object.__setattr__(self, "clip_factor", 2.5 if self.levels == 1 else ternary.AUTO)
-        require(
-            self.clip_factor == ternary.AUTO
-            or isinstance(self.clip_factor, int | float)
-            and 0 <= self.clip_factor < float("inf"),
-            "clip_factor",
-            'must be a finite number, 0 (no clipping) or more, or "auto"',
-        )
+        require(is_clip_factor(self.clip_factor), "clip_factor", CLIP_RULE)
         require(
             self.bits_per_element is None
             or isinstance(self.bits_per_element, int | float)
@@ -182,4 +179,4 @@ class Quantization:
 
 
 def _of_logits(path):
-    return any(LOGITS in part for part in path.split("/"))
+    return any(LOGITS in part and AUXILIARY not in part for part in path.split("/"))

@@ -1,5 +1,6 @@
 """Telemetry of a run in TensorBoard and as JSON lines: the callback `Telemetry`."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -11,10 +12,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from terngrad_tf import tags
+from terngrad_tf import strict_json, tags
 from terngrad_tf.arguments import check, is_integer
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.telemetry import WINDOW, StepTelemetry
+from terngrad_tf.files import open_regular
 
 FILE = "telemetry.jsonl"
 WriteScalars = Callable[[Mapping[str, float], int], None]
@@ -29,7 +31,7 @@ class Telemetry(keras.callbacks.Callback):
     In a cluster the chief writes what it measured.
 
     A run that is resumed, which is to say one that does not begin at step 0, leaves out the steps
-    up to the last that the file tells.
+    that the file tells already.
 
     Example:
     >>> import tempfile
@@ -83,10 +85,10 @@ class Telemetry(keras.callbacks.Callback):
             )
         self._due = self._step() // self._every + 1
         self._count = self._measurements.count
-        self._last = 0
+        self._told: set[int] = set()
         self._writes = getattr(strategy, "is_chief", True)
         if self._writes and self._step():
-            self._last = last_step(self._folder / FILE)
+            self._told = told_steps(self._folder / FILE)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Writes what is due."""
@@ -94,7 +96,7 @@ class Telemetry(keras.callbacks.Callback):
             return
         self._due = step // self._every + 1
         count = self._measurements.count
-        if count > self._count and (self._repeats or step > self._last):
+        if count > self._count and (self._repeats or step not in self._told):
             self._write(step, self._measurements.mean(min(count - self._count, WINDOW)))
         self._count = count
 
@@ -111,7 +113,7 @@ class Telemetry(keras.callbacks.Callback):
         found = {tag: getattr(mean, name) for tag, name in tags.TELEMETRY.items()}
         self._folder.mkdir(parents=True, exist_ok=True)
         self._write_scalars({tag: v for tag, v in found.items() if v is not None}, step)
-        if step <= self._last:
+        if step in self._told:
             return
         values = dataclasses.asdict(mean) | {tags.TELEMETRY[tag]: v for tag, v in found.items()}
         line = json.dumps({**values, "step": step, "time": time.time()}, allow_nan=False)
@@ -133,19 +135,20 @@ class Telemetry(keras.callbacks.Callback):
         self._writer.flush()
 
 
-def last_step(path: pathlib.Path) -> int:
-    """The largest step that a file of JSON lines tells; 0 where there is none.
+def told_steps(path: pathlib.Path) -> set[int]:
+    """The steps that a file of JSON lines tells; none where there is no such file.
 
-    Lines that were broken off are passed over.
+    Lines that were broken off, or that no callback wrote, are passed over.
     """
-    steps = [0]
+    found = set()
     try:
-        lines = path.read_bytes().splitlines()
-    except FileNotFoundError:
-        return 0
+        with open_regular(path) as file:
+            lines = file.read().splitlines()
+    except (OSError, ValueError):
+        return found
     for line in lines:
-        try:
-            steps.append(int(json.loads(line)["step"]))
-        except (ValueError, TypeError, KeyError):
-            continue
-    return max(steps)
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            step = strict_json.parse_json(line)["step"]
+            if is_integer(step):
+                found.add(step)
+    return found

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-AUTO = "auto"
+from terngrad_tf.arguments import check
+from terngrad_tf.clip_factors import AUTO, RULE, is_clip_factor
+
 # Below this fraction of max|g| a standard deviation is rounding error of equal elements.
 _NUMERICALLY_ZERO = 1e-6
 # Steps over which training averages the error of rounding, as momentum and small rates do; what
@@ -61,7 +63,7 @@ class ScaleRule:
     in place of `m (s - m)`; see `auto_factor` for x.
 
     Args:
-        clip_factor: c, 0 or more; 0 for max|g| (no clipping); or "auto".
+        clip_factor: c, at least 1e-5; 0 for max|g| (no clipping); or "auto".
         num_replicas: N, for "auto".
         levels: L, for "auto".
         nonzero_share: the largest share of codes that are not 0, as is to be expected of a tensor;
@@ -163,14 +165,8 @@ def scale_of(gradient: tf.Tensor, rule: ScaleRule) -> tf.Tensor:
 
 
 def check_clip_factor(clip_factor: float | str) -> None:
-    """Raises ValueError unless it is "auto", or zero or positive, and finite."""
-    if clip_factor != AUTO and (
-        isinstance(clip_factor, str) or not 0 <= clip_factor < float("inf")
-    ):
-        raise ValueError(
-            '`clip_factor` must be zero or a positive finite number, or "auto".'
-            f" Received: clip_factor={clip_factor}"
-        )
+    """Raises ValueError unless it is "auto", 0, or finite and not too small."""
+    check(is_clip_factor(clip_factor), "clip_factor", RULE, clip_factor)
 
 
 def scales_of_rows(rows: Any, sizes: Sequence[int], rule: ScaleRule) -> tf.Tensor:

@@ -6,7 +6,6 @@ import secrets
 
 import tensorflow as tf
 
-import slim_data
 from terngrad_tf.distribute import PeerError
 from terngrad_tf.distribute import parameter_server_process as process
 from terngrad_tf.distribute.handshake import code_metadata
@@ -27,6 +26,7 @@ from terngrad_tf.training.cluster import log_end
 from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.run import open_folder
 from terngrad_tf.training.run_config import TrainConfig
+from terngrad_tf.training.statistics_average import StatisticsAverage
 
 
 def serve_parameters(
@@ -90,7 +90,6 @@ def train_async(
         config = trainer.resolved(config, source)
         tasks = process.cluster_tasks(cluster_resolver)
     own = inputs.find_shard(config)
-    place = config.data.place
     metadata = {
         "code": code_metadata(),
         "run": config.values("shared"),
@@ -109,7 +108,7 @@ def train_async(
         return None
     cluster = ParameterServerCluster(cluster_resolver, metadata, batches, **timeout)
     try:
-        with slim_data.locate_corrupt_records(*place), cluster.errors():
+        with config.data.locate_corrupt_records(), cluster.errors():
             result = _lead(config, cluster, own, source)
     except BaseException as error:
         cluster.end(" ".join(str(error).split()) or type(error).__name__)
@@ -166,6 +165,7 @@ def _lead(config, cluster, own, source):
     with as_user_error():
         quantization = config.gradients.quantization(config.seed)
         model, learning_rate = trainer.build_model(config, shard)
+        average = StatisticsAverage(model)
         served = ServedModel(
             model,
             model.optimizer,
@@ -173,15 +173,19 @@ def _lead(config, cluster, own, source):
             cluster.server_devices,
             cluster.num_workers,
             config.gradients.wire,
+            average.variables,
         )
     checkpoint = tf.train.Checkpoint(
-        model=model, random=networks.random_states(model), optimizer=model.optimizer
+        model=model,
+        random=networks.random_states(model),
+        optimizer=model.optimizer,
+        **average.saved(),
     )
     identity = config.identity() | {"num_hosts": cluster.num_workers, "asynchronous": True}
     with open_folder(
         config,
         shard,
-        start=lambda: pretrained.restore_source(source, config, model, checkpoint),
+        start=lambda: pretrained.restore_source(source, config, model, checkpoint, average),
         network=networks.network_metadata(config, shard),
         identity=identity,
         checkpoint=checkpoint,

@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shutil
+import traceback
 from collections.abc import Iterator
 
 import keras
@@ -57,22 +58,26 @@ def _silent(logger):
         logger.disabled = before
 
 
-def restore(checkpoint: tf.train.Checkpoint, path: str, partial: bool = False) -> None:
-    """Gives variables the values in a file, all of them that `checkpoint` holds.
+def restore(checkpoint: tf.train.Checkpoint, path: str) -> None:
+    """Gives variables the values in a file, which may hold more than these.
 
     Args:
-        checkpoint: `tf.train.Checkpoint`.
+        checkpoint: `tf.train.Checkpoint`, all of whose variables the file must hold.
         path: path of the file without ".index".
-        partial: whether the file may hold more than `checkpoint`. Default False.
 
     Raises:
         UserError: the file is damaged, or of something else.
     """
     with reading(path):
-        status = checkpoint.restore(path)
+        # TensorFlow warns of variables that were not restored when it forgets a file, which may be
+        # behind the line that tells of the damage: it is to forget the file now, and say nothing.
+        try:
+            status = checkpoint.restore(path).expect_partial()
+        except Exception as error:
+            with _silent(logging.getLogger("tensorflow")):
+                traceback.clear_frames(error.__traceback__)
+            raise
         status.assert_existing_objects_matched()
-        if partial:
-            status.expect_partial()
 
 
 @contextlib.contextmanager

@@ -5,8 +5,9 @@ import os
 from collections.abc import Callable, Collection
 from typing import Any
 
+from terngrad_tf import clip_factors
 from terngrad_tf.arguments import shown
-from terngrad_tf.grad_bits import GRAD_BITS
+from terngrad_tf.grad_bits import GRAD_BITS, RULE
 from terngrad_tf.training.errors import UserError
 
 _PATTERN = set("*?[]\\")
@@ -79,17 +80,14 @@ def grad_bits(name: str, value: Any) -> None:
     """Raises UserError unless the value is what `Quantization` takes."""
     is_integer = isinstance(value, int) and not isinstance(value, bool)
     if not is_integer or value not in GRAD_BITS:
-        raise UserError(
-            f"`{name}` must be 1 (ternary), an integer of at least 3 and at most 8 (codes of so "
-            f"many bits), or 32 (float). Received: {name}={shown(value)}"
-        )
+        raise UserError(f"`{name}` {RULE}. Received: {name}={shown(value)}")
 
 
-def factor_or_auto(name: str, value: Any) -> None:
-    """Raises UserError unless the value is "auto" or a number that `FACTOR` takes."""
-    if isinstance(value, str) and value != "auto":
-        raise UserError(f"`{name}` must be {FACTOR}, or auto. Received: {name}={shown(value)}")
-    if value != "auto":
+def clip_factor(name: str, value: Any) -> None:
+    """Raises UserError unless the value is what `Quantization` takes."""
+    if not clip_factors.is_clip_factor(value):
+        raise UserError(f"`{name}` {clip_factors.RULE}. Received: {name}={shown(value)}")
+    if value != clip_factors.AUTO:
         FACTOR(name, value)
 
 

@@ -65,10 +65,10 @@ def find_dataset(config: DataConfig) -> DatasetShard:
         slim_data.DataError: the data set is unknown or its files are missing, empty or, unless
             they may be, damaged.
     """
-    name, data_dir, subset = config.place
+    name, _, subset = config.place
     check_subset(name, subset)
-    info = slim_data.info(name, data_dir)
-    files = slim_data.find_files(name, data_dir, subset)
+    info = config.info
+    files = slim_data.find_files(*config.place)
     num_examples = slim_data.count_examples(files, up_to_faults=config.skip_corrupt_records)
     return DatasetShard(info.num_classes, info.channels, num_examples)
 
@@ -176,16 +176,14 @@ def load(
         UserError: no data set has such a style.
         slim_data.DataError: files are missing or an argument is out of range.
     """
-    name, data_dir, subset = config.place
     examples = slim_data.load(
-        name,
-        data_dir,
-        subset,
+        *config.place,
         batch_size,
         image_size,
         training,
-        preprocessing=find_style(slim_data.info(name, data_dir), preprocessing),
+        preprocessing=find_style(config.info, preprocessing),
         repeat=training,
+        num_classes=config.num_classes,
         skip_corrupt_records=config.skip_corrupt_records,
         num_readers=config.num_readers,
         num_parallel_calls=config.num_preprocess_threads or 2 * (os.cpu_count() or 1),

@@ -1,5 +1,7 @@
 """Which records a program reads, and how."""
 
+import contextlib
+
 import slim_data
 from terngrad_tf.training import checks
 from terngrad_tf.training.config import REQUIRED, Config, configuration, option
@@ -37,12 +39,28 @@ class DataConfig(Config):
         "Leave out records that cannot be read, after telling which. Default: they are an error.",
         identity=False,
     )
+    # Of images of one's own; None for as many as labels.txt or the data set says.
+    num_classes: int | None = None
 
     @property
     def place(self) -> tuple[str, str, str]:
         """(name, folder, part) of the data set."""
         # None is a name that is refused where it is looked for.
         return self.dataset_name, self.data_dir, self.subset  # pyright: ignore[reportReturnType]
+
+    @property
+    def info(self) -> slim_data.DatasetInfo:
+        """What there is to know of the data set.
+
+        Raises:
+            slim_data.DataError: it is unknown, or its labels.txt is missing or wrong.
+        """
+        name, data_dir, _ = self.place
+        return slim_data.info(name, data_dir, self.num_classes)
+
+    def locate_corrupt_records(self) -> contextlib.AbstractContextManager[None]:
+        """As `slim_data.locate_corrupt_records`, around what reads the records."""
+        return slim_data.locate_corrupt_records(*self.place, self.num_classes)
 
 
 @configuration
@@ -52,7 +70,8 @@ class TrainingDataConfig(DataConfig):
     num_classes: int | None = option(
         None,
         "Classes that your own images have, such as those that slim_data.build_image_data "
-        "wrote, without the background. Default: the data set's.",
+        "wrote, without the background. Default: as labels.txt beside the records or the data "
+        "set says.",
         checks.COUNT,
     )
     benchmark_mode: bool = option(

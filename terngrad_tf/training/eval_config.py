@@ -45,7 +45,9 @@ class EvalConfig(Config):
         checks.integers(0, 10**9),
     )
     run_once: bool = option(False, "Evaluate the newest checkpoint and end.")
-    restore_avg_var: bool = option(True, "Evaluate the moving averages of the weights.")
+    restore_avg_var: bool = option(
+        True, "Evaluate the moving averages of the weights and of batch norm's statistics."
+    )
     device: str = option("/gpu:0", "Device; the CPU where it does not exist.")
     # Called with each run that is found, as `run_folder.read_run` describes it; raises UserError
     # where another run is meant.

@@ -13,7 +13,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-import slim_data
 from terngrad_tf import models, tags
 from terngrad_tf.training import (
     checkpoints,
@@ -23,6 +22,7 @@ from terngrad_tf.training import (
     pretrained,
     run_folder,
     schedules,
+    statistics_average,
     summaries,
 )
 from terngrad_tf.training.board import Board
@@ -143,14 +143,14 @@ def evaluate_checkpoint(path: str, run: dict[str, Any], config: EvalConfig) -> E
     """
     config.check_run(run)
     name = config.data.dataset_name or run["identity"]["dataset_name"]
-    config = config.changed(dataset_name=name)
-    place, batch_size = config.data.place, config.data.batch_size
+    # Of images of one's own the training may have been told how many classes they have.
+    own_classes = run["identity"].get("num_classes")
+    config = config.changed(dataset_name=name, num_classes=own_classes)
+    batch_size = config.data.batch_size
     dataset = data.find_dataset(config.data)
     with as_user_error(), tf.device(_device(config.device)):
         model, step = restore_network(path, run, config.restore_avg_var)
-    # Of images of one's own the training was told how many classes they have.
-    own_classes = run["identity"].get("num_classes") is not None
-    for key in ("channels",) if own_classes else ("num_classes", "channels"):
+    for key in ("num_classes", "channels"):
         value = getattr(dataset, key)
         if value != run["model"][key]:
             raise UserError(
@@ -167,7 +167,7 @@ def evaluate_checkpoint(path: str, run: dict[str, Any], config: EvalConfig) -> E
     with (
         contextlib.closing(Board(config.eval_dir, run.get("steps_before", 0))) as board,
         tf.device(_device(config.device)),
-        slim_data.locate_corrupt_records(*place),
+        config.data.locate_corrupt_records(),
     ):
 
         def look(images):
@@ -188,7 +188,7 @@ def evaluate_checkpoint(path: str, run: dict[str, Any], config: EvalConfig) -> E
         f"[{seen} examples]"
     )
     log(f"cross-entropy = {result.cross_entropy:.4f}")
-    tell_classes(hits.by_class, place, config.eval_dir)
+    tell_classes(hits.by_class, config.data.info, config.eval_dir)
     return result
 
 
@@ -227,7 +227,7 @@ def restore_network(
     )
     identity = run["identity"]
     if not keeps_average(run):
-        checkpoints.restore(tf.train.Checkpoint(model=model), path, partial=True)
+        checkpoints.restore(tf.train.Checkpoint(model=model), path)
         return model, checkpoints.step_of(path)
     saved = averaging = optimizers.build_optimizer(identity["optimizer"], schedules.Constant(0.0))
     if identity.get("sync_every") or identity.get("sync_seconds"):
@@ -238,9 +238,10 @@ def restore_network(
         saved.outer = averaging
     averaging.build(model.trainable_variables)
     checkpoint = tf.train.Checkpoint(model=model, optimizer=saved)
-    checkpoints.restore(checkpoint, path, partial=True)
+    checkpoints.restore(checkpoint, path)
     if restore_avg_var:
         averaging.finalize_variable_values(model.trainable_variables)
+        statistics_average.restore_statistics(model, path)
     return model, checkpoints.step_of(path)
 
 

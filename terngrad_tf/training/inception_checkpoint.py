@@ -17,6 +17,7 @@ import tensorflow as tf
 from terngrad_tf import models
 from terngrad_tf.training import checkpoints
 from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.statistics_average import StatisticsAverage
 
 NET = "inception_v3"
 # What tells such a checkpoint from others.
@@ -167,12 +168,13 @@ def load(path: str, run: dict[str, Any], *, averages: bool) -> keras.Model:
     return model
 
 
-def restore_all(path: str, model: keras.Model) -> None:
+def restore_all(path: str, model: keras.Model, average: StatisticsAverage) -> None:
     """Gives a compiled network weights, moving averages, state of the optimizer and step.
 
     Args:
         path: path of the checkpoint.
         model: Inception-v3 with an `optimizers.RMSProp`.
+        average: `StatisticsAverage` of it.
 
     Raises:
         UserError: something is missing or of another shape.
@@ -183,7 +185,12 @@ def restore_all(path: str, model: keras.Model) -> None:
     names = [name_of[variable.path] for variable in model.trainable_variables]
     # The last ones, in lists: averages, means of the squares, accumulated steps.
     kept = [name + suffix for suffix in (_AVERAGE, *_SLOTS) for name in names]
-    _assign(path, [*named, *zip(optimizer.variables[-len(kept) :], kept, strict=True)])
+    of_weights = zip(optimizer.variables[-len(kept) :], kept, strict=True)
+    of_statistics = (
+        (variable, name_of[statistic.path] + _AVERAGE)
+        for variable, statistic in zip(average.variables, average.statistics, strict=True)
+    )
+    _assign(path, [*named, *of_weights, *of_statistics])
     optimizer.iterations.assign(describe_run(path)["max_steps"])
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-import slim_data
 from terngrad_tf import models
 from terngrad_tf.distribute import TernGradStrategy, run_on_all
 from terngrad_tf.training import data, losses, synthetic
@@ -30,30 +29,27 @@ def find_shard(
         slim_data.DataError: the data set is unknown or its files are missing or damaged.
         PeerError: another process failed.
     """
-    found = _find(config.data, strategy, shares_batches)
-    if config.data.num_classes is None:
-        return found
-    info = slim_data.info(*config.data.place[:2])
-    outputs = info.label_offset + config.data.num_classes
-    return dataclasses.replace(found, num_classes=outputs)
-
-
-def _find(config, strategy, shares_batches):
     index = 0 if strategy is None else strategy.process_index
-    if config.benchmark_mode:
-        shard = synthetic.find_dataset(config)
+    if config.data.benchmark_mode:
+        shard = synthetic.find_dataset(config.data)
         return dataclasses.replace(shard, seed_offset=index, shares_batches=shares_batches)
     if strategy is None or strategy.num_processes == 1:
-        shard = data.find_dataset(config)
+        shard = data.find_dataset(config.data)
         return dataclasses.replace(shard, shares_batches=shares_batches)
     own = data.DatasetShard(0, 0, 0)
 
     def look():
         nonlocal own
-        own = data.find_dataset(config)
-        return [data.fingerprint(config), own.num_examples]
+        own = data.find_dataset(config.data)
+        return [data.fingerprint(config.data), own.num_examples, own.num_classes]
 
-    fingerprints, counts = zip(*run_on_all(strategy, "data set", look), strict=True)
+    found = run_on_all(strategy, "data set", look)
+    fingerprints, counts, outputs = zip(*found, strict=True)
+    if len(set(outputs)) > 1:
+        raise UserError(
+            "`data_dir` must have a labels.txt that names the same classes on all workers. "
+            f"Received: networks of {', '.join(map(str, outputs))} outputs"
+        )
     found = data.among_processes(own, fingerprints, counts, index)
     if shares_batches:
         if found.num_shards == 1:

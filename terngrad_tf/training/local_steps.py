@@ -9,6 +9,7 @@ import keras
 
 from terngrad_tf.distribute import TernGradStrategy, local_steps_optimizer
 from terngrad_tf.distribute.traffic import Traffic
+from terngrad_tf.training.errors import UserError
 from terngrad_tf.training.log import log
 from terngrad_tf.training.run_config import TrainConfig
 from terngrad_tf.training.triggers import Trigger
@@ -35,6 +36,23 @@ def tell_left_steps(config: TrainConfig, strategy: TernGradStrategy) -> None:
         )
 
 
+def check_length(config: TrainConfig) -> None:
+    """Refuses a run that is too short for an exchange; `config` knows its steps.
+
+    Raises:
+        UserError: no process would ever learn of the others' steps.
+    """
+    needed = config.local_steps.sync_every + config.local_steps.overlap
+    if config.local_steps.sync_every and needed > config.max_steps:
+        overlap = (
+            f" and `overlap`={config.local_steps.overlap}" if config.local_steps.overlap else ""
+        )
+        raise UserError(
+            f"`sync_every`{overlap} must be at most `max_steps`, {config.max_steps}: weights would "
+            f"never be exchanged. Received: sync_every={config.local_steps.sync_every}"
+        )
+
+
 def due_on_all(due: Trigger, optimizer: keras.optimizers.Optimizer) -> Trigger:
     """Rule of `triggers` by which all processes save where the chief's rule says so.
 
@@ -47,13 +65,24 @@ def due_on_all(due: Trigger, optimizer: keras.optimizers.Optimizer) -> Trigger:
     local = local_steps_optimizer(optimizer)
 
     def is_due(step):
-        if local.sync_seconds:
-            has_exchanged = not local.steps_since_exchange
-        else:
-            has_exchanged = (step - local.overlap) % local.sync_every == 0
-        return has_exchanged and local.replica_state.any_process(due(step))
+        return has_exchanged(optimizer, step) and local.replica_state.any_process(due(step))
 
     return is_due
+
+
+def has_exchanged(optimizer: keras.optimizers.Optimizer, step: int) -> bool:
+    """Whether a step ended with an exchange of all weights; always where steps are not local.
+
+    Args:
+        optimizer: optimizer of the run.
+        step: number of steps done.
+    """
+    local: Any = local_steps_optimizer(optimizer)
+    if local is None:
+        return True
+    if local.sync_seconds:
+        return not local.steps_since_exchange
+    return (step - local.overlap) % local.sync_every == 0
 
 
 def exchange_to_save(optimizer: keras.optimizers.Optimizer) -> None:

@@ -13,6 +13,16 @@ EMA_MOMENTUM = 0.9999
 _ops: typing.Any = keras.ops
 
 
+def warm_up_momentum(limit: Any, n: Any) -> Any:
+    """`min(limit, (1 + n) / (10 + n))`: what averages keep of what they were, at step n.
+
+    Example:
+        >>> float(warm_up_momentum(0.9999, 0)), float(warm_up_momentum(0.5, 90))
+        (0.10000000149011612, 0.5)
+    """
+    return _ops.minimum(limit, (1 + n) / (10 + n))
+
+
 class _WarmUpAverage(keras.optimizers.Optimizer):
     """Makes `use_ema` follow `min(ema_momentum, (1 + n) / (10 + n))` at step n.
 
@@ -21,8 +31,7 @@ class _WarmUpAverage(keras.optimizers.Optimizer):
 
     @property
     def ema_momentum(self):
-        n = _ops.cast(self.iterations, "float32")
-        return _ops.minimum(self._ema_limit, (1 + n) / (10 + n))
+        return warm_up_momentum(self._ema_limit, _ops.cast(self.iterations, "float32"))
 
     @ema_momentum.setter
     def ema_momentum(self, value):

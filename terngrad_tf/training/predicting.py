@@ -13,6 +13,7 @@ import slim_data
 from terngrad_tf import models
 from terngrad_tf.files import atomic_write
 from terngrad_tf.training import data, evaluator, pretrained
+from terngrad_tf.training.class_accuracies import shown
 from terngrad_tf.training.errors import UserError
 from terngrad_tf.training.log import log, say
 from terngrad_tf.training.predict_config import PredictConfig
@@ -66,7 +67,7 @@ def predict(config: PredictConfig, paths: Sequence[str | os.PathLike[str]]) -> l
     log(f"{evaluator.AVERAGE if average else evaluator.LAST} of step {step}")
     name = run["identity"]["dataset_name"]
     data_dir = config.data_dir or (run.get("options") or {}).get("data_dir")
-    info = slim_data.info(name, data_dir)
+    info = slim_data.info(name, data_dir, run["identity"].get("num_classes"))
     names = _class_names(info, run["model"]["num_classes"])
     batches = slim_data.image_batches(
         images,
@@ -113,7 +114,7 @@ def _class_names(info: slim_data.DatasetInfo, num_classes: int) -> list[str]:
 def _line(prediction: Prediction) -> str:
     told = zip(prediction.classes, prediction.names, prediction.probabilities, strict=True)
     return f"{prediction.image}: " + ", ".join(
-        f"{name or f'class {number}'} {probability:.4f}" for number, name, probability in told
+        f"{shown(number, name)} {probability:.4f}" for number, name, probability in told
     )
 
 

@@ -12,6 +12,7 @@ from terngrad_tf.training.data import DatasetShard
 from terngrad_tf.training.errors import UserError
 from terngrad_tf.training.log import log
 from terngrad_tf.training.run_config import TrainConfig
+from terngrad_tf.training.statistics_average import StatisticsAverage
 
 # Path of a checkpoint, and the description of its run.
 Source = tuple[str, dict[str, Any]]
@@ -144,7 +145,11 @@ def check_source(source: Source | None, config: TrainConfig, shard: DatasetShard
 
 
 def restore_source(
-    source: Source | None, config: TrainConfig, model: keras.Model, checkpoint: tf.train.Checkpoint
+    source: Source | None,
+    config: TrainConfig,
+    model: keras.Model,
+    checkpoint: tf.train.Checkpoint,
+    average: StatisticsAverage,
 ) -> int:
     """Takes the weights of another run, if any, and returns the step to go on from.
 
@@ -153,6 +158,7 @@ def restore_source(
         config: `TrainConfig` of the new run.
         model: compiled network of the new run.
         checkpoint: `tf.train.Checkpoint` of the new run.
+        average: `StatisticsAverage` of the new run.
 
     Raises:
         UserError: the checkpoint lacks something, or lies behind the new run's last step.
@@ -163,7 +169,7 @@ def restore_source(
     if config.fine_tune:
         restore_features(path, run, model)
         return 0
-    step = restore_all(path, run, model, checkpoint)
+    step = restore_all(path, run, model, checkpoint, average)
     if step >= config.max_steps:
         raise UserError(
             "`max_steps` must be above the step of the checkpoint to start from, "
@@ -183,7 +189,7 @@ def restore_features(path: str, run: dict[str, Any], model: keras.Model) -> None
                 network["net"], network["num_classes"], network["image_size"], network["channels"]
             )
             checkpoint = tf.train.Checkpoint(model=pretrained)
-            checkpoints.restore(checkpoint, path, partial=True)
+            checkpoints.restore(checkpoint, path)
     started_anew = list(models.output_loss_weights(network["net"]))
     restored = []
     for layer in model.layers:
@@ -196,11 +202,15 @@ def restore_features(path: str, run: dict[str, Any], model: keras.Model) -> None
 
 
 def restore_all(
-    path: str, run: dict[str, Any], model: keras.Model, checkpoint: tf.train.Checkpoint
+    path: str,
+    run: dict[str, Any],
+    model: keras.Model,
+    checkpoint: tf.train.Checkpoint,
+    average: StatisticsAverage,
 ) -> int:
     """Takes everything, and prints what; returns the checkpoint's step, to go on from."""
     if inception_checkpoint.is_meant(run):
-        inception_checkpoint.restore_all(path, model)
+        inception_checkpoint.restore_all(path, model, average)
         step = run["max_steps"]
     else:
         checkpoints.restore(checkpoint, path)

@@ -10,7 +10,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-import slim_data
 from terngrad_tf import tags
 from terngrad_tf.distribute import (
     Membership,
@@ -45,6 +44,7 @@ from terngrad_tf.training.epoch_log import EpochLog
 from terngrad_tf.training.log import log, log_freq
 from terngrad_tf.training.run_config import RunConfig
 from terngrad_tf.training.run_folder import RunFolder
+from terngrad_tf.training.statistics_average import StatisticsAverage
 from terngrad_tf.training.training_log import TrainingLog
 
 
@@ -216,6 +216,7 @@ def fit(
     log_steps: int | None = None,
     log_epochs: bool = False,
     more_callbacks: Sequence[keras.callbacks.Callback] = (),
+    average: StatisticsAverage | None = None,
 ) -> None:
     """Trains up to `max_steps`, with log lines, TensorBoard, checkpoints, progress.
 
@@ -231,6 +232,7 @@ def fit(
         log_epochs: whether to print a line at the end of each epoch too. Default False.
         more_callbacks: Keras callbacks of those that keep the run's files, called before the
             others. Default: none.
+        average: `StatisticsAverage` to update. Default: there is none.
 
     Raises:
         DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
@@ -243,10 +245,11 @@ def fit(
     entropy_loss = functools.partial(losses.cross_entropy, net)
     log_steps = log_steps or log_freq(strategy.tasks)
     line_steps = config.checkpoints.log_freq or log_steps
+    averaging = average.callback(first_step) if average else None
     by_epoch = (first_step, config.data.batch_size, run.shard.num_examples, entropy_loss)
     # Peers inside, so that a lost process is not looked for in the data.
     with (
-        slim_data.locate_corrupt_records(*config.data.place),
+        config.data.locate_corrupt_records(),
         peer_errors(strategy.tasks),
         StepAgreement(strategy, first_step) as agreement,
         preemption.stops_on_sigterm(lambda: agreement.ask(saving.STOP)) as last_step_ended,
@@ -258,6 +261,7 @@ def fit(
         with screen.show() as shown:
             called = [
                 callbacks.StopOnDivergence(first_step, run.manager),
+                *([averaging] if averaging else []),
                 *(more_callbacks if run.manager else []),
                 *([EpochLog(*by_epoch)] if log_epochs else []),
                 TrainingLog(

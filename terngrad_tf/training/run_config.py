@@ -35,7 +35,7 @@ class GradientConfig(Config):
         0.0,
         "Clip gradients at so many standard deviations before rounding; 0: no clipping; auto: as "
         "what clipping takes away and what rounding adds suggest.",
-        checks.factor_or_auto,
+        checks.clip_factor,
     )
     bits_per_element: float | None = option(
         None,

@@ -112,6 +112,7 @@ _IDENTITY = {
     "batch_size": _is(checks.COUNT),
     "seed": _is(checks.SEED),
     "num_nodes": _is(checks.WORKERS),
+    "num_classes": _is(checks.COUNT, optional=True),
     "num_hosts": _is(checks.COUNT, optional=True),
     "size_to_binarize": _is(checks.COUNT),
     "weight_decay": _is(checks.FACTOR),

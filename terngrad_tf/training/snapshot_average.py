@@ -31,7 +31,7 @@ def average_run(config: AverageConfig) -> tuple[str, Start, int]:
         slim_data.DataError: the data is missing or damaged.
     """
     start = subspace_source.find_start(config.pretrained_weight_path)
-    folder = config.weight_load_dir or str(start.folder / subspace_source.SNAPSHOT_FOLDER)
+    folder = subspace_source.find_snapshots(config.weight_load_dir, start)
     snapshots = _newest(folder, config.num_snapshots)
     config = subspace_source.with_network(config, start)
     shard = inputs.find_shard(config)

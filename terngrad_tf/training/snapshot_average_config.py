@@ -21,7 +21,8 @@ class AverageConfig(RunConfig):
     )
     weight_load_dir: str = option(
         "",
-        "Folder with the weight snapshots. Default: checkpoint_pca of that run.",
+        "Folder with the weight snapshots, relative to the present folder or, where that lacks "
+        "it, to the one that holds that run. Default: checkpoint_pca of that run.",
         checks.path,
         identity=False,
     )

@@ -47,7 +47,7 @@ class SubspaceGradientConfig(GradientConfig):
         2.5,
         "With --grad_bits below 32: clip gradients at so many standard deviations; 0: no clipping; "
         "auto: as what clipping takes away and what rounding adds suggest.",
-        checks.factor_or_auto,
+        checks.clip_factor,
     )
 
 
@@ -70,7 +70,8 @@ class BasisConfig(Config):
     )
     weight_load_dir: str = option(
         "",
-        "Folder with the weight snapshots. Default: checkpoint_pca of the run to start from.",
+        "Folder with the weight snapshots, relative to the present folder or, where that lacks "
+        "it, to the one that holds the run to start from. Default: checkpoint_pca of that run.",
         checks.path,
         shared=False,
     )

@@ -140,7 +140,7 @@ def _draw_surface(axes, result, scalars):
 
 def _snapshots_in(result, rows):
     """Places [snapshots, 2] of the first phase's snapshots; none where their folder is not here."""
-    folder = subspace_source.find_snapshots(result.config, result.start)
+    folder = subspace_source.find_snapshots(result.config.basis.weight_load_dir, result.start)
     places = []
     for path in snapshot_files.find_snapshots(folder) if os.path.isdir(folder) else []:
         with as_user_error():
@@ -162,7 +162,7 @@ def _surface(result, rows, first, second):
     network = networks.build_network(config, inputs.find_shard(config))
     num_examples = min(_NUM_EXAMPLES, max(_NUM_VALUES // int(np.prod(network.input_shape[1:])), 1))
     config = config.changed(batch_size=num_examples)
-    checkpoints.restore(tf.train.Checkpoint(model=network), result.checkpoint, partial=True)
+    checkpoints.restore(tf.train.Checkpoint(model=network), result.checkpoint)
     images, labels = next(iter(inputs.batches(config, 0)))
     labels = tf.nest.flatten(labels)[0]
     variables = network.trainable_variables

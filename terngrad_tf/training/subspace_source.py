@@ -81,7 +81,7 @@ class Start:
                 variable.assign(value)
         else:
             checkpoint = tf.train.Checkpoint(model=model)
-            checkpoints.restore(checkpoint, self.path, partial=True)
+            checkpoints.restore(checkpoint, self.path)
         log(f"starting from the {'moving average' if average else 'last weights'} in {self.path}")
 
 
@@ -142,10 +142,21 @@ def _checkpoint_of_epoch(given, folder, run, epoch, steps):
     return found
 
 
-def find_snapshots(config: SubspaceConfig, start: Start) -> str:
-    """Path of the folder of weight snapshots, which need not exist."""
-    given = os.path.expanduser(config.basis.weight_load_dir)
-    return given or str(start.folder / SNAPSHOT_FOLDER)
+def find_snapshots(weight_load_dir: str, start: Start) -> str:
+    """Path of the folder of weight snapshots, which need not exist.
+
+    Args:
+        weight_load_dir: the option of that name. "" stands for the folder of the run to start from.
+            A relative path that the present folder lacks is looked for where that run's folder
+            lies: "./checkpoint_stage_1/checkpoint_pca" of MindSpore's tutorial is in
+            device0_stage_1.
+        start: `Start`.
+    """
+    given = os.path.expanduser(weight_load_dir)
+    if not given:
+        return str(start.folder / SNAPSHOT_FOLDER)
+    beside = start.folder.parent / given
+    return str(beside) if not os.path.exists(given) and beside.is_dir() else given
 
 
 def subspace_path(config: SubspaceConfig) -> str:
@@ -170,7 +181,7 @@ def find_subspace(config: SubspaceConfig, start: Start) -> Subspace:
     """
     path = subspace_path(config)
     if not os.path.exists(path):
-        return _compute(config, find_snapshots(config, start))
+        return _compute(config, find_snapshots(config.basis.weight_load_dir, start))
     try:
         with as_user_error():
             subspace = Subspace.load(path)

@@ -26,6 +26,7 @@ from terngrad_tf.training.data import DatasetShard
 from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.run import fit, open_run
 from terngrad_tf.training.run_config import TrainConfig
+from terngrad_tf.training.statistics_average import StatisticsAverage
 
 SNAPSHOT_FOLDER = "checkpoint_pca"
 
@@ -109,26 +110,31 @@ def train(
         shard = inputs.find_shard(config, strategy, membership is not None)
         float_epochs.num_examples = shard.num_examples
         config = config.with_steps(shard.num_examples)
+        local_steps.check_length(config)
         local_steps.tell_left_steps(config, strategy)
         pretrained.check_source(source, config, shard)
         with as_user_error():
             snapshots = _snapshots(config, shard.num_examples, membership is not None)
             with strategy.scope():
                 model, learning_rate = build_model(config, shard)
+                average = StatisticsAverage(model)
         checkpoint = tf.train.Checkpoint(
-            model=model, random=networks.random_states(model), **_optimizer_state(model.optimizer)
+            model=model,
+            random=networks.random_states(model),
+            **_optimizer_state(model.optimizer),
+            **average.saved(),
         )
         with open_run(
             config,
             strategy,
             shard,
             model,
-            model.variables + local_steps.shared_variables(model.optimizer),
+            model.variables + local_steps.shared_variables(model.optimizer) + average.variables,
             membership,
             network=networks.network_metadata(config, shard),
             identity=config.identity(),
             checkpoint=checkpoint,
-            start=lambda: pretrained.restore_source(source, config, model, checkpoint),
+            start=lambda: pretrained.restore_source(source, config, model, checkpoint, average),
         ) as run:
             local_steps.scatter_state(model.optimizer)
             saving.copy_start(run)
@@ -140,6 +146,7 @@ def train(
                     traffic=traffic,
                     log_epochs=config.epochs is not None,
                     more_callbacks=snapshots,
+                    average=average,
                 )
             newest = cluster.finish(strategy, run.manager)
         step = checkpoints.step_of(newest)

@@ -154,6 +154,18 @@ class DistributedTest(tf.test.TestCase):
                 "worker 0 but 0.5 on worker 1",
             )
 
+    @pytest.mark.slow
+    def test_workers_whose_labels_differ_are_told(self):
+        folders = [self.root / "named", self.root / "not_named"]
+        for folder in folders:
+            samples.write_photos(folder, {"train": 12}, num_classes=3)
+        (folders[0] / "labels.txt").write_text("".join(f"{i}:kind {i}\n" for i in range(1, 9)))
+        flags = ("--dataset_name", "flowers", "--net", "cifar10_alexnet", "--image_size", 24)
+        for status, _, error in Cluster(self.root, "labels", folders, *flags).outcomes():
+            self.assertEqual(status, 2, error)
+            self.assertIn("a labels.txt that names the same classes on all workers", error)
+            self.assertEndsWith(error, "Received: networks of 9, 6 outputs")
+
     def test_what_one_worker_lacks_is_told_by_all(self):
         (self.root / "empty").mkdir()
         cluster = Cluster(self.root, "lacking", [self.shared[0], self.root / "empty"])

@@ -36,6 +36,34 @@ class OwnDatasetsTest(tf.test.TestCase):
         )
         assert done.status == 0, done.stderr
 
+    def test_images_in_place_of_the_flowers_have_as_many_classes_as_the_flag_or_labels_txt_say(
+        self,
+    ):
+        folder, train_dir = self.root / "seven", self.root / "run_seven"
+        samples.write_photos(folder, {"train": 14, "validation": 14}, num_classes=7)
+        data = ("--data_dir", folder)
+        train = [*data, "--net", "cifar10_alexnet", "--image_size", 24, "--batch_size", 4]
+        evaluate = [*data, "--checkpoint_dir", train_dir, "--eval_dir", self.root / "eval_seven"]
+
+        def call(program, *arguments):
+            kind = experiments.training if program == "train" else experiments.evaluation
+            return samples.call(kind("flowers").main, f"flowers_{program}", *arguments)
+
+        # Nothing else than the flag says so.
+        train += ["--train_dir", train_dir, "--max_steps", 4, "--num_classes", 7]
+        status, _, err = call("train", *train)
+        self.assertEqual(status, 0, err)
+        status, out, err = call("eval", *evaluate, "--run_once")
+        self.assertEqual(status, 0, err)
+        self.assertRegex(out, r": least accurate of 7 classes: class [1-7] \d\.\d{4}, class [1-7] ")
+        pictures.write(str(folder / "labels.txt"), "".join(f"{i}:kind {i}\n" for i in range(1, 8)))
+        status, out, err = call("eval", *evaluate, "--run_once")
+        self.assertEqual(status, 0, err)
+        self.assertRegex(out, r": least accurate of 7 classes: kind [1-7] \d\.\d{4}, kind [1-7] ")
+        status, _, err = call("train", *train[:-1], 6)
+        self.assertEqual(status, 2, err)
+        self.assertIn("`num_classes` must be at least the 7 classes", err)
+
     @pytest.mark.long
     def test_programs_train_and_evaluate_on_them(self):
         for program, dataset_name, subset, more in (

@@ -327,8 +327,9 @@ class SeedCommandsTest(tf.test.TestCase):
             OUTPUT_DIRECTORY=str(output),
             LABELS_FILE=str(labels),
         )[4]
-        # No more files than images.
-        out = self.convert(line, "--train_shards", 4, "--validation_shards", 2)
+        # With fewer images than the files that the document asks for.
+        out = self.convert(line)
+        self.assertLen(list(output.glob("train-*-of-00008")), 8)
         self.assertTrue(out.endswith(": Finished writing all 8 images in data set.\n"), out)
         own = ("--data_dir", output, "--net", "cifar10_alexnet", "--image_size", 24)
         run = self.root / "own" / "run"
@@ -346,6 +347,7 @@ class SeedCommandsTest(tf.test.TestCase):
         )
         self.assertEqual(status, 0, err)
         self.assertIn("[4 examples]", out)
+        self.assertRegex(out, r": least accurate of 2 classes: (dog|cat) ")
 
     @pytest.mark.slow
     def test_the_commands_of_flowers_fine_tune_a_network_of_imagenet(self):

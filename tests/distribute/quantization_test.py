@@ -76,12 +76,20 @@ class QuantizationTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ({"bits_per_element": 0.01}, "`bits_per_element` must be a number from 0.02 to 1.6"),
         ({"bits_per_element": "few"}, "`bits_per_element` must be a number from 0.02 to 1.6"),
-        ({"grad_bits": 2}, r"`grad_bits` must be 1 \(ternary\), 3 to 8 .* or 32"),
+        (
+            {"grad_bits": 2},
+            r"`grad_bits` must be 1 \(ternary\), 3 to 8 .* or 32 .*; 2 bits would hold -1, 0 and 1",
+        ),
         ({"grad_bits": 9}, "`grad_bits` must be 1"),
         ({"grad_bits": True}, "`grad_bits` must be 1"),
         ({"grad_bits": 4, "bits_per_element": 0.3}, "`bits_per_element` must be None with grad"),
         ({"grad_bits": 4, "wire": "sparse"}, "`wire` must be none of .*ternary.*grad_bits=4"),
-        ({"clip_factor": "none"}, '`clip_factor` must be a finite number, 0 .* or "auto"'),
+        (
+            {"clip_factor": "none"},
+            '`clip_factor` must be 0 .*, a finite number of at .*, or "auto"',
+        ),
+        ({"clip_factor": 1e-38}, "`clip_factor` must be 0 .* at least 1e-05"),
+        ({"clip_factor": True}, "`clip_factor` must be 0 "),
         (
             {"bits_per_element": 0.3, "wire": "alltoall"},
             "`wire` must be one of .*with bits_per_element",

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import terngrad_tf
 from terngrad_tf.distribute import TernaryAllReduce, TernGradStrategy
-from terngrad_tf.distribute.telemetry_callback import last_step
+from terngrad_tf.distribute.telemetry_callback import told_steps
 from tests.distribute.samples import build, data
 
 
@@ -95,11 +95,31 @@ class TelemetryTest(tf.test.TestCase):
         (record,) = records_of(self.folder)
         self.assertBetween(record["cosine"], 0.0, 1.0)
 
-    def test_a_broken_line_is_passed_over(self):
-        path = pathlib.Path(self.get_temp_dir()) / "lines"
-        path.write_bytes(b'{"step": 7}\nnot\n[]\n{"st')
-        self.assertEqual(last_step(path), 7)
-        self.assertEqual(last_step(path.with_name("none")), 0)
+    def test_lines_that_no_run_wrote_neither_end_a_resumed_run_nor_its_file(self):
+        deep = 100_000 * b"["
+        for bad in (
+            *(b"not", b"[]", b'{"st', b'{"step": 1e400}', b'{"step": 1e18}', b'{"step": true}'),
+            *(b'{"step": null}', b'{"step": "8"}', b'{"step": -1}', b'{"step": 1000000000000000}'),
+            *(b'{"step": ' + deep, deep + b"]", b'{"step": ' + 5000 * b"9" + b"}", b"\xff\x00"),
+            *(b'{"step": NaN}', b"1", b'{"step": 8, "step": 8}'),
+        ):
+            with self.subTest(bad=bad[:30]):
+                path = pathlib.Path(self.get_temp_dir()) / "lines"
+                path.write_bytes(b'{"step": 4}\n' + bad + b'\n{"step": 12}\n')
+                found = told_steps(path)
+                self.assertContainsSubset({4, 12}, found)
+                self.assertNotIn(8, found)
+        self.assertEqual(told_steps(path.with_name("none")), set())
+        self.assertEqual(told_steps(path.parent), set())
+        # As a run that goes on at step 5.
+        self.folder.mkdir(parents=True)
+        before = b'{"step": 4}\n{"step": 1e400}\n{"step": 1000000000000000000}\n'
+        (self.folder / "telemetry.jsonl").write_bytes(before)
+        model = build(TernGradStrategy(2, telemetry_freq=4))
+        model.optimizer.iterations.assign(5)
+        self.fit(model, 10)
+        lines = (self.folder / "telemetry.jsonl").read_bytes().splitlines()
+        self.assertEqual([json.loads(line)["step"] for line in lines[3:]], [8, 12])
 
     def test_what_cannot_be_is_one_line(self):
         for strategy in (TernGradStrategy(2), tf.distribute.get_strategy()):

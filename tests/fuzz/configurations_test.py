@@ -11,7 +11,11 @@ import pytest
 from hypothesis import strategies as st
 
 from terngrad_tf.bin import program
-from terngrad_tf.distribute import cluster_from_rank_table, cluster_from_tf_config
+from terngrad_tf.distribute import (
+    cluster_from_rank_table,
+    cluster_from_tf_config,
+    telemetry_callback,
+)
 from terngrad_tf.training import UserError, boost_config, run_folder
 from tests.fuzz import fuzzing
 
@@ -151,6 +155,21 @@ class ConfigurationsTest(fuzzing.FuzzTest):
     def test_runs(self):
         check = self.checked(run_folder.RUN_FILE, lambda path: run_folder.read_run(path.parent))
         self.fuzz("run.json", hostile(RUNS), check)
+
+    def test_lines_of_telemetry(self):
+        good = [json.dumps({"step": step, "cosine": 0.9}) for step in (4, 8)]
+        path = self.folder / telemetry_callback.FILE
+
+        def check(content):
+            # A line of anything between two whole ones, which nothing hides.
+            line = content.replace(b"\n", b" ").replace(b"\r", b" ")
+            path.write_bytes(b"\n".join([good[0].encode(), line, good[1].encode()]))
+            found = telemetry_callback.told_steps(path)
+            self.assertLessEqual({4, 8}, found)
+            self.assertTrue(all(isinstance(step, int) for step in found))
+
+        records = [{"step": 12, "cosine": 0.9, "step_seconds": None}]
+        self.fuzz("lines of telemetry", hostile(records), check)
 
     def test_what_they_start_from_is_taken(self):
         for values, name, read in (

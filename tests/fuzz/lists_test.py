@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 import tempfile
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from slim_data import DataError
-from slim_data.datasets import image_folders
+from slim_data.datasets import image_folders, labels_file
 from slim_data.datasets.imagenet import bounding_boxes, devkit, preparation, records
 from slim_data.files import archives
 from slim_data.tfrecord import writing
@@ -48,6 +49,33 @@ class ListsTest(fuzzing.FuzzTest):
                 self.assertNotIn("\0", label)
 
         self.fuzz_file("files of labels", [b"roses\ndaisy\r\n\ntulips", "\u00fc\n".encode()], check)
+
+    def test_names_beside_records(self):
+        self.path = os.path.join(self.folder, labels_file.NAME)
+        seeds = [b"0:daisy\n1:tulip tree\n2:rose\n", b"daisy\nrose\r\ntulip\n\n"]
+        seeds += ["7:r\u00f6schen\n8:a:b\n".encode(), b"\xef\xbb\xbf1:a\n2:b\n"]
+
+        def check():
+            found = self.assert_refused_or(labels_file.read_labels, "folder", self.folder)
+            if found is None:
+                return
+            names, first = found
+            with open(self.path, encoding="utf-8") as file:
+                lines = [line.strip(" \t\n") for line in file]
+            self.assertTrue(all(name.isprintable() for name in names))
+            self.assertEqual(len(set(names)), len(names))
+            pairs = [re.fullmatch(r"([0-9]+):(.+)", line) for line in lines if line]
+            if all(pairs):
+                numbers = [int(pair[1]) for pair in pairs]
+                self.assertEqual(numbers, list(range(first, first + len(names))))
+                self.assertEqual([pair[2] for pair in pairs], list(names))
+                return
+            # Without numbers each line names its own class, and none tells another number.
+            self.assertEqual((first, lines[: len(names)]), (1, list(names)))
+            self.assertFalse(any(lines[len(names) :]))
+            self.assertFalse(any(re.match(r"\d+:", line) for line in lines))
+
+        self.fuzz_file("files of names beside records", seeds, check)
 
     def test_wordnet_ids(self):
         raw = os.path.join(self.folder, preparation.RAW)

@@ -70,7 +70,10 @@ class RunStageTest(tf.test.TestCase):
         self.assertLen(list((self.folder / stage_1 / "checkpoint_pca").iterdir()), 8)
 
         boost = self.folder / "boost.json"
-        config = {"boost": {"dim_reduce": True}, "dim_reduce": {"n_component": 5}}
+        # With the tutorial's own folder, relative to what lies in device0_stage_1.
+        snapshots = "./checkpoint_stage_1/checkpoint_pca"
+        reduction = {"n_component": 5, "weight_load_dir": snapshots}
+        config = {"boost": {"dim_reduce": True}, "dim_reduce": reduction}
         boost.write_text(json.dumps(config | {"common": {"device_num": 2}}), encoding="utf-8")
         checkpoint = f"{stage_1}/resnet-1_625.ckpt"
         second = self.run_script("run_stage_2.sh", "data", checkpoint, EPOCHS=1, BOOST_CONFIG=boost)
@@ -81,6 +84,15 @@ class RunStageTest(tf.test.TestCase):
         for name in ("subspace.png", "subspace.safetensors", "model.ckpt-3.index"):
             stage_2 = self.folder / "device0_stage_2/checkpoint_stage_2"
             self.assertTrue((stage_2 / name).is_file())
+
+    @pytest.mark.long
+    def test_as_many_snapshots_are_kept_as_the_tutorial_asks_for(self):
+        values = {"NUM_NODES": 1, "BATCH_SIZE": 512, "SNAPSHOT_START_EPOCH": 20}
+        values |= {"EPOCHS": 50, "SNAPSHOT_PER_EPOCH": 2, "SNAPSHOT_KEEP_MAX": 60}
+        done = self.run_script("run_stage_1.sh", "data", **values)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        found = self.folder / "device0_stage_1/checkpoint_stage_1/checkpoint_pca"
+        self.assertLen(list(found.iterdir()), 60)
 
     @pytest.mark.long
     def test_the_commands_of_the_tutorial_train_folders_of_images(self):
@@ -102,6 +114,8 @@ class RunStageTest(tf.test.TestCase):
             outputs.append(result.stdout)
             values["CHECKPOINT_DIR"] = f"device0_stage_{len(outputs) + 1}/checkpoint_stage_2"
         self.check_epochs(outputs[0], 70)
+        for output in outputs:
+            self.assertRegex(output, r": least accurate of 4 classes: n0000000[0-3] [01]\.\d{4}, n")
         snapshots = self.folder / "device0_stage_1/checkpoint_stage_1/checkpoint_pca"
         self.assertLen(list(snapshots.iterdir()), 40)
         for output in outputs[1:]:

@@ -148,6 +148,17 @@ class BuildImageDataTest(tf.test.TestCase):
         sizes = [slim_data.count_examples([os.path.join(self.output, n)]) for n in names]
         self.assertEqual(sizes, [3, 3, 4, 3, 4, 3, 4])
 
+    def test_there_are_no_more_files_than_images(self):
+        done = self.build(train_shards=128, validation_shards=24, num_threads=8)
+        self.assertEqual(done.status, 0, done.stderr)
+        self.assertIn("train: 24 files in place of 128, one for each image\n", done.stdout)
+        self.assertNotIn("validation: ", done.stdout)
+        for split in ("train", "validation"):
+            self.assertLen(self.read(split), 24)
+            self.assertLen(shards.find_shards(self.output, split), 24)
+        again = self.build(train_shards=128, validation_shards=24)
+        self.assertEqual(again.status, 0, again.stderr)
+
     @pytest.mark.slow
     def test_two_processes_write_the_same_bytes(self):
         numbers = {"train_shards": 5, "validation_shards": 1}
@@ -191,6 +202,64 @@ class BuildImageDataTest(tf.test.TestCase):
                 if name.startswith("train-"):
                     slim_data.verify([os.path.join(self.output, name)])
 
+    def damage(self):
+        """Damages images of both splits; returns their paths."""
+        bad = []
+        for split, file in (
+            ("validation", "tulips/g.png"),
+            ("train", "roses/a.jpg"),
+            ("train", "daisy/c.png"),
+            ("train", "tulips/h.png"),
+        ):
+            bad.append(self.path(split, file))
+            pictures.write(bad[-1], self.files[split, file][:40])
+        return bad
+
+    def test_all_images_that_cannot_be_used_are_told_at_once(self):
+        os.makedirs(self.path("train", "roses", "folder.jpg"))
+        bad = [*self.damage(), self.path("train", "roses", "folder.jpg")]
+        done = self.build(train_shards=5)
+        self.assertEqual((done.status, len(done.stderr.splitlines())), (2, 1), done)
+        self.assertIn("; and 4 more, as told above", done.stderr)
+        told = [line for line in done.stdout.splitlines() if line.startswith(self.root)]
+        self.assertCountEqual([line.partition(": ")[0] for line in told], bad)
+        self.assertNotIn("Finished", done.stdout)
+
+    @pytest.mark.slow
+    def test_processes_tell_all_images_that_cannot_be_used(self):
+        self.damage()
+        with mock.patch.object(writing, "EXAMPLES_PER_PROCESS", 5):
+            done = self.build(num_threads=4, train_shards=7)
+        self.assertIn("; and 3 more, as told above", done.stderr)
+
+    def test_the_command_goes_on_once_the_last_bad_image_is_removed(self):
+        numbers = {"train_shards": 128, "validation_shards": 5}
+        for path in self.damage():
+            done = self.build(**numbers)
+            self.assertEqual(done.status, 2)
+            os.remove(path)
+        done = self.build(**numbers)
+        self.assertEqual(done.status, 0, done.stderr)
+        self.assertRegex(done.stdout, r"train: removed \d+ files, unfinished and of other images")
+        self.assertLen(self.read("train"), 21)
+        self.assertLen(self.read("validation"), 23)
+        # As if the bad ones had never been there.
+        found, self.output = samples.contents(self.output), self.path("other")
+        self.assertEqual(self.build(**numbers).status, 0)
+        self.assertEqual(samples.contents(self.output), found)
+
+    def test_unfinished_files_of_other_classes_are_not_replaced(self):
+        # The last one that is written.
+        bad = self.path("train", image_folders.find_images(self.path("train"), LABELS)[-1])
+        pictures.write(bad, "no image")
+        self.assertEqual(self.build(train_shards=9).status, 2)
+        before = samples.contents(self.output)
+        self.assertContainsSubset(["train-00000-of-00009"], before)
+        os.remove(bad)
+        pictures.write(self.labels_file, "daisy\nroses\ntulips\n")
+        self.assert_refused("files of another conversion", train_shards=9)
+        self.assertEqual(samples.contents(self.output), before)
+
     def test_folders_and_labels_that_do_not_match_are_named(self):
         pictures.write(self.path("train", "cats", "a.jpg"), b"")
         self.assert_refused(self.path("train"), "not in the labels file: cats")
@@ -214,7 +283,6 @@ class BuildImageDataTest(tf.test.TestCase):
         self.assert_refused("`labels_file`", "No such file", labels_file=self.path("absent"))
 
     def test_wrong_arguments_are_refused(self):
-        self.assert_refused("`train_shards` must be at most", "24", train_shards=25)
         self.assert_refused("`validation_shards` must be a positive", validation_shards=0)
         self.assert_refused("`num_threads` must be a positive integer", num_threads=-1)
         self.assert_refused("num_threads", "'two'", num_threads="two")

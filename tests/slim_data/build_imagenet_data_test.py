@@ -134,7 +134,7 @@ class BuildImagenetDataTest(tf.test.TestCase):
         )
         for flag in ("labels_file", "imagenet_metadata_file", "bounding_box_file"):
             self.assert_refused(f"`{flag}` /no", "No such file", **{flag: "/no"})
-        self.assert_refused("train_shards` must be at most", train_shards=1024)
+        self.assert_refused("`train_shards` must be a positive integer", train_shards=0)
         self.assert_refused("line 1", bounding_box_file=self.path("synsets.txt"))
 
     def test_classes_that_are_no_wordnet_ids_are_refused(self):

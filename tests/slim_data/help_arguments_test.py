@@ -34,6 +34,20 @@ class HelpTest(unittest.TestCase):
         for flag in ("-h", "--helpshort", "--helpfull"):
             self.assertEqual(told(flag), (text, 0))
 
+    def test_a_value_of_two_dashes_is_told(self):
+        # argparse would make an empty list of it, whatever the argument's type.
+        for flag in ("--count", "--unknown"):
+            err = io.StringIO()
+            with contextlib.redirect_stderr(err), self.assertRaises(SystemExit) as ended:
+                help_arguments.Parser(prog="x").parse_args([f"{flag}=--"])
+            self.assertEqual(ended.exception.code, 2)
+            self.assertIn(f"argument {flag}: expected a value other than --", err.getvalue())
+        parser = help_arguments.Parser(prog="x")
+        parser.add_argument("--count")
+        parser.add_argument("files", nargs="*")
+        values = parser.parse_args(["--count=-", "--", "--count=--"])
+        self.assertEqual((values.count, values.files), ("-", ["--count=--"]))
+
     def test_xml_names_every_argument(self):
         text, status = told("--helpxml")
         self.assertEqual(status, 0)

@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data.datasets import labels_file, registry
+from slim_data.datasets import image_folders, labels_file, registry
 from slim_data.input import validation
-from tests.slim_data import pictures, programs, samples
+from tests.slim_data import photos, pictures, programs, samples
 
 CLASSES = [f"class {i}" for i in range(10)]
 
@@ -202,17 +202,97 @@ class LabelsFileTest(DatasetsTestCase):
     def test_names_with_and_without_numbers_are_read(self):
         self.assertEqual(self.read("0:a\n1:b:c\n"), (("a", "b:c"), 0))
         self.assertEqual(self.read("7:a\n\n8:b"), (("a", "b"), 7))
-        self.assertEqual(self.read("a\n1:b\n"), (("a", "1:b"), 1))
+        self.assertEqual(self.read("a\r\nb: c \n\n\n"), (("a", "b: c"), 1))
+        self.assertEqual(self.read("né\nzwei drei\n"), (("né", "zwei drei"), 1))
 
-    def test_what_names_no_classes_is_refused(self):
-        for text in ("", "\n\n", "0:a\n2:b\n", "1:a\n1:b\n", b"\xff\xfe\n", "99999999999:a\n0:b\n"):
-            with self.subTest(text=text):
-                try:
-                    names, _ = self.read(text)
-                except slim_data.DataError as error:
-                    self.assertNotIn("\n", str(error))
-                else:
-                    self.assertEqual(names, ("99999999999:a", "0:b"))
+    def test_what_names_no_classes_is_refused_with_its_line(self):
+        for text, line, rule in (
+            ("", None, "must name 1 to"),
+            ("\n\n", None, "must name 1 to"),
+            (b"\xff\xfe\n", None, "must be a text file"),
+            ("\ufeff0:a\n1:b\n", 1, "without a byte order mark"),
+            ("\ufeffa\nb\n", 1, "without a byte order mark"),
+            ("0:a\n2:b\n", 2, "without a gap, here 1"),
+            ("1:a\n1:b\n", 2, "without a gap, here 2"),
+            ("0:a\n\n2:b\n", 3, "without a gap, here 1"),
+            ("a\n1:b\n", 1, "must be <number>:<name>"),
+            ("0:a\n1 b\n2:c\n", 2, "must be <number>:<name>"),
+            ("0:a\n1:\n2:c\n", 2, "must be <number>:<name>"),
+            ("0 :a\n1 :b\n", 1, "must be <number>:<name>"),
+            ("-1:a\n0:b\n", 1, "must be <number>:<name>"),
+            ("\u0661:a\n", 1, "must be <number>:<name>"),
+            ("99999999999:a\n0:b\n", 1, "must be <number>:<name>"),
+            ("a\n\nb\n", 2, "only the last lines may be empty"),
+            ("\na\n", 1, "only the last lines may be empty"),
+            ("a\nb\na\n", 3, "not that of line 1"),
+            ("0:a\n1:a\n", 2, "not that of line 1"),
+            ("a\nb\x00\n", 2, "must be printable text"),
+            ("a\nb\x0c\n", 2, "must be printable text"),
+            ("0:a\n1:\x1b[31mb\n", 2, "must be printable text"),
+            ("a\n" + 1000 * "\u200b" + "\n", 2, "must be printable text"),
+        ):
+            with self.subTest(text=text[:20]):
+                where = f"{self.folder}/labels.txt" + (f", line {line}: " if line else "")
+                self.assert_refused([where, rule], self.read, text)
+
+    def test_a_byte_order_mark_is_refused_in_every_list(self):
+        path = f"{self.folder}/names"
+        pictures.write(path, "\ufeffa\nb\n")
+        parts = ["`labels_file`", "line 1: a text file must begin without a byte order mark"]
+        self.assert_refused(parts, image_folders.read_labels, path)
+
+
+class OwnImagesTest(DatasetsTestCase):
+    def write(self, numbers, split="train"):
+        with tf.io.TFRecordWriter(f"{self.folder}/{split}-00000-of-00001") as writer:
+            for seed, number in enumerate(numbers):
+                writer.write(photos.example(photos.jpeg(photos.pixels(seed=seed)), number))
+
+    def labels(self, **options):
+        batches = slim_data.load("flowers", self.folder, "train", 3, 24, training=False, **options)
+        return np.concatenate([labels for _, labels in batches])
+
+    def test_labels_txt_names_them(self):
+        for name, usual in (("flowers", 5), ("imagenet", 1000)):
+            for labels in (["dog", "cat"], [f"kind {i}" for i in range(1200)]):
+                labels_file.write_labels(self.folder, labels, 1)
+                found = slim_data.info(name, self.folder)
+                self.assertEqual(found.labels[: len(labels)], tuple(labels))
+                self.assertEqual(set(found.labels[len(labels) :]) - {""}, set())
+                # The network of the data set, unless that has too few outputs.
+                self.assertEqual(found.num_classes, 1 + max(usual, len(labels)))
+            labels_file.write_labels(self.folder, ["dog", "cat"], 1)
+            self.assertEqual(slim_data.info(name, self.folder, 2).labels, ("dog", "cat"))
+            self.assertEqual(slim_data.info(name, self.folder, 3).labels, ("dog", "cat", ""))
+            parts = ["`num_classes` must be at least the 2 classes", "Received: num_classes=1"]
+            self.assert_refused(parts, slim_data.info, name, self.folder, 1)
+        self.assertEqual(slim_data.info("flowers").labels[0], "daisy")
+        # Images of a fixed size are the data set's own.
+        self.assertEqual(slim_data.info("cifar10", self.folder).labels[0], "airplane")
+
+    def test_labels_txt_tells_where_numbers_begin(self):
+        labels_file.write_labels(self.folder, [f"kind {i}" for i in range(7)], 0)
+        self.write(range(7))
+        self.assertAllEqual(self.labels(), range(7))
+        self.assertEqual(slim_data.info("flowers", self.folder).num_classes, 7)
+
+    def test_without_labels_txt_the_number_of_classes_is_what_readers_are_told(self):
+        self.write(range(1, 8))
+        damaged = "record 5 (counted from 0): label is not 1 to 5: 6"
+        place = "flowers", self.folder, "train"
+        with self.assertRaises(slim_data.DataError) as caught:
+            with slim_data.locate_corrupt_records(*place):
+                self.labels()
+        self.assertIn(damaged, str(caught.exception))
+        with slim_data.locate_corrupt_records(*place, 7):
+            self.assertAllEqual(self.labels(num_classes=7), range(1, 8))
+        self.assertAllEqual(self.labels(num_classes=7, skip_corrupt_records=True), range(1, 8))
+        self.assertAllEqual(self.labels(skip_corrupt_records=True), range(1, 6))
+        self.assertEqual(slim_data.info("flowers", self.folder, 7).labels, ("",) * 7)
+        with self.assertRaises(slim_data.DataError) as caught:
+            with slim_data.locate_corrupt_records(*place, 6):
+                self.labels(num_classes=6)
+        self.assertIn("record 6 (counted from 0): label is not 1 to 6: 7", str(caught.exception))
 
 
 class RegisterTest(DatasetsTestCase):

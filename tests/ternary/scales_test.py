@@ -118,9 +118,11 @@ class LocalScaleTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(got, expected, rtol=1e-4)
 
     def test_bad_options_are_refused(self):
-        for clip_factor in (-1.0, np.inf, np.nan, "automatic"):
+        for clip_factor in (-1.0, np.inf, np.nan, "automatic", 1e-38, 5e-324, 9e-6):
             for scale in (local_scale, fused_scale):
-                with self.assertRaisesRegex(ValueError, "`clip_factor` must be zero or.*Received"):
+                with self.assertRaisesRegex(
+                    ValueError, "`clip_factor` must be 0 .*at least 1e-05.*Received"
+                ):
                     scale([1.0], clip_factor)
         for share in (0.0, -0.1, 1.1, np.nan):
             with self.assertRaisesRegex(ValueError, "`nonzero_share` must be above 0.*Received"):

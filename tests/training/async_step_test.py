@@ -48,8 +48,8 @@ class AsyncStepTest(tf.test.TestCase):
         self.assertAllEqual(found["found/worker"], [0] * 5)
         np.testing.assert_allclose(found["found/total_loss"], found["loss"], rtol=1e-4)
         names = [name.partition("/")[2] for name in found if name.startswith("plain/")]
-        # Weights, statistics, steps, accumulators and moving averages.
-        self.assertLen(names, 7 + 1 + 5 + 5)
+        # Weights, statistics, steps, accumulators and moving averages of all.
+        self.assertLen(names, 7 + 1 + 5 + 5 + 2)
         for name in names:
             np.testing.assert_allclose(
                 found[f"asynchronous/{name}"], found[f"plain/{name}"], 1e-4, 1e-5, err_msg=name

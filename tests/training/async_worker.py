@@ -18,6 +18,7 @@ from terngrad_tf.distribute.handshake import code_metadata
 from terngrad_tf.distribute.parameter_server import ParameterServerCluster
 from terngrad_tf.distribute.parameter_server_variables import ServedModel
 from terngrad_tf.training import ModelConfig, OptimizerConfig, async_step, optimizers, schedules
+from terngrad_tf.training.statistics_average import StatisticsAverage
 
 # With the third step's gradients sent as floats, those of the others in streams.
 NUM_STEPS, EXACT_STEP = 5, 2
@@ -39,7 +40,7 @@ def build():
     rate = schedules.build_schedule(config, max_steps=10, steps_per_epoch=1)
     optimizer = optimizers.build_optimizer("momentum", rate)
     optimizer.build(model.trainable_variables)
-    return model, optimizer
+    return model, optimizer, StatisticsAverage(model)
 
 
 def batches():
@@ -49,7 +50,7 @@ def batches():
     return tf.data.Dataset.from_tensor_slices((images, labels)).batch(8, drop_remainder=True)
 
 
-def plain(model, optimizer):
+def plain(model, optimizer, average):
     """What the steps should do, one after the other and in one process."""
 
     @tf.function
@@ -81,15 +82,18 @@ def plain(model, optimizer):
         optimizer.apply(gradients, variables)
         return loss
 
-    return [
-        float(step(images, labels, number)) for number, (images, labels) in enumerate(batches())
-    ]
+    losses = []
+    for number, (images, labels) in enumerate(batches()):
+        losses.append(float(step(images, labels, number)))
+        # With the optimizer's momentum before the step.
+        average.update(min(0.9999, (1 + number) / (10 + number)) if number else 0.0)
+    return losses
 
 
-def arrays(prefix, model, optimizer):
+def arrays(prefix, model, optimizer, average):
     return {
         f"{prefix}/{variable.path}": variable.numpy()
-        for variable in [*model.weights, *optimizer.variables]
+        for variable in [*model.weights, *optimizer.variables, *average.variables]
     }
 
 
@@ -103,12 +107,13 @@ def main(job, task, worker_hosts, ps_hosts, file):
         return process.serve(resolver, metadata, start_timeout=120)
     cluster = ParameterServerCluster(resolver, metadata, batches(), start_timeout=120)
     cluster.compare()
-    model, optimizer = build()
+    model, optimizer, average = build()
     quantization = Quantization(
         clip_factor=CLIP_FACTOR, min_size=MIN_SIZE, quantize_logits=False, seed=SEED
     )
     served = ServedModel(
-        model, optimizer, quantization, cluster.server_devices, cluster.num_workers, "sparse"
+        *(model, optimizer, quantization, cluster.server_devices, cluster.num_workers, "sparse"),
+        average.variables,
     )
     served.upload()
     config = ModelConfig(net="lenet", label_smoothing=0.0)
@@ -121,11 +126,12 @@ def main(job, task, worker_hosts, ps_hosts, file):
         value = cluster.coordinator.schedule(function, args=(cluster.batches,))
         found.append({name: value.item() for name, value in value.fetch().items()})
     served.download()
-    result = arrays("asynchronous", model, optimizer)
+    result = arrays("asynchronous", model, optimizer, average)
     result |= {f"found/{name}": [step[name] for step in found] for name in found[0]}
     twin = build()
     result["loss"] = plain(*twin)
-    names = [variable.path for variable in [*model.weights, *optimizer.variables]]
+    kept = [*model.weights, *optimizer.variables, *average.variables]
+    names = [variable.path for variable in kept]
     values = list(arrays("plain", *twin).values())
     result |= {f"plain/{name}": value for name, value in zip(names, values, strict=True)}
     np.savez(file, **result)

@@ -1,5 +1,6 @@
 """Checkpoints that are damaged, or do not fit the disk, are one line that names the file."""
 
+import gc
 import pathlib
 import resource
 import subprocess
@@ -47,6 +48,18 @@ class CheckpointsTest(tf.test.TestCase):
                 checkpoints.restore(self.checkpoint, self.path)
             file.write_bytes(whole)
         checkpoints.restore(self.checkpoint, self.path)
+
+    def test_tensorflow_warns_of_no_damage_behind_the_error(self):
+        file = pathlib.Path(f"{self.path}.data-00000-of-00001")
+        other = {"more": tf.Variable(1.0)}
+        for content, variables in ((b"", {}), (file.read_bytes()[:-9], {}), (b"", other)):
+            file.write_bytes(content)
+            with self.assertNoLogs("tensorflow"):
+                checkpoint = tf.train.Checkpoint(weights=tf.Variable(np.zeros(300)), **variables)
+                with self.assertRaises(UserError):
+                    checkpoints.restore(checkpoint, self.path)
+                del checkpoint
+                gc.collect()
 
     def test_a_checkpoint_of_other_variables_is_refused(self):
         for other in (

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from terngrad_tf import models, training
 from terngrad_tf.training import data, inception_checkpoint, optimizers, pretrained, trainer
+from terngrad_tf.training.statistics_average import StatisticsAverage
 from tests import inception_graph, runs
 from tests.bin import samples
 
@@ -119,8 +120,15 @@ class InceptionCheckpointTest(tf.test.TestCase):
         path, values, *_ = inception_graph.save(folder, self.images, CLASSES, with_optimizer=True)
         _, run = pretrained.find_source(path)
         model = self.compiled()
+        average = StatisticsAverage(model)
         with contextlib.redirect_stdout(io.StringIO()):
-            self.assertEqual(pretrained.restore_all(path, run, model, None), 157585)
+            self.assertEqual(pretrained.restore_all(path, run, model, None, average), 157585)
+        # Of the first convolution, all of them alike.
+        for variable, name in zip(
+            average.variables[:2], ("moving_mean", "moving_variance"), strict=True
+        ):
+            saved = values[f"conv0/BatchNorm/{name}/ExponentialMovingAverage"]
+            self.assertAllEqual(variable.numpy(), saved)
         self.assertEqual(int(model.optimizer.iterations), 157585)
         kept = {variable.path: variable for variable in model.optimizer.variables}
         for layer, name in (("logits/bias", "logits/logits/biases"), ("conv5_bn/beta", CONV5)):

@@ -109,6 +109,16 @@ class LocalStepsTest(tf.test.TestCase):
         with self.assertRaisesRegex(UserError, "`floating_grad_epoch` must be 0 with"):
             self.train("refused", 1, sync_every=0, sync_seconds=1.0, floating_grad_epoch=2)
 
+    def test_a_run_without_any_exchange_is_refused(self):
+        for changes, message in (
+            ({"sync_every": 1_000_000_000}, "`sync_every` must be at most `max_steps`, 4: .*never"),
+            ({"sync_every": 5}, "`sync_every` must be at most `max_steps`, 4: .*sync_every=5"),
+            ({"sync_every": 4, "fragments": 2, "overlap": 1}, "`sync_every` and `overlap`=1 must"),
+        ):
+            with self.assertRaisesRegex(UserError, message):
+                self.train("never", 4, **changes)
+        self.assertFalse((self.root / "never").exists())
+
     @pytest.mark.slow
     def test_weights_of_synchronous_training_do_not_go_on(self):
         self.train("synchronous", 2, sync_every=0)

@@ -1,6 +1,7 @@
 """Where phase 2 finds the weights to start from."""
 
 import json
+import os
 import pathlib
 import sys
 
@@ -48,6 +49,32 @@ class CheckpointOfEpochTest(tf.test.TestCase):
             path.unlink()
         with self.assertRaisesRegex(UserError, "holds none"):
             self.find("resnet-70_625.ckpt")
+
+
+class FindSnapshotsTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.get_temp_dir())
+        self.run_folder = pathlib.Path("device0_stage_1", "checkpoint_stage_1").absolute()
+        self.run_folder.mkdir(parents=True, exist_ok=True)
+
+    def find(self, weight_load_dir):
+        start = subspace_source.Start("", self.run_folder, {})
+        return os.path.abspath(subspace_source.find_snapshots(weight_load_dir, start))
+
+    def test_a_relative_path_is_of_the_present_folder_or_of_the_one_that_holds_the_run(self):
+        tutorial = "./checkpoint_stage_1/checkpoint_pca"
+        own = self.run_folder / "checkpoint_pca"
+        self.assertEqual(self.find(""), str(own))
+        # What is nowhere is told as it was given.
+        self.assertEqual(self.find(tutorial), os.path.abspath(tutorial))
+        own.mkdir()
+        self.assertEqual(self.find(tutorial), str(own))
+        self.assertEqual(self.find(str(own)), str(own))
+        self.assertEqual(self.find("/nowhere"), "/nowhere")
+        os.makedirs(tutorial)
+        self.assertEqual(self.find(tutorial), os.path.abspath(tutorial))
 
 
 if __name__ == "__main__":

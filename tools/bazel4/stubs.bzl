@@ -50,19 +50,38 @@ toolchain(
 )
 """
 
-def _local_python_impl(repository_ctx):
-    name = repository_ctx.os.environ.get("PYTHON3", "python3")
+def _find_python(repository_ctx):
+    """The interpreter that PYTHON3 names, else that of scripts/venv.sh, else python3 on PATH."""
+    name = repository_ctx.os.environ.get("PYTHON3", "")
+    if not name:
+        # So that `bazel build` and scripts/bazel.sh make the same of a target.
+        checkout = str(repository_ctx.path(Label("//:WORKSPACE")).dirname)
+        venv = repository_ctx.os.environ.get("TERNGRAD_VENV", "") or checkout + "/.venv"
+        own = repository_ctx.path(venv + "/bin/python")
+        if own.exists:
+            return str(own)
+        name = "python3"
     interpreter = name if name.startswith("/") else repository_ctx.which(name)
     if not interpreter:
         fail("`PYTHON3` must name a Python interpreter. Received: PYTHON3=" + name)
+    return str(interpreter)
+
+def _local_python_impl(repository_ctx):
+    interpreter = _find_python(repository_ctx)
+    look = "import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, sys.argv[1:])))"
+    if repository_ctx.execute([interpreter, "-c", look, "absl", "tensorflow"]).return_code:
+        # Told here, as programs that were built would end in a traceback.
+        fail(("{} lacks the packages that the programs need. Run `bash scripts/build_all.sh` " +
+              "once, which makes .venv with them, or let PYTHON3 name an interpreter that has " +
+              "them").format(interpreter))
     repository_ctx.file("WORKSPACE", "")
     repository_ctx.file("BUILD", _LOCAL_PYTHON_BUILD.format(interpreter = interpreter))
 
 _local_python = repository_rule(
     implementation = _local_python_impl,
-    environ = ["PATH", "PYTHON3"],
+    environ = ["PATH", "PYTHON3", "TERNGRAD_VENV"],
     local = True,
-    doc = "The interpreter named by PYTHON3, else python3 on PATH, as a Python toolchain.",
+    doc = "The interpreter named by PYTHON3, else .venv's or python3 on PATH, as a Python toolchain.",
 )
 
 def offline_stubs(pip):
@@ -70,7 +89,7 @@ def offline_stubs(pip):
 
     Args:
       pip: names of the `@pypi//<name>` targets to offer. Each is empty: on Bazel 4 the packages
-        come from the environment of the interpreter that PYTHON3 names (see scripts/bazel.sh).
+        come from the environment of the interpreter: PYTHON3, or .venv of scripts/bazel.sh.
     """
     public = 'package(default_visibility = ["//visibility:public"])\n'
     _files(

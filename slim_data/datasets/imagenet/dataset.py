@@ -23,6 +23,7 @@ class ImageNet(DatasetBuilder):
         label_offset=1,
     )
     program = "build_imagenet_data"
+    takes_own_images = True
 
     @classmethod
     def command(cls, data_dir: str | os.PathLike) -> str:

@@ -1,0 +1,117 @@
+"""Moving averages of batch norm's statistics, beside those that optimizers keep of the weights.
+
+Weights that are an average of many steps' need statistics that are. TernGrad's code averages both.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf.distribute import local_steps_optimizer
+from terngrad_tf.distribute.batch_norms import statistics
+from terngrad_tf.training import checkpoints, local_steps
+from terngrad_tf.training.callbacks import StepCounter
+from terngrad_tf.training.optimizers import warm_up_momentum
+
+# Of the checkpoint's part; TensorFlow makes a variable's name of it and of its place in the list.
+_PART = "statistics_average"
+
+
+class StatisticsAverage:
+    """Moving averages of a model's batch-norm statistics, by the rule for its weights.
+
+    After update n, counted from 0: `average = m * average + (1 - m) * statistic`, where m is
+    `warm_up_momentum(limit, n)`, and 0 at first.
+
+    Args:
+        model: built `keras.Model`; made under its strategy's scope.
+
+    Attributes:
+        statistics: the `keras.Variable`s that batch norm writes, means and variances in turn.
+        variables: a `keras.Variable` for each, its average.
+    """
+
+    def __init__(self, model: keras.Model):
+        self.statistics = statistics(model)
+        self.variables: list[keras.Variable] = [
+            keras.Variable(
+                variable.numpy(),
+                trainable=False,
+                aggregation="only_first_replica",
+                name=f"{variable.path.replace('/', '_')}_average",
+            )
+            for variable in self.statistics
+        ]
+        self._assign = tf.function(self._move, autograph=False)
+
+    def update(self, momentum: float) -> None:
+        """Moves the averages to the statistics, the same on all replicas, by `1 - momentum`."""
+        self._assign(tf.constant(momentum, tf.float32))
+
+    def _move(self, momentum):
+        for average, statistic in zip(self.variables, self.statistics, strict=True):
+            m = tf.cast(momentum, average.dtype)
+            average.assign(m * average.value + (1 - m) * tf.cast(statistic.value, average.dtype))
+
+    def saved(self) -> dict[str, Any]:
+        """Arguments of `tf.train.Checkpoint`."""
+        return {_PART: [variable.value for variable in self.variables]}
+
+    def callback(self, first_step: int) -> keras.callbacks.Callback | None:
+        """Updates after each step, or each exchange of local steps; None without batch norm.
+
+        Args:
+            first_step: steps done before `fit`.
+        """
+        return _Update(self, first_step) if self.variables else None
+
+
+class _Update(StepCounter):
+    """Follows the optimizer that averages the weights."""
+
+    def __init__(self, average: StatisticsAverage, first_step: int):
+        super().__init__(first_step)
+        self._average = average
+        self._last_step = first_step
+
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        local = local_steps_optimizer(self.model.optimizer)
+        optimizer: Any = self.model.optimizer
+        optimizer = local.outer if local else getattr(optimizer, "inner_optimizer", optimizer)
+        self._optimizer = optimizer
+        self._limit = optimizer.get_config()["ema_momentum"]
+        self._by_time = local is not None and local.sync_seconds is not None
+        self._count = int(optimizer.iterations.numpy())
+
+    def on_step_end(self, logs: dict[str, float]) -> None:
+        """Updates where the weights' averages were."""
+        if not local_steps.has_exchanged(self.model.optimizer, self.step):
+            return
+        count = int(self._optimizer.iterations.numpy())
+        steps, self._last_step = self.step - self._last_step, self.step
+        # Loss scaling leaves out steps.
+        if count == self._count:
+            return
+        self._count = count
+        limit = self._limit**steps if self._by_time else self._limit
+        is_first = count == 1
+        self._average.update(0.0 if is_first else float(warm_up_momentum(limit, count - 1)))
+
+
+def restore_statistics(model: keras.Model, path: str) -> None:
+    """Gives batch norm the averages of its statistics in a checkpoint, where there are any.
+
+    Args:
+        model: `keras.Model`.
+        path: path of the checkpoint without ".index".
+
+    Raises:
+        UserError: the checkpoint is damaged, or of something else.
+    """
+    found = [variable.value for variable in statistics(model)]
+    with checkpoints.reading(path):
+        names = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    if found and any(name.startswith(f"{_PART}/") for name in names):
+        checkpoints.restore(tf.train.Checkpoint(**{_PART: found}), path)
