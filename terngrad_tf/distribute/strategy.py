@@ -92,10 +92,9 @@ class TernGradStrategy(tf.distribute.Strategy):
         token: str | None = None,
         **options: Any,
     ) -> None:
-        if not start_timeout > 0:
-            raise ValueError(
-                f"`start_timeout` must be positive seconds. Received: start_timeout={start_timeout}"
-            )
+        # TensorFlow counts milliseconds, of which 0 would mean no limit.
+        is_time = isinstance(start_timeout, int | float) and 1 <= start_timeout <= 1e6
+        check(is_time, "start_timeout", "must be seconds from 1 to 1e6", start_timeout)
         _check_options(options)
         if token is None:
             token = tokens.token_from_environment()
