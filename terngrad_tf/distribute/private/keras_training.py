@@ -159,9 +159,10 @@ def _build_on_own_batch(stock, self, iterator=None, data_batch=None):
     """Builds a model with the process's own part of the first batch.
 
     Keras averages the first batch over all replicas to learn its shape. That fails where shards
-    differ in size, and moves the batch over the network. It also calls the model on the batch,
-    which need not work where the model has steps of its own (GANs, autoencoders). Such models are
-    built when their step is traced, as without a strategy.
+    differ in size, and moves the batch over the network. It also calls the model on dense tensors
+    of the batch's shapes, which need not work: the model may have steps of its own (GANs,
+    autoencoders) or want ragged or sparse tensors. Such models are built when their step is traced,
+    as without a strategy, which also shows what is wrong with one that cannot be called.
     """
     strategy = self._distribute_strategy
     if strategy is None or not is_own(strategy):
@@ -175,9 +176,6 @@ def _build_on_own_batch(stock, self, iterator=None, data_batch=None):
     try:
         return stock(self, data_batch=data_batch)
     except (RuntimeError, ValueError):
-        steps = type(self).train_step, type(self).test_step
-        if steps == (_Trainer.train_step, _Trainer.test_step):
-            raise
         return None
 
 
