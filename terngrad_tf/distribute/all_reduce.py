@@ -25,8 +25,8 @@ from terngrad_tf.distribute.wire_choice import WireChoice
 from terngrad_tf.distribute.wire_trial import Timing, WireTrial
 
 _XLA = (
-    "`jit_compile=True` must not be combined with TernaryAllReduce: TensorFlow would drop the op from"
-    " a compiled step. Compile the model with `jit_compile=False`."
+    "`jit_compile=True` must not be combined with TernaryAllReduce: TensorFlow would drop the op"
+    " from a compiled step. Compile the model with `jit_compile=False`."
 )
 
 

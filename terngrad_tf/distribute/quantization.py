@@ -113,7 +113,11 @@ class Quantization:
         Args:
             paths: paths of all variables of an optimizer, as in `keras.Variable.path`.
         """
-        if self.grad_bits != 32 and not self.quantize_logits and not any(map(self.is_of_logits, paths)):
+        if (
+            self.grad_bits != 32
+            and not self.quantize_logits
+            and not any(map(self.is_of_logits, paths))
+        ):
             raise ValueError(
                 "`quantize_logits=False` needs a layer whose name contains 'logits'. Received"
                 f" variables: {', '.join(paths)}"

@@ -19,6 +19,7 @@ from terngrad_tf.distribute.private.local_weights import (
 from terngrad_tf.distribute.private.padding import current_padding
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.strategies import is_own
+from terngrad_tf.last_line import is_interrupt
 
 if keras.config.backend() != "tensorflow":
     # Keras would train without `tf.distribute`, each process for itself, and say nothing.
@@ -78,7 +79,13 @@ def _in_step(stock, self, force=False):
                 return made(*args)
 
         local = local_steps_optimizer(optimizer) if kind == "train" else None
-        return step() if local is None else local.run_step(step, self.steps_per_execution)
+        try:
+            return step() if local is None else local.run_step(step, self.steps_per_execution)
+        except (KeyboardInterrupt, RuntimeError) as error:
+            if not is_own(self.distribute_strategy) or not is_interrupt(error):
+                raise
+        # Without the hundreds of lines of where in TensorFlow that was.
+        raise KeyboardInterrupt
 
     setattr(self, attribute, in_step)
     return in_step
