@@ -1,7 +1,8 @@
-"""Addresses of hosts as flags give them. Imports no TensorFlow: the launcher needs it at once."""
+"""Addresses of hosts as users write them. Imports no TensorFlow: the launcher needs it at once."""
 
-import collections
+import ipaddress
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from terngrad_tf.arguments import shown
@@ -9,6 +10,7 @@ from terngrad_tf.arguments import shown
 # A name has at most 253 characters; with its port and what IPv6 adds.
 _LONGEST = 300
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
+_LOCAL_NAME = "localhost"
 
 
 def parse_addresses(name: str, value: Any) -> list[str]:
@@ -22,15 +24,19 @@ def parse_addresses(name: str, value: Any) -> list[str]:
         List of str, empty for "". IPv6 addresses stand in brackets: "[fe80::1]:2222".
 
     Raises:
-        ValueError: an address is not host:port, or stands there twice.
+        ValueError: an address is not host:port, stands there twice, or is one that others cannot
+            reach.
     """
     hosts = [part.strip() for part in value.split(",")] if value.strip() else []
     for address in hosts:
         if not is_address(address):
-            raise ValueError(f"`{name}` must hold host:port, ... Received: {shown(address)}")
-    twice = [host for host, count in collections.Counter(hosts).items() if count > 1]
-    if twice:
-        raise ValueError(f"`{name}` must name each address once. Received twice: {twice[0]}")
+            raise ValueError(
+                f"`{name}` must hold host:port, ...{advice(address)} Received: {shown(address)}"
+            )
+    if twice := first_twice(hosts):
+        raise ValueError(f"`{name}` must name each address once. Received twice: {twice}")
+    if wrong := not_for_others(hosts):
+        raise ValueError(f"`{name}` must hold addresses for all machines: {wrong}")
     return hosts
 
 
@@ -41,4 +47,67 @@ def is_address(value: object) -> bool:
     host, _, port = value.rpartition(":")
     # ASCII digits only: int() would take more.
     valid_port = re.fullmatch(r"[0-9]{1,5}", port) and 0 < int(port) < 2**16
+    if host.startswith("[") and getattr(_ip(host), "version", None) != 6:
+        return False
     return bool(_HOST.fullmatch(host) and valid_port)
+
+
+def advice(value: object) -> str:
+    """What makes an address of what is none, to stand after the rule; "" where that is not known.
+
+    Example:
+        >>> advice("fe80::1:2222")
+        ' An IPv6 address stands in brackets, such as [fe80::1]:2222.'
+    """
+    if isinstance(value, str) and len(value) <= _LONGEST and value.count(":") > 1:
+        host, _, port = value.rpartition(":")
+        if _ip(host) and port.isdecimal():
+            return f" An IPv6 address stands in brackets, such as [{host}]:{port}."
+        if _ip(value):
+            return f" An IPv6 address stands in brackets, with a port, such as [{value}]:2222."
+    return ""
+
+
+def first_twice(addresses: Iterable[str]) -> str | None:
+    """The first address that was there before, however its letters are written; None for none."""
+    seen = set()
+    for address in addresses:
+        if address.lower() in seen:
+            return address
+        seen.add(address.lower())
+    return None
+
+
+def not_for_others(addresses: Iterable[str]) -> str | None:
+    """What is wrong with addresses that mean another machine on each machine; None for nothing.
+
+    A cluster may lie on one machine, and then all its addresses may be local.
+
+    Example:
+        >>> not_for_others(["localhost:2222", "b:2222"])
+        "'localhost:2222' is each machine's own address, and 'b:2222' is another's"
+    """
+    addresses = list(addresses)
+    local = [address for address in addresses if _is_local(address)]
+    for address in addresses:
+        ip = _ip(address.rpartition(":")[0])
+        if ip is not None and (ip.is_unspecified or ip.is_multicast):
+            return f"{shown(address)} is no machine's address"
+    others = [address for address in addresses if address not in local]
+    if not local or not others:
+        return None
+    return f"{shown(local[0])} is each machine's own address, and {shown(others[0])} is another's"
+
+
+def _is_local(address):
+    host = address.rpartition(":")[0]
+    ip = _ip(host)
+    return ip.is_loopback if ip is not None else host.lower() == _LOCAL_NAME
+
+
+def _ip(host):
+    """The IP address of a host that is one, in brackets or not; None for a name."""
+    try:
+        return ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return None

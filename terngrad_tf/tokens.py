@@ -49,11 +49,12 @@ def checked(token: Any, what: str) -> str:
         ValueError: it is no token.
     """
     fits = isinstance(token, str) and FEWEST_CHARACTERS <= len(token) <= _MOST_CHARACTERS
-    if not fits or not token.isascii() or not token.isprintable():
+    # Blanks at its ends, which nobody sees, are there on one host and not on another.
+    if not fits or not token.isascii() or not token.isprintable() or token != token.strip():
         received = f"{len(token)} characters" if isinstance(token, str) else type(token).__name__
         raise ValueError(
             f"{what} must hold a token of {FEWEST_CHARACTERS} to {_MOST_CHARACTERS} printable ASCII"
-            f" characters. Received: {received}"
+            f" characters without blanks at its ends. Received: {received}"
         )
     return token
 

@@ -47,7 +47,7 @@ class ClusterFlags(Config):
     start_timeout: float = option(
         600.0,
         "Seconds to wait for the other processes at the start.",
-        checks.Range(0, 10**9, above=True),
+        checks.Range(1, 10**6),
     )
     token_file: str = option(
         "",

@@ -12,11 +12,10 @@ from absl import flags
 from slim_data import DataError
 from slim_data.cli import legacy_flags
 from slim_data.common.captured_stderr import capture_stderr
-from slim_data.common.errors import printable
 from slim_data.common.extras import check_installed
 from slim_data.common.uncollected import without_collections
 from terngrad_tf import files, supervisor
-from terngrad_tf.last_line import flush_or_drop, write_last_line
+from terngrad_tf.last_line import flush_or_drop, is_interrupt, one_line, write_last_line
 from terngrad_tf.terminal import wrapped
 from terngrad_tf.training import preemption
 from terngrad_tf.version import __version__
@@ -26,10 +25,6 @@ STATUS_ERROR = 2
 STATUS_PEER = 3
 STATUS_DISK = 4
 STATUS_INTERRUPTED = 130
-_INTERRUPTED = "REPLACED BY KeyboardInterrupt"
-_LONGEST_WORD = 300
-# Characters of an error that are looked at; escaping more takes long.
-_LONGEST = 100_000
 
 
 def _print_error(line):
@@ -49,8 +44,8 @@ def run_program(
 ) -> int:
     """Parses flags and calls a program's main function.
 
-    A wrong flag, folder or file is one line on standard error, whatever it quotes: see
-    `slim_data.common.errors.printable`. `--help`, `--helpshort` and `--helpfull` print the flags,
+    A wrong flag, folder or file is one line on standard error, whatever it quotes: see `one_line`.
+    `--help`, `--helpshort` and `--helpfull` print the flags,
     `--helpxml` prints them for other programs, `--version` the version.
 
     Args:
@@ -75,7 +70,7 @@ def run_program(
     name = os.path.splitext(os.path.basename(argv[0]))[0]
 
     def fail(error, status):
-        line = f"{printable(name, _LONGEST_WORD)}: error: {one_line(error)}"
+        line = f"{one_line(name)}: error: {one_line(error)}"
         report(wrapped(line, sys.stderr))
         return status
 
@@ -132,8 +127,7 @@ def run_program(
         except Exception as error:
             if line := write_failure(error):
                 return fail(f"{line}; the same command goes on", STATUS_DISK)
-            # What TensorFlow makes of Ctrl-C where it comes while another error is raised.
-            if not isinstance(error, RuntimeError) or _INTERRUPTED not in str(error):
+            if not is_interrupt(error):
                 raise
             raise KeyboardInterrupt from error
     except KeyboardInterrupt:
@@ -178,12 +172,3 @@ def _check_arguments(arguments):
                 files.open_regular(os.path.expanduser(value if has_value else following)).close()
             except OSError as error:
                 raise flags.Error(f"--flagfile cannot be read: {error}") from error
-
-
-def one_line(error: object) -> str:
-    """What an error says, on one line that is printable and not long.
-
-    No long word, such as a path, hides what else there is.
-    """
-    words = str(error)[:_LONGEST].split()
-    return printable(" ".join(printable(word, _LONGEST_WORD) for word in words))

@@ -24,6 +24,11 @@ from terngrad_tf.distribute.traffic import WORD_BYTES, Traffic, float32_traffic
 from terngrad_tf.distribute.wire_choice import WireChoice
 from terngrad_tf.distribute.wire_trial import Timing, WireTrial
 
+_XLA = (
+    "`jit_compile=True` must not be combined with TernaryAllReduce: TensorFlow would drop the op"
+    " from a compiled step. Compile the model with `jit_compile=False`."
+)
+
 
 class TernaryAllReduce(private.ExactCrossDeviceOps):
     """Sums gradients over replicas after rounding each to `{-1, 0, 1}` times a shared scale.
@@ -128,6 +133,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         self.sparse_as_dense = sparse_as_dense
         self._recorder = statistics.Recorder(statistics_freq)
         self.telemetry = Measurements(telemetry_freq)
+        self._has_logits = False
         self._last_step = last_step.LastStep()
         self._traffic_of: dict[tuple[int, ...], last_step.LastTraffic] = {}
         private.install_patches()
@@ -188,15 +194,32 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     def check_context(self, paths: Sequence[str]) -> None:
         """Raises ValueError where the step that is being traced cannot be what was asked for.
 
-        That is where XLA compiles it, or where `quantize_logits=False` finds no logits among the
-        paths of all variables of the optimizer.
+        That is where XLA compiles it, or where `quantize_logits=False` finds no logits: among the
+        paths of all variables of the optimizer, and those that `note_variable` was told.
         """
-        self.quantization.check_logits(paths)
+        if not self._has_logits:
+            self.quantization.check_logits(paths)
         if private.in_xla_context():
-            raise ValueError(
-                "`jit_compile=True` must not be combined with TernaryAllReduce: TensorFlow would"
-                " drop the op from a compiled step. Compile the model with `jit_compile=False`."
-            )
+            raise ValueError(_XLA)
+
+    def note_variable(self, path: str) -> None:
+        """Notes a variable that another optimizer may train, or none."""
+        self._has_logits = self._has_logits or self.quantization.is_of_logits(path)
+
+    def check_model(self, is_compiled: bool, paths: Sequence[str] | None) -> None:
+        """As `check_context`, before a step of a model is traced.
+
+        Args:
+            is_compiled: whether XLA is to compile the step.
+            paths: paths of all variables of the model, the frozen ones among them; None where they
+                are not made yet.
+        """
+        if is_compiled:
+            raise ValueError(_XLA)
+        if paths is not None:
+            self.quantization.check_logits(paths)
+            for path in paths:
+                self.note_variable(path)
 
     def is_float_step(self, step: Any) -> Any:
         """Whether `float_steps` is true of a step: a bool scalar tensor, or None without it."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from terngrad_tf import rank_table
-from terngrad_tf.addresses import parse_addresses
+from terngrad_tf.addresses import not_for_others, parse_addresses
 from terngrad_tf.files import PathLike
 
 _JOBS = ("worker", "ps")
@@ -50,6 +50,8 @@ def cluster_from_hosts(
         raise ValueError(
             f"`ps_hosts` must not name a worker's address. Received: {min(shared)} in both"
         )
+    if wrong := not_for_others([*jobs["worker"], *ps]):
+        raise ValueError(f"`ps_hosts` must hold addresses for all machines: {wrong}")
     if job_name not in _JOBS:
         raise ValueError(f"`job_name` must be one of {_JOBS}. Received: job_name={job_name!r}")
     count = len(jobs.get(job_name, ()))

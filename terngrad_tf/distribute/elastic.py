@@ -26,6 +26,7 @@ from terngrad_tf.distribute.cluster import cluster_of
 from terngrad_tf.distribute.introductions import Introduction, Proposal, decode
 from terngrad_tf.distribute.membership import Generation, MembersFile, SavedState
 from terngrad_tf.distribute.peers import PeerError, Tasks
+from terngrad_tf.distribute.refusals import Refusals
 
 JOIN_SECONDS = 10.0
 _POLL_SECONDS = 0.3
@@ -38,6 +39,9 @@ _SETTLE_SECONDS = 30.0
 _AGREE_SECONDS = 15.0
 # So long a worker that was started wrongly stays, for the others to learn it.
 _WRONG_SECONDS = 10.0
+# Workers that were started wrongly of which one line tells.
+_MOST_TOLD = 2
+_DIFFERENT = "was started differently: all workers need the same list of workers and equal options"
 
 _logger = logging.getLogger(__name__)
 
@@ -223,6 +227,7 @@ class _Meeting:
         self._run = secrets.token_hex(8)
         self._proposal = self._enough_since = self._wrong_since = None
         self._wrong: dict[int, str] = {}
+        self._refusals = Refusals(self.tasks, self.token)
         self._settle_until = 0.0
         self._deadline = time.monotonic() + self.start_timeout
         self._next_report = time.monotonic() + _FIRST_REPORT_SECONDS
@@ -250,14 +255,16 @@ class _Meeting:
             self.tasks, None, lambda i: greetings.greet(self.tasks.addresses[i], own, self.token)
         )
         told = {i: found for i, (name, _) in answers.items() if (found := decode(name))}
-        self._refuse_different(answers, told)
+        self._refuse_different(answers, told, heard)
         told = {i: other for i, other in told.items() if i not in self._wrong}
-        met = {(who.worker, who.run) for who in map(decode, list(heard.met)) if who is not None}
+        met = {(who.worker, who.run) for who in _introduced(heard.names())}
         there = {i: other for i, other in told.items() if (other.worker, other.run) in met}
         if self._proposal is not None:
             return self._all_agreed(answers, told)
         if self._agrees(there):
             return True
+        if self._wrong:
+            return False  # until that is mended, or ends the meeting
         last, states = self._known(there)
         if self._is_own_turn(last, states, coming=told.keys() - there.keys()):
             order = last.order(states)
@@ -315,14 +322,15 @@ class _Meeting:
             self._proposal = self._enough_since = None
         return agreed
 
-    def _refuse_different(self, answers, told):
+    def _refuse_different(self, answers, told, heard):
         """Raises PeerError where workers were started differently, once they know it, too."""
         for index, (_, failure) in answers.items():
             other, why = told.get(index), None
-            if failure in greetings.REFUSALS:
-                why = f"{failure}: all workers need the same token"
+            reason = self._refusals.reason(index, failure) if failure else None
+            if self._refusals.are_final(failure):
+                why = reason
             elif other is not None and other.cluster != self.key:
-                why = "was started otherwise: all workers need one list of workers, equal options"
+                why = _DIFFERENT
             elif other is not None and other.worker != index:
                 why = f"says it is worker {other.worker}: each needs the index of its own address"
             elif other is not None:
@@ -330,10 +338,15 @@ class _Meeting:
             if why is not None:
                 # It may be gone by the time that this is told.
                 self._wrong[index] = f"{self.tasks.describe(index)} {why}"
+        right = told.keys() - self._wrong.keys()
+        # A process with another list may be out of this one's reach.
+        for other in _introduced(heard.latest_names()):
+            if other.cluster != self.key and other.worker not in right:
+                self._wrong.setdefault(other.worker, f"worker {other.worker} {_DIFFERENT}")
         now = time.monotonic()
         self._wrong_since = (self._wrong_since or now) if self._wrong else None
         if self._wrong_since and now > self._wrong_since + _WRONG_SECONDS:
-            raise PeerError("; ".join(self._wrong.values()))
+            raise PeerError("; ".join(list(self._wrong.values())[:_MOST_TOLD]))
 
     def _wait(self, last, states, answers):
         """Tells from time to time what is missing; raises PeerError when time is over."""
@@ -362,9 +375,17 @@ class _Meeting:
                 f" ({membership.members_told(sorted(last.members))}), or half with their chief"
                 f" ({last.members[0]}), and at least {self.min_workers}"
             )
-        absent = {i: failure for i, (_, failure) in answers.items() if i not in states}
+        absent = {
+            i: self._refusals.reason(i, failure) if failure else ""
+            for i, (_, failure) in answers.items()
+            if i not in states
+        }
         line = f"{why}; missing: {self.tasks.describe_all(absent)}"
         if now > self._deadline:
             raise PeerError(line)
         _logger.warning("waiting: %s", line)
         self._next_report = now + _REPORT_SECONDS
+
+
+def _introduced(names):
+    return [introduction for introduction in map(decode, names) if introduction is not None]

@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from terngrad_tf.distribute import connections, private
+from terngrad_tf.last_line import one_line
 
 _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 # The op that failed, on the process that reports it.
@@ -146,15 +147,21 @@ def propagate_errors(tasks: Tasks | None) -> Iterator[None]:
     except PeerError:
         raise  # they know
     except BaseException as error:
-        has_failed = not isinstance(error, SystemExit) or error.code
-        if tasks is not None and has_failed:
-            private.report_error(f"{_MARK}{ended(tasks, error)}{_MARK}")
+        if not isinstance(error, SystemExit) or error.code:
+            report_end(tasks, error)
         raise
+
+
+def report_end(tasks: Tasks | None, error: BaseException) -> None:
+    """Tells the other processes, if there are any, why this one ends; see `propagate_errors`."""
+    if tasks is not None:
+        private.report_error(f"{_MARK}{ended(tasks, error)}{_MARK}")
 
 
 def ended(tasks: Tasks, error: BaseException) -> str:
     """One line for the others on why this process ends."""
-    why = " ".join(str(error).split()) or type(error).__name__
+    is_interrupt = isinstance(error, KeyboardInterrupt)
+    why = "interrupted (Ctrl-C)" if is_interrupt else one_line(error) or type(error).__name__
     return f"{tasks.describe(tasks.index)} ended: {why}"
 
 

@@ -110,11 +110,20 @@ class Quantization:
         Args:
             paths: paths of all variables of an optimizer, as in `keras.Variable.path`.
         """
-        if self.grad_bits != 32 and not self.quantize_logits and not any(map(_of_logits, paths)):
+        if (
+            self.grad_bits != 32
+            and not self.quantize_logits
+            and not any(map(self.is_of_logits, paths))
+        ):
             raise ValueError(
                 "`quantize_logits=False` needs a layer whose name contains 'logits'. Received"
                 f" variables: {', '.join(paths)}"
             )
+
+    @staticmethod
+    def is_of_logits(path: str) -> bool:
+        """Whether a variable's path tells that it is one of the logits layer."""
+        return any(LOGITS in part and AUXILIARY not in part for part in path.split("/"))
 
     def ternary_positions(self, gradients: Sequence[Any], paths: Sequence[str]) -> list[int]:
         """Positions of the gradients that are to be rounded.
@@ -132,7 +141,7 @@ class Quantization:
             and gradient.dtype in TERNARY_DTYPES
             and gradient.shape.is_fully_defined()
             and max(gradient.shape.num_elements(), 1) >= self.min_size
-            and (self.quantize_logits or not _of_logits(paths[position]))
+            and (self.quantize_logits or not self.is_of_logits(paths[position]))
         ]
 
     def local_scales(self, gradients: Sequence[Any], num_replicas: int = 1) -> tf.Tensor:
@@ -176,7 +185,3 @@ class Quantization:
 
     def _how(self):
         return {"rounding": self.rounding, "levels": self.levels, "seed": self.seed}
-
-
-def _of_logits(path):
-    return any(LOGITS in part and AUXILIARY not in part for part in path.split("/"))

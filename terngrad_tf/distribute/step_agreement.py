@@ -58,6 +58,11 @@ class StepAgreement:
         if self._tasks is not None:
             threading.Thread(target=self._listen, daemon=True).start()
 
+    @property
+    def step(self) -> int:
+        """Steps done."""
+        return self._step
+
     def ask(self, what: str) -> None:
         """Asks all to do something after a step that is to come; returns at once.
 

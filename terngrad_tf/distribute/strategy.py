@@ -53,7 +53,7 @@ class TernGradStrategy(tf.distribute.Strategy):
 
     Args:
         num_nodes: replicas of this process. Default: one a GPU, or one on the CPU.
-        num_gpus: GPUs to use. Default: all.
+        num_gpus: GPUs to use, at most those that there are. Default: all.
         cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`. Default: `TF_CONFIG`
             if it is set, else a single process.
         communication: how processes of a cluster exchange. "ring": over TensorFlow's own
@@ -92,10 +92,9 @@ class TernGradStrategy(tf.distribute.Strategy):
         token: str | None = None,
         **options: Any,
     ) -> None:
-        if not start_timeout > 0:
-            raise ValueError(
-                f"`start_timeout` must be positive seconds. Received: start_timeout={start_timeout}"
-            )
+        # TensorFlow counts milliseconds, of which 0 would mean no limit.
+        is_time = isinstance(start_timeout, int | float) and 1 <= start_timeout <= 1e6
+        check(is_time, "start_timeout", "must be seconds from 1 to 1e6", start_timeout)
         _check_options(options)
         if token is None:
             token = tokens.token_from_environment()
@@ -180,11 +179,6 @@ class TernGradStrategy(tf.distribute.Strategy):
         """This process's place among them, from 0."""
         group = self.extended.process_group
         return group.rank if group else 0
-
-    def scope(self) -> Any:
-        """As `tf.distribute.Strategy.scope`; what is trained under the strategy is made inside."""
-        private.scope_entered(self)
-        return super().scope()
 
     def reduce(self, reduce_op: Any, value: Any, axis: int | None) -> Any:
         """As `tf.distribute.Strategy.reduce`; how long processes wait for each other is noted."""

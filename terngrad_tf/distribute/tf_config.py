@@ -5,9 +5,13 @@ import re
 
 import tensorflow as tf
 
-from terngrad_tf import strict_json
-from terngrad_tf.addresses import is_address
-from terngrad_tf.arguments import shown
+from terngrad_tf import addresses, strict_json
+from terngrad_tf.arguments import did_you_mean, shown
+
+# The places of processes, those that train first.
+_JOBS = ("chief", "worker", "ps", "evaluator")
+# What TensorFlow reads.
+_KEYS = ("cluster", "task", "rpc_layer", "environment", "session_master")
 
 
 def cluster_from_tf_config() -> tf.distribute.cluster_resolver.ClusterResolver:
@@ -23,50 +27,83 @@ def cluster_from_tf_config() -> tf.distribute.cluster_resolver.ClusterResolver:
     Source: the guide "Distributed training with TensorFlow", on setting `TF_CONFIG`.
     """
     text = os.environ.get("TF_CONFIG")
-    if text is not None:
-        try:
-            _check_tf_config(_tf_config(text))
-        except ValueError as error:
-            raise ValueError(f"the environment variable TF_CONFIG {error}") from error
+    if text is not None and (wrong := _what_is_wrong(text)):
+        raise ValueError(f"the environment variable TF_CONFIG {wrong}")
     return tf.distribute.cluster_resolver.TFConfigClusterResolver()
 
 
-def _tf_config(text):
+def _what_is_wrong(text):
+    """What `TF_CONFIG` must do and does not; None where it is right."""
     if not text.strip():
-        raise ValueError("must be JSON. Received: nothing; unset it where there is no cluster")
+        return "must be JSON. Received: nothing; unset it where there is no cluster"
     try:
-        return strict_json.parse_json(text)
+        config = strict_json.parse_json(text)
     except ValueError as error:
-        raise ValueError(f"must be JSON: {error}. Received: {shown(text)}") from error
+        return f"must be JSON: {error}. Received: {shown(text)}"
+    try:
+        _check_tf_config(config)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _check_tf_config(config):
-    _check(config, isinstance(config, dict), 'an object with "cluster" and "task"')
+    is_known = isinstance(config, dict) and (not config or not config.keys().isdisjoint(_KEYS))
+    _check(config, is_known, 'an object with "cluster" and "task"')
+    for key in config:
+        # Platforms add keys of their own, which nobody looks at here.
+        hint = did_you_mean(key, _KEYS) if key not in _KEYS else ""
+        _check(key, not hint, f'"cluster", "task" or keys unlike them{hint}')
     cluster = config.get("cluster", {})
     _check(cluster, isinstance(cluster, dict), "an object of jobs", "cluster")
-    for job, tasks in cluster.items():
-        place = f"cluster.{job}"
-        _check(tasks, isinstance(tasks, list), "a list of addresses", place)
-        for address in tasks:
-            _check(address, is_address(address), "a list of host:port", place)
+    _check_cluster(cluster)
     task = config.get("task", {})
     _check(task, isinstance(task, dict), 'an object with "type" and "index"', "task")
-    job, index = task.get("type"), task.get("index", 0)
-    _check(job, job is None or isinstance(job, str), "text", "task.type")
-    rule = "an integer of 0 or more"
-    _check(index, re.fullmatch("[0-9]{1,9}", _text_of_integer(index)), rule, "task.index")
-    if cluster:
-        _check(job, job in cluster, f"one of the jobs {', '.join(cluster)}", "task.type")
-        count = len(cluster[job])
-        _check(index, int(index) < count, f"below {count}, the {job}s in cluster", "task.index")
+    _check_task(task, cluster)
     for name in ("rpc_layer", "environment", "session_master"):
         _check(config.get(name), isinstance(config.get(name, ""), str), "text", name)
 
 
-def _check(value, condition, rule, place=""):
+def _check_cluster(cluster):
+    all_addresses = []
+    for job, tasks in cluster.items():
+        hint = did_you_mean(job, _JOBS)
+        _check(job, job in _JOBS, f"jobs called {', '.join(_JOBS)}{hint}", "cluster")
+        place = f"cluster.{job}"
+        _check(tasks, isinstance(tasks, list), "a list of addresses", place)
+        for address in tasks:
+            rule = "a list of host:port"
+            advice = addresses.advice(address)
+            _check(address, addresses.is_address(address), rule, place, advice)
+        _check(tasks, job != "chief" or len(tasks) == 1, "one address", place)
+        all_addresses += tasks
+    twice = addresses.first_twice(all_addresses)
+    _check(twice, twice is None, "each address once", "cluster")
+    wrong = addresses.not_for_others(all_addresses)
+    if wrong:
+        raise ValueError(f"must hold, as cluster, addresses for all machines: {wrong}")
+
+
+def _check_task(task, cluster):
+    job, index = task.get("type"), task.get("index", None if cluster else 0)
+    _check(job, job is None or isinstance(job, str), "text", "task.type")
+    if cluster:
+        _check(job, job in cluster, f"one of the jobs {', '.join(cluster)}", "task.type")
+    rule = "an integer of 0 or more"
+    _check(index, re.fullmatch("[0-9]{1,9}", _text_of_integer(index)), rule, "task.index")
+    if not cluster:
+        # A process with a place of its own is none that trains alone.
+        _check(index, int(index) == 0, 'a "cluster", or 0', "task.index")
+        return
+    count = len(cluster[job])
+    rule = f"an integer below {count}, the number of {job}s in cluster,"
+    _check(index, int(index) < count, rule, "task.index")
+
+
+def _check(value, condition, rule, place="", advice=""):
     if not condition:
         where = f" as {place}" if place else ""
-        raise ValueError(f"must hold {rule}{where}. Received: {shown(value)}")
+        raise ValueError(f"must hold {rule}{where}.{advice} Received: {shown(value)}")
 
 
 def _text_of_integer(value):

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from terngrad_tf.arguments import check_integer
+from terngrad_tf.arguments import check, check_integer
 from terngrad_tf.distribute import private
 
 
@@ -14,7 +14,7 @@ def local_devices(num_nodes: int | None = None, num_gpus: int | None = None) -> 
 
     Args:
         num_nodes: number of replicas. Default: one a GPU, or one on the CPU.
-        num_gpus: GPUs to use. Default: all.
+        num_gpus: GPUs to use, at most those that there are. Default: all.
 
     Returns:
         List of `num_nodes` device strings such as "/device:CPU:0".
@@ -25,9 +25,10 @@ def local_devices(num_nodes: int | None = None, num_gpus: int | None = None) -> 
     gpus = _num_gpus()
     if num_gpus is not None:
         check_integer("num_gpus", num_gpus, 0)
-        # Without a GPU the number asked for still stands for that many replicas.
-        num_nodes = num_gpus if num_nodes is None and num_gpus else num_nodes
-        gpus = min(gpus, num_gpus)
+        advice = "num_nodes, not num_gpus, is the number of replicas"
+        rule = f"must be at most {gpus}, the GPUs that TensorFlow sees here ({advice})"
+        check(num_gpus <= gpus, "num_gpus", rule, num_gpus)
+        gpus = num_gpus
     num_nodes = max(gpus, 1) if num_nodes is None else num_nodes
     check_integer("num_nodes", num_nodes)
     if not gpus:

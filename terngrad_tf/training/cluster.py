@@ -64,11 +64,13 @@ def make_strategy(
         ValueError: an option is out of range.
         PeerError: another process is missing or was started differently.
     """
+    # TernGrad's commands ask for GPUs; where there is none, their replicas run on the CPU.
+    has_gpu = bool(tf.config.get_visible_devices("GPU"))
     return TernGradStrategy(
         config.cluster.num_nodes,
         **dataclasses.asdict(config.gradients.quantization(config.seed)),
         wire=config.gradients.wire,
-        num_gpus=config.cluster.num_gpus,
+        num_gpus=config.cluster.num_gpus if has_gpu else None,
         communication=config.cluster.communication,
         float_steps=float_epochs if float_epochs.freq else None,
         statistics_freq=statistics_freq,

@@ -27,14 +27,22 @@ class PreemptedError(RuntimeError):
 
 
 @contextlib.contextmanager
-def stops_on_sigterm(ask: Callable[[], Any]) -> Iterator[Callable[[], None]]:
+def stops_on_sigterm(
+    ask: Callable[[], Any],
+    has_stepped: Callable[[], bool] = lambda: True,
+    give_up: Callable[[BaseException], Any] = lambda error: None,
+) -> Iterator[Callable[[], None]]:
     """Within, SIGTERM asks for a last step, after which who trains saves and ends.
 
-    Where no step ends within a minute, the process is ended as it is, with `STATUS`. A program's
-    own handler of the signal is left alone, and so is a thread other than the main one.
+    Where no step has ended yet, there is nothing to save, and the first may take long: the process
+    is ended at once, with `STATUS`. So it is where no step ends within a minute. A program's own
+    handler of the signal is left alone, and so is a thread other than the main one.
 
     Args:
         ask: function without arguments that asks for it, called in a thread.
+        has_stepped: function without arguments that tells whether a step has ended. Default: yes.
+        give_up: function of an error that says why the process ends at once, called before that.
+            Default: does nothing.
 
     Yields:
         Function without arguments, to be called when the last step has ended.
@@ -52,10 +60,14 @@ def stops_on_sigterm(ask: Callable[[], Any]) -> Iterator[Callable[[], None]]:
     def listen():
         while (number := receiving.recv(1)) and number[0] != signal.SIGTERM:
             pass
-        if number:
-            ask()
-            if not step_ended.wait(_LONGEST_STEP_SECONDS):
-                _give_up()
+        if not number:
+            return
+        if not has_stepped():
+            _end(give_up, "before the first step ended; nothing of this start is lost")
+        ask()
+        if not step_ended.wait(_LONGEST_STEP_SECONDS):
+            seconds = f"{_LONGEST_STEP_SECONDS:g} s"
+            _end(give_up, f"but no step ended within {seconds}; what was saved before is kept")
 
     thread = threading.Thread(target=listen, daemon=True)
     thread.start()
@@ -72,10 +84,10 @@ def stops_on_sigterm(ask: Callable[[], Any]) -> Iterator[Callable[[], None]]:
         receiving.close()
 
 
-def _give_up():
+def _end(give_up, why):
+    line = f"told to stop by SIGTERM, {why}"
+    with contextlib.suppress(Exception):
+        give_up(RuntimeError(line))
     program = os.path.splitext(os.path.basename(sys.argv[0]))[0] or "python"
-    write_last_line(
-        f"{program}: error: told to stop by SIGTERM, but no step ended within"
-        f" {_LONGEST_STEP_SECONDS:g} s; the same command goes on from the last checkpoint"
-    )
+    write_last_line(f"{program}: error: {line}; the same command goes on")
     os._exit(STATUS)

@@ -24,6 +24,7 @@ from terngrad_tf.distribute import (
     run_on_all,
     run_on_chief,
 )
+from terngrad_tf.distribute.peers import report_end
 from terngrad_tf.distribute.traffic import Traffic
 from terngrad_tf.training import (
     callbacks,
@@ -252,7 +253,11 @@ def fit(
         config.data.locate_corrupt_records(),
         peer_errors(strategy.tasks),
         StepAgreement(strategy, first_step) as agreement,
-        preemption.stops_on_sigterm(lambda: agreement.ask(saving.STOP)) as last_step_ended,
+        preemption.stops_on_sigterm(
+            lambda: agreement.ask(saving.STOP),
+            lambda: agreement.step > first_step,
+            lambda error: report_end(strategy.tasks, error),
+        ) as last_step_ended,
         run.watch_newcomers() as newcomers,
     ):
         meetings = saving.Meetings(

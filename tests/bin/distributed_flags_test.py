@@ -149,10 +149,23 @@ class DistributedFlagsTest(tf.test.TestCase):
         secret = "a secret of the team"
         self.assertEqual(token(f"{secret}\n"), secret)
         self.assertIsNone(distributed_flags.arguments(parse())["token"])
-        for text in ("too short", f"{secret}\n{secret}", "\u00e4" * 20, "x" * 5000):
+        for text in (
+            "too short",
+            " " * 16,
+            f"{secret} ",
+            f" {secret}",
+            f"{secret}\n{secret}",
+            "\u00e4" * 20,
+            "x" * 5000,
+        ):
             rule = f"{path} must hold a token of 16 to 1000 printable ASCII .* \\d+ characters$"
             with self.assertRaisesRegex(training.UserError, rule):
                 token(text)
+        for seconds in ("1e-300", "0", "nan", "inf", "1e9"):
+            with self.assertRaisesRegex(
+                training.UserError, "`start_timeout` must be a number of at least 1 and at most"
+            ):
+                distributed_flags.arguments(parse("--start_timeout", seconds))
         with self.assertRaisesRegex(training.UserError, "must not be given with async_training"):
             token(secret, "--async_training")
         with self.assertRaisesRegex(training.UserError, "`token_file` must be a file that can be"):

@@ -156,14 +156,23 @@ class ElasticTest(tf.test.TestCase):
 
     def test_those_with_other_options_or_tokens_are_refused(self):
         for options, why in (
-            ({"min_workers": 2}, "was started otherwise"),
+            ({"min_workers": 2}, "was started differently"),
             ({"token": "a secret of 16 or more"}, "token"),
         ):
             with mock.patch.object(elastic, "_WRONG_SECONDS", 2.0):
-                futures = [self.join(0), self.join(1, **options)]
+                futures = [self.join(0, start_timeout=4), self.join(1, start_timeout=4, **options)]
                 for future in futures:
                     with self.assertRaisesRegex(PeerError, why):
                         future.result(TIMEOUT_SECONDS)
+
+    def test_a_wrong_port_in_one_list_is_told_to_both(self):
+        # Worker 1 listens where worker 0 does not look for it.
+        first = self.join(0, 2)
+        self.ports[1] = self.ports[3]
+        with mock.patch.object(elastic, "_WRONG_SECONDS", 2.0):
+            for future in [first, self.join(1, 2)]:
+                with self.assertRaisesRegex(PeerError, "^worker [01] .*was started differently"):
+                    future.result(TIMEOUT_SECONDS)
 
     def test_the_token_of_the_environment_counts(self):
         token = "a secret of 16 or more"

@@ -1,6 +1,9 @@
 """What is left on standard error by programs of a cluster that fails, as their users see it."""
 
+import os
 import pathlib
+import signal
+import subprocess
 import sys
 
 import pytest
@@ -41,6 +44,52 @@ class ExitsTest(tf.test.TestCase):
             outputs[0].splitlines()[-1],
             "exits_worker: error: not all processes started in time; missing:"
             f" worker 1 ({addresses[1]}: connection refused)",
+        )
+
+    def test_an_interrupt_is_one_line_and_without_the_context_a_short_traceback(self):
+        source = """if True:
+            import contextlib, os, signal, sys
+            import keras, numpy as np
+            from terngrad_tf.distribute import TernGradStrategy, exit_on_peer_error
+
+            class Interrupted(keras.Sequential):
+                def train_step(self, data):
+                    os.kill(os.getpid(), signal.SIGINT)  # while the step is traced
+                    return super().train_step(data)
+
+            with exit_on_peer_error() if sys.argv[1] == "in" else contextlib.nullcontext():
+                strategy = TernGradStrategy(2)
+                with strategy.scope():
+                    model = Interrupted([keras.Input([2]), keras.layers.Dense(1)])
+                    model.compile("sgd", "mse")
+                model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0)
+        """
+        for where in ("in", "out"):
+            ended = subprocess.run(
+                [sys.executable, "-c", source, where],
+                env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
+                capture_output=True,
+                text=True,
+            )
+            *_, last = ended.stderr.splitlines()
+            if where == "in":
+                self.assertEqual((ended.returncode, last), (130, "-c: error: interrupted"))
+                self.assertNotIn("Traceback", ended.stderr)
+            else:
+                self.assertEqual((ended.returncode, last), (-signal.SIGINT, "KeyboardInterrupt"))
+                _, _, traceback = ended.stderr.partition("Traceback")
+                self.assertLess(traceback.count("\n"), 30, traceback)
+                self.assertNotIn("Traceback", traceback)
+
+    def test_what_a_process_tells_the_others_is_short_and_printable(self):
+        tasks = peers.Tasks(("worker 0", "worker 1"), ("a:1", "b:1"), 1)
+        for error in (ValueError("x" * 10**5), ValueError("\x7f\n" * 10**5)):
+            line = peers.ended(tasks, error)
+            self.assertTrue(line.isprintable())
+            self.assertLess(len(line), 1100)
+        self.assertEqual(
+            peers.ended(tasks, KeyboardInterrupt()),
+            "worker 1 (b:1) ended: interrupted (Ctrl-C)",
         )
 
     def test_peer_errors_raise_the_line_without_what_tensorflow_said(self):

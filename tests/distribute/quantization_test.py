@@ -99,6 +99,46 @@ class QuantizationTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, f"{message}.*Received"):
             terngrad_tf.TernaryAllReduce(**options)
 
+    def test_logits_may_be_frozen_or_belong_to_another_optimizer(self):
+        def layers(name, trainable=True):
+            body, head = keras.layers.Dense(3), keras.layers.Dense(2, name=name)
+            head.trainable = trainable
+            return body, head
+
+        def fit(strategy, *arguments):
+            with strategy.scope():
+                model = keras.Sequential(layers(*arguments))
+                model.compile("sgd", "mse")
+            model.fit(np.ones([4, 4]), np.ones([4, 2]), verbose=0)
+
+        def loop(strategy, *arguments):
+            with strategy.scope():
+                body, head = layers(*arguments)
+                body.build([None, 4])
+                head.build([None, 3])
+                optimizers = keras.optimizers.SGD(), keras.optimizers.SGD()
+
+            @tf.function
+            def step():
+                def replica():
+                    with tf.GradientTape() as tape:
+                        loss = tf.reduce_mean(head(body(tf.ones([2, 4]))))
+                    parts = body.trainable_variables, head.trainable_variables
+                    gradients = tape.gradient(loss, parts)
+                    for optimizer, part, gradient in zip(optimizers, parts, gradients, strict=True):
+                        if part:
+                            optimizer.apply(gradient, part)
+
+                strategy.run(replica)
+
+            step()
+
+        for train in (fit, loop):
+            for arguments in (("logits",), ("my_logits", False)):
+                train(terngrad_tf.TernGradStrategy(2, quantize_logits=False), *arguments)
+            with self.assertRaisesRegex(ValueError, "`quantize_logits=False` needs a layer whose"):
+                train(terngrad_tf.TernGradStrategy(2, quantize_logits=False), "out")
+
 
 if __name__ == "__main__":
     sys.exit(pytest.main([__file__]))

@@ -9,9 +9,10 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import peers, rendezvous
+from terngrad_tf.distribute import peers, rendezvous, worker_lists
 from tests.distribute import processes
 
+RULE = "all processes need the same list of workers"
 HOSTS = ["127.0.0.1"] + ["[::1]"] * socket.has_dualstack_ipv6()
 
 
@@ -83,24 +84,29 @@ class RendezvousTest(tf.test.TestCase):
         self.assertEqual(
             self.wait_all((addresses, 0, 30, one), (addresses, 1, 30, one)), [None, None]
         )
-        for tokens, whys in (
-            ((one, two), ("has another token", "has another token")),
-            (
-                (one, None),
+        rule = "all processes of a cluster need the same token"
+        with mock.patch.object(rendezvous, "_WRONG_SECONDS", 2.0):
+            for tokens, whys in (
+                ((one, two), ("has another token", "has another token")),
                 (
-                    "has no token, which this process has",
-                    "has a token, which this process has not (TERNGRAD_TF_TOKEN)",
+                    (one, None),
+                    (
+                        "has no token, which this process has",
+                        "has a token, which this process has not (TERNGRAD_TF_TOKEN)",
+                    ),
                 ),
-            ),
-        ):
-            errors = self.wait_all(*((addresses, i, 30, tokens[i]) for i in (0, 1)))
-            for other, (error, why) in enumerate(zip(errors, whys, strict=True)):
-                other = 1 - other
-                self.assertEqual(
-                    error,
-                    f"worker {other} ({addresses[other]}) {why}: all processes of a cluster need"
-                    " the same token",
-                )
+            ):
+                errors = self.wait_all(*((addresses, i, 5, tokens[i]) for i in (0, 1)))
+                for index, (error, why) in enumerate(zip(errors, whys, strict=True)):
+                    other = 1 - index
+                    who = f"worker {other} ({addresses[other]}"
+                    # Only who has no token believes whoever answers.
+                    if tokens[index] is None:
+                        self.assertEqual(error, f"{who}) {why}: {rule}")
+                    else:
+                        begin = f"not all processes started in time; missing: {who}: "
+                        self.assertStartsWith(error, begin)
+                        self.assertEndsWith(error, f"{why}: {rule})")
 
     def test_a_port_that_needs_privileges_is_told(self):
         with mock.patch.object(
@@ -114,34 +120,107 @@ class RendezvousTest(tf.test.TestCase):
     def test_a_process_that_reaches_another_in_vain_is_told(self):
         zero, one, dead = self.addresses
         first, second = self.wait_all(([zero, one], 0, 3), ([dead, one], 1, 4))
-        self.assertStartsWith(
-            first, f"not all processes started in time; missing: worker 1 ({one}: has"
-        )
-        self.assertIn(f"has not reached worker 0 ({zero})", first)
-        self.assertIn(f"worker 0 ({dead}: connection refused)", second)
+        differs = f"differs from that of this process, worker 0: worker 0 is '{dead}' there and"
+        self.assertEqual(first, f"the list of workers of worker 1 {differs} '{zero}' here; {RULE}")
+        self.assertStartsWith(second, "the list of workers of worker 0 differs from that of this")
 
-    @pytest.mark.slow
-    def test_an_index_given_twice_and_lists_of_other_lengths_are_told_on_all(self):
+    def test_processes_that_know_a_host_by_several_names_meet(self):
         zero, one, two = self.addresses
-        rule = "all need one list of workers, and each the index of its own address in it"
-        with mock.patch.object(rendezvous, "_WRONG_SECONDS", 8.0):
+        as_named = [address.replace("127.0.0.1", "localhost") for address in self.addresses]
+        errors = self.wait_all(
+            ([zero, as_named[1], two], 0), ([as_named[0], one, two], 1), (as_named, 2)
+        )
+        self.assertEqual(errors, [None] * 3)
+
+    def test_an_index_given_twice_is_told(self):
+        zero, one, two = self.addresses
+        with mock.patch.object(rendezvous, "_WRONG_SECONDS", 2.0):
             # The second machine was started as worker 0, too; here it has another port.
-            (error, _) = self.wait_all(([zero, one], 0), ([one, two], 0, 6))
+            error, _ = self.wait_all(([zero, one], 0), ([one, two], 0, 4))
             self.assertEqual(
                 error,
-                f'this process is worker 0 of 2, but worker 1 ({one}) says "worker 0 of 2": {rule}',
+                f"the list of workers of worker 1 ({one}) differs from that of this process, worker"
+                f" 0: worker 0 is '{one}' there and '{zero}' here, and worker 1 is '{two}' there"
+                f" and '{one}' here; {RULE}",
             )
-        errors = self.wait_all(([zero, one, two], 0), ([zero, one], 1), ([zero, one, two], 2))
+        own = peers.Tasks(("worker 0", "worker 1"), (zero, one), 0)
+        told = worker_lists.place_of(own, 0)
+        self.assertEqual(
+            worker_lists.difference(own, own.describe(1), told),
+            f'this process is worker 0 of 2, but worker 1 ({one}) says "worker 0 of 2": each'
+            " process needs the index of its own address in the list of workers",
+        )
+
+    def test_a_wrong_port_in_one_list_is_told_to_all_that_meet_its_process(self):
+        zero, one, two = self.addresses
+        (wrong,) = (f"127.0.0.1:{port}" for port in processes.free_ports(1))
+        for token in (None, "a secret of 16 or more"):
+            with mock.patch.object(rendezvous, "_WRONG_SECONDS", 2.0):
+                # Worker 1 listens where the others do not look for it.
+                errors = self.wait_all(
+                    ([zero, one, two], 0, 60, token),
+                    ([zero, wrong, two], 1, 60, token),
+                    ([zero, one, two], 2, 60, token),
+                )
+            for index in (0, 2):
+                self.assertEqual(
+                    errors[index],
+                    "the list of workers of worker 1 differs from that of this process, worker"
+                    f" {index}: worker 1 is '{wrong}' there and '{one}' here; {RULE}",
+                )
+            self.assertStartsWith(
+                errors[1],
+                "the list of workers of worker 0 differs from that of this process, worker 1:"
+                f" worker 1 is '{one}' there and '{wrong}' here; {RULE}",
+            )
+
+    def test_lists_of_other_lengths_are_told(self):
+        zero, one, two = self.addresses
+        with mock.patch.object(rendezvous, "_WRONG_SECONDS", 2.0):
+            errors = self.wait_all(([zero, one, two], 0), ([zero, one], 1), ([zero, one, two], 2))
         for index, error in ((0, errors[0]), (2, errors[2])):
             self.assertEqual(
                 error,
-                f"this process is worker {index} of 3, but"
-                f' worker 1 ({one}) says "worker 1 of 2": {rule}',
+                f"the list of workers of worker 1 ({one}) differs from that of this process,"
+                f" worker {index}: 2 workers there and 3 here, and '{two}' is here alone; {RULE}",
             )
-        self.assertEqual(
+        self.assertRegex(
             errors[1],
-            f'this process is worker 1 of 2, but worker 0 ({zero}) says "worker 0 of 3": {rule}',
+            rf"^the list of workers of worker [02] \(.*\) differs from that of this process, worker"
+            rf" 1: 3 workers there and 2 here, and '{two}' is there alone; {RULE}$",
         )
+
+    def test_a_process_that_was_started_wrongly_and_comes_again_in_time_is_taken(self):
+        addresses = self.addresses[:2]
+        with mock.patch.object(rendezvous, "_WRONG_SECONDS", 60.0):
+            first = self.pool.submit(wait, addresses, 0, 120)
+            wrong = wait([addresses[0], addresses[1], self.addresses[2]], 1, 2)
+            self.assertIn("2 workers there and 3 here", wrong)
+            self.assertIsNone(wait(addresses, 1, 120))
+            self.assertIsNone(first.result())
+
+    def test_long_lists_are_compared_too(self):
+        names = tuple(f"worker {index}" for index in range(1000))
+        one, two = (
+            peers.Tasks(names, tuple(f"{host}{index}:2222" for index in range(1000)), 0)
+            for host in ("first", "other")
+        )
+        place = worker_lists.place_of(one, 7)
+        self.assertLess(len(str(place)), 200)
+        self.assertEqual(worker_lists.parse(str(place)), place)
+        self.assertNotEqual(place, worker_lists.place_of(two, 7))
+        self.assertEqual(
+            worker_lists.difference(two, "worker 7", place),
+            "the list of workers of worker 7 differs from that of this process, worker 0; " + RULE,
+        )
+
+    def test_lines_are_short_whatever_others_say(self):
+        tasks = peers.Tasks(("worker 0", "worker 1"), tuple(self.addresses[:2]), 0)
+        for addresses in ("x" * 3900, ",".join(["a:1"] * 900)):
+            told = worker_lists.parse(f"worker 1 of 2 in {addresses}")
+            self.assertLess(len(worker_lists.difference(tasks, "worker 1", told)), 900)
+        for text in ("worker 0 of 2", "worker 0 of 2 in a b", "", "w" * 30 + " 0 of 2 in a"):
+            self.assertIsNone(worker_lists.parse(text))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Tests of models, optimizers and metrics that were made outside of the strategy's scope."""
 
+import os
 import sys
 import warnings
 
@@ -81,10 +82,39 @@ class ScopesTest(tf.test.TestCase):
             self.fitted(self.fitted(model))
         (message,) = [str(one.message) for one in caught if "TernGradStrategy" in str(one.message)]
         self.assertRegex(message, "^This model is used without .* inside `with strategy.scope")
+
+    def test_copies_made_outside_warn_until_something_is_trained_under_the_strategy(self):
         with self.strategy.scope():
-            build()
+            model = build()
+            model.compile("sgd", "mse")
+        path = os.path.join(self.get_temp_dir(), "model.keras")
+        model.save(path)
+        for copy in (
+            lambda: keras.models.clone_model(model),
+            lambda: keras.Sequential.from_config(model.get_config()),
+            lambda: keras.models.load_model(path),
+        ):
+            copied, strategy = copy(), TernGradStrategy(2)
+            copied.compile("sgd", "mse")
+            with strategy.scope():
+                build()
+            with self.assertWarnsRegex(UserWarning, "or the copy that was cloned or loaded, was"):
+                self.fitted(copied)
+        self.fitted(model)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
+            self.fitted(copied)
+
+    def test_compiled_steps_are_refused_before_they_are_traced(self):
+        for jit_compile in (True, False, "auto"):
+            with self.strategy.scope():
+                model = build()
+                model.compile("sgd", "mse", jit_compile=jit_compile)
+            if jit_compile is True:
+                for train in (model.fit, model.train_on_batch):
+                    with self.assertRaisesRegex(ValueError, "^`jit_compile=True` must not be"):
+                        train(X, Y)
+                model.jit_compile = False
             self.fitted(model)
 
     def test_other_strategies_are_left_alone(self):

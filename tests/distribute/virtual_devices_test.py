@@ -13,7 +13,7 @@ class VirtualDevicesTest(tf.test.TestCase):
     def test_replicas_share_the_cpu_without_a_gpu(self):
         self.assertEqual(local_devices(2), ["/device:CPU:0"] * 2)
         self.assertEqual(local_devices(), ["/device:CPU:0"])
-        self.assertLen(local_devices(num_gpus=3), 3)
+        self.assertLen(local_devices(3, num_gpus=0), 3)
         strategy = TernGradStrategy(3)
         self.assertEqual(strategy.num_replicas_in_sync, 3)
         self.assertTrue(strategy.is_chief)
@@ -26,6 +26,9 @@ class VirtualDevicesTest(tf.test.TestCase):
                 TernGradStrategy(bad)
         with self.assertRaisesRegex(ValueError, "`num_gpus` must be an integer, 0 or more"):
             TernGradStrategy(num_gpus=-1)
+        for arguments in ({"num_gpus": 4}, {"num_gpus": 4, "num_nodes": 4}, {"num_gpus": 1}):
+            with self.assertRaisesRegex(ValueError, "`num_gpus` must be at most 0, the GPUs that"):
+                TernGradStrategy(**arguments)
 
     def test_tensorflow_may_have_started_before(self):
         program = (

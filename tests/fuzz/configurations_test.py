@@ -37,8 +37,8 @@ DEEP = st.sampled_from(["[" * 10**5, '{"a":' * 40 + "1" + "}" * 40, "[" * 31 + "
 TASK = {"type": "worker", "index": 1}
 TF_CONFIGS = [
     {"cluster": {"worker": ["a:1", "b:1"]}, "task": TASK},
-    {"cluster": {"chief": ["c:1"], "worker": ["a:1", "[::1]:1"], "ps": ["d:1"]}, "task": TASK},
-    {"task": TASK, "rpc_layer": "grpc", "environment": "cloud"},
+    {"cluster": {"chief": ["c:1"], "worker": ["a:1", "[fe80::1]:1"], "ps": ["d:1"]}, "task": TASK},
+    {"task": TASK | {"index": 0}, "rpc_layer": "grpc", "environment": "cloud"},
 ]
 DEVICES = [{"device_id": "0", "device_ip": f"10.0.0.{i}", "rank_id": str(i)} for i in range(2)]
 SERVER = {"server_id": "10.0.0.1", "device": DEVICES, "host_nic_ip": "reserve"}

@@ -53,7 +53,7 @@ from terngrad_tf.distribute.private.process_group import (
     published,
     report_error,
 )
-from terngrad_tf.distribute.private.scopes import scope_entered, watch_scope
+from terngrad_tf.distribute.private.scopes import watch_scope
 from terngrad_tf.distribute.private.stamps import stamped
 from terngrad_tf.distribute.private.strategies import TernGradLocalExtended, is_own
 
@@ -92,7 +92,6 @@ __all__ = [
     "publish",
     "published",
     "report_error",
-    "scope_entered",
     "stamped",
     "sum_gradients",
     "sum_of_replicas",

@@ -4,7 +4,10 @@ import typing
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.data.util import structure as data_structure
 from tensorflow.python.distribute import input_lib, values
+
+from terngrad_tf.distribute.private.patches import patch
 
 
 class ReplicaBatches(input_lib.DistributedDataset):
@@ -209,3 +212,16 @@ def split_rows(batch: Any, count: int) -> list[Any]:
 def _lengths(rows, count):
     """Rows of each part, an integer tensor of shape `[count]`."""
     return rows // count + tf.cast(tf.range(count, dtype=rows.dtype) < rows % count, rows.dtype)
+
+
+@patch(input_lib, "_dummy_tensor_fn")
+def _dummy_of_none(stock, value_structure):
+    """Lets batches hold None, which stands for itself where a replica gets no batch.
+
+    TensorFlow makes tensors of no rows there, and fails for None in every strategy.
+    """
+
+    def dummy(spec):
+        return None if isinstance(spec, data_structure.NoneTensorSpec) else stock(spec)
+
+    return tf.nest.map_structure(dummy, value_structure)

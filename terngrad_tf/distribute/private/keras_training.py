@@ -19,6 +19,7 @@ from terngrad_tf.distribute.private.local_weights import (
 from terngrad_tf.distribute.private.padding import current_padding
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.strategies import is_own
+from terngrad_tf.last_line import is_interrupt
 
 if keras.config.backend() != "tensorflow":
     # Keras would train without `tf.distribute`, each process for itself, and say nothing.
@@ -78,7 +79,13 @@ def _in_step(stock, self, force=False):
                 return made(*args)
 
         local = local_steps_optimizer(optimizer) if kind == "train" else None
-        return step() if local is None else local.run_step(step, self.steps_per_execution)
+        try:
+            return step() if local is None else local.run_step(step, self.steps_per_execution)
+        except (KeyboardInterrupt, RuntimeError) as error:
+            if not is_own(self.distribute_strategy) or not is_interrupt(error):
+                raise
+        # Without the hundreds of lines of where in TensorFlow that was.
+        raise KeyboardInterrupt
 
     setattr(self, attribute, in_step)
     return in_step
@@ -159,9 +166,10 @@ def _build_on_own_batch(stock, self, iterator=None, data_batch=None):
     """Builds a model with the process's own part of the first batch.
 
     Keras averages the first batch over all replicas to learn its shape. That fails where shards
-    differ in size, and moves the batch over the network. It also calls the model on the batch,
-    which need not work where the model has steps of its own (GANs, autoencoders). Such models are
-    built when their step is traced, as without a strategy.
+    differ in size, and moves the batch over the network. It also calls the model on dense tensors
+    of the batch's shapes, which need not work: the model may have steps of its own (GANs,
+    autoencoders) or want ragged or sparse tensors. Such models are built when their step is traced,
+    as without a strategy, which also shows what is wrong with one that cannot be called.
     """
     strategy = self._distribute_strategy
     if strategy is None or not is_own(strategy):
@@ -175,9 +183,6 @@ def _build_on_own_batch(stock, self, iterator=None, data_batch=None):
     try:
         return stock(self, data_batch=data_batch)
     except (RuntimeError, ValueError):
-        steps = type(self).train_step, type(self).test_step
-        if steps == (_Trainer.train_step, _Trainer.test_step):
-            raise
         return None
 
 

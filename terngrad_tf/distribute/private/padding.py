@@ -155,6 +155,12 @@ def _pad_empty(tensor):
 
     On an empty batch several CPU kernels abort, return wrong shapes or, in the backward pass, NaN.
     """
+    if isinstance(tensor, tf.SparseTensor):
+        # It has no values.
+        shape = tf.concat([tf.maximum(tensor.dense_shape[:1], 1), tensor.dense_shape[1:]], 0)
+        return tf.SparseTensor(tensor.indices, tensor.values, shape)
+    if isinstance(tensor, tf.RaggedTensor):
+        return _pad_empty_ragged(tensor)
     if not isinstance(tensor, tf.Tensor) or not tensor.shape.rank or tensor.shape[0]:
         return tensor
 
@@ -163,3 +169,21 @@ def _pad_empty(tensor):
         return tf.ensure_shape(zeros, [None, *tensor.shape[1:]])
 
     return tf.cond(tf.equal(tf.shape(tensor)[0], 0), one_of_zeros, lambda: tensor)
+
+
+def _pad_empty_ragged(ragged):
+    """As `_pad_empty`: a row that has one element in each ragged dimension."""
+    flat, *splits = ragged.flat_values, *ragged.nested_row_splits
+
+    def one_of_zeros():
+        rows, of_one = 1, []
+        for length in ragged.shape[1 : ragged.ragged_rank + 1]:
+            length = 1 if length is None else length
+            of_one.append(tf.range(rows + 1, dtype=ragged.row_splits.dtype) * length)
+            rows *= length
+        return [tf.zeros(tf.concat([[rows], tf.shape(flat)[1:]], 0), flat.dtype), *of_one]
+
+    flat_shape = flat.shape
+    flat, *splits = tf.cond(tf.equal(ragged.nrows(), 0), one_of_zeros, lambda: [flat, *splits])
+    flat = tf.ensure_shape(flat, [None, *flat_shape[1:]])
+    return tf.RaggedTensor.from_nested_row_splits(flat, splits, validate=False)

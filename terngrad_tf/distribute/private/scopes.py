@@ -11,6 +11,7 @@ from keras.src.trainers import trainer as keras_trainer
 from tensorflow.python.distribute import values
 
 from terngrad_tf.distribute.private.cross_device_ops import gradient_ops
+from terngrad_tf.distribute.private.devices import variable_paths
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.strategies import is_own
 
@@ -18,18 +19,13 @@ _ADVICE = (
     "Build the model, and make what `compile` gets (optimizer, metrics), inside"
     " `with strategy.scope():`"
 )
-# Strategies in whose scope nobody has been yet.
+# Strategies under which nothing was trained or evaluated yet.
 _unused = weakref.WeakSet()
 
 
 def watch_scope(strategy: tf.distribute.Strategy) -> None:
     """Lets training outside of every scope warn while the strategy, which is new, is unused."""
     _unused.add(strategy)
-
-
-def scope_entered(strategy: tf.distribute.Strategy) -> None:
-    """Notes that something is made under a strategy."""
-    _unused.discard(strategy)
 
 
 @patch(keras_trainer.Trainer, "compile")
@@ -51,18 +47,28 @@ def _compile_in_scope(stock, self, *args, **kwargs):
 
 @patch(keras_tf_trainer.TensorFlowTrainer, "make_train_function", "make_test_function")
 def _check_before_steps(stock, self, force=False):
-    """Refuses weights to be trained and metrics made outside; warns of a strategy nobody uses."""
+    """Refuses weights to be trained and metrics made outside; warns of a strategy nobody uses.
+
+    Refuses, too, what a step cannot be, which it would show only while it is traced.
+    """
     strategy = self.distribute_strategy
+    is_training = stock.__name__ == "make_train_function"
+    op = gradient_ops(strategy)
+    if is_training and op is not None:
+        op.check_model(
+            bool(self.jit_compile), variable_paths(self.variables) if self.built else None
+        )
     if is_own(strategy):
+        _unused.discard(strategy)
         _check_model(self)
         _check(strategy, "metric", self.metrics_variables)
-        if stock.__name__ == "make_train_function":
+        if is_training:
             _check(strategy, "model", self.trainable_variables)
     elif self._distribute_strategy is None and _unused:
         _unused.clear()
         warnings.warn(
-            "This model is used without `TernGradStrategy`, in whose scope nothing is made yet."
-            f" {_ADVICE}",
+            "This model is used without `TernGradStrategy`, under which nothing was used yet: it,"
+            f" or the copy that was cloned or loaded, was made outside of the scope. {_ADVICE}",
             stacklevel=4,
         )
     return stock(self, force)
@@ -76,12 +82,22 @@ def _refuse_from_outside(stock, self, *args, **kwargs):
     loops of one's own nothing else notices it.
     """
     strategy = tf.distribute.get_strategy()
+    _unused.discard(strategy)
     is_shared = strategy.num_replicas_in_sync > 1 and gradient_ops(strategy)
     if is_shared and self._distribution_strategy is not strategy:
         raise ValueError(
             f"The optimizer {self.name!r} was made outside of the scope of the strategy. {_ADVICE}"
         )
     return stock(self, *args, **kwargs)
+
+
+@patch(keras.Variable, "__init__")
+def _note_variable(stock, self, *args, **kwargs):
+    """Lets the op know all variables of its strategy, whichever optimizer trains them, or none."""
+    stock(self, *args, **kwargs)
+    op = gradient_ops(tf.distribute.get_strategy())
+    if op is not None:
+        op.note_variable(self.path)
 
 
 def _check_model(model):

@@ -11,7 +11,7 @@ from tensorflow.python.distribute import input_lib, mirrored_run, mirrored_strat
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
-from terngrad_tf.distribute.private import batches, replicas
+from terngrad_tf.distribute.private import batches, class_weights, replicas
 from terngrad_tf.distribute.private.devices import devices_of_replicas
 from terngrad_tf.distribute.private.local_weights import LocalStepReplicas
 from terngrad_tf.distribute.private.padding import PaddedReplicas
@@ -97,7 +97,7 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
         (process, _), *_ = self._input_workers._worker_device_pairs
         shared = len(self._devices) < len(self._device_of_replica)
         distributed_dataset = batches.ReplicaBatches if shared else input_lib.DistributedDataset
-        return distributed_dataset(
+        distributed = distributed_dataset(
             input_lib.InputWorkers([(process, self._devices)]),
             self._container_strategy(),
             dataset,
@@ -105,6 +105,8 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
             input_context=context_,
             options=options,
         )
+        class_weights.keep_source(distributed, dataset, options)
+        return distributed
 
 
 def is_own(strategy: tf.distribute.Strategy) -> bool:
