@@ -13,10 +13,12 @@ from terngrad_tf import tokens
 from terngrad_tf.arguments import check, did_you_mean
 from terngrad_tf.distribute import (
     broadcast,
+    feeding,
     handshake,
     peers,
     private,
     rendezvous,
+    seeds,
     stragglers,
     tf_config,
     virtual_devices,
@@ -43,7 +45,8 @@ class TernGradStrategy(tf.distribute.Strategy):
     program; each holds `num_nodes` replicas, and packed words travel between the processes.
 
     All replicas hold the same weights and the same batch-norm statistics, bit for bit, at the end
-    of every step, so it does not matter which of them evaluates or saves.
+    of every step, so it does not matter which of them evaluates or saves. How the processes of a
+    cluster share data: see [data](../two_machines.md#data).
 
     Example:
     >>> strategy = TernGradStrategy(num_nodes=1)
@@ -136,6 +139,9 @@ class TernGradStrategy(tf.distribute.Strategy):
             gradient_ops, len(devices), self.num_processes, communication
         )
         handshake.compare_processes(self, "strategies", metadata)
+        if isinstance(extended, private.TernGradClusterExtended) and self.num_processes > 1:
+            seeds.agree_on_seeds(self)
+            extended.feeding = feeding.Feeding(self)
 
     @property
     def traffic(self) -> Traffic | None:

@@ -8,6 +8,7 @@ import sys
 from unittest import mock
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from keras.src import ops as keras_ops
@@ -16,11 +17,17 @@ from keras.src.backend.tensorflow import trainer as keras_tf_trainer
 from keras.src.losses import loss as keras_loss
 from keras.src.optimizers import base_optimizer as keras_base_optimizer
 from keras.src.random import seed_generator as keras_random
+from keras.src.trainers import epoch_iterator
+from keras.src.trainers.data_adapters import (
+    array_data_adapter,
+    generator_data_adapter,
+    py_dataset_adapter,
+)
 from keras.src.utils import tracking as keras_tracking
 from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api as autograph
-from tensorflow.python.data.ops import multi_device_iterator_ops
+from tensorflow.python.data.ops import cache_op, multi_device_iterator_ops, shuffle_op
 from tensorflow.python.distribute import (
     collective_all_reduce_strategy,
     collective_util,
@@ -151,6 +158,10 @@ class PrivateTest(tf.test.TestCase):
             ),
             (values.MirroredVariable, ["_update_replica", "_get_on_device_or_primary"]),
             (values.DistributedVariable, ["_get_replica", "distribute_strategy"]),
+            (tf.data.Dataset, ["_inputs"]),
+            (shuffle_op, ["_ShuffleDataset"]),
+            (cache_op, ["CacheDataset"]),
+            (context, ["global_seed"]),
         ):
             for name in names:
                 self.assertTrue(hasattr(owner, name), f"{owner.__name__}.{name}")
@@ -194,6 +205,38 @@ class PrivateTest(tf.test.TestCase):
         ):
             self.assertTrue(hasattr(owner, name), f"{owner.__name__}.{name}")
             self.assertEqual(parameters(getattr(owner, name)), expected, name)
+
+    def test_data_sets_still_have_what_processes_agree_on(self):
+        shuffled = tf.data.Dataset.range(4).shuffle(2)
+        for dataset in (shuffled, tf.data.Dataset.random()):
+            for name in ("_seed", "_seed2"):
+                self.assertTrue(hasattr(dataset, name), name)
+        self.assertTrue(shuffled._reshuffle_each_iteration)
+        strategy = TernGradStrategy(2)
+        for distributed in (
+            strategy.experimental_distribute_dataset(shuffled.batch(2)),
+            strategy.distribute_datasets_from_function(lambda _: shuffled.batch(2)),
+        ):
+            for name in ("_cardinality", "_enable_get_next_as_optional"):
+                self.assertTrue(hasattr(distributed, name), name)
+        (dataset,) = distributed._datasets
+        self.assertIsInstance(dataset, tf.data.Dataset)
+
+    def test_keras_adapters_still_have_what_processes_agree_on(self):
+        arrays = array_data_adapter.ArrayDataAdapter(np.zeros([4, 1]), batch_size=2, shuffle=True)
+        for name in ("_inputs", "_num_samples", "_batch_size", "_shuffle"):
+            self.assertTrue(hasattr(arrays, name), name)
+        batches = ((np.zeros([2, 1]),) for _ in range(2))
+        generator = generator_data_adapter.GeneratorDataAdapter(batches)
+        self.assertLen(generator._first_batches, 2)
+        adapter = inspect.getsource(py_dataset_adapter.PyDatasetAdapter)
+        self.assertIn("return self._finite_generator()", adapter)
+        self.assertIn("def _standardize_batch(self, batch)", adapter)
+        run = inspect.getsource(py_dataset_adapter.OrderedEnqueuer._run)
+        self.assertLess(run.index("self.indices = "), run.index("self._send_py_dataset()"))
+        self.assertLess(run.index("self._send_py_dataset()"), run.index("next(self.indices)"))
+        iterator = inspect.getsource(epoch_iterator.EpochIterator.__init__)
+        self.assertIn("data_adapters.get_data_adapter(", iterator)
 
     def test_keras_reaches_what_is_wrapped_through_the_wrapped_names(self):
         """A hook that Keras does not call would fail silently."""

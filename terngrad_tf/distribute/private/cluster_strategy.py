@@ -22,6 +22,7 @@ from terngrad_tf.distribute.private.collective_keys import StaticKeys, use_stati
 from terngrad_tf.distribute.private.devices import cluster_is_joined, local_tensors
 from terngrad_tf.distribute.private.initial_values import InitialValues
 from terngrad_tf.distribute.private.process_group import ProcessGroup, bounded_start
+from terngrad_tf.distribute.private.shared_data import SharedData
 from terngrad_tf.distribute.private.strategies import SharedVariableReplicas
 
 if typing.TYPE_CHECKING:
@@ -32,7 +33,7 @@ _HOST_KEYS = 1000
 
 
 class TernGradClusterExtended(
-    SharedVariableReplicas, collective_all_reduce_strategy.CollectiveAllReduceExtended
+    SharedData, SharedVariableReplicas, collective_all_reduce_strategy.CollectiveAllReduceExtended
 ):
     """One process of several, each with the same number of replicas.
 

@@ -11,6 +11,7 @@ from keras.src.backend.tensorflow import trainer as keras_tf_trainer
 from keras.src.losses import loss as keras_loss
 
 from terngrad_tf.distribute.private.devices import local_tensors
+from terngrad_tf.distribute.private.epochs import first_batch
 from terngrad_tf.distribute.private.local_weights import (
     keras_loop,
     local_steps_optimizer,
@@ -177,6 +178,8 @@ def _build_on_own_batch(stock, self, iterator=None, data_batch=None):
     if type(self).call is keras.Model.call:
         return None
     if iterator is not None:
+        data_batch = first_batch(iterator)
+    if iterator is not None and data_batch is None:
         for _, _, batches in iterator:
             data_batch = tf.nest.map_structure(lambda v: local_tensors(v)[0], next(batches))
             break

@@ -93,7 +93,11 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
                 "`distribute_datasets_from_function`"
             )
         context_ = None if self.process_group is None else self._make_input_context()
-        processes = 1 if self.process_group is None else self.process_group.size
+        return self._split_batches(dataset, options, context_)
+
+    def _split_batches(self, dataset, options, context_):
+        """Gives the local replicas their parts of this process's part, which a context names."""
+        processes = 1 if context_ is None else context_.num_input_pipelines
         (process, _), *_ = self._input_workers._worker_device_pairs
         shared = len(self._devices) < len(self._device_of_replica)
         distributed_dataset = batches.ReplicaBatches if shared else input_lib.DistributedDataset

@@ -1,0 +1,126 @@
+"""Whether batches of different processes hold the same examples, without sending them."""
+
+import collections
+import contextlib
+import math
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+# Of a batch these rows and components are looked at.
+_MAX_ROWS = 32
+_MAX_COMPONENTS = 8
+# Of a file this many bytes at its end are looked at, if its name is not longer than this.
+_TAIL, _MAX_NAME = 64, 1000
+# Processors of different kinds round preprocessing differently.
+_TOLERANCE = 1e-4
+# A component whose rows are equal on all processes shows that the examples are the same if chance
+# does not make them so: rows of classes of which there are few, or of one, do not.
+_TELLING_BITS = 20.0
+
+
+def signature_of_batch(batch: Any) -> list[Any]:
+    """A few numbers that tell a batch from others.
+
+    Example:
+    >>> signature_of_batch((np.zeros([2, 3]), np.array([1, 2], np.int64)))
+    [['float', 2, [0.0, 0.0]], ['int64', 2, [2844319735, 654825492]]]
+
+    Args:
+        batch: structure of arrays or tensors.
+
+    Returns:
+        What JSON can hold: of each component its kind, its number of rows, and a number for each of
+        the first rows. Those of floats change little if these do; those of names of files are of
+        what the files hold.
+    """
+    return [_signature_of(np.atleast_1d(component)) for component in _components(batch)]
+
+
+def signature_of_elements(elements: Iterable[Any]) -> list[Any]:
+    """As `signature_of_batch`, of single elements: structures of arrays or tensors."""
+    columns = zip(*map(_components, elements), strict=True)
+    return [_signature_of(column) for column in columns]
+
+
+def are_alike(signatures: Sequence[list[Any]], are_distorted: bool = True) -> bool:
+    """Whether batches hold the same examples.
+
+    Args:
+        signatures: `signature_of_batch` of each process.
+        are_distorted: whether each process may distort images at random for itself, so that it is
+            enough if one of the components that tell examples apart is the same, such as labels.
+            Default True.
+    """
+    first = signatures[0]
+    if any(_kinds(other) != _kinds(first) for other in signatures[1:]):
+        return False
+    components = list(zip(*signatures, strict=True))
+    equal = [parts for parts in components if all(_is_close(part, parts[0]) for part in parts)]
+    telling = [part for part, *_ in equal if _bits(part) >= _TELLING_BITS]
+    return len(equal) == len(components) or (are_distorted and bool(telling))
+
+
+def _components(batch):
+    flat = tf.nest.flatten(batch, expand_composites=True)
+    return [np.asarray(c) for c in flat[:_MAX_COMPONENTS] if c is not None]
+
+
+def _signature_of(rows):
+    first = [np.asarray(row) for row in rows[:_MAX_ROWS]]
+    kind = _kind(first[0].dtype) if first else ""
+    number_of = {"float": _projection, "text": _checksum_of_text}.get(kind, _checksum)
+    return [kind, len(rows), [number_of(row) for row in first]]
+
+
+def _kind(dtype):
+    if dtype.kind in "OSU":
+        return "text"
+    return "float" if "float" in dtype.name else dtype.name
+
+
+def _projection(row):
+    weights = np.random.default_rng(0).uniform(-1, 1, row.size)
+    return float(row.astype(np.float64).ravel() @ weights)
+
+
+def _checksum(row):
+    return zlib.crc32(row.tobytes())
+
+
+def _checksum_of_text(row):
+    return zlib.crc32(b"\0".join(map(_content, row.ravel().tolist())))
+
+
+def _content(text):
+    """A text, or of a file of this name what tells files apart: copies may lie anywhere."""
+    content = text if isinstance(text, bytes) else str(text).encode()
+    if len(content) < _MAX_NAME:
+        with contextlib.suppress(tf.errors.OpError, UnicodeError, ValueError):
+            size = tf.io.gfile.stat(content.decode()).length
+            with tf.io.gfile.GFile(content.decode(), "rb") as file:
+                file.seek(max(0, size - _TAIL))
+                return b"%d %s" % (size, file.read())
+    return content
+
+
+def _kinds(signature):
+    return [part[:2] for part in signature]
+
+
+def _is_close(part, other):
+    (kind, _, values), (_, _, others) = part, other
+    if kind != "float":
+        return values == others
+    size = np.max(np.abs(np.nan_to_num(others, posinf=0.0, neginf=0.0)), initial=0.0)
+    return np.allclose(values, others, rtol=0, atol=_TOLERANCE * size, equal_nan=True)
+
+
+def _bits(part):
+    """What the order of a component's rows tells, in bits: their number times their entropy."""
+    values = part[2]
+    counts = collections.Counter(values).values()
+    return sum(-count * math.log2(count / len(values)) for count in counts)

@@ -1,0 +1,59 @@
+"""Data, and trainings on them, that two processes and one do alike."""
+
+import math
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+NUM_EXAMPLES = 20
+BATCH_SIZE = 4
+# What `train` trains on.
+KINDS = ("arrays", "py_dataset", "data_set")
+# Example i is a unit vector, so that each weight of a linear model belongs to one example.
+IDS = np.arange(NUM_EXAMPLES)
+X, Y = np.eye(NUM_EXAMPLES, dtype=np.float32), IDS.astype(np.float32)[:, np.newaxis]
+
+
+class Batches(keras.utils.PyDataset):
+    """Consecutive examples; with `order`, in one that NumPy draws for every epoch."""
+
+    def __init__(self, order=False, **options):
+        super().__init__(**options)
+        self.order, self.ids = order, IDS.copy()
+        self.on_epoch_end()
+
+    def __len__(self):
+        return math.ceil(NUM_EXAMPLES / BATCH_SIZE)
+
+    def __getitem__(self, index):
+        ids = self.ids[BATCH_SIZE * index : BATCH_SIZE * (index + 1)]
+        return X[ids], Y[ids]
+
+    def on_epoch_end(self):
+        if self.order:
+            np.random.shuffle(self.ids)
+
+
+def train(strategy, kind):
+    """Weights and history of a training that is seeded alike on all processes."""
+    keras.utils.set_random_seed(7)
+    with strategy.scope():
+        model = keras.Sequential(
+            [keras.Input([NUM_EXAMPLES]), keras.layers.Dense(3, "tanh"), keras.layers.Dense(1)]
+        )
+        model.compile(keras.optimizers.Adam(0.05), "mse", metrics=["mae"])
+    if kind == "arrays":
+        data, options = (X, Y), {"batch_size": BATCH_SIZE, "validation_split": 0.2}
+    elif kind == "py_dataset":
+        data, options = (Batches(),), {"validation_data": (X, Y)}
+    else:
+        shuffled = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(NUM_EXAMPLES)
+        data, options = (shuffled.batch(6),), {"validation_data": (X, Y)}
+    history = model.fit(*data, epochs=3, verbose=0, **options).history
+    results = {name: np.array(values) for name, values in history.items()}
+    results["predictions"] = model.predict(X, batch_size=6, verbose=0)
+    results["evaluated"] = np.array(model.evaluate(X, Y, batch_size=6, verbose=0))
+    for index, weight in enumerate(model.get_weights()):
+        results[f"weight {index}"] = weight
+    return results
