@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from terngrad_tf.distribute import peers, rendezvous
+from terngrad_tf.distribute import endings, peers, rendezvous
 from terngrad_tf.last_line import write_last_line
 
 STATUS_PEER = 3
@@ -37,6 +37,7 @@ def exit_on_peer_error() -> Iterator[None]:
                 raise
         except peers.PeerError as error:
             line = " ".join(str(error).split())
+            endings.note_told()
     program = os.path.splitext(os.path.basename(sys.argv[0]))[0] or "python"
     write_last_line(f"{program}: error: {line}")
     raise SystemExit(STATUS_PEER)
