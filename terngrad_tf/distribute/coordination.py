@@ -12,9 +12,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from terngrad_tf.distribute import private
+from terngrad_tf.distribute import endings, private, watchdog
 from terngrad_tf.distribute.connections import REFUSED, connection_failure
-from terngrad_tf.distribute.peers import PeerError, ended, peer_errors
+from terngrad_tf.distribute.peers import PeerError, alone, at_different_places, ended, peer_errors
+from terngrad_tf.places import places
 
 _POLL_SECONDS = 1.0
 # The first process keeps the published values; before it may end, it waits so long for the others
@@ -59,15 +60,19 @@ def all_gather_object(
         return [value]
     key = f"terngrad_tf/shared/{next(_exchanges)}"
     deadline = time.monotonic() + (strategy.start_timeout if timeout is None else timeout)
-    with peer_errors(tasks):
-        private.publish(f"{key}/{tasks.index}", json.dumps(value))
+    with peer_errors(tasks), places.at(f"the exchange of {topic}"):
+        # With the place, so that processes at different ones learn it.
+        private.publish(f"{key}/{tasks.index}", json.dumps([places.waits_at, topic, value]))
         texts = [read(tasks, i, f"{key}/{i}", topic, deadline) for i in range(len(tasks.names))]
-        values = [json.loads(text) for text in texts]
-        if is_last is not None and is_last(values):
+        at, topics, values = zip(*map(json.loads, texts), strict=True)
+        values, apart = list(values), len({*zip(at, topics, strict=True)}) > 1
+        if apart or (is_last is not None and is_last(values)):
             private.publish(f"{key}/{tasks.index}/read", "")
             if tasks.index == 0:
                 for index in range(1, len(tasks.names)):
                     private.published(f"{key}/{index}/read", _LEADER_WAIT_SECONDS)
+        if apart:
+            raise PeerError(at_different_places(tasks, dict(enumerate(at))))
     return values
 
 
@@ -158,8 +163,12 @@ def read(tasks: Any, index: int, key: str, topic: str, deadline: float) -> str:
         text = private.published(key, _POLL_SECONDS)
         if text is not None:
             return text
+        watchdog.check()
         failure = connection_failure(tasks.addresses[index]) if index != tasks.index else None
         if failure == REFUSED:
+            last = endings.of_lost(index)
+            if last is not None:
+                raise PeerError(last or alone(tasks, [index]))
             raise PeerError(f"lost {tasks.describe(index, failure)} before it told its {topic}")
         if time.monotonic() > deadline:
             raise PeerError(

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from terngrad_tf.distribute import peers, rendezvous
+from terngrad_tf.distribute import endings, peers, rendezvous
 from terngrad_tf.last_line import is_interrupt, one_line, write_last_line
 
 STATUS_PEER = 3
@@ -44,6 +44,7 @@ def exit_on_peer_error() -> Iterator[None]:
             line, status = "interrupted", STATUS_INTERRUPTED
         except peers.PeerError as error:
             line = one_line(error)
+            endings.note_told()
     program = os.path.splitext(os.path.basename(sys.argv[0]))[0] or "python"
     write_last_line(f"{one_line(program)}: error: {line}")
     raise SystemExit(status)

@@ -45,9 +45,9 @@ def compare_processes(
             `start_timeout`.
     """
     names = strategy.tasks.names if strategy.tasks else ("worker 0",)
-    # The topic stands among the metadata, so that processes at different points learn it.
-    own = dict(metadata, topic=topic)
-    shared = all_gather_object(strategy, topic, own, is_last=lambda all_: bool(diff(all_, names)))
+    shared = all_gather_object(
+        strategy, topic, dict(metadata), is_last=lambda all_: bool(diff(all_, names))
+    )
     if different := diff(shared, names):
         raise PeerError(f"the processes' {topic} differ: {'; '.join(different)}")
 

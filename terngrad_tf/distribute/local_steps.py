@@ -17,6 +17,7 @@ from terngrad_tf.distribute.overlap import ChangesUnderWay
 from terngrad_tf.distribute.paced_steps import PacedSteps
 from terngrad_tf.distribute.replica_state import ReplicaState
 from terngrad_tf.outer_momentum import default_outer_momentum
+from terngrad_tf.places import places
 
 
 @keras.saving.register_keras_serializable(package="terngrad_tf")
@@ -369,9 +370,15 @@ class DiLoCo(private.LocalStepsOptimizer):
         `fit` where there are `sync_seconds`.
         """
         steps = self.steps_since_exchange if self.built else 0
-        if steps and self._paced:
+        if not steps:
+            return
+        with places.at("an exchange of local steps"):
+            self._synchronize(steps)
+
+    def _synchronize(self, steps):
+        if self._paced:
             self._paced.exchange()
-        elif steps:
+        else:
             with self._distribution_strategy.scope():
                 under_way = self._turns.under_way_after(steps)
                 if under_way is not None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from terngrad_tf.distribute import connections, private
+from terngrad_tf.distribute import connections, endings, private
 from terngrad_tf.last_line import one_line
+from terngrad_tf.places import places
 
 _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 # The op that failed, on the process that reports it.
@@ -127,8 +128,14 @@ def _line_of(error, tasks):
     if tasks is None or not _FROM_PEERS.search(message):
         return None
     line = explain(message, tasks, unreachable(tasks))
-    private.report_error(f"{_MARK}{line} (found by {tasks.names[tasks.index]}){_MARK}")
+    tell_all(f"{line} (found by {tasks.names[tasks.index]})")
     return line
+
+
+def tell_all(line: str) -> None:
+    """Lets the exchanges of all processes of the cluster fail with a line, this one's too."""
+    endings.note_told()
+    private.report_error(f"{_MARK}{line}{_MARK}")
 
 
 @contextlib.contextmanager
@@ -155,7 +162,7 @@ def propagate_errors(tasks: Tasks | None) -> Iterator[None]:
 def report_end(tasks: Tasks | None, error: BaseException) -> None:
     """Tells the other processes, if there are any, why this one ends; see `propagate_errors`."""
     if tasks is not None:
-        private.report_error(f"{_MARK}{ended(tasks, error)}{_MARK}")
+        tell_all(ended(tasks, error))
 
 
 def ended(tasks: Tasks, error: BaseException) -> str:
@@ -183,6 +190,9 @@ def explain(message: str, tasks: Tasks, unreachable_now: Mapping[int, str] | Non
     lost = dict(unreachable_now or {})
     for index in named(message, tasks):
         lost.setdefault(index, "")
+    over = {index: last for index in lost if (last := endings.of_lost(index)) is not None}
+    if over:
+        return next(filter(None, over.values()), None) or alone(tasks, over)
     what = tasks.describe_all(lost)
     if "Barrier timed out" in message or "RegisterTask" in message:
         return not_started(tasks, lost)
@@ -191,11 +201,36 @@ def explain(message: str, tasks: Tasks, unreachable_now: Mapping[int, str] | Non
     return f"lost {what or 'another process, which one is not known'}"
 
 
+def alone(tasks: Tasks, over: Iterable[int]) -> str:
+    """One line on processes that came to the end of their program, which this one needs."""
+    who = tasks.describe_all(dict.fromkeys(over, "its program is over"))
+    place = places.waits_at
+    if place is None:
+        return f"lost {who}"
+    return f"lost {who} while this process waits in {place}, where all must take part"
+
+
+def at_different_places(tasks: Tasks, at: Mapping[int, str]) -> str:
+    """One line on processes that wait for each other for ever; `at` are the places of all."""
+    who: dict[str, list[str]] = {}
+    for index, place in at.items():
+        who.setdefault(place, []).append(tasks.names[index])
+    where = ", ".join(f"{' and '.join(names)} in {place}" for place, names in who.items())
+    return (
+        f"the processes wait for each other at different places: {where};"
+        " all must take part in the same, in the same order"
+    )
+
+
 def not_started(tasks: Tasks, missing: Mapping[int, str]) -> str:
     """One line on processes that did not come; `missing` is their `{index: reason}`."""
-    return (
-        f"not all processes started in time; missing: {tasks.describe_all(missing) or 'not known'}"
-    )
+    return f"not all processes started in time; missing: {_describe_missing(tasks, missing)}"
+
+
+def _describe_missing(tasks, missing):
+    hint = "; if it was started, TF_CONFIG may not be set there"
+    is_silent = connections.REFUSED in missing.values()
+    return (tasks.describe_all(missing) or "not known") + (hint if is_silent else "")
 
 
 def port_in_use(tasks: Tasks) -> str:
@@ -248,7 +283,7 @@ def wait_for_all(tasks: Tasks, timeout: float, look: Callable[..., Any] = unreac
         if now > start + timeout:
             raise PeerError(not_started(tasks, missing))
         if now > next_report:
-            _logger.warning("waiting for %s", tasks.describe_all(missing))
+            _logger.warning("waiting for %s", _describe_missing(tasks, missing))
             next_report = now + _REPORT_SECONDS
         time.sleep(_POLL_SECONDS)
         missing = look(tasks, missing)

@@ -13,6 +13,8 @@ from terngrad_tf import tokens
 from terngrad_tf.arguments import check, did_you_mean
 from terngrad_tf.distribute import (
     broadcast,
+    calls,
+    cluster_size,
     feeding,
     handshake,
     peers,
@@ -22,6 +24,7 @@ from terngrad_tf.distribute import (
     stragglers,
     tf_config,
     virtual_devices,
+    watchdog,
 )
 from terngrad_tf.distribute.all_reduce import TernaryAllReduce
 from terngrad_tf.distribute.quantization import Quantization
@@ -45,8 +48,9 @@ class TernGradStrategy(tf.distribute.Strategy):
     program; each holds `num_nodes` replicas, and packed words travel between the processes.
 
     All replicas hold the same weights and the same batch-norm statistics, bit for bit, at the end
-    of every step, so it does not matter which of them evaluates or saves. How the processes of a
-    cluster share data: see [data](../two_machines.md#data).
+    of every step, so it does not matter which process saves, and one may do it alone. All call
+    `fit`, `evaluate` and `predict`, and compare before what they were given. How the processes of
+    a cluster share data: see [data](../two_machines.md#data).
 
     Example:
     >>> strategy = TernGradStrategy(num_nodes=1)
@@ -59,12 +63,16 @@ class TernGradStrategy(tf.distribute.Strategy):
         num_gpus: GPUs to use, at most those that there are. Default: all.
         cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`. Default: `TF_CONFIG`
             if it is set, else a single process.
+        num_processes: how many processes the cluster must have, this one included, so that one
+            which was started without `TF_CONFIG` does not train alone. Default: the environment
+            variable TERNGRAD_TF_NUM_PROCESSES, if it is set.
         communication: how processes of a cluster exchange. "ring": over TensorFlow's own
             connections, through the memory of the hosts, some of which may have a GPU and some
             not; "nccl": from GPU to GPU; "auto", the default: "ring", but "nccl" where a process
             has several GPUs.
         communication_timeout: seconds after which a collective that misses a peer fails. Default:
-            none; TensorFlow's own detection of dead peers still holds.
+            none: dead peers are found all the same, and so are processes that wait for each other
+            at different places; a slow one is waited for.
         start_timeout: seconds that the processes of a cluster wait for each other, at the start and
             before the first step, where they compare what they run. Default 600.
         token: secret of at least 16 characters that all processes of a cluster must share to meet:
@@ -89,6 +97,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         *,
         num_gpus: int | None = None,
         cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
+        num_processes: int | None = None,
         communication: str = "auto",
         communication_timeout: float | None = None,
         start_timeout: float = 600,
@@ -107,6 +116,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         self._collective_key_base = next(_key_ranges) * _KEY_RANGE
         if cluster_resolver is None:
             cluster_resolver = tf_config.cluster_from_tf_config()
+        cluster_size.check_size(num_processes, cluster_resolver)
         in_cluster = bool(cluster_resolver.cluster_spec().as_dict())
         devices = virtual_devices.local_devices(num_nodes, num_gpus)
         physical = list(dict.fromkeys(devices))
@@ -134,6 +144,9 @@ class TernGradStrategy(tf.distribute.Strategy):
             extended = private.TernGradLocalExtended(self, physical, len(devices), gradient_ops)
         super().__init__(extended)
         private.watch_scope(self)
+        watchdog.watch(self.tasks)
+        if self.num_processes > 1:
+            extended.calls = calls.Calls(self)
         self.sync_timer = stragglers.timer_of(self)
         metadata = handshake.strategy_metadata(
             gradient_ops, len(devices), self.num_processes, communication

@@ -43,7 +43,8 @@ class ExitsTest(tf.test.TestCase):
         self.assertEqual(
             outputs[0].splitlines()[-1],
             "exits_worker: error: not all processes started in time; missing:"
-            f" worker 1 ({addresses[1]}: connection refused)",
+            f" worker 1 ({addresses[1]}: connection refused)"
+            "; if it was started, TF_CONFIG may not be set there",
         )
 
     def test_an_interrupt_is_one_line_and_without_the_context_a_short_traceback(self):

@@ -261,6 +261,11 @@ class PrivateTest(tf.test.TestCase):
         self.assertIn("self.make_train_function()", source)
         self.assertIn("self.make_test_function()", source)
         self.assertIn("seed.next(", inspect.getsource(keras_random.draw_seed))
+        source = inspect.getsource(keras_tf_trainer.TensorFlowTrainer.fit)
+        self.assertIn("callbacks.on_train_batch_end(", source)
+        self.assertIn("callbacks.on_epoch_end(", source)
+        source = inspect.getsource(keras_tf_trainer.TensorFlowTrainer.compile)
+        self.assertIn("self._compile_config = serialization_lib.SerializableDict(", source)
 
     def test_a_cluster_captures_its_variables_as_handles_that_know_them(self):
         with TernGradStrategy(2).scope():

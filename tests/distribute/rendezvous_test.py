@@ -57,7 +57,10 @@ class RendezvousTest(tf.test.TestCase):
                 listen(address).close()
 
     def test_a_process_that_does_not_come_is_named_while_others_wait_and_at_the_end(self):
-        missing = f"worker 1 ({self.addresses[1]}: connection refused)"
+        missing = (
+            f"worker 1 ({self.addresses[1]}: connection refused)"
+            "; if it was started, TF_CONFIG may not be set there"
+        )
         with (
             mock.patch.object(peers, "_FIRST_REPORT_SECONDS", 0.1),
             self.assertLogs("terngrad_tf.distribute.peers", "WARNING") as logs,

@@ -28,6 +28,7 @@ from terngrad_tf.distribute.private.devices import (
     per_replica,
     variable_paths,
 )
+from terngrad_tf.distribute.private.keras_calls import agreed_variables, compiled_with
 from terngrad_tf.distribute.private.keras_optimizers import sum_gradients, sum_of_replicas
 from terngrad_tf.distribute.private.keras_training import in_keras_step, keras_step, unscale_loss
 from terngrad_tf.distribute.private.local_weights import (
@@ -66,9 +67,11 @@ __all__ = [
     "ProcessGroup",
     "TernGradClusterExtended",
     "TernGradLocalExtended",
+    "agreed_variables",
     "assert_on_host",
     "cluster_is_joined",
     "communication_options",
+    "compiled_with",
     "counts_once",
     "current_padding",
     "devices_are_initialized",

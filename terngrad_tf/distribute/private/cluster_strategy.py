@@ -24,6 +24,7 @@ from terngrad_tf.distribute.private.initial_values import InitialValues
 from terngrad_tf.distribute.private.process_group import ProcessGroup, bounded_start
 from terngrad_tf.distribute.private.shared_data import SharedData
 from terngrad_tf.distribute.private.strategies import SharedVariableReplicas
+from terngrad_tf.places import places
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
@@ -72,6 +73,7 @@ class TernGradClusterExtended(
         for ops_ in {self._cross_device_ops, self._host_cross_device_ops}:
             for launcher in ops_._launchers:
                 use_static_keys(launcher, self.static_keys)
+            _note_reductions(ops_)
         self.process_group = ProcessGroup(self) if self._num_workers > 1 else None
 
     def _exchange_on_hosts(self, options):
@@ -133,3 +135,19 @@ class TernGradClusterExtended(
         # The stock method expects one value a replica where there is one a device.
         on_devices = len(local_tensors(value)) == len(self._devices)
         return self._cross_device_ops if on_devices else self._host_cross_device_ops
+
+
+def _note_reductions(ops):
+    """Notes what is reduced outside of functions, such as metrics that are read, as `places`."""
+
+    def noted(function):
+        def note(*args, **kwargs):
+            if not context.executing_eagerly():
+                return function(*args, **kwargs)
+            with places.at("a reduction, such as that of a metric"):
+                return function(*args, **kwargs)
+
+        return note
+
+    for name in ("reduce_implementation", "batch_reduce_implementation", "_gather_implementation"):
+        setattr(ops, name, noted(getattr(ops, name)))

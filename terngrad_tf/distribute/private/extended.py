@@ -19,12 +19,14 @@ class LocalReplicas(distribute_lib.StrategyExtendedV1):
             on batches that differ in length; else None.
         examples_of_run: those of all local replicas, an integer or an integer scalar tensor, while
             a function runs on batches whose length is known; else None.
+        calls: `calls.Calls` of a cluster of several processes; else None.
     """
 
     process_group: "ProcessGroup | None"
     worker_devices: Sequence[str]
     shares_of_run: Sequence[typing.Any] | None = None
     examples_of_run: typing.Any = None
+    calls: typing.Any = None
     _devices: Sequence[str]
     _device_of_replica: list[int]
     _written: dict[int, typing.Any]

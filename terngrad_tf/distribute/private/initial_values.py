@@ -47,6 +47,10 @@ class InitialValues:
 
         variable._get_replica = get_replica
 
+    def may_differ(self, variable: Any) -> bool:
+        """Whether a variable still has a value of this process's own."""
+        return id(variable) in self._own
+
     def are_equal(self, variables: Sequence[Any]) -> None:
         """Notes that all processes gave these the same value; they are left alone from now on."""
         for variable in variables:

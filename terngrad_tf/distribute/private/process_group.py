@@ -12,6 +12,7 @@ from tensorflow.python.ops import collective_ops
 
 from terngrad_tf.distribute.private.local_weights import check_sends
 from terngrad_tf.distribute.private.stamps import run_independently
+from terngrad_tf.places import places
 
 # Up to so many numbers from all processes together, each is sent to all at once: a ring takes size
 # - 1 turns, or twice as many, that wait for each other. Large messages that meet in one link lose
@@ -69,11 +70,13 @@ class ProcessGroup:
 
     def _launch(self, collective, tensor, **kwargs):
         check_sends()
+        place: Any = contextlib.nullcontext()
         if context.executing_eagerly():
             key = self._launcher._next_instance_key()
+            place = places.at("an exchange")
         else:
             key = self._keys.key(f"{collective.__name__} {kwargs}", tensor)
-        with tf.device(self.device):
+        with place, tf.device(self.device):
             # Collectives on GPUs must start in the same order everywhere; on CPUs an order would
             # only keep a late bucket from being sent while an early one is on its way.
             ordered = self.is_nccl

@@ -1,0 +1,43 @@
+"""Whether a cluster has the number of processes that its program was told to train with."""
+
+import os
+
+import tensorflow as tf
+
+from terngrad_tf.arguments import check_integer, shown
+
+VARIABLE = "TERNGRAD_TF_NUM_PROCESSES"
+
+
+def check_size(
+    num_processes: int | None, cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver
+) -> None:
+    """Refuses a cluster of another size, such as that of a process without `TF_CONFIG`.
+
+    Args:
+        num_processes: how many processes take part. Default: the environment variable
+            TERNGRAD_TF_NUM_PROCESSES; where that is not set, any number may.
+        cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`.
+
+    Raises:
+        ValueError: the cluster has another number, or the number is none.
+    """
+    name = "`num_processes`"
+    if num_processes is None:
+        text = os.environ.get(VARIABLE)
+        if text is None:
+            return
+        name = f"the environment variable {VARIABLE}"
+        if not (text.isascii() and text.isdigit() and int(text) > 0):
+            raise ValueError(f"{name} must be a positive integer. Received: {shown(text)}")
+        num_processes = int(text)
+    else:
+        check_integer("num_processes", num_processes)
+    jobs = cluster_resolver.cluster_spec().as_dict()
+    count = sum(len(jobs.get(job, ())) for job in ("chief", "worker"))
+    if (count or 1) != num_processes:
+        found = f"a cluster of {count}" if count else "no cluster: is TF_CONFIG set on this host?"
+        raise ValueError(
+            f"{name} must be the number of processes that train. Received: {num_processes}, with"
+            f" {found}"
+        )

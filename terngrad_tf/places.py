@@ -1,0 +1,137 @@
+"""The places where all processes of a cluster take part, in the order in which one came there."""
+
+import collections
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+# Names that a history keeps; a name that comes several times in a row counts as one.
+_MOST_NAMES = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class History:
+    """The last places of a process, in order.
+
+    Attributes:
+        skipped: places that it passed before those of `names`.
+        names: name and number of each run of equal places.
+    """
+
+    skipped: int
+    names: Sequence[tuple[str, int]]
+
+    @property
+    def length(self) -> int:
+        """Places in all."""
+        return self.skipped + sum(count for _, count in self.names)
+
+    def at(self, position: int) -> str | None:
+        """Name of a place; None where that is not kept, or not reached yet."""
+        end = self.skipped
+        for name, count in self.names if position >= end else ():
+            end += count
+            if position < end:
+                return name
+        return None
+
+    def ends(self) -> list[int]:
+        """Positions at which another name begins, and the one after the last place."""
+        ends, end = [], self.skipped
+        for _, count in self.names:
+            end += count
+            ends.append(end)
+        return ends
+
+
+def first_difference(histories: Sequence[History]) -> int | None:
+    """The first place that two processes reached and that has two names; None where there is none.
+
+    All take part in each place in the same order, so nobody ever passes such a place.
+
+    Example:
+    >>> one = History(0, [("fit", 1), ("step", 5), ("evaluate", 1)])
+    >>> first_difference([one, History(0, [("fit", 1), ("step", 4)])]) is None
+    True
+    >>> first_difference([one, History(0, [("fit", 1), ("step", 6)])])
+    6
+    """
+    # Names change there, and nowhere in between.
+    positions = {position for h in histories for position in (h.skipped, *h.ends())}
+    for position in sorted(positions):
+        if len({h.at(position) for h in histories} - {None}) > 1:
+            return position
+    return None
+
+
+class Places:
+    """Where this process is, and was.
+
+    Example:
+    >>> places = Places()
+    >>> with places.at("a step of `fit`"):
+    ...     places.waits_at
+    'a step of `fit`'
+    """
+
+    def __init__(self) -> None:
+        # Of the main thread and of the one that watches it.
+        self._lock = threading.Lock()
+        self._names: collections.deque[list] = collections.deque()
+        self._skipped = 0
+        self._entered: list[tuple[str, float]] = []
+        self._left_by_error: str | None = None
+
+    @contextlib.contextmanager
+    def at(self, name: str) -> Iterator[None]:
+        """Around what all processes of the cluster do together."""
+        with self._lock:
+            self._left_by_error = None
+            self._entered.append((name, time.monotonic()))
+            if self._names and self._names[-1][0] == name:
+                self._names[-1][1] += 1
+            else:
+                self._names.append([name, 1])
+                if len(self._names) > _MOST_NAMES:
+                    self._skipped += self._names.popleft()[1]
+        try:
+            yield
+        except BaseException:
+            self._left_by_error = name
+            raise
+        finally:
+            with self._lock:
+                self._entered.pop()
+
+    def forget(self, name: str) -> None:
+        """Takes the last place back if it has this name: a step without data is none."""
+        with self._lock:
+            if self._names and self._names[-1][0] == name:
+                self._names[-1][1] -= 1
+                if not self._names[-1][1]:
+                    self._names.pop()
+
+    @property
+    def waits_at(self) -> str | None:
+        """The place that this process is at, or that an error ended; None elsewhere.
+
+        Of places within each other it is the first, which says most to a user.
+        """
+        with self._lock:
+            return self._entered[0][0] if self._entered else self._left_by_error
+
+    def seconds_at(self) -> float:
+        """How long it is there; 0 where it is at none."""
+        with self._lock:
+            return time.monotonic() - self._entered[-1][1] if self._entered else 0.0
+
+    def history(self) -> History:
+        """All places, those of now included."""
+        with self._lock:
+            return History(self._skipped, [(name, count) for name, count in self._names])
+
+
+# Those of this process, which is in one cluster for good.
+places = Places()

@@ -1,0 +1,124 @@
+"""Two processes whose programs differ: each learns it, or all are made alike."""
+
+import pathlib
+import re
+import sys
+import tempfile
+
+import pytest
+import tensorflow as tf
+
+from tests.distribute import processes
+
+FOLDER = pathlib.Path(__file__).parent
+TIMEOUT = 300
+# What both print of each case of `agreement_worker.refused`.
+REFUSED = {
+    "momentum": "optimizers differ: momentum is 0.9 on worker 0 but 0.5 on worker 1",
+    "rate": "optimizers differ: learning_rate is 0.1 on worker 0 but 0.2 on worker 1",
+    "schedule": "optimizers differ: learning_rate.decay_rate is 0.5 on worker 0"
+    " but 0.25 on worker 1",
+    "loss": 'losses differ: loss is "mse" on worker 0 but "mae" on worker 1',
+    "lambda": r'losses differ: loss is "squares\.\S+ with constants \w+" on worker 0'
+    r' but "squares\.\S+ with constants \w+" on worker 1',
+    "metrics": r'metrics differ: metrics.1 is missing on worker 0 but "mse" on worker 1',
+    "compile": "arguments of `compile` differ: steps_per_execution is 1 on worker 0"
+    " but 2 on worker 1",
+    "model": "models differ: layers.1.rate is 0.5 on worker 0 but 0.25 on worker 1",
+    "callbacks": 'callbacks differ: EarlyStopping is "given" on worker 0 but missing on worker 1',
+    "patience": "callbacks differ: EarlyStopping.patience is 3 on worker 0 but 2 on worker 1",
+    "own callback": 'callbacks differ: Halve is missing on worker 0 but "given" on worker 1',
+    "lambda callback": "callbacks differ: LearningRateScheduler.schedule is .* on worker 1",
+    "epochs": "arguments of `fit` differ: epochs is 1 on worker 0 but 2 on worker 1",
+    "batch": "arguments of `fit` differ: batch_size is 8 on worker 0 but 4 on worker 1",
+    "class weight": "arguments of `fit` differ: class_weight.0 is 1.0 on worker 0"
+    " but 2.0 on worker 1",
+    "validation": 'arguments of `fit` differ: validation_data is "given" on worker 0'
+    " but missing on worker 1",
+    "evaluate": 'losses differ: loss is "mse" on worker 0 but "mae" on worker 1',
+    "predict": "arguments of `predict` differ: batch_size is 8 on worker 0 but 4 on worker 1",
+    "two optimizers": "optimizers differ: other.momentum is 0.9 on worker 0 but 0.5 on worker 1",
+    "own loop": "optimizers differ: nesterov is true on worker 0 but false on worker 1",
+    "gradients": r'models differ: gradient 0 is "float float32 \(4,\)" on worker 0'
+    r' but "float float32 \(5,\)" on worker 1.*',
+}
+METHOD = (
+    "the processes wait for each other at different places: worker 0 in `fit`,"
+    " worker 1 in `evaluate`; all must take part in the same, in the same order"
+)
+
+
+class AgreementTest(tf.test.TestCase):
+    def run_two(self, script, *arguments):
+        """Runs a script on two processes; returns exit statuses and what each printed."""
+        addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(2)]
+        arguments = [*arguments, tempfile.mkdtemp(dir=self.get_temp_dir())]
+        started = [
+            processes.start(FOLDER / script, addresses, index, arguments) for index in range(2)
+        ]
+        outputs = processes.outputs(started, TIMEOUT)
+        return addresses, [process.returncode for process in started], outputs
+
+    def test_what_processes_were_given_is_compared_and_the_chiefs_weights_are_taken(self):
+        _, statuses, outputs = self.run_two("agreement_worker.py")
+        self.assertEqual(statuses, [0, 0], outputs)
+        lines = [output.splitlines() for output in outputs]
+        for output in outputs:
+            for case, told in REFUSED.items():
+                self.assertRegex(output, f"(?m)^{case}: the processes' {told}$")
+            self.assertIn(f"method: {METHOD}\n", output)
+            logs = re.findall("^log: (.*)", output, re.MULTILINE)
+            # Of the chief's weights and rate, and of what a callback did; of nothing else.
+            self.assertLen(logs, 2, output)
+            for log in logs:
+                self.assertRegex(log, "^variables were not those of worker 0, .* worker 1 .*bias")
+        for what, rate in (
+            ("callbacks of the chief", "0.01"),
+            ("weights of the chief", "0.5"),
+            ("weights that a callback disturbed", "0.5"),
+            ("local steps", "0.001"),
+            ("accumulated gradients", "0.01"),
+        ):
+            told = [next(line for line in own if line.startswith(f"{what}: ")) for own in lines]
+            self.assertEqual(told[0], told[1])
+            self.assertEqual(told[0].split(": ")[2], rate)
+
+    def test_who_evaluates_alone_learns_that_the_other_has_ended_after_it_saved_alone(self):
+        addresses, statuses, outputs = self.run_two("alone_worker.py", "evaluates")
+        self.assertEqual(statuses, [3, 0], outputs)
+        # A slow process is waited for.
+        self.assertRegex(outputs[0], "(?ms)^saved.*: worker 1 is not there yet.*^trained")
+        self.assertIn("trained\n", outputs[1])
+        self.assertIn(
+            f"error: lost worker 1 ({addresses[1]}: its program is over) while this process waits"
+            " in `evaluate`, where all must take part\n",
+            outputs[0],
+        )
+
+    def test_who_stops_training_alone_is_found_out(self):
+        _, statuses, outputs = self.run_two("alone_worker.py", "stops")
+        self.assertEqual(statuses, [3, 3], outputs)
+        for output in outputs:
+            self.assertIn(
+                "error: the processes wait for each other at different places: worker 0 in a step"
+                " of `fit`, worker 1 in a reduction, such as that of a metric;",
+                output,
+            )
+
+    @pytest.mark.slow
+    def test_a_chief_that_has_ended_or_a_process_that_fails_or_compares_is_named(self):
+        addresses, statuses, outputs = self.run_two("alone_worker.py", "ends")
+        self.assertEqual(statuses, [0, 3], outputs)
+        over = f"error: lost worker 0 ({addresses[0]}: its program is over) while this process"
+        self.assertIn(f"{over} waits in `fit`, where all must take part\n", outputs[1])
+        addresses, statuses, outputs = self.run_two("alone_worker.py", "fails")
+        self.assertEqual(statuses, [3, 1], outputs)
+        self.assertIn(f"error: worker 1 ({addresses[1]}) ended: no file of data\n", outputs[0])
+        _, statuses, outputs = self.run_two("alone_worker.py", "compares")
+        self.assertEqual(statuses, [3, 3], outputs)
+        for output in outputs:
+            self.assertIn("worker 0 in `fit`, worker 1 in the exchange of flags;", output)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
