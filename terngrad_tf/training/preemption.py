@@ -15,6 +15,8 @@ from terngrad_tf.last_line import write_last_line
 STATUS = os.EX_TEMPFAIL
 # A step that takes longer hangs, as where another process of the cluster does.
 _LONGEST_STEP_SECONDS = 60.0
+# So long others are told of a process that ends at once.
+_TELL_SECONDS = 5.0
 
 
 class PreemptedError(RuntimeError):
@@ -29,18 +31,19 @@ class PreemptedError(RuntimeError):
 @contextlib.contextmanager
 def stops_on_sigterm(
     ask: Callable[[], Any],
-    has_stepped: Callable[[], bool] = lambda: True,
+    waits_for_step: Callable[[], bool] = lambda: True,
     give_up: Callable[[BaseException], Any] = lambda error: None,
 ) -> Iterator[Callable[[], None]]:
     """Within, SIGTERM asks for a last step, after which who trains saves and ends.
 
-    Where no step has ended yet, there is nothing to save, and the first may take long: the process
-    is ended at once, with `STATUS`. So it is where no step ends within a minute. A program's own
-    handler of the signal is left alone, and so is a thread other than the main one.
+    Before the first step has ended there is nothing to save, and it may take long: a process that
+    need not wait is ended at once, with `STATUS`. So is one where no step ends within a minute. A
+    program's own handler of the signal is left alone, and so is a thread other than the main one.
 
     Args:
         ask: function without arguments that asks for it, called in a thread.
-        has_stepped: function without arguments that tells whether a step has ended. Default: yes.
+        waits_for_step: function without arguments that tells whether to wait for a step to end.
+            Default: yes.
         give_up: function of an error that says why the process ends at once, called before that.
             Default: does nothing.
 
@@ -62,7 +65,7 @@ def stops_on_sigterm(
             pass
         if not number:
             return
-        if not has_stepped():
+        if not waits_for_step():
             _end(give_up, "before the first step ended; nothing of this start is lost")
         ask()
         if not step_ended.wait(_LONGEST_STEP_SECONDS):
@@ -86,8 +89,10 @@ def stops_on_sigterm(
 
 def _end(give_up, why):
     line = f"told to stop by SIGTERM, {why}"
-    with contextlib.suppress(Exception):
-        give_up(RuntimeError(line))
+    # It may wait for a process that is out of reach.
+    telling = threading.Thread(target=give_up, args=(RuntimeError(line),), daemon=True)
+    telling.start()
+    telling.join(_TELL_SECONDS)
     program = os.path.splitext(os.path.basename(sys.argv[0]))[0] or "python"
     write_last_line(f"{program}: error: {line}; the same command goes on")
     os._exit(STATUS)

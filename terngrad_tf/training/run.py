@@ -255,7 +255,8 @@ def fit(
         StepAgreement(strategy, first_step) as agreement,
         preemption.stops_on_sigterm(
             lambda: agreement.ask(saving.STOP),
-            lambda: agreement.step > first_step,
+            # Processes of a cluster stop together, after a step of all.
+            lambda: strategy.num_processes > 1 or agreement.step > first_step,
             lambda error: report_end(strategy.tasks, error),
         ) as last_step_ended,
         run.watch_newcomers() as newcomers,
