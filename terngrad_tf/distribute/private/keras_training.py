@@ -18,6 +18,7 @@ from terngrad_tf.distribute.private.local_weights import (
 )
 from terngrad_tf.distribute.private.padding import current_padding
 from terngrad_tf.distribute.private.patches import patch
+from terngrad_tf.distribute.private.random_seeds import SEED_STRIDE
 from terngrad_tf.distribute.private.strategies import is_own
 
 if keras.config.backend() != "tensorflow":
@@ -27,9 +28,6 @@ if keras.config.backend() != "tensorflow":
         f"backend={keras.config.backend()!r}. Set the environment variable KERAS_BACKEND to "
         "tensorflow, or `backend` in ~/.keras/keras.json."
     )
-
-# A prime far from the distances between seeds that people choose.
-_SEED_STRIDE = 1_000_000_007
 
 _Trainer = keras_tf_trainer.TensorFlowTrainer
 
@@ -195,4 +193,4 @@ def _seed_of_replica(stock, self, ordered=True):
     # The state moves on alike everywhere; only what is drawn from it differs. Replica 0 draws
     # what a single replica would.
     replica = tf.cast(replica_context.replica_id_in_sync_group, seed.dtype)
-    return seed + replica * tf.constant([_SEED_STRIDE, 0], seed.dtype)
+    return seed + replica * tf.constant([SEED_STRIDE, 0], seed.dtype)
