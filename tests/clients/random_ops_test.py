@@ -159,9 +159,7 @@ class RandomOpsTest(tf.test.TestCase, parameterized.TestCase):
                 layer = LAYERS[name]()
             x = 0.5 * tf.ones([EXAMPLES, 4, 4, 3])
             (batch,) = strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensors(x))
-            step = tf.function(
-                lambda b: strategy.run(lambda x: layer(x, training=True), args=(b,))
-            )
+            step = tf.function(lambda b: strategy.run(lambda x: layer(x, training=True), args=(b,)))
             return np.stack(
                 [np.concatenate(strategy.experimental_local_results(step(batch))) for _ in "ab"]
             )

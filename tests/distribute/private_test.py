@@ -17,7 +17,7 @@ from keras.src.losses import loss as keras_loss
 from keras.src.optimizers import base_optimizer as keras_base_optimizer
 from keras.src.random import seed_generator as keras_random
 from keras.src.utils import tracking as keras_tracking
-from tensorflow.core.framework import attr_value_pb2, function_pb2
+from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.data.ops import multi_device_iterator_ops
@@ -110,7 +110,6 @@ class PrivateTest(tf.test.TestCase):
             (ops.Operation, ["_set_func_attr", "_set_type_list_attr"]),
             (random_seed, ["_graph_to_seed_dict"]),
             (attr_value_pb2, ["AttrValue", "NameAttrList"]),
-            (function_pb2, ["FunctionDef"]),
             (handle_data_util, ["copy_handle_data"]),
             (resource_variable_ops, ["_UnreadVariable"]),
             (mirrored_run, ["call_for_each_replica"]),

@@ -3,7 +3,9 @@
 import contextlib
 import functools
 import threading
-from collections.abc import Iterator
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -19,6 +21,12 @@ from terngrad_tf.distribute.private.local_weights import (
 from terngrad_tf.distribute.private.padding import current_padding
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.random_seeds import SEED_STRIDE
+from terngrad_tf.distribute.private.step_results import (
+    averaged,
+    has_own_step,
+    note_scaled_loss,
+    noting_metrics,
+)
 from terngrad_tf.distribute.private.strategies import is_own
 
 if keras.config.backend() != "tensorflow":
@@ -34,15 +42,36 @@ _Trainer = keras_tf_trainer.TensorFlowTrainer
 _state = threading.local()
 
 
-def in_keras_step() -> str | None:
-    """The kind of Keras' own step that is about to run: "train", "test", "predict" or None."""
+class KerasStep(typing.NamedTuple):
+    """A step that Keras is about to run.
+
+    Attributes:
+        kind: "train", "test" or "predict".
+        model: the model whose step it is.
+    """
+
+    kind: str
+    model: keras.Model
+
+    def run(self, strategy: Any, step: Callable[..., Any], args: Sequence[Any]) -> Any:
+        """Runs the step on batches, by a strategy of this package."""
+        if self.kind == "predict":
+            return strategy.run_padded(step, args, returns_rows=True)
+        if not has_own_step(self.model, self.kind):
+            return strategy.run_padded(step, args)
+        with noting_metrics(self.model):
+            return strategy.run_padded(averaged(step, self.model), args)
+
+
+def in_keras_step() -> KerasStep | None:
+    """Keras' own step that is about to run, or None."""
     return getattr(_state, "step", None)
 
 
 @contextlib.contextmanager
-def keras_step(kind: str | None) -> Iterator[None]:
-    """What runs within calls `strategy.run` as Keras does for a step of this kind."""
-    previous, _state.step = in_keras_step(), kind
+def keras_step(step: KerasStep | None) -> Iterator[None]:
+    """What runs within calls `strategy.run` as Keras does for this step."""
+    previous, _state.step = in_keras_step(), step
     try:
         yield
     finally:
@@ -72,7 +101,7 @@ def _in_step(stock, self, force=False):
         optimizer = getattr(self, "optimizer", None)
 
         def step():
-            with keras_step(kind), keras_loop(kind, optimizer):
+            with keras_step(KerasStep(kind, self)), keras_loop(kind, optimizer):
                 return made(*args)
 
         local = local_steps_optimizer(optimizer) if kind == "train" else None
@@ -106,7 +135,8 @@ def _scale_loss(stock, value):
     examples would count differently, and those of a batch with fewer examples than replicas less.
     """
     share = current_padding().share
-    return stock(value) if share is None else value * tf.cast(share, value.dtype)
+    scaled = stock(value) if share is None else value * tf.cast(share, value.dtype)
+    return note_scaled_loss(scaled)
 
 
 @patch(keras_loss, "unscale_loss_for_distribution")
@@ -145,7 +175,7 @@ def _mean_over_processes(values, group):
     flat = [tf.convert_to_tensor(value) for value in tf.nest.flatten(values)]
     if not flat:
         return values
-    parts = [tf.reshape(tf.cast(value, tf.float32), [-1]) for value in flat]
+    parts = [tf.reshape(tf.cast(value, tf.float64), [-1]) for value in flat]
     means = group.all_reduce_sum(tf.concat(parts, 0)) / group.size
     means = tf.split(means, [value.shape.num_elements() for value in flat])
     means = [tf.cast(tf.reshape(m, v.shape), v.dtype) for m, v in zip(means, flat, strict=True)]

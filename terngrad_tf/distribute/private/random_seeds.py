@@ -7,10 +7,10 @@ choice among one a replica, with seeds of its own. Replica 0 has the seeds that 
 would have. Stateless operations, whose seeds are arguments, draw what they are told to.
 """
 
+import copy
 from collections.abc import Sequence
 
 import tensorflow as tf
-from tensorflow.core.framework import function_pb2
 from tensorflow.python.eager.polymorphic_function import atomic_function
 from tensorflow.python.framework import func_graph, ops, random_seed
 
@@ -139,8 +139,7 @@ def _output_names(operation, nodes):
 
 
 def _copy(function, name):
-    definition = function_pb2.FunctionDef()
-    definition.CopyFrom(function.cached_definition)
+    definition = copy.deepcopy(function.cached_definition)
     definition.signature.name = name
     return definition
 
@@ -167,9 +166,7 @@ def _seeded(functions):
 
 
 def _draws(node, seeded):
-    return (
-        _has_seed(node) or node.op in seeded or any(f.name in seeded for f in _called(node))
-    )
+    return _has_seed(node) or node.op in seeded or any(f.name in seeded for f in _called(node))
 
 
 def _has_seed(node):
