@@ -215,10 +215,10 @@ class TernGradStrategy(tf.distribute.Strategy):
         options: Any = None,
     ) -> Any:
         """As `tf.distribute.Strategy.run`; steps of Keras are run as by `run_padded`."""
-        kind = private.in_keras_step()
-        if kind is None or kwargs:
+        step = private.in_keras_step()
+        if step is None or kwargs:
             return super().run(fn, args=args, kwargs=kwargs, options=options)
-        return self.run_padded(fn, args, returns_rows=kind == "predict")
+        return step.run(self, fn, args)
 
     def run_padded(
         self, fn: Callable[..., Any], args: Sequence[Any] = (), *, returns_rows: bool = False

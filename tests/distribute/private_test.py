@@ -48,6 +48,7 @@ from tensorflow.python.framework import (
     auto_control_deps_utils,
     func_graph,
     ops,
+    random_seed,
 )
 from tensorflow.python.ops import (
     collective_ops,
@@ -97,7 +98,8 @@ class PrivateTest(tf.test.TestCase):
             (ag_ctx, ["control_status_ctx"]),
             (autograph, ["tf_convert"]),
             (record, ["stop_recording"]),
-            (atomic_function, ["from_func_graph"]),
+            (atomic_function, ["from_func_graph", "from_function_def"]),
+            (atomic_function.AtomicFunction, ["_children", "cached_definition", "function_type"]),
             (auto_control_deps.AutomaticControlDependencies, ["__enter__", "__exit__"]),
             (
                 auto_control_deps_utils,
@@ -110,7 +112,10 @@ class PrivateTest(tf.test.TestCase):
             (func_graph.FuncGraph, ["captures", "output_types"]),
             (ops, ["EagerTensor", "get_default_graph", "set_int_list_attr", "uid"]),
             (ops.Graph, ["_add_function_recursive", "as_default", "create_op"]),
-            (ops.Operation, ["_add_outputs", "_is_stateful", "_set_type_list_attr"]),
+            (ops.Graph, ["_add_function"]),
+            (ops.Operation, ["_add_outputs", "_is_stateful"]),
+            (ops.Operation, ["_set_func_attr", "_set_type_list_attr"]),
+            (random_seed, ["_graph_to_seed_dict"]),
             (attr_value_pb2, ["AttrValue", "NameAttrList"]),
             (handle_data_util, ["copy_handle_data"]),
             (resource_variable_ops, ["_UnreadVariable"]),

@@ -121,7 +121,7 @@ class ReplicasTest(tf.test.TestCase):
         self.assertLen({id(v) for v in metric.total.value.values}, NUM_REPLICAS)
         self.assertEqual(float(metric.result()), sum(range(NUM_REPLICAS + 1)))
 
-    def test_what_replicas_write_to_a_shared_variable_is_written_once(self):
+    def test_what_all_replicas_write_to_a_shared_variable_is_written_once(self):
         with self.strategy.scope():
             variable = tf.Variable(0.0)
 
@@ -129,10 +129,15 @@ class ReplicasTest(tf.test.TestCase):
             variable.assign_add(x)
             return variable.read_value()
 
+        ones = self.strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant(1.0)
+        )
         for replica_run in (self.run_in_graph, lambda f, x: self.strategy.run(f, args=(x,))):
             variable.assign(0.0)
-            result = replica_run(replica, self.replica_values())
+            result = replica_run(replica, ones)
             self.assertAllEqual(local(self.strategy, result), [1.0] * NUM_REPLICAS)
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "that differ between"):
+                replica_run(replica, self.replica_values())
 
     def test_constraints_of_weights_hold(self):
         strategy = TernGradStrategy(4)

@@ -12,7 +12,7 @@ What is needed, and why no public way exists:
 """
 
 # Imported for what it enters into the manifest of patches.
-from terngrad_tf.distribute.private import device_buffers  # noqa: F401
+from terngrad_tf.distribute.private import device_buffers, padded_reductions  # noqa: F401
 from terngrad_tf.distribute.private.agreed_seeds import seed_alike, unseeded_generators
 from terngrad_tf.distribute.private.cluster_strategy import TernGradClusterExtended
 from terngrad_tf.distribute.private.cross_device_ops import ExactCrossDeviceOps, gradient_ops

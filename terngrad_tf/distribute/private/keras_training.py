@@ -3,7 +3,9 @@
 import contextlib
 import functools
 import threading
-from collections.abc import Iterator
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -19,6 +21,13 @@ from terngrad_tf.distribute.private.local_weights import (
 )
 from terngrad_tf.distribute.private.padding import current_padding
 from terngrad_tf.distribute.private.patches import patch
+from terngrad_tf.distribute.private.random_seeds import SEED_STRIDE
+from terngrad_tf.distribute.private.step_results import (
+    averaged,
+    has_own_step,
+    note_scaled_loss,
+    noting_metrics,
+)
 from terngrad_tf.distribute.private.strategies import is_own
 from terngrad_tf.last_line import is_interrupt
 
@@ -30,23 +39,41 @@ if keras.config.backend() != "tensorflow":
         "tensorflow, or `backend` in ~/.keras/keras.json."
     )
 
-# A prime far from the distances between seeds that people choose.
-_SEED_STRIDE = 1_000_000_007
-
 _Trainer = keras_tf_trainer.TensorFlowTrainer
 
 _state = threading.local()
 
 
-def in_keras_step() -> str | None:
-    """The kind of Keras' own step that is about to run: "train", "test", "predict" or None."""
+class KerasStep(typing.NamedTuple):
+    """A step that Keras is about to run.
+
+    Attributes:
+        kind: "train", "test" or "predict".
+        model: the model whose step it is.
+    """
+
+    kind: str
+    model: keras.Model
+
+    def run(self, strategy: Any, step: Callable[..., Any], args: Sequence[Any]) -> Any:
+        """Runs the step on batches, by a strategy of this package."""
+        if self.kind == "predict":
+            return strategy.run_padded(step, args, returns_rows=True)
+        if not has_own_step(self.model, self.kind):
+            return strategy.run_padded(step, args)
+        with noting_metrics(self.model):
+            return strategy.run_padded(averaged(step, self.model), args)
+
+
+def in_keras_step() -> KerasStep | None:
+    """Keras' own step that is about to run, or None."""
     return getattr(_state, "step", None)
 
 
 @contextlib.contextmanager
-def keras_step(kind: str | None) -> Iterator[None]:
-    """What runs within calls `strategy.run` as Keras does for a step of this kind."""
-    previous, _state.step = in_keras_step(), kind
+def keras_step(step: KerasStep | None) -> Iterator[None]:
+    """What runs within calls `strategy.run` as Keras does for this step."""
+    previous, _state.step = in_keras_step(), step
     try:
         yield
     finally:
@@ -76,7 +103,7 @@ def _in_step(stock, self, force=False):
         optimizer = getattr(self, "optimizer", None)
 
         def step():
-            with keras_step(kind), keras_loop(kind, optimizer):
+            with keras_step(KerasStep(kind, self)), keras_loop(kind, optimizer):
                 return made(*args)
 
         local = local_steps_optimizer(optimizer) if kind == "train" else None
@@ -116,7 +143,8 @@ def _scale_loss(stock, value):
     examples would count differently, and those of a batch with fewer examples than replicas less.
     """
     share = current_padding().share
-    return stock(value) if share is None else value * tf.cast(share, value.dtype)
+    scaled = stock(value) if share is None else value * tf.cast(share, value.dtype)
+    return note_scaled_loss(scaled)
 
 
 @patch(keras_loss, "unscale_loss_for_distribution")
@@ -155,7 +183,7 @@ def _mean_over_processes(values, group):
     flat = [tf.convert_to_tensor(value) for value in tf.nest.flatten(values)]
     if not flat:
         return values
-    parts = [tf.reshape(tf.cast(value, tf.float32), [-1]) for value in flat]
+    parts = [tf.reshape(tf.cast(value, tf.float64), [-1]) for value in flat]
     means = group.all_reduce_sum(tf.concat(parts, 0)) / group.size
     means = tf.split(means, [value.shape.num_elements() for value in flat])
     means = [tf.cast(tf.reshape(m, v.shape), v.dtype) for m, v in zip(means, flat, strict=True)]
@@ -203,4 +231,4 @@ def _seed_of_replica(stock, self, ordered=True):
     # The state moves on alike everywhere; only what is drawn from it differs. Replica 0 draws
     # what a single replica would.
     replica = tf.cast(replica_context.replica_id_in_sync_group, seed.dtype)
-    return seed + replica * tf.constant([_SEED_STRIDE, 0], seed.dtype)
+    return seed + replica * tf.constant([SEED_STRIDE, 0], seed.dtype)

@@ -26,7 +26,7 @@ class Padding(typing.NamedTuple):
 
     Attributes:
         is_empty: boolean tensor, whether it computes on a row of zeros; None for no.
-        share: float32 tensor, its examples over those of all replicas; None for one over their
+        share: float64 tensor, its examples over those of all replicas; None for one over their
             number.
     """
 
@@ -38,7 +38,7 @@ NO_PADDING = Padding(None, None)
 _state = threading.local()
 
 
-def current_padding() -> Padding | None:
+def current_padding() -> Padding:
     """`Padding` of the current replica's batch."""
     return getattr(_state, "padding", NO_PADDING)
 
@@ -61,14 +61,38 @@ def mask_gradients(gradients: Sequence[Any]) -> list[Any]:
     empty = current_padding().is_empty
     if empty is None:
         return list(gradients)
+    return [None if g is None else _zero_where(empty, g) for g in gradients]
 
-    def mask(gradient):
-        if isinstance(gradient, tf.IndexedSlices):
-            rows = mask(gradient.values)
-            return tf.IndexedSlices(rows, gradient.indices, gradient.dense_shape)
-        return None if gradient is None else tf.where(empty, tf.zeros_like(gradient), gradient)
 
-    return [mask(gradient) for gradient in gradients]
+def _zero_where(condition, value):
+    if isinstance(value, tf.IndexedSlices):
+        rows = _zero_where(condition, value.values)
+        return tf.IndexedSlices(rows, value.indices, value.dense_shape)
+    return tf.where(condition, tf.zeros_like(value), value)
+
+
+def has_summands(reduce_op: tf.distribute.ReduceOp, values: Sequence[Any]) -> bool:
+    """Whether values are reduced by adding `summand`s: integers have no weighted mean."""
+    is_mean = reduce_op == tf.distribute.ReduceOp.MEAN
+    return not (is_mean and any(value.dtype.is_integer for value in values))
+
+
+def summand(reduce_op: tf.distribute.ReduceOp, value: Any, padding: Padding) -> Any:
+    """What a replica adds to a sum in place of a value that is reduced.
+
+    Args:
+        reduce_op: SUM, or MEAN over the examples of all replicas.
+        value: tensor or `tf.IndexedSlices`, the replica's.
+        padding: the replica's; `share` must be known for a mean.
+    """
+    if padding.is_empty is not None:
+        value = _zero_where(padding.is_empty, value)
+    if reduce_op != tf.distribute.ReduceOp.MEAN:
+        return value
+    share = tf.cast(padding.share, value.dtype)
+    if isinstance(value, tf.IndexedSlices):
+        return tf.IndexedSlices(value.values * share, value.indices, value.dense_shape)
+    return value * share
 
 
 class PaddedReplicas(LocalReplicas):
@@ -134,8 +158,8 @@ class PaddedReplicas(LocalReplicas):
             total *= self._num_replicas_in_sync // len(rows)
         elif self.process_group is not None:
             (total,) = tf.unstack(self.process_group.all_reduce_sum(total[tf.newaxis]))
-        total = tf.cast(tf.maximum(total, 1), tf.float32)
-        return [tf.cast(r, tf.float32) / total for r in rows]
+        total = tf.cast(tf.maximum(total, 1), tf.float64)
+        return [tf.cast(r, tf.float64) / total for r in rows]
 
 
 def _num_rows(structure):

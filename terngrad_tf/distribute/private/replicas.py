@@ -87,8 +87,11 @@ class _Run:
     def call(self, function, args, kwargs):
         extended = self.strategy.extended
         first = extended._get_replica_id_in_sync_group(0)
-        self.replica_ids = [tf.constant(first + w) for w in range(len(self.devices))]
-        self.replica_id = self._key(self.replica_ids)
+        self.replicas = [first + w for w in range(len(self.devices))]
+        # No constants, for which TensorFlow would make a function of its own of each call.
+        self.replica_id = self._key(
+            [tf.compat.v1.placeholder_with_default(replica, []) for replica in self.replicas]
+        )
         try:
             with contextlib.ExitStack() as self._contexts:
                 args, kwargs = self._for_first_replica((args, kwargs))

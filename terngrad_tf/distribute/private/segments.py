@@ -12,6 +12,12 @@ from tensorflow.python.framework import (
 )
 from tensorflow.python.ops import handle_data_util
 
+from terngrad_tf.distribute.private.random_seeds import (
+    choose_by_replica,
+    continue_seeds,
+    seeded_operations,
+)
+
 # The step's own function is optimized as a whole; its parts need not be once more.
 _CONFIG = tf.compat.v1.ConfigProto()
 _CONFIG.graph_options.rewrite_options.disable_meta_optimizer = True
@@ -27,6 +33,7 @@ class Segment:
         self._run = run
         self._name = f"__segment_{ops.uid()}"
         self.graph = func_graph.FuncGraph(self._name)
+        continue_seeds(self.graph, run.outer)
         self.dependencies = auto_control_deps.AutomaticControlDependencies()
         self._calls = None
         self._positions = {}
@@ -35,6 +42,12 @@ class Segment:
     def close(self) -> None:
         """Ends the trace. Calls with side effects take their place in the outer graph now."""
         self.dependencies.__exit__(None, None, None)
+        continue_seeds(self._run.outer, self.graph)
+        replicas = self._run.replicas
+        self._seeded = [] if replicas == [0] else seeded_operations(self.graph)
+        if self._seeded:
+            with self.graph.as_default():
+                self._position = self._run.replica_id - replicas[0]
         self.graph.control_outputs.extend(self.dependencies.ops_which_must_run)
         if self.graph.control_outputs:
             self.calls()
@@ -94,10 +107,15 @@ class Segment:
         several = len(self._calls) > 1
         attributes = {"_noinline": tf.compat.v1.AttrValue(b=several)}
         function = atomic_function.from_func_graph(self._name, self.graph, attributes)
+        if self._seeded:
+            function = choose_by_replica(
+                function, self.graph, self._seeded, self._position, self._run.replicas
+            )
         self._run.outer._add_function_recursive(function)
         # So that replicas may read one variable at the same time.
         read_only = auto_control_deps_utils.get_read_only_resource_input_indices_graph(self.graph)
         for call in self._calls:
+            call._set_func_attr("f", function.name)
             ops.set_int_list_attr(
                 call, auto_control_deps_utils.READ_ONLY_RESOURCE_INPUTS_ATTR, read_only
             )

@@ -8,12 +8,13 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib, distribute_utils, values
 
+from terngrad_tf.distribute.private.agreement import agreed_by_processes
 from terngrad_tf.distribute.private.devices import (
     are_of_same_tensors,
     assert_on_host,
-    local_tensors,
 )
 from terngrad_tf.distribute.private.extended import LocalReplicas
+from terngrad_tf.distribute.private.merging import merge
 from terngrad_tf.distribute.private.padding import current_padding
 from terngrad_tf.distribute.private.reductions import is_per_replica
 
@@ -78,14 +79,22 @@ class SharedVariables(LocalReplicas):
         variable._update_replica = guarded_update
 
     def _write_once(self, variable):
-        """Lets the first replica write a variable that all share."""
+        """Lets replicas write a variable that all share once, if they write the same."""
+        message = (
+            f"A step assigned to the weight {variable.name.removesuffix(':0')!r} values that differ"
+            " between replicas, which share it. Reduce what is assigned, with"
+            " `tf.distribute.get_replica_context().all_reduce`, or make the weight with an"
+            ' `aggregation`, such as "mean"'
+        )
 
         def update_once(update_fn, value, **kwargs):
-            def merge(strategy, value):
-                first = tf.nest.map_structure(lambda v: local_tensors(v)[0], value)
-                return strategy.extended.update(variable, update_fn, args=(first,), kwargs=kwargs)
+            def write(strategy, value):
+                value = agreed_by_processes(
+                    self.process_group, self._one_a_device(value, message), message
+                )
+                return strategy.extended.update(variable, update_fn, args=(value,), kwargs=kwargs)
 
-            return tf.distribute.get_replica_context().merge_call(merge, args=(value,))
+            return merge(write, value)
 
         variable._update_replica = update_once
 
@@ -98,14 +107,22 @@ class SharedVariables(LocalReplicas):
             shares: weight of each local replica, which add up to 1 over those of the group.
                 Default: all are equal.
         """
+        by_precision = {}
+        for variable in variables:
+            precision = tf.float64 if variable.dtype == tf.float64 else tf.float32
+            by_precision.setdefault(precision, []).append(variable)
+        for precision, alike in by_precision.items():
+            self._assign_means_in(precision, alike, group, shares)
+
+    def _assign_means_in(self, precision, variables, group, shares):
         components = list(zip(*(variable.values for variable in variables), strict=True))
         count = len(components) * (group.size if group else 1)
         shares = shares or [None] * len(components)
         flat = []
         for device, local, share in zip(self.worker_devices, components, shares, strict=True):
             with tf.device(device):
-                part = tf.concat([tf.reshape(tf.cast(v, tf.float32), [-1]) for v in local], 0)
-                flat.append(part if share is None else part * share)
+                part = tf.concat([tf.reshape(tf.cast(v, precision), [-1]) for v in local], 0)
+                flat.append(part if share is None else part * tf.cast(share, precision))
         with tf.device(self.worker_devices[0]):
             mean = tf.add_n(flat)
             if group is not None:
@@ -120,7 +137,7 @@ class SharedVariables(LocalReplicas):
 
     def _update(self, var, fn, args, kwargs, group):
         if len({id(component) for component in var.values}) < len(var.values):
-            args, kwargs = self._one_a_device((args, kwargs), var.name)
+            args, kwargs = self._one_a_device((args, kwargs), _update_message(var.name))
         updates = {}
         for replica, component in enumerate(var.values):
             if id(component) not in updates:
@@ -137,7 +154,8 @@ class SharedVariables(LocalReplicas):
 
     def _update_non_slot(self, colocate_with, fn, args, kwargs, group):
         if len(self._devices) < len(self._device_of_replica):
-            args, kwargs = self._one_a_device((args, kwargs), "`update_non_slot`")
+            message = _update_message("`update_non_slot`")
+            args, kwargs = self._one_a_device((args, kwargs), message)
         return super()._update_non_slot(colocate_with, fn, args, kwargs, group)
 
     def agreed(self, value: Any) -> Any:
@@ -149,17 +167,12 @@ class SharedVariables(LocalReplicas):
         ]
         return values.Mirrored(by_device)
 
-    def _one_a_device(self, structure, name):
+    def _one_a_device(self, structure, message):
         """Per-replica values to values that the replicas of a device share.
 
         Raises (when it runs): the replicas of a device have different values. `tf.distribute`
         would give each replica's copy its own; here they have one.
         """
-        message = (
-            f"`extended.update` of {name} got values that differ between replicas, which share one "
-            "copy of it. Reduce them first, with `replica_context.all_reduce` or "
-            "`extended.reduce_to`"
-        )
 
         def one(value):
             if isinstance(value, values.DistributedVariable) or not is_per_replica(value):
@@ -176,6 +189,14 @@ class SharedVariables(LocalReplicas):
                 return tf.nest.map_structure(tf.identity, self.agreed(value))
 
         return tf.nest.map_structure(one, structure)
+
+
+def _update_message(what):
+    return (
+        f"`extended.update` of {what} got values that differ between replicas, which share one "
+        "copy of it. Reduce them first, with `replica_context.all_reduce` or "
+        "`extended.reduce_to`"
+    )
 
 
 def _assert_same(first, other, message):
