@@ -57,7 +57,7 @@ def scale_factor(levels: int) -> float:
 
 
 def kept_share(levels: int) -> float:
-    """A of L: what is left of Gaussian elements, along themselves, that are clipped at the scale."""
+    """Share a of L that clipping at the scale leaves of Gaussian elements, along themselves."""
     return math.erf(scale_factor(levels) / math.sqrt(2))
 
 
@@ -112,7 +112,9 @@ def rotate_back(blocks: tf.Tensor, signs: tf.Tensor) -> tf.Tensor:
     return rotate(blocks, tf.ones_like(signs)) * signs
 
 
-def scales_and_concentrations(squares: tf.Tensor, fourths: tf.Tensor, size: int, levels: int):
+def scales_and_concentrations(
+    squares: tf.Tensor, fourths: tf.Tensor, size: int, levels: int
+) -> tuple[tf.Tensor, tf.Tensor]:
     """A replica's own scales of its blocks, before replicas share the largest; and what gains need.
 
     Args:

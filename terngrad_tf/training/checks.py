@@ -80,8 +80,8 @@ def grad_bits(name: str, value: Any) -> None:
     is_integer = isinstance(value, int) and not isinstance(value, bool)
     if not is_integer or value not in GRAD_BITS:
         raise UserError(
-            f"`{name}` must be 1 (ternary), an integer of at least 3 and at most 8 (codes of so "
-            f"many bits), or 32 (float). Received: {name}={shown(value)}"
+            f"`{name}` must be 1 (ternary), 2 (five values), an integer of at least 3 and at most "
+            f"8 (codes of so many bits), or 32 (float). Received: {name}={shown(value)}"
         )
 
 
