@@ -49,11 +49,12 @@ def block_sizes(num_elements: int) -> list[int]:
 
 
 def scale_factor(levels: int) -> float:
-    """C of L: the scale as a multiple of the root mean square; 1.2 for ternary codes.
+    """Factor c of L: the scale as a multiple of the root mean square; 1 for ternary codes.
 
-    It fits the least error of the mean of many replicas' Gaussian elements, to 0.05.
+    Near the least error of the mean of replicas, whose scales are mostly below the largest, which
+    they share. Below 1, blocks of few elements could not be given back whole.
     """
-    return math.sqrt(2.35 * math.log2(levels + 1) - 0.9)
+    return math.sqrt(1 + 2.25 * math.log2((levels + 1) / 2))
 
 
 def kept_share(levels: int) -> float:
