@@ -6,11 +6,12 @@ All candidates run in turn, round after round, so that whatever else the machine
 them. A ratio is the median over rounds of the time divided by that of `x * 2` in the same round.
 `x * 2` is the eager TensorFlow op, on all cores or on the GPU where there is one: it reads and
 writes every element once and compiles to nothing better under XLA. The others are functions as in a
-training step, whose words stay on the device. "4-bit" are codes of four bits. "sparse" are the
-streams of the sparse wire, where `--nonzero` of the codes are not 0: rounding and compressing, and
-the way back; "largest" is what error feedback takes for as many codes. The unfused sequence is the
-usual way to write TernGrad in single ops (draw, compare, select, add four quarters into bytes;
-divide, join, cut), run as one graph.
+training step, whose words stay on the device. "rotated" are ternary codes of blocks that are
+rotated before they are rounded, with all that this takes. "4-bit" are codes of four bits. "sparse"
+are the streams of the sparse wire, where `--nonzero` of the codes are not 0: rounding and
+compressing, and the way back; "largest" is what error feedback takes for as many codes. The unfused
+sequence is the usual way to write TernGrad in single ops (draw, compare, select, add four quarters
+into bytes; divide, join, cut), run as one graph.
 """
 
 import math
@@ -106,11 +107,36 @@ def candidates(size, clip_factor, base, nonzero):
         of_sender = tf.bitcast(words, tf.int32)[tf.newaxis]
         return ternary.decode(of_sender, scales, [[size]], [tf.float32], base=base, total_bias=1)
 
+    rotation = ternary.Rotation([[size]], levels=1, num_replicas=4)
+    signs = {"seed": 0, "step": kwargs["step"], "tensor": 0}
+    measured = in_a_step(lambda: rotation.measure([gradient]))()
+    ones = tf.ones([len(rotation.sizes)])
+
+    def encode_rotated():
+        vectors = rotation.rotate([gradient], measured, measured[0], **signs)
+        return ternary.encode(vectors, ones, base=base, **kwargs)
+
+    rotated_words = in_a_step(encode_rotated)()
+
+    def decode_rotated():
+        vectors = ternary.decode(
+            tf.bitcast(rotated_words, tf.int32)[tf.newaxis],
+            ones,
+            [[length] for length in rotation.sizes],
+            [tf.float32] * len(rotation.sizes),
+            base=base,
+            total_bias=1,
+        )
+        return rotation.rotate_back(vectors, measured[0], [tf.float32], **signs)
+
     packed = unfused_encode(gradient, scales[0])
     return {
         "x * 2": lambda: gradient * 2,
         "encode": in_a_step(encode),
         "decode": in_a_step(decode),
+        "encode rotated": in_a_step(encode_rotated),
+        "decode rotated": in_a_step(decode_rotated),
+        "scale rotated": in_a_step(lambda: rotation.measure([gradient])),
         "encode 4-bit": in_a_step(encode_finer),
         "decode 4-bit": in_a_step(decode_finer),
         "encode sparse": in_a_step(encode_sparse),

@@ -75,7 +75,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         telemetry_freq: `telemetry` measures bytes and times of every step, and compares the reduced
             gradients with float ones in steps divisible by this number. The weights are the same to
             the bit. Default 0: nothing is measured.
-        **quantization: `grad_bits`, `clip_factor`, `bits_per_element`, `min_size`,
+        **quantization: `grad_bits`, `rotate`, `clip_factor`, `bits_per_element`, `min_size`,
             `quantize_logits`, `rounding` and `seed`, which say what is rounded and how: see
             `Quantization`.
 
@@ -96,8 +96,11 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         **quantization: Any,
     ) -> None:
         super().__init__()
-        self.quantization = Quantization(**quantization)
         check(wire in wires.WIRES, "wire", f"must be one of {wires.WIRES}", wire)
+        if wire in wires.STREAMS:
+            # Of rotated codes too few are 0.
+            quantization = {"rotate": False, **quantization}
+        self.quantization = Quantization(**quantization)
         check(
             float_steps is None or callable(float_steps),
             "float_steps",
@@ -125,6 +128,12 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             "wire",
             f"must be none of {wires.STREAMS}, which are for ternary gradients, with"
             f" grad_bits={self.quantization.grad_bits}",
+            wire,
+        )
+        check(
+            not self.quantization.rotate or wire not in wires.STREAMS,
+            "wire",
+            f"must be none of {wires.STREAMS}, which live from codes that are 0, with rotate=True",
             wire,
         )
         self.wire = wire
@@ -310,13 +319,14 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             tuple(tuple(_num_elements(first[i]) for i in bucket) for bucket in buckets),
             tuple(_num_elements(first[i]) for i in exact),
             self.quantization.levels,
+            bool(self.quantization.rotate),
         )
         chosen = self._wire_choice.wire(context, job)
         trial = chosen if isinstance(chosen, WireTrial) else None
 
         def traffic_by(wire):
             return sum(
-                (context.wire(wire, sizes, job.levels).traffic for sizes in job.buckets),
+                (context.wire(wire, sizes, self.quantization).traffic for sizes in job.buckets),
                 start=float32_traffic(sum(job.floats), context.num_members),
             )
 
@@ -351,11 +361,16 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
                 with tf.name_scope(f"bucket_{number}"):
                     local = [of_replicas(gradients[i]) for i in positions]
                     lap = watch.lap(of_replicas(scales), starts[number : number + 1])
+                    brought = list(lap.brought)
+                    rotate = self.quantization.rotate
                     bucket = exchange.Bucket(
                         context=lap.context,
                         quantization=self.quantization,
                         gradients=list(zip(*local, strict=True)),
-                        scales=shared_scales(lap.context, lap.brought),
+                        scales=shared_scales(
+                            lap.context, [own[0] for own in brought] if rotate else brought
+                        ),
+                        measured=brought if rotate else None,
                         indices=[indices[i] for i in positions],
                         step=first_step,
                     )

@@ -47,10 +47,15 @@ class ReductionContext:
         """Members of the exchange: processes, or the replicas of a single process."""
         return self.processes.size if self.processes else self.num_replicas
 
-    def wire(self, name: str, sizes: Sequence[int], levels: int) -> Any:
-        """The `Wire` of a name for tensors with these numbers of elements, codes in +-levels."""
+    def wire(self, name: str, sizes: Sequence[int], quantization: Quantization) -> Any:
+        """The `Wire` of a name for tensors with these numbers of elements, rounded in this way."""
+        how = {"levels": quantization.levels}
+        rotation = quantization.rotation([[size] for size in sizes], self.num_replicas)
+        if rotation:
+            how |= {"num_scales": rotation.num_blocks, "num_elements": sum(sizes)}
+            sizes = rotation.sizes
         num_local = self.num_local if self.processes else 1
-        return wires.choose(name, sizes, self.num_members, num_local, levels)
+        return wires.choose(name, sizes, self.num_members, num_local, **how)
 
     def with_processes(self, processes: Any) -> "ReductionContext":
         """A copy whose messages travel by `processes`."""
@@ -79,9 +84,13 @@ class Bucket:
         context: `ReductionContext`.
         quantization: how the gradients are rounded.
         gradients: list with the T tensors of each local replica.
-        scales: float32 tensor of shape [T], the scales shared by all replicas.
+        scales: float32 tensor of shape [T], the scales shared by all replicas; of gradients that
+            are to be rotated, `[blocks]`.
         indices: T integers that select the random bits of each tensor.
         step: the step, a scalar integer tensor.
+        measured: of gradients that are to be rotated, what `Quantization.local_scales` told of
+            each local replica's.
+        is_rotated: whether the gradients are rotated ones, in units of their scales.
     """
 
     context: ReductionContext
@@ -90,6 +99,8 @@ class Bucket:
     scales: tf.Tensor
     indices: list[int]
     step: tf.Tensor
+    measured: list | None = None
+    is_rotated: bool = False
 
     @property
     def processes(self) -> Any:
@@ -99,6 +110,8 @@ class Bucket:
     @property
     def units(self) -> tf.Tensor:
         """What a code of 1 stands for in each tensor, `[T]`."""
+        if self.is_rotated:
+            return self.scales
         return self.quantization.units(self.scales)
 
     @property
@@ -166,12 +179,52 @@ class Bucket:
                         tensors=self.indices,
                     )
                 )
+        if self.is_rotated:
+            return [tf.add_n(sums) for sums in zip(*of_devices, strict=True)]
         finite = tf.math.is_finite(self.scales)
         units = tf.unstack(tf.where(finite, self.units, tf.constant(float("nan"), tf.float32)))
         return [
             tf.cast(unit * tf.add_n(sums), gradient.dtype)
             for *sums, unit, gradient in zip(*of_devices, units, self.gradients[0], strict=True)
         ]
+
+    @property
+    def rotation(self) -> "ternary.Rotation | None":
+        """`ternary.Rotation` of the gradients; None where they are rounded as they are."""
+        if self.is_rotated:
+            return None
+        shapes, _ = self._specs()
+        return self.quantization.rotation(shapes, self.context.num_replicas)
+
+    def rotated(self) -> "Bucket":
+        """The bucket of the rotated gradients, which has vectors of the same elements."""
+        rotation, vectors = self.rotation, []
+        for replica, device in enumerate(self.context.encode_devices):
+            with tf.device(device):
+                vectors.append(
+                    rotation.rotate(
+                        list(self.gradients[replica]),
+                        self.measured[replica],
+                        self.scales,
+                        **self._signs(),
+                    )
+                )
+        return dataclasses.replace(
+            self,
+            gradients=vectors,
+            scales=tf.ones([len(rotation.sizes)]),
+            indices=self.quantization.indices_of_vectors(self.indices[0], len(rotation.sizes)),
+            measured=None,
+            is_rotated=True,
+        )
+
+    def rotated_back(self, sums: Sequence[tf.Tensor]) -> Any:
+        """The T tensors that sums of the codes of `rotated()` stand for."""
+        _, dtypes = self._specs()
+        return self.rotation.rotate_back(sums, self.scales, dtypes, **self._signs())
+
+    def _signs(self):
+        return {"seed": self.quantization.seed, "step": self.step, "tensor": self.indices[0]}
 
     def _specs(self):
         """Shapes and dtypes of the gradients."""
@@ -210,13 +263,15 @@ def reduce_bucket(bucket: Bucket, wire: Any) -> tuple[list[Any], Any]:
         a number, or a float32 scalar tensor where the wire has no fixed size.
     """
     context = bucket.context
-    wire = context.wire(wire, bucket.sizes, bucket.quantization.levels)
+    wire = context.wire(wire, bucket.sizes, bucket.quantization)
     with tf.device(context.devices[0]):
+        rounded = bucket.rotated() if bucket.rotation else bucket
         # Where nothing travels, all lossless wires give the same.
         if context.processes is None and wire.is_lossless and wire.has_fixed_size:
-            sums, received = bucket.sum_codes(), wire.received_words
+            sums, received = rounded.sum_codes(), wire.received_words
         else:
-            sums, received = wire.sum(bucket)
+            sums, received = wire.sum(rounded)
+        sums = bucket.rotated_back(sums) if bucket.rotation else sums
     results = []
     for total in sums:
         copies = {}

@@ -58,6 +58,8 @@ class ExchangeModel:
             return 0.0
         members, local, share = self.job.num_members, self.job.num_local, self.nonzero_share
         encode, decode = 2.3 * local, 1.2
+        if self.job.rotated:
+            encode, decode = encode + 4.5 * local, decode + 4.0
 
         def compress(share):
             return min(1.5 + 80 * share, 10.0)

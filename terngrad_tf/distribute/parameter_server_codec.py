@@ -12,6 +12,8 @@ from terngrad_tf.distribute.traffic import WORD_BYTES
 from terngrad_tf.distribute.wires import streams
 
 PUSH_WIRES = ("auto", "sparse")
+# An int64 number, as words.
+_STEP_WORDS = 2
 
 
 def check_wire(wire: str, quantization: Quantization) -> None:
@@ -23,6 +25,9 @@ def check_wire(wire: str, quantization: Quantization) -> None:
         f"must be 'auto' with grad_bits={quantization.grad_bits}",
         wire,
     )
+    check(
+        not quantization.rotate or wire == "auto", "wire", "must be 'auto' with rotate=True", wire
+    )
 
 
 class PushCodec:
@@ -33,6 +38,9 @@ class PushCodec:
     `levels`, 1 for ternary codes.
 
         s = min(clip_factor * std(g), max|g|),   t = floor(clip(g / s, -1, 1) * L + u)
+
+    Rotated gradients have a scale for each of their blocks, see `terngrad_tf.ternary.rotation`, and
+    the step travels with the codes: from it follows how servers rotate them back.
 
     One buffer of packed codes travels, or one stream of those that are not 0; one vector of scales;
     and the gradients that stay float. The codes are the same, bit for bit.
@@ -75,14 +83,21 @@ class PushCodec:
         self._indices = [indices[i] for i in self._ternary]
         self._is_sparse = wire == "sparse"
         self._base = streams.BASE if self._is_sparse else 2 * quantization.levels + 1
-        sizes = [shape.num_elements() for shape in self._shapes]
-        self._num_words = sum(ternary.num_words(sizes[i], self._base) for i in self._ternary)
-        self._num_floats = len(self._ternary) + sum(sizes[i] for i in self._exact)
+        rounded = [self._shapes[i] for i in self._ternary]
+        self._rotation = quantization.rotation(rounded, 1) if rounded else None
+        sizes = [shape.num_elements() for shape in rounded]
+        num_scales = len(sizes)
+        if self._rotation:
+            sizes, num_scales = self._rotation.sizes, self._rotation.num_blocks
+        self._sizes = sizes
+        self._num_words = sum(ternary.num_words(size, self._base) for size in sizes)
+        self._num_floats = num_scales + sum(self._shapes[i].num_elements() for i in self._exact)
 
     @property
     def num_bytes(self) -> int:
         """Payload bytes of a push; of one in streams about the most that can be."""
-        return WORD_BYTES * (self._num_words + self._num_floats)
+        words = self._num_words + (_STEP_WORDS if self._rotation else 0)
+        return WORD_BYTES * (words + self._num_floats)
 
     def num_bytes_of(self, packed: Any) -> tf.Tensor:
         """Payload bytes of what `encode` returned, an int64 scalar."""
@@ -98,22 +113,25 @@ class PushCodec:
 
         Returns:
             Tuple of the codes, int32 `[words]`, which is no static shape in streams; the scales,
-            float32 `[ternary gradients]`; and a list of the other gradients.
+            float32 `[ternary gradients]`, or `[blocks]` of rotated ones; and a list of the other
+            gradients.
         """
         exact = [gradients[i] for i in self._exact]
         if not self._ternary:
             return tf.zeros([0], tf.int32), tf.zeros([0], tf.float32), exact
         rounded = [gradients[i] for i in self._ternary]
         scales = self._quantization.local_scales(rounded)
-        words = self._quantization.encode(
-            rounded,
-            scales,
-            step=step,
-            replica=worker,
-            num_replicas=self._num_workers,
-            base=self._base,
-            tensors=self._indices,
-        )
+        how = {"replica": worker, "num_replicas": self._num_workers, "base": self._base}
+        if self._rotation:
+            measured, scales = scales, scales[0]
+            vectors = self._rotation.rotate(rounded, measured, scales, **self._signs(step))
+            # Each server's variables have the sequences of its first ones.
+            tensors = self._quantization.indices_of_vectors(self._indices[0], len(vectors))
+            ones = tf.ones([len(vectors)])
+            words = self._quantization.encode(vectors, ones, step=step, tensors=tensors, **how)
+            step = tf.bitcast(tf.cast(step, tf.int64), tf.int32)
+            return tf.concat([words, step], 0), scales, exact
+        words = self._quantization.encode(rounded, scales, step=step, tensors=self._indices, **how)
         words = ternary.compress(words) if self._is_sparse else words
         return words, scales, exact
 
@@ -123,14 +141,24 @@ class PushCodec:
         gradients = dict(zip(self._exact, exact, strict=True))
         if self._ternary:
             shapes = [self._shapes[i] for i in self._ternary]
+            dtypes, units = [tf.float32] * len(shapes), self._quantization.units(scales)
+            if self._rotation:
+                words, step = tf.split(words, [self._num_words, _STEP_WORDS])
+                step = tf.bitcast(step, tf.int64)
+                shapes, units = [[size] for size in self._sizes], tf.ones([len(self._sizes)])
             words = ternary.decompress(words, self._num_words) if self._is_sparse else words
             rounded = ternary.decode(
                 words[tf.newaxis],
-                self._quantization.units(scales),
+                units,
                 shapes,
                 [tf.float32] * len(shapes),
                 base=self._base,
                 total_bias=self._quantization.levels,
             )
+            if self._rotation:
+                rounded = self._rotation.rotate_back(rounded, scales, dtypes, **self._signs(step))
             gradients |= dict(zip(self._ternary, rounded, strict=True))
         return [gradients[i] for i in range(len(self._shapes))]
+
+    def _signs(self, step):
+        return {"seed": self._quantization.seed, "step": step, "tensor": self._indices[0]}

@@ -1,6 +1,7 @@
 """Which gradients are rounded, and how."""
 
 import dataclasses
+import functools
 import typing
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +19,8 @@ TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 LOGITS, AUXILIARY = "logits", "aux"
 # Of `bits_per_element`: what streams of zeros nearly take, and what words take.
 BITS_RANGE = 0.02, 1.6
+# Above the number of vectors that tensors which are rotated together make.
+_MOST_VECTORS = 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,19 +36,22 @@ class Quantization:
     [0]
 
     Args:
-        grad_bits: 1 for ternary gradients; b from 3 to 8 for codes of b bits, whole numbers from
-            `-levels` to `levels = 2**(b-1) - 1`; 32 for float gradients: none is selected. Default
-            1.
-        clip_factor: c of the scale `min(c * std(g), max|g|)`; 0 for `max|g|`; "auto" for a scale
-            that weighs what clipping takes away against what rounding adds, see
+        grad_bits: 1 for ternary gradients; 2 for codes of five values, -2 to 2, which take 2.5
+            bits; b from 3 to 8 for codes of b bits, whole numbers from `-levels` to `levels =
+            2**(b-1) - 1`; 32 for float gradients: none is selected. Default 1.
+        rotate: whether gradients are rotated before they are rounded, see
+            `terngrad_tf.ternary.rotation`, so that scales follow from `grad_bits` alone and suit
+            all gradients. False is TernGrad's own rule. Default None: False.
+        clip_factor: without rotation, c of the scale `min(c * std(g), max|g|)`; 0 for `max|g|`;
+            "auto" for a scale that weighs what clipping takes away against what rounding adds, see
             `terngrad_tf.ternary.ScaleRule`: better where many replicas train with SGD, since no
             mean over them gives back what each of them clips. Default None: 2.5 for ternary
             gradients, "auto" for finer codes, which need less clipping.
         bits_per_element: how long the stream of a replica's codes may be, as is to be expected:
             the scale of a tensor is raised until so few of its codes are not 0. That is unbiased
             still, with more variance. `DiLoCo` meets it by error feedback instead. From 0.02 to
-            1.6; needs ternary gradients and a wire of streams, which "auto" then is. Default None:
-            as long as the scale makes it.
+            1.6; needs ternary gradients without rotation, which leaves few codes 0, and a wire of
+            streams, which "auto" then is. Default None: as long as the scale makes it.
         min_size: gradients with fewer elements stay float. Default 1 (none).
         quantize_logits: whether the gradients of the logits layer are rounded too. The layer is
             known by its name: a component of the variable's path contains "logits" and not "aux",
@@ -59,6 +65,7 @@ class Quantization:
     """
 
     grad_bits: int = 1
+    rotate: bool | None = None
     clip_factor: float | str | None = None
     bits_per_element: float | None = None
     min_size: int = 1
@@ -75,9 +82,20 @@ class Quantization:
             "grad_bits",
             RULE,
         )
-        if self.clip_factor is None:
+        require(self.rotate in (True, False, None), "rotate", "must be a bool or None")
+        if self.rotate is None:
+            object.__setattr__(self, "rotate", False)
+        for option in ("clip_factor", "bits_per_element"):
+            require(
+                not self.rotate or getattr(self, option) is None,
+                option,
+                "must be None with rotate=True; rotate=False takes it",
+            )
+        if self.clip_factor is None and not self.rotate:
             object.__setattr__(self, "clip_factor", 2.5 if self.levels == 1 else ternary.AUTO)
-        require(is_clip_factor(self.clip_factor), "clip_factor", CLIP_RULE)
+        require(
+            self.clip_factor is None or is_clip_factor(self.clip_factor), "clip_factor", CLIP_RULE
+        )
         require(
             self.bits_per_element is None
             or isinstance(self.bits_per_element, int | float)
@@ -144,13 +162,33 @@ class Quantization:
             and (self.quantize_logits or not self.is_of_logits(paths[position]))
         ]
 
+    def rotation(
+        self, shapes: Sequence[Sequence[int]], num_replicas: int
+    ) -> "ternary.Rotation | None":
+        """`ternary.Rotation` of tensors of these shapes; None where they are not rotated.
+
+        Args:
+            shapes: T static shapes.
+            num_replicas: whose codes are added.
+        """
+        if not self.rotate:
+            return None
+        return _rotation(tuple(map(tuple, shapes)), self.levels, num_replicas)
+
     def local_scales(self, gradients: Sequence[Any], num_replicas: int = 1) -> tf.Tensor:
-        """`ternary.local_scales` of one replica's gradients.
+        """What rounding must know of one replica's gradients.
 
         Args:
             gradients: list of T tensors.
             num_replicas: over which reduced gradients are the mean.
+
+        Returns:
+            `ternary.local_scales`, `[T]`; of rotated ones what `ternary.Rotation.measure` tells,
+            `[2, blocks]`.
         """
+        rotation = self.rotation([g.shape for g in gradients], num_replicas)
+        if rotation:
+            return rotation.measure(gradients)
         return ternary.local_scales(
             gradients,
             typing.cast("float | str", self.clip_factor),
@@ -158,6 +196,15 @@ class Quantization:
             levels=self.levels,
             nonzero_share=self.largest_nonzero_share,
         )
+
+    def indices_of_vectors(self, first: int, count: int) -> list[int]:
+        """Integers that select the random bits of rotated vectors of tensors that travel together.
+
+        Args:
+            first: the first tensor's.
+            count: number of vectors.
+        """
+        return [_MOST_VECTORS * first + number for number in range(count)]
 
     @property
     def largest_nonzero_share(self) -> float:
@@ -185,3 +232,8 @@ class Quantization:
 
     def _how(self):
         return {"rounding": self.rounding, "levels": self.levels, "seed": self.seed}
+
+
+@functools.cache
+def _rotation(shapes, levels, num_replicas):
+    return ternary.Rotation(shapes, levels, num_replicas)

@@ -17,9 +17,11 @@ class GradientStatistics:
 
     Attributes:
         step: the optimizer's step.
-        scale: the scale that all replicas shared; infinite where a gradient was not finite.
+        scale: the scale that all replicas shared, of rotated gradients the largest of its blocks;
+            infinite where a gradient was not finite.
         negative: number of elements whose code was below 0 on this process's first replica.
-        zero: number of elements whose code was 0.
+        zero: number of elements whose code was 0. Rotated gradients' codes are those of rotated
+            elements.
         positive: number of elements whose code was above 0.
     """
 
@@ -50,7 +52,7 @@ class Recorder:
         """
         if not self._freq:
             return
-        step, scales = tf.cast(bucket.step, tf.int64), bucket.scales
+        step, scales = tf.cast(bucket.step, tf.int64), _scales_of_tensors(bucket)
 
         def now():
             counts = count_codes(bucket)
@@ -82,6 +84,8 @@ def count_codes(bucket: Any) -> tf.Tensor:
     Returns:
         int64 tensor of shape [T, 3].
     """
+    if bucket.rotation:
+        return _count_rotated(bucket)
     large = [i for i, size in enumerate(bucket.sizes) if size >= _LARGE]
     small = [i for i, size in enumerate(bucket.sizes) if size < _LARGE]
     counts, flat = {}, tf.constant([-1])
@@ -98,6 +102,33 @@ def count_codes(bucket: Any) -> tf.Tensor:
         for i, codes_of_tensor in zip(positions, codes, strict=True):
             counts[i] = _count_signs(tf.reshape(codes_of_tensor, flat))
     return tf.stack([counts[i] for i in range(len(counts))])
+
+
+def _scales_of_tensors(bucket):
+    """The largest scale of each tensor, `[T]`."""
+    if not bucket.rotation:
+        return bucket.scales
+    tensors = tf.constant(bucket.rotation.tensors_of_blocks, tf.int32)
+    scales = tf.math.unsorted_segment_max(bucket.scales, tensors, len(bucket.sizes))
+    return tf.maximum(scales, 0.0)  # of none it is the least of all numbers
+
+
+def _count_rotated(bucket):
+    rotated = bucket.rotated()
+    codes = bucket.quantization.sum_codes(
+        [rotated.gradients[0]],
+        rotated.scales,
+        step=bucket.step,
+        replicas=[bucket.context.first_replica],
+        num_replicas=bucket.context.num_replicas,
+        tensors=rotated.indices,
+    )
+    return tf.stack(
+        [
+            tf.add_n([_count_signs(piece) for piece in pieces] or [tf.zeros([3], tf.int64)])
+            for pieces in bucket.rotation.split(codes)
+        ]
+    )
 
 
 # One function for tensors of all sizes.

@@ -23,6 +23,7 @@ class Job:
         buckets: elements of each ternary gradient, bucket by bucket.
         floats: elements of each dense gradient that stays float.
         levels: L, of codes from -L to L.
+        rotated: whether gradients are rotated before they are rounded.
     """
 
     num_members: int
@@ -30,6 +31,7 @@ class Job:
     buckets: tuple[tuple[int, ...], ...]
     floats: tuple[int, ...]
     levels: int = 1
+    rotated: bool = False
 
 
 class Watch:

@@ -78,9 +78,9 @@ class TernGradStrategy(tf.distribute.Strategy):
         token: secret of at least 16 characters that all processes of a cluster must share to meet:
             see [security](../security.md). Default: that of the environment variable
             TERNGRAD_TF_TOKEN, if it is set.
-        **options: `grad_bits`, `clip_factor`, `bits_per_element`, `min_size`, `quantize_logits`,
-            `rounding`, `seed`: see `Quantization`; `wire`, `float_steps`, `sparse_as_dense`,
-            `statistics_freq`, `telemetry_freq`: see `TernaryAllReduce`.
+        **options: `grad_bits`, `rotate`, `clip_factor`, `bits_per_element`, `min_size`,
+            `quantize_logits`, `rounding`, `seed`: see `Quantization`; `wire`, `float_steps`,
+            `sparse_as_dense`, `statistics_freq`, `telemetry_freq`: see `TernaryAllReduce`.
 
     Raises:
         TypeError: an option is not known.

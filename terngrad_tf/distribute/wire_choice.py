@@ -57,7 +57,7 @@ class WireChoice:
     def __init__(self, wire: str, quantization: Quantization) -> None:
         has_budget = wire == "auto" and quantization.bits_per_element is not None
         self._wire = "sparse" if has_budget else wire
-        self._clip_factor = quantization.clip_factor
+        self._quantization = quantization
         self._measured: tuple[links.Link, float] | None = None
         self._chosen: dict[Job, _Choice] = {}
 
@@ -92,8 +92,8 @@ class WireChoice:
         return self._chosen[job].wire
 
     def _choose(self, context, job, link, unit):
-        usual = context.wire(self._wire, max(job.buckets, key=sum), job.levels).name
-        densest = _densest_share(self._clip_factor, context.num_replicas)
+        usual = context.wire(self._wire, max(job.buckets, key=sum), self._quantization).name
+        densest = _densest_share(self._quantization.clip_factor, context.num_replicas)
         seconds, order, noticed = _expected(job, link, unit, densest, usual)
         # Usual is the best for each bucket.
         wire = noticed[0] if noticed else self._wire
@@ -147,7 +147,7 @@ class _Choice:
 def _expected(job, link, unit, nonzero_share, usual):
     """Seconds by wire, wires from the quickest on, and those quicker than usual by a tenth."""
     model = ExchangeModel(job, link, nonzero_share)
-    possible = wires.possible(wires.LOSSLESS, job.levels)
+    possible = wires.possible(wires.LOSSLESS, job.levels, job.rotated)
     seconds = {wire: model.seconds(wire, unit) for wire in possible}
     order = sorted(seconds, key=seconds.__getitem__)
     return seconds, order, [w for w in order if seconds[w] < (1 - _NOTICED) * seconds[usual]]

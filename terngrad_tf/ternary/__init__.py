@@ -9,6 +9,7 @@ from terngrad_tf.ternary.fused.code_sums import sum_codes
 from terngrad_tf.ternary.fused.decoder import decode, decode_chunks
 from terngrad_tf.ternary.fused.encoder import encode
 from terngrad_tf.ternary.fused.largest import largest_as_codes
+from terngrad_tf.ternary.fused.rotation import Rotation
 from terngrad_tf.ternary.fused.scales import local_scales
 from terngrad_tf.ternary.fused.sparse import compress, decompress
 from terngrad_tf.ternary.fused.trits import num_trits, sum_to_trits, trit_values
@@ -19,6 +20,7 @@ from terngrad_tf.ternary.scales import AUTO, ScaleRule, auto_factor, local_scale
 __all__ = [
     "AUTO",
     "ROUNDINGS",
+    "Rotation",
     "ScaleRule",
     "auto_factor",
     "compress",

@@ -28,8 +28,15 @@ class GradientConfig(Config):
 
     grad_bits: int = option(
         32,
-        "1: replicas send ternary gradients; 3 to 8: finer ones, codes of so many bits; 32: float.",
+        "1: replicas send ternary gradients; 2: codes of five values; 3 to 8: finer ones, codes of "
+        "so many bits; 32: float.",
         checks.grad_bits,
+    )
+    rotate: bool = option(
+        False,
+        "Rotate gradients before rounding, which leaves a smaller error at the same bytes and "
+        "needs no clipping. By default they are rounded as in TernGrad's paper; the library's "
+        "TernGradStrategy takes the option `rotate`.",
     )
     clip_factor: float | str = option(
         0.0,
@@ -66,8 +73,19 @@ class GradientConfig(Config):
         "sparse_bidirectional, which round the sum, too; auto: the one of the first three with the "
         "fewest bytes, or another of the first four if measured links let expect it to be quicker. "
         "With --async_training: auto, in words, or sparse."
-        " With --grad_bits from 3 to 8: none of the sparse ones.",
+        " With --grad_bits from 2 to 8 or --rotate: none of the sparse ones.",
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        for name in ("clip_factor", "bits_per_element") if self.rotate else ():
+            value = getattr(self, name)
+            if value != defaults[name]:
+                raise UserError(
+                    f"`{name}` must not be given with `rotate`: rotated gradients have scales of "
+                    f"their own. Received: {name}={value}"
+                )
 
     def quantization(self, seed: int) -> "Quantization":
         """The `Quantization` of a run's gradients; `seed` is the run's."""
@@ -75,7 +93,10 @@ class GradientConfig(Config):
         from terngrad_tf.distribute import Quantization
 
         names = [field.name for field in dataclasses.fields(Quantization) if field.name != "seed"]
-        return Quantization(**{name: getattr(self, name) for name in names}, seed=seed)
+        values = {name: getattr(self, name) for name in names}
+        if self.rotate:
+            values["clip_factor"] = None
+        return Quantization(**values, seed=seed)
 
 
 @configuration
@@ -378,4 +399,6 @@ class TrainConfig(RunConfig):
         if self.gradients.bits_per_element is None:
             # Runs of before know nothing of it.
             del identity["bits_per_element"]
+        if not self.gradients.rotate:
+            del identity["rotate"]
         return identity

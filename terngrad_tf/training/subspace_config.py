@@ -38,9 +38,9 @@ class SubspaceGradientConfig(GradientConfig):
 
     grad_bits: int = option(
         1,
-        "With --alpha above 0, 1: replicas send ternary gradients outside of the subspace; 3 to 8: "
-        "finer ones, codes of so many bits; 32: float. Inside they send a number a component "
-        "either way.",
+        "With --alpha above 0, 1: replicas send ternary gradients outside of the subspace; 2: "
+        "codes of five values; 3 to 8: finer ones, codes of so many bits; 32: float. Inside they "
+        "send a number a component either way.",
         checks.grad_bits,
     )
     clip_factor: float | str = option(
@@ -181,6 +181,8 @@ class SubspaceConfig(RunConfig):
             *("clip_factor", "size_to_binarize", "start_at", "epochs", "n_components"),
         )
         values = self.values()
+        if self.gradients.rotate:
+            names += ("rotate",)
         return {
             **{name: values[name] for name in names},
             **self.optimizer.arguments(),

@@ -94,6 +94,7 @@ TRAINING = {
     "quantize_logits": weights("--quantize_logits", base=TERNARY),
     "outer_learning_rate": weights("--outer_learning_rate", 0.5, base=LOCAL_STEPS),
     "outer_momentum": weights("--outer_momentum", 0.9, base=LOCAL_STEPS),
+    "rotate": weights("--rotate", base=("--grad_bits", 1)),
     "rounding": weights("--rounding", "independent", base=TWO_WORKERS),
     "save_iter": Case("files", ("--save_iter", 1)),
     "save_tower": refused("--save_tower", 1),

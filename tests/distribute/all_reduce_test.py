@@ -188,7 +188,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_bad_options_name_the_argument_the_rule_and_the_value(self):
         for options, message in (
-            ({"grad_bits": 2}, "`grad_bits` must be 1 .* Received: grad_bits=2"),
+            ({"grad_bits": 9}, "`grad_bits` must be 1 .* Received: grad_bits=9"),
             ({"clip_factor": -1}, "`clip_factor` must be .* Received: clip_factor=-1"),
             ({"clip_factor": float("nan")}, "`clip_factor` must be"),
             ({"min_size": 0}, "`min_size` must be .* Received: min_size=0"),

@@ -71,7 +71,7 @@ def outputs(processes, timeout):
             process.kill()
 
 
-def run(script, num_hosts, folder, timeout=400, **config):
+def run(script, num_hosts, folder, timeout=400, before=None, **config):
     """Runs a script on every host of a cluster and returns what each left.
 
     Args:
@@ -79,6 +79,7 @@ def run(script, num_hosts, folder, timeout=400, **config):
         num_hosts: number of processes.
         folder: folder for the files; `config` names it too.
         timeout: seconds that they may take.
+        before: for each host a command that runs the process. Default: none.
         **config: JSON values for the script: `job`, the name of what it does, and its arguments;
             or `jobs`, the arguments of each of several, which takes one start of all processes.
 
@@ -90,7 +91,8 @@ def run(script, num_hosts, folder, timeout=400, **config):
     files = [folder / f"{index}.npz" for index in range(num_hosts)]
     text = json.dumps({**config, "folder": str(folder)})
     processes = [
-        start(script, addresses, index, [str(file), text]) for index, file in enumerate(files)
+        start(script, addresses, index, [str(file), text], before[index] if before else ())
+        for index, file in enumerate(files)
     ]
     for process, output in zip(processes, outputs(processes, timeout), strict=True):
         assert process.returncode == 0, output[-3000:]

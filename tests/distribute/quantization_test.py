@@ -45,8 +45,8 @@ class QuantizationTest(tf.test.TestCase, parameterized.TestCase):
         self.assertBetween(nonzero, 1, 0.02 * num_elements)
 
     def test_finer_codes_are_as_many_levels_as_bits_hold(self):
-        levels = [Quantization(grad_bits=bits).levels for bits in (1, 3, 4, 8, 32)]
-        self.assertEqual(levels, [1, 3, 7, 127, 1])
+        levels = [Quantization(grad_bits=bits).levels for bits in (1, 2, 3, 4, 8, 32)]
+        self.assertEqual(levels, [1, 2, 3, 7, 127, 1])
         clip_factors = [Quantization(grad_bits=bits).clip_factor for bits in (1, 4)]
         self.assertEqual(clip_factors, [2.5, "auto"])
         strategy, received = fit(grad_bits=4)
@@ -77,8 +77,8 @@ class QuantizationTest(tf.test.TestCase, parameterized.TestCase):
         ({"bits_per_element": 0.01}, "`bits_per_element` must be a number from 0.02 to 1.6"),
         ({"bits_per_element": "few"}, "`bits_per_element` must be a number from 0.02 to 1.6"),
         (
-            {"grad_bits": 2},
-            r"`grad_bits` must be 1 \(ternary\), 3 to 8 .* or 32 .*; 2 bits would hold -1, 0 and 1",
+            {"grad_bits": 0},
+            r"`grad_bits` must be 1 \(ternary\), 2 \(five values\), 3 to 8 .* or 32",
         ),
         ({"grad_bits": 9}, "`grad_bits` must be 1"),
         ({"grad_bits": True}, "`grad_bits` must be 1"),

@@ -51,6 +51,23 @@ class GraphSizeTest(tf.test.TestCase):
 
         self.check(sums, 5)
 
+    def test_rotation(self):
+        def there(gradients):
+            rotation = ternary.Rotation([g.shape for g in gradients], levels=1)
+            measured = rotation.measure(gradients)
+            return rotation.rotate(gradients, measured, measured[0], seed=0, step=1, tensor=0)
+
+        self.check(there, 9)
+
+        def back(gradients):
+            rotation = ternary.Rotation([g.shape for g in gradients], levels=1)
+            vectors = [tf.zeros([size]) for size in rotation.sizes]
+            dtypes = [tf.float32] * len(gradients)
+            scales = tf.ones([rotation.num_blocks])
+            return rotation.rotate_back(vectors, scales, dtypes, seed=0, step=1, tensor=0)
+
+        self.check(back, 6)
+
     def test_codes_of_many_digits_share_functions(self):
         def encode(gradients):
             return ternary.encode(

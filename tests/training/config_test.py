@@ -1,6 +1,7 @@
 """Options are checked at the door."""
 
 import dataclasses
+import functools
 import json
 import math
 import re
@@ -50,7 +51,7 @@ class OptionsTest(tf.test.TestCase):
             ("floating_grad_epoch", -1),
             ("label_smoothing", 1),
             ("loss_scale", -1),
-            ("grad_bits", 2),
+            ("grad_bits", 0),
             ("grad_bits", 9),
         ):
             with self.assertRaisesRegex(UserError, f"`{argument}` must be .*{argument}={value}"):
@@ -132,7 +133,8 @@ class OptionsTest(tf.test.TestCase):
             "epochs save_epochs telemetry_freq log_freq".split(" ")
         )
         left_out = set(config.values()) - set(config.identity())
-        self.assertEqual(left_out, same_run | {"sync_seconds"})
+        self.assertEqual(left_out, same_run | {"sync_seconds", "rotate"})
+        self.assertTrue(train_config(rotate=True).identity()["rotate"])
         self.assertEqual(train_config(sync_seconds=2).identity()["sync_seconds"], 2)
         # Without local steps, nothing of them does.
         local = set(config.local_steps.values())
@@ -147,6 +149,20 @@ class OptionsTest(tf.test.TestCase):
         # Runs of before had neither.
         plain = train_config(sync_every=2, overlap_alpha=0.1).identity()
         self.assertTrue(plain.keys().isdisjoint({"fragments", "overlap", "overlap_alpha"}))
+
+    def test_rotation_has_scales_of_its_own(self):
+        for kind, needed in (
+            (TrainConfig, {"dataset_name": "digits"}),
+            (SubspaceConfig, {"dataset_name": "digits", "pretrained_weight_path": "p"}),
+        ):
+            make = functools.partial(kind.of, train_dir="t", data_dir="d", rotate=True, **needed)
+            quantization = make(grad_bits=2).gradients.quantization(3)
+            self.assertTrue(quantization.rotate)
+            self.assertIsNone(quantization.clip_factor)
+            self.assertEqual(quantization.levels, 2)
+            with self.assertRaisesRegex(UserError, "`clip_factor` must not be given .*=2.0"):
+                make(clip_factor=2.0)
+        self.assertFalse(train_config().gradients.quantization(3).rotate)
 
     def test_changes_travel_no_longer_than_until_the_next_exchange(self):
         with self.assertRaisesRegex(UserError, "`overlap` must be at most.* 2. Received: overl"):

@@ -21,6 +21,8 @@ class Wire:
         num_members: M, the members of the exchange.
         num_local: L, replicas whose codes a member adds before it sends.
         levels: codes are whole numbers from `-levels` to `levels`. Default 1.
+        num_scales: scales that travel. Default None: one a tensor.
+        num_elements: of the gradients. Default None: those of the tensors.
     """
 
     # What users call it, and whether it gives the sum of the replicas' codes, bit for bit.
@@ -35,6 +37,8 @@ class Wire:
     num_members: int
     num_local: int
     levels: int = 1
+    num_scales: int | None = None
+    num_elements: int | None = None
 
     @property
     def num_replicas(self) -> int:
@@ -85,12 +89,14 @@ class Wire:
     def traffic(self) -> Traffic:
         """`Traffic` of the exchange, scales included; without words of no fixed size."""
         words = self.received_words if self.has_fixed_size else 0
-        scales = ring_bytes(4 * len(self.sizes), self.num_members)
+        num_scales = len(self.sizes) if self.num_scales is None else self.num_scales
+        num_elements = sum(self.sizes) if self.num_elements is None else self.num_elements
+        scales = ring_bytes(4 * num_scales, self.num_members)
         return Traffic(
             wire=self.name,
             num_members=self.num_members,
             received_bytes=round(WORD_BYTES * words) + scales,
-            float32_bytes=ring_bytes(4 * sum(self.sizes), self.num_members),
+            float32_bytes=ring_bytes(4 * num_elements, self.num_members),
         )
 
 

@@ -29,13 +29,24 @@ STREAMS = tuple(name for name, kinds in _CLASSES.items() if not kinds[0].has_fix
 WIRES = ("auto", *_CLASSES)
 
 
-def possible(names: Sequence[str], levels: int) -> list[str]:
-    """Those of some names that codes from `-levels` to `levels` can take."""
-    return [name for name in names if levels == 1 or name not in STREAMS]
+def possible(names: Sequence[str], levels: int, rotated: bool = False) -> list[str]:
+    """Those of some names that codes from `-levels` to `levels` can take.
+
+    Args:
+        names: of wires.
+        levels: L.
+        rotated: whether codes are of rotated gradients, of which too few are 0 for streams.
+    """
+    return [name for name in names if levels == 1 and not rotated or name not in STREAMS]
 
 
 def choose(
-    name: str, sizes: Sequence[int], num_members: int, num_local: int, levels: int = 1
+    name: str,
+    sizes: Sequence[int],
+    num_members: int,
+    num_local: int,
+    levels: int = 1,
+    **options: Any,
 ) -> Any:
     """The `Wire` of a name; for "auto" the lossless one of fixed size with the fewest bytes.
 
@@ -46,10 +57,11 @@ def choose(
         num_local: replicas whose codes a member adds before it sends.
         levels: codes are whole numbers from `-levels` to `levels`; no name of `STREAMS` where that
             is not 1.
+        **options: `num_scales` and `num_elements`, see `Wire`.
     """
     names = LOSSLESS if name == "auto" else (name,)
     wires = [
-        kind(tuple(sizes), num_members, num_local, levels)
+        kind(tuple(sizes), num_members, num_local, levels, **options)
         for name in names
         for kind in _CLASSES[name]
     ]

@@ -1,0 +1,363 @@
+"""Rotation of lists of tensors: `ternary.rotation` in few passes, the rotation by matrix products.
+
+XLA multiplies, changes signs and adds in one pass, but has no quick transform of Hadamard's; a
+product on both sides of a block's square is the quickest that TensorFlow has.
+"""
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from terngrad_tf.ternary import random_bits, rotation
+from terngrad_tf.ternary.fused import compiled, partition
+
+# Parts of a block whose squares are added element by element, before the sums of parts are.
+_PLANES = 16
+# Products of both sides take less arithmetic from here on.
+_TWO_SIDED = 256
+# Up to here all whole numbers are floats: float32, and what GPUs may round to before they multiply.
+_EXACT, _EXACT_ON_GPUS = 2**24, 2**11
+
+
+class Rotation:
+    """T tensors as vectors of rotated blocks, and back.
+
+    A large tensor's whole blocks are a vector by themselves, so that they need not be copied. All
+    others, and what is left of large tensors, are one more, the largest blocks first.
+
+    Args:
+        shapes: T static shapes.
+        levels: L, of the codes that the elements are rounded to.
+        num_replicas: N, whose codes are added.
+
+    Example:
+    >>> rotation = Rotation([[1000], [3]], levels=1)
+    >>> rotation.sizes, rotation.num_blocks
+    ([1040], 2)
+    """
+
+    def __init__(self, shapes: Sequence[Sequence[int]], levels: int, num_replicas: int = 1) -> None:
+        self._shapes = [tuple(shape) for shape in shapes]
+        self._levels = levels
+        self._bound = levels * num_replicas
+        self._vectors = _vectors(tuple(partition.num_elements(shape) for shape in self._shapes))
+        # The blocks of one size in a vector: size and number.
+        self._runs = [
+            (size, _num_blocks(parts)) for vector in self._vectors for size, parts in vector.items()
+        ]
+        self._ends = np.cumsum([0, *(count for _, count in self._runs)]).tolist()
+
+    @property
+    def sizes(self) -> list[int]:
+        """Elements of each vector, zeros that fill up blocks included."""
+        return [
+            sum(size * _num_blocks(parts) for size, parts in vector.items())
+            for vector in self._vectors
+        ]
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks of all vectors, each with a scale."""
+        return self._ends[-1]
+
+    def measure(self, tensors: Sequence[Any]) -> tf.Tensor:
+        """A replica's own scales and concentrations, float32 `[2, num_blocks]`.
+
+        Args:
+            tensors: T float16, bfloat16 or float32 tensors.
+        """
+        if not self._runs:
+            return tf.zeros([2, 0], tf.float32)
+        of_runs = _measure(self._levels)(self._blocks(tensors))
+        return tf.concat(of_runs, 1)
+
+    def rotate(
+        self,
+        tensors: Sequence[Any],
+        measured: tf.Tensor,
+        scales: tf.Tensor,
+        *,
+        seed: int,
+        step: Any,
+        tensor: int,
+    ) -> list[tf.Tensor]:
+        """Rotated vectors, in units of the scales: to be rounded with a scale of 1.
+
+        Args:
+            tensors: T float16, bfloat16 or float32 tensors.
+            measured: what `measure` returned of them.
+            scales: float32 tensor of shape [num_blocks], shared by all replicas.
+            seed, step: as for `ternarize`.
+            tensor: index that selects the random signs.
+        """
+        if not self._runs:
+            return [_joined([])]
+        factors = tf.split(_factors(self._levels)(scales, measured), self._counts())
+        keys = self._keys(seed, step, tensor)
+        turned = _scale(self._blocks(tensors), factors, *keys)
+        rotated = iter([_product(blocks, normalized=True) for blocks in turned])
+        return [
+            _joined([tf.reshape(next(rotated), [-1]) for _ in vector]) for vector in self._vectors
+        ]
+
+    def rotate_back(
+        self,
+        vectors: Sequence[tf.Tensor],
+        scales: tf.Tensor,
+        dtypes: Sequence[tf.DType],
+        *,
+        seed: int,
+        step: Any,
+        tensor: int,
+    ) -> list[tf.Tensor]:
+        """The T tensors that sums of codes stand for.
+
+        The same bits on all processors: products add whole numbers, which float32 holds.
+
+        Args:
+            vectors: float32 tensors of the sizes of `sizes`: sums of the replicas' codes.
+            scales: float32 tensor of shape [num_blocks]. Blocks with one that is not finite are
+                NaN.
+            dtypes: T floating-point types.
+            seed, step, tensor: as for `rotate`.
+        """
+        turned = []
+        for vector, parts in zip(vectors, self._vectors, strict=True):
+            lengths = [size * _num_blocks(of_size) for size, of_size in parts.items()]
+            for size, run in zip(parts, _split(vector, lengths), strict=True):
+                turned.append(_product(tf.reshape(run, [-1, size]), bound=self._bound))
+        blocks = []
+        if turned:
+            of_runs = tf.split(scales, self._counts())
+            keys = self._keys(seed, step, tensor)
+            blocks = _unscale(self._levels)(turned, of_runs, *keys)
+        flat, runs = [], iter(blocks)
+        for parts in self._vectors:
+            flat.append(_joined([tf.reshape(next(runs), [-1]) for _ in parts]))
+        return [
+            tf.cast(tf.reshape(_joined(pieces), shape), dtype)
+            for pieces, shape, dtype in zip(self.split(flat), self._shapes, dtypes, strict=True)
+        ]
+
+    def split(self, values: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
+        """Values like the vectors to a list of vectors for each tensor, together its elements."""
+        result = [{} for _ in self._shapes]
+        for vector, parts in zip(values, self._vectors, strict=True):
+            members = [(size, part) for size, of_size in parts.items() for part in of_size]
+            lengths = [size * part.num_blocks for size, part in members]
+            for (_, part), piece in zip(members, _split(vector, lengths), strict=True):
+                if part.num_elements < piece.shape[0]:
+                    piece = tf.slice(piece, [0], [part.num_elements])
+                result[part.tensor][part.start] = piece
+        return [[of_tensor[start] for start in sorted(of_tensor)] for of_tensor in result]
+
+    @property
+    def tensors_of_blocks(self) -> list[int]:
+        """The number of its tensor for each block."""
+        return [
+            part.tensor
+            for vector in self._vectors
+            for parts in vector.values()
+            for part in parts
+            for _ in range(part.num_blocks)
+        ]
+
+    def _counts(self):
+        return [count for _, count in self._runs]
+
+    def _keys(self, seed, step, tensor):
+        return _keys(
+            compiled.scalar(seed, tf.int64),
+            compiled.scalar(step, tf.int64),
+            compiled.scalar(tensor, tf.int32),
+        )
+
+    def _blocks(self, tensors):
+        """Blocks `[count, size]` of each run, of the tensors' types where a run has one."""
+        flat = [tf.reshape(tensor, [-1]) for tensor in tensors]
+        result = []
+        for vector in self._vectors:
+            for size, parts in vector.items():
+                pieces = [part.of(flat[part.tensor], size) for part in parts]
+                if len(pieces) > 1:
+                    pieces = [tf.cast(piece, tf.float32) for piece in pieces]
+                result.append(tf.reshape(_joined(pieces), [-1, size]))
+        return result
+
+
+class _Part:
+    """Blocks of one size of a tensor: where they start in it, and how many elements they hold."""
+
+    def __init__(self, tensor, start, num_elements, num_blocks):
+        self.tensor, self.start = tensor, start
+        self.num_elements, self.num_blocks = num_elements, num_blocks
+
+    def of(self, flat, size):
+        piece = flat
+        if self.num_elements < flat.shape[0]:
+            piece = tf.slice(flat, [self.start], [self.num_elements])
+        padding = size * self.num_blocks - self.num_elements
+        return tf.pad(piece, [[0, padding]]) if padding else piece
+
+
+@functools.cache
+def _vectors(sizes):
+    """For each vector a dict of block sizes, largest first, to the parts of tensors with them."""
+    large, _ = partition.split([[size] for size in sizes])
+    result, small = [], {}
+    for tensor, num_elements in enumerate(sizes):
+        start = 0
+        for size, blocks in itertools.groupby(rotation.block_sizes(num_elements)):
+            count = len(list(blocks))
+            held = min(size * count, num_elements - start)
+            part = _Part(tensor, start, held, count)
+            if tensor in large and size == rotation.LARGEST_BLOCK:
+                result.append({size: [part]})
+            else:
+                small.setdefault(size, []).append(part)
+            start += held
+    # Of tensors without elements a vector without any.
+    return result + [dict(sorted(small.items(), reverse=True))] * bool(small or not result)
+
+
+def _num_blocks(parts):
+    return sum(part.num_blocks for part in parts)
+
+
+def _joined(pieces):
+    """Vectors after each other; there may be none."""
+    if not pieces:
+        return tf.zeros([0], tf.float32)
+    return pieces[0] if len(pieces) == 1 else tf.concat(pieces, 0)
+
+
+def _split(vector, lengths):
+    return tf.split(vector, lengths) if lengths else []
+
+
+@functools.cache
+def _measure(levels):
+    """Function of the blocks of each run to their scales and concentrations, `[2, count]` each."""
+
+    @compiled.compiled
+    def sums(runs):
+        return [_power_sums(blocks) for blocks in runs]
+
+    @compiled.compiled
+    def scales(sums, runs):
+        result = []
+        for of_run, blocks in zip(sums, runs, strict=True):
+            squares, fourths = tf.math.real(of_run), tf.math.imag(of_run)
+            size = blocks.shape[1]
+            result.append(
+                tf.stack(rotation.scales_and_concentrations(squares, fourths, size, levels))
+            )
+        return result
+
+    def measure(runs):
+        # XLA adds the parts of a block on one thread.
+        return scales([tf.reduce_sum(partial, 1) for partial in sums(runs)], runs)
+
+    return measure
+
+
+def _power_sums(blocks):
+    """Of each block `sum x^2 + i sum x^4`, of its parts' first elements, second ones and so on.
+
+    In complex numbers, as XLA makes both parts in one pass; of float64, which holds all fourth
+    powers of float32.
+    """
+    count, size = blocks.shape
+    planes = min(_PLANES, size)
+    parts = tf.reshape(blocks, [count, planes, size // planes])
+    squares = [tf.square(tf.cast(part, tf.float64)) for part in tf.unstack(parts, axis=1)]
+    return tf.complex(_pairwise(squares), _pairwise([tf.square(s) for s in squares]))
+
+
+def _pairwise(values):
+    while len(values) > 1:
+        values = [a + b for a, b in zip(values[::2], values[1::2], strict=True)]
+    return values[0]
+
+
+@functools.cache
+def _factors(levels):
+    @compiled.compiled
+    def factors(scales, measured):
+        return rotation.factors(scales, measured[0], measured[1], levels)
+
+    return factors
+
+
+@compiled.compiled
+def _keys(seed, step, tensor):
+    return rotation.sign_keys(seed, step, tensor)
+
+
+def _signs_of_runs(runs, element_key, mix_key):
+    """`rotation.sign_bits` of the elements of each run, numbered through."""
+    first, result = 0, []
+    for blocks in runs:
+        numbers = random_bits.numbers_from(
+            element_key + tf.constant(first & 0xFFFFFFFF, tf.uint32), blocks.shape
+        )
+        result.append(rotation.sign_bits(random_bits.fmix32(numbers, mix_key)))
+        first += blocks.shape.num_elements()
+    return result
+
+
+@compiled.compiled
+def _scale(runs, factors, element_key, mix_key):
+    """Blocks with random signs, times the factor of each."""
+    signs = _signs_of_runs(runs, element_key, mix_key)
+    result = []
+    for blocks, factor, bits in zip(runs, factors, signs, strict=True):
+        # What is not finite must not reach the codes of other blocks in the same words.
+        values = tf.math.multiply_no_nan(tf.cast(blocks, tf.float32), factor[:, tf.newaxis])
+        result.append(rotation.with_signs(values, bits))
+    return result
+
+
+@functools.cache
+def _unscale(levels):
+    @compiled.compiled
+    def unscale(runs, scales, element_key, mix_key):
+        signs = _signs_of_runs(runs, element_key, mix_key)
+        result = []
+        for blocks, of_blocks, bits in zip(runs, scales, signs, strict=True):
+            units = rotation.units(of_blocks, blocks.shape[1], levels)
+            result.append(rotation.with_signs(blocks * units[:, tf.newaxis], bits))
+        return result
+
+    return unscale
+
+
+def _product(blocks, *, normalized=False, bound=0):
+    """`H x` of each row of float32 `[count, size]`, divided by the root of the size or not.
+
+    Args:
+        blocks: the rows.
+        normalized: whether it is divided; then errors of rounding do not matter.
+        bound: otherwise, what the sizes of whole numbers in the rows are at most.
+    """
+    size = blocks.shape[1]
+    columns = size if size < _TWO_SIDED else 2 ** (int(math.log2(size)) // 2)
+    sides = size // columns, columns
+    right = rotation.hadamard(sides[1])
+    right = right / np.float32(math.sqrt(size)) if normalized else right
+    is_exact = bound * size <= _EXACT
+    if "GPU" in blocks.device:
+        is_exact &= bound * sides[0] <= _EXACT_ON_GPUS
+    dtype = tf.float32 if normalized or is_exact else tf.float64
+    blocks = tf.cast(blocks, dtype)
+    if sides[0] > 1:
+        blocks = tf.reshape(blocks, [-1, *sides])
+        blocks = tf.matmul(tf.constant(rotation.hadamard(sides[0]), dtype), blocks)
+        blocks = tf.reshape(blocks, [-1, sides[1]])
+    blocks = tf.matmul(blocks, tf.constant(right, dtype))
+    return tf.reshape(tf.cast(blocks, tf.float32), [-1, size])

@@ -1,0 +1,48 @@
+"""One process of a cluster that exchanges rotated gradients.
+
+Run by `rotated_test.py` with TF_CONFIG set: `python rotated_worker.py OUTPUT.npz JSON`.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from terngrad_tf.distribute import DiLoCo, TernGradStrategy
+from tests.distribute import processes
+from tests.distribute.samples import build, data, gradients_of, reduce_once
+
+
+def sums(config):
+    """The reduced tensors of each options, and bytes as counted and as measured."""
+    results = {}
+    for index, options in enumerate(config["options"]):
+        strategy = TernGradStrategy(1, rotate=True, seed=5, telemetry_freq=1, **options)
+        gradients = [gradients_of(replica) for replica in range(2)]
+        for i, value in enumerate(reduce_once(strategy, gradients)):
+            results[f"{index}/{i}"] = value
+        last = strategy.telemetry.last
+        results[f"{index}/bytes"] = [strategy.traffic.received_bytes, last.received_bytes]
+        results[f"{index}/error"] = last.relative_error
+    sick = [gradients_of(replica) for replica in range(2)]
+    sick[1][3][0, 0] = np.inf
+    results["sick"] = reduce_once(TernGradStrategy(1, rotate=True), sick)[3]
+    return results
+
+
+def train(config):
+    """Weights after some steps of `fit`, with local steps and without."""
+    del config
+    results = {}
+    for name, optimizer in (
+        ("adam", lambda: keras.optimizers.Adam(0.01)),
+        ("local", lambda: DiLoCo("sgd", 2)),
+    ):
+        model = build(TernGradStrategy(1, rotate=True, seed=5), dropout=0.0, optimizer=optimizer)
+        dataset = tf.data.Dataset.from_tensor_slices(data(64)).batch(16).repeat()
+        model.fit(dataset, epochs=2, steps_per_epoch=4, verbose=0)
+        results |= {f"{name}/{i}": weight for i, weight in enumerate(model.get_weights())}
+    return results
+
+
+if __name__ == "__main__":
+    processes.main({"sums": sums, "train": train})
