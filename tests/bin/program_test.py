@@ -263,7 +263,7 @@ class ProgramTest(tf.test.TestCase):
             (["--learning_rate_decay_type=liner"], "decay_type` must be one of .*'linear'"),
             (["--rounding=odd"], "`rounding` must be .*odd"),
             (["--wire=barbed"], "`wire` must be .*barbed"),
-            (["--grad_bits=2"], "`grad_bits` must be .*2"),
+            (["--grad_bits=9"], "`grad_bits` must be .*9"),
             (["--clip_factor=-1"], "`clip_factor` must .*-1"),
             (["--dataset_name=minst"], "`dataset_name` must be one of .*'minst'"),
             (["--subset=validation"], "`subset` must be one of .*'validation'"),
