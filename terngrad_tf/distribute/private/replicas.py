@@ -32,7 +32,11 @@ from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
 from terngrad_tf.distribute.private.devices import are_of_same_tensors, local_tensors
-from terngrad_tf.distribute.private.segments import Segment, open_segments
+from terngrad_tf.distribute.private.segments import (
+    Segment,
+    open_segments,
+    using_first_replicas_tensors,
+)
 
 # Replicas' own tensors, by the id of the tensor that stands for them. Runs within a merge function
 # use those of the run that they are part of.
@@ -119,7 +123,8 @@ class _Run:
         # Not `self.outer.as_default()`, which would hand on the state of the segment's graph.
         with ops.Graph.as_default(self.outer), record.stop_recording():
             args, kwargs = self._for_all_replicas((args, kwargs))
-            merged = function(self.strategy, *args, **kwargs)
+            with using_first_replicas_tensors(self.outer):
+                merged = function(self.strategy, *args, **kwargs)
             merged = self._for_first_replica(merged)
         self._begin_segment()
         return merged
@@ -238,7 +243,13 @@ def _are_same(components):
 
 
 def _as_tensor(value):
-    """Reads what an assignment returned, while its graph is the current one."""
+    """Reads what an assignment returned, while its graph is the current one.
+
+    The shape of sparse rows may be a tuple, of which a value for all replicas cannot consist.
+    """
     if isinstance(value, resource_variable_ops._UnreadVariable):
         return value.read_value()
+    if isinstance(value, tf.IndexedSlices) and isinstance(value.dense_shape, tuple | list):
+        shape = tf.convert_to_tensor(value.dense_shape, tf.int64)
+        return tf.IndexedSlices(value.values, value.indices, shape)
     return value
