@@ -31,6 +31,7 @@ from terngrad_tf.distribute.private.local_weights import updates_are_local
 from terngrad_tf.distribute.private.merging import merge
 from terngrad_tf.distribute.private.padding import mask_gradients
 from terngrad_tf.distribute.private.patches import patch
+from terngrad_tf.distribute.private.sparse_rows import num_lookups, separate_lookups, sum_rows
 from terngrad_tf.distribute.private.strategies import is_own
 
 _Optimizer = keras_base_optimizer.BaseOptimizer
@@ -168,10 +169,17 @@ def _reduce_with_op(stock, self, grads_and_vars):
     indices = [self._get_variable_index(variable) for _, variable in kept]
     paths = [all_paths[index] for index in indices]
     gradients = op.as_exchanged([g for g, _ in kept])
+    num_rows = [
+        v.shape[0] if num_lookups(g) else 0 for g, (_, v) in zip(gradients, kept, strict=True)
+    ]
+    gradients = [separate_lookups(g, n) for g, n in zip(gradients, num_rows, strict=True)]
     step = tf.convert_to_tensor(self.iterations)
 
     def reduce(strategy, gradients, scales, step):
-        return op.reduce_gradients(strategy, gradients, scales, paths, indices, step)
+        reduced = op.reduce_gradients(strategy, gradients, scales, paths, indices, step)
+        return [
+            sum_rows(strategy, g, n) if n else g for g, n in zip(reduced, num_rows, strict=True)
+        ]
 
     context = tf.distribute.get_replica_context()
     scales = op.local_scales(gradients, paths, context.num_replicas_in_sync)
