@@ -20,6 +20,7 @@ from keras.src.optimizers import base_optimizer as keras_base_optimizer
 from keras.src.utils import tracking
 from tensorflow.python.eager import context
 
+from terngrad_tf.distribute.private.accumulators import gather_totals
 from terngrad_tf.distribute.private.cross_device_ops import gradient_ops
 from terngrad_tf.distribute.private.devices import (
     local_tensors,
@@ -233,11 +234,33 @@ def _accumulators_of_replicas(stock, self, variables):
         stock(self, variables)
     finally:
         self.gradient_accumulation_steps = steps
-    with strategy.extended.variables_of_replicas():
+    with strategy.extended.sums_of_replicas(lambda: _is_gathered(self)):
         self._accumulated_gradients = [
             self.add_variable_from_reference(variable, name="gradient_accumulator")
             for variable in variables
         ]
+
+
+def _is_gathered(optimizer):
+    """Whether the first process holds all accumulated gradients, or there are none."""
+    step = int(optimizer._iterations.numpy())
+    gathered = getattr(optimizer, "_gathered_at", None)
+    return step % optimizer.gradient_accumulation_steps == 0 or step == gathered
+
+
+@patch(keras.callbacks.CallbackList, "on_epoch_end")
+def _gather_accumulated(stock, self, *args, **kwargs):
+    """Gathers accumulated gradients where the chief may save them."""
+    optimizer = getattr(self.model, "optimizer", None)
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        optimizer = optimizer.inner_optimizer
+    strategy = getattr(optimizer, "_distribution_strategy", None)
+    in_cluster = strategy and is_own(strategy) and strategy.extended.process_group is not None
+    accumulated = getattr(optimizer, "_accumulated_gradients", ()) if in_cluster else ()
+    if accumulated and not _is_gathered(optimizer):
+        gather_totals(strategy, [accumulator.value for accumulator in accumulated])
+        optimizer._gathered_at = int(optimizer._iterations.numpy())
+    return stock(self, *args, **kwargs)
 
 
 @patch(keras.optimizers.LossScaleOptimizer, "check_finite")

@@ -2,12 +2,13 @@
 
 import contextlib
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib, distribute_utils, values
 
+from terngrad_tf.distribute.private.accumulators import stand_for_total
 from terngrad_tf.distribute.private.devices import (
     are_of_same_tensors,
     assert_on_host,
@@ -22,6 +23,7 @@ class SharedVariables(LocalReplicas):
     """How a strategy's `extended` creates and updates variables."""
 
     _one_for_each_replica = False
+    _is_gathered: Callable[[], bool] | None = None
 
     def _create_variable(self, next_creator, **kwargs):
         # Optimizer slots are created beside their variable, one a device.
@@ -44,6 +46,8 @@ class SharedVariables(LocalReplicas):
             is_statistic = not on_read and not is_own and variable.dtype.is_floating
             if on_read or is_statistic:
                 self._guard(variable, is_statistic)
+            if self._is_gathered is not None:
+                stand_for_total(self._container_strategy(), variable, self._is_gathered)
             return variable
         variable = super()._create_variable(next_creator, **kwargs)
         variable._values = tuple(variable._values[device] for device in self._device_of_replica)
@@ -59,6 +63,20 @@ class SharedVariables(LocalReplicas):
             yield
         finally:
             self._one_for_each_replica = before
+
+    @contextlib.contextmanager
+    def sums_of_replicas(self, is_gathered: Callable[[], bool]) -> Iterator[None]:
+        """As `variables_of_replicas`, for sums of which the total is saved: see `stand_for_total`.
+
+        Where variables are each replica's own already, so are sums.
+        """
+        before = self._is_gathered
+        self._is_gathered = None if self._one_for_each_replica else is_gathered
+        try:
+            with self.variables_of_replicas():
+                yield
+        finally:
+            self._is_gathered = before
 
     def _guard(self, variable, is_statistic):
         """Undoes what a replica without examples writes; notes written statistics."""

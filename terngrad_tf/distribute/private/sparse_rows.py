@@ -75,7 +75,7 @@ def _lookups(gradient):
     pending = [gradient.indices]
     while pending:
         tensor = _captured(pending.pop())
-        if isinstance(tensor, tf.__internal__.EagerTensor):
+        if not tf.is_symbolic_tensor(tensor):
             return None
         if tensor.op.type in _UNIQUE and tensor.value_index == 0:
             lookups.append(tensor)
@@ -91,11 +91,9 @@ def _lookups(gradient):
 
 def _captured(tensor):
     """The tensor for which a placeholder of a function stands, or what is given."""
-    while isinstance(tensor.graph, func_graph.FuncGraph):
+    while tf.is_symbolic_tensor(tensor) and isinstance(tensor.graph, func_graph.FuncGraph):
         outside = [external for external, own in tensor.graph.captures if own is tensor]
         if not outside:
             break
         (tensor,) = outside
-        if isinstance(tensor, tf.__internal__.EagerTensor):
-            break
     return tensor
