@@ -33,8 +33,8 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
     def test_two_replicas_from_a_keras_file(self):
         self.check("keras", before=[2], after=[2])
 
-    @pytest.mark.slow
     @parameterized.parameters(*cases.WAYS)
+    @pytest.mark.slow
     def test_other_numbers_of_replicas(self, way):
         self.check(way, before=[0, 2, 4], after=[0, 1, 2, 4])
 
