@@ -28,7 +28,11 @@ from terngrad_tf.distribute.private.devices import (
     per_replica,
     variable_paths,
 )
-from terngrad_tf.distribute.private.local_weights import updates_are_local
+from terngrad_tf.distribute.private.local_weights import (
+    local_steps_optimizer,
+    updates_are_local,
+)
+from terngrad_tf.distribute.private.loss_scale import warn_of_scale
 from terngrad_tf.distribute.private.merging import merge
 from terngrad_tf.distribute.private.padding import mask_gradients
 from terngrad_tf.distribute.private.patches import patch
@@ -133,6 +137,8 @@ def _note_update(stock, self, grads, trainable_variables):
     """Notes which optimizer's update a replica makes, and leaves out gradients of padded rows."""
     if active_op() is None:
         return stock(self, grads, trainable_variables)
+    if not updates_are_local() and local_steps_optimizer(self) is None:
+        warn_of_scale(self, grads)
     with _updating(_Update(self, trainable_variables)):
         return stock(self, mask_gradients(grads), trainable_variables)
 

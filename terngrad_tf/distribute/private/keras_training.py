@@ -16,6 +16,7 @@ from terngrad_tf.distribute.private.local_weights import (
     local_steps_optimizer,
     optimizer_of_local_step,
 )
+from terngrad_tf.distribute.private.loss_scale import note_scaled
 from terngrad_tf.distribute.private.padding import current_padding
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.strategies import is_own
@@ -108,7 +109,7 @@ def _scale_loss(stock, value):
     examples would count differently, and those of a batch with fewer examples than replicas less.
     """
     share = current_padding().share
-    return stock(value) if share is None else value * tf.cast(share, value.dtype)
+    return note_scaled(stock(value) if share is None else value * tf.cast(share, value.dtype))
 
 
 @patch(keras_loss, "unscale_loss_for_distribution")
