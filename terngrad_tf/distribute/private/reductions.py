@@ -51,7 +51,7 @@ class DeviceReductions(LocalReplicas):
                 values.Mirrored(
                     [
                         cross_device_utils.divide_by_n_tensors_or_indexed_slices(v, count)
-                        for v in value.values
+                        for v in local_tensors(value)
                     ]
                 )
                 for value in reduced
