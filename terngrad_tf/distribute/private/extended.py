@@ -31,6 +31,7 @@ class LocalReplicas(distribute_lib.StrategyExtendedV1):
     _device_of_replica: list[int]
     _written: dict[int, typing.Any]
     _assign_means: Callable[..., None]
+    _warn_of_means: Callable[..., None]
     _get_variable_creator_initial_value: Callable[..., typing.Any]
     _input_workers: typing.Any
     _make_input_context: Callable[[], typing.Any]

@@ -20,6 +20,7 @@ from keras.src.optimizers import base_optimizer as keras_base_optimizer
 from keras.src.utils import tracking
 from tensorflow.python.eager import context
 
+from terngrad_tf.distribute.private.accumulators import gather_totals
 from terngrad_tf.distribute.private.cross_device_ops import gradient_ops
 from terngrad_tf.distribute.private.devices import (
     local_tensors,
@@ -27,10 +28,15 @@ from terngrad_tf.distribute.private.devices import (
     per_replica,
     variable_paths,
 )
-from terngrad_tf.distribute.private.local_weights import updates_are_local
+from terngrad_tf.distribute.private.local_weights import (
+    local_steps_optimizer,
+    updates_are_local,
+)
+from terngrad_tf.distribute.private.loss_scale import warn_of_scale
 from terngrad_tf.distribute.private.merging import merge
 from terngrad_tf.distribute.private.padding import mask_gradients
 from terngrad_tf.distribute.private.patches import patch
+from terngrad_tf.distribute.private.sparse_rows import num_lookups, separate_lookups, sum_rows
 from terngrad_tf.distribute.private.strategies import is_own
 
 _Optimizer = keras_base_optimizer.BaseOptimizer
@@ -131,6 +137,8 @@ def _note_update(stock, self, grads, trainable_variables):
     """Notes which optimizer's update a replica makes, and leaves out gradients of padded rows."""
     if active_op() is None:
         return stock(self, grads, trainable_variables)
+    if not updates_are_local() and local_steps_optimizer(self) is None:
+        warn_of_scale(self, grads)
     with _updating(_Update(self, trainable_variables)):
         return stock(self, mask_gradients(grads), trainable_variables)
 
@@ -168,10 +176,17 @@ def _reduce_with_op(stock, self, grads_and_vars):
     indices = [self._get_variable_index(variable) for _, variable in kept]
     paths = [all_paths[index] for index in indices]
     gradients = op.as_exchanged([g for g, _ in kept])
+    num_rows = [
+        v.shape[0] if num_lookups(g) else 0 for g, (_, v) in zip(gradients, kept, strict=True)
+    ]
+    gradients = [separate_lookups(g, n) for g, n in zip(gradients, num_rows, strict=True)]
     step = tf.convert_to_tensor(self.iterations)
 
     def reduce(strategy, gradients, scales, step):
-        return op.reduce_gradients(strategy, gradients, scales, paths, indices, step)
+        reduced = op.reduce_gradients(strategy, gradients, scales, paths, indices, step)
+        return [
+            sum_rows(strategy, g, n) if n else g for g, n in zip(reduced, num_rows, strict=True)
+        ]
 
     context = tf.distribute.get_replica_context()
     scales = op.local_scales(gradients, paths, context.num_replicas_in_sync)
@@ -225,11 +240,33 @@ def _accumulators_of_replicas(stock, self, variables):
         stock(self, variables)
     finally:
         self.gradient_accumulation_steps = steps
-    with strategy.extended.variables_of_replicas():
+    with strategy.extended.sums_of_replicas(lambda: _is_gathered(self)):
         self._accumulated_gradients = [
             self.add_variable_from_reference(variable, name="gradient_accumulator")
             for variable in variables
         ]
+
+
+def _is_gathered(optimizer):
+    """Whether the first process holds all accumulated gradients, or there are none."""
+    step = int(optimizer._iterations.numpy())
+    gathered = getattr(optimizer, "_gathered_at", None)
+    return step % optimizer.gradient_accumulation_steps == 0 or step == gathered
+
+
+@patch(keras.callbacks.CallbackList, "on_epoch_end")
+def _gather_accumulated(stock, self, *args, **kwargs):
+    """Gathers accumulated gradients where the chief may save them."""
+    optimizer = getattr(self.model, "optimizer", None)
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        optimizer = optimizer.inner_optimizer
+    strategy = getattr(optimizer, "_distribution_strategy", None)
+    in_cluster = strategy and is_own(strategy) and strategy.extended.process_group is not None
+    accumulated = getattr(optimizer, "_accumulated_gradients", ()) if in_cluster else ()
+    if accumulated and not _is_gathered(optimizer):
+        gather_totals(strategy, [accumulator.value for accumulator in accumulated])
+        optimizer._gathered_at = int(optimizer._iterations.numpy())
+    return stock(self, *args, **kwargs)
 
 
 @patch(keras.optimizers.LossScaleOptimizer, "check_finite")

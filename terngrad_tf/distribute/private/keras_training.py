@@ -19,6 +19,7 @@ from terngrad_tf.distribute.private.local_weights import (
     local_steps_optimizer,
     optimizer_of_local_step,
 )
+from terngrad_tf.distribute.private.loss_scale import note_scaled
 from terngrad_tf.distribute.private.padding import current_padding
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.random_seeds import SEED_STRIDE
@@ -144,7 +145,7 @@ def _scale_loss(stock, value):
     """
     share = current_padding().share
     scaled = stock(value) if share is None else value * tf.cast(share, value.dtype)
-    return note_scaled_loss(scaled)
+    return note_scaled(note_scaled_loss(scaled))
 
 
 @patch(keras_loss, "unscale_loss_for_distribution")

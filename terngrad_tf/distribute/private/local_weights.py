@@ -278,6 +278,8 @@ class LocalStepReplicas(LocalReplicas):
         keeps, self._keeps_statistics = self._keeps_statistics, False
         if not written or self._num_replicas_in_sync == 1:
             return
+        if tf.executing_eagerly():
+            self._warn_of_means(written)
         group, shares = self.process_group, self.shares_of_run
         if keeps and group is not None:
             self._local_statistics.update((id(variable), variable) for variable in written)

@@ -51,7 +51,7 @@ class DeviceReductions(LocalReplicas):
                 values.Mirrored(
                     [
                         cross_device_utils.divide_by_n_tensors_or_indexed_slices(v, count)
-                        for v in value.values
+                        for v in local_tensors(value)
                     ]
                 )
                 for value in reduced
@@ -104,7 +104,7 @@ def _check_gathered(shapes, axis):
     known = [shape.as_list() for shape in shapes if shape.rank is not None]
     ranks = {len(shape) for shape in known}
     fits = 0 not in ranks and len(ranks) <= 1
-    for dimension in range(*ranks) if fits else ():
+    for dimension in range(max(ranks, default=0)) if fits else ():
         sizes = {shape[dimension] for shape in known} - {None}
         fits &= len(sizes) <= 1 or dimension == axis % len(known[0])
     if not fits:

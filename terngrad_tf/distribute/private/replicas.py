@@ -32,11 +32,17 @@ from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
 from terngrad_tf.distribute.private.devices import are_of_same_tensors, local_tensors
-from terngrad_tf.distribute.private.segments import Segment, open_segments
+from terngrad_tf.distribute.private.segments import (
+    Segment,
+    open_segments,
+    using_first_replicas_tensors,
+)
 
 # Replicas' own tensors, by the id of the tensor that stands for them. Runs within a merge function
 # use those of the run that they are part of.
 _own_tensors = {}
+# What merge functions returned, the same for all replicas, by the same.
+_shared_tensors = {}
 
 
 def call_for_each_replica(
@@ -73,6 +79,21 @@ def needs_own_traces(structure: Any) -> bool:
     )
 
 
+def in_segment() -> bool:
+    """Whether the replica's function that runs is traced once for all replicas."""
+    return isinstance(tf.distribute.get_replica_context(), _ReplicaContext)
+
+
+def is_own_tensor(tensor: tf.Tensor) -> bool:
+    """Whether a tensor stands for one of each replica's own."""
+    return id(tensor) in _own_tensors
+
+
+def is_shared_tensor(tensor: tf.Tensor) -> bool:
+    """Whether a tensor is what replicas reduced, or did together otherwise."""
+    return id(tensor) in _shared_tensors
+
+
 class _Run:
     """One call of a function on all local replicas."""
 
@@ -80,7 +101,7 @@ class _Run:
         self.strategy = strategy
         self.devices = strategy.extended.worker_devices
         self.outer = ops.get_default_graph()
-        self._keys = []
+        self._keys, self._merged = [], []
         self._segments = []
         self._contexts = None
 
@@ -109,6 +130,8 @@ class _Run:
                 del open_segments[id(segment.graph)]
             for key in self._keys:
                 del _own_tensors[id(key)]
+            for tensor in self._merged:
+                _shared_tensors.pop(id(tensor), None)
 
     def merge(self, function, args, kwargs):
         """Ends a segment, runs `function` for all replicas together, begins the next segment."""
@@ -122,8 +145,14 @@ class _Run:
         # Not `self.outer.as_default()`, which would hand on the state of the segment's graph.
         with ops.Graph.as_default(self.outer), record.stop_recording():
             args, kwargs = self._for_all_replicas((args, kwargs))
-            merged = function(self.strategy, *args, **kwargs)
+            with using_first_replicas_tensors(self.outer):
+                merged = function(self.strategy, *args, **kwargs)
             merged = self._for_first_replica(merged)
+        for value in filter(_is_tensor, tf.nest.flatten(merged)):
+            for tensor in tf.nest.flatten(value, expand_composites=True):
+                if not is_own_tensor(tensor):
+                    _shared_tensors[id(tensor)] = tensor
+                    self._merged.append(tensor)
         self._begin_segment()
         return merged
 
@@ -241,7 +270,13 @@ def _are_same(components):
 
 
 def _as_tensor(value):
-    """Reads what an assignment returned, while its graph is the current one."""
+    """Reads what an assignment returned, while its graph is the current one.
+
+    The shape of sparse rows may be a tuple, of which a value for all replicas cannot consist.
+    """
     if isinstance(value, resource_variable_ops._UnreadVariable):
         return value.read_value()
+    if isinstance(value, tf.IndexedSlices) and isinstance(value.dense_shape, tuple | list):
+        shape = tf.convert_to_tensor(value.dense_shape, tf.int64)
+        return tf.IndexedSlices(value.values, value.indices, shape)
     return value

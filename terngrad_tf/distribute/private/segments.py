@@ -1,5 +1,7 @@
 """Segments of a replica's function: a TensorFlow function, called once for each replica."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -119,6 +121,26 @@ class Segment:
             ops.set_int_list_attr(
                 call, auto_control_deps_utils.READ_ONLY_RESOURCE_INPUTS_ATTR, read_only
             )
+
+
+@contextlib.contextmanager
+def using_first_replicas_tensors(graph: Any) -> Iterator[None]:
+    """Within, operations of a graph around segments take the segments' tensors as their inputs.
+
+    A merge function may use tensors of the replica that defines it (`ExponentialMovingAverage`
+    does). As in stock strategies, where replicas share a graph, those are the first replica's.
+    """
+    stock = graph.capture
+
+    def capture(tensor, *args, **kwargs):
+        segment = open_segments.get(id(getattr(tensor, "graph", None)))
+        return stock(tensor, *args, **kwargs) if segment is None else segment.output(tensor, 0)
+
+    graph.capture = capture
+    try:
+        yield
+    finally:
+        graph.capture = stock
 
 
 def _types(tensors):

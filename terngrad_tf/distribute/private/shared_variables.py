@@ -2,12 +2,18 @@
 
 import contextlib
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib, distribute_utils, values
 
+from terngrad_tf.distribute.private.accumulators import stand_for_total
+from terngrad_tf.distribute.private.aggregation import (
+    aggregate_writes,
+    check_written,
+    warn_of_means,
+)
 from terngrad_tf.distribute.private.agreement import agreed_by_processes
 from terngrad_tf.distribute.private.devices import (
     are_of_same_tensors,
@@ -23,6 +29,8 @@ class SharedVariables(LocalReplicas):
     """How a strategy's `extended` creates and updates variables."""
 
     _one_for_each_replica = False
+    _is_gathered: Callable[[], bool] | None = None
+    _warn_of_means = staticmethod(warn_of_means)
 
     def _create_variable(self, next_creator, **kwargs):
         # Optimizer slots are created beside their variable, one a device.
@@ -42,14 +50,21 @@ class SharedVariables(LocalReplicas):
                 variable = super()._create_variable(next_creator, **kwargs)
             finally:
                 self._devices = devices
-            is_statistic = not on_read and not is_own and variable.dtype.is_floating
+            is_stated = on_read or is_own
+            is_statistic = not is_stated and variable.dtype.is_floating
             if on_read or is_statistic:
                 self._guard(variable, is_statistic)
+            if not is_stated:
+                self._check_writes(variable)
+            if self._is_gathered is not None:
+                stand_for_total(self._container_strategy(), variable, self._is_gathered)
             return variable
         variable = super()._create_variable(next_creator, **kwargs)
         variable._values = tuple(variable._values[device] for device in self._device_of_replica)
         if unsynchronized:
             self._write_once(variable)
+        else:
+            aggregate_writes(self, variable)
         return variable
 
     @contextlib.contextmanager
@@ -60,6 +75,20 @@ class SharedVariables(LocalReplicas):
             yield
         finally:
             self._one_for_each_replica = before
+
+    @contextlib.contextmanager
+    def sums_of_replicas(self, is_gathered: Callable[[], bool]) -> Iterator[None]:
+        """As `variables_of_replicas`, for sums of which the total is saved: see `stand_for_total`.
+
+        Where variables are each replica's own already, so are sums.
+        """
+        before = self._is_gathered
+        self._is_gathered = None if self._one_for_each_replica else is_gathered
+        try:
+            with self.variables_of_replicas():
+                yield
+        finally:
+            self._is_gathered = before
 
     def _guard(self, variable, is_statistic):
         """Undoes what a replica without examples writes; notes written statistics."""
@@ -77,6 +106,16 @@ class SharedVariables(LocalReplicas):
             return component.assign(tf.where(empty, before, component.read_value()))
 
         variable._update_replica = guarded_update
+
+    def _check_writes(self, variable):
+        """Refuses values of which replicas cannot take the mean."""
+        update_replica = variable._update_replica
+
+        def checked_update(update_fn, value, **kwargs):
+            check_written(self, variable, value)
+            return update_replica(update_fn, value, **kwargs)
+
+        variable._update_replica = checked_update
 
     def _write_once(self, variable):
         """Lets replicas write a variable that all share once, if they write the same."""

@@ -1,0 +1,117 @@
+"""Losses of own steps that are not divided by the number of replicas, or twice, are told."""
+
+import sys
+import warnings
+
+import keras
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+from keras import ops
+
+from terngrad_tf.distribute import TernGradStrategy
+from tests.clients.comparison import numbers
+
+BATCH = 8
+_NOT_DIVIDED = {
+    "mean": lambda y, p, keras_loss, n: tf.reduce_mean(tf.square(y - p)),
+    "mean of Keras, and a penalty": lambda y, p, keras_loss, n: (
+        ops.mean(ops.square(y - p)) + 0.01 * tf.reduce_sum(p * p)
+    ),
+    "loss of Keras, and a mean": lambda y, p, keras_loss, n: (
+        keras_loss(y, p) + tf.reduce_mean(p * p)
+    ),
+    "negative mean": lambda y, p, keras_loss, n: -tf.reduce_mean(-tf.square(y - p)),
+    "mean over one axis after the other": lambda y, p, keras_loss, n: tf.reduce_mean(
+        tf.reduce_mean(tf.square(y - p), axis=1), axis=0
+    ),
+}
+_DIVIDED_TWICE = {
+    "divided": lambda y, p, keras_loss, n: keras_loss(y, p) / n,
+    "multiplied": lambda y, p, keras_loss, n: (1.0 / n) * keras_loss(y, p),
+}
+_RIGHT = {
+    "loss of Keras": lambda y, p, keras_loss, n: keras_loss(y, p),
+    "a part of a loss of Keras": lambda y, p, keras_loss, n: 0.5 * keras_loss(y, p),
+    "mean of losses of Keras": lambda y, p, keras_loss, n: (
+        sum([keras_loss(y, p) for _ in range(n)]) / n
+    ),
+    "divided mean": lambda y, p, keras_loss, n: tf.reduce_mean(tf.square(y - p)) / n,
+    "sum over the batch's size": lambda y, p, keras_loss, n: (
+        tf.reduce_sum(tf.reduce_mean(tf.square(y - p), axis=1)) / BATCH
+    ),
+    "TensorFlow's average": lambda y, p, keras_loss, n: tf.nn.compute_average_loss(
+        tf.square(y - p)[:, 0], global_batch_size=BATCH
+    ),
+}
+
+
+def train(num_replicas, loss, change=lambda gradients, n: gradients):
+    """The warnings of a loop of one's own."""
+    strategy = TernGradStrategy(num_replicas, grad_bits=32)
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
+        optimizer = keras.optimizers.SGD(0.1)
+        optimizer.build(model.trainable_variables)
+        keras_loss = keras.losses.MeanSquaredError()
+
+    def replica(x, y):
+        with tf.GradientTape() as tape:
+            value = loss(y, model(x), keras_loss, num_replicas)
+        gradients = tape.gradient(value, model.trainable_variables)
+        optimizer.apply(change(gradients, num_replicas), model.trainable_variables)
+
+    step = tf.function(lambda *batch: strategy.run(replica, args=batch))
+    data = tf.data.Dataset.from_tensor_slices((numbers(16, 3), numbers(16, 1))).batch(BATCH)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for batch in strategy.experimental_distribute_dataset(data):
+            step(*batch)
+    return [str(w.message) for w in caught if "rate" in str(w.message)]
+
+
+class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(*_NOT_DIVIDED)
+    def test_a_loss_that_is_not_divided(self, name):
+        (message,) = train(2, _NOT_DIVIDED[name])
+        self.assertRegex(message, r"The optimizer 'sgd_?\d*' trains at 2 times the rate")
+        self.assertNotIn("\n", message)
+        self.assertEmpty(train(1, _NOT_DIVIDED[name]))
+
+    @parameterized.parameters(*_DIVIDED_TWICE)
+    def test_a_loss_that_is_divided_twice(self, name):
+        (message,) = train(4, _DIVIDED_TWICE[name])
+        self.assertRegex(message, r"The optimizer 'sgd_?\d*' trains at 1/4 of the rate")
+        # A half may be meant.
+        self.assertEmpty(train(2, _DIVIDED_TWICE[name]))
+
+    @parameterized.parameters(*_RIGHT)
+    def test_a_loss_that_is_right(self, name):
+        for num_replicas in (2, 4):
+            self.assertEmpty(train(num_replicas, _RIGHT[name]))
+
+    def test_gradients_that_are_changed(self):
+        loss = _NOT_DIVIDED["mean"]
+        self.assertEmpty(train(2, loss, lambda gradients, n: [g / n for g in gradients]))
+
+    def test_losses_that_fit_gets(self):
+        strategy = TernGradStrategy(2, grad_bits=32)
+        for loss, is_scalar in (
+            ("mse", False),
+            (lambda y, p: tf.reduce_mean(tf.square(y - p), axis=-1), False),
+            # Keras leaves it as it is.
+            (lambda y, p: tf.reduce_mean(tf.square(y - p)), True),
+        ):
+            with strategy.scope():
+                dense = keras.layers.Dense(1, kernel_regularizer="l2")
+                model = keras.Sequential([keras.layers.Input((3,)), dense])
+                model.compile("sgd", loss)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                model.fit(numbers(16, 3), numbers(16, 1), batch_size=BATCH, verbose=0)
+            messages = [str(w.message) for w in caught if "times the rate" in str(w.message)]
+            self.assertLen(messages, int(is_scalar))
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

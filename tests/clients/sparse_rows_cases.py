@@ -1,0 +1,145 @@
+"""Models of which a batch uses some rows of a weight."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers
+
+from tests.clients.comparison import fit, numbers, weights
+
+BATCH = 8
+
+
+def optimizers():
+    return {
+        "adam": keras.optimizers.Adam(0.05, global_clipnorm=0.02),
+        "adagrad": keras.optimizers.Adagrad(0.05, clipvalue=0.02),
+    }
+
+
+def words(seed=0):
+    """3 to 5 of 12 words for each of 16 examples, many in several examples: `tf.SparseTensor`."""
+    rng = np.random.default_rng(seed)
+    rows = [sorted(rng.choice(12, rng.integers(3, 6), replace=False)) for _ in range(16)]
+    indices = [(row, word) for row, of_row in enumerate(rows) for word in of_row]
+    return tf.SparseTensor(np.int64(indices), numbers(len(indices), seed=seed), [16, 12])
+
+
+def train(strategy, make, *inputs):
+    """Trains `make()` with each optimizer on batches of 8 of 16 examples."""
+    results = {}
+    for name in optimizers():
+        keras.utils.clear_session()
+        keras.utils.set_random_seed(1)
+        with strategy.scope():
+            model = make()
+            model.compile(optimizers()[name], "mse")
+        x = inputs[0] if len(inputs) == 1 else inputs
+        data = tf.data.Dataset.from_tensor_slices((x, numbers(16, 1))).batch(BATCH)
+        results[name] = fit(model, data, batch_size=None)
+    return results
+
+
+def dense_layer_of_sparse_inputs(strategy):
+    def make():
+        x = layers.Input((12,), sparse=True)
+        return keras.Model(x, layers.Dense(1)(layers.Dense(3, "tanh")(x)))
+
+    return train(strategy, make, words())
+
+
+def two_sparse_inputs_of_one_layer(strategy):
+    def make():
+        inputs = [layers.Input((12,), sparse=True) for _ in range(2)]
+        shared = layers.Dense(3, "tanh")
+        return keras.Model(inputs, layers.Dense(1)(layers.Add()([shared(x) for x in inputs])))
+
+    return train(strategy, make, words(), words(1))
+
+
+def sparse_inputs_and_synchronized_batch_norm(strategy):
+    """Its gradients are computed after reductions."""
+
+    def make():
+        x, kernel = layers.Input((12,), sparse=True), layers.Dense(3, use_bias=False)
+        normalized = layers.BatchNormalization(synchronized=True)(kernel(x))
+        return keras.Model(x, layers.Dense(1)(normalized))
+
+    return train(strategy, make, words())
+
+
+def embeddings_of_words_that_repeat(strategy):
+    """Keras squares and clips a row for each of a word's occurrences."""
+
+    def make():
+        x = layers.Input((4,), dtype="int32")
+        embedded = layers.GlobalAveragePooling1D()(layers.Embedding(12, 3)(x))
+        return keras.Model(x, layers.Dense(1)(embedded))
+
+    return train(strategy, make, np.random.default_rng(0).integers(0, 12, (16, 4)))
+
+
+def embeddings_of_words_that_repeat_in_other_examples(strategy):
+    """Each replica's rows are distinct in some batches; the whole batch's are not."""
+
+    def make():
+        x = layers.Input((1,), dtype="int32")
+        return keras.Model(x, layers.Dense(1)(layers.Flatten()(layers.Embedding(12, 3)(x))))
+
+    return train(strategy, make, np.int32([[0], [1], [2], [3], [0], [1], [2], [4]] * 2))
+
+
+def loop(strategy, optimizer, make, call):
+    """Trains in a loop of one's own; `call` is a function of the model and a batch of words."""
+    with strategy.scope():
+        model, optimizer = make(), optimizer()
+        optimizer.build(model.trainable_variables)
+
+    def replica(x, y):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.square(call(model, x) - y)) / BATCH
+        optimizer.apply(tape.gradient(loss, model.trainable_variables))
+
+    step = tf.function(lambda *batch: strategy.run(replica, args=batch))
+    data = tf.data.Dataset.from_tensor_slices((words(), numbers(16, 1))).batch(BATCH)
+    for batch in strategy.experimental_distribute_dataset(data.repeat(2)):
+        step(*batch)
+    return weights(model)
+
+
+def loop_with_accumulation(strategy):
+    def make():
+        return keras.Sequential(
+            [layers.Input((12,), sparse=True), layers.Dense(3), layers.Dense(1)]
+        )
+
+    def optimizer():
+        return keras.optimizers.Adam(0.05, gradient_accumulation_steps=2)
+
+    return loop(strategy, optimizer, make, lambda model, x: model(x))
+
+
+def weighted_means_of_embeddings(strategy):
+    def make():
+        return keras.Sequential([layers.Input((1,)), layers.Embedding(12, 3), layers.Dense(1)])
+
+    def call(model, x):
+        embedding, dense = model.layers
+        ids = tf.SparseTensor(x.indices, x.indices[:, 1], x.dense_shape)
+        x = tf.SparseTensor(x.indices, tf.abs(x.values), x.dense_shape)
+        table = embedding.embeddings.value
+        means = tf.nn.embedding_lookup_sparse(table, ids, x, combiner="mean")
+        return dense(means + tf.nn.embedding_lookup_sparse(table, ids, None, combiner="sqrtn"))
+
+    return loop(strategy, lambda: keras.optimizers.Adam(0.05), make, call)
+
+
+PROGRAMS = [
+    dense_layer_of_sparse_inputs,
+    two_sparse_inputs_of_one_layer,
+    sparse_inputs_and_synchronized_batch_norm,
+    embeddings_of_words_that_repeat,
+    embeddings_of_words_that_repeat_in_other_examples,
+    loop_with_accumulation,
+    weighted_means_of_embeddings,
+]
