@@ -1,6 +1,7 @@
 """Standard deviations at which gradients are clipped before they are rounded."""
 
 import numbers
+import sys
 from typing import Any
 
 AUTO = "auto"
@@ -21,4 +22,5 @@ def is_clip_factor(value: Any) -> bool:
         return value == AUTO
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return False
-    return value == 0 or LEAST <= float(value) < float("inf")
+    # An integer may be too large for a float.
+    return value == 0 or LEAST <= value <= sys.float_info.max

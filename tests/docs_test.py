@@ -17,6 +17,7 @@ import pytest
 from absl import flags
 
 import terngrad_tf
+from terngrad_tf.bin import check, run
 from terngrad_tf.distribute import Quantization, TernaryAllReduce
 from tests import forked_scripts
 from tests.distribute import processes
@@ -88,7 +89,7 @@ def programs():
     for path, words in commands():
         words = words[1:] if words[0] == "srun" else words
         module = words[2] if words[:2] == ["python", "-m"] else modules.get(words[0], "")
-        if module.startswith("terngrad_tf.bin."):
+        if module.startswith("terngrad_tf.bin.") and words[0] != "terngrad":
             yield path, importlib.import_module(module), words
 
 
@@ -121,6 +122,16 @@ class DocsTest(unittest.TestCase):
             unknown = [flag for flag in given if flag not in values]
             self.assertEqual(unknown, [], f"{path}: {words}")
             found += 1
+        self.assertGreater(found, 2)
+
+    def test_commands_of_terngrad_have_the_options_that_pages_give_them(self):
+        parsers, found = {"run": run.parser, "check": check.parser}, 0
+        for path, words in commands():
+            words = words[1:] if words[0] == "srun" else words
+            if words[0] == "terngrad" and words[1] in parsers:
+                with self.subTest(path=path.name, words=words):
+                    parsers[words[1]]().parse_args(words[2:])
+                found += 1
         self.assertGreater(found, 2)
 
     def test_modules_and_scripts_that_pages_name_exist(self):

@@ -205,8 +205,9 @@ class ScatteredRowsTest(_SegmentsTest):
             variables = [tf.Variable([1.0, 4.0, 3.0], aggregation=a) for a in (first, none)]
 
         def replica(x):
-            for variable in variables:
-                slices = tf.IndexedSlices(x * rows, tf.constant([0, 1]), dense_shape=(3,))
+            # Of a variable without aggregation, replicas must write the same.
+            for variable, factor in zip(variables, (x, x / x), strict=True):
+                slices = tf.IndexedSlices(factor * rows, tf.constant([0, 1]), dense_shape=(3,))
                 getattr(variable, name)(slices)
 
         self.run_in_graph(strategy, replica)

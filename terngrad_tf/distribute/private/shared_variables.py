@@ -221,11 +221,21 @@ class SharedVariables(LocalReplicas):
                 first = value.values[self._device_of_replica.index(device)]
                 other = value.values[replica]
                 if not are_of_same_tensors([first, other]):
-                    if not isinstance(first, tf.Tensor) or not isinstance(other, tf.Tensor):
+                    # Rows are compared part by part.
+                    parts = [tf.nest.flatten(v, expand_composites=True) for v in (first, other)]
+                    if not all(isinstance(part, tf.Tensor) for part in sum(parts, [])):
                         raise ValueError(f"{message}. Received: {value}")
-                    checks.append(_assert_same(first, other, message))
+                    checks += [_assert_same(*pair, message) for pair in zip(*parts, strict=True)]
             with tf.control_dependencies([check for check in checks if check is not None]):
-                return tf.nest.map_structure(tf.identity, self.agreed(value))
+                agreed = self.agreed(value)
+                if not any(isinstance(own, tf.IndexedSlices) for own in agreed.values):
+                    return tf.nest.map_structure(tf.identity, agreed)
+                return values.Mirrored(
+                    [
+                        tf.nest.map_structure(tf.identity, own, expand_composites=True)
+                        for own in agreed.values
+                    ]
+                )
 
         return tf.nest.map_structure(one, structure)
 
