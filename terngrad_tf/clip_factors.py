@@ -1,7 +1,6 @@
 """Standard deviations at which gradients are clipped before they are rounded."""
 
 import numbers
-import sys
 from typing import Any
 
 AUTO = "auto"
@@ -22,5 +21,7 @@ def is_clip_factor(value: Any) -> bool:
         return value == AUTO
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return False
-    # An integer may be too large for a float.
-    return value == 0 or LEAST <= value <= sys.float_info.max
+    try:
+        return value == 0 or LEAST <= float(value) < float("inf")
+    except OverflowError:  # an integer that no float holds
+        return False

@@ -225,7 +225,7 @@ class SharedVariables(LocalReplicas):
                     parts = [tf.nest.flatten(v, expand_composites=True) for v in (first, other)]
                     if not all(isinstance(part, tf.Tensor) for part in sum(parts, [])):
                         raise ValueError(f"{message}. Received: {value}")
-                    checks += [_assert_same(*pair, message) for pair in zip(*parts, strict=True)]
+                    checks += [_assert_same(a, b, message) for a, b in zip(*parts, strict=True)]
             with tf.control_dependencies([check for check in checks if check is not None]):
                 agreed = self.agreed(value)
                 if not any(isinstance(own, tf.IndexedSlices) for own in agreed.values):
