@@ -40,10 +40,10 @@ def differs(value: Any, process_group: Any, *, but_for_means: bool = False) -> b
                 return True
             continue
         seen.add(id(tensor))
-        if replicas.is_own_tensor(tensor):
-            return True
         if replicas.is_shared_tensor(tensor) or (but_for_means and is_mean_of_examples(tensor)):
             continue
+        if replicas.is_own_tensor(tensor):
+            return True
         if by_segments and process_group is None and not _is_in_segment(tensor.graph):
             continue
         outside = _captured(tensor)

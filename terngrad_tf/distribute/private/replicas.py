@@ -94,6 +94,10 @@ def is_shared_tensor(tensor: tf.Tensor) -> bool:
     return id(tensor) in _shared_tensors
 
 
+def _tensors_of(value):
+    return tf.nest.flatten(value, expand_composites=True) if _is_tensor(value) else []
+
+
 class _Run:
     """One call of a function on all local replicas."""
 
@@ -147,10 +151,12 @@ class _Run:
             args, kwargs = self._for_all_replicas((args, kwargs))
             with using_first_replicas_tensors(self.outer):
                 merged = function(self.strategy, *args, **kwargs)
+            # On several devices replicas have tensors of their own that hold the same.
+            are_mirrored = [isinstance(v, values.Mirrored) for v in tf.nest.flatten(merged)]
             merged = self._for_first_replica(merged)
-        for value in filter(_is_tensor, tf.nest.flatten(merged)):
-            for tensor in tf.nest.flatten(value, expand_composites=True):
-                if not is_own_tensor(tensor):
+        for value, is_mirrored in zip(tf.nest.flatten(merged), are_mirrored, strict=True):
+            for tensor in _tensors_of(value):
+                if is_mirrored or not is_own_tensor(tensor):
                     _shared_tensors[id(tensor)] = tensor
                     self._merged.append(tensor)
         self._begin_segment()
