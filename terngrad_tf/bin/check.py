@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 
 from terngrad_tf.arguments import shown
+from terngrad_tf.bin import remote_options
 from terngrad_tf.launcher import parse_hosts
 from terngrad_tf.launcher.check import check
 
@@ -22,7 +23,6 @@ would take by each mode. One line names each fault and the machine at fault.
 
   terngrad check -H host1,host2 --weights 25M
 """
-_PORT = 2222
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
@@ -39,11 +39,10 @@ def parser() -> argparse.ArgumentParser:
         "-H", dest="hosts", required=True, metavar="[USER@]HOST,...", help="Machines to look at."
     )
     result.add_argument("--weights", metavar="N", help="Weights of the model, such as 25M.")
-    result.add_argument("--port", type=int, default=_PORT, help=f"Port. Default: {_PORT}.")
-    result.add_argument("--python", default=sys.executable, help="Python there. Default: this one.")
     result.add_argument(
-        "--ssh", default="", metavar="OPTIONS", help="Options for ssh, such as '-p 2200 -i key'."
+        "--port", type=int, default=remote_options.PORT, help="Port. Default: %(default)s."
     )
+    remote_options.add_options(result)
     return result
 
 
@@ -68,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
     if weights is not None:
         # TensorFlow takes as long to load as links to measure.
         threading.Thread(target=_exchange_model, daemon=True).start()
-    environment = {k: v for k, v in os.environ.items() if k == "PYTHONPATH"}
+    environment = remote_options.environment()
     options = shlex.split(values.ssh)
     found = check(hosts, values.port, values.python, options, environment, _report)
     for line in _table(found):

@@ -17,6 +17,7 @@ from typing import IO
 from terngrad_tf import tokens
 from terngrad_tf.addresses import is_address
 from terngrad_tf.arguments import shown
+from terngrad_tf.bin import remote_options
 from terngrad_tf.launcher import batch_systems, remote_nodes
 from terngrad_tf.launcher.coordinator import STATUS_NODE, Coordinator, Plan
 from terngrad_tf.launcher.hosts import Host, parse_hosts
@@ -42,7 +43,6 @@ is 2 unless it is set, which hides most of TensorFlow's remarks.
 The exit status is that of the process that failed; 128 and the number of the signal if a signal
 ended it; 2 if a machine cannot be used; 130 after Ctrl-C.
 """
-_PORT = 2222
 _PASSED = ("TF_", "XLA_", "KERAS_", "TERNGRAD_TF_", "PYTHONPATH")
 _NOT_COPIED = (".git", ".venv*", "__pycache__")
 
@@ -74,10 +74,11 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument(
         "--port",
         type=int,
-        help=f"With -H, the port of a host's first process, counted up. Default: {_PORT}.",
+        help="With -H, the port of a host's first process, counted up."
+        f" Default: {remote_options.PORT}.",
     )
     what = result.add_argument_group("what")
-    what.add_argument("--python", default=sys.executable, help="Python there. Default: this one.")
+    remote_options.add_options(what)
     what.add_argument(
         *("-m", "--module"),
         nargs=argparse.REMAINDER,
@@ -89,9 +90,6 @@ def parser() -> argparse.ArgumentParser:
     )
     what.add_argument(
         "--sync", action="store_true", help="Copy this folder to the same path on all hosts first."
-    )
-    what.add_argument(
-        "--ssh", default="", metavar="OPTIONS", help="Options for ssh, such as '-p 2200 -i key'."
     )
     what.add_argument("--token-file", help="File with the secret that all machines share.")
     when = result.add_argument_group("when something fails")
@@ -269,8 +267,8 @@ def _nodes(values):
     if values.np is not None:
         hosts = _first_slots(hosts, values.np)
     options = shlex.split(values.ssh)
-    environment = {k: v for k, v in os.environ.items() if k == "PYTHONPATH"}
-    first = values.port or _PORT
+    environment = remote_options.environment()
+    first = values.port or remote_options.PORT
     nodes = []
     for host in hosts:
         ports = list(range(first, first + host.slots))

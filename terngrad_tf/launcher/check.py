@@ -4,7 +4,6 @@ import concurrent.futures
 import dataclasses
 import itertools
 import json
-import shlex
 import statistics
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from terngrad_tf.launcher.hosts import Host
-from terngrad_tf.launcher.nodes import SSH, LostError, explain_ssh
+from terngrad_tf.launcher.nodes import LostError, explain_ssh, ssh_command
 
 _PROBE = "import sys; from terngrad_tf.launcher import probe; sys.exit(probe.main())"
 _ANSWER_SECONDS = 20.0
@@ -72,9 +71,7 @@ class _Machine:
         if self.is_here:
             command = [sys.executable, "-c", _PROBE]
         else:
-            variables = [f"{name}={value}" for name, value in environment.items()]
-            remote = shlex.join(["env", *variables, python, "-c", _PROBE])
-            command = [*SSH, *options, "--", host.ssh_target, f"exec {remote}"]
+            command = ssh_command(host, options, python, environment, _PROBE)
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 

@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from terngrad_tf.launcher.agent import HEARTBEAT_SECONDS, Agent
@@ -19,7 +19,7 @@ from terngrad_tf.version import __version__
 SILENCE_SECONDS = 4 * HEARTBEAT_SECONDS
 _CONNECT_SECONDS = 15
 # Never asks for a password. Connections that break without a word are found.
-SSH = (
+_SSH = (
     *("ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_SECONDS}"),
     *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
 )
@@ -135,15 +135,13 @@ class SshNode:
         self._ports = ports
         self._python = python
         self._environment = environment
-        self._ssh = [*SSH, *options]
+        self._options = options
         self._process: subprocess.Popen | None = None
 
     def open(self, events: "queue.SimpleQueue[Event]") -> None:
         """As that of `Node`."""
-        variables = [f"{name}={value}" for name, value in self._environment.items()]
-        remote = shlex.join(["env", *variables, self._python, "-c", _AGENT])
         process = self._process = subprocess.Popen(
-            [*self._ssh, "--", self._host.ssh_target, f"exec {remote}"],
+            ssh_command(self._host, self._options, self._python, self._environment, _AGENT),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -206,10 +204,27 @@ class SshNode:
 
     def reaches(self) -> bool:
         """As that of `Node`."""
-        command = [*self._ssh, "--", self._host.ssh_target, "true"]
+        command = [*_SSH, *self._options, "--", self._host.ssh_target, "true"]
         quiet = subprocess.DEVNULL
         done = subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet, check=False)
         return done.returncode == 0
+
+
+def ssh_command(
+    host: Host, options: Sequence[str], python: str, environment: Mapping[str, str], code: str
+) -> list[str]:
+    """The command that runs Python code on another machine.
+
+    Args:
+        host: `Host`.
+        options: further options of ssh.
+        python: path of the interpreter there.
+        environment: its variables.
+        code: what it runs.
+    """
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    remote = shlex.join(["env", *variables, python, "-c", code])
+    return [*_SSH, *options, "--", host.ssh_target, f"exec {remote}"]
 
 
 def explain_ssh(status: int, last: str, python: str) -> str:

@@ -1,0 +1,24 @@
+"""How the commands of `terngrad` reach other machines."""
+
+import os
+import sys
+from typing import Any
+
+PORT = 2222
+
+
+def add_options(parser: Any) -> None:
+    """Adds `--python` and `--ssh` to a parser, or to a group of its arguments.
+
+    Args:
+        parser: what has argparse's `add_argument`.
+    """
+    parser.add_argument("--python", default=sys.executable, help="Python there. Default: this one.")
+    parser.add_argument(
+        "--ssh", default="", metavar="OPTIONS", help="Options for ssh, such as '-p 2200 -i key'."
+    )
+
+
+def environment() -> dict[str, str]:
+    """Variables without which the other machines' Python may not find terngrad_tf."""
+    return {name: value for name, value in os.environ.items() if name == "PYTHONPATH"}
