@@ -1,11 +1,11 @@
-"""Photos of one's own: what `build_image_data` or `find_records` wrote to a folder."""
+"""The user's own photos, written to a folder by `build_image_data` or `find_records`."""
 
 from slim_data.datasets.builder import DatasetBuilder, DatasetInfo
 from slim_data.preprocessing import styles
 
 
 class Folder(DatasetBuilder):
-    """Images of any size, whose classes the folder's labels.txt names."""
+    """Images of any size; the folder's labels.txt names the classes."""
 
     info = DatasetInfo(
         name="folder",

@@ -1,4 +1,4 @@
-"""Batches of image files, made ready as the records of a data set are for evaluation."""
+"""Batches of image files, preprocessed like a data set's records for evaluation."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -22,25 +22,25 @@ def image_batches(
     image_size: int,
     preprocessing: str | None = None,
 ) -> Iterator[np.ndarray]:
-    """Yields image files as a network gets them that was trained on a data set.
+    """Yields image files as input of a network trained on a data set.
 
-    Where all images of the data set have one size, files of another one are resized to it,
-    averaged where they shrink, without regard to their shape.
+    If all images of the data set have one size, other files are resized to it, with averaging if
+    they shrink and without keeping the aspect ratio.
 
     Args:
-        paths: of JPEG, PNG, BMP or GIF files, told by their content; of a GIF the first image
-            counts.
+        paths: paths of JPEG, PNG, BMP or GIF files, recognized by content; only the first image
+            of a GIF is used.
         name: name of the data set, one of `DATASETS`.
-        data_dir: its folder, which data sets need that name their classes there.
-        batch_size: images a batch; the last may be smaller.
-        image_size: height and width in pixels of what is returned.
-        preprocessing: style, one of the data set's. Default: its first.
+        data_dir: folder of the data set, required if its labels.txt names the classes.
+        batch_size: images per batch; the last may be smaller.
+        image_size: height and width of the result in pixels.
+        preprocessing: one of the data set's styles. Default: the first.
 
     Yields:
         float32 arrays [n, image_size, image_size, channels].
 
     Raises:
-        DataError: an argument is out of range; or names the file that cannot be read or decoded.
+        DataError: an argument is out of range, or a file, which is named, cannot be decoded.
     """
     check_at_least(1, batch_size=batch_size, image_size=image_size)
     info = registry.info(name, data_dir)
@@ -55,12 +55,12 @@ def image_batches(
 
 
 def _read(path: str | os.PathLike[str], info: DatasetInfo):
-    """A file as the style takes it: uint8 pixels, or an `EncodedImage` where sizes differ."""
+    """Returns a style's input: uint8 pixels, or an `EncodedImage` if sizes differ."""
     data = image_files.read_image_file(path)
     try:
         pixels = tf.io.decode_image(data, info.channels, expand_animations=False)
     except tf.errors.InvalidArgumentError:
-        raise DataError(f"{path}: it is no JPEG, PNG, BMP or GIF image, or damaged") from None
+        raise DataError(f"{path}: not a JPEG, PNG, BMP or GIF image, or damaged") from None
     if info.image_size is None:
         return EncodedImage(tf.constant(data), tf.constant(""), -1, -1, lambda: tf.zeros([0, 4]))
     side = info.image_size
