@@ -13,9 +13,7 @@ from slim_data.datasets import flowers_preparation
 
 
 def _add_arguments(parser):
-    parser.add_argument(
-        "data_dir", metavar="DATA_DIR", help="folder to work in; created if absent"
-    )
+    parser.add_argument("data_dir", metavar="DATA_DIR", help="folder to work in; created if absent")
 
 
 def _main(values):

@@ -104,7 +104,7 @@ def _photos(archive):
     if number < 1:
         raise DataError(
             f"{archive.name}: the archive must hold photos flower_photos/<kind>/<name>.jpg of "
-                f"{', '.join(LABELS)}, at least 6. Received: {len(names)}"
+            f"{', '.join(LABELS)}, at least 6. Received: {len(names)}"
         )
     parts = {"validation": names[:number], "train": names[number:]}
     return {split: [members[name] for name in part] for split, part in parts.items()}

@@ -1,9 +1,9 @@
 """Divides a list of tensors among compiled loops: one per large tensor, one for the rest.
 
-All loops over several tensors use this module. They divide different things, because a common layout
-would copy the gradients once more: the encoder and the decoder divide columns of words, and the sum
-of codes, which makes no words, columns of elements. The decoder has a separate loop for each run of
-small neighbours, since their words arrive side by side.
+All loops over several tensors use this module. They divide different things, because a common
+layout would copy the gradients once more: the encoder and the decoder divide columns of words, and
+the sum of codes, which makes no words, columns of elements. The decoder has a separate loop for
+each run of small neighbours, since their words arrive side by side.
 """
 
 import functools
