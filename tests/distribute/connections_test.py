@@ -6,7 +6,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import connections
+from terngrad_tf.distribute.communication import connections
 
 
 def has_ipv6():

@@ -16,12 +16,12 @@ from terngrad_tf.distribute import (
     StepAgreement,
     TernGradStrategy,
     all_gather_object,
-    broadcast,
     broadcast_variables,
     equalize_variables,
     run_on_all,
     run_on_chief,
 )
+from terngrad_tf.distribute.consistency import broadcast
 
 DTYPES = ("float32", "float64", "float16", "int64", "int32", "bool")
 # TensorFlow makes no variables of these in a cluster's scope.

@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute.callback_settings import callback_settings
-from terngrad_tf.distribute.descriptions import describe, describe_model, digest, flatten
+from terngrad_tf.distribute.consistency.callback_settings import callback_settings
+from terngrad_tf.distribute.consistency.descriptions import (
+    describe,
+    describe_model,
+    digest,
+    flatten,
+)
 
 RATE = 0.5
 

@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from terngrad_tf.distribute import DiLoCo, TernGradStrategy, private, virtual_devices, wires
+from terngrad_tf.distribute import DiLoCo, TernGradStrategy, private, virtual_devices
+from terngrad_tf.distribute.exchange import wires
 from tests.distribute.samples import build, data, gradients_of, reduce_once
 
 NUM_REPLICAS = 4

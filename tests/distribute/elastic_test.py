@@ -12,8 +12,9 @@ import pytest
 import tensorflow as tf
 
 from terngrad_tf import tokens
-from terngrad_tf.distribute import cluster_from_hosts, elastic
-from terngrad_tf.distribute.peers import PeerError
+from terngrad_tf.distribute import cluster_from_hosts
+from terngrad_tf.distribute.communication.peers import PeerError
+from terngrad_tf.distribute.elastic import join
 from tests import runs
 from tests.distribute import processes
 
@@ -34,7 +35,7 @@ class ElasticTest(tf.test.TestCase):
         hosts = ",".join(f"127.0.0.1:{port}" for port in self.ports[:num_workers])
         options = {"join_timeout": JOIN_SECONDS, "start_timeout": 20, **options}
         return self.pool.submit(
-            elastic.join_cluster,
+            join.join_cluster,
             cluster_from_hosts(worker_hosts=hosts, task_id=worker),
             self.root / (folder or f"worker_{worker}"),
             lambda: self.saved.get(worker),
@@ -159,7 +160,7 @@ class ElasticTest(tf.test.TestCase):
             ({"min_workers": 2}, "was started differently"),
             ({"token": "a secret of 16 or more"}, "token"),
         ):
-            with mock.patch.object(elastic, "_WRONG_SECONDS", 2.0):
+            with mock.patch.object(join, "_WRONG_SECONDS", 2.0):
                 futures = [self.join(0, start_timeout=4), self.join(1, start_timeout=4, **options)]
                 for future in futures:
                     with self.assertRaisesRegex(PeerError, why):
@@ -169,7 +170,7 @@ class ElasticTest(tf.test.TestCase):
         # Worker 1 listens where worker 0 does not look for it.
         first = self.join(0, 2)
         self.ports[1] = self.ports[3]
-        with mock.patch.object(elastic, "_WRONG_SECONDS", 2.0):
+        with mock.patch.object(join, "_WRONG_SECONDS", 2.0):
             for future in [first, self.join(1, 2)]:
                 with self.assertRaisesRegex(PeerError, "^worker [01] .*was started differently"):
                     future.result(TIMEOUT_SECONDS)
@@ -185,7 +186,7 @@ class ElasticTest(tf.test.TestCase):
             self.join(0, token="short").result(TIMEOUT_SECONDS)
         with (
             mock.patch.dict(os.environ, {tokens.VARIABLE: token}),
-            mock.patch.object(elastic, "_WRONG_SECONDS", 1.0),
+            mock.patch.object(join, "_WRONG_SECONDS", 1.0),
         ):
             armed = self.join(0, start_timeout=4)
             # It has the variable when it looks.

@@ -12,7 +12,7 @@ from absl.testing import parameterized
 
 import terngrad_tf
 from terngrad_tf import DiLoCo
-from terngrad_tf.distribute.wires import streams
+from terngrad_tf.distribute.exchange.wires import streams
 from tests import runs
 from tests.distribute import processes
 from tests.distribute.local_steps_cases import (

@@ -9,7 +9,8 @@ import sys
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import PeerError, peer_errors, peers
+from terngrad_tf.distribute import PeerError, peer_errors
+from terngrad_tf.distribute.communication import peers
 from tests.distribute import processes
 
 WORKER = pathlib.Path(__file__).with_name("exits_worker.py")

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from terngrad_tf.distribute import PeerError
-from terngrad_tf.distribute.feeding import Source, agreement_of
-from terngrad_tf.distribute.signatures import (
+from terngrad_tf.distribute.consistency.feeding import Source, agreement_of
+from terngrad_tf.distribute.consistency.signatures import (
     are_alike,
     signature_of_batch,
     signature_of_elements,

@@ -10,7 +10,8 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import connections, greetings
+from terngrad_tf.distribute.cluster import greetings
+from terngrad_tf.distribute.communication import connections
 from tests.distribute import processes
 
 TOKEN = "0123456789abcdef"

@@ -12,7 +12,10 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import cluster_from_hosts, elastic, greetings, peers, rendezvous
+from terngrad_tf.distribute import cluster_from_hosts
+from terngrad_tf.distribute.cluster import greetings, rendezvous
+from terngrad_tf.distribute.communication import peers
+from terngrad_tf.distribute.elastic import join
 from tests import runs
 from tests.distribute import processes
 
@@ -128,7 +131,7 @@ class HostileGreetingsTest(tf.test.TestCase):
     def test_training_of_some_workers_ends_whoever_holds_the_addresses_of_the_others(self):
         own, absent = processes.free_ports(2)
         hosts = f"127.0.0.1:{own},127.0.0.1:{absent}"
-        membership = elastic.join_cluster(
+        membership = join.join_cluster(
             cluster_from_hosts(worker_hosts=hosts),
             runs.class_folder(type(self)) / "run",
             lambda: None,
@@ -137,7 +140,7 @@ class HostileGreetingsTest(tf.test.TestCase):
         with stranger(drips, absent):
             begin = time.monotonic()
             with membership.watch() as found:
-                time.sleep(elastic._WATCH_SECONDS + 1)  # it has begun to look
+                time.sleep(join._WATCH_SECONDS + 1)  # it has begun to look
             self.assert_short(begin)
         self.assertEqual(found(), "")
 
@@ -180,7 +183,7 @@ class HostileGreetingsTest(tf.test.TestCase):
             with concurrent.futures.ThreadPoolExecutor() as pool:
                 with (
                     stranger(says(line), port),
-                    self.assertLogs("terngrad_tf.distribute.refusals", "WARNING") as logs,
+                    self.assertLogs("terngrad_tf.distribute.cluster.refusals", "WARNING") as logs,
                 ):
                     waiting = pool.submit(wait, addresses, 60, TOKEN)
                     deadline = time.monotonic() + 30

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from terngrad_tf.distribute.membership import Generation, MembersFile, SavedState
+from terngrad_tf.distribute.cluster.membership import Generation, MembersFile, SavedState
 from tests import runs
 
 WORKERS = 5

@@ -13,8 +13,8 @@ from absl.testing import parameterized
 
 import terngrad_tf
 from terngrad_tf import DiLoCo
-from terngrad_tf.distribute.background import BackgroundFunctions
-from terngrad_tf.distribute.fragments import Turns
+from terngrad_tf.distribute.local_sgd.background import BackgroundFunctions
+from terngrad_tf.distribute.local_sgd.fragments import Turns
 from tests.distribute.local_steps_cases import (
     adamw,
     data,

@@ -12,7 +12,7 @@ from absl.testing import parameterized
 
 import terngrad_tf
 from terngrad_tf import DiLoCo
-from terngrad_tf.distribute.paced_steps import Plan, own_steps
+from terngrad_tf.distribute.local_sgd.paced_steps import Plan, own_steps
 from tests import runs
 from tests.distribute import processes
 from tests.distribute.local_steps_cases import adamw, data, nesterov, network, trained

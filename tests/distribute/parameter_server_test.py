@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from terngrad_tf import ternary
 from terngrad_tf.distribute import Quantization, cluster_from_hosts
-from terngrad_tf.distribute.parameter_server_codec import PUSH_WIRES, PushCodec
-from terngrad_tf.distribute.parameter_server_process import cluster_tasks
-from terngrad_tf.distribute.parameter_server_variables import place
+from terngrad_tf.distribute.parameter_server.codec import PUSH_WIRES, PushCodec
+from terngrad_tf.distribute.parameter_server.process import cluster_tasks
+from terngrad_tf.distribute.parameter_server.variables import place
 
 SHAPES = [[70, 30], [5], [40], []]
 

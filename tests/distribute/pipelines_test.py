@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from terngrad_tf.distribute import TernGradStrategy
-from terngrad_tf.distribute.private import agreed_seeds, pipelines, shuffled_arrays
+from terngrad_tf.distribute.private.data import agreed_seeds, pipelines, shuffled_arrays
 
 
 def values(dataset):

@@ -9,7 +9,8 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import peers, rendezvous, worker_lists
+from terngrad_tf.distribute.cluster import rendezvous, worker_lists
+from terngrad_tf.distribute.communication import peers
 from tests.distribute import processes
 
 RULE = "all processes need the same list of workers"
@@ -63,7 +64,7 @@ class RendezvousTest(tf.test.TestCase):
         )
         with (
             mock.patch.object(peers, "_FIRST_REPORT_SECONDS", 0.1),
-            self.assertLogs("terngrad_tf.distribute.peers", "WARNING") as logs,
+            self.assertLogs("terngrad_tf.distribute.communication.peers", "WARNING") as logs,
         ):
             error = wait(self.addresses[:2], 0, 1.5)
         self.assertEqual(error, f"not all processes started in time; missing: {missing}")

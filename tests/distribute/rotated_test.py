@@ -11,15 +11,9 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from terngrad_tf.distribute import (
-    DiLoCo,
-    Quantization,
-    TernaryAllReduce,
-    TernGradStrategy,
-    exchange,
-    wires,
-)
-from terngrad_tf.distribute.parameter_server_codec import PushCodec
+from terngrad_tf.distribute import DiLoCo, Quantization, TernaryAllReduce, TernGradStrategy
+from terngrad_tf.distribute.exchange import buckets, wires
+from terngrad_tf.distribute.parameter_server.codec import PushCodec
 from tests import runs
 from tests.distribute import processes
 from tests.distribute.samples import SHAPES, build, data, gradients_of, reduce_once
@@ -82,9 +76,9 @@ def reduce_in_threads(wire, num_processes, num_local, quantization):
     def reduce(rank):
         group = CountingProcesses(rank, boxes, barrier)
         mine = range(rank * num_local, (rank + 1) * num_local)
-        context = exchange.ReductionContext(["CPU:0"] * num_local, num_processes * num_local, group)
+        context = buckets.ReductionContext(["CPU:0"] * num_local, num_processes * num_local, group)
         gradients = [[tf.constant(g) for g in gradients_of(replica)] for replica in mine]
-        results, _ = exchange.reduce_bucket(bucket_of(context, quantization, gradients), wire)
+        results, _ = buckets.reduce_bucket(bucket_of(context, quantization, gradients), wire)
         sizes = [g.shape.num_elements() for g in gradients[0]]
         counted = context.wire(wire, sizes, quantization).traffic
         return [local[0].numpy() for local in results], group.received, counted
@@ -95,7 +89,7 @@ def reduce_in_threads(wire, num_processes, num_local, quantization):
 
 def bucket_of(context, quantization, gradients):
     measured = [quantization.local_scales(g) for g in gradients]
-    return exchange.Bucket(
+    return buckets.Bucket(
         context=context,
         quantization=quantization,
         gradients=gradients,
@@ -118,9 +112,9 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
     def test_lossless_wires_give_all_the_bits_of_one_process(self, wire, processes, local, bits):
         quantization = Quantization(rotate=True, grad_bits=bits, seed=4)
         count = processes * local
-        context = exchange.ReductionContext(["CPU:0"] * count, count, None)
+        context = buckets.ReductionContext(["CPU:0"] * count, count, None)
         gradients = [[tf.constant(g) for g in gradients_of(k)] for k in range(count)]
-        alone, _ = exchange.reduce_bucket(bucket_of(context, quantization, gradients), wire)
+        alone, _ = buckets.reduce_bucket(bucket_of(context, quantization, gradients), wire)
         for found, received, counted in reduce_in_threads(wire, processes, local, quantization):
             for got, want in zip(found, alone, strict=True):
                 np.testing.assert_array_equal(got, want[0])
@@ -144,7 +138,7 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(2, 4, 8)
     def test_bytes_are_hardly_more_than_without_rotation(self, num_processes):
         sizes = (64 * 3 * 3 * 64, 1000 * 512, 100, 64, 4_000_000)
-        context = exchange.ReductionContext(
+        context = buckets.ReductionContext(
             ["CPU:0"], num_processes, CountingProcesses(0, [None] * num_processes, None)
         )
         for wire in WORDS:

@@ -11,7 +11,7 @@ from absl.testing import parameterized
 
 import terngrad_tf
 from terngrad_tf import ternary
-from terngrad_tf.distribute import statistics
+from terngrad_tf.distribute.telemetry import statistics
 
 SIZES = (40, 60, 100)
 NUM_REPLICAS = 3

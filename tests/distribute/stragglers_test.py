@@ -8,7 +8,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terngrad_tf.distribute import StragglerMonitor, stragglers
+from terngrad_tf.distribute import StragglerMonitor
+from terngrad_tf.distribute.telemetry import stragglers
 
 
 def names_of(count):

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import terngrad_tf
 from terngrad_tf.distribute import TernaryAllReduce, TernGradStrategy
-from terngrad_tf.distribute.telemetry_callback import told_steps
+from terngrad_tf.distribute.telemetry.callback import told_steps
 from tests.distribute.samples import build, data
 
 

@@ -9,8 +9,8 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from terngrad_tf.distribute import DiLoCo, TernGradStrategy
-from terngrad_tf.distribute.telemetry import WINDOW
-from terngrad_tf.distribute.window import Window
+from terngrad_tf.distribute.telemetry.measurements import WINDOW
+from terngrad_tf.distribute.telemetry.window import Window
 from tests.distribute.samples import build, data, gradients_of, reduce_once
 
 NUM_REPLICAS = 4

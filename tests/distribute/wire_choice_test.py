@@ -7,12 +7,13 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from terngrad_tf.distribute import Quantization, wire_choice
-from terngrad_tf.distribute.exchange import ReductionContext
-from terngrad_tf.distribute.exchange_model import ExchangeModel
-from terngrad_tf.distribute.links import Link
-from terngrad_tf.distribute.stopwatch import Job
-from terngrad_tf.distribute.wire_choice import MIN_ELEMENTS, WireChoice
+from terngrad_tf.distribute import Quantization
+from terngrad_tf.distribute.exchange.buckets import ReductionContext
+from terngrad_tf.distribute.telemetry.stopwatch import Job
+from terngrad_tf.distribute.wire_selection import wire_choice
+from terngrad_tf.distribute.wire_selection.exchange_model import ExchangeModel
+from terngrad_tf.distribute.wire_selection.links import Link
+from terngrad_tf.distribute.wire_selection.wire_choice import MIN_ELEMENTS, WireChoice
 
 FAST, SLOW = Link(8 / 9.4e9, 1e-4), Link(8 / 1e6, 1e-3)
 UNIT_SECONDS = 1e-9

@@ -6,8 +6,8 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import wire_trial
-from terngrad_tf.distribute.wire_trial import PERIOD, REST, TRIES, WireTrial
+from terngrad_tf.distribute.wire_selection import wire_trial
+from terngrad_tf.distribute.wire_selection.wire_trial import PERIOD, REST, TRIES, WireTrial
 
 WIRES = ("auto", "sparse", "alltoall")
 

@@ -12,11 +12,12 @@ from absl.testing import parameterized
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terngrad_tf.distribute import Quantization, exchange, wires
-from terngrad_tf.distribute.traffic import float32_traffic
-from terngrad_tf.distribute.wires import registry, streams
-from terngrad_tf.distribute.wires.sparse import Sparse
-from terngrad_tf.distribute.wires.sparse_sums import SparseSums
+from terngrad_tf.distribute import Quantization
+from terngrad_tf.distribute.exchange import buckets, wires
+from terngrad_tf.distribute.exchange.traffic import float32_traffic
+from terngrad_tf.distribute.exchange.wires import registry, streams
+from terngrad_tf.distribute.exchange.wires.sparse import Sparse
+from terngrad_tf.distribute.exchange.wires.sparse_sums import SparseSums
 from tests.distribute.samples import SHAPES, gradients_of
 
 FOUR_MEGA = (4 * 2**20,)
@@ -49,7 +50,7 @@ class ThreadProcesses:
 
 
 def bucket_of(context, quantization, gradients):
-    return exchange.Bucket(
+    return buckets.Bucket(
         context=context,
         quantization=quantization,
         gradients=gradients,
@@ -64,16 +65,14 @@ def reduce_in_threads(wire, num_processes, num_local, quantization):
     boxes, barrier = [None] * num_processes, threading.Barrier(num_processes, timeout=120)
 
     def reduce(rank):
-        context = exchange.ReductionContext(
+        context = buckets.ReductionContext(
             ["CPU:0"] * num_local,
             num_processes * num_local,
             ThreadProcesses(rank, boxes, barrier),
         )
         mine = range(rank * num_local, (rank + 1) * num_local)
         gradients = [[tf.constant(g) for g in gradients_of(replica)] for replica in mine]
-        results, received = exchange.reduce_bucket(
-            bucket_of(context, quantization, gradients), wire
-        )
+        results, received = buckets.reduce_bucket(bucket_of(context, quantization, gradients), wire)
         return [local[0].numpy() for local in results], float(received)
 
     with concurrent.futures.ThreadPoolExecutor(num_processes) as pool:
@@ -120,10 +119,10 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
 
     def received_in_one_process(self, wire, num_replicas):
         """Words that a replica of one process would receive if it were a process."""
-        context = exchange.ReductionContext(["CPU:0"] * num_replicas, num_replicas, None)
+        context = buckets.ReductionContext(["CPU:0"] * num_replicas, num_replicas, None)
         gradients = [[tf.constant(g) for g in gradients_of(k)] for k in range(num_replicas)]
         bucket = bucket_of(context, Quantization(seed=4), gradients)
-        return float(exchange.reduce_bucket(bucket, wire)[1])
+        return float(buckets.reduce_bucket(bucket, wire)[1])
 
     def check_sums(self, wire, num_processes=3, num_local=2, quantization=None):
         """The wire gives every process the sum of all replicas' codes, or a rounded one.
