@@ -1,7 +1,7 @@
 """Every use of TensorFlow's and Keras' private modules, each with the reason.
 
 Nothing else in the package may import `tensorflow.python.*` or `keras.src.*` (a test enforces it).
-`tests/distribute/private_test.py` pins each name used here, so that a release that moves one fails
+`tests/distribute/private/private_test.py` pins each name used here. A release that moves one fails
 there, with its name, and not inside a training step.
 
 What is needed, and why no public way exists:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from terngrad_tf import DiLoCo, TernGradStrategy
 from tests.distribute import processes
-from tests.distribute.paced_steps_cases import BATCH_SIZES, inner, network, outer, part
+from tests.distribute.local_sgd.paced_steps_cases import BATCH_SIZES, inner, network, outer, part
 
 EPOCHS = 2
 SLEEP_SECONDS = (0.002, 0.1)

@@ -15,8 +15,8 @@ from terngrad_tf import DiLoCo
 from terngrad_tf.distribute.local_sgd.paced_steps import Plan, own_steps
 from tests import runs
 from tests.distribute import processes
-from tests.distribute.local_steps_cases import adamw, data, nesterov, network, trained
-from tests.distribute.paced_steps_cases import expected
+from tests.distribute.local_sgd.local_steps_cases import adamw, data, nesterov, network, trained
+from tests.distribute.local_sgd.paced_steps_cases import expected
 
 WORKER = pathlib.Path(__file__).with_name("paced_steps_worker.py")
 SGD = keras.optimizers.SGD

@@ -18,7 +18,7 @@ from terngrad_tf.distribute import (
     cluster_from_rank_table,
 )
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 HOSTS = st.lists(
     st.tuples(
         st.from_regex(r"[a-z0-9]{1,8}(\.[a-z0-9]{1,8}){0,3}", fullmatch=True), st.integers(1, 65535)

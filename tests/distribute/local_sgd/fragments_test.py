@@ -13,7 +13,7 @@ from absl.testing import parameterized
 import terngrad_tf
 from terngrad_tf import DiLoCo
 from terngrad_tf.distribute.local_sgd.fragments import Turns, divide
-from tests.distribute.local_steps_cases import (
+from tests.distribute.local_sgd.local_steps_cases import (
     adamw,
     data,
     fit_steps,

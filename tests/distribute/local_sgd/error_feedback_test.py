@@ -15,7 +15,7 @@ from terngrad_tf import DiLoCo
 from terngrad_tf.distribute.exchange.wires import streams
 from tests import runs
 from tests.distribute import processes
-from tests.distribute.local_steps_cases import (
+from tests.distribute.local_sgd.local_steps_cases import (
     NUM_FEATURES,
     adamw,
     data,

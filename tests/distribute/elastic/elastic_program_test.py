@@ -12,7 +12,8 @@ import pytest
 import tensorflow as tf
 
 from tests import runs
-from tests.distribute import elastic_worker, processes
+from tests.distribute import processes
+from tests.distribute.elastic import elastic_worker
 
 TIMEOUT_SECONDS = 200
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from terngrad_tf import DiLoCo, TernGradStrategy
 from terngrad_tf.distribute import broadcast_variables
 from tests.distribute import processes
-from tests.distribute.local_steps_cases import adamw, data, nesterov, network
+from tests.distribute.local_sgd.local_steps_cases import adamw, data, nesterov, network
 
 TIMEOUT_SECONDS = 60
 

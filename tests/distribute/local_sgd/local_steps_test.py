@@ -14,7 +14,7 @@ import terngrad_tf
 from terngrad_tf import DiLoCo
 from tests import runs
 from tests.distribute import processes
-from tests.distribute.local_steps_cases import (
+from tests.distribute.local_sgd.local_steps_cases import (
     NUM_FEATURES,
     adamw,
     data,

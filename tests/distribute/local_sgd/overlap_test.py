@@ -15,7 +15,7 @@ import terngrad_tf
 from terngrad_tf import DiLoCo
 from terngrad_tf.distribute.local_sgd.background import BackgroundFunctions
 from terngrad_tf.distribute.local_sgd.fragments import Turns
-from tests.distribute.local_steps_cases import (
+from tests.distribute.local_sgd.local_steps_cases import (
     adamw,
     data,
     fit_steps,

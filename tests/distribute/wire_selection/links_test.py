@@ -12,9 +12,10 @@ import pytest
 import tensorflow as tf
 
 from terngrad_tf.distribute import TernGradStrategy
-from tests.distribute import failing_worker, network, processes
+from tests.distribute import network, processes
+from tests.distribute.communication import failing_worker
 
-WORKER = pathlib.Path(__file__).with_name("failing_worker.py")
+WORKER = pathlib.Path(failing_worker.__file__)
 NUM_HOSTS = 3
 # Within which all processes end that lost a link.
 END_TIMEOUT = 60
