@@ -4,11 +4,11 @@ r"""Writes folders of images as TFRecords, one folder a class.
         --validation_directory flowers/validation --labels_file flowers/labels.txt \
         --output_directory ~/dataset/flowers-data
 
-reads JPEG or PNG files, recognized by their content, from <directory>/<label>/* and writes
-validation-00000-of-00002, train-00000-of-00002 and so on, shuffled in a fixed order. Classes are
+reads <directory>/<label>/*, JPEG or PNG told by content, and writes validation-00000-of-00002,
+train-00000-of-00002 and so on, in an order that is shuffled but always the same. Classes are
 numbered from 1 in the order of the labels file. JPEG files are kept byte for byte; PNG and CMYK
-become RGB JPEG of quality 100. Repeat the command to resume an interrupted conversion. Train on
-the result with --dataset_name folder; labels.txt, in the output folder, names the classes.
+become RGB JPEG of quality 100. The same command again goes on where it was interrupted. Training
+takes the result with --dataset_name folder; labels.txt, beside the files, names the classes.
 """
 
 import os

@@ -15,8 +15,9 @@ Data sets, and the official files that `--raw_dir` may already hold:
 `cifar10`: cifar-10-python.tar.gz or cifar-10-binary.tar.gz;
 `flowers`: flower_photos.tgz, written as `train-00000-of-00005` and so on, labels from 1.
 
-Archives whose checksums are not official are refused unless --allow_other_archives is given.
-Other programs convert folders of images (build_image_data) and ImageNet (build_imagenet_data).
+Archives that are not the official ones, by their checksums, are refused unless
+--allow_other_archives is given. Folders of images have a program of their own, build_image_data,
+and ImageNet has build_imagenet_data.
 """
 
 import os

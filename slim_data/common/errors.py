@@ -31,12 +31,12 @@ class DataErrors(DataError):
     def __init__(self, faults: Iterable[str]):
         self.faults = tuple(map(printable, faults))
         more = len(self.faults) - 1
-        # Shorten the first fault here, so that `printable` does not cut the number of others.
+        # What is told last is not left out where the message is long.
         first = printable(self.faults[0], MAX_LENGTH - 100) if more else self.faults[0]
-        super().__init__(f"{first}; and {more} more, reported above" if more else first)
+        super().__init__(f"{first}; and {more} more, as told above" if more else first)
 
     def __reduce__(self):
-        # Pickled, because processes send errors to one another.
+        # Processes send it to one another.
         return type(self), (self.faults,)
 
 

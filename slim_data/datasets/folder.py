@@ -1,4 +1,4 @@
-"""The user's own photos, written to a folder by `build_image_data` or `find_records`."""
+"""Photos of one's own: what `build_image_data` or `find_records` wrote to a folder."""
 
 from slim_data.datasets.builder import DatasetBuilder, DatasetInfo
 from slim_data.preprocessing import styles

@@ -103,7 +103,7 @@ def split_source(
 
 
 def example_builder(labels: Sequence[str]) -> Build:
-    """Returns the `build` argument of `split_source` for classes numbered from 1.
+    """Returns the `build` that `split_source` takes for images whose classes are numbered from 1.
 
     Args:
         labels: names of the classes.

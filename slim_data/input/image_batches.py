@@ -22,19 +22,19 @@ def image_batches(
     image_size: int,
     preprocessing: str | None = None,
 ) -> Iterator[np.ndarray]:
-    """Yields image files as input of a network trained on a data set.
+    """Yields image files as a network gets them that was trained on a data set.
 
     If all images of the data set have one size, other files are resized to it, with averaging if
     they shrink and without keeping the aspect ratio.
 
     Args:
-        paths: paths of JPEG, PNG, BMP or GIF files, recognized by content; only the first image
-            of a GIF is used.
+        paths: of JPEG, PNG, BMP or GIF files, told by their content; of a GIF the first image
+            counts.
         name: name of the data set, one of `DATASETS`.
-        data_dir: folder of the data set, required if its labels.txt names the classes.
-        batch_size: images per batch; the last may be smaller.
-        image_size: height and width of the result in pixels.
-        preprocessing: one of the data set's styles. Default: the first.
+        data_dir: its folder, which data sets need that name their classes there.
+        batch_size: images a batch; the last may be smaller.
+        image_size: height and width in pixels of what is returned.
+        preprocessing: style, one of the data set's. Default: its first.
 
     Yields:
         float32 arrays [n, image_size, image_size, channels].
@@ -60,7 +60,7 @@ def _read(path: str | os.PathLike[str], info: DatasetInfo):
     try:
         pixels = tf.io.decode_image(data, info.channels, expand_animations=False)
     except tf.errors.InvalidArgumentError:
-        raise DataError(f"{path}: not a JPEG, PNG, BMP or GIF image, or damaged") from None
+        raise DataError(f"{path}: it is no JPEG, PNG, BMP or GIF image, or damaged") from None
     if info.image_size is None:
         return EncodedImage(tf.constant(data), tf.constant(""), -1, -1, lambda: tf.zeros([0, 4]))
     side = info.image_size

@@ -35,7 +35,7 @@ from terngrad_tf.launcher.supervisor import end_with_parent
 from terngrad_tf.version import __version__
 
 HEARTBEAT_SECONDS = 5.0
-# Time for processes to end after SIGTERM, if the coordinator is gone.
+# How long processes may take to end after SIGTERM, if the coordinator is gone.
 _ORPHAN_SECONDS = 10.0
 # End of a process's output that is kept, to report its last line.
 _TAIL_BYTES = 2000

@@ -9,8 +9,8 @@ import tensorflow as tf
 from terngrad_tf.ternary import random_bits
 
 ROUNDINGS = ("correlated", "independent")
-# For smaller scales, a 24-bit fraction of the scale is not a normal float32, or its inverse
-# overflows. Gradients this small are rounded to zero.
+# Below, a 24-bit fraction of the scale is not a normal float32, or its inverse none at all.
+# Gradients this small are rounded to zero.
 SMALLEST_SCALE = 2.0**-102
 SMALLEST_SCALE_OF_LEVELS = 2.0**-96
 # The codes of this many levels fill eight bits.

@@ -220,7 +220,7 @@ class BuildImageDataTest(tf.test.TestCase):
         bad = [*self.damage(), self.path("train", "roses", "folder.jpg")]
         done = self.build(train_shards=5)
         self.assertEqual((done.status, len(done.stderr.splitlines())), (2, 1), done)
-        self.assertIn("; and 4 more, reported above", done.stderr)
+        self.assertIn("; and 4 more, as told above", done.stderr)
         told = [line for line in done.stdout.splitlines() if line.startswith(self.root)]
         self.assertCountEqual([line.partition(": ")[0] for line in told], bad)
         self.assertNotIn("Finished", done.stdout)
@@ -230,7 +230,7 @@ class BuildImageDataTest(tf.test.TestCase):
         self.damage()
         with mock.patch.object(writing, "EXAMPLES_PER_PROCESS", 5):
             done = self.build(num_threads=4, train_shards=7)
-        self.assertIn("; and 3 more, reported above", done.stderr)
+        self.assertIn("; and 3 more, as told above", done.stderr)
 
     def test_the_command_goes_on_once_the_last_bad_image_is_removed(self):
         numbers = {"train_shards": 128, "validation_shards": 5}

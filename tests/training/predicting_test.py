@@ -85,7 +85,7 @@ class PredictingTest(tf.test.TestCase):
         for arguments, words in (
             ((), "IMAGE must be an image or a folder with images .* Received: none"),
             ((self.root / "data",), "IMAGE must be an image or a folder .*/data'"),
-            ((broken,), "broken.jpg: not a JPEG, PNG, BMP or GIF image, or damaged"),
+            ((broken,), "broken.jpg: it is no JPEG, PNG, BMP or GIF image, or damaged"),
             ((self.root / "missing.png",), "missing.png: No such file or directory"),
             ((broken, "--checkpoint_dir", "/nowhere"), "`checkpoint_dir` must hold a run with a"),
         ):
