@@ -17,7 +17,6 @@ from terngrad_tf.distribute.private.agreed_seeds import seed_alike, unseeded_gen
 from terngrad_tf.distribute.private.cluster_strategy import TernGradClusterExtended
 from terngrad_tf.distribute.private.cross_device_ops import ExactCrossDeviceOps, gradient_ops
 from terngrad_tf.distribute.private.devices import (
-    assert_on_host,
     cluster_is_joined,
     counts_once,
     devices_are_initialized,
@@ -57,6 +56,7 @@ from terngrad_tf.distribute.private.process_group import (
 )
 from terngrad_tf.distribute.private.scopes import watch_scope
 from terngrad_tf.distribute.private.stamps import stamped
+from terngrad_tf.distribute.private.step_checks import assert_on_host
 from terngrad_tf.distribute.private.strategies import TernGradLocalExtended, is_own
 
 __all__ = [

@@ -15,14 +15,12 @@ from terngrad_tf.distribute.private.aggregation import (
     warn_of_means,
 )
 from terngrad_tf.distribute.private.agreement import agreed_by_processes
-from terngrad_tf.distribute.private.devices import (
-    are_of_same_tensors,
-    assert_on_host,
-)
+from terngrad_tf.distribute.private.devices import are_of_same_tensors
 from terngrad_tf.distribute.private.extended import LocalReplicas
 from terngrad_tf.distribute.private.merging import merge
 from terngrad_tf.distribute.private.padding import current_padding
 from terngrad_tf.distribute.private.reductions import is_per_replica
+from terngrad_tf.distribute.private.step_checks import assert_on_host
 
 
 class SharedVariables(LocalReplicas):
