@@ -119,6 +119,32 @@ class AgreementTest(tf.test.TestCase):
         for output in outputs:
             self.assertIn("worker 0 in `fit`, worker 1 in the exchange of flags;", output)
 
+    @pytest.mark.slow
+    def test_processes_at_different_places_of_functions_are_found_out(self):
+        """Loops of the user's own, in functions and in Python."""
+        for case, places in (
+            ("takes_a_step_more", "`train_step` of `epoch`, worker 1 in `valid_step` of `epoch`"),
+            ("validates_once_more", "`valid_step` of `epoch`, worker 1 in a reduction of `epoch`"),
+            ("steps_while_the_other_fits", "`train_step` of `step`, worker 1 in `fit`"),
+        ):
+            _, statuses, outputs = self.run_two("alone_worker.py", case)
+            self.assertEqual(statuses, [3, 3], outputs)
+            for output in outputs:
+                self.assertIn(
+                    "trained\nerror: the processes wait for each other at different places: worker"
+                    f" 0 in {places};",
+                    re.sub("^[^a-z].*\n", "", output, flags=re.MULTILINE),
+                )
+        addresses, statuses, outputs = self.run_two(
+            "alone_worker.py", "steps_after_the_other_ended"
+        )
+        self.assertEqual(statuses, [3, 0], outputs)
+        self.assertIn(
+            f"error: lost worker 1 ({addresses[1]}: its program is over) while this process waits"
+            " in `train_step` of `step`, where all must take part\n",
+            outputs[0],
+        )
+
 
 if __name__ == "__main__":
     sys.exit(pytest.main([__file__]))
