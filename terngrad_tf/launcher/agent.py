@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from terngrad_tf.launcher.remarks import Remarks
-from terngrad_tf.supervisor import end_with_parent
+from terngrad_tf.launcher.supervisor import end_with_parent
 from terngrad_tf.version import __version__
 
 HEARTBEAT_SECONDS = 5.0

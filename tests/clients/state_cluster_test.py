@@ -55,7 +55,9 @@ class StateClusterTest(ClientTest):
         self.assertEqual(got["first/Count/state"], 6)
         self.assertRegex(str(got["refused"]), "gets a value that differs between replicas")
         refused, weight = got["assigned"]
-        self.assertRegex(refused, r"^A step assigned to the weight 'Variable\S*' values that differ")
+        self.assertRegex(
+            refused, r"^A step assigned to the weight 'Variable\S*' values that differ"
+        )
         self.assertNotIn("\n", refused)
         self.assertEqual(weight, "[2. 3.]")
 
