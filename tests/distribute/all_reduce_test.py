@@ -78,9 +78,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         errors = []
         for bits, levels in ((1, 1), (3, 3), (4, 7), (8, 127)):
             got = reduce_once(
-                TernGradStrategy(
-                    NUM_REPLICAS, rotate=False, grad_bits=bits, clip_factor=0, seed=7
-                ),
+                TernGradStrategy(NUM_REPLICAS, rotate=False, grad_bits=bits, clip_factor=0, seed=7),
                 self.gradients,
             )
             want = expected_sums(self.gradients, 0.0, "correlated", seed=7, levels=levels)
