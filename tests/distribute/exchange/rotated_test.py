@@ -225,6 +225,25 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         for a, b in zip(exact, both, strict=True):
             np.testing.assert_array_equal(a, b)
 
+    def test_tensors_of_all_sizes_and_types_take_part(self):
+        shapes = ((), (0,), (1,), (2, 5), (16,), (1024,), (1025,), (7, 0, 3))
+        rng = np.random.default_rng(1)
+        floats = [[rng.standard_normal(shape).astype(np.float32) for shape in shapes] * 3]
+        floats.append([2 * value for value in floats[0]])
+        types = [np.float32] * 8 + [np.float16] * 8 + [tf.bfloat16.as_numpy_dtype] * 8
+        gradients = [
+            [value.astype(kind) for value, kind in zip(of_replica, types, strict=True)]
+            for of_replica in floats
+        ]
+        strategy = TernGradStrategy(2, grad_bits=8)
+        got = reduce_once(strategy, gradients)
+        for value, shape, one, two in zip(got, 3 * shapes, *floats, strict=True):
+            self.assertEqual(value.shape, shape)
+            self.assertAllClose(value, one + two, atol=0.2)
+        # Words of four codes, and a scale a block.
+        padded = 3 * (16 + 16 + 16 + 16 + 1024 + 1024 + 16)
+        self.assertEqual(strategy.traffic.received_bytes, padded + 3 * 4 * 7)
+
     def test_steps_with_float_gradients_are_float(self):
         for is_float in (True, False):
             strategy = TernGradStrategy(

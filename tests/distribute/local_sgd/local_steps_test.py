@@ -104,6 +104,7 @@ class VisibleTest(parameterized.TestCase, tf.test.TestCase):
             lambda: DiLoCo(SGD(0.1), 4, outer=SGD(1.0)),
             2,
             grad_bits=1,
+            rotate=False,
             fit={"callbacks": [Look()], "epochs": 2},
         )
         for before, after in zip(weights[3], weights[4], strict=True):
