@@ -11,13 +11,12 @@ a function once more (its part of the last batch may be shorter) finds the same 
 import collections
 import typing
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
-
-from terngrad_tf.distribute.private.collectives.local_weights import check_sends
 
 # Keys of collectives outside of functions count from 100.
 _FIRST_KEY = 2**30
@@ -54,8 +53,14 @@ class StaticKeys:
         return _FIRST_KEY + number % _NUM_PLACES * _NUM_SHAPES + _shape_number(tensor)
 
 
-def use_static_keys(launcher: Any, keys: StaticKeys) -> Any:
-    """Lets a stock launcher of collectives, and all that builds on it, take `StaticKeys`."""
+def use_static_keys(launcher: Any, keys: StaticKeys, check_sends: Callable[[], None]) -> Any:
+    """Lets a stock launcher of collectives, and all that builds on it, take `StaticKeys`.
+
+    Args:
+        launcher: TensorFlow's `CollectiveReplicaLauncher`.
+        keys: the keys of this process.
+        check_sends: called before each collective, to refuse it.
+    """
     stock_key = launcher._next_instance_key
     current = []
 

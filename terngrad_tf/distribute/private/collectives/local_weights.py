@@ -7,10 +7,8 @@ weights, in which the forward pass is computed and which the optimizer updates.
 
 import contextlib
 import functools
-import threading
-import typing
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -18,120 +16,9 @@ import tensorflow as tf
 
 from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
 from terngrad_tf.distribute.private.patches import patch
-
-_state = threading.local()
-
-
-class LocalStepsOptimizer(keras.optimizers.Optimizer):
-    """Base of optimizers whose steps are a replica's own until an exchange.
-
-    Attributes:
-        silent_steps: whether processes take different numbers of steps, so that steps must send
-            nothing at all.
-    """
-
-    silent_steps = False
-
-    def claim_weights(self) -> None:
-        """Lets replicas have weights of their own for this optimizer, and for no other."""
-        raise NotImplementedError
-
-    def synchronize(self) -> None:
-        """Exchanges what steps since the last exchange changed; all processes call it together."""
-        raise NotImplementedError
-
-    def run_step(self, step: Callable[[], Any], size: int) -> Any:
-        """What Keras' loop does in place of a step; returns logs.
-
-        Args:
-            step: Keras' function, without arguments, which returns logs.
-            size: how many steps that takes.
-        """
-        return step()
-
-    def agree_on_logs(self, logs: typing.Any, reduce: typing.Any) -> typing.Any:
-        """What callbacks see of a step: structure of tensors, the same on all processes.
-
-        Args:
-            logs: structure of tensors, this process's.
-            reduce: function of such a structure to its mean over processes.
-        """
-        raise NotImplementedError
-
-
-def local_steps_optimizer(optimizer: Any) -> LocalStepsOptimizer | None:
-    """The `LocalStepsOptimizer` that an optimizer is, or scales the loss for; None for others."""
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        optimizer = optimizer.inner_optimizer
-    return optimizer if isinstance(optimizer, LocalStepsOptimizer) else None
-
-
-@contextlib.contextmanager
-def _within(name: str, value: Any) -> Iterator[None]:
-    """Context in which a part of this thread's state has a value."""
-    previous = getattr(_state, name, None)
-    setattr(_state, name, value)
-    try:
-        yield
-    finally:
-        setattr(_state, name, previous)
-
-
-def local_updates() -> contextlib.AbstractContextManager[None]:
-    """In replica context: optimizers update what the replica has, by its own gradients."""
-    return _within("are_local", True)
-
-
-def updates_are_local() -> bool:
-    """Whether an optimizer's gradients are to stay where they are."""
-    return bool(getattr(_state, "are_local", False))
-
-
-def gradients_of_one_size(are_so: bool) -> contextlib.AbstractContextManager[None]:
-    """What is exchanged has one size in each tensor that is rounded, or is 0: nothing to round."""
-    return _within("are_of_one_size", are_so)
-
-
-def gradients_are_of_one_size() -> bool:
-    """Whether all elements of a gradient that are not 0 are of one size."""
-    return bool(getattr(_state, "are_of_one_size", False))
-
-
-def keras_loop(
-    kind: str | None, optimizer: keras.optimizers.Optimizer | None = None
-) -> contextlib.AbstractContextManager[None]:
-    """What runs within is a step of Keras' loop of this kind, of a model with this optimizer.
-
-    Or it is none, where `kind` is None.
-    """
-    return _within("loop", (kind, local_steps_optimizer(optimizer) if kind == "train" else None))
-
-
-def optimizer_of_local_step() -> LocalStepsOptimizer | None:
-    """The `LocalStepsOptimizer` whose training step Keras runs; None elsewhere."""
-    _, optimizer = getattr(_state, "loop", None) or (None, None)
-    return optimizer
-
-
-def check_sends() -> None:
-    """Refuses messages between processes in steps that must have none.
-
-    Raises:
-        ValueError: within such a step.
-    """
-    optimizer = optimizer_of_local_step()
-    if optimizer is not None and optimizer.silent_steps:
-        raise ValueError(
-            "`sync_seconds` must go with steps that send nothing, as processes take different"
-            " numbers of them. This one does: data that end (give `fit` those of `repeat()`, and"
-            " `steps_per_epoch`), loss scaling, or synchronized batch norm"
-        )
-
-
-def evaluates() -> bool:
-    """Whether Keras runs a step that does not train."""
-    kind, _ = getattr(_state, "loop", None) or (None, None)
-    return kind in ("test", "predict")
+from terngrad_tf.distribute.steps.contexts import evaluates
+from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
+from terngrad_tf.distribute.steps.message_guard import MessageGuard
 
 
 class LocalWeights:
@@ -237,6 +124,7 @@ class LocalStepReplicas(LocalReplicas):
         self._local_weights = weakref.WeakSet()
         self._local_statistics = weakref.WeakValueDictionary()
         self._keeps_statistics = False
+        self.message_guard = MessageGuard()
 
     def add_local_weights(self, weights: LocalWeights) -> None:
         """Lets replicas have own values of some variables, in place of others of theirs."""
