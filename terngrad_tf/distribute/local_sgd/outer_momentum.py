@@ -1,18 +1,18 @@
-"""Default momentum of the outer optimizer of local steps."""
+"""The default momentum of the outer optimizer of local steps."""
 
-# Momentum was harmful up to this many steps between exchanges; 0.5 helped from twice as many on.
+# Momentum did harm with up to this many steps between exchanges; with twice as many, half helped.
 _SHORT = 16
 _MOST = 0.5
 
 
 def default_outer_momentum(sync_every: int | None) -> float:
-    """Nesterov momentum of the outer optimizer: `1 - 16 / sync_every`, from 0 to 0.5.
+    """Returns the default Nesterov momentum of the outer optimizer.
 
-    An inner momentum of 0.9 averages some ten steps. An outer momentum was harmful when exchanges
-    followed each other as quickly.
+    The momentum is `1 - 16 / sync_every`, limited to 0 to 0.5: it did harm if exchanges follow each
+    other about as quickly as the steps that an inner momentum of 0.9 averages.
 
     Args:
-        sync_every: steps from one exchange to the next; None, taken to be many, if time decides.
+        sync_every: steps between exchanges; None if time decides, which counts as many.
 
     Example:
     >>> [default_outer_momentum(steps) for steps in (1, 16, 32, 128)]
