@@ -1,3 +1,3 @@
-"""What a step says to the code that runs it: whose it is, and what it may exchange."""
+"""Interfaces between a step and the code that it calls."""
 
 __all__ = []

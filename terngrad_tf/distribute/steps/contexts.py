@@ -26,29 +26,29 @@ def _within(name: str, value: Any) -> Iterator[None]:
 
 
 def local_updates() -> contextlib.AbstractContextManager[None]:
-    """In replica context: optimizers update a replica's weights by its own gradients."""
+    """Context of a replica in which optimizers update its weights by its own gradients."""
     return _within("are_local", True)
 
 
 def updates_are_local() -> bool:
-    """Whether an optimizer exchanges no gradients."""
+    """True if optimizers exchange no gradients."""
     return bool(getattr(_state, "are_local", False))
 
 
 def gradients_of_one_size(are_so: bool) -> contextlib.AbstractContextManager[None]:
-    """In each exchanged gradient, all elements but zeros have one size: rounding keeps them."""
+    """Context in which all elements of a gradient that are not 0 have one size."""
     return _within("are_of_one_size", are_so)
 
 
 def gradients_are_of_one_size() -> bool:
-    """Whether all elements of a gradient that are not 0 have one size."""
+    """True if all elements of a gradient that are not 0 have one size."""
     return bool(getattr(_state, "are_of_one_size", False))
 
 
 def keras_loop(
     kind: str | None, optimizer: keras.optimizers.Optimizer | None = None
 ) -> contextlib.AbstractContextManager[None]:
-    """A step of Keras' loop, of a model with this optimizer.
+    """Context of a step of Keras' loop, of a model with this optimizer.
 
     Args:
         kind: "train", "test" or "predict"; None for code that belongs to no step.
@@ -64,6 +64,6 @@ def optimizer_of_local_step() -> LocalStepsOptimizer | None:
 
 
 def evaluates() -> bool:
-    """Whether Keras runs a step that does not train."""
+    """True if Keras runs a step that does not train."""
     kind, _ = getattr(_state, "loop", None) or (None, None)
     return kind in ("test", "predict")

@@ -10,7 +10,7 @@ class LocalStepsOptimizer(keras.optimizers.Optimizer):
     """Base of optimizers whose steps are a replica's own until an exchange."""
 
     def claim_weights(self) -> None:
-        """Lets replicas have weights of their own for this optimizer, and for no other."""
+        """Registers the replicas' own weights for this optimizer, and for no other."""
         raise NotImplementedError
 
     def synchronize(self) -> None:

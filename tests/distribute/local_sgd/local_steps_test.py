@@ -355,9 +355,8 @@ class ResumeTest(parameterized.TestCase, tf.test.TestCase):
     def test_a_model_saved_between_exchanges_evaluates_without_a_strategy(self):
         path = os.path.join(self.get_temp_dir(), "saved.keras")
         _, model = self.compiled()
-        save = keras.callbacks.LambdaCallback(
-            on_train_batch_end=lambda batch, logs: model.save(path)
-        )
+        callback = keras.callbacks.LambdaCallback
+        save = callback(on_train_batch_end=lambda batch, logs: model.save(path))
         fit_steps(model, 0, 1, [save])
         loaded = keras.models.load_model(path)
         self.assertEqual(loaded.optimizer.steps_since_exchange, 1)
