@@ -92,7 +92,7 @@ class DiLoCo(interface.LocalStepsOptimizer):
         self.outer = outer
         # Replicas differ in the inner optimizer's variables, which `replica_state` saves.
         self._inner = Untracked(inner)
-        self._turns = turns
+        self._turns: Any = turns  # None with `sync_seconds`
         # The strategy of the scope in which Keras, too, places this optimizer's variables.
         self._strategy = tf.distribute.get_strategy()
         self._schedule = Schedule(self.iterations)
@@ -315,7 +315,8 @@ class DiLoCo(interface.LocalStepsOptimizer):
 
     def _after_step(self, strategy):
         strategy.extended.keep_statistics()
-        self.iterations.assign_add(1)
+        iterations: Any = self.iterations
+        iterations.assign_add(1)
         self._steps_since_exchange.assign_add(1)
         # An empty batch masks a replica's gradient; its weights still take part.
         with private.padded_replica(private.NO_PADDING):
