@@ -10,7 +10,7 @@ from benchmarks.chaos import events
 from benchmarks.chaos.run import Broken, Run
 
 _POLL_SECONDS = 0.2
-TOO_FEW = "error: too few workers are there"
+TOO_FEW = "error: too few workers are present"
 STATUS_STOPPED = 75
 # What a worker may still save that others have given up: it was saving, and another step had ended.
 _MOST_LATE = 2

@@ -26,6 +26,7 @@ from terngrad_tf.distribute.consistency.descriptions import (
 from terngrad_tf.distribute.consistency.digests import gather_digests
 from terngrad_tf.distribute.consistency.equalize import equalize_variables
 from terngrad_tf.distribute.consistency.handshake import compare_processes, diff
+from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
 from terngrad_tf.places import places
 
 # Calls of Keras' step from one comparison of weights to the next, and to one at an epoch's end.
@@ -220,9 +221,9 @@ def _shown(section, key):
 
 
 def _is_local(model):
-    return private.local_steps_optimizer(getattr(model, "optimizer", None)) is not None
+    return local_steps_optimizer(getattr(model, "optimizer", None)) is not None
 
 
 def _is_between_exchanges(model):
-    optimizer = private.local_steps_optimizer(model.optimizer)
+    optimizer: Any = local_steps_optimizer(model.optimizer)
     return optimizer.built and bool(optimizer.steps_since_exchange)

@@ -12,15 +12,7 @@ What is needed, and why no public way exists:
 """
 
 # Imported for what it enters into the manifest of patches.
-from terngrad_tf.distribute.private.collectives.local_weights import (
-    LocalStepsOptimizer,
-    LocalWeights,
-    gradients_are_of_one_size,
-    gradients_of_one_size,
-    local_steps_optimizer,
-    local_updates,
-    optimizer_of_local_step,
-)
+from terngrad_tf.distribute.private.collectives.local_weights import LocalWeights
 from terngrad_tf.distribute.private.collectives.process_group import (
     ProcessGroup,
     communication_options,
@@ -70,7 +62,6 @@ from terngrad_tf.distribute.private.strategies.strategies import TernGradLocalEx
 __all__ = [
     "NO_PADDING",
     "ExactCrossDeviceOps",
-    "LocalStepsOptimizer",
     "LocalWeights",
     "ProcessGroup",
     "TernGradClusterExtended",
@@ -85,20 +76,15 @@ __all__ = [
     "devices_are_initialized",
     "devices_of_replicas",
     "gradient_ops",
-    "gradients_are_of_one_size",
-    "gradients_of_one_size",
     "in_keras_step",
     "in_xla_context",
     "install_patches",
     "is_own",
     "keras_step",
-    "local_steps_optimizer",
     "local_tensors",
-    "local_updates",
     "mask_gradients",
     "merge",
     "mirrored",
-    "optimizer_of_local_step",
     "padded_replica",
     "per_replica",
     "publish",
