@@ -1,11 +1,11 @@
-"""How the docstrings of this project become those that the site's generator reads."""
+"""Converts the docstrings of this project for the site's generator."""
 
 import re
 import textwrap
 
 import griffe
 
-# A line that announces an example, and what follows up to an empty line.
+# The heading of an example, and the lines below it up to an empty line.
 EXAMPLE = re.compile(r"^(Example\b[^:]*:)\n((?:.+(?:\n|\Z))+)", re.MULTILINE)
 
 
@@ -13,7 +13,7 @@ class ExampleSections(griffe.Extension):
     """Shows the lines below `Example:` as code."""
 
     def on_instance(self, *, obj, **_):
-        """Called for each object that was read."""
+        """Converts the docstring of an object."""
         if obj.docstring:
             obj.docstring.value = EXAMPLE.sub(_as_code, obj.docstring.value)
 
