@@ -4,8 +4,8 @@ import dataclasses
 import math
 
 FLOAT = "float"
-# Ways to exchange gradients: options of the strategy, and "float_pass", the number of the pass
-# through the data with float gradients; the count of passes restarts after it.
+# Ways to exchange gradients: options of the strategy, and "float_pass", which of the passes through
+# the data, counted anew after it, has float gradients.
 GRADIENTS = {
     FLOAT: {"grad_bits": 32},
     **{
@@ -28,7 +28,7 @@ GRADIENTS = {
         for name, clip in (("clip 0", 0.0), ("clip 2.5", 2.5), ("auto", "auto"))
     },
 }
-# Gradients whose accuracy is compared per byte.
+# What accuracy is compared with bytes for.
 OF_BUDGETS = (FLOAT, "correlated, clip 2.5", "correlated, clip 0", "correlated, auto")
 OF_BUDGETS += tuple(way for way in GRADIENTS if way.endswith(" bits"))
 # Default gradients of the tables of optimizers and of workers.
