@@ -50,7 +50,7 @@ BASELINES = (
 )
 
 _TASKS = flags.DEFINE_list(
-    "tasks", list(subspace_settings.TASKS), f"Of {', '.join(subspace_settings.TASKS)}."
+    "tasks", list(subspace_settings.TASKS), f"Tasks, from {', '.join(subspace_settings.TASKS)}."
 )
 _SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds; each is one run.")
 _NOISES = flags.DEFINE_list("noises", list(map(str, NOISES)), "Shares of wrong labels: 0.0, 0.2.")
