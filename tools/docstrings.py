@@ -13,7 +13,7 @@ class ExampleSections(griffe.Extension):
     """Shows the lines below `Example:` as code."""
 
     def on_instance(self, *, obj, **_):
-        """Converts the docstring of an object."""
+        """Called for each object that was read."""
         if obj.docstring:
             obj.docstring.value = EXAMPLE.sub(_as_code, obj.docstring.value)
 

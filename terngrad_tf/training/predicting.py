@@ -81,7 +81,7 @@ def predict(config: PredictConfig, paths: Sequence[str | os.PathLike[str]]) -> l
     for batch in batches:
         logits = tf.nest.flatten(model(batch, training=False))[0]
         for row in tf.nn.softmax(tf.cast(logits, tf.float32)).numpy():
-            # Equal probabilities: the class with the smaller number comes first.
+            # Of equal ones the class with the lesser number comes first.
             best = np.argsort(-row, kind="stable")[: config.top].tolist()
             best_names = tuple(names[number] for number in best)
             probabilities = tuple(float(row[number]) for number in best)
