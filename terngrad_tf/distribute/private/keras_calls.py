@@ -17,6 +17,7 @@ from keras.src.trainers import trainer as keras_trainer
 from terngrad_tf.distribute.private import keras_training, scopes  # noqa: F401
 from terngrad_tf.distribute.private.local_weights import local_steps_optimizer
 from terngrad_tf.distribute.private.patches import patch
+from terngrad_tf.distribute.private.second_moments import noise_variables
 from terngrad_tf.distribute.private.strategies import is_own
 
 _Trainer = keras_tf_trainer.TensorFlowTrainer
@@ -123,5 +124,6 @@ def agreed_variables(model: keras.Model) -> list[Any]:
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         accumulators = {id(v) for v in getattr(inner, "_accumulated_gradients", ())}
         variables += [v for v in optimizer.variables if id(v) not in accumulators]
+        variables += noise_variables(optimizer)
     extended = model.distribute_strategy.extended
     return [v for v in variables if not extended.initial_values.may_differ(v.value)]
