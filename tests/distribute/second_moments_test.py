@@ -51,7 +51,9 @@ def train(
     def step(gradients):
         def replica():
             number = tf.distribute.get_replica_context().replica_id_in_sync_group
-            optimizer.apply([tf.gather(of_replicas, number) for of_replicas in gradients], variables)
+            optimizer.apply(
+                [tf.gather(of_replicas, number) for of_replicas in gradients], variables
+            )
 
         strategy.run(replica)
 

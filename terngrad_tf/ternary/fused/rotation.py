@@ -170,9 +170,7 @@ class Rotation:
     def split_blocks(self, values: tf.Tensor) -> list[tf.Tensor]:
         """A value of each block to those of each tensor's blocks, in the order of its elements."""
         result = [{} for _ in self._shapes]
-        members = [
-            part for vector in self._vectors for parts in vector.values() for part in parts
-        ]
+        members = [part for vector in self._vectors for parts in vector.values() for part in parts]
         pieces = _split(values, [part.num_blocks for part in members])
         for part, piece in zip(members, pieces, strict=True):
             result[part.tensor][part.start] = piece
