@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras.src.backend.tensorflow import optimizer as keras_tf_optimizer
 from keras.src.optimizers import base_optimizer as keras_base_optimizer
@@ -45,13 +46,17 @@ class RoundingNoise(keras.layers.Layer):
         weights: list of them.
         indices: positions of those whose gradients are rounded.
         num_averages: of each.
+
+    Attributes:
+        indices: as given.
+        averages: a variable `[averages, blocks]` for each of these weights.
     """
 
     def __init__(
         self, optimizer: Any, weights: Sequence[Any], indices: Sequence[int], num_averages: int
     ) -> None:
         super().__init__(name="rounding_noise", trainable=False, dtype="float32")
-        self._indices = tuple(indices)
+        self.indices = tuple(indices)
         averages = []
         for index in indices:
             weight = weights[index]
@@ -72,16 +77,23 @@ class RoundingNoise(keras.layers.Layer):
         self.built = True
 
     def average_of(self, index: int) -> keras.Variable | None:
-        """Those of a weight, `[averages, blocks]`; None where its gradients are not rounded."""
-        return self.averages[self._indices.index(index)] if index in self._indices else None
+        """The variable of a weight; None where its gradients are not rounded."""
+        return self.averages[self.indices.index(index)] if index in self.indices else None
+
+    def _trackable_children(self, save_type="checkpoint", **kwargs):
+        # Of a `tf.train.Checkpoint`. As long as there is no noise, none is asked for in checkpoints
+        # that are to hold all variables: those of plain Keras have none.
+        children = super()._trackable_children(save_type, **kwargs)
+        is_unused = tf.executing_eagerly() and not any(np.any(a.numpy()) for a in self.averages)
+        return {} if is_unused and save_type == "checkpoint" else children
 
     def save_own_variables(self, store: Any) -> None:
-        for index, average in zip(self._indices, self.averages, strict=True):
+        for index, average in zip(self.indices, self.averages, strict=True):
             store[str(index)] = average.numpy()
 
     def load_own_variables(self, store: Any) -> None:
         names = list(store.keys())
-        for index, average in zip(self._indices, self.averages, strict=True):
+        for index, average in zip(self.indices, self.averages, strict=True):
             saved = store[str(index)] if str(index) in names else None
             fits = saved is not None and tuple(saved.shape) == tuple(average.shape)
             average.assign(saved if fits else tf.zeros(average.shape))
