@@ -165,7 +165,6 @@ class OptimizersTest(parameterized.TestCase, tf.test.TestCase):
         for seed in (1, 2):
             exact = distance(optimizers.Adam, seed, grad_bits=32)
             plain, corrected = distance(Uncorrected, seed), distance(optimizers.Adam, seed)
-            print("STAT", exact, plain, corrected)
             self.assertGreater(plain, 1.05 * exact)
             self.assertLess(abs(corrected - exact), 0.3 * (plain - exact))
 

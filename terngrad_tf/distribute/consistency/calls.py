@@ -16,6 +16,7 @@ import tensorflow as tf
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.communication import peers
 from terngrad_tf.distribute.communication.coordination import all_gather_object
+from terngrad_tf.distribute.consistency.broadcast import broadcast_variables
 from terngrad_tf.distribute.consistency.callback_settings import callback_settings
 from terngrad_tf.distribute.consistency.descriptions import (
     describe,
@@ -125,6 +126,8 @@ class Calls:
                 with tf.init_scope():
                     settings = flatten(describe(optimizer))
                     compare_processes(strategy, "optimizers", settings)
+                    # Beside `optimizer.variables`, which users' loops take from the chief.
+                    broadcast_variables(strategy, private.noise_variables(optimizer))
 
     def described(self, model: keras.Model) -> Any:
         """The model's description, which is made once for each `compile`."""

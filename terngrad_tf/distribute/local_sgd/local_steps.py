@@ -213,7 +213,7 @@ class DiLoCo(private.LocalStepsOptimizer):
     @property
     def shared_variables(self) -> list[keras.Variable]:
         """Variables that are the same on all replicas."""
-        return self._variables + self.outer.variables
+        return self._variables + self.outer.variables + private.noise_variables(self.outer)
 
     @property
     def variables(self) -> list[keras.Variable]:

@@ -100,10 +100,11 @@ class RoundingNoise(keras.layers.Layer):
 
 
 def noise_variables(optimizer: Any) -> list[keras.Variable]:
-    """What is kept of noise beside an optimizer's own variables."""
+    """What is kept of noise beside an optimizer's own variables, or those of its parts."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    noise = getattr(optimizer, "rounding_noise", None)
-    return [] if noise is None else list(noise.averages)
+    parts = getattr(optimizer, "optimizers", [optimizer])
+    kept = [getattr(part, "rounding_noise", None) for part in parts]
+    return [average for noise in kept if noise is not None for average in noise.averages]
 
 
 def with_noise(
