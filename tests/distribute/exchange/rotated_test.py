@@ -359,13 +359,14 @@ class ClusterTest(tf.test.TestCase):
             "sums": {"options": cls.OPTIONS},
             "train": {},
             "moments": {"optimizers": cls.OPTIMIZERS},
+            "resume": {},
         }
         before = [(), ("env", *OLDER)]
         folder = runs.class_folder(cls)
         cls.results = processes.run(WORKER, 2, folder, before=before, jobs=jobs)
 
     def test_all_processors_get_the_same_bits(self):
-        for job in ("sums", "train", "moments"):
+        for job in ("sums", "train", "moments", "resume"):
             first, second = (result[job] for result in self.results)
             for name in first:
                 np.testing.assert_array_equal(first[name], second[name], name)
