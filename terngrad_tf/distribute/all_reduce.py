@@ -15,6 +15,7 @@ from terngrad_tf.distribute.exchange import buckets as exchange
 from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.exchange.quantization import Quantization
 from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic, float32_traffic
+from terngrad_tf.distribute.steps.contexts import gradients_are_of_one_size
 from terngrad_tf.distribute.telemetry import last_step, statistics, stragglers
 from terngrad_tf.distribute.telemetry.measurements import Measurements
 from terngrad_tf.distribute.telemetry.stopwatch import Job
@@ -30,15 +31,19 @@ _XLA = (
 class TernaryAllReduce(private.ExactCrossDeviceOps):
     """Sums gradients over replicas after rounding each to `{-1, 0, 1}` times a shared scale.
 
-    Every replica k rounds its gradient g_k without bias, codes travel in packed words, and all
-    receive the same sum:
+    Every replica k rotates its gradient by blocks and rounds what that gives, r_k, codes travel in
+    packed words, and all receive the same sum, which they rotate back:
+
+        s   = c * max_k rms(r_k)                                one scale a block
+        t_k = floor(clip(f_k * r_k / s, -1, 1) * L + u_k)       u_k uniform in [0, 1)
+        sum_k r_k ~ s / (a * L) * sum_k t_k
+
+    Codes are whole numbers from -L to L, ternary ones with L = 1; c, a and f_k follow, see
+    `terngrad_tf.ternary.rotation`. With `rotate=False` it is the rule of TernGrad's paper:
 
         s   = max_k min(clip_factor * std(g_k), max|g_k|)       one scale a tensor
-        t_k = floor(clip(g_k / s, -1, 1) + u_k)                 u_k uniform in [0, 1)
-        sum_k g_k ~ s * sum_k t_k
-
-    With `grad_bits` from 3 to 8 codes are finer, whole numbers from -L to L: `t_k = floor(clip(g_k
-    / s, -1, 1) * L + u_k)`, and `sum_k g_k ~ s/L * sum_k t_k`.
+        t_k = floor(clip(g_k / s, -1, 1) * L + u_k)
+        sum_k g_k ~ s / L * sum_k t_k
 
     Keras scales each replica's loss by 1/N, so the sum is the mean of the replicas' gradients. Only
     gradients are rounded, recognised where Keras optimizers reduce them. Metrics, losses,
@@ -94,9 +99,9 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     ) -> None:
         super().__init__()
         check(wire in wires.WIRES, "wire", f"must be one of {wires.WIRES}", wire)
-        if wire in wires.STREAMS:
+        if wire in wires.STREAMS and quantization.get("rotate") is None:
             # Of rotated codes too few are 0.
-            quantization = {"rotate": False, **quantization}
+            quantization["rotate"] = False
         self.quantization = Quantization(**quantization)
         check(
             float_steps is None or callable(float_steps),
@@ -264,7 +269,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             tensors: when the gradients existed.
         """
         quantization, scales, starts = self.quantization, [], []
-        if private.gradients_are_of_one_size():
+        if gradients_are_of_one_size():
             quantization = quantization.of_one_size
         for bucket in self._buckets(gradients, paths):
             tensors = [gradients[i] for i in bucket]
