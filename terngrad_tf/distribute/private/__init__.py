@@ -29,6 +29,7 @@ from terngrad_tf.distribute.private.keras.keras_training import (
     keras_step,
     unscale_loss,
 )
+from terngrad_tf.distribute.private.keras.rounding_noise import noise_variables
 from terngrad_tf.distribute.private.keras.scopes import watch_scope
 from terngrad_tf.distribute.private.patches import install_patches, uninstall_patches
 from terngrad_tf.distribute.private.replicas import padded_reductions  # noqa: F401
@@ -85,6 +86,7 @@ __all__ = [
     "mask_gradients",
     "merge",
     "mirrored",
+    "noise_variables",
     "padded_replica",
     "per_replica",
     "publish",
