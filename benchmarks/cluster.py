@@ -2,9 +2,9 @@
 
 Makes hosts on this machine that are joined by links of a chosen rate (`benchmarks/netns.sh`: Linux,
 root, iproute2). On each, processes wait, and all modes take turns, round by round. "bidirectional"
-is ternary too, but its sum is rounded once more before it comes back; unclipped is ternary without
-clipping, whose wire is chosen as that of ternary is; four_bits are codes of so many; the sparse
-modes are the wires of these names, of the same codes; local_steps are means of 32 steps of `DiLoCo`
+is ternary too, but its sum is rounded once more before it comes back; unrotated is ternary by the
+rule of TernGrad's paper, unclipped the same without clipping, whose wire is chosen; four_bits are codes of so many; the sparse
+modes are the wires of these names, of unclipped codes; local_steps are means of 32 steps of `DiLoCo`
 and the exchange that ends them, local_steps_overlap of 32 steps with an exchange beside 24 of them.
 Bytes are what a host's network interface received, headers included; CPU time is that of a process
 and all its threads. For AlexNet, ternary gradients, float32 beside TensorFlow, and PyTorch are
@@ -67,6 +67,7 @@ ROUND_SECONDS = 6.0
 # AlexNet's size in a process made its steps up to a fifth slower.
 TENSORFLOW = (
     ("no_exchange", "ternary", "bidirectional"),
+    ("unrotated",),
     ("unclipped", "sparse", "sparse_bidirectional"),
     ("four_bits",),
     ("local_steps",),
@@ -76,7 +77,7 @@ TENSORFLOW = (
 )
 TORCH = ("ddp_float32", "ddp_fp16", "ddp_powersgd")
 MODES = (*itertools.chain(*TENSORFLOW), *TORCH)
-WITH_TRIALS = ("ternary", "unclipped")
+WITH_TRIALS = ("unrotated", "unclipped")
 
 _MODES = flags.DEFINE_list(
     "modes", list(MODES), "Modes to measure in cells that are missing; ternary always is."

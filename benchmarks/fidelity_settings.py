@@ -37,7 +37,7 @@ OF_BUDGETS = (FLOAT, "correlated, clip 2.5", "correlated, clip 0", "correlated, 
 OF_BUDGETS += tuple(way for way in GRADIENTS if way.endswith(" bits"))
 # What optimizers are compared with, and numbers of workers, where no others are asked for.
 OF_OPTIMIZERS = (FLOAT, "correlated, clip 2.5", "correlated, clip 0")
-OF_WORKERS = tuple(way for way in GRADIENTS if "bit" not in way)
+OF_WORKERS = (FLOAT, *(way for way in _PAPER if "bit" not in way))
 # First rates, those of the sweep that chooses one for each way.
 OPTIMIZERS = {
     "SGD, momentum 0.9": (0.01, 0.03, 0.1, 0.3),
