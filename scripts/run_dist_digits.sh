@@ -3,7 +3,7 @@
 # gradients, then evaluates it; needs no download.
 #   bash scripts/run_dist_digits.sh [flags of the training program]
 # Each value may be set in the environment: GRAD_BITS=32 bash scripts/run_dist_digits.sh
-# The same command goes on with a stopped run; Ctrl-C stops all.
+# Run it again to resume; Ctrl-C stops all.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 source "$ROOT/scripts/local_jobs.sh"

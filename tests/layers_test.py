@@ -16,6 +16,7 @@ from tests import source_tree
 LAYERS = ("launcher", "ternary", "distribute", "subspace", "models", "training", "bin")
 # The same within distribute: packages and, beside them, modules. Its `__init__.py` re-exports all.
 ROOMS = (
+    "steps",
     "private",
     "communication",
     "cluster",

@@ -11,6 +11,7 @@ PACKAGES = [
     "terngrad_tf/bin",
     "terngrad_tf/distribute",
     "terngrad_tf/distribute/private",
+    "terngrad_tf/distribute/steps",
     "terngrad_tf/launcher",
     "terngrad_tf/models",
     "terngrad_tf/subspace",

@@ -14,6 +14,7 @@ from terngrad_tf.distribute.exchange import buckets as exchange
 from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.exchange.quantization import Quantization
 from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic, float32_traffic
+from terngrad_tf.distribute.steps.contexts import gradients_are_of_one_size
 from terngrad_tf.distribute.telemetry import last_step, statistics, stragglers
 from terngrad_tf.distribute.telemetry.measurements import Measurements
 from terngrad_tf.distribute.telemetry.stopwatch import Job
@@ -267,7 +268,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             tensors: when the gradients existed.
         """
         quantization, scales, starts = self.quantization, [], []
-        if private.gradients_are_of_one_size():
+        if gradients_are_of_one_size():
             quantization = quantization.of_one_size
         for bucket in self._buckets(gradients, paths):
             tensors = [gradients[i] for i in bucket]

@@ -134,7 +134,7 @@ class ElasticTest(tf.test.TestCase):
             futures = [self.join(worker, start_timeout=2, **options) for worker in workers]
             for future in futures:
                 with self.assertRaisesRegex(
-                    PeerError, "^too few workers are there, [12] of 3: .*worker 2"
+                    PeerError, "^too few workers are present, [12] of 3: .*worker 2"
                 ):
                     future.result(TIMEOUT_SECONDS)
 

@@ -13,8 +13,6 @@ from keras.src.backend.tensorflow import trainer as keras_tf_trainer
 from keras.src.optimizers import base_optimizer as keras_base_optimizer
 from keras.src.trainers import trainer as keras_trainer
 
-from terngrad_tf.distribute.private.collectives.local_weights import local_steps_optimizer
-
 # Imported first, as what they replace must lie within what is replaced here.
 from terngrad_tf.distribute.private.keras import (
     keras_training,  # noqa: F401
@@ -22,6 +20,7 @@ from terngrad_tf.distribute.private.keras import (
 )
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.strategies.strategies import is_own
+from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
 
 _Trainer = keras_tf_trainer.TensorFlowTrainer
 _METHODS = {"train": "fit", "test": "evaluate", "predict": "predict"}

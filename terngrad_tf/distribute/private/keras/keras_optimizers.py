@@ -20,10 +20,6 @@ from keras.src.optimizers import base_optimizer as keras_base_optimizer
 from keras.src.utils import tracking
 from tensorflow.python.eager import context
 
-from terngrad_tf.distribute.private.collectives.local_weights import (
-    local_steps_optimizer,
-    updates_are_local,
-)
 from terngrad_tf.distribute.private.keras.loss_scale import warn_of_scale
 from terngrad_tf.distribute.private.keras.sparse_rows import num_lookups, separate_lookups, sum_rows
 from terngrad_tf.distribute.private.patches import patch
@@ -38,6 +34,8 @@ from terngrad_tf.distribute.private.replicas.merging import merge
 from terngrad_tf.distribute.private.replicas.padding import mask_gradients
 from terngrad_tf.distribute.private.strategies.cross_device_ops import gradient_ops
 from terngrad_tf.distribute.private.strategies.strategies import is_own
+from terngrad_tf.distribute.steps.contexts import updates_are_local
+from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
 
 _Optimizer = keras_base_optimizer.BaseOptimizer
 _TFOptimizer = keras_tf_optimizer.TFOptimizer
