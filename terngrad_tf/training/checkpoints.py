@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import keras
 import tensorflow as tf
 
+from terngrad_tf.checkpoints import local_state
 from terngrad_tf.files import open_regular
-from terngrad_tf.training import local_steps
 from terngrad_tf.training.errors import DivergedError, UserError
 from terngrad_tf.training.log import log
 
@@ -207,7 +207,7 @@ def save(
     if path is not None:
         log(f"not saved at step {step}: the variable {path} is not finite")
     else:
-        with local_steps.collected_state(model.optimizer, manager is not None):
+        with local_state.collected_state(model.optimizer, manager is not None):
             if manager is not None:
                 write(manager, step)
 
