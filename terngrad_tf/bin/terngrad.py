@@ -22,6 +22,7 @@ _PROGRAMS = {
     "predict": ("terngrad_tf.bin.predict", "Classify images with a trained network."),
     "average": ("terngrad_tf.bin.average_snapshots", "Average the weight snapshots of a run."),
     "convert": ("slim_data.download_and_convert_data", "Convert a data set to TFRecord files."),
+    "convert folder": ("slim_data.convert_folder", "Convert a folder of images, one for a class."),
     "validate": ("slim_data.validate", "Check the TFRecord files of a data set."),
     "split": ("slim_data.split", "Split a data set into shards for workers."),
     "quickstart": ("terngrad_tf.bin.quickstart", "Train on digits, ternary and float."),
@@ -46,6 +47,8 @@ def main(argv: Sequence[str]) -> int:
         The exit status. Programs end the process themselves.
     """
     name, *rest = argv[1:] or ["--help"]
+    if rest and f"{name} {rest[0]}" in _PROGRAMS:
+        name = f"{name} {rest.pop(0)}"
     if name in ("-h", "--help", "help"):
         print(_help(), end="")
         return 0
