@@ -8,21 +8,17 @@ from typing import Any
 import tensorflow as tf
 
 from terngrad_tf.arguments import check, is_integer
-from terngrad_tf.distribute import (
-    exchange,
-    handshake,
-    last_step,
-    private,
-    statistics,
-    stragglers,
-    wires,
-)
-from terngrad_tf.distribute.quantization import Quantization
-from terngrad_tf.distribute.stopwatch import Job
-from terngrad_tf.distribute.telemetry import Measurements
-from terngrad_tf.distribute.traffic import WORD_BYTES, Traffic, float32_traffic
-from terngrad_tf.distribute.wire_choice import WireChoice
-from terngrad_tf.distribute.wire_trial import Timing, WireTrial
+from terngrad_tf.distribute import private
+from terngrad_tf.distribute.consistency import handshake
+from terngrad_tf.distribute.exchange import buckets as exchange
+from terngrad_tf.distribute.exchange import wires
+from terngrad_tf.distribute.exchange.quantization import Quantization
+from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic, float32_traffic
+from terngrad_tf.distribute.telemetry import last_step, statistics, stragglers
+from terngrad_tf.distribute.telemetry.measurements import Measurements
+from terngrad_tf.distribute.telemetry.stopwatch import Job
+from terngrad_tf.distribute.wire_selection.wire_choice import WireChoice
+from terngrad_tf.distribute.wire_selection.wire_trial import Timing, WireTrial
 
 _XLA = (
     "`jit_compile=True` must not be combined with TernaryAllReduce: TensorFlow would drop the op"
@@ -57,10 +53,10 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
     Args:
         wire: "allgather", "alltoall", "allreduce", "sparse", "bidirectional",
-            "sparse_bidirectional" or "auto"; see `terngrad_tf.distribute.wires`. "auto" is the
-            lossless one of known size with the fewest bytes, or between processes another lossless
-            one that is expected to be quicker on their measured links, which gives the same bits;
-            `wire_choices` tells which. Default "auto".
+            "sparse_bidirectional" or "auto"; see `terngrad_tf.distribute.exchange.wires`. "auto" is
+            the lossless one of known size with the fewest bytes, or between processes another
+            lossless one that is expected to be quicker on their measured links, which gives the
+            same bits; `wire_choices` tells which. Default "auto".
         float_steps: function of the optimizer's step (int64 scalar tensor) that returns a bool
             scalar tensor, converted by AutoGraph; in steps where it is true, gradients are
             exchanged exactly as with `grad_bits=32`. `traffic` goes on reporting ternary steps;
