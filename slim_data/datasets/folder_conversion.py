@@ -6,6 +6,7 @@ from collections.abc import Callable
 from slim_data.common import progress
 from slim_data.common.arguments import check_at_least
 from slim_data.common.errors import DataError, DataErrors
+from slim_data.common.extras import check_installed
 from slim_data.datasets import image_folders, image_tree, labels_file
 from slim_data.tfrecord import shards, write_splits
 
@@ -73,6 +74,7 @@ def convert_folder(
         check_at_least(1, num_processes=num_processes)
     part, other = _part_or_folder(validation)
     labels = _find_labels(directory)
+    check_installed("PIL")
     found = {directory: image_tree.find_images(directory, labels)}
     if other:
         known = _find_known_labels(other, directory, labels)

@@ -7,6 +7,7 @@ import numpy as np
 
 from slim_data.common.arguments import check_at_least
 from slim_data.common.errors import DataError
+from slim_data.common.extras import check_installed
 from slim_data.common.lazy import tf
 from slim_data.datasets import image_files, registry
 from slim_data.datasets.builder import DatasetInfo
@@ -48,6 +49,7 @@ def image_batches(
     check_at_least(1, batch_size=batch_size, image_size=image_size)
     info = registry.info(name, data_dir)
     style = info.find_preprocessing(preprocessing, image_size)
+    check_installed("PIL")
     for start in range(0, len(paths), batch_size):
         images = []
         for path in paths[start : start + batch_size]:

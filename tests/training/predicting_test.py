@@ -43,7 +43,7 @@ class PredictingTest(tf.test.TestCase):
 
     def predict(self, *arguments):
         return samples.call(
-            predict.main, "terngrad_predict", "--checkpoint_dir", self.run_dir, *arguments
+            predict.main, "terngrad predict", "--checkpoint_dir", self.run_dir, *arguments
         )
 
     def probabilities(self, average):
