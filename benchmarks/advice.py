@@ -50,6 +50,7 @@ def _work():
     strategies = {
         mode: terngrad_tf.TernGradStrategy(
             telemetry_freq=100,
+            rotate=False,
             clip_factor=_CLIP.value,
             **({"grad_bits": 32} if mode == "float32" else {"wire": mode}),
         )

@@ -62,7 +62,7 @@ def measure(data_dir, num_replicas, clip_factor, wire):
 
     keras.utils.set_random_seed(1)
     strategy = terngrad_tf.TernGradStrategy(
-        num_replicas, wire=wire, clip_factor=clip_factor, statistics_freq=1
+        num_replicas, wire=wire, rotate=False, clip_factor=clip_factor, statistics_freq=1
     )
     notes = Notes()
     with strategy.scope():

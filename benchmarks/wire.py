@@ -60,7 +60,9 @@ def _steps(strategy, num_elements):
     def make(mode):
         bits = 32 if mode.startswith("float") else 1
         wire = {} if bits == 32 else {"wire": mode}
-        op = TernaryAllReduce(grad_bits=bits, clip_factor=clip_factor, **wire)
+        op = TernaryAllReduce(
+            grad_bits=bits, rotate=False, clip_factor=clip_factor, **wire
+        )
 
         @tf.function
         def step():

@@ -24,6 +24,7 @@ shared_values() {
   : "${DROPOUT_KEEP_PROB:=0.5}"
   : "${SIZE_TO_BINARIZE:=1}"
   : "${QUANTIZE_LOGITS:=False}"
+  : "${ROTATE:=False}" # the rule of TernGrad's paper
   : "${FLOATING_GRAD_EPOCH:=0}"
   : "${SAVE_ITER:=5000}"
   : "${SEED:=123}"
@@ -96,6 +97,7 @@ train_and_eval() {
     --num_gpus "$NUM_GPUS" \
     --num_nodes "$NUM_NODES" \
     --grad_bits "$GRAD_BITS" \
+    --rotate "$ROTATE" \
     --clip_factor "$CLIP_FACTOR" \
     --floating_grad_epoch "$FLOATING_GRAD_EPOCH" \
     --size_to_binarize "$SIZE_TO_BINARIZE" \

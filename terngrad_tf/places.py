@@ -5,10 +5,27 @@ import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 # Number of names in a history; consecutive equal names count as one.
 _MOST_NAMES = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """What functions of TensorFlow noted while they ran.
+
+    Attributes:
+        count: number of places so far.
+        names: the last ones, in order.
+        num_waits: number of waits at them that have ended.
+        is_waiting: whether one has begun and not ended.
+    """
+
+    count: int = 0
+    names: Sequence[str] = ()
+    num_waits: int = 0
+    is_waiting: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,19 +100,27 @@ class Places:
         self._skipped = 0
         self._entered: list[tuple[str, float]] = []
         self._left_by_error: str | None = None
+        self._read_traced: Callable[[], Traced] | None = None
+        self._traced = Traced()
+        self._traced_since = 0.0
+
+    def read_from(self, read: Callable[[], Traced]) -> None:
+        """Adds what functions of TensorFlow note, as `read` returns it."""
+        with self._lock:
+            self._read_traced, self._traced = read, Traced()
+
+    def are_entered(self) -> bool:
+        """Whether this process is at a place that Python noted."""
+        return bool(self._entered)
 
     @contextlib.contextmanager
     def at(self, name: str) -> Iterator[None]:
         """Context of an operation in which all processes of the cluster take part."""
         with self._lock:
+            self._take_traced()
             self._left_by_error = None
             self._entered.append((name, time.monotonic()))
-            if self._names and self._names[-1][0] == name:
-                self._names[-1][1] += 1
-            else:
-                self._names.append([name, 1])
-                if len(self._names) > _MOST_NAMES:
-                    self._skipped += self._names.popleft()[1]
+            self._add(name)
         try:
             yield
         except BaseException:
@@ -120,17 +145,49 @@ class Places:
         For nested places, the outermost one, which is most useful to users.
         """
         with self._lock:
-            return self._entered[0][0] if self._entered else self._left_by_error
+            if self._entered:
+                return self._entered[0][0]
+            traced = self._take_traced()
+            return traced.names[-1] if traced.is_waiting else self._left_by_error
 
     def seconds_at(self) -> float:
         """Returns how long the process has been at the current place, or 0."""
         with self._lock:
-            return time.monotonic() - self._entered[-1][1] if self._entered else 0.0
+            if self._entered:
+                return time.monotonic() - self._entered[-1][1]
+            is_waiting = self._take_traced().is_waiting
+            return time.monotonic() - self._traced_since if is_waiting else 0.0
 
     def history(self) -> History:
         """Returns all places, including current ones."""
         with self._lock:
+            self._take_traced()
             return History(self._skipped, [(name, count) for name, count in self._names])
+
+    def _add(self, name):
+        if self._names and self._names[-1][0] == name:
+            self._names[-1][1] += 1
+        else:
+            self._names.append([name, 1])
+            if len(self._names) > _MOST_NAMES:
+                self._skipped += self._names.popleft()[1]
+
+    def _take_traced(self):
+        """Adds the places that functions came to since this was last called."""
+        if self._read_traced is None:
+            return self._traced
+        before, self._traced = self._traced, self._read_traced()
+        if self._traced.num_waits != before.num_waits or not before.is_waiting:
+            self._traced_since = time.monotonic()
+        num_new = self._traced.count - before.count
+        num_lost = num_new - len(self._traced.names)
+        if num_lost > 0:
+            # The order of those that are kept is not known without them.
+            self._skipped += sum(count for _, count in self._names) + num_lost
+            self._names.clear()
+        for name in self._traced.names[max(0, -num_lost) :]:
+            self._add(name)
+        return self._traced
 
 
 # This process belongs to one cluster for its lifetime.

@@ -125,8 +125,9 @@ def main(argv):
         "ternary": TernGradStrategy,
         "bidirectional": lambda: TernGradStrategy(wire="bidirectional"),
         "four_bits": lambda: TernGradStrategy(grad_bits=4),
+        "unrotated": lambda: TernGradStrategy(rotate=False),
         # Few codes are not 0, for which the streams are.
-        "unclipped": lambda: TernGradStrategy(clip_factor=0.0),
+        "unclipped": lambda: TernGradStrategy(rotate=False, clip_factor=0.0),
         "sparse": lambda: TernGradStrategy(wire="sparse", clip_factor=0.0),
         "sparse_bidirectional": lambda: TernGradStrategy(
             wire="sparse_bidirectional", clip_factor=0.0

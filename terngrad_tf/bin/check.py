@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from slim_data.common.captured_stderr import capture_stderr
 from terngrad_tf.arguments import shown
 from terngrad_tf.bin import remote_options
 from terngrad_tf.launcher import parse_hosts
@@ -128,11 +129,11 @@ def _steps(links, num_machines, weights):
 
 
 def _exchange_model():
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
-    from terngrad_tf.distribute.exchange import wires
-    from terngrad_tf.distribute.telemetry import stopwatch
-    from terngrad_tf.distribute.wire_selection import exchange_model, links
+    with capture_stderr():
+        from terngrad_tf.distribute.exchange import wires
+        from terngrad_tf.distribute.telemetry import stopwatch
+        from terngrad_tf.distribute.wire_selection import exchange_model, links
 
     return exchange_model, links.Link, stopwatch.Job, wires.NONZERO_SHARE
 

@@ -107,7 +107,7 @@ def _train(config, output, data_dir):
                 initial_learning_rate=config.learning_rate, learning_rate_decay_type="polynomial"
             ),
             gradients=training.GradientConfig(
-                grad_bits=grad_bits, clip_factor=2.5, quantize_logits=True
+                grad_bits=grad_bits, rotate=True, quantize_logits=True
             ),
             checkpoints=training.CheckpointConfig(
                 save_iter=max(1, config.max_steps // NUM_CHECKPOINTS),

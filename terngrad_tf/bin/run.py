@@ -38,7 +38,7 @@ A script (*.py) or a module (-m) runs by the same Python at the same path on eve
 folder of the same path as this one; --python and --sync change that. Anything else is a program.
 Variables whose names begin with TF_, XLA_, KERAS_ or TERNGRAD_TF_, PYTHONPATH and --env variables
 go to all machines. TERNGRAD_TF_LOCAL_RANK counts the processes of a machine. TF_CPP_MIN_LOG_LEVEL
-is 2 unless it is set, which hides most of TensorFlow's remarks.
+is 2 unless it is set, which hides TensorFlow's remarks.
 
 The exit status is that of the process that failed; 128 plus the number of the signal if a signal
 ended it; 2 if a machine cannot be used; 130 after Ctrl-C.

@@ -30,15 +30,19 @@ _XLA = (
 class TernaryAllReduce(private.ExactCrossDeviceOps):
     """Sums gradients over replicas after rounding each to `{-1, 0, 1}` times a shared scale.
 
-    Every replica k rounds its gradient g_k without bias, codes travel in packed words, and all
-    receive the same sum:
+    Every replica k rotates its gradient by blocks and rounds what that gives, r_k, codes travel in
+    packed words, and all receive the same sum, which they rotate back:
+
+        s   = c * max_k rms(r_k)                                one scale a block
+        t_k = floor(clip(f_k * r_k / s, -1, 1) * L + u_k)       u_k uniform in [0, 1)
+        sum_k r_k ~ s / (a * L) * sum_k t_k
+
+    Codes are whole numbers from -L to L, ternary ones with L = 1; c, a and f_k follow, see
+    `terngrad_tf.ternary.rotation`. With `rotate=False` it is the rule of TernGrad's paper:
 
         s   = max_k min(clip_factor * std(g_k), max|g_k|)       one scale a tensor
-        t_k = floor(clip(g_k / s, -1, 1) + u_k)                 u_k uniform in [0, 1)
-        sum_k g_k ~ s * sum_k t_k
-
-    With `grad_bits` from 3 to 8 codes are finer, whole numbers from -L to L: `t_k = floor(clip(g_k
-    / s, -1, 1) * L + u_k)`, and `sum_k g_k ~ s/L * sum_k t_k`.
+        t_k = floor(clip(g_k / s, -1, 1) * L + u_k)
+        sum_k g_k ~ s / L * sum_k t_k
 
     Keras scales each replica's loss by 1/N, so the sum is the mean of the replicas' gradients. Only
     gradients are rounded, recognised where Keras optimizers reduce them. Metrics, losses,
@@ -94,9 +98,9 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     ) -> None:
         super().__init__()
         check(wire in wires.WIRES, "wire", f"must be one of {wires.WIRES}", wire)
-        if wire in wires.STREAMS:
+        if wire in wires.STREAMS and quantization.get("rotate") is None:
             # Of rotated codes too few are 0.
-            quantization = {"rotate": False, **quantization}
+            quantization["rotate"] = False
         self.quantization = Quantization(**quantization)
         check(
             float_steps is None or callable(float_steps),

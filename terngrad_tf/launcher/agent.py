@@ -31,10 +31,13 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from terngrad_tf.launcher.remarks import Remarks
 from terngrad_tf.launcher.supervisor import end_with_parent
 from terngrad_tf.version import __version__
 
 HEARTBEAT_SECONDS = 5.0
+# Streams of a process, by their numbers.
+_OUTPUT, _ERRORS = 1, 2
 # How long processes may take to end after SIGTERM, if the coordinator is gone.
 _ORPHAN_SECONDS = 10.0
 # End of a process's output that is kept, to report its last line.
@@ -91,6 +94,7 @@ class Agent:
     def _start(self, job):
         _check(job)
         self._processes, self._waiters = {}, []
+        self._remarks = Remarks({**os.environ, **job["environment"]})
         for process in job["processes"]:
             environment = {**os.environ, **job["environment"], **process["environment"]}
             started = subprocess.Popen(
@@ -114,7 +118,7 @@ class Agent:
         tails = {}
         readers = [
             threading.Thread(target=self._read, args=(rank, number, stream, tails), daemon=True)
-            for number, stream in ((1, process.stdout), (2, process.stderr))
+            for number, stream in ((_OUTPUT, process.stdout), (_ERRORS, process.stderr))
         ]
         for reader in readers:
             reader.start()
@@ -124,12 +128,14 @@ class Agent:
             reader.join(_DRAIN_SECONDS)
         with self._lock:
             status = process.wait()
-        last = tails.get(2) or tails.get(1) or ""
+        last = tails.get(_ERRORS) or tails.get(_OUTPUT) or ""
         self._report({"exit": [rank, status, last]})
 
     def _read(self, rank, number, stream, tails):
         for line in iter(functools.partial(stream.readline, _LONGEST_LINE), b""):
             text = line.decode("utf-8", "replace").rstrip("\n")
+            if number == _ERRORS and self._remarks.hide(text):
+                continue
             if text.strip():
                 tails[number] = text[-_TAIL_BYTES:]
             self._report({"line": [rank, number, text]})

@@ -41,8 +41,9 @@ class Quantization:
             2**(b-1) - 1`; 32 for float gradients: none is selected. Default 1.
         rotate: whether gradients are rotated before they are rounded, see
             `terngrad_tf.ternary.rotation`, so that scales follow from `grad_bits` alone and suit
-            all gradients. False is TernGrad's own rule. Default None: False.
-        clip_factor: without rotation, c of the scale `min(c * std(g), max|g|)`; 0 for `max|g|`;
+            all gradients. False is the rule of TernGrad's paper. Default None: True, but False
+            with `bits_per_element`, and for wires of streams.
+        clip_factor: only with `rotate=False`: c of the scale `min(c * std(g), max|g|)`; 0 for `max|g|`;
             "auto" for a scale that weighs what clipping takes away against what rounding adds, see
             `terngrad_tf.ternary.ScaleRule`: better where many replicas train with SGD, since no
             mean over them gives back what each of them clips. Default None: 2.5 for ternary
@@ -50,8 +51,9 @@ class Quantization:
         bits_per_element: how long the stream of a replica's codes may be, as is to be expected:
             the scale of a tensor is raised until so few of its codes are not 0. That is unbiased
             still, with more variance. `DiLoCo` meets it by error feedback instead. From 0.02 to
-            1.6; needs ternary gradients without rotation, which leaves few codes 0, and a wire of
-            streams, which "auto" then is. Default None: as long as the scale makes it.
+            1.6; needs ternary gradients, which are not rotated then, as that leaves few codes 0,
+            and a wire of streams, which "auto" then is. Default None: as long as the scale makes
+            it.
         min_size: gradients with fewer elements stay float. Default 1 (none).
         quantize_logits: whether the gradients of the logits layer are rounded too. The layer is
             known by its name: a component of the variable's path contains "logits" and not "aux",
@@ -84,12 +86,12 @@ class Quantization:
         )
         require(self.rotate in (True, False, None), "rotate", "must be a bool or None")
         if self.rotate is None:
-            object.__setattr__(self, "rotate", False)
+            object.__setattr__(self, "rotate", self.bits_per_element is None)
         for option in ("clip_factor", "bits_per_element"):
             require(
                 not self.rotate or getattr(self, option) is None,
                 option,
-                "must be None with rotate=True; rotate=False takes it",
+                "must be None where gradients are rotated, as by default; rotate=False takes it",
             )
         if self.clip_factor is None and not self.rotate:
             object.__setattr__(self, "clip_factor", 2.5 if self.levels == 1 else ternary.AUTO)

@@ -26,27 +26,31 @@ def check_wire(wire: str, quantization: Quantization) -> None:
         wire,
     )
     check(
-        not quantization.rotate or wire == "auto", "wire", "must be 'auto' with rotate=True", wire
+        not quantization.rotate or wire == "auto",
+        "wire",
+        "must be 'auto' where gradients are rotated, as by default; rotate=False takes it",
+        wire,
     )
 
 
 class PushCodec:
     """Packs the gradients of one server's variables on a worker, and unpacks them on the server.
 
-    A gradient g is rounded without bias to `s * t / L`, t in -L..L. Its scale is this worker's
+    A gradient g is rounded without bias to `s * t / L`, t in -L..L. Its scales are this worker's
     alone, since servers apply each push by itself. L is the quantization's `levels`, 1 for ternary
     codes.
 
-        s = min(clip_factor * std(g), max|g|),   t = floor(clip(g / s, -1, 1) * L + u)
+    Gradients are rotated first and have a scale for each of their blocks, see
+    `terngrad_tf.ternary.rotation`. The step travels with the codes, because servers need it to
+    rotate them back. With `rotate=False` each tensor has one scale:
 
-    Rotated gradients have a scale for each of their blocks, see `terngrad_tf.ternary.rotation`.
-    The step then travels with the codes, because servers need it to rotate them back.
+        s = min(clip_factor * std(g), max|g|),   t = floor(clip(g / s, -1, 1) * L + u)
 
     A push has one buffer of packed codes, or one stream of codes that are not 0; one vector of
     scales; and the gradients that stay float. Both forms hold the same codes.
 
     Example:
-    >>> quantization = terngrad_tf.distribute.Quantization(clip_factor=0)
+    >>> quantization = terngrad_tf.distribute.Quantization(rotate=False, clip_factor=0)
     >>> codec = PushCodec([[3]], [0], [0], quantization, num_workers=1)
     >>> codec.decode(codec.encode([tf.constant([2.0, 0.0, -2.0])], 0, 0))[0].numpy().tolist()
     [2.0, 0.0, -2.0]
@@ -57,11 +61,12 @@ class PushCodec:
         indices: position of each variable in the whole model; they select the random bits.
         quantization: `Quantization` of the gradients.
         num_workers: number of workers.
-        wire: one of `PUSH_WIRES`: "auto" sends words, "sparse" sends streams of ternary codes.
-            Default "auto".
+        wire: one of `PUSH_WIRES`: "auto" sends words, "sparse" sends streams of ternary codes that
+            are not rotated. Default "auto".
 
     Raises:
-        ValueError: `wire` is not one of these, or is "sparse" with codes finer than ternary.
+        ValueError: `wire` is not one of these, or is "sparse" with rotated codes or codes finer
+            than ternary.
     """
 
     def __init__(

@@ -35,10 +35,10 @@ class ExchangeModel:
         num_bytes = ring_bytes(WORD_BYTES * sum(floats), self.job.num_members)
         messages = 2 if floats else 0
         for sizes in buckets:
-            wire = wires.choose(
-                mode, sizes, self.job.num_members, self.job.num_local, self.job.levels
-            )
-            num_bytes += WORD_BYTES * wire.expected_words(self.nonzero_share)
+            job = self.job
+            how = job.num_members, job.num_local, job.levels, job.rotated
+            wire = wires.choose(mode, sizes, *how)
+            num_bytes += wire.scale_bytes + WORD_BYTES * wire.expected_words(self.nonzero_share)
             # One message more for the scales.
             messages += 1 + wire.num_messages
         codec = unit * self.units(mode) * sum(map(sum, buckets))
@@ -60,7 +60,7 @@ class ExchangeModel:
             return 0.0
         members, local, share = self.job.num_members, self.job.num_local, self.nonzero_share
         encode, decode = 2.3 * local, 1.2
-        if self.job.rotated:
+        if self.job.rotated and mode not in wires.STREAMS:
             encode, decode = encode + 4.5 * local, decode + 4.0
 
         def compress(share):

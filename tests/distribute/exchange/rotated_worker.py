@@ -16,7 +16,7 @@ def sums(config):
     """The reduced tensors of each options, and bytes as counted and as measured."""
     results = {}
     for index, options in enumerate(config["options"]):
-        strategy = TernGradStrategy(1, rotate=True, seed=5, telemetry_freq=1, **options)
+        strategy = TernGradStrategy(1, seed=5, telemetry_freq=1, **options)
         gradients = [gradients_of(replica) for replica in range(2)]
         for i, value in enumerate(reduce_once(strategy, gradients)):
             results[f"{index}/{i}"] = value
@@ -25,7 +25,7 @@ def sums(config):
         results[f"{index}/error"] = last.relative_error
     sick = [gradients_of(replica) for replica in range(2)]
     sick[1][3][0, 0] = np.inf
-    results["sick"] = reduce_once(TernGradStrategy(1, rotate=True), sick)[3]
+    results["sick"] = reduce_once(TernGradStrategy(1), sick)[3]
     return results
 
 
@@ -37,7 +37,7 @@ def train(config):
         ("adam", lambda: keras.optimizers.Adam(0.01)),
         ("local", lambda: DiLoCo("sgd", 2)),
     ):
-        model = build(TernGradStrategy(1, rotate=True, seed=5), dropout=0.0, optimizer=optimizer)
+        model = build(TernGradStrategy(1, seed=5), dropout=0.0, optimizer=optimizer)
         dataset = tf.data.Dataset.from_tensor_slices(data(64)).batch(16).repeat()
         model.fit(dataset, epochs=2, steps_per_epoch=4, verbose=0)
         results |= {f"{name}/{i}": weight for i, weight in enumerate(model.get_weights())}

@@ -104,6 +104,7 @@ class VisibleTest(parameterized.TestCase, tf.test.TestCase):
             lambda: DiLoCo(SGD(0.1), 4, outer=SGD(1.0)),
             2,
             grad_bits=1,
+            rotate=False,
             fit={"callbacks": [Look()], "epochs": 2},
         )
         for before, after in zip(weights[3], weights[4], strict=True):
@@ -303,7 +304,7 @@ class ResumeTest(parameterized.TestCase, tf.test.TestCase):
     """Runs that stop between two exchanges and go on, to the bit."""
 
     def compiled(self):
-        strategy = terngrad_tf.TernGradStrategy(num_nodes=2, clip_factor=0)
+        strategy = terngrad_tf.TernGradStrategy(num_nodes=2, rotate=False, clip_factor=0)
         with strategy.scope():
             model = network(batch_norm=True)
             model.compile(DiLoCo(adamw(), 4, outer=SGD(0.7, momentum=0.9, use_ema=True)), "mse")
