@@ -6,7 +6,7 @@ from typing import Any
 
 from slim_data.common.errors import DataError
 
-# Packages of [experiments] that slim_data uses and that no core package installs.
+# Those of [experiments] that slim_data uses and no package of the core brings along.
 _PACKAGES = ("defusedxml", "scipy", "sklearn")
 
 
@@ -27,7 +27,7 @@ def import_extra(name: str, extra: str = "experiments") -> Any:
 
 
 def check_installed() -> None:
-    """Raises DataError if the extra that the programs need is not installed."""
+    """Raises DataError where the extra that the programs need is not installed."""
     for name in _PACKAGES:
         if importlib.util.find_spec(name) is None:
             raise _missing(name, "experiments")

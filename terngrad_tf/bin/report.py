@@ -13,9 +13,9 @@ from terngrad_tf.bin import flags, program, run_reports
 from terngrad_tf.training.config import Config, configuration, option
 
 DESCRIPTION = (
-    "terngrad_report RUN [RUN...] --output FILE writes a report of runs, given by their "
-    "--train_dir, as an HTML file that needs no network: configuration, curves, bytes, times, "
-    "codes, checkpoints, commands. Several runs are compared."
+    "terngrad_report RUN [RUN...] --output FILE writes a report of runs, each the --train_dir of "
+    "one, as an HTML file that needs no network: configuration, curves, bytes, times, codes, "
+    "checkpoints, commands. Several runs are compared."
 )
 
 

@@ -13,10 +13,10 @@ class Board:
 
     Args:
         folder: path.
-        steps_before: number of steps of the run that this one continues; TensorBoard shows this
-            run's steps after them. Default 0.
-        first_step: number of steps done when a run starts or resumes. TensorBoard forgets later
-            steps written before, which are repeated. Default: keep all.
+        steps_before: steps that the run which this one goes on from had done; TensorBoard shows
+            this run's steps after those. Default 0.
+        first_step: steps done by a run that begins or goes on. TensorBoard forgets what was written
+            of later ones, which come again. Default: nothing is forgotten.
     """
 
     def __init__(

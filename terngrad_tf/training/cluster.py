@@ -57,8 +57,8 @@ def make_strategy(
     Args:
         config: `RunConfig`.
         float_epochs: `FloatEpochs`.
-        statistics_freq: steps between records of the gradients' values.
-        **cluster: `cluster_resolver`, `start_timeout` and `token`, see `TernGradStrategy`.
+        statistics_freq: steps from one record of the gradients' values to the next.
+        **cluster: `cluster_resolver`, `start_timeout` and `token`, as for `TernGradStrategy`.
 
     Raises:
         ValueError: an option is out of range.

@@ -40,9 +40,9 @@ class PushCodec:
     alone, since servers apply each push by itself. L is the quantization's `levels`, 1 for ternary
     codes.
 
-    Gradients are rotated first and have a scale for each of their blocks, see
-    `terngrad_tf.ternary.rotation`. The step travels with the codes, because servers need it to
-    rotate them back. With `rotate=False` each tensor has one scale:
+    Rotated gradients have a scale for each of their blocks, see `terngrad_tf.ternary.rotation`.
+    The step then travels with the codes, because servers need it to rotate them back. With
+    `rotate=False` there is one scale a tensor:
 
         s = min(clip_factor * std(g), max|g|),   t = floor(clip(g / s, -1, 1) * L + u)
 
@@ -65,7 +65,7 @@ class PushCodec:
             are not rotated. Default "auto".
 
     Raises:
-        ValueError: `wire` is not one of these, or is "sparse" with rotated codes or codes finer
+        ValueError: `wire` is not one of these, or is "sparse" with codes that are rotated or finer
             than ternary.
     """
 

@@ -62,7 +62,7 @@ def use_static_keys(
     Args:
         launcher: TensorFlow's `CollectiveReplicaLauncher`.
         keys: the keys of this process.
-        traced: notes the collectives that are launched in functions.
+        traced: notes what is launched in functions.
         check_sends: called before each collective, to refuse it.
     """
     stock_key = launcher._next_instance_key

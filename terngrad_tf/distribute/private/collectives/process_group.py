@@ -36,8 +36,8 @@ class ProcessGroup:
         keys = extended._collective_keys
         self._group_key = keys.get_group_key([self.device])
         self._keys = extended.static_keys
-        self._check_sends = extended.message_guard.check
         self._traced = extended.traced_places
+        self._check_sends = extended.message_guard.check
         self._launcher = cross_device_utils.CollectiveReplicaLauncher(
             self._group_key, self.size, keys, self.device, self._options
         )
