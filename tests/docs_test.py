@@ -172,7 +172,7 @@ class DocsTest(unittest.TestCase):
         for package in (terngrad_tf.training, terngrad_tf.distribute):
             (_, name) = package.__name__.split(".")
             text = (ROOT / f"docs/reference/{name}.md").read_text(encoding="utf-8")
-            shown = re.findall(rf"^::: terngrad_tf\.{name}\.[.\w]*\.?\b(\w+)$", text, re.M)
+            shown = re.findall(r"^::: terngrad_tf\.(?:\w+\.)+(\w+)$", text, re.M)
             self.assertEqual(sorted(shown), sorted(package.__all__))
         # All others re-export names that their `__init__` imports, which the generator follows.
         for package in ("terngrad_tf/subspace", "slim_data"):
