@@ -60,16 +60,14 @@ def _steps(strategy, num_elements):
     def make(mode):
         bits = 32 if mode.startswith("float") else 1
         wire = {} if bits == 32 else {"wire": mode}
-        op = TernaryAllReduce(
-            grad_bits=bits, rotate=False, clip_factor=clip_factor, **wire
-        )
+        op = TernaryAllReduce(grad_bits=bits, rotate=False, clip_factor=clip_factor, **wire)
 
         @tf.function
         def step():
             counter.assign_add(1)
             with tf.device(strategy.extended.worker_devices[0]):
                 sent = tf.identity(tf.cast(gradient, mode) if bits == 32 else gradient)
-            (total,) = op.reduce_gradients(
+            (total,), _ = op.reduce_gradients(
                 strategy,
                 [sent],
                 op.local_scales([sent], ["gradient"], strategy.num_replicas_in_sync),

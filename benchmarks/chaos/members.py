@@ -10,7 +10,7 @@ from benchmarks.chaos import events
 from benchmarks.chaos.run import Broken, Run
 
 _POLL_SECONDS = 0.2
-TOO_FEW = "error: too few workers are there"
+TOO_FEW = "error: too few workers are present"
 STATUS_STOPPED = 75
 # Steps that a worker may still save after the others gave up: one in progress, and one more that
 # had ended.

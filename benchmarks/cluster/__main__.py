@@ -1,14 +1,15 @@
 """Measures step time and received bytes on several hosts, for TensorFlow and PyTorch.
 
 Creates hosts on this machine, joined by links of a chosen rate (`lib/netns.sh`: Linux, root,
-iproute2). Processes wait on each host, and all modes take turns, round by round. "ternary" chooses
-its wire; so does "unclipped", which is ternary without clipping. "bidirectional" is ternary and
-rounds the sum again on its way back. "four_bits" sends codes of four bits. The sparse modes are
-ternary on the wires of these names. "local_steps" is the mean of 32 steps of `DiLoCo` and the
-exchange that ends them; "local_steps_overlap" is the mean of 32 steps, 24 of which run beside an
-exchange. Bytes are those that a host's network interface received, headers included; CPU time is
-that of a process with all its threads. For AlexNet, ternary gradients, TensorFlow's float32 and
-PyTorch run one after another: together on 4 hosts they need more than 20 GB of memory.
+iproute2). Processes wait on each host, and all modes take turns, round by round. "ternary" is the
+default of the strategy, "unrotated" the rule of TernGrad's paper, which chooses its wire;
+"unclipped" is the same without clipping. "bidirectional" is ternary and rounds the sum again on its
+way back. "four_bits" sends codes of four bits. The sparse modes are unclipped on the wires of these
+names. "local_steps" is the mean of 32 steps of `DiLoCo` and the exchange that ends them;
+"local_steps_overlap" is the mean of 32 steps, 24 of which run beside an exchange. Bytes are those
+that a host's network interface received, headers included; CPU time is that of a process with all
+its threads. For AlexNet, ternary gradients, TensorFlow's float32 and PyTorch run one after another:
+together on 4 hosts they need more than 20 GB of memory.
 
     python -m benchmarks.cluster --torch_python=TORCH_VENV/bin/python --json=cluster.json
 
@@ -67,6 +68,7 @@ ROUND_SECONDS = 6.0
 # more models of AlexNet's size in a process made its steps up to a fifth slower.
 TENSORFLOW = (
     ("no_exchange", "ternary", "bidirectional"),
+    ("unrotated",),
     ("unclipped", "sparse", "sparse_bidirectional"),
     ("four_bits",),
     ("local_steps",),
@@ -76,7 +78,7 @@ TENSORFLOW = (
 )
 TORCH = ("ddp_float32", "ddp_fp16", "ddp_powersgd")
 MODES = (*itertools.chain(*TENSORFLOW), *TORCH)
-WITH_TRIALS = ("ternary", "unclipped")
+WITH_TRIALS = ("unrotated", "unclipped")
 
 _MODES = flags.DEFINE_list(
     "modes", list(MODES), "Modes to measure in missing cells; ternary is always measured."

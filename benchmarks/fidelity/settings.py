@@ -37,7 +37,7 @@ OF_BUDGETS = (FLOAT, "correlated, clip 2.5", "correlated, clip 0", "correlated, 
 OF_BUDGETS += tuple(way for way in GRADIENTS if way.endswith(" bits"))
 # Default gradients of the tables of optimizers and of workers.
 OF_OPTIMIZERS = (FLOAT, "correlated, clip 2.5", "correlated, clip 0")
-OF_WORKERS = tuple(way for way in GRADIENTS if "bit" not in way)
+OF_WORKERS = (FLOAT, *(way for way in _PAPER if "bit" not in way))
 # Rates of the sweep that chooses one for each way to exchange gradients.
 OPTIMIZERS = {
     "SGD, momentum 0.9": (0.01, 0.03, 0.1, 0.3),
