@@ -1,16 +1,15 @@
-r"""Writes a folder of images, a sub-folder for each class, as TFRecords.
+r"""Writes a folder of images with a sub-folder per class as TFRecords.
 
     terngrad convert folder photos records --validation 0.2
 
 reads photos/<class>/*, and folders within, and writes records/train-00000-of-00008 and so on,
 records/validation-00000-of-00002 and so on, and records/labels.txt, which names the classes. JPEG,
-PNG, GIF, WebP and BMP are told by content. JPEG files are kept byte for byte unless they are CMYK
-or EXIF says to turn them; all others become RGB JPEG of quality 100.
+PNG, GIF, WebP and BMP are recognized by content. JPEG files are kept byte for byte, unless they are
+CMYK or turned by EXIF; all others become RGB JPEG of quality 100.
 
-All images are looked at first: files that cannot be used are all told in one run, which writes
-nothing, or are left out with --skip_bad. Hidden files, Thumbs.db and desktop.ini do not count. The
-same command again goes on where it was interrupted. Training takes the result with --dataset_name
-folder.
+The program checks all images first. If files are unusable, it reports all of them and writes
+nothing, or skips them with --skip_bad. Hidden files, Thumbs.db and desktop.ini do not count. Repeat
+the command to resume an interrupted conversion. Train with --dataset_name folder.
 """
 
 import os
@@ -27,20 +26,20 @@ def _validation(text):
 
 
 def _add_arguments(parser):
-    parser.add_argument("directory", metavar="DIR", help="folder with a folder for each class")
-    parser.add_argument("output", metavar="OUT", help="folder to write to; made if absent")
+    parser.add_argument("directory", metavar="DIR", help="folder with one folder per class")
+    parser.add_argument("output", metavar="OUT", help="folder to write to; created if absent")
     parser.add_argument(
         "--validation",
         type=_validation,
         default=0.1,
-        help="part of each class's images to validate with, or a folder with images for that "
+        help="share of each class's images for validation, or a folder of validation images "
         "(default: %(default)s)",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="chooses these images (default: %(default)s)"
+        "--seed", type=int, default=0, help="selects these images (default: %(default)s)"
     )
     program.add_boolean(
-        parser, "skip_bad", "leave out files that are no images, or damaged, and tell them"
+        parser, "skip_bad", "skip files that are damaged or not images, and report them"
     )
     for split, number in (("train", 8), ("validation", 2)):
         parser.add_argument(
@@ -52,7 +51,7 @@ def _add_arguments(parser):
     parser.add_argument(
         "--num_processes",
         type=int,
-        help="how many processes may work at once (default: one a core)",
+        help="maximum number of processes (default: one per core)",
     )
 
 

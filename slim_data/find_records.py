@@ -1,4 +1,4 @@
-r"""Finds the TFRecords of a folder of photos, or writes them at the first use.
+r"""Finds the TFRecords of a folder of photos, or writes them on first use.
 
     python -m slim_data.find_records ./imagenet
 
@@ -7,11 +7,11 @@ prints ./imagenet if this folder holds train-* files. If it holds images instead
     imagenet/train/<class>/*.JPEG
     imagenet/val/<class>/*.JPEG          (or validation, or validation_preprocess)
 
-it writes them to ./imagenet/tfrecords, which takes as much space again, and prints that. Classes
-are numbered from 1 in the order of their names. Files are told by content; an image that is
-damaged is an error that names it. The same command again goes on where it was interrupted, and
-looks at the images no more once all are written: remove the folder tfrecords after a change.
-scripts/run_stage_1.sh and run_stage_2.sh call it.
+it writes them to ./imagenet/tfrecords, which takes the same space again, and prints this path.
+Classes are numbered from 1 in the order of their names. Files are recognized by content; an error
+names a damaged image. Repeat the command to resume. Complete records are not compared with the
+images: remove the folder tfrecords after a change. scripts/run_stage_1.sh and run_stage_2.sh call
+this program.
 """
 
 import contextlib

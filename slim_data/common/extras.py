@@ -26,10 +26,10 @@ def import_extra(name: str, extra: str = "experiments") -> Any:
 def check_installed(*names: str) -> None:
     """Raises DataError if a package of [experiments] is not installed.
 
-    What needs a package at the end of long work calls this at its start.
+    Call it at the start of long work that needs a package at its end.
 
     Args:
-        *names: of packages.
+        *names: names of packages.
     """
     for name in names:
         if importlib.util.find_spec(name) is None:

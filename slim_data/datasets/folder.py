@@ -1,4 +1,4 @@
-"""Images of one's own: what `convert_folder`, `build_image_data` or `find_records` wrote."""
+"""Own images: what `convert_folder`, `build_image_data` or `find_records` wrote."""
 
 import os
 

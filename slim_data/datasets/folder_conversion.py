@@ -1,4 +1,4 @@
-"""A folder of images with a sub-folder for each class becomes the data set `folder`."""
+"""Converts a folder of images with a sub-folder per class to the data set `folder`."""
 
 import os
 from collections.abc import Callable
@@ -29,38 +29,38 @@ def convert_folder(
     """Writes a folder of images as TFRecords, and the names of its sub-folders to `labels.txt`.
 
     Sub-folders of `directory` are the classes, numbered from 0 in the order of their names. Images
-    may lie in folders within them, and links are followed. JPEG, PNG, GIF, WebP and BMP files are
-    told by content; of an animation the first picture counts. JPEG files are kept byte for byte
-    unless they are CMYK or EXIF says to turn them; all others become RGB JPEG of quality 100,
-    without transparency.
+    may lie at any depth within them; links are followed. JPEG, PNG, GIF, WebP and BMP files are
+    recognized by content; the first picture of an animation counts. JPEG files are kept byte for
+    byte, unless they are CMYK or turned by EXIF; all others become RGB JPEG of quality 100, without
+    transparency.
 
-    All images are looked at before the first file is written. The same call again goes on where it
-    was interrupted.
+    All images are checked before the first file is written. Repeat the call to resume an
+    interrupted conversion.
 
     Args:
-        directory: folder of folders of images.
-        dataset_dir: folder to write to; made if absent.
-        validation: part of each class's images to validate with, at least 0 and less than 1; or a
-            folder of folders of images. Of a class with two images or more at least one validates
-            and one trains, unless the part is 0.
-        seed: int, which chooses the images that validate, and the order of all. Nothing but the
-            names of the files has a part in it.
-        skip_bad: whether to leave out files that are no images or damaged. Default: they are an
-            error, which tells all of them.
-        train_shards, validation_shards: number of files; a split with fewer images has a file for
-            each image.
-        num_processes: how many processes may work at once, None for one a core. A program that asks
-            for more than one must guard its main part by `if __name__ == "__main__":`.
-        report: function of a line of text, called with what was done. With it, a terminal also
-            shows progress bars.
+        directory: folder with one folder of images per class.
+        dataset_dir: folder to write to; created if absent.
+        validation: share of each class's images for validation, at least 0 and less than 1; or a
+            folder like `directory`. Unless the share is 0, a class with two or more images has at
+            least one in each split.
+        seed: int that chooses the validation images and the order of all images, from the names of
+            the files only.
+        skip_bad: whether to skip files that are damaged or not images. Default: these are an error
+            that lists all of them.
+        train_shards, validation_shards: number of files; a split with fewer images has one file per
+            image.
+        num_processes: maximum number of processes; None: one per core. Programs that ask for more
+            than one must guard their main part by `if __name__ == "__main__":`.
+        report: function of a line of text, called after each step. If given, a terminal also shows
+            progress bars.
 
     Returns:
         {split: list of paths}.
 
     Raises:
         DataError: an argument is wrong, there are fewer than two classes, a class has no images,
-            files cannot be used and there is no `skip_bad`, or `dataset_dir` holds another
-            conversion or cannot be written to.
+            files are unusable without `skip_bad`, or `dataset_dir` holds another conversion or is
+            not writable.
 
     Example:
         >>> convert_folder("photos", "records", validation=0.2)["validation"]
@@ -115,7 +115,7 @@ def convert_folder(
 
 
 def _part_or_folder(validation):
-    """Returns (part of the images, None), or (0, folder)."""
+    """Returns (share of the images, None), or (0, folder)."""
     if not isinstance(validation, (int, float)):
         return 0, os.fspath(validation)
     if not 0 <= validation < 1:

@@ -1,4 +1,4 @@
-"""A folder of images with a sub-folder for each class: found, looked at, and split."""
+"""A folder of images with a sub-folder per class: finds, checks and splits the images."""
 
 import concurrent.futures
 import hashlib
@@ -10,7 +10,7 @@ from slim_data.common import progress
 from slim_data.common.errors import DataError, printable
 from slim_data.datasets import image_files, image_folders
 
-# What file managers and archives leave beside images. Hidden files do not count either.
+# Files of file managers and archives. Hidden files do not count either.
 _LEFT_BEHIND = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "__macosx"})
 
 
@@ -24,10 +24,10 @@ def class_folders(directory: str) -> list[str]:
 
 
 def find_images(directory: str, labels: Iterable[str]) -> list[str]:
-    """Returns the files of each class at any depth, as `<label>/<path>`. Links are followed.
+    """Returns the files of each class at any depth, as `<label>/<path>`. Follows links.
 
     Args:
-        directory: folder that holds one folder for each label.
+        directory: folder with one folder per label.
         labels: names of the classes.
 
     Raises:
@@ -40,20 +40,20 @@ def find_images(directory: str, labels: Iterable[str]) -> list[str]:
 def find_bad(
     paths: Sequence[str], num_threads: int | None, bar: progress.Bar = progress.progress_bar
 ) -> dict[str, str]:
-    """Returns {path: why it cannot be used} of the files that are no images, or damaged.
+    """Returns {path: reason} of files that are damaged or not images.
 
     Args:
-        paths: of files.
-        num_threads: how many images to decode at once, None for one a core.
-        bar: function as `progress.progress_bar`.
+        paths: paths of the files.
+        num_threads: number of images to decode at once; None: one per core.
+        bar: function like `progress.progress_bar`.
     """
     bad = {}
-    # Not by a thread, as the first one loads TensorFlow.
+    # Not in a thread, since the first check loads TensorFlow.
     first = [_fault(path) for path in paths[:1]]
-    # Threads are enough: neither reading nor TensorFlow's decoding holds the interpreter's lock.
+    # Threads suffice: neither reading nor TensorFlow's decoding holds the interpreter's lock.
     with (
         concurrent.futures.ThreadPoolExecutor(num_threads or len(os.sched_getaffinity(0))) as pool,
-        bar("Looking at images", len(paths)) as advance,
+        bar("Checking images", len(paths)) as advance,
     ):
         faults = itertools.chain(first, pool.map(_fault, paths[1:]))
         for done, (path, fault) in enumerate(zip(paths, faults, strict=True), 1):
@@ -64,20 +64,20 @@ def find_bad(
 
 
 def order(files: Iterable[str], seed: int) -> list[str]:
-    """Returns files in an order that their names and the seed decide.
+    """Returns files in an order that depends only on their names and the seed.
 
-    Where a file is added or removed, all others keep their order.
+    Adding or removing a file does not change the order of the others.
     """
     return sorted(files, key=lambda file: _number(file, seed))
 
 
 def split(files: Iterable[str], part: float, seed: int) -> dict[str, list[str]]:
-    """Returns {"validation": files, "train": files}, of each class a part to validate.
+    """Returns {"validation": files, "train": files} with a share of each class to validate.
 
     Args:
-        files: what `find_images` returned.
-        part: at least 0 and less than 1. Of a class with two images or more at least one validates
-            and one trains, unless the part is 0.
+        files: result of `find_images`.
+        part: share of validation images, at least 0 and less than 1. Unless it is 0, a class with
+            two or more images has at least one in each split.
         seed: int.
     """
     classes: dict[str, list[str]] = {}
@@ -114,7 +114,7 @@ def _is_left_behind(name):
 
 
 def _fault(path):
-    """Returns why a file cannot be used, None if it can."""
+    """Returns the reason why a file is unusable, or None."""
     try:
         image_files.as_jpeg(image_files.upright(image_files.read_image_file(path)))
     except DataError as error:

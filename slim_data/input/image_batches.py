@@ -24,27 +24,27 @@ def image_batches(
     preprocessing: str | None = None,
     bad: dict[str, str] | None = None,
 ) -> Iterator[np.ndarray]:
-    """Yields image files as a network gets them that was trained on a data set.
+    """Yields image files preprocessed for a network that was trained on a data set.
 
     If all images of the data set have one size, other files are resized to it, with averaging if
     they shrink and without keeping the aspect ratio.
 
     Args:
-        paths: of JPEG, PNG, GIF, WebP or BMP files, told by their content; of an animation the
-            first picture counts. Images that EXIF says to turn are turned.
+        paths: JPEG, PNG, GIF, WebP or BMP files, recognized by content. The first picture of an
+            animation counts, and images are turned as EXIF says.
         name: name of the data set, one of `DATASETS`.
-        data_dir: its folder, which data sets need that name their classes there.
-        batch_size: images a batch; the last may be smaller.
-        image_size: height and width in pixels of what is returned.
-        preprocessing: style, one of the data set's. Default: its first.
-        bad: dictionary that takes, of each file that cannot be read or decoded, the path and the
-            reason; a batch is then made without it. Default: the first such file is an error.
+        data_dir: folder of the data set, required if its labels.txt names the classes.
+        batch_size: images per batch; the last may be smaller.
+        image_size: height and width of the result in pixels.
+        preprocessing: style of the data set. Default: the first.
+        bad: dictionary that receives {path: reason} of files that cannot be read or decoded;
+            batches omit these. Default: the first such file is an error.
 
     Yields:
         float32 arrays [n, image_size, image_size, channels].
 
     Raises:
-        DataError: an argument is out of range, or a file, which is named, cannot be decoded.
+        DataError: an argument is out of range, or a file cannot be decoded; names the file.
     """
     check_at_least(1, batch_size=batch_size, image_size=image_size)
     info = registry.info(name, data_dir)

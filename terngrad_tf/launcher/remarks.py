@@ -1,4 +1,4 @@
-"""Which lines of a process are TensorFlow's remarks, which its log level should have hidden."""
+"""Recognizes TensorFlow's remarks that the log level should have hidden."""
 
 import glob
 import os
@@ -10,17 +10,17 @@ _REMARK = re.compile(
     r"WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR$"
     r"|[IW]\d{4} \d\d:\d\d:\S+ +\d+ [\w/]+\.cc:\d+\] "
 )
-# An error only where a driver is installed.
+# An error only if a driver is installed.
 _NO_DRIVER = re.compile(r"E\d{4} .*\.cc:\d+\] failed call to cuInit")
 
 
 class Remarks:
-    """Tells TensorFlow's remarks from other lines on standard error.
+    """Distinguishes TensorFlow's remarks from other lines on standard error.
 
-    TensorFlow writes some while it is imported, before it reads the level, and whatever that is.
+    TensorFlow writes some remarks during its import, before it reads the log level.
 
     Args:
-        environment: variables of the process that writes.
+        environment: environment variables of the writing process.
     """
 
     def __init__(self, environment: dict[str, str]) -> None:
@@ -29,7 +29,7 @@ class Remarks:
         self._has_driver = bool(glob.glob("/dev/nvidia*")) or os.path.exists("/dev/dxg")
 
     def hide(self, line: str) -> bool:
-        """Whether the level hides this line.
+        """Returns True if the level hides this line.
 
         Example:
         >>> remark = "I0000 00:00:1795783979.734903    7565 port.cc:153] oneDNN custom ..."

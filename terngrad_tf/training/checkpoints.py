@@ -1,4 +1,4 @@
-"""Checkpoints on disk: the newest one, what it restores, and saving where the disk may be full."""
+"""Checkpoints on disk: finds, restores and saves them, also on a full disk."""
 
 import contextlib
 import errno
@@ -25,7 +25,7 @@ _MAX_STATE_BYTES = 2**24
 
 
 def latest_checkpoint(folder: str | os.PathLike) -> str | None:
-    """Path of the newest checkpoint in a folder, without ".index"; None where there is none.
+    """Returns the path of a folder's newest checkpoint, without ".index", or None.
 
     Raises:
         UserError: the folder's file of what was saved is damaged.
@@ -59,18 +59,18 @@ def _silent(logger):
 
 
 def restore(checkpoint: tf.train.Checkpoint, path: str) -> None:
-    """Gives variables the values in a file, which may hold more than these.
+    """Restores variables from a file, which may hold further values.
 
     Args:
-        checkpoint: `tf.train.Checkpoint`, all of whose variables the file must hold.
+        checkpoint: `tf.train.Checkpoint`; the file must hold all of its variables.
         path: path of the file without ".index".
 
     Raises:
         UserError: the file is damaged, or of something else.
     """
     with reading(path):
-        # TensorFlow warns of variables that were not restored when it forgets a file, which may be
-        # behind the line that tells of the damage: it is to forget the file now, and say nothing.
+        # TensorFlow warns about variables that were not restored when it releases a file, possibly
+        # after the line that reports the damage. Release the file here, without the warning.
         try:
             status = checkpoint.restore(path).expect_partial()
         except Exception as error:
@@ -88,7 +88,7 @@ def restore(checkpoint: tf.train.Checkpoint, path: str) -> None:
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Around what reads a checkpoint: whatever comes of damage is one error.
+    """Context that reads a checkpoint: turns every effect of damage into one error.
 
     Args:
         path: path of the file without ".index".
@@ -105,14 +105,14 @@ def reading(path: str) -> Iterator[None]:
         raise
     except (MemoryError, tf.errors.ResourceExhaustedError) as error:
         raise UserError(f"{path} cannot be restored: it does not fit the memory") from error
-    except Exception as error:  # TensorFlow trusts what it reads.
+    except Exception as error:  # TensorFlow trusts the content of files
         raise UserError(
             f"{path} is damaged, or holds other variables than this run: {_reason(error)}"
         ) from error
 
 
 def _missing(error):
-    """How many variables, and one of them, TensorFlow says that a file lacks."""
+    """Returns the number of variables that a file lacks and one name, from TensorFlow's error."""
     count = re.search(r"Found (\d+) Python objects", str(error))
     name = re.search(r"<tf\.Variable '([^']+?)(?::0)?'", str(error))
     if not count or not name:
@@ -121,7 +121,7 @@ def _missing(error):
 
 
 def _reason(error):
-    """The first line of an error, or its type."""
+    """Returns the first line of an error, or its type."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     text = getattr(error, "message", None) or str(error)
@@ -130,7 +130,7 @@ def _reason(error):
 
 
 def newest_step(folder: str | os.PathLike) -> int | None:
-    """Step of the newest checkpoint in a folder, None where there is none.
+    """Returns the step of the newest checkpoint in a folder, None without one.
 
     Raises:
         UserError: the folder's file of what was saved is damaged.
@@ -140,10 +140,10 @@ def newest_step(folder: str | os.PathLike) -> int | None:
 
 
 def step_of(checkpoint: str) -> int:
-    """Steps done at a checkpoint, from its name: with loss scaling optimizers skip some.
+    """Returns the step of a checkpoint from its name: with loss scaling, optimizers skip steps.
 
     Raises:
-        UserError: the name does not end in them.
+        UserError: the name does not end with a step.
     """
     digits = checkpoint.rpartition("-")[2]
     if not re.fullmatch("[0-9]{1,18}", digits):
@@ -154,12 +154,12 @@ def step_of(checkpoint: str) -> int:
 def make_manager(
     checkpoint: tf.train.Checkpoint, folder: str | os.PathLike, max_to_keep: int
 ) -> tf.train.CheckpointManager:
-    """The `tf.train.CheckpointManager` of a run, which keeps its newest checkpoints.
+    """Returns the `tf.train.CheckpointManager` of a run, which keeps its newest checkpoints.
 
     Args:
         checkpoint: `tf.train.Checkpoint`.
         folder: path of the run's folder.
-        max_to_keep: how many it keeps.
+        max_to_keep: maximum number of checkpoints.
 
     Raises:
         UserError: the folder's list of checkpoints is damaged.
@@ -171,7 +171,7 @@ def make_manager(
 
 
 def resume(manager: tf.train.CheckpointManager) -> int | None:
-    """Restores the newest checkpoint and returns its step, None where there is none.
+    """Restores the newest checkpoint and returns its step, None without one.
 
     Raises:
         UserError: the checkpoint is damaged.
@@ -187,15 +187,15 @@ def resume(manager: tf.train.CheckpointManager) -> int | None:
 def save(
     manager: tf.train.CheckpointManager | None, model: keras.Model, step: int, ends_run: bool = True
 ) -> None:
-    """Saves a run, never weights that are not finite, or leaves the checkpoints as they were.
+    """Saves a run with finite weights; if saving fails, the checkpoints stay unchanged.
 
     Args:
-        manager: `tf.train.CheckpointManager`, its checkpoints called `NAME`; None on processes
-            that keep none and only look, so that all end at the same step.
+        manager: `tf.train.CheckpointManager` with checkpoints named `NAME`; None on processes that
+            only check the weights, so that all end at the same step.
         model: compiled `keras.Model` of the run.
-        step: steps done.
-        ends_run: whether weights that are not finite are an error. Default True. Otherwise they are
-            left unsaved, and told.
+        step: number of steps done.
+        ends_run: True raises an error for weights that are not finite; False logs them and does not
+            save. Default True.
 
     Raises:
         DivergedError: a variable is not finite.
@@ -213,12 +213,12 @@ def save(
 
 
 def last_good(manager: tf.train.CheckpointManager | None) -> str | None:
-    """What `DivergedError` tells of the newest checkpoint; `manager` as for `save`."""
+    """Returns the newest checkpoint's name for `DivergedError`; `manager`: see `save`."""
     return "that of worker 0" if manager is None else manager.latest_checkpoint
 
 
 def _not_finite(model):
-    """Path of the first variable that is not finite; None where all are."""
+    """Returns the path of the first variable that is not finite, or None."""
     for variable in model.weights + model.optimizer.variables:
         value = tf.convert_to_tensor(variable)
         if value.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value)):
@@ -227,20 +227,20 @@ def _not_finite(model):
 
 
 def write(manager: tf.train.CheckpointManager, step: int) -> None:
-    """Saves what there is, or leaves the checkpoints as they were; arguments as for `save`."""
+    """Saves the current values; if this fails, the checkpoints stay unchanged. See `save`."""
     try:
         manager.save(checkpoint_number=step)
     except tf.errors.OpError as error:
         prefix = os.path.join(manager.directory, f"{NAME}-{step}")
         _remove_part(prefix)
         number = errno.ENOSPC if isinstance(error, tf.errors.ResourceExhaustedError) else errno.EIO
-        # TensorFlow puts the system's reason last.
+        # The system's reason is last.
         reason = _reason(error).partition(" [Op:")[0].rpartition("; ")[2]
         raise OSError(number, reason, prefix) from error
 
 
 def _remove_part(prefix):
-    """Removes what TensorFlow wrote of a checkpoint that it could not finish."""
+    """Removes the files of an unfinished checkpoint."""
     shutil.rmtree(f"{prefix}_temp", ignore_errors=True)
     for path in glob.glob(f"{glob.escape(prefix)}.*"):
         pathlib.Path(path).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a run with steps of each replica's own does otherwise: saving, and what it tells."""
+"""Differences of runs with local steps: saving and logs."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from terngrad_tf.training.triggers import Trigger
 
 
 def tell_left_steps(config: TrainConfig, strategy: TernGradStrategy) -> None:
-    """Tells of steps at the end of a run that no exchange follows; `config` knows its steps."""
+    """Logs the number of last steps without an exchange; `config` has known steps."""
     sync_every, fragments = config.local_steps.sync_every, config.local_steps.fragments
     overlap = config.local_steps.overlap
     if not sync_every or not strategy.is_chief:
@@ -36,10 +36,10 @@ def tell_left_steps(config: TrainConfig, strategy: TernGradStrategy) -> None:
 
 
 def check_length(config: TrainConfig) -> None:
-    """Refuses a run that is too short for an exchange; `config` knows its steps.
+    """Refuses a run that is too short for an exchange; `config` has known steps.
 
     Raises:
-        UserError: no process would ever learn of the others' steps.
+        UserError: no exchange would occur.
     """
     needed = config.local_steps.sync_every + config.local_steps.overlap
     if config.local_steps.sync_every and needed > config.max_steps:
@@ -53,9 +53,9 @@ def check_length(config: TrainConfig) -> None:
 
 
 def due_on_all(due: Trigger, optimizer: keras.optimizers.Optimizer) -> Trigger:
-    """Rule of `triggers` by which all processes save where the chief's rule says so.
+    """Returns a rule by which all processes save when the chief's rule is due.
 
-    They ask the chief where they have exchanged, as nobody waits for it in between.
+    Processes ask the chief after an exchange, because they do not wait for it in between.
 
     Args:
         due: the chief's rule; `triggers.never` on the others.
@@ -70,7 +70,7 @@ def due_on_all(due: Trigger, optimizer: keras.optimizers.Optimizer) -> Trigger:
 
 
 def has_exchanged(optimizer: keras.optimizers.Optimizer, step: int) -> bool:
-    """Whether a step ended with an exchange of all weights; always where steps are not local.
+    """Returns True if a step ended with an exchange of all weights, or steps are not local.
 
     Args:
         optimizer: optimizer of the run.
@@ -85,15 +85,15 @@ def has_exchanged(optimizer: keras.optimizers.Optimizer, step: int) -> bool:
 
 
 def own_steps(optimizer: keras.optimizers.Optimizer, step: int) -> int:
-    """Steps that the replicas of this process took of those done, `step`."""
+    """Returns how many of the `step` steps this process's replicas took."""
     local = local_steps_optimizer(optimizer)
     return local.num_own_steps if local is not None and local.sync_seconds else step
 
 
 def without_statistics(variables: Sequence[Any], model: keras.Model) -> Sequence[Any]:
-    """Those of a list of variables that all processes hold alike after each step.
+    """Returns the variables that are equal on all processes after each step.
 
-    Batch norm's statistics are each process's own between exchanges.
+    Batch-norm statistics differ between exchanges.
 
     Args:
         variables: list of variables of the model and its optimizer.
@@ -108,7 +108,7 @@ def without_statistics(variables: Sequence[Any], model: keras.Model) -> Sequence
 def mean_traffic(
     strategy: TernGradStrategy, optimizer: keras.optimizers.Optimizer
 ) -> Callable[[int], Traffic | None]:
-    """Function of the number of steps done to the `Traffic` of the next, a mean of local steps."""
+    """Returns a function from the number of steps to the next step's mean `Traffic`."""
     local = local_steps_optimizer(optimizer)
     if local is None:
         return strategy.traffic_of

@@ -42,22 +42,22 @@ class Prediction:
 
 
 def predict(config: PredictConfig, paths: Sequence[str | os.PathLike[str]]) -> list[Prediction]:
-    """Tells the likeliest classes of images, and writes them as a table.
+    """Prints the likeliest classes of images, and writes them as a table.
 
-    Files that cannot be read are left out and told at the end.
+    Skips files that cannot be read and reports them at the end.
 
     Args:
         config: `PredictConfig`.
-        paths: image files, and folders, of which those images are taken that lie in them or in
-            folders within, in the order of their names.
+        paths: image files, and folders of images, which are searched at any depth, in the order of
+            the names.
 
     Returns:
         A `Prediction` for each image.
 
     Raises:
-        UserError: there is no run with a checkpoint, or no image.
-        slim_data.DataError: names the images that cannot be read, once all others are told and
-            written; or a file of the data set.
+        UserError: no run has a checkpoint there, or there is no image.
+        slim_data.DataError: images cannot be read, after all others are printed and written; or a
+            file of the data set cannot be read. The message names the files.
         OSError: the output cannot be written.
     """
     images = list(_find_images(paths))
@@ -84,14 +84,14 @@ def predict(config: PredictConfig, paths: Sequence[str | os.PathLike[str]]) -> l
         preprocessing=data.find_style(info, models.preprocessing(run["model"]["net"])),
         bad=bad,
     )
-    # Each is looked at once the batch that it belongs to is there.
+    # Evaluated lazily, since `bad` is complete only for batches already made.
     usable = (image for image in images if image not in bad)
     found = []
     for batch in batches:
         logits = tf.nest.flatten(model(batch, training=False))[0]
         rows = tf.nn.softmax(tf.cast(logits, tf.float32)).numpy()
         for image, row in zip(itertools.islice(usable, len(rows)), rows, strict=True):
-            # Of equal ones the class with the lesser number comes first.
+            # Equal probabilities: the class with the smaller number comes first.
             best = np.argsort(-row, kind="stable")[: config.top].tolist()
             best_names = tuple(names[number] for number in best)
             probabilities = tuple(float(row[number]) for number in best)

@@ -1,4 +1,4 @@
-"""When a run is saved, and what its processes do together then: compare their weights, stop."""
+"""Saves a run; its processes compare their weights and stop together."""
 
 import typing
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from terngrad_tf.training import checkpoints, local_steps, triggers
 from terngrad_tf.training.callbacks import StepCounter
 from terngrad_tf.training.triggers import Trigger
 
-# What a `StepAgreement` is asked for.
+# Requests to a `StepAgreement`.
 STOP = "stop"
 _TAKE_IN = "take_in"
 _COMPARE = "compare"
@@ -31,16 +31,17 @@ if typing.TYPE_CHECKING:
 
 
 class Meetings:
-    """What the processes of a run do after the same step.
+    """Joint actions of a run's processes after the same step.
 
     Args:
         strategy: the strategy.
-        shared: list of the variables that all processes hold alike after each step.
+        shared: list of the variables that are equal on all processes after each step.
         agreement: `StepAgreement` of the run's steps.
-        last_step_ended: function without arguments, called once no step follows. Default: does
+        last_step_ended: function without arguments, called after the last step. Default: does
             nothing.
-        membership: `Membership` of a cluster whose workers come and go. Default: none do.
-        newcomers: function without arguments that tells who waits to take part. Default: nobody.
+        membership: `Membership` if workers may come and go. Default: None.
+        newcomers: function without arguments that returns the names of waiting workers. Default:
+            returns "".
     """
 
     def __init__(
@@ -60,10 +61,10 @@ class Meetings:
         self.last_step_ended = last_step_ended
 
     def asked(self, step: int) -> tuple[bool, Exception | None]:
-        """What all do now, to be called after each step.
+        """Returns the actions that are due; all processes must call this after each step.
 
         Returns:
-            Whether to compare, and what ends the run once it is saved: None for nothing.
+            Pair of whether to compare, and the error that ends the run after saving, or None.
         """
         asked = self._agreement.reached(step)
         stop = None
@@ -76,18 +77,15 @@ class Meetings:
         return _COMPARE in asked, stop
 
     def compare(self) -> None:
-        """Gives all processes the chief's variables where they differ; all call it."""
+        """Assigns the chief's variables to processes that differ; all processes must call this."""
         equalize_variables(self._strategy, self._shared)
 
     def compare_soon(self) -> None:
-        """Lets all processes compare after a step that is to come."""
+        """Makes all processes compare after a later step."""
         self._agreement.ask(_COMPARE)
 
     def saved(self, step: int, is_end: bool) -> None:
-        """To be called after this process saved, and whether it ends now.
-
-        Others that wait are then taken in soon.
-        """
+        """Records that this process saved; requests to take in waiting workers unless `is_end`."""
         if self._membership is not None:
             self._membership.saved(step)
         if not is_end and self._newcomers():
@@ -95,26 +93,26 @@ class Meetings:
 
 
 class SaveCheckpoints(StepCounter):
-    """Saves now and then and at the last step, never weights that are not finite.
+    """Saves regularly and at the last step, but no weights that are not finite.
 
-    Where the run is told to stop it saves, too, and ends the run with `PreemptedError`, or with
-    `NewcomersError` where workers wait. Before all save at the same step they compare their
-    weights, else soon after.
+    If the run must stop, also saves and ends it with `PreemptedError`, or with `NewcomersError` if
+    workers wait. If all processes save at the same step, they compare their weights before;
+    otherwise soon after.
 
-    Saving stands at the end of a step, because `fit` overwrites the weights with their moving
-    averages before it ends.
+    Saves at the end of a step, because `fit` overwrites the weights with their moving averages
+    before it returns.
 
     Args:
-        first_step: steps done before `fit`.
-        manager: `tf.train.CheckpointManager`; None on processes that keep nothing and only look at
-            the weights (they are those of the chief) so that all end at the same step.
+        first_step: number of steps done before `fit`.
+        manager: `tf.train.CheckpointManager`; None on processes that keep no checkpoints. These
+            only check the weights, which equal the chief's, so that all end at the same step.
         due: rule of `triggers`.
-        last_step: step after which to save in any case, and at which all processes look.
+        last_step: step after which all processes check the weights and save.
         meetings: `Meetings`.
-        is_due_on_all: whether it is due at the same steps on all processes. Default True. Otherwise
-            weights that are not finite are left unsaved: the next loss ends the run on all.
-        is_chief: whether this process is the chief, by whose clock others save what they keep.
-            Default True.
+        is_due_on_all: whether saving is due at the same steps on all processes. Default True. If
+            not, weights that are not finite are not saved: the next loss ends the run on all.
+        is_chief: whether this process is the chief, whose clock decides when others save. Default
+            True.
     """
 
     def __init__(
@@ -136,7 +134,7 @@ class SaveCheckpoints(StepCounter):
         self._copies = manager is not None and not is_chief
 
     def on_step_end(self, logs: dict[str, float]) -> None:
-        """Saves where it is due."""
+        """Saves if due."""
         compares, stop = self._meetings.asked(self.step)
         is_last = self.step == self._last_step
         stops = stop is not None and not is_last
@@ -160,7 +158,7 @@ class SaveCheckpoints(StepCounter):
 
 
 def copy_start(run: "Run") -> None:
-    """Lets processes that keep what the chief keeps begin with it; all call it."""
+    """Saves the initial state on processes that keep copies; all processes must call this."""
     if run.membership is None or not run.membership.num_copies or not run.first_step:
         return
     with local_state.collected_state(run.model.optimizer, run.manager is not None):
@@ -170,15 +168,15 @@ def copy_start(run: "Run") -> None:
 
 
 def saving(run: "Run", meetings: Meetings) -> SaveCheckpoints:
-    """`SaveCheckpoints` of a `run.Run`, by its configuration."""
+    """Returns the `SaveCheckpoints` of a `run.Run`, from its configuration."""
     config = run.config.checkpoints
     by_time = config.save_interval_secs is not None
-    # The clock is the chief's.
+    # Only the chief's clock counts.
     is_chief = run.strategy.is_chief
     due = triggers.saving(config) if is_chief or not by_time else triggers.never
     is_due_on_all = not by_time or run.strategy.num_processes == 1
     if not is_due_on_all and local_steps_optimizer(run.model.optimizer) is not None:
-        # All bring what they have of their own.
+        # All processes contribute their own state.
         due, is_due_on_all = local_steps.due_on_all(due, run.model.optimizer), True
     return SaveCheckpoints(
         run.first_step,

@@ -64,7 +64,7 @@ TRAINING = {
     "floating_grad_epoch": weights("--floating_grad_epoch", 1, base=TERNARY),
     "grad_bits": weights("--grad_bits", 1),
     "fragments": weights("--fragments", 2, base=TWO_LOCAL_STEPS),
-    "overlap": weights("--overlap", 1, base=TWO_LOCAL_STEPS),
+    "overlap": weights("--overlap", 1, base=(*TWO_LOCAL_STEPS, "--max_steps", 3)),
     "overlap_alpha": weights("--overlap_alpha", 0.25, base=OVERLAPPING_STEPS),
     "image_size": weights("--image_size", 20),
     "initial_learning_rate": weights("--initial_learning_rate", 0.1),
