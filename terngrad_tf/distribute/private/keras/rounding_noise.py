@@ -169,7 +169,8 @@ def _update_without_noise(stock, self, distribution, grads_and_vars, learning_ra
 
 def _update(optimizer, weight, gradient, noise, learning_rate):
     """`update_step` of one weight, on one device."""
-    update = update_of(optimizer)(optimizer, weight, gradient, learning_rate, noise)
+    kind: Any = update_of(optimizer)
+    update = kind(optimizer, weight, gradient, learning_rate, noise)
     kept = optimizer.rounding_noise.average_of(update.index)
     before = tf.unstack(tf.convert_to_tensor(kept))
     averages = [
