@@ -10,6 +10,8 @@ from terngrad_tf.ternary import rotation
 
 # A whole block and a rest, whole blocks, and one of few elements.
 SHAPES = ((40, 30), (2048,), (5,))
+# Of their gradients, which differ between blocks.
+_SIZES = (0.1, np.repeat([0.05, 0.2], 1024), 0.02)
 NUM_REPLICAS = 2
 NUM_STEPS = 4
 
@@ -22,7 +24,10 @@ def batches(num_steps=NUM_STEPS):
         signal = [rng.standard_normal(shape) * 0.3 for shape in SHAPES]
         result.append(
             [
-                [(0.1 * (s + rng.standard_normal(s.shape))).astype(np.float32) for s in signal]
+                [
+                    (size * (s + rng.standard_normal(s.shape))).astype(np.float32)
+                    for s, size in zip(signal, _SIZES, strict=True)
+                ]
                 for _ in range(NUM_REPLICAS)
             ]
         )

@@ -139,8 +139,9 @@ def _keep_noise(stock, self, variables):
     """Gives optimizers averages of noise, which are made, saved and loaded as their others are."""
     stock(self, variables)
     strategy, update = self._distribution_strategy, update_of(self)
-    op = gradient_ops(strategy)
-    if update is None or op is None or (is_own(strategy) and strategy.extended.makes_own_variables):
+    op = None if strategy is None or update is None else gradient_ops(strategy)
+    # Gradients of a replica's own steps are not exchanged.
+    if op is None or (is_own(strategy) and strategy.extended.makes_own_variables):
         return
     weights = [getattr(v, "value", v) for v in variables]
     positions = op.quantization.noisy_positions(weights, variable_paths(variables))
@@ -168,8 +169,8 @@ def _update_without_noise(stock, self, distribution, grads_and_vars, learning_ra
 
 def _update(optimizer, weight, gradient, noise, learning_rate):
     """`update_step` of one weight, on one device."""
-    correct: Any = update_of(optimizer)
-    update = correct(optimizer, weight, gradient, learning_rate, noise)
+    kind: Any = update_of(optimizer)
+    update = kind(optimizer, weight, gradient, learning_rate, noise)
     kept = optimizer.rounding_noise.average_of(update.index)
     before = tf.unstack(tf.convert_to_tensor(kept))
     averages = [
