@@ -43,11 +43,11 @@ class Quantization:
             `terngrad_tf.ternary.rotation`, so that scales follow from `grad_bits` alone and suit
             all gradients. False is the rule of TernGrad's paper. Default None: True, but False
             with `bits_per_element`, and for wires of streams.
-        clip_factor: with `rotate=False` only: c of the scale `min(c * std(g), max|g|)`; 0: `max|g|`;
-            "auto" for a scale that weighs what clipping takes away against what rounding adds, see
-            `terngrad_tf.ternary.ScaleRule`: better where many replicas train with SGD, since no
-            mean over them gives back what each of them clips. Default None: 2.5 for ternary
-            gradients, "auto" for finer codes, which need less clipping.
+        clip_factor: with `rotate=False` only: c of the scale `min(c * std(g), max|g|)`; 0 for
+            `max|g|`; "auto" for a scale that weighs what clipping takes away against what rounding
+            adds, see `terngrad_tf.ternary.ScaleRule`: better where many replicas train with SGD,
+            since no mean over them gives back what each of them clips. Default None: 2.5 for
+            ternary gradients, "auto" for finer codes, which need less clipping.
         bits_per_element: how long the stream of a replica's codes may be, as is to be expected:
             the scale of a tensor is raised until so few of its codes are not 0. That is unbiased
             still, with more variance. `DiLoCo` meets it by error feedback instead. From 0.02 to
