@@ -67,7 +67,7 @@ def _steps(strategy, num_elements):
             counter.assign_add(1)
             with tf.device(strategy.extended.worker_devices[0]):
                 sent = tf.identity(tf.cast(gradient, mode) if bits == 32 else gradient)
-            (total,) = op.reduce_gradients(
+            (total,), _ = op.reduce_gradients(
                 strategy,
                 [sent],
                 op.local_scales([sent], ["gradient"], strategy.num_replicas_in_sync),

@@ -3,7 +3,6 @@
 import ast
 import contextlib
 import importlib
-import importlib.metadata
 import io
 import os
 import pathlib
@@ -16,6 +15,8 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 import terngrad_tf
+from terngrad_tf.bin import terngrad
+from terngrad_tf.bin.commands import ALL
 
 FOLDER = "reference/programs"
 PRIVATE = pathlib.Path("terngrad_tf/distribute/private")
@@ -30,15 +31,15 @@ LOADS = re.compile(
 
 
 def on_files(files, config):
-    """Adds a page for each console command, made of the program itself."""
-    commands = importlib.metadata.distribution("terngrad_tf").entry_points
-    for command in sorted(commands, key=lambda command: command.name):
-        module = importlib.import_module(command.module)
+    """Adds a page for each command of `terngrad`, made of the program itself."""
+    for name in sorted(ALL):
+        module = importlib.import_module(ALL[name].module)
         define = getattr(module, "define_flags", None)
-        body = absl_flags(define) if define else help_text(command)
+        body = absl_flags(define) if define else help_text(name)
         about = re.split(r"\n\s*Example:", module.__doc__)[0].strip()
-        text = f"# {command.name}\n\n{about}\n\n    python -m {command.module} --help\n\n{body}"
-        files.append(File.generated(config, f"{FOLDER}/{command.name}.md", content=text))
+        text = f"# terngrad {name}\n\n{about}\n\n    terngrad {name} --help\n\n{body}"
+        page = f"{FOLDER}/{name.replace(' ', '_')}.md"
+        files.append(File.generated(config, page, content=text))
     return files
 
 
@@ -99,14 +100,14 @@ def absl_flags(define):
     return "\n".join(lines)
 
 
-def help_text(command):
-    """What a program built on argparse prints for `--help`, as a Markdown code block."""
+def help_text(name):
+    """What a command built on argparse prints for `--help`, as a Markdown code block."""
     printed = io.StringIO()
     arguments, columns = sys.argv, os.environ.get("COLUMNS")
-    sys.argv, os.environ["COLUMNS"] = [command.name, "--help"], "88"
+    os.environ["COLUMNS"] = "88"
     try:
         with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-            command.load()()
+            terngrad.main(["terngrad", *name.split(), "--help"])
     finally:
         sys.argv = arguments
         os.environ.pop("COLUMNS") if columns is None else os.environ.update(COLUMNS=columns)

@@ -21,6 +21,8 @@ LOGITS, AUXILIARY = "logits", "aux"
 BITS_RANGE = 0.02, 1.6
 # Above the number of vectors that tensors which are rotated together make.
 _MOST_VECTORS = 32
+# The noise of larger scales might be no float32.
+_LARGEST_NOISY_SCALE = 2.0**56
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,10 +46,11 @@ class Quantization:
             all gradients. False is the rule of TernGrad's paper. Default None: True, but False
             with `bits_per_element`, and for wires of streams.
         clip_factor: with `rotate=False` only: c of the scale `min(c * std(g), max|g|)`; 0 for
-            `max|g|`; "auto" for a scale that weighs what clipping takes away against what rounding
-            adds, see `terngrad_tf.ternary.ScaleRule`: better where many replicas train with SGD,
-            since no mean over them gives back what each of them clips. Default None: 2.5 for
-            ternary gradients, "auto" for finer codes, which need less clipping.
+            `max|g|`;
+            "auto" for a scale that weighs what clipping takes away against what rounding adds, see
+            `terngrad_tf.ternary.ScaleRule`: better where many replicas train with SGD, since no
+            mean over them gives back what each of them clips. Default None: 2.5 for ternary
+            gradients, "auto" for finer codes, which need less clipping.
         bits_per_element: how long the stream of a replica's codes may be, as is to be expected:
             the scale of a tensor is raised until so few of its codes are not 0. That is unbiased
             still, with more variance. `DiLoCo` meets it by error feedback instead. From 0.02 to
@@ -164,6 +167,10 @@ class Quantization:
             and (self.quantize_logits or not self.is_of_logits(paths[position]))
         ]
 
+    def noisy_positions(self, gradients: Sequence[Any], paths: Sequence[str]) -> list[int]:
+        """`ternary_positions`, where the variance that rounding adds is known; else none."""
+        return self.ternary_positions(gradients, paths) if self.rotate else []
+
     def rotation(
         self, shapes: Sequence[Sequence[int]], num_replicas: int
     ) -> "ternary.Rotation | None":
@@ -198,6 +205,23 @@ class Quantization:
             levels=self.levels,
             nonzero_share=self.largest_nonzero_share,
         )
+
+    def noise(self, scales: tf.Tensor, num_replicas: int) -> tf.Tensor:
+        """The variance that rounding adds to each element of a block of summed rotated gradients.
+
+        Of replicas whose blocks are all as large as the largest: it is the most that can be.
+
+        Args:
+            scales: float32 tensor of shape [blocks], shared by all replicas.
+            num_replicas: N.
+
+        Returns:
+            Float32 tensor of shape [blocks], finite.
+        """
+        of_replica = ternary.rounding_noise(self.levels, num_replicas, self.rounding)
+        # Of gradients whose squares are infinite.
+        scales = tf.minimum(scales, _LARGEST_NOISY_SCALE)
+        return tf.constant(num_replicas * of_replica, tf.float32) * tf.square(scales)
 
     def indices_of_vectors(self, first: int, count: int) -> list[int]:
         """Integers that select the random bits of rotated vectors of tensors that travel together.

@@ -101,7 +101,7 @@ class DiLoCo(interface.LocalStepsOptimizer):
     @property
     def shared_variables(self) -> list[keras.Variable]:
         """Variables that are the same on all replicas."""
-        return super().variables + self.outer.variables
+        return super().variables + self.outer.variables + private.noise_variables(self.outer)
 
     @property
     def variables(self) -> list[keras.Variable]:

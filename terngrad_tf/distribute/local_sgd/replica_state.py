@@ -40,11 +40,15 @@ class ReplicaState(tf.train.experimental.PythonState):
     def add(self, variables: Sequence[keras.Variable]) -> None:
         """Adds variables that differ between replicas or processes.
 
+        Variables that were added before are left out.
+
         Args:
             variables: list of `keras.Variable`s, such as a model's `non_trainable_variables`, which
                 hold each process's batch-norm statistics.
         """
-        self._variables += [variable.value for variable in variables]
+        known = {id(variable) for variable in self._variables}
+        added = (variable.value for variable in variables)
+        self._variables += [variable for variable in added if id(variable) not in known]
 
     @property
     def _group(self):

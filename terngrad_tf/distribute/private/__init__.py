@@ -29,9 +29,12 @@ from terngrad_tf.distribute.private.keras.keras_training import (
     keras_step,
     unscale_loss,
 )
+from terngrad_tf.distribute.private.keras.resuming import forget_resumed, resume_fit
+from terngrad_tf.distribute.private.keras.rounding_noise import noise_variables
 from terngrad_tf.distribute.private.keras.scopes import watch_scope
 from terngrad_tf.distribute.private.patches import install_patches, uninstall_patches
 from terngrad_tf.distribute.private.replicas import padded_reductions  # noqa: F401
+from terngrad_tf.distribute.private.replicas.accumulators import accumulators_of
 from terngrad_tf.distribute.private.replicas.devices import (
     cluster_is_joined,
     counts_once,
@@ -66,6 +69,7 @@ __all__ = [
     "ProcessGroup",
     "TernGradClusterExtended",
     "TernGradLocalExtended",
+    "accumulators_of",
     "agreed_variables",
     "assert_on_host",
     "cluster_is_joined",
@@ -75,6 +79,7 @@ __all__ = [
     "current_padding",
     "devices_are_initialized",
     "devices_of_replicas",
+    "forget_resumed",
     "gradient_ops",
     "in_keras_step",
     "in_xla_context",
@@ -85,11 +90,13 @@ __all__ = [
     "mask_gradients",
     "merge",
     "mirrored",
+    "noise_variables",
     "padded_replica",
     "per_replica",
     "publish",
     "published",
     "report_error",
+    "resume_fit",
     "seed_alike",
     "stamped",
     "sum_gradients",

@@ -209,7 +209,6 @@ class StragglerMonitor(keras.callbacks.Callback):
 
 
 def _tensors(values):
-    """Flat list of the local tensors of one value or a list of values."""
-    values = values if isinstance(values, list) else [values]
-    local = [private.local_tensors(value) for value in values]
+    """Flat list of the local tensors of a value, or of a nest of values and None."""
+    local = [private.local_tensors(v) for v in tf.nest.flatten(values) if v is not None]
     return tf.nest.flatten(local, expand_composites=True)

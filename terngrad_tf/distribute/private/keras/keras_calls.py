@@ -18,6 +18,7 @@ from terngrad_tf.distribute.private.keras import (
     keras_training,  # noqa: F401
     scopes,  # noqa: F401
 )
+from terngrad_tf.distribute.private.keras.rounding_noise import noise_variables
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.strategies.strategies import is_own
 from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
@@ -126,5 +127,6 @@ def agreed_variables(model: keras.Model) -> list[Any]:
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         accumulators = {id(v) for v in getattr(inner, "_accumulated_gradients", ())}
         variables += [v for v in optimizer.variables if id(v) not in accumulators]
+        variables += noise_variables(optimizer)
     extended = model.distribute_strategy.extended
     return [v for v in variables if not extended.initial_values.may_differ(v.value)]
