@@ -36,7 +36,11 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     result.add_argument(
-        "-H", dest="hosts", required=True, metavar="[USER@]HOST,...", help="Machines to look at."
+        *("-H", "--hosts"),
+        dest="hosts",
+        required=True,
+        metavar="[USER@]HOST,...",
+        help="Machines to look at.",
     )
     result.add_argument("--weights", metavar="N", help="Weights of the model, such as 25M.")
     result.add_argument(
