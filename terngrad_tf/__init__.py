@@ -1,7 +1,6 @@
 """TernGrad and dimension-reduction training for TensorFlow 2 and Keras 3.
 
-Names are loaded at their first use: a program that only prints its help does not wait for
-TensorFlow.
+Names are loaded at first use, so that programs that only print their help do not load TensorFlow.
 """
 
 import importlib
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from terngrad_tf.version import __version__
 
 if TYPE_CHECKING:  # what editors read
+    from terngrad_tf.checkpoints import Checkpoint
     from terngrad_tf.distribute import (
         AbsAdam,
         DiLoCo,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # what editors read
 
 _ORIGINS = {
     "AbsAdam": "terngrad_tf.distribute",
+    "Checkpoint": "terngrad_tf.checkpoints",
     "DiLoCo": "terngrad_tf.distribute",
     "SnapshotCheckpoint": "terngrad_tf.subspace",
     "Subspace": "terngrad_tf.subspace",
@@ -41,7 +42,7 @@ _ORIGINS = {
     "Traffic": "terngrad_tf.distribute",
     "advise": "terngrad_tf.distribute",
 }
-_SUBPACKAGES = ("distribute", "models", "subspace", "ternary", "training")
+_SUBPACKAGES = ("checkpoints", "distribute", "models", "subspace", "ternary", "training")
 
 __all__ = [*_ORIGINS, "__version__", *_SUBPACKAGES]  # pyright: ignore[reportUnsupportedDunderAll] (one list is enough)
 

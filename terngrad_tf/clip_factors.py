@@ -11,7 +11,7 @@ RULE = f'must be 0 (no clipping), a finite number of at least {LEAST:g}, or "aut
 
 
 def is_clip_factor(value: Any) -> bool:
-    """Whether a value is one that `RULE` allows.
+    """Returns True for values that `RULE` allows.
 
     Example:
         >>> [is_clip_factor(value) for value in (2.5, 0, "auto", 1e-38, "2.5", True)]

@@ -14,9 +14,19 @@ from terngrad_tf.bin.commands import ALL
 from tests import source_tree
 
 # Lower layers first: a module imports its own layer and those before it.
-LAYERS = ("launcher", "ternary", "distribute", "subspace", "models", "training", "bin")
+LAYERS = (
+    "launcher",
+    "ternary",
+    "distribute",
+    "checkpoints",
+    "subspace",
+    "models",
+    "training",
+    "bin",
+)
 # The same within distribute: packages and, beside them, modules. Its `__init__.py` re-exports all.
 ROOMS = (
+    "steps",
     "private",
     "communication",
     "cluster",

@@ -1,4 +1,4 @@
-"""What MkDocs calls while it builds the site: pages of all programs' flags, and formulas."""
+"""Hooks of MkDocs: pages of all programs' flags, and formulas."""
 
 import ast
 import contextlib
@@ -20,10 +20,10 @@ from terngrad_tf.bin.commands import ALL
 
 FOLDER = "reference/programs"
 PRIVATE = pathlib.Path("terngrad_tf/distribute/private")
-# Those that every program built on absl has.
+# Flags of every program built on absl.
 COMMON = {"help", "helpshort", "helpfull", "helpxml", "version", "flagfile", "undefok"}
 
-# What a browser fetches by itself.
+# Elements that a browser loads without a click.
 LOADS = re.compile(
     r"<(?:script|img|iframe|source|link(?![^>]*rel=.?(?:canonical|prev|next|alternate)))\b"
     r"[^>]*\b(?:src|srcset|href)=.?https?:[^>]*>"
@@ -44,12 +44,12 @@ def on_files(files, config):
 
 
 def is_result(page):
-    """Whether a page holds tables of figures."""
+    """Returns True if a page holds tables of figures."""
     return page.file.src_uri.startswith("results/")
 
 
 def on_page_markdown(markdown, page, **_):
-    """Puts what is made from the code where a page asks for it; gives wide tables more room."""
+    """Inserts text generated from the code at a page's marks; gives wide tables more room."""
     if is_result(page):
         page.meta["hide"] = ["toc"]
     names = ", ".join(f"`{name}`" for name in terngrad_tf.__all__ if not name.startswith("_"))
@@ -57,14 +57,14 @@ def on_page_markdown(markdown, page, **_):
 
 
 def on_page_content(html, page, **_):
-    """Marks the pages of results, whose tables hold numbers: these stay on their line."""
+    """Marks the pages of results, whose tables keep each number on one line."""
     if is_result(page):
         return f'<div class="results">{html}</div>'
     return html
 
 
 def on_post_build(config):
-    """Raises where a page would load something from elsewhere."""
+    """Raises PluginError if a page loads a file from another site."""
     for page in pathlib.Path(config["site_dir"]).rglob("*.html"):
         found = LOADS.findall(page.read_text(encoding="utf-8"))
         if found:
@@ -72,7 +72,7 @@ def on_post_build(config):
 
 
 def patches_table():
-    """A Markdown table of the functions in the manifest of patches, read from the sources."""
+    """Returns a Markdown table of the manifest of patches, read from the sources."""
     lines = ["| function | of | what its replacement does |", "|---|---|---|"]
     for path in sorted(PRIVATE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -86,7 +86,7 @@ def patches_table():
 
 
 def absl_flags(define):
-    """A Markdown list of the flags that the function `define` defines."""
+    """Returns a Markdown list of the flags that the function `define` defines."""
     values = flags.FlagValues()
     define(values)
     lines = []

@@ -8,14 +8,14 @@ from slim_data.common.errors import DataError
 
 
 def import_extra(name: str, extra: str = "experiments") -> Any:
-    """Imports and returns a module of such a package, at its use: most take long, and few need it.
+    """Imports a module of an optional package at its use, since most are slow and rarely needed.
 
     Args:
         name: dotted name of the module.
         extra: the extra that installs it.
 
     Raises:
-        DataError: it is not installed.
+        DataError: the package is not installed.
     """
     try:
         return importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""Tells what a run's network takes images for.
+"""Classifies images with a run's network.
 
 Example:
     terngrad predict --checkpoint_dir /tmp/run photos/ cat.jpg --output predictions.csv
@@ -28,7 +28,7 @@ def main(argv: Sequence[str], **options: Any) -> int:
 
     Args:
         argv: list of str, the program's name first.
-        **options: as for `program.run_program`.
+        **options: see `program.run_program`.
     """
     return program.run_program(DESCRIPTION, define_flags, _main, argv, takes_words=True, **options)
 

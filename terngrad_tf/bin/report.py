@@ -1,4 +1,4 @@
-"""Writes a report of runs as one HTML file, and compares them.
+"""Writes a report of runs as one HTML file, which compares several runs.
 
 Example:
     terngrad report /tmp/ternary /tmp/float --output report.html
@@ -21,13 +21,13 @@ DESCRIPTION = (
 
 @configuration
 class ReportConfig(Config):
-    """What the program is told besides the runs."""
+    """Options of the program besides the runs."""
 
-    output: str = option("report.html", "HTML file to write; replaced if it is there.")
+    output: str = option("report.html", "HTML file to write; an existing file is replaced.")
     eval_dir: str = option(
         "",
-        "Folders with the --eval_dir of each run's evaluation, with commas between. Those named "
-        "eval... within a run, and beside it those named as it is and _eval..., are found without.",
+        "Folders with the --eval_dir of each run's evaluation, separated by commas. Folders named "
+        "eval... within a run, or beside it with its name and _eval..., are found automatically.",
     )
 
 
@@ -41,7 +41,7 @@ def main(argv: Sequence[str], **options: Any) -> int:
 
     Args:
         argv: list of str, the program's name first.
-        **options: as for `program.run_program`.
+        **options: see `program.run_program`.
     """
     return program.run_program(DESCRIPTION, define_flags, _main, argv, takes_words=True, **options)
 

@@ -1,4 +1,4 @@
-"""The command `terngrad`: one name for all that the project does at a command line."""
+"""The command `terngrad`, a single name for the project's command-line programs."""
 
 import importlib
 import shlex
@@ -17,7 +17,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs a subcommand.
 
     Args:
-        argv: the command line, the program's name first.
+        argv: command line, the program's name first.
 
     Returns:
         The exit status. Programs end the process themselves.

@@ -1,4 +1,4 @@
-"""What a run's network takes image files for: `predict`."""
+"""Classifies image files with a run's network: `predict`."""
 
 import csv
 import dataclasses
@@ -26,13 +26,13 @@ _HEADER = ("image", "rank", "class", "name", "probability")
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """What a network takes an image for.
+    """Result of a network for an image.
 
     Args:
         image: path of the file.
         classes: numbers of the likeliest classes, the likeliest first.
-        names: their names, "" where none is known.
-        probabilities: softmax of their logits.
+        names: names of these classes, "" if unknown.
+        probabilities: softmax of the logits, for these classes.
     """
 
     image: str
@@ -119,16 +119,16 @@ def _find_images(paths: Sequence[str | os.PathLike[str]]) -> Iterator[str]:
 
 
 def _class_names(info: slim_data.DatasetInfo, num_classes: int) -> list[str]:
-    """Names of a network's classes: of images of one's own, nobody knows them."""
+    """Returns the names of a network's classes, which are unknown for own images."""
     if info.num_classes != num_classes:
         return [""] * num_classes
     return [""] * info.label_offset + list(info.labels)
 
 
 def _line(prediction: Prediction) -> str:
-    told = zip(prediction.classes, prediction.names, prediction.probabilities, strict=True)
+    found = zip(prediction.classes, prediction.names, prediction.probabilities, strict=True)
     return f"{prediction.image}: " + ", ".join(
-        f"{shown(number, name)} {probability:.4f}" for number, name, probability in told
+        f"{shown(number, name)} {probability:.4f}" for number, name, probability in found
     )
 
 
@@ -142,7 +142,7 @@ def _write(path: str, predictions: Sequence[Prediction]) -> None:
         writer = csv.writer(file)
         writer.writerow(_HEADER)
         for one in predictions:
-            told = zip(one.classes, one.names, one.probabilities, strict=True)
-            for rank, (number, name, probability) in enumerate(told, start=1):
+            found = zip(one.classes, one.names, one.probabilities, strict=True)
+            for rank, (number, name, probability) in enumerate(found, start=1):
                 writer.writerow([one.image, rank, number, name, f"{probability:.6f}"])
     log(f"wrote {output}")

@@ -23,7 +23,9 @@ def reduce_gradients(config):
     """The reduced tensors for every wire, each with a strategy of its own."""
     results = {}
     for wire in config["wires"]:
-        strategy = TernGradStrategy(config["num_local"], wire=wire, seed=5, telemetry_freq=1)
+        strategy = TernGradStrategy(
+            config["num_local"], wire=wire, rotate=False, seed=5, telemetry_freq=1
+        )
         num_workers = strategy.num_replicas_in_sync
         gradients = [gradients_of(worker) for worker in range(num_workers)]
         for index, value in enumerate(reduce_once(strategy, gradients)):
@@ -59,7 +61,7 @@ def choose(config):
     ):
         found = mock.patch.object(links, "measure", return_value=link)
         with found if link else contextlib.nullcontext():
-            strategy = TernGradStrategy(1, wire=wire, seed=5)
+            strategy = TernGradStrategy(1, wire=wire, rotate=False, seed=5)
             reduced = reduce_once(strategy, gradients)
         results[f"{name}/wire"] = strategy.traffic.wire
         results[f"{name}/received_bytes"] = strategy.traffic.received_bytes
@@ -94,6 +96,7 @@ def tried(config):
             strategy = TernGradStrategy(
                 1,
                 wire=wire,
+                rotate=False,
                 seed=5,
                 telemetry_freq=2,
                 float_steps=lambda step: step % 5 == 4,
@@ -217,7 +220,7 @@ def overflow(config):
 def overlap(config):
     """Whether the last layer's scale is shared before the first layer has a gradient."""
     del config
-    strategy = TernGradStrategy(1, statistics_freq=1)
+    strategy = TernGradStrategy(1, rotate=False, statistics_freq=1)
 
     def wait(gradient):
         deadline = time.monotonic() + 60

@@ -108,7 +108,7 @@ class GradientStatisticsTest(tf.test.TestCase):
         return result
 
     def test_records_hold_scale_and_codes_of_the_first_replica(self):
-        strategy = TernGradStrategy(NUM_REPLICAS, statistics_freq=5)
+        strategy = TernGradStrategy(NUM_REPLICAS, rotate=False, statistics_freq=5)
         self.assertEqual(strategy.gradient_statistics, {})
         reduced_at(3, strategy, self.gradients)
         self.assertEqual(strategy.gradient_statistics, {})

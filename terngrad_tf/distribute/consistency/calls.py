@@ -4,6 +4,7 @@ Before a call they compare what it, and `compile`, were given, and take the chie
 they differ. In `fit` they compare their weights again now and then, and at its end.
 """
 
+import base64
 import contextlib
 import json
 import weakref
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute import private
@@ -23,9 +25,10 @@ from terngrad_tf.distribute.consistency.descriptions import (
     digest,
     flatten,
 )
-from terngrad_tf.distribute.consistency.digests import gather_digests
+from terngrad_tf.distribute.consistency.digests import digest_of_all, gather_digests
 from terngrad_tf.distribute.consistency.equalize import equalize_variables
 from terngrad_tf.distribute.consistency.handshake import compare_processes, diff
+from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
 from terngrad_tf.places import places
 
 # Calls of Keras' step from one comparison of weights to the next, and to one at an epoch's end.
@@ -125,6 +128,7 @@ class Calls:
                 with tf.init_scope():
                     settings = flatten(describe(optimizer))
                     compare_processes(strategy, "optimizers", settings)
+                    _take_noise(strategy, private.noise_variables(optimizer))
 
     def described(self, model: keras.Model) -> Any:
         """The model's description, which is made once for each `compile`."""
@@ -153,6 +157,29 @@ class Calls:
             equalize_variables(self._get_strategy(), private.agreed_variables(self._model))
 
 
+def _take_noise(strategy, variables):
+    """Gives all processes the chief's averages of noise.
+
+    A user's loop takes `optimizer.variables` from the chief, and these are not among them. They are
+    a number for 1,024 weights, which the coordination service carries: a replica may call.
+    """
+    if not variables:
+        return
+    copies = [private.local_tensors(variable.value) for variable in variables]
+    content = b"".join(first.numpy().tobytes() for first, *_ in copies)
+    digests = all_gather_object(strategy, "noise", digest_of_all([content]).hex())
+    if len(set(digests)) == 1:
+        return
+    told = base64.b64encode(content).decode() if strategy.is_chief else None
+    content = base64.b64decode(all_gather_object(strategy, "averages of noise", told)[0])
+    values = np.frombuffer(content, np.float32)
+    for of_variable in copies:
+        shape = of_variable[0].shape
+        value, values = np.split(values, [shape.num_elements()])
+        for copy in of_variable:
+            copy.assign(np.reshape(value, shape))
+
+
 def _settings(calls, method, model, arguments):
     """What must be alike, in sections: `{section: {key: value}}`."""
     compiled = private.compiled_with(model)
@@ -163,8 +190,10 @@ def _settings(calls, method, model, arguments):
     return {
         "models": calls.described(model),
         "optimizers": optimizers,
-        "losses": _flat({k: compiled.get(k) for k in ("loss", "loss_weights")}),
-        "metrics": _flat({k: compiled.get(k) for k in ("metrics", "weighted_metrics")}),
+        "losses": _flat({k: compiled.get(k) for k in ("loss", "loss_weights")})
+        | _held(model, keras.losses.Loss),
+        "metrics": _flat({k: compiled.get(k) for k in ("metrics", "weighted_metrics")})
+        | _held(model, keras.metrics.Metric),
         "arguments of `compile`": _flat({k: compiled.get(k) for k in _COMPILE_OPTIONS}),
         "callbacks": callback_settings(arguments.get("callbacks")),
         f"arguments of `{method}`": given
@@ -176,8 +205,14 @@ def _optimizers(model):
     """The options of all optimizers that a model holds, by key."""
     main = getattr(model, "optimizer", None)
     found = flatten(describe(main)) if isinstance(main, keras.optimizers.Optimizer) else {}
+    return found | _held(model, keras.optimizers.Optimizer, but_for=main)
+
+
+def _held(model, kind, but_for=None):
+    """The options of what a model holds, mostly from a `compile` of its own, by attribute."""
+    found = {}
     for name, value in sorted(vars(model).items()):
-        if isinstance(value, keras.optimizers.Optimizer) and value is not main:
+        if isinstance(value, kind) and value is not but_for:
             found |= flatten(describe(value), name)
     return found
 
@@ -212,9 +247,9 @@ def _shown(section, key):
 
 
 def _is_local(model):
-    return private.local_steps_optimizer(getattr(model, "optimizer", None)) is not None
+    return local_steps_optimizer(getattr(model, "optimizer", None)) is not None
 
 
 def _is_between_exchanges(model):
-    optimizer = private.local_steps_optimizer(model.optimizer)
+    optimizer: Any = local_steps_optimizer(model.optimizer)
     return optimizer.built and bool(optimizer.steps_since_exchange)

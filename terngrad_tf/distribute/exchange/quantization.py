@@ -21,6 +21,8 @@ LOGITS, AUXILIARY = "logits", "aux"
 BITS_RANGE = 0.02, 1.6
 # Above the number of vectors that tensors which are rotated together make.
 _MOST_VECTORS = 32
+# The noise of larger scales might be no float32.
+_LARGEST_NOISY_SCALE = 2.0**56
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,8 +43,10 @@ class Quantization:
             2**(b-1) - 1`; 32 for float gradients: none is selected. Default 1.
         rotate: whether gradients are rotated before they are rounded, see
             `terngrad_tf.ternary.rotation`, so that scales follow from `grad_bits` alone and suit
-            all gradients. False is TernGrad's own rule. Default None: False.
-        clip_factor: without rotation, c of the scale `min(c * std(g), max|g|)`; 0 for `max|g|`;
+            all gradients. False is the rule of TernGrad's paper. Default None: True, but False
+            with `bits_per_element`, and for wires of streams.
+        clip_factor: with `rotate=False` only: c of the scale `min(c * std(g), max|g|)`; 0 for
+            `max|g|`;
             "auto" for a scale that weighs what clipping takes away against what rounding adds, see
             `terngrad_tf.ternary.ScaleRule`: better where many replicas train with SGD, since no
             mean over them gives back what each of them clips. Default None: 2.5 for ternary
@@ -50,8 +54,9 @@ class Quantization:
         bits_per_element: how long the stream of a replica's codes may be, as is to be expected:
             the scale of a tensor is raised until so few of its codes are not 0. That is unbiased
             still, with more variance. `DiLoCo` meets it by error feedback instead. From 0.02 to
-            1.6; needs ternary gradients without rotation, which leaves few codes 0, and a wire of
-            streams, which "auto" then is. Default None: as long as the scale makes it.
+            1.6; needs ternary gradients, which are not rotated then, as that leaves few codes 0,
+            and a wire of streams, which "auto" then is. Default None: as long as the scale makes
+            it.
         min_size: gradients with fewer elements stay float. Default 1 (none).
         quantize_logits: whether the gradients of the logits layer are rounded too. The layer is
             known by its name: a component of the variable's path contains "logits" and not "aux",
@@ -84,12 +89,12 @@ class Quantization:
         )
         require(self.rotate in (True, False, None), "rotate", "must be a bool or None")
         if self.rotate is None:
-            object.__setattr__(self, "rotate", False)
+            object.__setattr__(self, "rotate", self.bits_per_element is None)
         for option in ("clip_factor", "bits_per_element"):
             require(
                 not self.rotate or getattr(self, option) is None,
                 option,
-                "must be None with rotate=True; rotate=False takes it",
+                "must be None where gradients are rotated, as by default; rotate=False takes it",
             )
         if self.clip_factor is None and not self.rotate:
             object.__setattr__(self, "clip_factor", 2.5 if self.levels == 1 else ternary.AUTO)
@@ -162,6 +167,10 @@ class Quantization:
             and (self.quantize_logits or not self.is_of_logits(paths[position]))
         ]
 
+    def noisy_positions(self, gradients: Sequence[Any], paths: Sequence[str]) -> list[int]:
+        """`ternary_positions`, where the variance that rounding adds is known; else none."""
+        return self.ternary_positions(gradients, paths) if self.rotate else []
+
     def rotation(
         self, shapes: Sequence[Sequence[int]], num_replicas: int
     ) -> "ternary.Rotation | None":
@@ -196,6 +205,23 @@ class Quantization:
             levels=self.levels,
             nonzero_share=self.largest_nonzero_share,
         )
+
+    def noise(self, scales: tf.Tensor, num_replicas: int) -> tf.Tensor:
+        """The variance that rounding adds to each element of a block of summed rotated gradients.
+
+        Of replicas whose blocks are all as large as the largest: it is the most that can be.
+
+        Args:
+            scales: float32 tensor of shape [blocks], shared by all replicas.
+            num_replicas: N.
+
+        Returns:
+            Float32 tensor of shape [blocks], finite.
+        """
+        of_replica = ternary.rounding_noise(self.levels, num_replicas, self.rounding)
+        # Of gradients whose squares are infinite.
+        scales = tf.minimum(scales, _LARGEST_NOISY_SCALE)
+        return tf.constant(num_replicas * of_replica, tf.float32) * tf.square(scales)
 
     def indices_of_vectors(self, first: int, count: int) -> list[int]:
         """Integers that select the random bits of rotated vectors of tensors that travel together.

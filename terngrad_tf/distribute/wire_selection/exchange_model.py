@@ -20,9 +20,9 @@ class ExchangeModel:
     """Expected seconds of an exchange.
 
     Args:
-        job: what is exchanged, `stopwatch.Job`.
+        job: `stopwatch.Job`, the exchanged tensors.
         link: `links.Link`.
-        nonzero_share: of the codes.
+        nonzero_share: share of the codes that are not 0.
     """
 
     job: Any
@@ -30,37 +30,37 @@ class ExchangeModel:
     nonzero_share: float
 
     def seconds(self, mode: str, unit: float) -> float:
-        """Seconds of an exchange in a mode, `unit` being those of an element's unit of codec."""
+        """Seconds of an exchange; `unit` is the seconds of a unit of arithmetic an element."""
         buckets, floats = self._parts(mode)
         num_bytes = ring_bytes(WORD_BYTES * sum(floats), self.job.num_members)
         messages = 2 if floats else 0
         for sizes in buckets:
-            wire = wires.choose(
-                mode, sizes, self.job.num_members, self.job.num_local, self.job.levels
-            )
-            num_bytes += WORD_BYTES * wire.expected_words(self.nonzero_share)
-            # One more for the scales.
+            job = self.job
+            how = job.num_members, job.num_local, job.levels, job.rotated
+            wire = wires.choose(mode, sizes, *how)
+            num_bytes += wire.scale_bytes + WORD_BYTES * wire.expected_words(self.nonzero_share)
+            # One message more for the scales.
             messages += 1 + wire.num_messages
         codec = unit * self.units(mode) * sum(map(sum, buckets))
         return codec + messages * self.link.message_seconds + num_bytes * self.link.seconds_per_byte
 
     def unit_seconds(self, mode: str, codec_seconds: float) -> float:
-        """Seconds of a unit: measured, where the run's mode was ternary."""
+        """Seconds of a unit: measured by the run if its mode was ternary."""
         buckets, _ = self._parts(mode)
         units = self.units(mode) * sum(map(sum, buckets))
         return codec_seconds / units if units else seconds_of_doubling()
 
     def units(self, mode: str) -> float:
-        """What an element's arithmetic takes, doubling a float32 in place of it being 1.
+        """Cost of a mode's arithmetic an element; doubling a float32 in place costs 1.
 
-        Measured on 2 and 16 million elements, on one thread, for 2 and 4 members of one replica;
-        streams, whose many steps take longer on few elements, by 30 % more or less.
+        Measured on one thread, with 2 and 16 million elements and 2 and 4 members of one replica;
+        streams, which are slower on few elements, to within 30 %.
         """
         if mode == "float32":
             return 0.0
         members, local, share = self.job.num_members, self.job.num_local, self.nonzero_share
         encode, decode = 2.3 * local, 1.2
-        if self.job.rotated:
+        if self.job.rotated and mode not in wires.STREAMS:
             encode, decode = encode + 4.5 * local, decode + 4.0
 
         def compress(share):
@@ -82,7 +82,7 @@ class ExchangeModel:
         }[mode]
 
     def _sparse_units(self, compress, decompress):
-        """What the streams of `wire="sparse"` take, from what one takes at a share of codes."""
+        """Cost of the streams of `wire="sparse"`, by functions of the share of codes not 0."""
         job, share = self.job, self.nonzero_share
         sizes = max(self._parts("sparse")[0], key=sum)
         wire = wires.choose("sparse", sizes, job.num_members, job.num_local)
@@ -91,12 +91,12 @@ class ExchangeModel:
         if wire.num_messages == 2:
             return units + job.num_members * sum(map(decompress, own))
         sums = wires.trit_shares(share, job.num_members * job.num_local)
-        # Each adds one chunk and writes its streams; all read those of all chunks.
+        # Each member adds one chunk and writes its streams; all members read all streams.
         units += sum(map(decompress, own)) + 1.7
         return units + sum(compress(s) / job.num_members + decompress(s) for s in sums)
 
     def _parts(self, mode):
-        """Sizes of the ternary gradients, bucket by bucket, and of those that stay float."""
+        """Sizes of the ternary gradients, by bucket, and of the float ones."""
         if mode == "float32":
             return [], [*sum(self.job.buckets, ()), *self.job.floats]
         if self.job.buckets:
@@ -106,7 +106,7 @@ class ExchangeModel:
 
 
 def seconds_of_doubling(clock: Callable[[], float] = time.perf_counter) -> float:
-    """Seconds an element that `x * 2` takes on a large array, as a clock tells them."""
+    """Seconds that `x * 2` takes for one element of a large array."""
     numbers = tf.zeros([2**22])
     double = tf.function(lambda x: x * 2, autograph=False)
     taken = []

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute import DiLoCo, TernGradStrategy
-from tests.distribute import processes
+from tests.distribute import processes, second_moments_cases
 from tests.distribute.samples import build, data, gradients_of, reduce_once
 
 
@@ -16,7 +16,7 @@ def sums(config):
     """The reduced tensors of each options, and bytes as counted and as measured."""
     results = {}
     for index, options in enumerate(config["options"]):
-        strategy = TernGradStrategy(1, rotate=True, seed=5, telemetry_freq=1, **options)
+        strategy = TernGradStrategy(1, seed=5, telemetry_freq=1, **options)
         gradients = [gradients_of(replica) for replica in range(2)]
         for i, value in enumerate(reduce_once(strategy, gradients)):
             results[f"{index}/{i}"] = value
@@ -25,7 +25,7 @@ def sums(config):
         results[f"{index}/error"] = last.relative_error
     sick = [gradients_of(replica) for replica in range(2)]
     sick[1][3][0, 0] = np.inf
-    results["sick"] = reduce_once(TernGradStrategy(1, rotate=True), sick)[3]
+    results["sick"] = reduce_once(TernGradStrategy(1), sick)[3]
     return results
 
 
@@ -37,12 +37,40 @@ def train(config):
         ("adam", lambda: keras.optimizers.Adam(0.01)),
         ("local", lambda: DiLoCo("sgd", 2)),
     ):
-        model = build(TernGradStrategy(1, rotate=True, seed=5), dropout=0.0, optimizer=optimizer)
+        model = build(TernGradStrategy(1, seed=5), dropout=0.0, optimizer=optimizer)
         dataset = tf.data.Dataset.from_tensor_slices(data(64)).batch(16).repeat()
         model.fit(dataset, epochs=2, steps_per_epoch=4, verbose=0)
         results |= {f"{name}/{i}": weight for i, weight in enumerate(model.get_weights())}
     return results
 
 
+def moments(config):
+    """Weights after steps of optimizers that correct for noise, and its averages."""
+    results = {}
+    for index, (name, options) in enumerate(config["optimizers"]):
+        weights, optimizer = second_moments_cases.train(
+            lambda name=name, options=options: getattr(keras.optimizers, name)(0.01, **options),
+            num_local=1,
+        )
+        averages = [average.numpy() for average in optimizer.rounding_noise.averages]
+        results |= {f"{index}/{i}": value for i, value in enumerate(weights + averages)}
+    return results
+
+
+def resume(config):
+    """Weights after a step, of which the chief alone had the state of a run that stopped."""
+    del config
+    variables, optimizer, take = second_moments_cases.make(
+        lambda: keras.optimizers.Adam(0.01), num_local=1
+    )
+    strategy = optimizer._distribution_strategy
+    if strategy.is_chief:
+        for average in optimizer.rounding_noise.averages:
+            average.assign(1e-5 * tf.ones(average.shape))
+    for batch in second_moments_cases.batches():
+        take(batch)
+    return {str(i): variable.numpy() for i, variable in enumerate(variables)}
+
+
 if __name__ == "__main__":
-    processes.main({"sums": sums, "train": train})
+    processes.main({"sums": sums, "train": train, "moments": moments, "resume": resume})

@@ -104,6 +104,7 @@ class VisibleTest(parameterized.TestCase, tf.test.TestCase):
             lambda: DiLoCo(SGD(0.1), 4, outer=SGD(1.0)),
             2,
             grad_bits=1,
+            rotate=False,
             fit={"callbacks": [Look()], "epochs": 2},
         )
         for before, after in zip(weights[3], weights[4], strict=True):
@@ -303,7 +304,7 @@ class ResumeTest(parameterized.TestCase, tf.test.TestCase):
     """Runs that stop between two exchanges and go on, to the bit."""
 
     def compiled(self):
-        strategy = terngrad_tf.TernGradStrategy(num_nodes=2, clip_factor=0)
+        strategy = terngrad_tf.TernGradStrategy(num_nodes=2, rotate=False, clip_factor=0)
         with strategy.scope():
             model = network(batch_norm=True)
             model.compile(DiLoCo(adamw(), 4, outer=SGD(0.7, momentum=0.9, use_ema=True)), "mse")
@@ -351,6 +352,18 @@ class ResumeTest(parameterized.TestCase, tf.test.TestCase):
         loaded = keras.models.load_model(path)
         self.assertAllEqual(loaded.get_weights()[0], model.get_weights()[0])
         self.assertEqual(loaded.optimizer.sync_every, 4)
+
+    def test_a_model_saved_between_exchanges_evaluates_without_a_strategy(self):
+        path = os.path.join(self.get_temp_dir(), "saved.keras")
+        _, model = self.compiled()
+        callback = keras.callbacks.LambdaCallback
+        save = callback(on_train_batch_end=lambda batch, logs: model.save(path))
+        fit_steps(model, 0, 1, [save])
+        loaded = keras.models.load_model(path)
+        self.assertEqual(loaded.optimizer.steps_since_exchange, 1)
+        x, y = data(12)
+        expected = np.mean((loaded.predict(x, verbose=0) - y) ** 2)
+        self.assertAllClose(loaded.evaluate(x, y, verbose=0), expected, rtol=1e-5)
 
 
 @pytest.mark.slow

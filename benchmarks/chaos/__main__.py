@@ -1,0 +1,241 @@
+"""Checks that runs survive incidents of hosts and links at random moments.
+
+    python -m benchmarks.chaos --hosts=3 --incidents=20
+    python -m benchmarks.chaos --hosts=2 --incidents=20 --sync_every=8 --seed=1
+    python -m benchmarks.chaos --hosts=4 --incidents=20 --min_workers=1
+
+Trains LeNet on scikit-learn's digits with `mnist_distributed_train --max_restarts`, one worker per
+host of this machine (see `lib/netns.sh`: Linux, root, iproute2), and saves each step. Meanwhile
+incidents from `chaos.events` happen, drawn from a seed; a third come in pairs, the second during
+recovery from the first. After each incident the run must continue from its saved state within a
+bound, all saved files must be whole, and no worker may run twice. At the end all workers must
+succeed, with the weights of an undisturbed run, bit for bit.
+
+With --min_workers, workers leave and join, and `chaos.members` adds incidents: hosts stay away, the
+chief loses its disk, the network splits in halves. The workers that may continue must do so within
+the bound, the others must not. After each incident all workers must train together again within the
+bound, and two parts may never train at the same time. At the end the chief is lost for good. The
+saved weights must then load, be the same on all workers that keep them, and be as accurate as
+undisturbed runs of other seeds. Anything else is an error.
+"""
+
+import collections
+import contextlib
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from absl import app, flags
+
+from benchmarks.chaos import accuracy as chaos_accuracy
+from benchmarks.chaos import events as chaos_events
+from benchmarks.chaos import members
+from benchmarks.chaos.run import Broken, Run
+from benchmarks.lib import cluster_hosts, figures
+
+_HOSTS = flags.DEFINE_integer("hosts", 2, "Number of hosts.", lower_bound=2)
+_INCIDENTS = flags.DEFINE_integer("incidents", 20, "Number of incidents.", lower_bound=1)
+_EVENTS = flags.DEFINE_list("events", None, "Possible incidents. Default: all known ones.")
+_SYNC_EVERY = flags.DEFINE_integer("sync_every", 0, "Local steps per exchange. 0: no local steps.")
+_MIN_WORKERS = flags.DEFINE_integer("min_workers", 0, "Lets workers leave and join. 0: they stay.")
+_RUNS = flags.DEFINE_integer(
+    "runs", 3, "Undisturbed runs with --min_workers. 0: accuracy is not checked."
+)
+_SEED = flags.DEFINE_integer("seed", 0, "Seed of the incidents and their times.")
+_JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
+
+PREFIX = "tgx"
+SUBNET = "10.87.0"
+# Most steps before an incident, and before the second incident of a pair.
+PAUSE_STEPS = 15
+# Steps per incident: these pauses, and the steps during its checks.
+STEPS = 4 * PAUSE_STEPS
+# With --min_workers the run ends this many steps after the last incident.
+LAST_STEPS = 30
+ENDLESS_STEPS = 10**6
+# Holds several checkpoints with the local steps of all workers.
+DISK_MB = 256
+JOIN_SECONDS = 5
+# Workers that may not continue end after this time.
+MEMBERS_START_TIMEOUT = 60
+
+
+def _events():
+    return members.EVENTS if _MIN_WORKERS.value else chaos_events.EVENTS
+
+
+def _draw_incident(draw, names):
+    """Draws names of events; events that leave the others training alone have no second one."""
+    incident = [draw.choice(names)]
+    seconds = [name for name in names if name not in members.ALONE]
+    if draw.random() < 1 / 3 and incident[0] in seconds:
+        incident.append(draw.choice(seconds))
+    return incident
+
+
+def _disturb(run, draw):
+    """Causes incidents; returns a list of (events, seconds to the next saved step, seconds).
+
+    The first seconds are None if no worker may continue before the lost worker is back. The second
+    seconds, until all workers train together again, are None without `--min_workers`.
+    """
+    happened = []
+    run.go_on(1)
+    events = _events()
+    names = _EVENTS.value or list(events)
+    while len(happened) < _INCIDENTS.value:
+        if _MIN_WORKERS.value:
+            run.await_members(run.hosts)
+        run.go_on(draw.randint(1, PAUSE_STEPS))
+        if run.is_over():
+            raise Broken(f"the run ended after {len(happened)} incidents: {run.ends()}")
+        incident = _draw_incident(draw, names)
+        for number, name in enumerate(incident):
+            if number:
+                run.wait_for(run.step() + PAUSE_STEPS, draw.uniform(0, 20))
+            seconds = events[name](run, draw.randrange(_HOSTS.value), draw)
+        if incident[0] not in members.ALONE or not _MIN_WORKERS.value:
+            seconds = run.go_on(1)
+        together = run.await_members(run.hosts) if _MIN_WORKERS.value else None
+        run.check()
+        happened.append((incident, seconds, together))
+        line = [f"{len(happened)}. {', '.join(incident)}:"]
+        line.append("none continued" if seconds is None else f"continued after {seconds:.1f} s")
+        line += [] if together is None else [f"all together {together:.1f} s later"]
+        print(*line, flush=True)
+    return happened
+
+
+@contextlib.contextmanager
+def _disk(folder):
+    """Mounts a file system of `DISK_MB` MB at a path, in this context."""
+    folder.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@contextlib.contextmanager
+def _run(network, folder):
+    """Starts a run, in this context; its workers share a disk, or each has its own."""
+    options = {"data_dir": folder.with_name("data"), "sync_every": _SYNC_EVERY.value}
+    with contextlib.ExitStack() as stack:
+        if _MIN_WORKERS.value:
+            folders = [folder / str(task) for task in range(_HOSTS.value)]
+            disks = [stack.enter_context(_disk(one)) for one in folders]
+            options |= {
+                "min_workers": _MIN_WORKERS.value,
+                # Every part that may continue then has the saved state.
+                "replicate_checkpoints": max(1, (_HOSTS.value + 1) // 2 - 1),
+                "join_timeout": JOIN_SECONDS,
+                "start_timeout": MEMBERS_START_TIMEOUT,
+            }
+            run = members.MembersRun(network, disks, ENDLESS_STEPS, **options)
+        else:
+            disks = [stack.enter_context(_disk(folder))] * _HOSTS.value
+            run = Run(network, disks, _INCIDENTS.value * STEPS, **options)
+        try:
+            yield run
+        finally:
+            run.kill()
+
+
+def chaos():
+    """Disturbs a run; returns its incidents and, with `--min_workers`, its final state.
+
+    Raises:
+        Broken: the run did not survive.
+    """
+    import slim_data
+
+    network = cluster_hosts.Network(PREFIX, SUBNET, _HOSTS.value)
+    with tempfile.TemporaryDirectory() as name, network.up("none"):
+        folder = pathlib.Path(name)
+        slim_data.convert("digits", str(folder / "data"), shard=True, train_shards=_HOSTS.value)
+        if _MIN_WORKERS.value:
+            return _come_and_go(network, folder)
+        with _run(network, folder / "undisturbed") as run:
+            run.finish()
+            expected = run.saved()
+        with _run(network, folder / "disturbed") as run:
+            happened = _disturb(run, random.Random(_SEED.value))
+            run.finish()
+            found = run.saved()
+    if different := _different(expected, found):
+        raise Broken(f"saved arrays differ from the undisturbed run: {different}")
+    return happened, {}
+
+
+def _come_and_go(network, folder):
+    with _run(network, folder / "disturbed") as run:
+        happened = _disturb(run, random.Random(_SEED.value))
+        # Of two workers, the second would have to wait for the first.
+        seconds = members.lose_chief(run) if _HOSTS.value > 2 else None
+        end = {"steps": members.go_on_to(run, LAST_STEPS), "chief_lost": seconds}
+        for task in run.keepers:
+            if different := _different(run.saved(), run.saved(task)):
+                raise Broken(f"worker {task} keeps other arrays than the chief: {different}")
+        if _RUNS.value:
+            accuracy = chaos_accuracy.Undisturbed(folder, _HOSTS.value, _SYNC_EVERY.value)
+            end["accuracy"] = accuracy.of(run.train_dir(run.chief))
+            print(f"accuracy {end['accuracy']:.4f} after {end['steps']} steps", flush=True)
+            end["undisturbed"] = [accuracy.train(1 + n, end["steps"]) for n in range(_RUNS.value)]
+            chaos_accuracy.check(end["accuracy"], end["undisturbed"])
+    return happened, end
+
+
+def _different(expected, found):
+    """Returns the names of the arrays that differ in any bit."""
+    different = expected.keys() ^ found.keys()
+    same = expected.keys() & found.keys()
+    return sorted(different | {key for key in same if bytes(found[key]) != bytes(expected[key])})
+
+
+def _print_table(happened):
+    seconds_of, together_of = collections.defaultdict(list), collections.defaultdict(list)
+    for incident, seconds, together in happened:
+        name = incident[0] if len(incident) == 1 else "two at once"
+        seconds_of[name].append(seconds)
+        together_of[name].append(together)
+    columns = "| incident | how often | seconds to the next saved step: median | longest |"
+    print(columns + (" all together again: median | longest |" if _MIN_WORKERS.value else ""))
+    print("|---|---|---|---|" + ("---|---|" if _MIN_WORKERS.value else ""))
+    for name in (*_events(), "two at once"):
+        if found := seconds_of[name]:
+            cells = [name, len(found), *_median_and_longest(found)]
+            cells += _median_and_longest(together_of[name]) if _MIN_WORKERS.value else []
+            print(f"| {' | '.join(map(str, cells))} |")
+
+
+def _median_and_longest(seconds):
+    known = [value for value in seconds if value is not None]
+    return [f"{statistics.median(known):.1f}", f"{max(known):.1f}"] if known else ["-", "-"]
+
+
+def main(argv):
+    """Disturbs a run and prints a table of the incidents."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    if unknown := set(_EVENTS.value or ()) - set(_events()):
+        raise app.UsageError(f"--events must be in {list(_events())}. Received: {sorted(unknown)}")
+    try:
+        happened, end = chaos()
+    except Broken as error:
+        sys.exit(f"chaos: {error}")
+    _print_table(happened)
+    settings = {"hosts": _HOSTS.value, "sync_every": _SYNC_EVERY.value, "seed": _SEED.value}
+    if end:
+        settings |= {"min_workers": _MIN_WORKERS.value, "end": end}
+        print(end)
+    if _JSON.value:
+        figures.write_json(_JSON.value, {**settings, "incidents": happened})
+    return 0
+
+
+if __name__ == "__main__":
+    app.run(main)

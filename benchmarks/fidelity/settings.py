@@ -1,0 +1,136 @@
+"""Runs of the fidelity study."""
+
+import dataclasses
+import math
+
+FLOAT = "float"
+# Ways to exchange gradients: options of the strategy, and "float_pass", which of the passes through
+# the data, counted anew after it, has float gradients.
+_PAPER = {
+    **{
+        f"{rounding}, clip {clip:g}": {"rounding": rounding, "clip_factor": clip}
+        for rounding in ("correlated", "independent")
+        for clip in (0.0, 2.5, 5.0)
+    },
+    "correlated, auto": {"clip_factor": "auto"},
+    "clip 2.5, sum rounded": {"wire": "bidirectional"},
+    "clip 2.5, float logits": {"quantize_logits": False},
+    "clip 2.5, float below 1,000 elements": {"min_size": 1000},
+    "clip 2.5, float third pass": {"float_pass": 3},
+    **{
+        f"{bits:g} bits": {"clip_factor": "auto", "bits_per_element": bits}
+        for bits in (0.3, 0.1, 0.05, 0.02)
+    },
+    **{
+        f"{bits}-bit, {name}": {"grad_bits": bits, "clip_factor": clip}
+        for bits in (3, 4, 8)
+        for name, clip in (("clip 0", 0.0), ("clip 2.5", 2.5), ("auto", "auto"))
+    },
+}
+GRADIENTS = {
+    FLOAT: {"grad_bits": 32},
+    "rotated": {},
+    **{name: {"rotate": False, **options} for name, options in _PAPER.items()},
+}
+# What accuracy is compared with bytes for.
+OF_BUDGETS = (FLOAT, "correlated, clip 2.5", "correlated, clip 0", "correlated, auto")
+OF_BUDGETS += tuple(way for way in GRADIENTS if way.endswith(" bits"))
+# Default gradients of the tables of optimizers and of workers.
+OF_OPTIMIZERS = (FLOAT, "correlated, clip 2.5", "correlated, clip 0")
+OF_WORKERS = (FLOAT, *(way for way in _PAPER if "bit" not in way))
+# Rates of the sweep that chooses one for each way to exchange gradients.
+OPTIMIZERS = {
+    "SGD, momentum 0.9": (0.01, 0.03, 0.1, 0.3),
+    "Adam": (0.001, 0.003, 0.01, 0.03),
+    "RMSprop": (0.0003, 0.001, 0.003, 0.01),
+    "Lion": (0.0001, 0.0003, 0.001, 0.003),
+    "AdamW": (0.001, 0.003, 0.01, 0.03),
+    "AbsAdam": (0.001, 0.003, 0.01, 0.03),
+}
+# Networks, and the rate of SGD with momentum for the tables of workers.
+NETS = {"small_cnn": 0.05, "lenet": 0.02, "resnet_20": 0.1}
+# Networks whose mean of float gradients depends on the number of workers: each worker normalizes
+# its own images.
+WITH_BATCH_NORM = {"resnet_20"}
+# Networks with swept rates, and their optimizers.
+KINDS = ("vit", "text_transformer", "embeddings", "embeddings_dense")
+OF_KINDS = ("SGD, momentum 0.9", "Adam", "AbsAdam")
+# Networks of source snippets, see `source_text`; the others use Fashion-MNIST.
+TEXT_NETS = {"text_transformer", "embeddings", "embeddings_dense"}
+# Images per step over all workers, in addition to the 256 of the table of optimizers.
+BATCHES = (32, 64, 1024)
+OF_BATCHES = ("SGD, momentum 0.9", "Adam", "AbsAdam")
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+OF_PRECISIONS = ("SGD, momentum 0.9", "Adam")
+TUNING_SEED = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A training run.
+
+    Args:
+        net: name of a network in `NETS` or `KINDS`.
+        optimizer: name in `OPTIMIZERS`.
+        gradients: name in `GRADIENTS`.
+        num_nodes: replicas.
+        batch_size: images per step, over all replicas.
+        images: number of training images, the first of the data set.
+        epochs: passes through the images.
+        rate: learning rate of the first step; falls along half a cosine to 0 at the end.
+        seed: fixes the initial weights and the order of the images.
+        precision: Keras' dtype policy, from `PRECISIONS`.
+    """
+
+    net: str
+    optimizer: str
+    gradients: str
+    num_nodes: int
+    batch_size: int
+    images: int
+    epochs: int
+    rate: float
+    seed: int
+    precision: str = PRECISIONS[0]
+
+    @property
+    def shape(self):
+        """The run without rate and seed: runs of one shape share a compiled training function."""
+        return dataclasses.replace(self, rate=0.0, seed=0)
+
+
+def sweep(
+    images, epochs, optimizer, gradients, net="small_cnn", batch=256, precision=PRECISIONS[0]
+):
+    """Returns the runs that choose rates: each way at each rate of an optimizer, with one seed."""
+    return [
+        Run(net, optimizer, way, 8, batch, images, epochs, rate, TUNING_SEED, precision)
+        for way in gradients
+        for rate in OPTIMIZERS[optimizer]
+    ]
+
+
+def tuned(found, seeds):
+    """Returns the runs at each way's best rate, which has the lowest loss on held-out images.
+
+    Args:
+        found: results of the sweep, dict from `Run` to its row.
+        seeds: integers.
+    """
+    best = {}
+    for run in sorted(found, key=lambda run: found[run]["held_out_loss"] or math.inf):
+        best.setdefault(run.shape, run)
+    return [dataclasses.replace(run, seed=seed) for run in best.values() for seed in seeds]
+
+
+def workers(images, epochs, nets, counts, gradients, seeds):
+    """Returns runs by number of workers; one of float gradients if workers do not matter."""
+    return [
+        Run(net, "SGD, momentum 0.9", way, count, 128, images, epochs, NETS[net], seed)
+        for net in nets
+        for way in gradients
+        for count in (counts if way != FLOAT or net in WITH_BATCH_NORM else [1])
+        # Correlated and independent rounding are the same with one worker.
+        if count > 1 or not way.startswith("independent")
+        for seed in seeds
+    ]

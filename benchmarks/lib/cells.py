@@ -1,0 +1,34 @@
+"""Cells of a table, each measured by its own process, in rounds."""
+
+import json
+import os
+import subprocess
+import sys
+
+
+def measure(module, cells, rounds, *options):
+    """Runs `python -m benchmarks.MODULE --cell=CELL` for all cells, one round after the other.
+
+    Args:
+        module: a module of `benchmarks`; prints a JSON line per cell.
+        cells: list of tuples; `--cell` joins each tuple with commas.
+        rounds: number of processes per cell.
+        options: further flags.
+
+    Returns:
+        Dict from cell to a list of the lines' contents, one per round.
+
+    Raises:
+        RuntimeError: a process failed.
+    """
+    results = {cell: [] for cell in cells}
+    for _ in range(rounds):
+        for cell, found in results.items():
+            name = ",".join(map(str, cell))
+            command = [sys.executable, "-m", f"benchmarks.{module}", f"--cell={name}", *options]
+            environment = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3")
+            result = subprocess.run(command, env=environment, capture_output=True, text=True)
+            if result.returncode:
+                raise RuntimeError(f"{' '.join(command)} failed:\n{result.stderr[-3000:]}")
+            found.append(json.loads(result.stdout.splitlines()[-1]))
+    return results

@@ -1,0 +1,27 @@
+"""Fashion-MNIST in memory, for benchmarks."""
+
+import itertools
+
+import numpy as np
+
+import slim_data
+
+
+def load(raw_dir, num_examples):
+    """Reads the first training images and all 10,000 test images.
+
+    Args:
+        raw_dir: folder with the four official archives.
+        num_examples: number of training images, at most 60,000.
+
+    Returns:
+        {"train": (images, labels), "test": ...}: images float32 [n, 28, 28, 1] in [-1, 1], labels
+        int32 [n].
+    """
+    builder = slim_data.find_builder("fashion_mnist")(raw_dir)
+    found = {}
+    for split, count in (("train", num_examples), ("test", None)):
+        examples = itertools.islice(builder.generate_images(split), count)
+        images, labels = zip(*examples, strict=True)
+        found[split] = (np.stack(images) / 127.5 - 1).astype("float32"), np.array(labels, "int32")
+    return found

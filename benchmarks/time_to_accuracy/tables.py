@@ -1,0 +1,160 @@
+"""Results of the benchmark of time to accuracy: chosen rates, times and tables.
+
+Rows of kind "training" hold a training's accuracy by number of steps; rows of kind "step" hold the
+cost of a step over a link.
+"""
+
+import collections
+import statistics
+
+# The links' rates by name.
+LINKS = {"1mbit": "1 Mbit/s", "10mbit": "10 Mbit/s", "100mbit": "100 Mbit/s", "1gbit": "1 Gbit/s"}
+NAMES = {
+    "ternary": "terngrad_tf, ternary",
+    "sparse": "terngrad_tf, ternary, sparse, clip 0",
+    "local_8": "terngrad_tf, DiLoCo 8, ternary",
+    "local_32": "terngrad_tf, DiLoCo 32, ternary",
+    "local_4_0.2_bits": "terngrad_tf, DiLoCo 4, 0.2 bits",
+    "local_8_0.4_bits": "terngrad_tf, DiLoCo 8, 0.4 bits",
+    "local_8_0.1_bits": "terngrad_tf, DiLoCo 8, 0.1 bits",
+    "local_32_0.3_bits": "terngrad_tf, DiLoCo 32, 0.3 bits",
+    "float_local_32": "terngrad_tf, DiLoCo 32, float",
+    "ddp_float32": "PyTorch DDP, float32",
+    "ddp_fp16": "PyTorch DDP, fp16 hook",
+    "ddp_powersgd_1": "PyTorch DDP, PowerSGD rank 1",
+    "ddp_powersgd_2": "PyTorch DDP, PowerSGD rank 2",
+    "post_local_sgd_8": "PyTorch local SGD, 8",
+    "torch_diloco_8": "PyTorch DiLoCo 8, float",
+    "torch_diloco_32": "PyTorch DiLoCo 32, float",
+}
+# Number of the first steps that send float32, by mode.
+FLOAT_STEPS = {"ddp_powersgd_1": 2, "ddp_powersgd_2": 2}
+
+
+def trainings(rows, hosts, mode, link="none"):
+    """Returns the rows of a mode's trainings over a link."""
+    wanted = ("training", hosts, mode, link)
+    return [r for r in rows if (r["kind"], r["hosts"], r["mode"], r.get("link")) == wanted]
+
+
+def best_rate(rows, hosts, mode):
+    """Returns the rate whose first seed was best on held-out images; None without a training."""
+    found = trainings(rows, hosts, mode)
+    first = [row for row in found if row["seed"] == min(r["seed"] for r in found)]
+    return max(first, key=lambda row: row["held_out"])["rate"] if first else None
+
+
+def steps_to(row, accuracy):
+    """Returns the tested step at which a training first reached an accuracy, or None."""
+    reached = (
+        s for s, found in zip(row["steps"], row["accuracy"], strict=True) if found >= accuracy
+    )
+    return next(reached, None)
+
+
+def mean_steps(rows, hosts, mode, accuracy):
+    """Returns the mean of `steps_to` over seeds at the best rate; None if a seed misses it."""
+    rate = best_rate(rows, hosts, mode)
+    found = [steps_to(r, accuracy) for r in trainings(rows, hosts, mode) if r["rate"] == rate]
+    return statistics.mean(found) if found and None not in found else None
+
+
+def seconds_to(rows, hosts, link, mode, accuracy):
+    """Returns seconds to an accuracy over a link, steps times a step's time; None if unknown."""
+    milliseconds = {
+        row["mode"]: row["milliseconds"]
+        for row in rows
+        if (row["kind"], row["hosts"], row["link"]) == ("step", hosts, link)
+    }
+    steps = mean_steps(rows, hosts, mode, accuracy)
+    first = FLOAT_STEPS.get(mode, 0)
+    if steps is None or mode not in milliseconds or (first and "ddp_float32" not in milliseconds):
+        return None
+    first_milliseconds = first * milliseconds["ddp_float32"] if first else 0
+    return ((steps - first) * milliseconds[mode] + first_milliseconds) / 1e3
+
+
+def measured_links(rows, hosts):
+    """Returns the links with timed steps, slowest first."""
+    found = {row["link"] for row in rows if (row["kind"], row["hosts"]) == ("step", hosts)}
+    return [link for link in LINKS if link in found]
+
+
+def accuracies(rows, hosts, levels):
+    """Returns rate, final test accuracy and steps to each level, a line per mode, as Markdown.
+
+    Args:
+        rows: list of dicts.
+        hosts: number of hosts.
+        levels: accuracies, in [0, 1].
+    """
+    titles = " | ".join(f"steps to {100 * level:g} %" for level in levels)
+    lines = [
+        f"| mode | rate | seeds | test accuracy at the end, % | {titles} |",
+        "|---" * (4 + len(levels)) + "|",
+    ]
+    for mode in NAMES:
+        rate = best_rate(rows, hosts, mode)
+        found = [row for row in trainings(rows, hosts, mode) if row["rate"] == rate]
+        if found:
+            ends = [100 * row["accuracy"][-1] for row in found]
+            cells = [NAMES[mode], f"{rate:g}", str(len(found)), spread(ends, 2)]
+            for level in levels:
+                steps = mean_steps(rows, hosts, mode, level)
+                cells.append("not reached" if steps is None else f"{steps:.0f}")
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def spread(values, digits):
+    """Returns the mean as text, with minimum and maximum if there are several values."""
+    text = f"{statistics.mean(values):.{digits}f}"
+    if len(values) > 1:
+        text += f" ({min(values):.{digits}f} to {max(values):.{digits}f})"
+    return text
+
+
+def times(rows, hosts, level):
+    """Returns ms per step and seconds to an accuracy by link, a line per mode, as Markdown."""
+    links = measured_links(rows, hosts)
+    found = collections.defaultdict(dict)
+    for row in rows:
+        if row["kind"] == "step" and row["hosts"] == hosts:
+            found[row["mode"]][row["link"]] = row
+    titles = [
+        f"{LINKS[link]}: ms a step | KB received a step | s to {100 * level:g} %" for link in links
+    ]
+    lines = [f"| mode | {' | '.join(titles)} |", "|---" * (1 + 3 * len(links)) + "|"]
+    for mode in filter(found.get, NAMES):
+        cells = [NAMES[mode]]
+        for link in links:
+            row = found[mode].get(link)
+            seconds = seconds_to(rows, hosts, link, mode, level)
+            cells.append(f"{row['milliseconds']:,.1f}" if row else "")
+            cells.append(f"{row['received_bytes'] / 1e3:,.1f}" if row else "")
+            cells.append("" if seconds is None else f"{seconds:,.1f}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def checks(rows, level):
+    """Returns a line per training over its link: predicted and measured seconds.
+
+    The first steps trace functions; the prediction has the time of a step for all steps.
+    """
+    lines = [
+        "| mode | link | s predicted | s measured | of which the first 32 steps |",
+        "|---|---|---|---|---|",
+    ]
+    for row in rows:
+        if row["kind"] != "training" or row["link"] == "none":
+            continue
+        steps = steps_to(row, level)
+        predicted = seconds_to(rows, row["hosts"], row["link"], row["mode"], level)
+        if steps is not None and predicted is not None:
+            # Scaled to this seed's steps, so that the comparison is of the time of a step.
+            predicted *= steps / mean_steps(rows, row["hosts"], row["mode"], level)
+            measured = row["seconds"][row["steps"].index(steps)]
+            seconds = [f"{value:,.1f}" for value in (predicted, measured, row["first_seconds"])]
+            lines.append(f"| {' | '.join([NAMES[row['mode']], LINKS[row['link']], *seconds])} |")
+    return "\n".join(lines)
