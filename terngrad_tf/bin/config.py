@@ -98,7 +98,7 @@ def _table(command, words):
     while words:
         word = words.pop(0)
         name, equals, value = word.lstrip("-").partition("=")
-        option = config_file.find_option(known, {"H": "hosts"}.get(name, name))
+        option = config_file.find_option(known, "hosts" if name == "H" else name)
         off = known.get(name.removeprefix("no")) if option is None else None
         if word.startswith("-") and off is not None and off.can_be_off and not equals:
             table[off.name] = False
