@@ -45,8 +45,7 @@ class Quantization:
             `terngrad_tf.ternary.rotation`, so that scales follow from `grad_bits` alone and suit
             all gradients. False is the rule of TernGrad's paper. Default None: True, but False
             with `bits_per_element`, and for wires of streams.
-        clip_factor: with `rotate=False` only: c of the scale `min(c * std(g), max|g|)`; 0 for
-            `max|g|`;
+        clip_factor: with `rotate=False`: c of the scale `min(c * std(g), max|g|)`; 0: `max|g|`;
             "auto" for a scale that weighs what clipping takes away against what rounding adds, see
             `terngrad_tf.ternary.ScaleRule`: better where many replicas train with SGD, since no
             mean over them gives back what each of them clips. Default None: 2.5 for ternary
