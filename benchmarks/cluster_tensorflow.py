@@ -116,7 +116,7 @@ def main(argv):
     """Runs the worker; `argv` is its command line."""
     import tensorflow as tf
 
-    from terngrad_tf.distribute import TernGradStrategy
+    from terngrad_tf.distribute import Quantization, TernGradStrategy
 
     modes, model, interface, threads, batch_size = argv[1:]
     tf.config.threading.set_intra_op_parallelism_threads(int(threads))
@@ -125,10 +125,12 @@ def main(argv):
         "bidirectional": lambda: TernGradStrategy(wire="bidirectional"),
         "four_bits": lambda: TernGradStrategy(grad_bits=4),
         # Few codes are not 0, for which the streams are.
-        "unclipped": lambda: TernGradStrategy(clip_factor=0.0),
-        "sparse": lambda: TernGradStrategy(wire="sparse", clip_factor=0.0),
+        "unclipped": lambda: TernGradStrategy(quantization=Quantization(clip_factor=0.0)),
+        "sparse": lambda: TernGradStrategy(
+            wire="sparse", quantization=Quantization(clip_factor=0.0)
+        ),
         "sparse_bidirectional": lambda: TernGradStrategy(
-            wire="sparse_bidirectional", clip_factor=0.0
+            wire="sparse_bidirectional", quantization=Quantization(clip_factor=0.0)
         ),
         "local_steps": TernGradStrategy,
         "local_steps_overlap": TernGradStrategy,

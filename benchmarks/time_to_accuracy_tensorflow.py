@@ -26,9 +26,11 @@ MODES = {
 
 @functools.cache
 def _strategy(mode):
-    from terngrad_tf.distribute import TernGradStrategy
+    from terngrad_tf.distribute import Quantization, TernGradStrategy
 
-    return TernGradStrategy(**MODES[mode][0])
+    options = dict(MODES[mode][0])
+    wire = options.pop("wire", "auto")
+    return TernGradStrategy(wire=wire, quantization=Quantization(**options))
 
 
 class Training:

@@ -11,7 +11,9 @@ from terngrad_tf.version import __version__
 
 _ORIGINS = {
     "AbsAdam": "terngrad_tf.distribute",
+    "ClusterOptions": "terngrad_tf.distribute",
     "DiLoCo": "terngrad_tf.distribute",
+    "Quantization": "terngrad_tf.distribute",
     "SnapshotCheckpoint": "terngrad_tf.subspace",
     "Subspace": "terngrad_tf.subspace",
     "SubspaceBFGS": "terngrad_tf.subspace",

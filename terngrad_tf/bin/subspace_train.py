@@ -10,7 +10,7 @@ Slurm or TF_CONFIG. The chief alone needs the folders but that of the data, eval
 
 from terngrad_tf.bin import cluster_flags, experiments, flags, run_reports, train_flags
 from terngrad_tf.bin.resnet50_imagenet_stage_1 import FinalEvaluation
-from terngrad_tf.training.config import Config, configuration, name_of, option, options
+from terngrad_tf.training.config import Config, configuration, harmless, name_of, option, options
 from terngrad_tf.training.model_config import ModelConfig
 from terngrad_tf.training.run_config import CheckpointConfig
 from terngrad_tf.training.subspace_config import SubspaceConfig
@@ -32,8 +32,9 @@ _NO_FLAGS = (
 
 
 @configuration
+@harmless
 class BoostFlags(Config):
-    """MindSpore's own way to say options."""
+    """MindSpore's own way to say options, whose values are compared."""
 
     boost_config: str = option(
         "",

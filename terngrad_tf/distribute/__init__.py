@@ -9,6 +9,7 @@ from terngrad_tf.distribute.cluster import (
     cluster_from_rank_table,
     workers_only,
 )
+from terngrad_tf.distribute.cluster_options import ClusterOptions
 from terngrad_tf.distribute.coordination import all_gather_object, run_on_all, run_on_chief
 from terngrad_tf.distribute.elastic import Membership, NewcomersError, join_cluster
 from terngrad_tf.distribute.equalize import equalize_variables
@@ -34,6 +35,7 @@ __all__ = [
     "WIRES",
     "AbsAdam",
     "Advice",
+    "ClusterOptions",
     "DiLoCo",
     "GradientStatistics",
     "Measurements",

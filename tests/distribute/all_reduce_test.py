@@ -10,6 +10,7 @@ from absl.testing import parameterized
 
 from terngrad_tf import ternary
 from terngrad_tf.distribute import WIRES, Quantization, TernaryAllReduce, TernGradStrategy
+from tests.distribute import strategy_options
 from tests.distribute.samples import SHAPES, gradients_of, reduce_once
 
 NUM_REPLICAS = 4
@@ -65,7 +66,8 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
     def test_one_process_sums_the_replicas_ternary_gradients(self, rounding, clip_factor):
         expected = expected_sums(self.gradients, clip_factor, rounding, seed=7)
         strategy = TernGradStrategy(
-            NUM_REPLICAS, clip_factor=clip_factor, rounding=rounding, seed=7
+            NUM_REPLICAS,
+            quantization=Quantization(clip_factor=clip_factor, rounding=rounding, seed=7),
         )
         for got, want in zip(reduce_once(strategy, self.gradients), expected, strict=True):
             np.testing.assert_array_equal(got, want)
@@ -75,7 +77,9 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         errors = []
         for bits, levels in ((1, 1), (3, 3), (4, 7), (8, 127)):
             got = reduce_once(
-                TernGradStrategy(NUM_REPLICAS, grad_bits=bits, clip_factor=0, seed=7),
+                TernGradStrategy(
+                    NUM_REPLICAS, quantization=Quantization(grad_bits=bits, clip_factor=0, seed=7)
+                ),
                 self.gradients,
             )
             want = expected_sums(self.gradients, 0.0, "correlated", seed=7, levels=levels)
@@ -87,7 +91,8 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_stock_mirrored_strategy_gives_the_same(self):
         strategy = tf.distribute.MirroredStrategy(
-            [f"CPU:{i}" for i in range(NUM_REPLICAS)], cross_device_ops=TernaryAllReduce(seed=3)
+            [f"CPU:{i}" for i in range(NUM_REPLICAS)],
+            cross_device_ops=TernaryAllReduce(quantization=Quantization(seed=3)),
         )
         expected = expected_sums(self.gradients, 2.5, "correlated", seed=3)
         for got, want in zip(reduce_once(strategy, self.gradients), expected, strict=True):
@@ -118,7 +123,9 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
 
     def sums_of_quarters(self, wire):
         """The sum of four replicas' 4,000 elements of 1/4 and one of 1, whose scale is 1."""
-        strategy = TernGradStrategy(NUM_REPLICAS, wire=wire, clip_factor=0.0)
+        strategy = TernGradStrategy(
+            NUM_REPLICAS, wire=wire, quantization=Quantization(clip_factor=0.0)
+        )
         gradient = np.append(np.full([4000], 0.25), 1.0).astype(np.float32)
         (got,) = reduce_once(strategy, [[gradient]] * NUM_REPLICAS)
         return got
@@ -133,7 +140,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(strategy.traffic.compression_ratio, 1.0)
 
     def test_small_tensors_stay_float(self):
-        strategy = TernGradStrategy(NUM_REPLICAS, min_size=360)
+        strategy = TernGradStrategy(NUM_REPLICAS, quantization=Quantization(min_size=360))
         got = reduce_once(strategy, self.gradients)
         ternary_sums = expected_sums(self.gradients, 2.5, "correlated")
         for index, size in enumerate(int(np.prod(s)) for s in SHAPES):
@@ -143,7 +150,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
                 self.assertAllEqual(got[index], ternary_sums[index])
 
     def test_logits_stay_float_by_their_name(self):
-        strategy = TernGradStrategy(NUM_REPLICAS, quantize_logits=False)
+        strategy = TernGradStrategy(NUM_REPLICAS, quantization=Quantization(quantize_logits=False))
         names = ["kernel", "my_logits_kernel", "bias", "aux_logits_kernel"]
         got = reduce_once(strategy, self.gradients, names)
         self.assert_is_float_sum(got[1], [g[1] for g in self.gradients])
@@ -153,7 +160,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(got[index], ternary_sums[index])
 
     def test_no_logits_to_leave_out_is_an_error(self):
-        strategy = TernGradStrategy(NUM_REPLICAS, quantize_logits=False)
+        strategy = TernGradStrategy(NUM_REPLICAS, quantization=Quantization(quantize_logits=False))
         with self.assertRaisesRegex(ValueError, "quantize_logits=False.*name contains 'logits'"):
             reduce_once(strategy, self.gradients)
 
@@ -167,7 +174,9 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
     def test_steps_and_seeds_change_the_rounding(self):
         first = reduce_once(TernGradStrategy(NUM_REPLICAS), self.gradients)[3]
         again = reduce_once(TernGradStrategy(NUM_REPLICAS), self.gradients)[3]
-        seeded = reduce_once(TernGradStrategy(NUM_REPLICAS, seed=1), self.gradients)[3]
+        seeded = reduce_once(
+            TernGradStrategy(NUM_REPLICAS, quantization=Quantization(seed=1)), self.gradients
+        )[3]
         strategy = TernGradStrategy(NUM_REPLICAS)
         with strategy.scope():
             optimizer = keras.optimizers.SGD(1.0)
@@ -199,7 +208,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             ({"seed": 1.5}, "`seed` must be a 32-bit integer. Received: seed=1.5"),
         ):
             with self.assertRaisesRegex(ValueError, message):
-                TernaryAllReduce(**options)
+                TernaryAllReduce(**strategy_options.arguments(**options))
         with self.assertRaises(TypeError):
             TernaryAllReduce(unknown=1)
         self.assertIn("bidirectional", WIRES)
@@ -222,7 +231,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             strategy.run(replica)
 
     def test_sparse_gradients_are_summed_exactly(self):
-        strategy = TernGradStrategy(2, min_size=1)
+        strategy = TernGradStrategy(2, quantization=Quantization(min_size=1))
         table, optimizer = table_under(strategy)
 
         @tf.function
@@ -245,7 +254,9 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(strategy.traffic.wire, "float32")
 
     def test_rows_become_tensors_on_request(self):
-        strategy = TernGradStrategy(2, sparse_as_dense=True, clip_factor=0)
+        strategy = TernGradStrategy(
+            2, sparse_as_dense=True, quantization=Quantization(clip_factor=0)
+        )
         table, optimizer = table_under(strategy)
 
         @tf.function

@@ -21,7 +21,7 @@ from terngrad_tf.distribute import (
 )
 from terngrad_tf.distribute.parameter_server_codec import PushCodec
 from tests import runs
-from tests.distribute import processes
+from tests.distribute import processes, strategy_options
 from tests.distribute.samples import SHAPES, build, data, gradients_of, reduce_once
 
 WORKER = pathlib.Path(__file__).with_name("rotated_worker.py")
@@ -162,14 +162,16 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(*ERRORS)
     def test_sums_are_as_near_to_floats_as_theory_says(self, bits):
-        strategy = TernGradStrategy(4, rotate=True, grad_bits=bits, seed=7)
+        strategy = TernGradStrategy(
+            4, quantization=Quantization(rotate=True, grad_bits=bits, seed=7)
+        )
         got = reduce_once(strategy, self.gradients)
         self.assertBetween(
             relative_error(got, self.gradients), 0.2 * ERRORS[bits], 1.05 * ERRORS[bits]
         )
 
     def test_mean_over_steps_is_the_float_sum(self):
-        strategy = TernGradStrategy(2, rotate=True, seed=1)
+        strategy = TernGradStrategy(2, quantization=Quantization(rotate=True, seed=1))
         gradients = [[g[3].astype(np.float32)] for g in self.gradients[:2]]
         gradients[0][0][3:30] = 0
         gradients[0][0][40, 5] = 100.0
@@ -200,48 +202,63 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_stock_mirrored_strategy_gives_the_same(self):
         strategy = tf.distribute.MirroredStrategy(
-            [f"CPU:{i}" for i in range(4)], cross_device_ops=TernaryAllReduce(rotate=True, seed=3)
+            [f"CPU:{i}" for i in range(4)],
+            cross_device_ops=TernaryAllReduce(quantization=Quantization(rotate=True, seed=3)),
         )
-        want = reduce_once(TernGradStrategy(4, rotate=True, seed=3), self.gradients)
+        want = reduce_once(
+            TernGradStrategy(4, quantization=Quantization(rotate=True, seed=3)), self.gradients
+        )
         for a, b in zip(reduce_once(strategy, self.gradients), want, strict=True):
             np.testing.assert_array_equal(a, b)
 
     def test_one_replica_rounds_too(self):
-        got = reduce_once(TernGradStrategy(1, rotate=True), self.gradients[:1])
+        got = reduce_once(
+            TernGradStrategy(1, quantization=Quantization(rotate=True)), self.gradients[:1]
+        )
         self.assertBetween(relative_error(got, self.gradients[:1]), 0.3, 0.5)
 
     @parameterized.parameters(np.nan, np.inf)
     def test_what_is_not_finite_reaches_all_in_its_block(self, value):
         self.gradients[2][3][1, 5] = value
-        got = reduce_once(TernGradStrategy(4, rotate=True), self.gradients)
+        got = reduce_once(
+            TernGradStrategy(4, quantization=Quantization(rotate=True)), self.gradients
+        )
         self.assertTrue(np.all(np.isnan(np.reshape(got[3], -1)[:1024])))
         self.assertTrue(np.all(np.isfinite(np.reshape(got[3], -1)[1024:])))
         for tensor in got[:3]:
             self.assertTrue(np.all(np.isfinite(tensor)))
 
     def test_small_tensors_and_float_ones_stay_float_on_request(self):
-        strategy = TernGradStrategy(4, rotate=True, min_size=360)
+        strategy = TernGradStrategy(4, quantization=Quantization(rotate=True, min_size=360))
         got = reduce_once(strategy, self.gradients)
         for index in (1, 2):
             want = np.sum([g[index] for g in self.gradients], axis=0)
             np.testing.assert_allclose(got[index], want, rtol=1e-5, atol=1e-5)
         self.assertNotAllClose(got[0], np.sum([g[0] for g in self.gradients], axis=0))
         exact = reduce_once(TernGradStrategy(4, grad_bits=32), self.gradients)
-        both = reduce_once(TernGradStrategy(4, grad_bits=32, rotate=True), self.gradients)
+        both = reduce_once(
+            TernGradStrategy(4, quantization=Quantization(grad_bits=32, rotate=True)),
+            self.gradients,
+        )
         for a, b in zip(exact, both, strict=True):
             np.testing.assert_array_equal(a, b)
 
     def test_steps_with_float_gradients_are_float(self):
         for is_float in (True, False):
             strategy = TernGradStrategy(
-                4, rotate=True, float_steps=lambda step, is_float=is_float: step < int(is_float)
+                4,
+                quantization=Quantization(
+                    rotate=True, float_steps=lambda step, is_float=is_float: step < int(is_float)
+                ),
             )
             got = reduce_once(strategy, self.gradients)
             error = relative_error(got, self.gradients)
             self.assertBetween(error, *((0, 1e-12) if is_float else (0.1, ERRORS[1])))
 
     def test_statistics_and_telemetry_tell_of_rotated_codes(self):
-        strategy = TernGradStrategy(4, rotate=True, statistics_freq=1, telemetry_freq=1)
+        strategy = TernGradStrategy(
+            4, statistics_freq=1, telemetry_freq=1, quantization=Quantization(rotate=True)
+        )
         got = reduce_once(strategy, self.gradients)
         for index, shape in enumerate(SHAPES):
             record = strategy.gradient_statistics[f"v{index}"]
@@ -254,7 +271,9 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(last.received_bytes, strategy.traffic.received_bytes)
 
     def test_rows_of_embeddings_become_tensors(self):
-        strategy = TernGradStrategy(2, rotate=True, sparse_as_dense=True, grad_bits=8)
+        strategy = TernGradStrategy(
+            2, sparse_as_dense=True, quantization=Quantization(rotate=True, grad_bits=8)
+        )
         with strategy.scope():
             table = keras.Variable(tf.zeros([500, 4]))
             optimizer = keras.optimizers.SGD(1.0)
@@ -277,7 +296,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         x, y = data(64)
 
         def model():
-            strategy = TernGradStrategy(2, rotate=True)
+            strategy = TernGradStrategy(2, quantization=Quantization(rotate=True))
             return build(strategy, dropout=0.0, optimizer=lambda: keras.optimizers.Adam(0.01))
 
         def fit(model, epochs):
@@ -288,7 +307,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         fit(stopped, 2)
         path = f"{runs.class_folder(type(self))}/model.keras"
         stopped.save(path)
-        with TernGradStrategy(2, rotate=True).scope():
+        with TernGradStrategy(2, quantization=Quantization(rotate=True)).scope():
             resumed = keras.models.load_model(path)
         fit(resumed, 2)
         for a, b in zip(whole.get_weights(), resumed.get_weights(), strict=True):
@@ -298,7 +317,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         x, y = data(128)
         losses = []
         for options in ({"rotate": True}, {"grad_bits": 32}):
-            strategy = TernGradStrategy(2, **options)
+            strategy = TernGradStrategy(2, **strategy_options.arguments(**options))
             model = build(strategy, dropout=0.0, optimizer=lambda: DiLoCo("sgd", 4))
             history = model.fit(x, y, batch_size=16, epochs=6, shuffle=False, verbose=0)
             losses.append(history.history["loss"][-1])
@@ -311,13 +330,15 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             ({"wire": "sparse"}, "`wire` must be none of .*rotate=True.*'?sparse"),
         ):
             with self.assertRaisesRegex(ValueError, message):
-                TernaryAllReduce(rotate=True, **options)
+                TernaryAllReduce(**strategy_options.arguments(rotate=True, **options))
         with self.assertRaisesRegex(ValueError, "`rotate` must be a bool or None.*'yes'"):
             Quantization(rotate="yes")
 
     def test_streams_and_budgets_are_not_rotated(self):
         for options in ({"wire": "sparse"}, {"bits_per_element": 0.3}, {"clip_factor": 2.5}):
-            self.assertFalse(TernaryAllReduce(**options).quantization.rotate)
+            self.assertFalse(
+                TernaryAllReduce(**strategy_options.arguments(**options)).quantization.rotate
+            )
 
 
 class PushesTest(tf.test.TestCase):
