@@ -22,4 +22,5 @@ def is_clip_factor(value: Any) -> bool:
         return value == AUTO
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return False
-    return bool(value == 0 or LEAST <= value <= MOST)
+    number: Any = value
+    return bool(number == 0 or LEAST <= number <= MOST)
