@@ -115,7 +115,7 @@ def _measure(num_hosts, rate):
 
 def table(cell):
     """One cell as Markdown: measured steps, expected ones, and what each mode's run was told."""
-    from terngrad_tf.distribute.wires import LOSSLESS
+    from terngrad_tf.distribute.exchange.wires import LOSSLESS
 
     milliseconds, advice, taken = cell["milliseconds"], cell["advice"], cell["taken"]
     quickest = min(milliseconds.values())

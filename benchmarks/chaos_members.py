@@ -91,7 +91,7 @@ class MembersRun(Run):
 
     def may_go_on(self, present):
         """Whether these workers alone go on, by those that agreed last."""
-        from terngrad_tf.distribute.membership import Generation
+        from terngrad_tf.distribute.cluster.membership import Generation
 
         found = [read for task in self.hosts if (read := self._read(task))]
         number, members, _ = max(found, key=lambda read: read[0])

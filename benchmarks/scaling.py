@@ -85,7 +85,7 @@ class InstantProcesses:
 
 def instant_context(num_hosts):
     """`exchange.ReductionContext` of one worker on each of some hosts."""
-    from terngrad_tf.distribute import exchange
+    from terngrad_tf.distribute.exchange import buckets as exchange
 
     return exchange.ReductionContext(["/cpu:0"], num_hosts, InstantProcesses(num_hosts))
 
@@ -94,7 +94,8 @@ def codec_seconds(num_workers, wire):
     """Measured seconds an element that a host computes for its exchange over a wire."""
     import tensorflow as tf
 
-    from terngrad_tf.distribute import Quantization, exchange
+    from terngrad_tf.distribute import Quantization
+    from terngrad_tf.distribute.exchange import buckets as exchange
 
     context, quantization = instant_context(num_workers), Quantization()
     gradient = tf.random.stateless_normal([ELEMENTS], [1, 2])
@@ -188,7 +189,7 @@ def buckets_of(shapes):
     """Sizes of the gradients of each bucket."""
     import tensorflow as tf
 
-    from terngrad_tf.distribute import exchange
+    from terngrad_tf.distribute.exchange import buckets as exchange
 
     sizes = [tf.TensorShape(shape).num_elements() for shape in shapes]
     return [[sizes[i] for i in bucket] for bucket in exchange.buckets(sizes)]
@@ -206,7 +207,7 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
     Returns:
         Dict of seconds by mode: `float32` and those of `WIRES`.
     """
-    from terngrad_tf.distribute.traffic import float32_traffic
+    from terngrad_tf.distribute.exchange.traffic import float32_traffic
 
     def started(messages, beside=0):
         return (

@@ -5,9 +5,29 @@ TensorFlow.
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from terngrad_tf.version import __version__
+
+if TYPE_CHECKING:  # what editors read
+    from terngrad_tf.distribute import (
+        AbsAdam,
+        ClusterOptions,
+        DiLoCo,
+        Quantization,
+        Telemetry,
+        TernaryAllReduce,
+        TernGradStrategy,
+        Traffic,
+        advise,
+    )
+    from terngrad_tf.subspace import (
+        SnapshotCheckpoint,
+        Subspace,
+        SubspaceBFGS,
+        SubspaceModel,
+        SubspaceSGD,
+    )
 
 _ORIGINS = {
     "AbsAdam": "terngrad_tf.distribute",

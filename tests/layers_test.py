@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import pathlib
 import re
 import subprocess
 import sys
@@ -13,9 +14,29 @@ from tests import source_tree
 
 # Lower layers first: a module imports its own layer and those before it.
 LAYERS = ("launcher", "ternary", "distribute", "subspace", "models", "training", "bin")
+# The same within distribute: packages and, beside them, modules. Its `__init__.py` re-exports all.
+ROOMS = (
+    "private",
+    "communication",
+    "cluster",
+    "consistency",
+    "exchange",
+    "telemetry",
+    "wire_selection",
+    "all_reduce",
+    "strategy",
+    "local_sgd",
+    "elastic",
+    "parameter_server",
+)
+# And within private, where what is entered in the manifest of patches lies below.
+PRIVATE_ROOMS = ("patches", "collectives", "data", "replicas", "strategies", "keras")
+# A folder with more modules than this has become a heap.
+MAX_MODULES = 14
 # The same within slim_data; its programs, which lie beside these packages, may import them all.
 DATA_LAYERS = ("common", "files", "tfrecord", "preprocessing", "datasets", "input", "cli")
 FUSED_PACKAGE = "terngrad_tf.ternary.fused"
+DISTRIBUTE_PACKAGE = "terngrad_tf.distribute"
 PRIVATE_PACKAGE = "terngrad_tf.distribute.private"
 PRIVATE_MODULES = (
     "tensorflow.python",
@@ -53,6 +74,12 @@ def layer_of(name):
     return None
 
 
+def room_of(name, package, rooms):
+    """Returns (room, its rank) of a module of `package` that has rooms, None outside of them."""
+    part = name.removeprefix(package + ".").partition(".")[0] if within(name, package) else ""
+    return (part, rooms.index(part)) if part in rooms else None
+
+
 def used_names(source, module, is_package, known):
     """Returns imported modules and, spelled by their full names, the `tf.`-attributes used."""
     names = source_tree.imported_modules(source, module, is_package, known)
@@ -80,6 +107,14 @@ def violations(module, source, is_package=False, known=()):
         # The front door imports the layers, so that only programs may come in through it.
         if "terngrad_tf" in names and not within(module, "terngrad_tf.bin"):
             found.append(f"{module} uses terngrad_tf: import the layer that holds the name")
+    for package, rooms in ((DISTRIBUTE_PACKAGE, ROOMS), (PRIVATE_PACKAGE, PRIVATE_ROOMS)):
+        room = room_of(module, package, rooms)
+        for name in sorted(names):
+            other = room_of(name, package, rooms)
+            if room is not None and other is not None and other[1] > room[1]:
+                found.append(f"{module} uses {name}: {room[0]} lies below {other[0]}")
+            elif room is not None and name == package and not is_package:
+                found.append(f"{module} uses {name}: import the module that holds the name")
     if within(module, "slim_data"):
         for forbidden in NOT_IN_SLIM_DATA:
             refuse(forbidden, "slim_data stands alone and needs no Keras")
@@ -116,6 +151,8 @@ def export_violations(package, source):
             exported = node.value
         elif late and target.startswith("_") and not isinstance(node.value, ast.Call):
             pass  # a table of names that are looked up late
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            pass  # the same names for editors
         elif not (
             isinstance(node, (ast.Import, ast.ImportFrom))
             or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
@@ -180,6 +217,26 @@ class LayersTest(unittest.TestCase):
         bare = {n.rpartition(".")[0] for n in names if "." in n} - set(names)
         self.assertEqual(sorted(bare), [])
 
+    def test_rooms_are_there_and_hold_few_modules(self):
+        folders = {}
+        for name, path in source_tree.modules().items():
+            if path.name != "__init__.py":
+                folders.setdefault(name.rpartition(".")[0], []).append(name)
+        for package, rooms in ((DISTRIBUTE_PACKAGE, ROOMS), (PRIVATE_PACKAGE, PRIVATE_ROOMS)):
+            inside = [n for n in source_tree.modules() if within(n, package) and n != package]
+            parts = {n.removeprefix(package + ".").partition(".")[0] for n in inside}
+            self.assertEqual(sorted(set(rooms) - parts), [])
+        heaps = {n: len(m) for n, m in folders.items() if within(n, DISTRIBUTE_PACKAGE)}
+        self.assertEqual({n: m for n, m in heaps.items() if m > MAX_MODULES}, {})
+
+    def test_names_that_editors_read_are_those_loaded_late(self):
+        for name in ("terngrad_tf", DISTRIBUTE_PACKAGE):
+            package = importlib.import_module(name)
+            tree = ast.parse(pathlib.Path(package.__file__).read_text(encoding="utf-8"))
+            (block,) = [n for n in tree.body if isinstance(n, ast.If)]
+            read = {a.name for node in block.body for a in node.names}
+            self.assertEqual(read, set(package._ORIGINS), name)
+
     def test_exported_names_exist(self):
         for name, path in source_tree.modules().items():
             with self.subTest(name=name):
@@ -238,6 +295,20 @@ class RulesTest(unittest.TestCase):
         ):
             with self.subTest(source=source):
                 self.assert_refused("terngrad_tf.ternary.codec", source, "downwards")
+
+    def test_upward_imports_within_distribute_are_refused(self):
+        for module, source, part in (
+            ("communication.peers", "import terngrad_tf.distribute.cluster.exits", "below cluster"),
+            ("exchange.x", "from terngrad_tf.distribute.strategy import A", "below strategy"),
+            ("private.data.x", "import terngrad_tf.distribute.private.keras.y", "below keras"),
+            ("elastic.x", "from terngrad_tf.distribute import TernGradStrategy", "the module"),
+        ):
+            with self.subTest(module=module):
+                found = violations(f"{DISTRIBUTE_PACKAGE}.{module}", source)
+                self.assertEqual(len(found), 1, found)
+                self.assertIn(part, found[0])
+        source = "from terngrad_tf.distribute.exchange import traffic"
+        self.assertEqual(violations(f"{DISTRIBUTE_PACKAGE}.telemetry.x", source), [])
 
     def test_upward_imports_within_slim_data_are_refused(self):
         for module, source in (

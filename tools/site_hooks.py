@@ -73,7 +73,7 @@ def on_post_build(config):
 def patches_table():
     """A Markdown table of the functions in the manifest of patches, read from the sources."""
     lines = ["| function | of | what its replacement does |", "|---|---|---|"]
-    for path in sorted(PRIVATE.glob("*.py")):
+    for path in sorted(PRIVATE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             for call in getattr(node, "decorator_list", []):
                 if isinstance(call, ast.Call) and ast.unparse(call.func) == "patch":

@@ -130,7 +130,9 @@ def _steps(links, num_machines, weights):
 def _exchange_model():
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
-    from terngrad_tf.distribute import exchange_model, links, stopwatch, wires
+    from terngrad_tf.distribute.exchange import wires
+    from terngrad_tf.distribute.telemetry import stopwatch
+    from terngrad_tf.distribute.wire_selection import exchange_model, links
 
     return exchange_model, links.Link, stopwatch.Job, wires.NONZERO_SHARE
 

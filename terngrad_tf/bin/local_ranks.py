@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from slim_data.cli import help_arguments
 from slim_data.common.errors import printable
-from terngrad_tf import rank_table
 from terngrad_tf.bin.cluster_flags import PORT
+from terngrad_tf.distribute.cluster import rank_table
 
 
 def main(argv: Sequence[str]) -> int:

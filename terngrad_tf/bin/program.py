@@ -14,8 +14,9 @@ from slim_data.cli import legacy_flags
 from slim_data.common.captured_stderr import capture_stderr
 from slim_data.common.extras import check_installed
 from slim_data.common.uncollected import without_collections
-from terngrad_tf import files, supervisor
+from terngrad_tf import files
 from terngrad_tf.last_line import flush_or_drop, is_interrupt, one_line, write_last_line
+from terngrad_tf.launcher import supervisor
 from terngrad_tf.terminal import wrapped
 from terngrad_tf.training import preemption
 from terngrad_tf.version import __version__

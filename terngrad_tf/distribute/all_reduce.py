@@ -8,21 +8,17 @@ from typing import Any
 import tensorflow as tf
 
 from terngrad_tf.arguments import check, is_integer
-from terngrad_tf.distribute import (
-    exchange,
-    handshake,
-    last_step,
-    private,
-    statistics,
-    stragglers,
-    wires,
-)
-from terngrad_tf.distribute.quantization import Quantization
-from terngrad_tf.distribute.stopwatch import Job
-from terngrad_tf.distribute.telemetry import Measurements
-from terngrad_tf.distribute.traffic import WORD_BYTES, Traffic, float32_traffic
-from terngrad_tf.distribute.wire_choice import WireChoice
-from terngrad_tf.distribute.wire_trial import Timing, WireTrial
+from terngrad_tf.distribute import private
+from terngrad_tf.distribute.consistency import handshake
+from terngrad_tf.distribute.exchange import buckets as exchange
+from terngrad_tf.distribute.exchange import wires
+from terngrad_tf.distribute.exchange.quantization import Quantization
+from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic, float32_traffic
+from terngrad_tf.distribute.telemetry import last_step, statistics, stragglers
+from terngrad_tf.distribute.telemetry.measurements import Measurements
+from terngrad_tf.distribute.telemetry.stopwatch import Job
+from terngrad_tf.distribute.wire_selection.wire_choice import WireChoice
+from terngrad_tf.distribute.wire_selection.wire_trial import Timing, WireTrial
 
 _XLA = (
     "`jit_compile=True` must not be combined with TernaryAllReduce: TensorFlow would drop the op"
@@ -60,10 +56,10 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         quantization: `Quantization`, what is rounded and how, in place of `grad_bits`. Default
             `Quantization()`.
         wire: "allgather", "alltoall", "allreduce", "sparse", "bidirectional",
-            "sparse_bidirectional" or "auto"; see `terngrad_tf.distribute.wires`. "auto" is the
-            lossless one of known size with the fewest bytes, or between processes another lossless
-            one that is expected to be quicker on their measured links, which gives the same bits;
-            `wire_choices` tells which. Default "auto".
+            "sparse_bidirectional" or "auto"; see `terngrad_tf.distribute.exchange.wires`. "auto" is
+            the lossless one of known size with the fewest bytes, or between processes another
+            lossless one that is expected to be quicker on their measured links, which gives the
+            same bits; `wire_choices` tells which. Default "auto".
         sparse_as_dense: whether `IndexedSlices`, the gradients of embeddings, are made whole
             tensors before they are exchanged, so that they are rounded, too. As rows they travel as
             floats, each as often as replicas have read it, which in language models may be most of

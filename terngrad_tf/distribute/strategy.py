@@ -9,26 +9,16 @@ import tensorflow as tf
 
 from terngrad_tf import tokens
 from terngrad_tf.arguments import check
-from terngrad_tf.distribute import (
-    broadcast,
-    calls,
-    cluster_size,
-    feeding,
-    handshake,
-    peers,
-    private,
-    rendezvous,
-    seeds,
-    stragglers,
-    tf_config,
-    virtual_devices,
-    watchdog,
-)
+from terngrad_tf.distribute import private, virtual_devices
 from terngrad_tf.distribute.all_reduce import TernaryAllReduce
-from terngrad_tf.distribute.cluster_options import ClusterOptions
-from terngrad_tf.distribute.quantization import Quantization
-from terngrad_tf.distribute.telemetry import Measurements
-from terngrad_tf.distribute.traffic import Traffic
+from terngrad_tf.distribute.cluster import cluster_size, rendezvous, tf_config
+from terngrad_tf.distribute.cluster.cluster_options import ClusterOptions
+from terngrad_tf.distribute.communication import peers, watchdog
+from terngrad_tf.distribute.consistency import broadcast, calls, feeding, handshake, seeds
+from terngrad_tf.distribute.exchange.quantization import Quantization
+from terngrad_tf.distribute.exchange.traffic import Traffic
+from terngrad_tf.distribute.telemetry import stragglers
+from terngrad_tf.distribute.telemetry.measurements import Measurements
 
 # Collectives of two strategies in one process must not meet under one key.
 _KEY_RANGE = 1_000_000

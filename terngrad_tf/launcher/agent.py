@@ -31,7 +31,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from terngrad_tf.supervisor import end_with_parent
+from terngrad_tf.launcher.supervisor import end_with_parent
 from terngrad_tf.version import __version__
 
 HEARTBEAT_SECONDS = 5.0

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from terngrad_tf.launcher.nodes import SILENCE_SECONDS, LostError, Node, wait_seconds
-from terngrad_tf.supervisor import STATUS_NEWCOMERS
+from terngrad_tf.launcher.supervisor import STATUS_NEWCOMERS
 
 # A process that ends with this status was told of the failure of another one.
 STATUS_PEER = 3

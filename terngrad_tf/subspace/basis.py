@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.distribute import traffic
+from terngrad_tf.distribute.exchange import traffic
 from terngrad_tf.subspace import replicas
 
 FLOAT_BYTES = 4

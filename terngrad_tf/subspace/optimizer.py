@@ -8,7 +8,8 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf.arguments import check
-from terngrad_tf.distribute import private, traffic
+from terngrad_tf.distribute import private
+from terngrad_tf.distribute.exchange import traffic
 from terngrad_tf.files import PathLike
 from terngrad_tf.subspace import replicas
 from terngrad_tf.subspace.basis import FLOAT_BYTES, ReplicatedBasis

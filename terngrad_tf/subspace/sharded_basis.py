@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.distribute import traffic
+from terngrad_tf.distribute.exchange import traffic
 from terngrad_tf.subspace import replicas
 from terngrad_tf.subspace.basis import FLOAT_BYTES, sizes_of, to_float32
 

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute import run_on_chief
-from terngrad_tf.distribute.broadcast import broadcast_matrix
+from terngrad_tf.distribute.consistency.broadcast import broadcast_matrix
 from terngrad_tf.subspace.subspace import Subspace
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from terngrad_tf import tags
-from terngrad_tf.distribute.traffic import PushTraffic
+from terngrad_tf.distribute.exchange.traffic import PushTraffic
 from terngrad_tf.training.board import Board
 from terngrad_tf.training.log import log_worker
 from terngrad_tf.training.screen import Screen

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import keras
 import tensorflow as tf
 
-from terngrad_tf.distribute.parameter_server import ParameterServerCluster
-from terngrad_tf.distribute.parameter_server_variables import ServedModel
-from terngrad_tf.distribute.traffic import PushTraffic
+from terngrad_tf.distribute.exchange.traffic import PushTraffic
+from terngrad_tf.distribute.parameter_server.cluster import ParameterServerCluster
+from terngrad_tf.distribute.parameter_server.variables import ServedModel
 from terngrad_tf.training import (
     async_log,
     async_step,

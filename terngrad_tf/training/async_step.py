@@ -6,8 +6,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from terngrad_tf.distribute.batch_norms import batch_norms, zero_momentum
-from terngrad_tf.distribute.parameter_server_variables import ServedModel
+from terngrad_tf.distribute.parameter_server.batch_norms import batch_norms, zero_momentum
+from terngrad_tf.distribute.parameter_server.variables import ServedModel
 from terngrad_tf.training import losses, networks
 from terngrad_tf.training.model_config import ModelConfig
 

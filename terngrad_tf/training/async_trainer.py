@@ -7,11 +7,11 @@ import secrets
 import tensorflow as tf
 
 from terngrad_tf.distribute import PeerError
-from terngrad_tf.distribute import parameter_server_process as process
-from terngrad_tf.distribute.handshake import code_metadata
-from terngrad_tf.distribute.parameter_server import ParameterServerCluster
-from terngrad_tf.distribute.parameter_server_codec import PUSH_WIRES, check_wire
-from terngrad_tf.distribute.parameter_server_variables import ServedModel
+from terngrad_tf.distribute.consistency.handshake import code_metadata
+from terngrad_tf.distribute.parameter_server import process
+from terngrad_tf.distribute.parameter_server.cluster import ParameterServerCluster
+from terngrad_tf.distribute.parameter_server.codec import PUSH_WIRES, check_wire
+from terngrad_tf.distribute.parameter_server.variables import ServedModel
 from terngrad_tf.training import (
     checkpoints,
     data,

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from terngrad_tf.distribute import TernGradStrategy, local_steps_optimizer
-from terngrad_tf.distribute.traffic import Traffic
+from terngrad_tf.distribute.exchange.traffic import Traffic
 from terngrad_tf.training.errors import UserError
 from terngrad_tf.training.log import log
 from terngrad_tf.training.run_config import TrainConfig

@@ -11,7 +11,7 @@ import typing
 from terngrad_tf.terminal import wrapped
 
 if typing.TYPE_CHECKING:
-    from terngrad_tf.distribute.peers import Tasks
+    from terngrad_tf.distribute.communication.peers import Tasks
 
 
 _LOG_FREQ = 10

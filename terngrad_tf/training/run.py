@@ -24,8 +24,8 @@ from terngrad_tf.distribute import (
     run_on_all,
     run_on_chief,
 )
-from terngrad_tf.distribute.peers import report_end
-from terngrad_tf.distribute.traffic import Traffic
+from terngrad_tf.distribute.communication.peers import report_end
+from terngrad_tf.distribute.exchange.traffic import Traffic
 from terngrad_tf.training import (
     callbacks,
     checkpoints,

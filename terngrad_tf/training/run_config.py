@@ -6,8 +6,8 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+from terngrad_tf.distribute.local_sgd.outer_momentum import default_outer_momentum
 from terngrad_tf.options import redeclared
-from terngrad_tf.outer_momentum import default_outer_momentum
 from terngrad_tf.quantization_options import QuantizationOptions
 from terngrad_tf.training import checks
 from terngrad_tf.training.config import REQUIRED, Config, configuration, harmless, option
@@ -16,7 +16,7 @@ from terngrad_tf.training.errors import UserError
 from terngrad_tf.training.model_config import ModelConfig, OptimizerConfig
 
 if typing.TYPE_CHECKING:
-    from terngrad_tf.distribute.quantization import Quantization
+    from terngrad_tf.distribute.exchange.quantization import Quantization
 
 _Self = typing.TypeVar("_Self", bound="RunConfig")
 

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf.distribute import local_steps_optimizer
-from terngrad_tf.distribute.batch_norms import statistics
+from terngrad_tf.distribute.parameter_server.batch_norms import statistics
 from terngrad_tf.training import checkpoints, local_steps
 from terngrad_tf.training.callbacks import StepCounter
 from terngrad_tf.training.optimizers import warm_up_momentum

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 from terngrad_tf import tags
-from terngrad_tf.distribute import traffic
+from terngrad_tf.distribute.exchange import traffic
 from terngrad_tf.subspace import Subspace, SubspaceBFGS
 from terngrad_tf.training.callbacks import StepCounter
 from terngrad_tf.training.run import Run

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf.distribute import Membership, run_on_chief
-from terngrad_tf.distribute.traffic import PushTraffic, Traffic
+from terngrad_tf.distribute.exchange.traffic import PushTraffic, Traffic
 from terngrad_tf.subspace import SnapshotCheckpoint
 from terngrad_tf.training import (
     checkpoints,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from terngrad_tf import tags
-from terngrad_tf.distribute.traffic import Traffic
+from terngrad_tf.distribute.exchange.traffic import Traffic
 from terngrad_tf.training import local_steps, losses, triggers
 from terngrad_tf.training.callbacks import StepCounter
 from terngrad_tf.training.log import log, log_worker

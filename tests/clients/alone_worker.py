@@ -12,7 +12,8 @@ import keras
 import numpy as np
 
 import terngrad_tf
-from terngrad_tf.distribute import PeerError, watchdog
+from terngrad_tf.distribute import PeerError
+from terngrad_tf.distribute.communication import watchdog
 
 X = np.random.default_rng(0).uniform(-1, 1, [16, 3]).astype(np.float32)
 Y = X @ np.ones([3, 2], np.float32)

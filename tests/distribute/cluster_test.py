@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from terngrad_tf.distribute import Quantization, TernGradStrategy
-from terngrad_tf.distribute.wires import LOSSLESS, WIRES
+from terngrad_tf.distribute.exchange.wires import LOSSLESS, WIRES
 from tests import runs
 from tests.distribute import processes
 from tests.distribute.samples import build, data, draw_masks, gradients_of, reduce_once

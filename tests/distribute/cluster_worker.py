@@ -13,15 +13,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.distribute import (
-    Quantization,
-    Telemetry,
-    TernGradStrategy,
-    advise,
-    links,
-    wire_choice,
-    wire_trial,
-)
+from terngrad_tf.distribute import Quantization, Telemetry, TernGradStrategy, advise
+from terngrad_tf.distribute.wire_selection import links, wire_choice, wire_trial
 from tests.distribute import optimizer_cases, processes, uneven_cases
 from tests.distribute.samples import build, data, draw_masks, gradients_of, reduce_once
 

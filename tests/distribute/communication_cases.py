@@ -5,7 +5,8 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.distribute import TernGradStrategy, wires
+from terngrad_tf.distribute import TernGradStrategy
+from terngrad_tf.distribute.exchange import wires
 from tests.distribute import processes, strategy_options
 from tests.distribute.samples import build, data, gradients_of, reduce_once
 

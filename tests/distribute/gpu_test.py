@@ -17,7 +17,8 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from terngrad_tf import ternary
-from terngrad_tf.distribute import DiLoCo, Quantization, TernGradStrategy, wires
+from terngrad_tf.distribute import DiLoCo, Quantization, TernGradStrategy
+from terngrad_tf.distribute.exchange import wires
 from tests import runs
 from tests.distribute import communication_cases, strategy_options
 from tests.distribute.samples import gradients_of, reduce_once

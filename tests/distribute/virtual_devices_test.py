@@ -6,7 +6,8 @@ import sys
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import TernGradStrategy, exchange, local_devices
+from terngrad_tf.distribute import TernGradStrategy, local_devices
+from terngrad_tf.distribute.exchange import buckets
 
 
 class VirtualDevicesTest(tf.test.TestCase):
@@ -40,9 +41,9 @@ class VirtualDevicesTest(tf.test.TestCase):
         self.assertEqual(run.stdout.strip(), "2", run.stderr)
 
     def test_buckets_go_from_the_last_tensor_to_the_first_and_hold_each_once(self):
-        self.assertEqual(exchange.buckets([5, 5, 5], bucket_elements=10), [[2, 1], [0]])
-        self.assertEqual(exchange.buckets([50, 1], bucket_elements=10), [[1, 0]])
-        self.assertEqual(exchange.buckets([], bucket_elements=10), [])
+        self.assertEqual(buckets.buckets([5, 5, 5], bucket_elements=10), [[2, 1], [0]])
+        self.assertEqual(buckets.buckets([50, 1], bucket_elements=10), [[1, 0]])
+        self.assertEqual(buckets.buckets([], bucket_elements=10), [])
 
 
 if __name__ == "__main__":

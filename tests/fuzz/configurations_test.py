@@ -11,11 +11,8 @@ import pytest
 from hypothesis import strategies as st
 
 from terngrad_tf.bin import program
-from terngrad_tf.distribute import (
-    cluster_from_rank_table,
-    cluster_from_tf_config,
-    telemetry_callback,
-)
+from terngrad_tf.distribute import cluster_from_rank_table, cluster_from_tf_config
+from terngrad_tf.distribute.telemetry import callback
 from terngrad_tf.training import UserError, boost_config, run_folder
 from tests.fuzz import fuzzing
 
@@ -158,13 +155,13 @@ class ConfigurationsTest(fuzzing.FuzzTest):
 
     def test_lines_of_telemetry(self):
         good = [json.dumps({"step": step, "cosine": 0.9}) for step in (4, 8)]
-        path = self.folder / telemetry_callback.FILE
+        path = self.folder / callback.FILE
 
         def check(content):
             # A line of anything between two whole ones, which nothing hides.
             line = content.replace(b"\n", b" ").replace(b"\r", b" ")
             path.write_bytes(b"\n".join([good[0].encode(), line, good[1].encode()]))
-            found = telemetry_callback.told_steps(path)
+            found = callback.told_steps(path)
             self.assertLessEqual({4, 8}, found)
             self.assertTrue(all(isinstance(step, int) for step in found))
 

@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from terngrad_tf import ternary
 from terngrad_tf.distribute import Quantization, cluster_from_hosts
-from terngrad_tf.distribute import parameter_server_process as process
-from terngrad_tf.distribute.handshake import code_metadata
-from terngrad_tf.distribute.parameter_server import ParameterServerCluster
-from terngrad_tf.distribute.parameter_server_variables import ServedModel
+from terngrad_tf.distribute.consistency.handshake import code_metadata
+from terngrad_tf.distribute.parameter_server import process
+from terngrad_tf.distribute.parameter_server.cluster import ParameterServerCluster
+from terngrad_tf.distribute.parameter_server.variables import ServedModel
 from terngrad_tf.training import ModelConfig, OptimizerConfig, async_step, optimizers, schedules
 from terngrad_tf.training.statistics_average import StatisticsAverage
 

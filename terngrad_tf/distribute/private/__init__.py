@@ -1,7 +1,7 @@
 """Every use of TensorFlow's and Keras' private modules, each with the reason.
 
 Nothing else in the package may import `tensorflow.python.*` or `keras.src.*` (a test enforces it).
-`tests/distribute/private_test.py` pins each name used here, so that a release that moves one fails
+`tests/distribute/private/private_test.py` pins each name used here. A release that moves one fails
 there, with its name, and not inside a training step.
 
 What is needed, and why no public way exists:
@@ -12,11 +12,35 @@ What is needed, and why no public way exists:
 """
 
 # Imported for what it enters into the manifest of patches.
-from terngrad_tf.distribute.private import device_buffers, padded_reductions  # noqa: F401
-from terngrad_tf.distribute.private.agreed_seeds import seed_alike, unseeded_generators
-from terngrad_tf.distribute.private.cluster_strategy import TernGradClusterExtended
-from terngrad_tf.distribute.private.cross_device_ops import ExactCrossDeviceOps, gradient_ops
-from terngrad_tf.distribute.private.devices import (
+from terngrad_tf.distribute.private.collectives.local_weights import (
+    LocalStepsOptimizer,
+    LocalWeights,
+    gradients_are_of_one_size,
+    gradients_of_one_size,
+    local_steps_optimizer,
+    local_updates,
+    optimizer_of_local_step,
+)
+from terngrad_tf.distribute.private.collectives.process_group import (
+    ProcessGroup,
+    communication_options,
+    publish,
+    published,
+    report_error,
+)
+from terngrad_tf.distribute.private.collectives.stamps import stamped
+from terngrad_tf.distribute.private.data.agreed_seeds import seed_alike, unseeded_generators
+from terngrad_tf.distribute.private.keras.keras_calls import agreed_variables, compiled_with
+from terngrad_tf.distribute.private.keras.keras_optimizers import sum_gradients, sum_of_replicas
+from terngrad_tf.distribute.private.keras.keras_training import (
+    in_keras_step,
+    keras_step,
+    unscale_loss,
+)
+from terngrad_tf.distribute.private.keras.scopes import watch_scope
+from terngrad_tf.distribute.private.patches import install_patches, uninstall_patches
+from terngrad_tf.distribute.private.replicas import padded_reductions  # noqa: F401
+from terngrad_tf.distribute.private.replicas.devices import (
     assert_on_host,
     cluster_is_joined,
     counts_once,
@@ -28,36 +52,20 @@ from terngrad_tf.distribute.private.devices import (
     per_replica,
     variable_paths,
 )
-from terngrad_tf.distribute.private.keras_calls import agreed_variables, compiled_with
-from terngrad_tf.distribute.private.keras_optimizers import sum_gradients, sum_of_replicas
-from terngrad_tf.distribute.private.keras_training import in_keras_step, keras_step, unscale_loss
-from terngrad_tf.distribute.private.local_weights import (
-    LocalStepsOptimizer,
-    LocalWeights,
-    gradients_are_of_one_size,
-    gradients_of_one_size,
-    local_steps_optimizer,
-    local_updates,
-    optimizer_of_local_step,
-)
-from terngrad_tf.distribute.private.merging import merge
-from terngrad_tf.distribute.private.padding import (
+from terngrad_tf.distribute.private.replicas.merging import merge
+from terngrad_tf.distribute.private.replicas.padding import (
     NO_PADDING,
     current_padding,
     mask_gradients,
     padded_replica,
 )
-from terngrad_tf.distribute.private.patches import install_patches, uninstall_patches
-from terngrad_tf.distribute.private.process_group import (
-    ProcessGroup,
-    communication_options,
-    publish,
-    published,
-    report_error,
+from terngrad_tf.distribute.private.strategies import device_buffers  # noqa: F401
+from terngrad_tf.distribute.private.strategies.cluster_strategy import TernGradClusterExtended
+from terngrad_tf.distribute.private.strategies.cross_device_ops import (
+    ExactCrossDeviceOps,
+    gradient_ops,
 )
-from terngrad_tf.distribute.private.scopes import watch_scope
-from terngrad_tf.distribute.private.stamps import stamped
-from terngrad_tf.distribute.private.strategies import TernGradLocalExtended, is_own
+from terngrad_tf.distribute.private.strategies.strategies import TernGradLocalExtended, is_own
 
 __all__ = [
     "NO_PADDING",

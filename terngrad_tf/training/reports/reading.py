@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from terngrad_tf import strict_json, tags
-from terngrad_tf.distribute import telemetry_callback
+from terngrad_tf.distribute.telemetry import callback
 from terngrad_tf.files import open_regular
 from terngrad_tf.subspace import snapshot_files
 from terngrad_tf.training import checkpoints, report, run_folder, subspace_picture
@@ -148,9 +148,7 @@ def read_run_data(
         folder=folder,
         description=description,
         scalars=report.read_scalars(folder),
-        telemetry=_read_telemetry(
-            folder / telemetry_callback.FILE, description.get("steps_before") or 0
-        ),
+        telemetry=_read_telemetry(folder / callback.FILE, description.get("steps_before") or 0),
         evaluations={
             label: report.read_scalars(path) for label, path in _eval_dirs(folder, eval_dir).items()
         },

@@ -1,0 +1,51 @@
+"""How a program of a cluster ends where another process fails: with one line."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+
+from terngrad_tf.distribute.cluster import rendezvous
+from terngrad_tf.distribute.communication import endings, peers
+from terngrad_tf.last_line import is_interrupt, one_line, write_last_line
+
+STATUS_PEER = 3
+STATUS_INTERRUPTED = 130
+
+
+@contextlib.contextmanager
+def exit_on_peer_error() -> Iterator[None]:
+    """Ends the program with one line and status 3 where another process of the cluster fails.
+
+    The line is the last one on standard error. Around all that a program does, the strategy
+    included, whose processes may be missing or started differently. Ctrl-C ends it with one line,
+    too, and status 130. Where this process itself fails, its error passes unchanged, and the others
+    end with what it says.
+
+    Example:
+    >>> with exit_on_peer_error():
+    ...     strategy = terngrad_tf.TernGradStrategy(num_nodes=1)
+
+    Raises:
+        SystemExit: with status 3, after a `PeerError` or an error of TensorFlow that comes from
+            another process; with status 130, after Ctrl-C.
+    """
+    try:
+        yield
+        return
+    except BaseException as raised:
+        tasks, status = rendezvous.joined_tasks(), STATUS_PEER
+        try:
+            if is_interrupt(raised):
+                raise KeyboardInterrupt from None
+            with peers.propagate_errors(tasks), peers.peer_errors(tasks):
+                raise
+        except KeyboardInterrupt as error:
+            peers.report_end(tasks, error)
+            line, status = "interrupted", STATUS_INTERRUPTED
+        except peers.PeerError as error:
+            line = one_line(error)
+            endings.note_told()
+    program = os.path.splitext(os.path.basename(sys.argv[0]))[0] or "python"
+    write_last_line(f"{one_line(program)}: error: {line}")
+    raise SystemExit(status)

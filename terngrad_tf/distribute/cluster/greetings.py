@@ -1,0 +1,220 @@
+"""How the processes of a cluster greet each other, by name, and prove that they share a token.
+
+Who greets sends a line, who is greeted answers with one. With a token, both lines end in a number
+that was never used before, and the answer in its seal of all four: name and number of both. Who
+greeted then sends a seal of its own of the same, and only who has the token can make either.
+
+Anybody may listen at a peer's address or connect to a process's port. So a greeting as a whole ends
+after some seconds, however slowly its bytes come, and what strangers say takes limited memory.
+"""
+
+import contextlib
+import secrets
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from terngrad_tf import tokens
+from terngrad_tf.distribute.communication.connections import connect, reason
+
+OTHER_PROGRAM = "another program answers there"
+OTHER_TOKEN = "has another token"
+NO_TOKEN = "has no token, which this process has"
+TOKEN_WANTED = f"has a token, which this process has not ({tokens.VARIABLE})"
+# Why two processes cannot be of one cluster.
+REFUSALS = (OTHER_TOKEN, NO_TOKEN, TOKEN_WANTED)
+# So long a greeting may take, from the connection to the last byte.
+GREETING_SECONDS = 4.0
+MOST_BYTES = 4096
+
+_GREETING = b"terngrad_tf "
+# All names of `Heard` together: those of a thousand processes at least.
+_MOST_CHARACTERS = 1000 * MOST_BYTES
+# Two greetings that take long, and what lies between them.
+_LATEST_SECONDS = 2 * GREETING_SECONDS + 5
+_SEPARATOR = " # "
+_NO_NUMBER = ""
+
+
+class Heard:
+    """Names of the processes that greeted a process, share its token, and have got its answer.
+
+    Where processes have no token, everybody can be one of them. So of more names than fit into 4 MB
+    the oldest are forgotten.
+    """
+
+    def __init__(self) -> None:
+        # With the time at which each was heard last.
+        self._names: dict[str, float] = {}
+        self._characters = 0
+        self._lock = threading.Lock()
+
+    def add(self, name: str) -> None:
+        """Notes a name."""
+        with self._lock:
+            if self._names.pop(name, None) is None:
+                self._characters += len(name)
+            self._names[name] = time.monotonic()
+            while self._characters > _MOST_CHARACTERS:
+                oldest = next(iter(self._names))
+                del self._names[oldest]
+                self._characters -= len(oldest)
+
+    def names(self) -> list[str]:
+        """Those of this moment, the one that was heard last at the end."""
+        with self._lock:
+            return list(self._names)
+
+    def latest_names(self) -> list[str]:
+        """Those of the last seconds, in which who has not met this process greets it again."""
+        begin = time.monotonic() - _LATEST_SECONDS
+        with self._lock:
+            return [name for name, heard in self._names.items() if heard > begin]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+
+def greet(address: str, name: str, token: str | None = None) -> tuple[str | None, str | None]:
+    """Tells the process at "host:port", which is `answering`, a name, and asks for its own.
+
+    Args:
+        address: "host:port".
+        name: str.
+        token: what both must share. Default: none.
+
+    Returns:
+        Pair of the name and None, or of None and why there is none.
+    """
+    number = _NO_NUMBER if token is None else secrets.token_hex(16)
+    try:
+        connection = connect(address)
+    except OSError as error:
+        return None, reason(error)
+    answer = None
+    with connection, contextlib.suppress(OSError):
+        lines = _Lines(connection)
+        lines.send(name, number)
+        answer = lines.receive()
+        if answer and token is not None and answer[1]:
+            both = (name, number, answer[0], answer[1])
+            if not tokens.is_seal(answer[2], token, "answer", *both):
+                return None, OTHER_TOKEN
+            lines.send(tokens.seal(token, "greeting", *both))
+            lines.receive()
+    if answer is None:
+        return None, OTHER_PROGRAM
+    if token is None and answer[1]:
+        return None, TOKEN_WANTED
+    if token is not None and not answer[1]:
+        return None, NO_TOKEN
+    return answer[0], None
+
+
+@contextlib.contextmanager
+def answering(port: int, name: Callable[[], str], token: str | None = None) -> Iterator[Heard]:
+    """Lets processes that `greet` this host's port know its name in this context.
+
+    Args:
+        port: TCP port.
+        name: function without arguments that returns the name of the moment, called in threads.
+        token: what they must share with it. Default: none.
+
+    Yields:
+        `Heard`, which grows.
+
+    Raises:
+        OSError: the port cannot be listened on.
+    """
+    heard = Heard()
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            with contextlib.suppress(OSError):
+                self._answer(_Lines(self.request))
+
+        def _answer(self, lines):
+            greeting = lines.receive()
+            if not greeting:
+                return
+            (other, other_number, _), own = greeting, name()
+            if token is None:
+                lines.send(own)
+                if not other_number:
+                    heard.add(other)
+                return
+            number = secrets.token_hex(16)
+            both = (other, other_number, own, number)
+            lines.send(own, number, tokens.seal(token, "answer", *both))
+            sealed = lines.receive() if other_number else None
+            if sealed and tokens.is_seal(sealed[0], token, "greeting", *both):
+                lines.send(own)
+                heard.add(other)
+
+    with _Answerer(("", port), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield heard
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Lines:
+    """The lines of one greeting over a connection, all of them within `GREETING_SECONDS`."""
+
+    def __init__(self, connection: socket.socket):
+        self._connection = connection
+        self._deadline = time.monotonic() + GREETING_SECONDS
+        self._received = b""
+
+    def send(self, *fields):
+        """Sends a line; raises OSError where that fails or time is over."""
+        self._limit()
+        self._connection.sendall(_GREETING + _SEPARATOR.join(fields).encode() + b"\n")
+
+    def receive(self):
+        """`_fields` of the next line; raises OSError where time is over."""
+        while b"\n" not in self._received and len(self._received) < MOST_BYTES:
+            self._limit()
+            received = self._connection.recv(MOST_BYTES - len(self._received))
+            if not received:
+                break
+            self._received += received
+            # Another program is known by its first bytes.
+            if not self._received.startswith(_GREETING[: len(self._received)]):
+                break
+        line, end, self._received = self._received.partition(b"\n")
+        return _fields(line + end)
+
+    def _limit(self):
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the greeting took too long")
+        self._connection.settimeout(left)
+
+
+def _fields(line):
+    """Name, number and seal of a line, "" for those that it lacks; None where it is none."""
+    greeting, text = line[: len(_GREETING)], line[len(_GREETING) : -1]
+    if greeting != _GREETING or not line.endswith(b"\n") or not text.isascii():
+        return None
+    fields = text.decode().split(_SEPARATOR)
+    if not text.decode().isprintable() or not fields[0] or len(fields) > 3:
+        return None
+    return (*fields, "", "")[:3]
+
+
+class _Answerer(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    # Both versions of IP, as TensorFlow's server.
+    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+
+    def server_bind(self):
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()

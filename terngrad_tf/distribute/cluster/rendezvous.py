@@ -1,0 +1,152 @@
+"""The processes of a cluster find each other, before TensorFlow starts."""
+
+import contextlib
+import errno
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from terngrad_tf.distribute.cluster import greetings, introductions, refusals, worker_lists
+from terngrad_tf.distribute.communication import peers
+from terngrad_tf.distribute.communication.peers import Tasks
+
+# So long a process that was started wrongly stays, for the others to learn it.
+_WRONG_SECONDS = 10.0
+
+_joined = None
+
+
+def wait_for_peers(tasks: Tasks, timeout: float, token: str | None = None) -> None:
+    """Waits until all processes have come to this point and reach each other.
+
+    TensorFlow itself waits inside one call, which Ctrl-C does not end; before 2.21, for an hour. It
+    also takes whatever program answers on a port for the process that should.
+
+    Args:
+        tasks: `peers.Tasks`.
+        timeout: seconds.
+        token: what all must share. Default: none, which all must share, too.
+
+    Raises:
+        PeerError: some have not come after `timeout` seconds, or were started with another index or
+            list of processes; or this process's port cannot be listened on.
+    """
+    own = str(worker_lists.place_of(tasks, tasks.index))
+    with answering(tasks, lambda: own, token) as heard:
+        look = _Look(heard, tasks, token, time.monotonic() + timeout)
+        peers.wait_for_all(tasks, timeout, look)
+    global _joined
+    _joined = tasks
+
+
+def joined_tasks() -> Any:
+    """`peers.Tasks` of this process's cluster, which it cannot leave; None before they have met."""
+    return _joined
+
+
+class _Look:
+    """Says who has not met this process, as `peers.unreachable` says who cannot be reached.
+
+    A process with a token believes those alone that prove to have it. Whoever else answers at a
+    peer's address is told of, and the peer waited for.
+
+    Args:
+        heard: `greetings.Heard`, what other processes said that greeted this one.
+        tasks: `peers.Tasks`.
+        token: as for `wait_for_peers`.
+        deadline: time of `time.monotonic` at which it is over.
+    """
+
+    def __init__(self, heard, tasks, token, deadline):
+        self._heard = heard
+        self._refusals = refusals.Refusals(tasks, token)
+        self._token = token
+        self._deadline = deadline
+        self._right = {}
+        # By the name of the process that was started differently: what is different.
+        self._wrong = {}
+        self._since = None
+
+    def __call__(self, tasks, among):
+        own = str(worker_lists.place_of(tasks, tasks.index))
+        # Who has answered may be gone on by now.
+        asked = set(range(len(tasks.names)) if among is None else among) - self._right.keys()
+        answers = peers.of_others(
+            tasks, asked, lambda index: greetings.greet(tasks.addresses[index], own, self._token)
+        )
+        missing = {i: why for i, answer in answers.items() if (why := self._look(tasks, i, answer))}
+        heard = [told for told in map(worker_lists.parse, self._heard.names()) if told is not None]
+        met = {(told.name, told.count) for told in heard}
+        for index in self._right:
+            if (tasks.names[index], len(tasks.names)) not in met:
+                missing[index] = f"has not reached {tasks.describe(tasks.index)}"
+        wrong = [*self._wrong.values(), *self._other_lists(tasks, missing, heard)]
+        now = time.monotonic()
+        self._since = (self._since or now) if wrong else None
+        if self._since and now > min(self._since + _WRONG_SECONDS, self._deadline):
+            raise peers.PeerError(wrong[0])
+        return missing
+
+    def _look(self, tasks, index, answer):
+        """Why a process that was greeted is missing; None where it is the right one."""
+        (name, failure), who = answer, tasks.describe(index)
+        if failure is not None:
+            why = self._refusals.reason(index, failure)
+            if self._refusals.are_final(failure):
+                self._wrong[tasks.names[index]] = f"{who} {why}"
+            return why
+        if introductions.is_introduction(name):
+            return "still agrees on who takes part"
+        told = worker_lists.parse(name)
+        if told is None:
+            return greetings.OTHER_PROGRAM
+        if (told.name, told.count) != (tasks.names[index], len(tasks.names)):
+            self._wrong[tasks.names[index]] = worker_lists.difference(tasks, who, told)
+            return "was started differently"
+        self._right[index] = told
+        self._wrong.pop(tasks.names[index], None)
+        return None
+
+    def _other_lists(self, tasks, missing, heard):
+        """Lines on how the lists of those differ that do not meet this process.
+
+        Lists may differ, as where a host is known by several names, if only all meet. Processes
+        that tell their lists but do not reach each other do so by wrong addresses.
+        """
+        if not missing:
+            return []
+        own = worker_lists.place_of(tasks, tasks.index)
+        absent = {tasks.names[index] for index in missing}
+        told = [self._right[index] for index in missing if index in self._right]
+        told += [place for place in heard if place.name in absent or place.name not in tasks.names]
+        return [
+            worker_lists.difference(tasks, place.name, place)
+            for place in told
+            if place.workers != own.workers
+        ]
+
+
+@contextlib.contextmanager
+def answering(
+    tasks: Tasks, name: Callable[[], str], token: str | None = None
+) -> Iterator[greetings.Heard]:
+    """As `greetings.answering`, on this process's own port.
+
+    Args:
+        tasks: `peers.Tasks`.
+        name: function that returns the name of the moment.
+        token: what all must share. Default: none.
+
+    Raises:
+        PeerError: the port cannot be listened on.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            port = int(tasks.addresses[tasks.index].rpartition(":")[2])
+            heard = stack.enter_context(greetings.answering(port, name, token))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise peers.PeerError(peers.port_in_use(tasks)) from None
+            who = tasks.describe(tasks.index)
+            raise peers.PeerError(f"{who} cannot listen on its port: {error.strerror}") from None
+        yield heard

@@ -1,0 +1,183 @@
+"""What the processes of a cluster tell each other outside of training: values, results, errors.
+
+Each process publishes a text and reads those of all others, so that all go on, or all end,
+together.
+"""
+
+import itertools
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from terngrad_tf.distribute import private
+from terngrad_tf.distribute.communication import endings, watchdog
+from terngrad_tf.distribute.communication.connections import REFUSED, connection_failure
+from terngrad_tf.distribute.communication.peers import (
+    PeerError,
+    alone,
+    at_different_places,
+    ended,
+    peer_errors,
+)
+from terngrad_tf.places import places
+
+_POLL_SECONDS = 1.0
+# The first process keeps the published values; before it may end, it waits so long for the others
+# to read them.
+_LEADER_WAIT_SECONDS = 10.0
+
+_exchanges = itertools.count()
+
+
+def all_gather_object(
+    strategy: tf.distribute.Strategy,
+    topic: str,
+    value: Any,
+    *,
+    is_last: Callable[[list[Any]], bool] | None = None,
+    timeout: float | None = None,
+) -> list[Any]:
+    """Gives every process what every process gave.
+
+    Every process of the cluster must call it with the same topics in the same order.
+
+    Example:
+    >>> all_gather_object(terngrad_tf.TernGradStrategy(num_nodes=1), "size", 7)
+    [7]
+
+    Args:
+        strategy: a `TernGradStrategy`.
+        topic: str, what is shared; part of the error.
+        value: what JSON can hold.
+        is_last: function of the list of values: whether this process may end now, so that the
+            first process must wait until the others have read. Default: never.
+        timeout: seconds to wait for the others. Default: the strategy's `start_timeout`.
+
+    Returns:
+        List with the value of each process, that of the chief first.
+
+    Raises:
+        PeerError: a process ended, or did not come to this point in time.
+    """
+    tasks = strategy.tasks
+    if tasks is None or len(tasks.names) == 1:
+        return [value]
+    key = f"terngrad_tf/shared/{next(_exchanges)}"
+    deadline = time.monotonic() + (strategy.start_timeout if timeout is None else timeout)
+    with peer_errors(tasks), places.at(f"the exchange of {topic}"):
+        # With the place, so that processes at different ones learn it.
+        private.publish(f"{key}/{tasks.index}", json.dumps([places.waits_at, topic, value]))
+        texts = [read(tasks, i, f"{key}/{i}", topic, deadline) for i in range(len(tasks.names))]
+        at, topics, values = zip(*map(json.loads, texts), strict=True)
+        values, apart = list(values), len({*zip(at, topics, strict=True)}) > 1
+        if apart or (is_last is not None and is_last(values)):
+            private.publish(f"{key}/{tasks.index}/read", "")
+            if tasks.index == 0:
+                for index in range(1, len(tasks.names)):
+                    private.published(f"{key}/{index}/read", _LEADER_WAIT_SECONDS)
+        if apart:
+            raise PeerError(at_different_places(tasks, dict(enumerate(at))))
+    return values
+
+
+def run_on_all(
+    strategy: tf.distribute.Strategy,
+    topic: str,
+    function: Callable[..., Any],
+    *,
+    timeout: float | None = None,
+) -> list[Any]:
+    """What a function returns on each process; where it fails on one, all processes fail.
+
+    Example:
+    >>> run_on_all(terngrad_tf.TernGradStrategy(num_nodes=1), "the data set", lambda: 1797)
+    [1797]
+
+    Args:
+        strategy: a `TernGradStrategy`.
+        topic: str, what is done; part of the error.
+        function: function without arguments; what it returns must be what JSON can hold.
+        timeout: as for `all_gather_object`.
+
+    Returns:
+        List with the result of each process, that of the chief first.
+
+    Raises:
+        Exception: what the function raised on this process.
+        PeerError: it raised on another process, which is named with the reason; or as for
+            `all_gather_object`.
+    """
+    tasks = strategy.tasks
+    if tasks is None:
+        return [function()]
+    outcome, own_error = {}, None
+    try:
+        outcome["result"] = function()
+    except Exception as error:
+        own_error = error
+        outcome["error"] = ended(tasks, error)
+    try:
+        outcomes = all_gather_object(
+            strategy,
+            topic,
+            outcome,
+            is_last=lambda all_: any(map(_failed, all_)),
+            timeout=timeout,
+        )
+    except PeerError:
+        if own_error is None:
+            raise
+    if own_error is not None:
+        raise own_error
+    for other in filter(_failed, outcomes):
+        raise PeerError(other["error"])
+    return [one["result"] for one in outcomes]
+
+
+def run_on_chief(
+    strategy: tf.distribute.Strategy,
+    topic: str,
+    function: Callable[..., Any],
+    *,
+    timeout: float | None = None,
+) -> Any:
+    """As `run_on_all` for a function that only the chief calls. Returns its result everywhere."""
+    function = function if strategy.is_chief else lambda: None
+    return run_on_all(strategy, topic, function, timeout=timeout)[0]
+
+
+def _failed(outcome):
+    return "error" in outcome
+
+
+def read(tasks: Any, index: int, key: str, topic: str, deadline: float) -> str:
+    """What a process published under a key, waited for.
+
+    Args:
+        tasks: `peers.Tasks`.
+        index: the process's place among them.
+        key: str.
+        topic: str, what is read; part of the error.
+        deadline: time of `time.monotonic` until which to wait.
+
+    Raises:
+        PeerError: the process ended, or did not come to this point in time.
+    """
+    while True:
+        text = private.published(key, _POLL_SECONDS)
+        if text is not None:
+            return text
+        watchdog.check()
+        failure = connection_failure(tasks.addresses[index]) if index != tasks.index else None
+        if failure == REFUSED:
+            last = endings.of_lost(index)
+            if last is not None:
+                raise PeerError(last or alone(tasks, [index]))
+            raise PeerError(f"lost {tasks.describe(index, failure)} before it told its {topic}")
+        if time.monotonic() > deadline:
+            raise PeerError(
+                f"{tasks.describe(index, failure or '')} did not tell its {topic} in time"
+            )

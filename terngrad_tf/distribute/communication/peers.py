@@ -1,0 +1,303 @@
+"""Errors of a cluster in one line that names the process at fault."""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from terngrad_tf.distribute import private
+from terngrad_tf.distribute.communication import connections, endings
+from terngrad_tf.last_line import one_line
+from terngrad_tf.places import places
+
+_TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
+# The op that failed, on the process that reports it.
+_OWN_OP = re.compile(r"\{\{.*?\}\}")
+_FROM_PEERS = re.compile(
+    r"Collective ops is aborted|Collective has timed out|CoordinationService|WorkerService"
+    r"|coordination service|Barrier timed out|Could not start gRPC server"
+)
+# What TensorFlow says where processes run different programs.
+_DIFFERENT = re.compile(
+    r"[^\n]*(?:Shape mismatch in the collective|is joining a group with|expected (?:type|data_type)"
+    r"|inconsistent with)[^\n]*"
+)
+# Around what a process reports to the others.
+_MARK = "=~="
+_REPORTED = re.compile(f"{_MARK}(.*?){_MARK}", re.DOTALL)
+_LEADER = re.compile(r"CoordinationService|coordination service")
+_POLL_SECONDS = 0.5
+_FIRST_REPORT_SECONDS = 10.0
+_REPORT_SECONDS = 60.0
+# Connections tried at the same time.
+_MOST_PROBES = 32
+
+_logger = logging.getLogger(__name__)
+
+
+class PeerError(RuntimeError):
+    """A process of the cluster is gone, out of reach, or runs something else."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tasks:
+    """The processes of a cluster that take part in training, chief first.
+
+    Attributes:
+        names: name of each, such as "worker 1".
+        addresses: host:port of each.
+        index: this process's place in both.
+    """
+
+    names: tuple[str, ...]
+    addresses: tuple[str, ...]
+    index: int
+
+    def describe(self, index: int, why: str | None = "") -> str:
+        """Such as "worker 1 (10.0.0.2:2222: connection refused)"."""
+        return f"{self.names[index]} ({self.addresses[index]}{': ' + why if why else ''})"
+
+    def describe_all(self, reasons: Mapping[int, str]) -> str:
+        """The same for several, of `{index: why}`."""
+        return ", ".join(self.describe(index, why) for index, why in sorted(reasons.items()))
+
+
+def tasks_of(
+    cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
+    jobs: Sequence[str] = ("chief", "worker"),
+) -> Tasks:
+    """`Tasks` of a `tf.distribute.cluster_resolver.ClusterResolver`, those of these jobs in turn.
+
+    Raises:
+        ValueError: this process is none of them, such as an evaluator.
+    """
+    cluster = cluster_resolver.cluster_spec().as_dict()
+    members = [(job, i, a) for job in jobs for i, a in enumerate(cluster.get(job, ()))]
+    places = [task[:2] for task in members]
+    own = (cluster_resolver.task_type, cluster_resolver.task_id)
+    if own not in places:
+        raise ValueError(
+            f"This process must be a {' or a '.join(jobs)} of the cluster. "
+            f"Received: {own[0]} {own[1]} of {cluster}"
+        )
+    names = tuple(f"{job} {i}" for job, i in places)
+    return Tasks(names, tuple(address for *_, address in members), places.index(own))
+
+
+@contextlib.contextmanager
+def peer_errors(tasks: Tasks | None) -> Iterator[None]:
+    """Turns TensorFlow's errors about other processes into `PeerError`, one line that names them.
+
+    TensorFlow finds a killed process at its next exchange or, like a cut link, by missing
+    heartbeats for 25 s. Other errors pass unchanged.
+
+    Example:
+    >>> with peer_errors(None):  # strategy.tasks
+    ...     pass  # model.fit(...)
+
+    Args:
+        tasks: `TernGradStrategy.tasks`; None (no cluster) leaves all errors as they are.
+
+    Raises:
+        PeerError: where TensorFlow raised an error that comes from another process.
+    """
+    try:
+        yield
+    except Exception as error:
+        line = _line_of(error, tasks)
+        if line is None:
+            raise
+        _logger.debug("%s", line, exc_info=True)
+        raise PeerError(line) from None
+
+
+def _line_of(error, tasks):
+    """What a `PeerError` instead of this error says; None where it is no other process's."""
+    message = str(error)
+    cause = error
+    while cause is not None:
+        # TensorFlow and Keras wrap errors that are raised while they trace.
+        if isinstance(cause, PeerError) and str(cause) in message:
+            return str(cause)
+        cause = cause.__cause__ or cause.__context__
+    if tasks is None or not _FROM_PEERS.search(message):
+        return None
+    line = explain(message, tasks, unreachable(tasks))
+    tell_all(f"{line} (found by {tasks.names[tasks.index]})")
+    return line
+
+
+def tell_all(line: str) -> None:
+    """Lets the exchanges of all processes of the cluster fail with a line, this one's too."""
+    endings.note_told()
+    private.report_error(f"{_MARK}{line}{_MARK}")
+
+
+@contextlib.contextmanager
+def propagate_errors(tasks: Tasks | None) -> Iterator[None]:
+    """Lets the other processes end with what goes wrong inside, not with the loss of this one.
+
+    Example:
+    >>> with propagate_errors(None):  # strategy.tasks
+    ...     pass  # read data, train
+
+    Args:
+        tasks: `TernGradStrategy.tasks`; None (no cluster) changes nothing.
+    """
+    try:
+        yield
+    except PeerError:
+        raise  # they know
+    except BaseException as error:
+        if not isinstance(error, SystemExit) or error.code:
+            report_end(tasks, error)
+        raise
+
+
+def report_end(tasks: Tasks | None, error: BaseException) -> None:
+    """Tells the other processes, if there are any, why this one ends; see `propagate_errors`."""
+    if tasks is not None:
+        tell_all(ended(tasks, error))
+
+
+def ended(tasks: Tasks, error: BaseException) -> str:
+    """One line for the others on why this process ends."""
+    is_interrupt = isinstance(error, KeyboardInterrupt)
+    why = "interrupted (Ctrl-C)" if is_interrupt else one_line(error) or type(error).__name__
+    return f"{tasks.describe(tasks.index)} ended: {why}"
+
+
+def explain(message: str, tasks: Tasks, unreachable_now: Mapping[int, str] | None = None) -> str:
+    """One line on what happened to which process.
+
+    Args:
+        message: TensorFlow's error.
+        tasks: `Tasks`.
+        unreachable_now: `{index: reason}` of the processes that do not answer now. Default: none.
+    """
+    if reported := _REPORTED.search(message):
+        return reported.group(1)
+    if "Could not start gRPC server" in message:
+        return port_in_use(tasks)
+    if different := _DIFFERENT.search(message):
+        sentence = _OWN_OP.sub("", different.group()).strip()
+        return f"the processes run different programs. TensorFlow says: {sentence}"
+    lost = dict(unreachable_now or {})
+    for index in named(message, tasks):
+        lost.setdefault(index, "")
+    over = {index: last for index in lost if (last := endings.of_lost(index)) is not None}
+    if over:
+        return next(filter(None, over.values()), None) or alone(tasks, over)
+    what = tasks.describe_all(lost)
+    if "Barrier timed out" in message or "RegisterTask" in message:
+        return not_started(tasks, lost)
+    if "Collective has timed out" in message:
+        return f"waited for the other processes too long; out of reach: {what or 'none'}"
+    return f"lost {what or 'another process, which one is not known'}"
+
+
+def alone(tasks: Tasks, over: Iterable[int]) -> str:
+    """One line on processes that came to the end of their program, which this one needs."""
+    who = tasks.describe_all(dict.fromkeys(over, "its program is over"))
+    place = places.waits_at
+    if place is None:
+        return f"lost {who}"
+    return f"lost {who} while this process waits in {place}, where all must take part"
+
+
+def at_different_places(tasks: Tasks, at: Mapping[int, str]) -> str:
+    """One line on processes that wait for each other for ever; `at` are the places of all."""
+    who: dict[str, list[str]] = {}
+    for index, place in at.items():
+        who.setdefault(place, []).append(tasks.names[index])
+    where = ", ".join(f"{' and '.join(names)} in {place}" for place, names in who.items())
+    return (
+        f"the processes wait for each other at different places: {where};"
+        " all must take part in the same, in the same order"
+    )
+
+
+def not_started(tasks: Tasks, missing: Mapping[int, str]) -> str:
+    """One line on processes that did not come; `missing` is their `{index: reason}`."""
+    return f"not all processes started in time; missing: {_describe_missing(tasks, missing)}"
+
+
+def _describe_missing(tasks, missing):
+    hint = "; if it was started, TF_CONFIG may not be set there"
+    is_silent = connections.REFUSED in missing.values()
+    return (tasks.describe_all(missing) or "not known") + (hint if is_silent else "")
+
+
+def port_in_use(tasks: Tasks) -> str:
+    """One line on this process's port, on which another process listens."""
+    return (
+        f"{tasks.describe(tasks.index)} cannot listen on its port: is it in use, perhaps by an"
+        " earlier run that still ends?"
+    )
+
+
+def unreachable(tasks: Tasks, among: Iterable[int] | None = None) -> dict[int, str]:
+    """`{index: reason}` of the other processes whose port does not answer.
+
+    Args:
+        tasks: `Tasks`.
+        among: indices to look at. Default: all.
+    """
+    failures = of_others(
+        tasks, among, lambda index: connections.connection_failure(tasks.addresses[index])
+    )
+    return {index: reason for index, reason in failures.items() if reason}
+
+
+def of_others(
+    tasks: Tasks, among: Iterable[int] | None, function: Callable[[int], Any]
+) -> dict[int, Any]:
+    """`{index: result}` of a function of the indices in `among` but the own, called at once."""
+    among = range(len(tasks.names)) if among is None else among
+    others = [index for index in among if index != tasks.index]
+    with concurrent.futures.ThreadPoolExecutor(_MOST_PROBES) as pool:
+        return dict(zip(others, pool.map(function, others), strict=True))
+
+
+def wait_for_all(tasks: Tasks, timeout: float, look: Callable[..., Any] = unreachable) -> None:
+    """Waits until the port of each other process has answered; tells whom it waits for.
+
+    Args:
+        tasks: `Tasks`.
+        timeout: seconds.
+        look: function as `unreachable` that says who is missing. Default: that.
+
+    Raises:
+        PeerError: after `timeout` seconds some have not.
+    """
+    start = time.monotonic()
+    next_report = start + _FIRST_REPORT_SECONDS
+    missing = look(tasks, None)
+    while missing:
+        now = time.monotonic()
+        if now > start + timeout:
+            raise PeerError(not_started(tasks, missing))
+        if now > next_report:
+            _logger.warning("waiting for %s", _describe_missing(tasks, missing))
+            next_report = now + _REPORT_SECONDS
+        time.sleep(_POLL_SECONDS)
+        missing = look(tasks, missing)
+
+
+def named(message: str, tasks: Tasks) -> set[int]:
+    """Indices of the processes other than this one that a message of TensorFlow names."""
+    members = [f"{job} {task}" for job, task in _TASK.findall(_OWN_OP.sub("", message))]
+    # The coordination service runs in the first process.
+    if not set(members) - {tasks.names[tasks.index]} and _LEADER.search(message):
+        members.append(tasks.names[0])
+    return {
+        tasks.names.index(task)
+        for task in members
+        if task in tasks.names and task != tasks.names[tasks.index]
+    }

@@ -1,0 +1,153 @@
+"""The step after which all processes of a cluster do something that one of them asked for."""
+
+import contextlib
+import itertools
+import logging
+import threading
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from terngrad_tf.distribute import private
+from terngrad_tf.distribute.communication.coordination import read
+from terngrad_tf.distribute.communication.peers import PeerError
+
+# While processes agree, none of them ends a step.
+_AGREE_SECONDS = 60.0
+# Each question that is not answered in time costs the first process 25 KB for good, so few are.
+_ASK_AGAIN_SECONDS = 3600.0
+_END = "end"
+
+_logger = logging.getLogger(__name__)
+_numbers = itertools.count()
+
+
+class StepAgreement:
+    """Finds a step that no process has passed, for what any process may ask for at any time.
+
+    A thread of each process waits until one of them has asked. Then each tells how many steps it
+    has done, and does not end another one until it knows the same of all: the step after the
+    furthest is the one. No process waits for another's training, only for its thread, so the
+    processes may be at different steps. Until something is asked for, nothing is sent.
+
+    Every process of the cluster makes it at the same point of the program, as a context in which
+    its steps are.
+
+    Example:
+    >>> with StepAgreement(terngrad_tf.TernGradStrategy(num_nodes=1), first_step=7) as agreement:
+    ...     agreement.ask("stop")
+    ...     print(agreement.reached(8))
+    {'stop': 0}
+
+    Args:
+        strategy: a `TernGradStrategy`.
+        first_step: steps done.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy, first_step: int) -> None:
+        tasks = strategy.tasks
+        self._tasks = tasks if tasks is not None and len(tasks.names) > 1 else None
+        self._lock = threading.Lock()
+        self._step = first_step
+        self._agreed: dict[int, dict[str, int]] = {}
+        self._wanted: set[str] = set()
+        self._round = 0
+        self._is_closed = False
+        self._prefix = f"terngrad_tf/agreement/{next(_numbers)}"
+        if self._tasks is not None:
+            threading.Thread(target=self._listen, daemon=True).start()
+
+    @property
+    def step(self) -> int:
+        """Steps done."""
+        return self._step
+
+    def ask(self, what: str) -> None:
+        """Asks all to do something after a step that is to come; returns at once.
+
+        Args:
+            what: str without a space, and not "end".
+        """
+        with self._lock:
+            if self._tasks is None:
+                self._agreed.setdefault(self._step + 1, {}).setdefault(what, 0)
+                return
+            self._wanted.add(what)
+            key = self._key("asked")
+        self._publish_question(key, what)
+
+    def reached(self, step: int) -> dict[str, int]:
+        """To be called after each step: what all processes do now.
+
+        Args:
+            step: steps done.
+
+        Returns:
+            Dict from what was asked for to the index of the process that asked; mostly empty.
+        """
+        with self._lock:
+            self._step = step
+            return self._agreed.pop(step, {})
+
+    def __enter__(self) -> "StepAgreement":
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: Any
+    ) -> None:
+        with self._lock:
+            self._is_closed = True
+            if self._tasks is None or error_type is not None:
+                return
+            # Who asks from now on gets a step that nobody reaches, and waits for nobody.
+            with contextlib.suppress(tf.errors.OpError):
+                private.publish(self._key(self._tasks.index), str(self._step))
+            key = self._key("asked")
+        self._publish_question(key, _END)  # which ends all threads
+
+    def _key(self, name):
+        return f"{self._prefix}/{self._round}/{name}"
+
+    def _publish_question(self, key, what):
+        try:
+            private.publish(key, f"{what} {self._tasks.index}")
+        except tf.errors.AlreadyExistsError:
+            pass  # another process asked, maybe for something else: asked again after that
+        except tf.errors.OpError as error:
+            _logger.debug("not asked: %s", error)
+
+    def _listen(self):
+        try:
+            what = None
+            while what != _END:
+                question = private.published(self._key("asked"), _ASK_AGAIN_SECONDS)
+                if question is not None:
+                    what, asking = question.split(" ")
+                    self._agree(what, asking)
+        except (PeerError, tf.errors.OpError) as error:
+            # Training finds the same, and tells it.
+            _logger.debug("no agreement: %s", error)
+
+    def _agree(self, what, asking):
+        with self._lock:
+            if what == _END:
+                self._is_closed = True
+                return
+            private.publish(self._key(self._tasks.index), str(self._step))
+            if self._is_closed:
+                # Its steps ended with an error, such as a stop that all agreed on. Others, which
+                # may still be on their way there, must not wait for its answer.
+                self._round += 1
+                return
+            deadline = time.monotonic() + _AGREE_SECONDS
+            steps = [
+                int(read(self._tasks, index, self._key(index), "step", deadline))
+                for index in range(len(self._tasks.names))
+            ]
+            self._agreed.setdefault(max(steps) + 1, {}).setdefault(what, int(asking))
+            self._wanted.discard(what)
+            self._round += 1
+            key, wanted = self._key("asked"), next(iter(self._wanted), None)
+        if wanted is not None:
+            self._publish_question(key, wanted)

@@ -1,0 +1,194 @@
+"""Finds processes of a cluster that wait for each other at different places: for ever.
+
+A thread of each process sees how long its program waits at a place where all must take part. After
+a while it asks where the others are. What all tell decides: where two processes came to different
+places in the same turn, no time can help. A process that is only slow is waited for.
+"""
+
+import atexit
+import contextlib
+import json
+import logging
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from terngrad_tf.distribute import private
+from terngrad_tf.distribute.communication import endings, peers
+from terngrad_tf.distribute.communication.connections import REFUSED, connection_failure
+from terngrad_tf.distribute.communication.peers import PeerError, Tasks
+from terngrad_tf.places import History, first_difference, places
+
+# How long a wait is when this process asks for the first time; then twice as long each time.
+ASK_SECONDS = 15.0
+LOOK_SECONDS = 2.0
+# How long an answer may take. A process that is stopped in a debugger gives none.
+_ANSWER_SECONDS = 10.0
+# When a wait is told of whose reason is that others are late.
+TELL_SECONDS = 60.0
+# Questions that are not answered in time cost the first process 25 KB for good, so few are.
+_LISTEN_SECONDS = 3600.0
+# The first process keeps what is told; it waits so long for the others to hear that it ends.
+_LEAVE_SECONDS = 5.0
+
+_logger = logging.getLogger(__name__)
+_watch: Any = None
+
+
+def watch(tasks: Tasks | None) -> None:
+    """Watches this process from now on, once, if it is one of several; all of them call it."""
+    global _watch
+    if _watch is None and tasks is not None and len(tasks.names) > 1:
+        _watch = _Watchdog(tasks)
+        atexit.register(_watch.leave)
+
+
+def check() -> None:
+    """Raises PeerError where processes were found to wait for each other at different places."""
+    if _watch is not None and _watch.failure is not None:
+        raise PeerError(_watch.failure)
+
+
+class _Watchdog:
+    """Two threads: one that looks how long this process waits, and one that hears the others.
+
+    Messages are numbered; who sends one takes the next number. One either asks all where they are,
+    which all answer, or tells that its process ends.
+    """
+
+    def __init__(self, tasks):
+        self.failure = None
+        self._tasks = tasks
+        self._next = 0
+        self._left = {}
+        for function in (self._look, self._listen):
+            threading.Thread(target=function, daemon=True).start()
+
+    def leave(self):
+        """Tells the others that this process ends, and why."""
+        # An interactive session goes on after an error.
+        error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+        if isinstance(error, PeerError) or endings.is_told():
+            return
+        why = "" if error is None else peers.ended(self._tasks, error)
+        # In a thread: the first process's machine may be gone.
+        thread = threading.Thread(target=self._leave, args=(why,), daemon=True)
+        thread.start()
+        thread.join(_LEAVE_SECONDS)
+
+    def _leave(self, why):
+        with contextlib.suppress(tf.errors.OpError):
+            number = self._send({"from": self._tasks.index, "ends": why, **_told()})
+            if self._tasks.index:
+                return
+            for index in range(1, len(self._tasks.names)):
+                while (
+                    index not in endings.known()
+                    and private.published(_key(number, index), 1.0) is None
+                    and connection_failure(self._tasks.addresses[index]) != REFUSED
+                ):
+                    pass
+
+    def _send(self, message):
+        while True:
+            number = self._next
+            try:
+                private.publish(_key(number), json.dumps(message))
+                return number
+            except tf.errors.AlreadyExistsError:  # another was first
+                self._next = max(self._next, number + 1)
+
+    def _look(self):
+        asked_at = 0.0
+        with contextlib.suppress(tf.errors.OpError):
+            while self.failure is None:
+                time.sleep(LOOK_SECONDS)
+                seconds = places.seconds_at()
+                if seconds < asked_at:
+                    asked_at = 0.0
+                if seconds >= max(ASK_SECONDS, 2 * asked_at):
+                    asked_at = seconds
+                    self._send({"from": self._tasks.index})
+
+    def _listen(self):
+        number = 0
+        with contextlib.suppress(tf.errors.OpError):
+            while self.failure is None:
+                text = private.published(_key(number), _LISTEN_SECONDS)
+                if text is None:
+                    continue
+                self._hear(number, json.loads(text))
+                number += 1
+                self._next = max(self._next, number)
+
+    def _hear(self, number, message):
+        sender, own = message["from"], self._tasks.index
+        told = places.history()
+        private.publish(_key(number, own), json.dumps(_told(told)))
+        if "ends" in message:
+            self._left[sender] = _history(message)
+            endings.note(sender, message["ends"])
+            if sender != own:
+                self._judge({**self._left, own: told})
+            return
+        histories = {**self._left, own: told}
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        for index in set(range(len(self._tasks.names))) - set(histories):
+            left = max(deadline - time.monotonic(), 0.01)
+            text = private.published(_key(number, index), left)
+            if text is not None:
+                histories[index] = _history(json.loads(text))
+        self._judge(histories)
+
+    def _judge(self, histories: Mapping[int, History]) -> None:
+        position = first_difference(list(histories.values()))
+        if position is not None:
+            self._fail(_difference(self._tasks, histories, position))
+            return
+        behind = self._behind(histories)
+        over = [index for index in behind if index in self._left]
+        if over:
+            errors = (endings.known().get(index) for index in over)
+            self._fail(next(filter(None, errors), None) or peers.alone(self._tasks, over))
+        elif behind and places.seconds_at() >= TELL_SECONDS:
+            _logger.warning(
+                "waiting in %s for %.0f s: %s",
+                places.waits_at,
+                places.seconds_at(),
+                ", ".join(f"{self._tasks.names[i]} is not there yet" for i in behind),
+            )
+
+    def _behind(self, histories):
+        """Others that did not come to the place where this process is."""
+        if not places.seconds_at():
+            return []
+        length = histories[self._tasks.index].length
+        return sorted(index for index, history in histories.items() if history.length < length)
+
+    def _fail(self, line):
+        self.failure = line
+        peers.tell_all(line)
+
+
+def _difference(tasks, histories, position):
+    """One line on the first place at which processes are apart."""
+    at = {index: history.at(position) for index, history in sorted(histories.items())}
+    return peers.at_different_places(tasks, {i: name for i, name in at.items() if name is not None})
+
+
+def _told(history=None):
+    history = history or places.history()
+    return {"skipped": history.skipped, "names": history.names}
+
+
+def _history(told):
+    return History(told["skipped"], [(name, count) for name, count in told["names"]])
+
+
+def _key(number, index=None):
+    key = f"terngrad_tf/watch/{number}"
+    return key if index is None else f"{key}/{index}"

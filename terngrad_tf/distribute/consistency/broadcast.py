@@ -1,0 +1,145 @@
+"""The chief's variables for all processes of a cluster, bit for bit."""
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from terngrad_tf.distribute.consistency.digests import digest_of, gather_digests
+from terngrad_tf.distribute.consistency.handshake import compare_processes
+
+# What is gathered at once: 16 MiB.
+_MAX_WORDS = 1 << 22
+# What travels at once begins with 64 KiB and follows the links' speed: a message that takes as long
+# as TensorFlow's heartbeats may be late lets processes give each other up.
+_FIRST_WORDS = 1 << 14
+_SHORT_SECONDS, _LONG_SECONDS = 0.25, 1.0
+
+
+def broadcast_variables(
+    strategy: tf.distribute.Strategy, variables: Iterable[keras.Variable]
+) -> None:
+    """Gives the variables of all processes the values that they have on the chief.
+
+    Every process of the cluster must call it, outside of replicas, with the same variables in the
+    same order. Only what a process does not hold travels, and equal values travel once: of each
+    variable all send 16 bytes of its SHA-256 first. Does nothing without a cluster.
+
+    Example:
+    >>> broadcast_variables(terngrad_tf.TernGradStrategy(num_nodes=1), [tf.Variable(1.0)])
+
+    Args:
+        strategy: a `TernGradStrategy`.
+        variables: list of `tf.Variable` or `keras.Variable`, made in the strategy's scope or not,
+            of any shapes and of dtypes with a fixed size. All copies on a process's replicas take
+            the chief's first one.
+
+    Raises:
+        ValueError: a variable holds strings.
+        PeerError: variables differ between the processes in number, shape or dtype.
+    """
+    for variable in variables:
+        if variable.dtype == tf.string:
+            raise ValueError(f"`variables` must hold numbers. Received: {variable.name} of strings")
+    if strategy.extended.process_group is None:
+        return
+    variables = [v.value if isinstance(v, keras.Variable) else v for v in variables]
+    copies = [strategy.experimental_local_results(variable) for variable in variables]
+    metadata: dict[str, Any] = {"number of variables": len(copies)}
+    for position, (variable, *_) in enumerate(copies):
+        metadata[f"variable {position}"] = f"{variable.dtype.name} {variable.shape}"
+    compare_processes(strategy, "variables", metadata)
+    for chunk in _chunks(_missing(strategy, variables, copies)):
+        values = [alike[0][0].numpy() for alike in chunk]
+        content = _from_chief(strategy, b"".join(value.tobytes() for value in values))
+        offset = 0
+        for alike, value in zip(chunk, values, strict=True):
+            own = content[offset : offset + value.nbytes]
+            offset += value.nbytes
+            for local in alike:
+                dtype, shape = local[0].dtype.as_numpy_dtype, local[0].shape
+                _assign(local, np.frombuffer(own, dtype).reshape(shape))
+    strategy.extended.initial_values.are_equal(variables)
+
+
+def broadcast_matrix(strategy: tf.distribute.Strategy, matrix: np.ndarray) -> None:
+    """Gives the matrices of all processes the chief's values, piece by piece.
+
+    Every process of the cluster must call it. Does nothing without a cluster.
+
+    Args:
+        strategy: a `TernGradStrategy`.
+        matrix: array of two dimensions, of the same shape and a dtype of the same size on all
+            processes. On all but the chief its rows are contiguous, and written to.
+    """
+    if strategy.extended.process_group is None:
+        return
+    for row in matrix:
+        row = np.ascontiguousarray(row).view(np.uint8)
+        for start in range(0, row.size, 4 * _MAX_WORDS):
+            piece = row[start : start + 4 * _MAX_WORDS]
+            received = _from_chief(strategy, piece.tobytes())
+            if not strategy.is_chief:
+                piece[:] = np.frombuffer(received, np.uint8)[: piece.size]
+
+
+def _from_chief(strategy, content):
+    """Bytes of the chief, filled up to whole words; those of the others count for their length."""
+    if not content:
+        return content
+    words = np.frombuffer(content + bytes(-len(content) % 4), np.int32)
+    if not strategy.is_chief:
+        # Sums in which only the chief's terms are not zero.
+        words = np.zeros_like(words)
+    received, done, size, next_size = [], 0, _FIRST_WORDS, _FIRST_WORDS
+    while done < len(words):
+        begin = time.monotonic()
+        # The chief's clock says how much comes next.
+        told = np.array([next_size if strategy.is_chief else 0], np.int32)
+        message = tf.constant(np.concatenate([told, words[done : done + size]]))
+        total = strategy.extended.process_group.all_reduce_sum(message).numpy()
+        received.append(total[1:])
+        done, size = done + size, int(total[0])
+        seconds = time.monotonic() - begin
+        if seconds < _SHORT_SECONDS:
+            next_size = min(2 * size, _MAX_WORDS)
+        elif seconds > _LONG_SECONDS:
+            next_size = max(size // 2, 1)
+    return np.concatenate(received).tobytes()
+
+
+def _missing(strategy, variables, copies):
+    """Copies of variables that some process lacks: lists of those that are equal on the chief."""
+    digests = gather_digests(strategy, [digest_of(strategy, v) for v in variables])
+    is_missing = (digests != digests[0]).any(axis=(0, -1))
+    missing = {}
+    for local, is_one, digest in zip(copies, is_missing, digests[0], strict=True):
+        if is_one:
+            missing.setdefault(digest.tobytes(), []).append(local)
+    return list(missing.values())
+
+
+def _chunks(missing):
+    """Lists of lists of equal variables that make up about `_MAX_WORDS` words, or one larger."""
+    chunk, size = [], 0
+    for alike in missing:
+        words = alike[0][0].shape.num_elements() * alike[0][0].dtype.size // 4
+        if chunk and size + words > _MAX_WORDS:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(alike)
+        size += words
+    if chunk:
+        yield chunk
+
+
+def _assign(local, value):
+    assigned = set()
+    for component in local:
+        # Workers of one device may share a copy.
+        if id(component) not in assigned:
+            component.assign(value)
+            assigned.add(id(component))

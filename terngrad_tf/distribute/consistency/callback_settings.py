@@ -1,0 +1,92 @@
+"""Callbacks that all processes must have alike: those that stop training, or change its rate.
+
+Others, such as those that log or save, may be the chief's alone.
+"""
+
+import dis
+import functools
+import inspect
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import keras
+
+from terngrad_tf.distribute.consistency.descriptions import describe
+
+# What a callback sets of a model, or of its optimizer, to change training.
+_STORED = {"stop_training", "learning_rate", "_initial_epoch"}
+_RATE = "learning_rate"
+# Arguments that name files, that tell processes apart, or that change logs alone.
+_FILES = ("dir", "path", "file", "filename")
+_LEFT_OUT = {"verbose", "rank", "is_chief", "process_index", "task_index", "worker_index", "name"}
+
+
+def callback_settings(callbacks: Any) -> dict[str, Any]:
+    """Classes and arguments of the callbacks that change training, by class.
+
+    Example:
+    >>> stop = keras.callbacks.LearningRateScheduler(abs)
+    >>> callback_settings([keras.callbacks.CSVLogger("log.csv"), stop])
+    {'LearningRateScheduler': 'given', 'LearningRateScheduler.schedule': 'abs'}
+
+    Args:
+        callbacks: as for `fit`: None, a callback, a list of them, or a `CallbackList`.
+    """
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks = callbacks.callbacks
+    settings = {}
+    for callback in keras.tree.flatten(callbacks):
+        if callback is not None and _changes(callback):
+            settings |= _settings(callback, settings)
+    return settings
+
+
+def _settings(callback, before):
+    """The class of a callback, and those of its constructor's arguments that it keeps."""
+    name = type(callback).__name__
+    while name in before:
+        name = f"another {name}"
+    kept, found = vars(callback), {name: "given"}
+    for argument in inspect.signature(type(callback)).parameters:
+        is_file = argument.endswith(_FILES)
+        if argument in kept and argument not in _LEFT_OUT and not is_file:
+            value = describe(kept[argument])
+            if not isinstance(value, dict | list):
+                found[f"{name}.{argument}"] = value
+    return found
+
+
+def _changes(callback) -> bool:
+    own = (v for v in vars(callback).values() if isinstance(v, types.FunctionType))
+    return _class_changes(type(callback)) or any(_code_changes(f.__code__) for f in own)
+
+
+@functools.cache
+def _class_changes(cls) -> bool:
+    stock = keras.callbacks.Callback
+    classes = [c for c in cls.__mro__ if c not in stock.__mro__]
+    return any(_code_changes(code) for code in _codes(classes))
+
+
+def _codes(classes: Iterable[type]) -> Iterator[types.CodeType]:
+    for cls in classes:
+        for member in vars(cls).values():
+            function = inspect.unwrap(getattr(member, "__func__", member))
+            if isinstance(function, types.FunctionType):
+                yield function.__code__
+
+
+def _code_changes(code):
+    instructions = list(dis.get_instructions(code))
+    stored = {i.argval for i in instructions if i.opname == "STORE_ATTR"}
+    if stored & _STORED or {_RATE, "assign"} <= set(code.co_names):
+        return True
+    # By name, as in `setattr(self.model, "stop_training", True)`.
+    if "setattr" in code.co_names and _STORED & set(filter(_is_text, code.co_consts)):
+        return True
+    return any(_code_changes(c) for c in code.co_consts if isinstance(c, types.CodeType))
+
+
+def _is_text(constant):
+    return isinstance(constant, str)

@@ -1,0 +1,220 @@
+"""What the processes of a cluster agree on around `fit`, `evaluate` and `predict`, and in `fit`.
+
+Before a call they compare what it, and `compile`, were given, and take the chief's weights where
+they differ. In `fit` they compare their weights again now and then, and at its end.
+"""
+
+import contextlib
+import json
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf.distribute import private
+from terngrad_tf.distribute.communication import peers
+from terngrad_tf.distribute.communication.coordination import all_gather_object
+from terngrad_tf.distribute.consistency.callback_settings import callback_settings
+from terngrad_tf.distribute.consistency.descriptions import (
+    describe,
+    describe_model,
+    digest,
+    flatten,
+)
+from terngrad_tf.distribute.consistency.digests import gather_digests
+from terngrad_tf.distribute.consistency.equalize import equalize_variables
+from terngrad_tf.distribute.consistency.handshake import compare_processes, diff
+from terngrad_tf.places import places
+
+# Calls of Keras' step from one comparison of weights to the next, and to one at an epoch's end.
+_COMPARE_EVERY, _COMPARE_AT_LEAST = 500, 100
+_MOST_PHRASES = 3
+# Arguments of calls that are compared, those of data by whether they are given.
+_COMPARED = (
+    "batch_size",
+    "epochs",
+    "initial_epoch",
+    "steps_per_epoch",
+    "steps",
+    "shuffle",
+    "class_weight",
+    "validation_split",
+    "validation_steps",
+    "validation_batch_size",
+    "validation_freq",
+)
+_GIVEN = ("y", "sample_weight", "validation_data")
+_COMPILE_OPTIONS = ("run_eagerly", "steps_per_execution", "jit_compile")
+_RATE = "learning_rate"
+
+
+class Calls:
+    """The calls of a strategy's models in this process.
+
+    Args:
+        strategy: a `TernGradStrategy` over several processes.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+        self._get_strategy = weakref.ref(strategy)
+        self._model: Any = None
+        self._models = weakref.WeakKeyDictionary()
+        self._rates = weakref.WeakKeyDictionary()
+        self._optimizers = weakref.WeakSet()
+        self._steps = 0
+
+    @contextlib.contextmanager
+    def around(self, method: str, model: keras.Model, arguments: Mapping[str, Any]) -> Iterator:
+        """Around "fit", "evaluate" or "predict", a method of a model; `arguments` has all by name.
+
+        Raises:
+            PeerError: processes were given something else, or one was lost.
+        """
+        if self._model is not None:
+            # Of a callback, or `fit`'s validation: what it does was compared with the rest of it.
+            yield
+            return
+        with peers.peer_errors(self._get_strategy().tasks):
+            try:
+                self._model = model
+                with places.at(f"`{method}`"):
+                    self._compare(_settings(self, method, model, arguments))
+                    self._equalize()
+                yield
+                if method == "fit":
+                    with places.at("the end of `fit`"):
+                        self._equalize()
+            finally:
+                self._model = None
+
+    @contextlib.contextmanager
+    def step(self, method: str) -> Iterator[None]:
+        """Around a step of Keras' loop in that method."""
+        place = f"a step of `{method}`"
+        try:
+            with places.at(place):
+                yield
+        except (tf.errors.OutOfRangeError, StopIteration):
+            places.forget(place)  # no data are left
+            raise
+
+    def stepped(self, model: keras.Model, is_epoch_end: bool) -> None:
+        """To be called after each step of `fit` and at the end of each epoch."""
+        if model is not self._model:
+            return
+        self._steps += not is_epoch_end
+        # Local steps end an epoch with an exchange.
+        least = _COMPARE_AT_LEAST if is_epoch_end else _COMPARE_EVERY
+        if self._steps >= least and (is_epoch_end or not _is_local(model)):
+            with places.at("a comparison of weights in `fit`"):
+                self._equalize()
+
+    def compiled(self, model: keras.Model) -> None:
+        """To be called when `compile` ended."""
+        self._models.pop(model, None)
+        self._rates[model] = {k: v for k, v in _optimizers(model).items() if _is_rate(k, v)}
+
+    def applied(self, optimizer: keras.optimizers.Optimizer) -> None:
+        """To be called where an optimizer is applied; compares it before the first time."""
+        context, strategy = tf.distribute.get_replica_context(), self._get_strategy()
+        if self._model is None and context is not None and context.strategy is strategy:
+            if optimizer not in self._optimizers:
+                self._optimizers.add(optimizer)
+                with tf.init_scope():
+                    settings = flatten(describe(optimizer))
+                    compare_processes(strategy, "optimizers", settings)
+
+    def described(self, model: keras.Model) -> Any:
+        """The model's description, which is made once for each `compile`."""
+        if model not in self._models:
+            self._models[model] = flatten(describe_model(model))
+        return self._models[model]
+
+    def rates(self, model: keras.Model) -> dict[str, float]:
+        """Learning rates by key, as `compile` was given them."""
+        return self._rates.get(model, {})
+
+    def _compare(self, settings):
+        strategy = self._get_strategy()
+        digests = gather_digests(strategy, [digest([places.waits_at, settings])])
+        if (digests == digests[0]).all():
+            return
+        told = all_gather_object(strategy, "settings", settings, is_last=lambda all_: True)
+        lines = _differences(told, strategy.tasks.names)
+        raise peers.PeerError(f"the processes' {'; '.join(lines)}")
+
+    def _equalize(self):
+        """Gives all processes the chief's variables where they differ, which is told."""
+        self._steps = 0
+        # Between exchanges, processes rightly have statistics of their own.
+        if not _is_local(self._model) or not _is_between_exchanges(self._model):
+            equalize_variables(self._get_strategy(), private.agreed_variables(self._model))
+
+
+def _settings(calls, method, model, arguments):
+    """What must be alike, in sections: `{section: {key: value}}`."""
+    compiled = private.compiled_with(model)
+    optimizers = _optimizers(model)
+    # Rates of now are variables: all take the chief's.
+    optimizers |= {k: v for k, v in calls.rates(model).items() if _is_rate(k, optimizers.get(k))}
+    given = {name: "given" for name in _GIVEN if arguments.get(name) is not None}
+    return {
+        "models": calls.described(model),
+        "optimizers": optimizers,
+        "losses": _flat({k: compiled.get(k) for k in ("loss", "loss_weights")}),
+        "metrics": _flat({k: compiled.get(k) for k in ("metrics", "weighted_metrics")}),
+        "arguments of `compile`": _flat({k: compiled.get(k) for k in _COMPILE_OPTIONS}),
+        "callbacks": callback_settings(arguments.get("callbacks")),
+        f"arguments of `{method}`": given
+        | _flat({k: arguments[k] for k in _COMPARED if k in arguments}),
+    }
+
+
+def _optimizers(model):
+    """The options of all optimizers that a model holds, by key."""
+    main = getattr(model, "optimizer", None)
+    found = flatten(describe(main)) if isinstance(main, keras.optimizers.Optimizer) else {}
+    for name, value in sorted(vars(model).items()):
+        if isinstance(value, keras.optimizers.Optimizer) and value is not main:
+            found |= flatten(describe(value), name)
+    return found
+
+
+def _flat(description):
+    return flatten(describe(description))
+
+
+def _is_rate(key, value):
+    return key.rpartition(".")[2] == _RATE and isinstance(value, float)
+
+
+def _differences(settings, names):
+    """One line for each section that is not the same on all processes."""
+    lines = []
+    for section in settings[0]:
+        each = [one[section] for one in settings]
+        keys = set().union(*each)
+        differ = {key for key in keys if len({_shown(one, key) for one in each}) > 1}
+        # What one has not has no options there either.
+        different = sorted(key for key in differ if key.rpartition(".")[0] not in differ)
+        first = different[:_MOST_PHRASES]
+        phrases = diff([{k: one[k] for k in first if k in one} for one in each], names)
+        if phrases:
+            more = [f"{len(different) - len(first)} more"] if len(different) > len(first) else []
+            lines.append(f"{section} differ: {', '.join(phrases + more)}")
+    return lines
+
+
+def _shown(section, key):
+    return json.dumps(section[key]) if key in section else None
+
+
+def _is_local(model):
+    return private.local_steps_optimizer(getattr(model, "optimizer", None)) is not None
+
+
+def _is_between_exchanges(model):
+    optimizer = private.local_steps_optimizer(model.optimizer)
+    return optimizer.built and bool(optimizer.steps_since_exchange)

@@ -1,0 +1,77 @@
+"""Whether the processes of a cluster hold the same variables, and making them hold the chief's."""
+
+import logging
+from collections.abc import Iterable, Sequence
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf.distribute.consistency.broadcast import broadcast_variables
+from terngrad_tf.distribute.consistency.digests import digest_of, digest_of_all, gather_digests
+from terngrad_tf.distribute.consistency.handshake import compare_processes
+
+_MOST_NAMES = 5
+
+_logger = logging.getLogger(__name__)
+
+
+def equalize_variables(
+    strategy: tf.distribute.Strategy, variables: Iterable[keras.Variable]
+) -> dict[str, list[str]]:
+    """Gives all processes the chief's variables where they differ, and warns of it.
+
+    They should never: all apply the same updates. Processors that compute the same program
+    differently, or memory that fails, could make them. Every process of the cluster must call it,
+    outside of replicas, with the same variables in the same order. Each hashes its own (SHA-256)
+    and sends 16 bytes; more travels only where they differ. Does nothing without a cluster.
+
+    Example:
+    >>> equalize_variables(terngrad_tf.TernGradStrategy(num_nodes=1), [tf.Variable(1.0)])
+    {}
+
+    Args:
+        strategy: a `TernGradStrategy`.
+        variables: as for `broadcast_variables`.
+
+    Returns:
+        Dict from the names of the processes that did not hold what the chief holds to the names of
+        those variables; the same on all processes.
+
+    Raises:
+        ValueError: a variable holds strings.
+        PeerError: variables differ between the processes in number, shape or dtype.
+    """
+    if strategy.extended.process_group is None:
+        return {}
+    variables = list(variables)
+    digests = [digest_of(strategy, variable) for variable in variables]
+    if not _different(strategy, [digest_of_all(digests)]).any():
+        return {}
+    compare_processes(strategy, "variables", {"number of variables": len(variables)})
+    different = _different(strategy, digests)
+    found = {
+        task: [_name(v) for v, differs in zip(variables, row, strict=True) if differs]
+        for task, row in zip(strategy.tasks.names, different, strict=True)
+        if row.any()
+    }
+    where = "; ".join(f"on {task} {_told(names)}" for task, names in found.items())
+    chief = strategy.tasks.names[0]
+    _logger.warning("variables were not those of %s, which all have now: %s", chief, where)
+    columns = different.any(axis=0)
+    broadcast_variables(strategy, [v for v, any_ in zip(variables, columns, strict=True) if any_])
+    return found
+
+
+def _different(strategy, digests):
+    """Where those of each process are not the first's: `[processes, digests]` of bool."""
+    each = gather_digests(strategy, digests)
+    return (each != each[0]).any(axis=-1)
+
+
+def _name(variable):
+    return variable.path if isinstance(variable, keras.Variable) else variable.name
+
+
+def _told(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

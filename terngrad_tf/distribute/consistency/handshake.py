@@ -1,0 +1,139 @@
+"""Whether all processes of a cluster were started alike, asked before they train together.
+
+Processes that run other code, options or models may train side by side without an error and give a
+wrong result. Each process publishes what it was started with and reads what all others were.
+"""
+
+import functools
+import hashlib
+import json
+import pathlib
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf.distribute.communication.coordination import all_gather_object
+from terngrad_tf.distribute.communication.peers import PeerError
+from terngrad_tf.options import shared_values
+from terngrad_tf.version import __version__
+
+_compared_models = weakref.WeakKeyDictionary()
+
+
+def compare_processes(
+    strategy: tf.distribute.Strategy, topic: str, metadata: Mapping[str, Any]
+) -> None:
+    """Returns on all processes where `metadata` are equal, and raises on all where they are not.
+
+    Every process of the cluster must call it with the same topics in the same order. Does nothing
+    without a cluster.
+
+    Example:
+    >>> strategy = terngrad_tf.TernGradStrategy(num_nodes=1)
+    >>> compare_processes(strategy, "flags", {"batch_size": 64, "initial_learning_rate": 0.01})
+
+    Args:
+        strategy: a `TernGradStrategy`.
+        topic: str, what is compared; part of the error.
+        metadata: dict of str to what JSON can hold.
+
+    Raises:
+        PeerError: metadata differ, or a process did not come to this point within the strategy's
+            `start_timeout`.
+    """
+    names = strategy.tasks.names if strategy.tasks else ("worker 0",)
+    shared = all_gather_object(
+        strategy, topic, dict(metadata), is_last=lambda all_: bool(diff(all_, names))
+    )
+    if different := diff(shared, names):
+        raise PeerError(f"the processes' {topic} differ: {'; '.join(different)}")
+
+
+def diff(metadata: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
+    """One phrase for each entry that is not the same on all processes.
+
+    Args:
+        metadata: list with a dict a process.
+        names: their names.
+
+    Returns:
+        List of str such as "seed is 1 on worker 0, worker 2 but 5 on worker 1".
+    """
+    phrases = []
+    for key in sorted(set().union(*metadata)):
+        holders = {}
+        for process, name in zip(metadata, names, strict=True):
+            value = json.dumps(process[key]) if key in process else "missing"
+            holders.setdefault(value, []).append(name)
+        if len(holders) > 1:
+            most_first = sorted(holders.items(), key=lambda item: -len(item[1]))
+            phrases.append(
+                f"{key} is " + " but ".join(f"{v} on {', '.join(n)}" for v, n in most_first)
+            )
+    return phrases
+
+
+def strategy_metadata(
+    gradient_ops: Any, num_local: int, num_processes: int, communication: str
+) -> dict[str, Any]:
+    """What two processes must share for their strategies to fit together."""
+    return (
+        shared_values(gradient_ops.quantization)
+        | gradient_ops.shared_options
+        | code_metadata()
+        | {
+            "number of processes": num_processes,
+            "replicas a process": num_local,
+            "communication": communication,
+        }
+    )
+
+
+def code_metadata() -> dict[str, Any]:
+    """What all processes of a cluster must share, whatever they do: code and versions."""
+    return {
+        "code": code_digest(),
+        "terngrad_tf": __version__,
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+    }
+
+
+def compare_models(
+    strategy: tf.distribute.Strategy, gradients: Sequence[Any], ternary_positions: Sequence[int]
+) -> None:
+    """As `compare_processes` for the gradients of a model, the first time that it is traced.
+
+    Args:
+        strategy: the strategy that is to reduce them.
+        gradients: one local tensor or `tf.IndexedSlices` each.
+        ternary_positions: those that are to be rounded.
+
+    Raises:
+        PeerError: processes differ in the number, order, shapes, dtypes or rounding of the
+        gradients.
+    """
+    if getattr(strategy, "tasks", None) is None:
+        return
+    metadata: dict[str, Any] = {"number of gradients": len(gradients)}
+    for position, gradient in enumerate(gradients):
+        bits = "ternary" if position in ternary_positions else "float"
+        metadata[f"gradient {position}"] = f"{bits} {gradient.dtype.name} {gradient.shape}"
+    known = _compared_models.setdefault(strategy, [])
+    if metadata not in known:
+        # Retracing, which processes may do at different times, compares nothing anew.
+        known.append(metadata)
+        compare_processes(strategy, "models", metadata)
+
+
+@functools.cache
+def code_digest() -> str:
+    """Digest of the package's source files, to tell one version of the code from another."""
+    root = pathlib.Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]

@@ -1,0 +1,3 @@
+"""Clusters that lose and gain workers while they train."""
+
+__all__ = []

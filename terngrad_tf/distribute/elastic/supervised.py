@@ -1,0 +1,55 @@
+"""Programs of one's own that are started again where a worker is lost, or another comes."""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from terngrad_tf.arguments import check_integer
+from terngrad_tf.distribute.cluster.exits import STATUS_PEER, exit_on_peer_error
+from terngrad_tf.distribute.elastic.join import NewcomersError
+from terngrad_tf.last_line import write_last_line
+from terngrad_tf.launcher.supervisor import EXPECTED, STATUS_NEWCOMERS, supervise
+
+# Set in the process that a supervisor started.
+_VARIABLE = "TERNGRAD_TF_SUPERVISED"
+
+
+def run_supervised(main: Callable[[], Any], max_restarts: int) -> None:
+    """Runs the main function of a program, and the whole program again where that may help.
+
+    This process becomes a supervisor: it starts the same command line once more, and there `main`
+    runs, within `exit_on_peer_error`. That process is started again when it is killed, or ends
+    because another worker was lost, or to go on with workers that wait (which does not count). So
+    `main` must go on from what was saved. Linux only, in the main thread.
+
+    Example: `if __name__ == "__main__": run_supervised(main, max_restarts=100)`, in a script.
+
+    Args:
+        main: function without arguments.
+        max_restarts: how often, in all, to start it again.
+
+    Raises:
+        ValueError: `max_restarts` is no count.
+        SystemExit: in the supervisor, with the status of the last process, or 128 and the number of
+            the signal that ended it.
+    """
+    check_integer("max_restarts", max_restarts, 0)
+    program = os.path.splitext(os.path.basename(sys.argv[0]))[0] or "python"
+    if _VARIABLE in os.environ:
+        try:
+            with exit_on_peer_error():
+                main()
+        except NewcomersError as error:
+            write_last_line(f"{program}: {error}")
+            raise SystemExit(STATUS_NEWCOMERS) from None
+        return
+    os.environ[_VARIABLE] = "1"
+    status = supervise(
+        [sys.executable, *sys.orig_argv[1:]],
+        max_restarts,
+        {STATUS_PEER: "another worker ended or is out of reach"},
+        lambda line: print(f"{program}: {line}", file=sys.stderr, flush=True),
+        EXPECTED,
+    )
+    raise SystemExit(status)

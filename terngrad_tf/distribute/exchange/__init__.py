@@ -1,0 +1,3 @@
+"""What gradients travel as: buckets, their quantization, wires and the bytes that these cost."""
+
+__all__ = []

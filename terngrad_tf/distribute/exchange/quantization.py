@@ -1,0 +1,196 @@
+"""Which gradients are rounded, and how."""
+
+import dataclasses
+import functools
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from terngrad_tf import ternary
+from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.distribute.exchange.wires import streams
+from terngrad_tf.grad_bits import levels_of_bits
+from terngrad_tf.options import documented, option
+from terngrad_tf.quantization_options import QuantizationOptions
+
+TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
+LOGITS, AUXILIARY = "logits", "aux"
+# Above the number of vectors that tensors which are rotated together make.
+_MOST_VECTORS = 32
+
+
+def _is_seed(name, value):
+    check(is_integer(value) and -(2**31) <= value < 2**31, name, "must be a 32-bit integer", value)
+
+
+def _is_function(name, value):
+    check(callable(value), name, "must be a function of the step or None", value)
+
+
+@documented
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Quantization(QuantizationOptions):
+    """Selects the gradients of a model that are rounded to ternary or finer codes, and rounds them.
+
+    The random bits depend on `seed`, the step, the variable's position in the model and the element
+    only.
+
+    Example:
+    >>> quantization = Quantization(min_size=2)
+    >>> quantization.ternary_positions([tf.zeros([3]), tf.zeros([1])], ["kernel", "bias"])
+    [0]
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    seed: int = option(0, "Integer that selects the random bits.", _is_seed)
+    float_steps: Callable[[tf.Tensor], Any] | None = option(
+        None,
+        "Function of the optimizer's step (int64 scalar tensor) that returns a bool scalar tensor, "
+        "converted by AutoGraph. In steps for which it is true, gradients are exchanged exactly "
+        "as with grad_bits=32. None: in no step.",
+        _is_function,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rotate is None:
+            object.__setattr__(self, "rotate", False)
+        for name in ("clip_factor", "bits_per_element"):
+            value = getattr(self, name)
+            rule = "must be None with rotate=True; rotate=False takes it"
+            check(not self.rotate or value is None, name, rule, value)
+        if self.clip_factor is None and not self.rotate:
+            object.__setattr__(self, "clip_factor", 2.5 if self.levels == 1 else ternary.AUTO)
+        check(
+            self.bits_per_element is None or self.levels == 1,
+            "bits_per_element",
+            f"must be None with grad_bits={self.grad_bits}, whose codes are too fine for streams",
+            self.bits_per_element,
+        )
+        if not isinstance(self.clip_factor, str | None):
+            object.__setattr__(self, "clip_factor", float(self.clip_factor))
+
+    @property
+    def levels(self) -> int:
+        """L: codes are whole numbers from -L to L. 1 for ternary gradients."""
+        return levels_of_bits(self.grad_bits)
+
+    def check_logits(self, paths: Sequence[str]) -> None:
+        """Raises ValueError where `quantize_logits=False` finds no logits.
+
+        Args:
+            paths: paths of all variables of an optimizer, as in `keras.Variable.path`.
+        """
+        if (
+            self.grad_bits != 32
+            and not self.quantize_logits
+            and not any(map(self.is_of_logits, paths))
+        ):
+            raise ValueError(
+                "`quantize_logits=False` needs a layer whose name contains 'logits'. Received"
+                f" variables: {', '.join(paths)}"
+            )
+
+    @staticmethod
+    def is_of_logits(path: str) -> bool:
+        """Whether a variable's path tells that it is one of the logits layer."""
+        return any(LOGITS in part and AUXILIARY not in part for part in path.split("/"))
+
+    def ternary_positions(self, gradients: Sequence[Any], paths: Sequence[str]) -> list[int]:
+        """Positions of the gradients that are to be rounded.
+
+        Args:
+            gradients: list of T tensors, `tf.TensorSpec`s or `tf.IndexedSlices`.
+            paths: T variable paths, as in `keras.Variable.path`.
+        """
+        if self.grad_bits == 32:
+            return []
+        return [
+            position
+            for position, gradient in enumerate(gradients)
+            if not isinstance(gradient, tf.IndexedSlices)
+            and gradient.dtype in TERNARY_DTYPES
+            and gradient.shape.is_fully_defined()
+            and max(gradient.shape.num_elements(), 1) >= self.min_size
+            and (self.quantize_logits or not self.is_of_logits(paths[position]))
+        ]
+
+    def rotation(
+        self, shapes: Sequence[Sequence[int]], num_replicas: int
+    ) -> "ternary.Rotation | None":
+        """`ternary.Rotation` of tensors of these shapes; None where they are not rotated.
+
+        Args:
+            shapes: T static shapes.
+            num_replicas: whose codes are added.
+        """
+        if not self.rotate:
+            return None
+        return _rotation(tuple(map(tuple, shapes)), self.levels, num_replicas)
+
+    def local_scales(self, gradients: Sequence[Any], num_replicas: int = 1) -> tf.Tensor:
+        """What rounding must know of one replica's gradients.
+
+        Args:
+            gradients: list of T tensors.
+            num_replicas: over which reduced gradients are the mean.
+
+        Returns:
+            `ternary.local_scales`, `[T]`; of rotated ones what `ternary.Rotation.measure` tells,
+            `[2, blocks]`.
+        """
+        rotation = self.rotation([g.shape for g in gradients], num_replicas)
+        if rotation:
+            return rotation.measure(gradients)
+        return ternary.local_scales(
+            gradients,
+            typing.cast("float | str", self.clip_factor),
+            num_replicas=num_replicas,
+            levels=self.levels,
+            nonzero_share=self.largest_nonzero_share,
+        )
+
+    def indices_of_vectors(self, first: int, count: int) -> list[int]:
+        """Integers that select the random bits of rotated vectors of tensors that travel together.
+
+        Args:
+            first: the first tensor's.
+            count: number of vectors.
+        """
+        return [_MOST_VECTORS * first + number for number in range(count)]
+
+    @property
+    def largest_nonzero_share(self) -> float:
+        """The share of codes that are not 0 for which `bits_per_element` has room; at most 1."""
+        bits = self.bits_per_element
+        return 1.0 if bits is None else streams.nonzero_share(bits)
+
+    @property
+    def of_one_size(self) -> "Quantization":
+        """As this one, for tensors whose elements are 0 or of one size: it is their scale."""
+        return dataclasses.replace(self, clip_factor=0.0, bits_per_element=None)
+
+    def encode(self, gradients: Sequence[Any], scales: tf.Tensor, **options: Any) -> Any:
+        """`ternary.encode` with this rounding, levels and seed."""
+        return ternary.encode(gradients, scales, **self._how(), **options)
+
+    def sum_codes(self, gradients: Sequence[Any], scales: tf.Tensor, **options: Any) -> Any:
+        """`ternary.sum_codes` with this rounding, levels and seed."""
+        return ternary.sum_codes(gradients, scales, **self._how(), **options)
+
+    def units(self, scales: tf.Tensor) -> tf.Tensor:
+        """What a code of 1 stands for at these scales."""
+        # Not a division, which in graphs TensorFlow makes such a product, rounded differently.
+        return scales if self.levels == 1 else scales * tf.constant(1 / self.levels, scales.dtype)
+
+    def _how(self):
+        return {"rounding": self.rounding, "levels": self.levels, "seed": self.seed}
+
+
+@functools.cache
+def _rotation(shapes, levels, num_replicas):
+    return ternary.Rotation(shapes, levels, num_replicas)

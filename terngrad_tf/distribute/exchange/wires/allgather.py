@@ -1,0 +1,21 @@
+"""All words to all members."""
+
+from typing import Any
+
+from terngrad_tf.distribute.exchange.wires.base import Wire
+
+
+class AllGather(Wire):
+    """Every member receives the words of all others, and adds while it decodes."""
+
+    name = "allgather"
+    num_messages = 1
+
+    @property
+    def received_words(self) -> float:
+        return (self.num_members - 1) * self.num_words(self.local_base)
+
+    def sum(self, bucket: Any) -> Any:
+        words = bucket.processes.all_gather(bucket.words(self.local_base))
+        sums = bucket.decode(words, base=self.local_base, total_bias=self.total_bias)
+        return sums, self.received_words

@@ -1,0 +1,70 @@
+"""The wires by their names."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from terngrad_tf.distribute.exchange.wires.allgather import AllGather
+from terngrad_tf.distribute.exchange.wires.allreduce import AllReduce
+from terngrad_tf.distribute.exchange.wires.alltoall import AllToAll
+from terngrad_tf.distribute.exchange.wires.bidirectional import Bidirectional
+from terngrad_tf.distribute.exchange.wires.sparse import Sparse
+from terngrad_tf.distribute.exchange.wires.sparse_bidirectional import SparseBidirectional
+from terngrad_tf.distribute.exchange.wires.sparse_sums import SparseSums
+from terngrad_tf.distribute.exchange.wires.streams import NONZERO_SHARE
+
+# Several of one name do the same; which takes the fewest bytes depends on the number of members.
+_CLASSES = {
+    kinds[0].name: kinds
+    for kinds in (
+        (AllGather,),
+        (AllToAll,),
+        (AllReduce,),
+        (Sparse, SparseSums),
+        (Bidirectional,),
+        (SparseBidirectional,),
+    )
+}
+LOSSLESS = tuple(name for name, kinds in _CLASSES.items() if kinds[0].is_lossless)
+STREAMS = tuple(name for name, kinds in _CLASSES.items() if not kinds[0].has_fixed_size)
+WIRES = ("auto", *_CLASSES)
+
+
+def possible(names: Sequence[str], levels: int, rotated: bool = False) -> list[str]:
+    """Those of some names that codes from `-levels` to `levels` can take.
+
+    Args:
+        names: of wires.
+        levels: L.
+        rotated: whether codes are of rotated gradients, of which too few are 0 for streams.
+    """
+    return [name for name in names if levels == 1 and not rotated or name not in STREAMS]
+
+
+def choose(
+    name: str,
+    sizes: Sequence[int],
+    num_members: int,
+    num_local: int,
+    levels: int = 1,
+    **options: Any,
+) -> Any:
+    """The `Wire` of a name; for "auto" the lossless one of fixed size with the fewest bytes.
+
+    Args:
+        name: one of `WIRES`.
+        sizes: elements of each tensor.
+        num_members: members of the exchange.
+        num_local: replicas whose codes a member adds before it sends.
+        levels: codes are whole numbers from `-levels` to `levels`; no name of `STREAMS` where that
+            is not 1.
+        **options: `num_scales` and `num_elements`, see `Wire`.
+    """
+    names = LOSSLESS if name == "auto" else (name,)
+    wires = [
+        kind(tuple(sizes), num_members, num_local, levels, **options)
+        for name in names
+        for kind in _CLASSES[name]
+    ]
+    if name == "auto":
+        wires = [wire for wire in wires if wire.has_fixed_size]
+    return min(wires, key=lambda wire: wire.expected_words(NONZERO_SHARE))

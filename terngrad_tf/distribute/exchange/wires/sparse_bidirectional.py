@@ -1,0 +1,55 @@
+"""Entropy-coded codes, ternary on the way back, too."""
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from terngrad_tf.distribute.exchange.wires import streams
+from terngrad_tf.distribute.exchange.wires.sparse_sums import SparseSums
+
+
+class SparseBidirectional(SparseSums):
+    """As `SparseSums`, but each member rounds its sums to ternary once more, without bias.
+
+    The replicas of a member send a stream each.
+    """
+
+    name = "sparse_bidirectional"
+    is_lossless = False
+
+    @property
+    def received_words(self) -> float:
+        """The most that can be, as two bits an element are."""
+        return (self.num_members - 1) * (self.num_local + 1) * (2 + self.chunk_words)
+
+    def expected_words(self, nonzero_share: float) -> float:
+        # The mean of codes is not 0 as often as one of them, once it is rounded.
+        stream = streams.expected_length(self.chunk_words, nonzero_share)
+        others = (self.num_members - 1) * self.num_local
+        return (self.num_members - 1) * ((self.num_local + 1) * stream + others)
+
+    def sum(self, bucket: Any) -> Any:
+        def requantize(received, owner):
+            return bucket.requantize_chunk(
+                received, stream=owner, base=streams.BASE, base_out=streams.BASE
+            )
+
+        chunks = [self.chunks(words) for words in bucket.words_of_replicas(streams.BASE)]
+        processes = bucket.processes
+        if processes:
+            codes, received = streams.all_to_all(processes, chunks)
+            sums, received_sums = streams.all_gather(
+                processes, requantize(codes, processes.rank)[tf.newaxis]
+            )
+            received += received_sums
+        else:
+            # What every owner would do if each replica were a process.
+            of_owners = tf.stack(chunks, axis=1)
+            sums = tf.stack([requantize(codes, k) for k, codes in enumerate(tf.unstack(of_owners))])
+            received = self.received_of(of_owners, sums[:, tf.newaxis])
+        # A code stands for the mean of all replicas.
+        scaled = dataclasses.replace(bucket, scales=self.num_replicas * bucket.scales)
+        words = self.joined(sums)[tf.newaxis]
+        tensors = scaled.decode(words, base=streams.BASE, total_bias=1)
+        return tensors, tf.cast(received, tf.float32)

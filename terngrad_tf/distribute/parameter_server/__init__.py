@@ -1,0 +1,3 @@
+"""Asynchronous training with parameter servers."""
+
+__all__ = []

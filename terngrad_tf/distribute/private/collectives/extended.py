@@ -1,0 +1,37 @@
+"""What the parts of a strategy's `extended` know of one another."""
+
+import typing
+from collections.abc import Callable, Sequence
+
+from tensorflow.python.distribute import distribute_lib
+
+if typing.TYPE_CHECKING:
+    from terngrad_tf.distribute.private.collectives.process_group import ProcessGroup
+
+
+class LocalReplicas(distribute_lib.StrategyExtendedV1):
+    """Base of the parts, which a class of TensorFlow's completes.
+
+    Attributes:
+        process_group: `ProcessGroup` of a cluster; None where this process is alone.
+        worker_devices: name of each local replica's device.
+        shares_of_run: the examples of each local replica over those of all, while a function runs
+            on batches that differ in length; else None.
+        examples_of_run: those of all local replicas, an integer or an integer scalar tensor, while
+            a function runs on batches whose length is known; else None.
+        calls: `calls.Calls` of a cluster of several processes; else None.
+    """
+
+    process_group: "ProcessGroup | None"
+    worker_devices: Sequence[str]
+    shares_of_run: Sequence[typing.Any] | None = None
+    examples_of_run: typing.Any = None
+    calls: typing.Any = None
+    _devices: Sequence[str]
+    _device_of_replica: list[int]
+    _written: dict[int, typing.Any]
+    _assign_means: Callable[..., None]
+    _warn_of_means: Callable[..., None]
+    _get_variable_creator_initial_value: Callable[..., typing.Any]
+    _input_workers: typing.Any
+    _make_input_context: Callable[[], typing.Any]

@@ -1,0 +1,159 @@
+"""Collectives and messages between the processes of a cluster."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.distribute import collective_util, cross_device_utils
+from tensorflow.python.distribute.collective_util import CommunicationImplementation
+from tensorflow.python.eager import context
+from tensorflow.python.ops import collective_ops
+
+from terngrad_tf.distribute.private.collectives.local_weights import check_sends
+from terngrad_tf.distribute.private.collectives.stamps import run_independently
+from terngrad_tf.places import places
+
+# Up to so many numbers from all processes together, each is sent to all at once: a ring takes size
+# - 1 turns, or twice as many, that wait for each other. Large messages that meet in one link lose
+# more.
+_FEW = 2**14
+
+
+class ProcessGroup:
+    """Collectives with one member a process: its first GPU over NCCL, its CPU in a ring.
+
+    All tensors must have the same shape and dtype on every process.
+    """
+
+    def __init__(self, extended: Any):
+        self.size = extended._num_workers
+        self.rank = extended._id_in_cluster
+        self._options = extended._communication_options
+        self.is_nccl = self._options.implementation == CommunicationImplementation.NCCL
+        # A ring of GPUs would pass through their hosts as well.
+        self.device = extended.worker_devices[0] if self.is_nccl else extended.host_device
+        keys = extended._collective_keys
+        self._group_key = keys.get_group_key([self.device])
+        self._keys = extended.static_keys
+        self._launcher = cross_device_utils.CollectiveReplicaLauncher(
+            self._group_key, self.size, keys, self.device, self._options
+        )
+
+    def all_reduce_sum(self, tensor: tf.Tensor) -> tf.Tensor:
+        """int32 or float32 `[n]`; the same bits on all processes."""
+        if self._is_small(tensor):
+            return tf.reduce_sum(self.all_gather(tensor), axis=0)
+        return self._launch(collective_ops.all_reduce_v2, tensor, merge_op="Add")
+
+    def all_reduce_max(self, tensor: tf.Tensor) -> tf.Tensor:
+        """float32 `[n]`, few numbers."""
+        return tf.reduce_max(self.all_gather(tensor), axis=0)
+
+    def all_gather(self, tensor: tf.Tensor) -> tf.Tensor:
+        """int32 or float32 `[n]` on each process -> `[size, n]` on all."""
+        if self._is_small(tensor):
+            return self.all_to_all(tf.repeat(tensor[tf.newaxis], self.size, axis=0))
+        gathered = self._launch(collective_ops.all_gather_v2, tensor)
+        # Not as int32, which TensorFlow reshapes in the memory of a GPU's host.
+        gathered = tf.bitcast(gathered, tf.float32)
+        shape = [self.size, *(-1 if n is None else n for n in tensor.shape)]
+        return tf.bitcast(tf.reshape(gathered, shape), tensor.dtype)
+
+    def all_to_all(self, tensor: tf.Tensor) -> tf.Tensor:
+        """`[size, n]` -> `[size, n]`: row i goes to process i, row i of the result is its."""
+        return self._launch(collective_ops.all_to_all_v2, tensor)
+
+    def _is_small(self, tensor):
+        count = tensor.shape.num_elements()
+        return count is not None and count * self.size <= _FEW
+
+    def _launch(self, collective, tensor, **kwargs):
+        check_sends()
+        place: Any = contextlib.nullcontext()
+        if context.executing_eagerly():
+            key = self._launcher._next_instance_key()
+            place = places.at("an exchange")
+        else:
+            key = self._keys.key(f"{collective.__name__} {kwargs}", tensor)
+        with place, tf.device(self.device):
+            # Collectives on GPUs must start in the same order everywhere; on CPUs an order would
+            # only keep a late bucket from being sent while an early one is on its way.
+            ordered = self.is_nccl
+            result = collective(
+                tensor,
+                group_size=self.size,
+                group_key=self._group_key,
+                instance_key=key,
+                communication_hint=self._options.implementation.value,
+                timeout=self._options.timeout_seconds or 0,
+                ordering_token=self._launcher._get_ordering_token() if ordered else None,
+                **kwargs,
+            )
+        if not ordered and not context.executing_eagerly():
+            run_independently(result.op)
+        return result
+
+
+def publish(key: str, value: str) -> None:
+    """Gives a str to all processes of the cluster, kept by the first; a key takes one value."""
+    context.context().set_config_key_value(key, value)
+
+
+def published(key: str, timeout_seconds: float) -> str | None:
+    """The str that a process of the cluster published; None where none did within the timeout."""
+    try:
+        return context.context().get_config_key_value(key, max(1, round(1e3 * timeout_seconds)))
+    except tf.errors.DeadlineExceededError:
+        return None
+
+
+def report_error(message: str) -> None:
+    """Lets the exchanges of all processes of the cluster fail with this message."""
+    # Nobody can be told before the cluster stands, or after it fell.
+    with contextlib.suppress(tf.errors.OpError, ValueError):
+        context.context().report_error_to_cluster(tf.errors.UNAVAILABLE, message)
+
+
+# TCP, whose pauses between attempts double, may need 13 s to go on after a link was cut for 5 s:
+# longer than TensorFlow's default of 10 s.
+_HEARTBEAT_TIMEOUT_SECONDS = 25.0
+
+
+@contextlib.contextmanager
+def bounded_start(seconds: float) -> Iterator[None]:
+    """Bounds how long the processes that start within wait for each other, then and later.
+
+    Left alone, a process waits an hour for peers, and goes on without those that are late to name
+    their devices.
+    """
+    current = context.context()
+    stock = current.configure_coordination_service
+
+    def configure(*args, **kwargs):
+        stock(
+            *args,
+            **kwargs,
+            cluster_register_timeout_in_ms=round(1e3 * seconds),
+            heartbeat_timeout_in_ms=round(1e3 * _HEARTBEAT_TIMEOUT_SECONDS),
+        )
+        # A field from TensorFlow 2.21 on.
+        fields = current.coordination_service.DESCRIPTOR.fields_by_name
+        if "cluster_register_with_barrier" in fields:
+            current.coordination_service.cluster_register_with_barrier = True
+
+    current.configure_coordination_service = configure
+    try:
+        yield
+    finally:
+        del current.configure_coordination_service
+
+
+def communication_options(
+    communication: str, timeout_seconds: float | None = None
+) -> tf.distribute.experimental.CommunicationOptions:
+    """TensorFlow's options of "ring", over gRPC, or "nccl"."""
+    return collective_util.Options(
+        implementation=CommunicationImplementation(communication.upper()),
+        timeout_seconds=timeout_seconds,
+    )

@@ -1,0 +1,239 @@
+"""Keras' epochs over the processes of a cluster: what `fit`, `evaluate` and `predict` read."""
+
+import contextlib
+import random
+import secrets
+import threading
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.backend.tensorflow import trainer as keras_tf_trainer
+from keras.src.trainers import data_adapters
+from keras.src.trainers.data_adapters import array_slicing
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
+from keras.src.trainers.data_adapters.py_dataset_adapter import OrderedEnqueuer, PyDatasetAdapter
+from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
+from tensorflow.python.distribute import values
+
+from terngrad_tf.distribute.private.data.agreed_seeds import states_of_generators
+from terngrad_tf.distribute.private.data.shared_data import AutoShardPolicy, with_policy
+from terngrad_tf.distribute.private.data.shuffled_arrays import shuffled_batches
+from terngrad_tf.distribute.private.patches import patch
+
+# Rows of arrays that processes compare.
+_NUM_ROWS = 32
+_ARRAYS_REMEDY = (
+    "give the same arrays on all processes or, where each has examples of its own, a"
+    " tf.data.Dataset with `options.experimental_distribute.auto_shard_policy` ="
+    " tf.data.experimental.AutoShardPolicy.OFF"
+)
+
+_state = threading.local()
+
+
+@patch(keras_tf_trainer.TFEpochIterator, "__init__")
+def _read_together(stock, self, distribute_strategy=None, *args, **kwargs):
+    """Lets the processes of a cluster agree on the data of an epoch before they read them.
+
+    Keras makes a data set in each process for itself: with another order, and as long as this
+    process's own.
+    """
+    group = getattr(distribute_strategy.extended, "process_group", None)
+    with _reading(distribute_strategy if group is not None else None):
+        stock(self, distribute_strategy, *args, **kwargs)
+
+
+@patch(data_adapters, "get_data_adapter")
+def _adapt_for_all(stock, x, *args, **kwargs):
+    """Lets what Keras made of this process's data do what it does on all processes.
+
+    Who passes data to `fit` cannot say who reads what of them.
+    """
+    adapter, strategy = stock(x, *args, **kwargs), getattr(_state, "strategy", None)
+    if strategy is None:
+        return adapter
+    if not isinstance(adapter, TFDatasetAdapter):
+        return ClusterAdapter(adapter, strategy)
+    dataset = adapter.get_tf_dataset()
+    if isinstance(dataset, tf.data.Dataset):
+        # Which has as many batches as all processes read together.
+        return TFDatasetAdapter(strategy.experimental_distribute_dataset(dataset))
+    return adapter
+
+
+@contextlib.contextmanager
+def _reading(strategy):
+    previous, _state.strategy = getattr(_state, "strategy", None), strategy
+    try:
+        yield
+    finally:
+        _state.strategy = previous
+
+
+class ClusterAdapter(DataAdapter):
+    """What a process reads of the arrays, or of the batches of Python code, that it was given.
+
+    * Arrays are the same on all processes; so is the order in which they are shuffled.
+    * Generators, `PyDataset`s and others that make batches: if the first batches are the same on
+      all, each process takes its part of every batch, else all of its own. There are as many as the
+      process with most has; the others go on without examples.
+
+    Args:
+        adapter: Keras' `DataAdapter` of this process's data.
+        strategy: a strategy of several processes, all of which make one.
+    """
+
+    def __init__(self, adapter: DataAdapter, strategy: tf.distribute.Strategy):
+        self.stock = adapter
+        self._strategy = strategy
+        self._agreement = strategy.extended.feeding.agree(
+            **_description(adapter),
+            num_batches=adapter.num_batches,
+            seed=secrets.randbits(31),
+            states=states_of_generators(),
+        )
+        if isinstance(adapter, PyDatasetAdapter) and adapter.shuffle and adapter.num_batches:
+            self.stock = AgreedOrderAdapter(adapter, self._agreed_generator())
+
+    def get_tf_dataset(self) -> Any:
+        """This process's batches: distributed, where all are its own."""
+        adapter, agreement = self.stock, self._agreement
+        if agreement.is_own:
+            return self._strategy.extended.distribute_own_batches(
+                adapter.get_tf_dataset(), agreement
+            )
+        if isinstance(adapter, ArrayDataAdapter) and adapter._shuffle:
+            # Seeded alike, Keras' own order is the same everywhere, and that of one process.
+            if "tensorflow" not in agreement.shared:
+                return with_policy(shuffled_batches(adapter, agreement.seed), AutoShardPolicy.DATA)
+        return with_policy(adapter.get_tf_dataset(), AutoShardPolicy.DATA)
+
+    @property
+    def num_batches(self) -> int | None:
+        return self._agreement.num_batches
+
+    @property
+    def batch_size(self) -> int | None:
+        return self.stock.batch_size
+
+    @property
+    def has_partial_batch(self) -> bool | None:
+        return self.stock.has_partial_batch
+
+    @property
+    def partial_batch_size(self) -> int | None:
+        return self.stock.partial_batch_size
+
+    def on_epoch_begin(self) -> None:
+        self.stock.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self.stock.on_epoch_end()
+
+    def _agreed_generator(self):
+        generator = random.Random(self._agreement.seed)
+        if "python" in self._agreement.shared:
+            # Of which Keras would draw.
+            generator.setstate(random.getstate())
+        return generator
+
+
+class AgreedOrderAdapter(PyDatasetAdapter):
+    """Keras' adapter of a `PyDataset` whose order follows from a generator of its own.
+
+    Keras' draws from Python's, of which the processes draw different numbers for other things.
+
+    Args:
+        stock: the adapter that Keras made.
+        generator: `random.Random`, in the same state on all processes.
+    """
+
+    def __init__(self, stock: PyDatasetAdapter, generator: random.Random):
+        super().__init__(stock.py_dataset, stock.class_weight)
+        self._generator = generator
+        if self.enqueuer is not None:
+            self.enqueuer = _AgreedOrderEnqueuer(self.py_dataset, self.agreed_order)
+
+    def agreed_order(self) -> list[int]:
+        """The places of all batches in a new order."""
+        order = list(range(self.py_dataset.num_batches))
+        self._generator.shuffle(order)
+        return order
+
+    def _finite_generator(self):
+        for place in self.agreed_order():
+            yield self._standardize_batch(self.py_dataset[place])
+
+
+class _AgreedOrderEnqueuer(OrderedEnqueuer):
+    def __init__(self, py_dataset, order):
+        super().__init__(
+            py_dataset,
+            py_dataset.workers,
+            py_dataset.use_multiprocessing,
+            py_dataset.max_queue_size,
+        )
+        self._order = order
+
+    def _send_py_dataset(self):
+        # Called when each epoch begins, after Keras' own order was made.
+        self.indices = iter(self._order())
+        super()._send_py_dataset()
+
+
+def _description(adapter):
+    """What `feeding.agree` is told of the data."""
+    if isinstance(adapter, ArrayDataAdapter):
+        rows = _some_rows(adapter)
+        return dict(kind="arrays", batch=rows, are_distorted=False, remedy=_ARRAYS_REMEDY)
+    first = _first_batch(adapter)
+    if first is None:
+        first = next(iter(adapter.get_numpy_iterator()), ())
+    return {"kind": type(adapter).__name__.removesuffix("Adapter"), "batch": first}
+
+
+def _some_rows(adapter):
+    """Rows from all over the arrays."""
+    places = np.unique(np.linspace(0, adapter._num_samples - 1, _NUM_ROWS).astype(np.int64))
+
+    def rows(array):
+        return None if array is None else array.convert_to_numpy(array[places])
+
+    return keras.tree.map_structure(rows, array_slicing.convert_to_sliceable(adapter._inputs))
+
+
+def first_batch(iterator: keras_tf_trainer.TFEpochIterator) -> Any:
+    """What a model can be built on without taking a batch from the data; None without that.
+
+    Generators cannot give a batch again, and a shuffle goes on to its next order.
+
+    Args:
+        iterator: Keras' iterator over epochs.
+    """
+    adapter = iterator.data_adapter
+    if isinstance(adapter, ClusterAdapter):
+        adapter = adapter.stock
+    if not isinstance(adapter, TFDatasetAdapter):
+        return _first_batch(adapter)
+    specs = tf.nest.map_structure(_spec_of_replica, iterator._distributed_dataset.element_spec)
+    is_known = all(
+        isinstance(spec, tf.TensorSpec) and spec.shape[1:].is_fully_defined()
+        for spec in tf.nest.flatten(specs)
+    )
+    return specs if is_known else None
+
+
+def _spec_of_replica(spec):
+    return spec._value_specs[0] if isinstance(spec, values.PerReplicaSpec) else spec
+
+
+def _first_batch(adapter):
+    if isinstance(adapter, GeneratorDataAdapter):
+        return adapter._first_batches[0]
+    if isinstance(adapter, PyDatasetAdapter):
+        return adapter._standardize_batch(adapter.py_dataset[0])
+    return None

@@ -1,0 +1,325 @@
+"""Keras optimizers under `tf.distribute`: what is exchanged, and what is done with the sum.
+
+A step of a Keras optimizer exchanges gradients in its last part, `_all_reduce_sum_gradients`, after
+it clipped them. A limit set for the whole batch's gradient is then applied to what each replica has
+of it. Here gradients are exchanged first, and the sum is clipped:
+
+    accumulate -> exchange -> clip -> decay weights -> update
+"""
+
+import contextlib
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.backend.tensorflow import core as keras_core
+from keras.src.backend.tensorflow import optimizer as keras_tf_optimizer
+from keras.src.optimizers import base_optimizer as keras_base_optimizer
+from keras.src.utils import tracking
+from tensorflow.python.eager import context
+
+from terngrad_tf.distribute.private.collectives.local_weights import (
+    local_steps_optimizer,
+    updates_are_local,
+)
+from terngrad_tf.distribute.private.keras.loss_scale import warn_of_scale
+from terngrad_tf.distribute.private.keras.sparse_rows import num_lookups, separate_lookups, sum_rows
+from terngrad_tf.distribute.private.patches import patch
+from terngrad_tf.distribute.private.replicas.accumulators import gather_totals
+from terngrad_tf.distribute.private.replicas.devices import (
+    local_tensors,
+    mirrored,
+    per_replica,
+    variable_paths,
+)
+from terngrad_tf.distribute.private.replicas.merging import merge
+from terngrad_tf.distribute.private.replicas.padding import mask_gradients
+from terngrad_tf.distribute.private.strategies.cross_device_ops import gradient_ops
+from terngrad_tf.distribute.private.strategies.strategies import is_own
+
+_Optimizer = keras_base_optimizer.BaseOptimizer
+_TFOptimizer = keras_tf_optimizer.TFOptimizer
+
+_state = threading.local()
+
+
+class _Update:
+    """One call of an optimizer that a replica makes: its variables, and how far it is."""
+
+    def __init__(self, optimizer, variables):
+        self.optimizer = optimizer
+        self.variables = list(variables)
+        # Where steps are a replica's own, its gradient is all there is.
+        self.is_reduced = updates_are_local()
+
+
+def _update_of(optimizer):
+    update = getattr(_state, "update", None)
+    return update if update is not None and update.optimizer is optimizer else None
+
+
+@contextlib.contextmanager
+def _updating(update):
+    previous, _state.update = getattr(_state, "update", None), update
+    try:
+        yield
+    finally:
+        _state.update = previous
+
+
+def active_op() -> Any:
+    """The op that reduces gradients in this replica context, or None."""
+    replica_context = tf.distribute.get_replica_context()
+    if replica_context is None:
+        return None
+    strategy = replica_context.strategy
+    return gradient_ops(strategy) if strategy.num_replicas_in_sync > 1 or is_own(strategy) else None
+
+
+def sum_gradients(
+    optimizer: keras.optimizers.Optimizer, gradients: Sequence[Any], variables: Sequence[Any]
+) -> list[Any]:
+    """Sums gradients over replicas as Keras optimizers do it; in replica context.
+
+    Keras offers this as a part of `apply` only, which also updates the variables.
+    """
+    return [
+        g for g, _ in optimizer._all_reduce_sum_gradients(zip(gradients, variables, strict=True))
+    ]
+
+
+def sum_of_replicas(
+    strategy: tf.distribute.Strategy,
+    optimizer: keras.optimizers.Optimizer,
+    gradients: Sequence[Sequence[Any]],
+    indices: Sequence[int],
+    step: Any,
+) -> list[Any]:
+    """Sums gradients over replicas as `sum_gradients` does, in cross-replica context.
+
+    How long processes wait for each other is not noted, as it is of an exchange in a step.
+
+    Args:
+        strategy: one of this package.
+        optimizer: what the gradients are for.
+        gradients: list of T lists with a tensor for each local replica.
+        indices: T positions among the optimizer's variables.
+        step: integer scalar tensor that selects the random bits, with `indices`.
+
+    Returns:
+        List of T values with the sum on each local device.
+    """
+    op = gradient_ops(strategy)
+    all_paths = variable_paths(optimizer._trainable_variables)
+    op.check_context(all_paths)
+    paths = [all_paths[index] for index in indices]
+    scales = []
+    for device, own in zip(
+        strategy.extended.worker_devices, zip(*gradients, strict=True), strict=True
+    ):
+        with tf.device(device):
+            scales.append(op.local_scales(own, paths, strategy.num_replicas_in_sync))
+    return op.reduce_gradients.__wrapped__(
+        op,
+        strategy,
+        [per_replica(tensors) for tensors in gradients],
+        [per_replica(tensors) for tensors in zip(*scales, strict=True)],
+        paths,
+        indices,
+        step,
+    )
+
+
+@patch(_Optimizer, "_backend_apply_gradients")
+def _note_update(stock, self, grads, trainable_variables):
+    """Notes which optimizer's update a replica makes, and leaves out gradients of padded rows."""
+    if active_op() is None:
+        return stock(self, grads, trainable_variables)
+    if not updates_are_local() and local_steps_optimizer(self) is None:
+        warn_of_scale(self, grads)
+    with _updating(_Update(self, trainable_variables)):
+        return stock(self, mask_gradients(grads), trainable_variables)
+
+
+@patch(_Optimizer, "_clip_gradients")
+def _clip_the_sum(stock, self, grads):
+    """Exchanges gradients before they are clipped, see above."""
+    update = _update_of(self)
+    if update is None or update.is_reduced:
+        return stock(self, grads)
+    reduced = sum_gradients(self, grads, update.variables)
+    update.is_reduced = True
+    if self.clipnorm or self.global_clipnorm or self.clipvalue:
+        return _clip_sums(self, stock, reduced)
+    return reduced
+
+
+@patch(_TFOptimizer, "_all_reduce_sum_gradients")
+def _reduce_with_op(stock, self, grads_and_vars):
+    """Gives the op gradients with their variables and the optimizer's step.
+
+    It is the only place where gradients can be told from metrics, losses and batch-norm moments,
+    which use the same `all_reduce`.
+    """
+    op = active_op()
+    if op is None:
+        return stock(self, grads_and_vars)
+    grads_and_vars = list(grads_and_vars)
+    update = _update_of(self)
+    if update is not None and update.is_reduced:
+        return grads_and_vars
+    all_paths = variable_paths(self._trainable_variables)
+    op.check_context(all_paths)
+    kept = keras_tf_optimizer.filter_empty_gradients(grads_and_vars)
+    indices = [self._get_variable_index(variable) for _, variable in kept]
+    paths = [all_paths[index] for index in indices]
+    gradients = op.as_exchanged([g for g, _ in kept])
+    num_rows = [
+        v.shape[0] if num_lookups(g) else 0 for g, (_, v) in zip(gradients, kept, strict=True)
+    ]
+    gradients = [separate_lookups(g, n) for g, n in zip(gradients, num_rows, strict=True)]
+    step = tf.convert_to_tensor(self.iterations)
+
+    def reduce(strategy, gradients, scales, step):
+        reduced = op.reduce_gradients(strategy, gradients, scales, paths, indices, step)
+        return [
+            sum_rows(strategy, g, n) if n else g for g, n in zip(reduced, num_rows, strict=True)
+        ]
+
+    context = tf.distribute.get_replica_context()
+    scales = op.local_scales(gradients, paths, context.num_replicas_in_sync)
+    reduced = iter(merge(reduce, gradients, scales, step))
+    return [(g if g is None else next(reduced), v) for g, v in grads_and_vars]
+
+
+def _clip_sums(optimizer, clip, gradients):
+    """Clips reduced gradients, once a device; in replica context."""
+
+    def clip_once(strategy, gradients):
+        devices = strategy.extended.worker_devices
+        clipped = {}
+        for replica, device in enumerate(devices):
+            if device not in clipped:
+                local = [local_tensors(g, len(devices))[replica] for g in gradients]
+                with tf.device(device):
+                    clipped[device] = clip(optimizer, local)
+        return [
+            mirrored(by_replica) for by_replica in zip(*(clipped[d] for d in devices), strict=True)
+        ]
+
+    return merge(clip_once, gradients)
+
+
+@patch(_TFOptimizer, "_distributed_tf_update_step")
+def _one_rate_a_device(stock, self, distribution, grads_and_vars, learning_rate):
+    """Gives updates one learning rate a device.
+
+    Each replica computes it, and `extended.update` refuses values that may differ between replicas.
+    """
+    if is_own(distribution):
+        learning_rate = distribution.extended.agreed(learning_rate)
+    return stock(self, distribution, grads_and_vars, learning_rate)
+
+
+@patch(_Optimizer, "build")
+@tracking.no_automatic_dependency_tracking
+def _accumulators_of_replicas(stock, self, variables):
+    """Gives each replica gradient accumulators of its own.
+
+    Optimizer variables have one copy a device, but replicas add up gradients each for itself, and
+    exchange what they have in steps that update.
+    """
+    strategy = self._distribution_strategy
+    steps = self.gradient_accumulation_steps
+    if not steps or not is_own(strategy):
+        return stock(self, variables)
+    self.gradient_accumulation_steps = None
+    try:
+        stock(self, variables)
+    finally:
+        self.gradient_accumulation_steps = steps
+    with strategy.extended.sums_of_replicas(lambda: _is_gathered(self)):
+        self._accumulated_gradients = [
+            self.add_variable_from_reference(variable, name="gradient_accumulator")
+            for variable in variables
+        ]
+
+
+def _is_gathered(optimizer):
+    """Whether the first process holds all accumulated gradients, or there are none."""
+    step = int(optimizer._iterations.numpy())
+    gathered = getattr(optimizer, "_gathered_at", None)
+    return step % optimizer.gradient_accumulation_steps == 0 or step == gathered
+
+
+@patch(keras.callbacks.CallbackList, "on_epoch_end")
+def _gather_accumulated(stock, self, *args, **kwargs):
+    """Gathers accumulated gradients where the chief may save them."""
+    optimizer = getattr(self.model, "optimizer", None)
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        optimizer = optimizer.inner_optimizer
+    strategy = getattr(optimizer, "_distribution_strategy", None)
+    in_cluster = strategy and is_own(strategy) and strategy.extended.process_group is not None
+    accumulated = getattr(optimizer, "_accumulated_gradients", ()) if in_cluster else ()
+    if accumulated and not _is_gathered(optimizer):
+        gather_totals(strategy, [accumulator.value for accumulator in accumulated])
+        optimizer._gathered_at = int(optimizer._iterations.numpy())
+    return stock(self, *args, **kwargs)
+
+
+@patch(keras.optimizers.LossScaleOptimizer, "check_finite")
+def _agree_on_overflow(stock, self, grads):
+    """Lets all replicas decide together whether gradients are finite.
+
+    Keras asks one replica about *its* gradients. Where another overflows, float gradients would
+    poison the weights, and processes that disagree would wait for each other for ever.
+    """
+    if active_op() is None:
+        return stock(self, grads)
+    finite = stock(self, mask_gradients(grads))
+    overflows = tf.distribute.get_replica_context().all_reduce(
+        tf.distribute.ReduceOp.SUM, tf.cast(tf.logical_not(finite), tf.float32)
+    )
+    return tf.equal(overflows, 0.0)
+
+
+@patch(_Optimizer, "_get_current_learning_rate")
+def _rate_by_itself(stock, self):
+    """Lets schedules have conditions: their values are used, see below."""
+    with _updating(None):
+        return stock(self)
+
+
+@patch(keras_core, "cond")
+def _cond_of_all_replicas(stock, pred, true_fn, false_fn):
+    """Traces a condition of an optimizer's update (accumulation, EMA) for all replicas together.
+
+    Its branches reduce and update, which replicas do together. Those of one variable's update step
+    have values, which they compute alone.
+    """
+    update = getattr(_state, "update", None)
+    if update is None or tf.distribute.in_cross_replica_context():
+        return stock(pred, true_fn, false_fn)
+    if context.executing_eagerly():
+        return true_fn() if pred else false_fn()
+
+    def take_branch(strategy, pred, true_fn, false_fn):
+        def branch(fn):
+            def replica(fn):
+                with _updating(update):
+                    fn()
+
+            # The branches' values are not used by the optimizer, and the two would have to
+            # agree in structure.
+            def run():
+                strategy.extended.call_for_each_replica(replica, args=(fn,))
+                return tf.constant(0)
+
+            return run
+
+        tf.cond(local_tensors(pred)[0], branch(true_fn), branch(false_fn))
+
+    tf.distribute.get_replica_context().merge_call(take_branch, args=(pred, true_fn, false_fn))
+    return None

@@ -1,0 +1,103 @@
+"""Losses that are not divided by the number of replicas, or twice, in steps of one's own.
+
+Optimizers sum gradients over replicas, so a replica's loss is to be a part of the mean over the
+batch: its mean divided by the number of replicas. Keras' losses are that already; what
+`tf.reduce_mean` gives is not.
+"""
+
+import warnings
+from typing import Any
+
+import tensorflow as tf
+
+from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
+from terngrad_tf.distribute.private.patches import patch
+from terngrad_tf.distribute.private.replicas.replica_data import differs, is_mean_of_examples
+
+# With two replicas a half may as well be a part of the loss, as of squares.
+_FEWEST_FOR_TWICE = 3
+_SAME_SCALE = ("Cast", "EnsureShape", "Identity", "Neg", "Reshape", "Squeeze")
+_SUMS = ("Add", "AddV2", "AddN", "Sub")
+_RULE = (
+    "A replica's loss must be its mean divided by `strategy.num_replicas_in_sync`; Keras' losses"
+    " and `tf.nn.compute_average_loss` are divided already"
+)
+
+
+def note_scaled(loss: tf.Tensor) -> tf.Tensor:
+    """Notes that Keras has divided a loss by the number of replicas."""
+    if tf.is_symbolic_tensor(loss):
+        loss._is_scaled_by_keras = True
+    return loss
+
+
+def warn_of_scale(optimizer: Any, gradients: Any) -> None:
+    """Warns where an optimizer gets gradients of a loss that is scaled wrongly; in replica context.
+
+    Args:
+        optimizer: a Keras optimizer that sums gradients over replicas.
+        gradients: list of what it was given.
+    """
+    wrong = {getattr(gradient, "_wrong_scale", None) for gradient in gradients} - {None}
+    for fault in wrong:
+        warnings.warn(f"The optimizer {optimizer.name!r} trains {fault}. {_RULE}", stacklevel=2)
+
+
+@patch(tf.GradientTape, "gradient")
+def _note_target(stock, self, target, *args, **kwargs):
+    """Marks the gradients of a loss that is scaled wrongly.
+
+    An optimizer does not see the loss, and where it gets other gradients than these (divided by the
+    number of replicas, or reduced), nothing need be wrong.
+    """
+    gradients = stock(self, target, *args, **kwargs)
+    context = tf.distribute.get_replica_context()
+    if context is None or not isinstance(context.strategy.extended, LocalReplicas):
+        return gradients
+    if context.num_replicas_in_sync > 1 and tf.is_symbolic_tensor(target):
+        fault = _wrong_scale(target, context)
+        for gradient in tf.nest.flatten(gradients) if fault else ():
+            if gradient is not None:
+                gradient._wrong_scale = fault
+    return gradients
+
+
+def _wrong_scale(loss, context):
+    """What is wrong with the scale of a loss; None where nothing is known to be."""
+    count, group = context.num_replicas_in_sync, context.strategy.extended.process_group
+    scales, pending = [], [(loss, 1.0)]
+    while pending:
+        tensor, scale = pending.pop()
+        op = tensor.op
+        if hasattr(tensor, "_is_scaled_by_keras"):
+            scales.append(scale)
+        elif op.type in _SAME_SCALE:
+            pending.append((op.inputs[0], scale))
+        elif op.type in _SUMS:
+            pending += [(term, scale) for term in op.inputs]
+        elif op.type == "Sum" and op.inputs[0].op.type == "Pack" and op.inputs[0].shape.rank == 1:
+            pending += [(term, scale) for term in op.inputs[0].op.inputs]
+        elif op.type in ("Mul", "RealDiv"):
+            pending += _scaled(op, scale)
+        elif scale == 1.0 and is_mean_of_examples(tensor) and differs(op.inputs[0], group):
+            return (
+                f"at {count} times the rate, by a mean over each replica's examples that is summed"
+                f" over {count} replicas"
+            )
+    is_twice = len(scales) == 1 and abs(scales[0] * count - 1) < 1e-5
+    if is_twice and count >= _FEWEST_FOR_TWICE:
+        return f"at 1/{count} of the rate, by a loss of Keras divided by {count} once more"
+    return None
+
+
+def _scaled(op, scale):
+    """The tensor that an operation scales by a number, with the scale of both; else nothing."""
+    tensor, factor = op.inputs
+    value = tf.get_static_value(factor)
+    if value is None and op.type == "Mul":
+        tensor, factor = factor, tensor
+        value = tf.get_static_value(factor)
+    if value is None or value.size != 1 or not value.item():
+        return []
+    value = float(value.item())
+    return [(tensor, scale * value if op.type == "Mul" else scale / value)]

@@ -1,0 +1,76 @@
+"""Sums to which each replica adds for itself, and which are saved and restored as their total."""
+
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from terngrad_tf.distribute.private.replicas.devices import local_tensors
+
+
+def stand_for_total(
+    strategy: tf.distribute.Strategy, variable: Any, is_gathered: Callable[[], bool]
+) -> None:
+    """Lets a variable with a copy for each replica be, outside of replicas, the sum of its copies.
+
+    That is what a variable holds that one replica adds to, so what is saved goes on with any number
+    of replicas, and without a strategy. What is assigned outside of replicas, as when a checkpoint
+    is loaded, goes to the first replica of all; the other copies become zero. Nothing is sent:
+    outside of replicas, each process sees the sum of its own replicas.
+
+    TensorFlow's variables that are summed when they are read divide what is assigned by the number
+    of replicas, which rounds it, and send it between processes when one of them reads it.
+
+    Args:
+        strategy: one of this package.
+        variable: distributed variable, made in `strategy.extended.sums_of_replicas()`.
+        is_gathered: function that says whether the first process holds the sum of all; asked in
+            eager code of a cluster.
+    """
+    stock, own = variable.assign, weakref.ref(variable)
+
+    def total():
+        in_cluster = strategy.extended.process_group is not None
+        if in_cluster and tf.executing_eagerly() and not is_gathered():
+            warnings.warn(
+                "The gradients accumulated since the last update are saved without those of the"
+                " other processes, which `fit` gathers at the end of an epoch. Save there, or after"
+                " a step that updates",
+                stacklevel=2,
+            )
+        return _sum_of_copies(own())
+
+    def assign(value, *args, **kwargs):
+        replica_context = tf.distribute.get_replica_context()
+        if replica_context is not None and replica_context.strategy is strategy:
+            return stock(value, *args, **kwargs)
+        first = strategy.extended._get_replica_id_in_sync_group(0)
+        value = tf.convert_to_tensor(value, own().dtype)
+        for replica, copy in enumerate(local_tensors(own()), first):
+            copy.assign(tf.zeros_like(value) if replica else value)
+        return own()
+
+    variable._get_cross_replica = total
+    variable.assign = assign
+    # What `keras.Variable` saves in a `tf.train.Checkpoint`; TensorFlow's are of the first copy.
+    variable._serialize_to_tensors = lambda: {"VARIABLE_VALUE": total()}
+    variable._restore_from_tensors = lambda restored: assign(restored["VARIABLE_VALUE"])
+
+
+def gather_totals(strategy: tf.distribute.Strategy, variables: Sequence[Any]) -> None:
+    """Moves to the first process what all have summed; every process of a cluster calls it.
+
+    Args:
+        strategy: one of this package.
+        variables: list of variables that stand for their total.
+    """
+    for variable in variables:
+        total = tf.cast(tf.reshape(_sum_of_copies(variable), [-1]), tf.float32)
+        total = strategy.extended.process_group.all_reduce_sum(total)
+        variable.assign(tf.cast(tf.reshape(total, variable.shape), variable.dtype))
+
+
+def _sum_of_copies(variable):
+    return tf.add_n([copy.read_value() for copy in local_tensors(variable)])

@@ -1,0 +1,157 @@
+"""What becomes of the values that replicas write to a variable.
+
+Of a variable with a stated `aggregation`, all replicas take the mean, the sum or the first
+replica's, as TensorFlow defines them. Here a replica counts by its examples in means, one without
+examples does not count, and the first replica is that of the first process.
+
+Of others that are not trained, replicas have a copy each. Their mean is right for what batch norm
+keeps and for what is the same on all, and wrong for what only looks like that: counts, maxima,
+queues.
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from keras.src.backend.common import KerasVariable
+from keras.src.backend.common.stateless_scope import in_stateless_scope
+from tensorflow.python.distribute import values
+
+from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
+from terngrad_tf.distribute.private.patches import patch
+from terngrad_tf.distribute.private.replicas.devices import local_tensors
+from terngrad_tf.distribute.private.replicas.merging import merge
+from terngrad_tf.distribute.private.replicas.padding import current_padding
+from terngrad_tf.distribute.private.replicas.replica_data import differs
+
+_ADVICE = (
+    'make the variable with `aggregation=` "mean", "sum" or "only_first_replica", or write what'
+    " `tf.distribute.get_replica_context().all_gather` returns"
+)
+# Names of what batch norm keeps, which code that runs eagerly cannot be seen to average.
+_KNOWN_MEANS = ("moving_", "renorm_")
+
+
+def aggregate_writes(extended: Any, variable: Any) -> None:
+    """Lets replicas of an uneven batch, and processes, write a variable as all together would.
+
+    Args:
+        extended: of the strategy.
+        variable: distributed variable of which the replicas of a device share a copy, with an
+            `aggregation`.
+    """
+    update_replica, aggregation = variable._update_replica, variable.aggregation
+
+    def update(update_fn, value, **kwargs):
+        if not isinstance(value, tf.IndexedSlices):
+            if aggregation == tf.VariableAggregation.ONLY_FIRST_REPLICA:
+                value = _of_first_process(extended, value)
+            else:
+                value = _weighed(tf.convert_to_tensor(value, variable.dtype), aggregation)
+        return update_replica(update_fn, value, **kwargs)
+
+    variable._update_replica = update
+
+
+def check_written(extended: Any, variable: Any, value: Any) -> None:
+    """Refuses a value of which replicas cannot take the mean; in replica context.
+
+    Args:
+        extended: of the strategy.
+        variable: distributed variable with a copy for each replica, without an `aggregation`.
+        value: what a replica is about to write.
+
+    Raises:
+        ValueError: replicas may have different values, and not because of means over examples.
+    """
+    if tf.executing_eagerly() or extended._num_replicas_in_sync == 1:
+        return
+    but_for_means = variable.dtype.is_floating
+    if differs(value, extended.process_group, but_for_means=but_for_means):
+        raise ValueError(
+            f"The variable {_name(variable)!r}, which is not trained, gets a value that differs"
+            f" between replicas, and nothing says what all are to have: {_ADVICE}."
+            f" Received: shape={tuple(variable.shape)}, aggregation='none'"
+        )
+
+
+def warn_of_means(variables: Sequence[Any]) -> None:
+    """Warns where copies that replicas wrote eagerly differ, before all take their mean.
+
+    Args:
+        variables: list of distributed variables with a copy for each replica.
+    """
+    names = [_name(v) for v in variables if _differ(local_tensors(v))]
+    unknown = [n for n in names if not n.rpartition("/")[2].startswith(_KNOWN_MEANS)]
+    if unknown:
+        warnings.warn(
+            f"Replicas that run eagerly wrote different values to {', '.join(unknown)}, which all"
+            " replace by their mean. That is right for means over examples; of what is none,"
+            f" {_ADVICE}",
+            stacklevel=2,
+        )
+
+
+def _differ(copies):
+    first, *others = (copy.numpy() for copy in copies)
+    return not all(np.allclose(first, other) for other in others)
+
+
+def _name(variable):
+    return variable.name.removesuffix(":0")
+
+
+def _weighed(value, aggregation):
+    """A replica's part of the sum or the mean over all."""
+    padding = current_padding()
+    if padding.is_empty is not None:
+        value = tf.where(padding.is_empty, tf.zeros_like(value), value)
+    if aggregation == tf.VariableAggregation.SUM:
+        # A tensor of the replica's own, also where its value is the same for all.
+        return tf.identity(value)
+    if padding.share is None or not value.dtype.is_floating:
+        return value
+    num_replicas = tf.distribute.get_replica_context().num_replicas_in_sync
+    return value * tf.cast(num_replicas * padding.share, value.dtype)
+
+
+def _of_first_process(extended, value):
+    """The value of the first process, where those of processes differ."""
+    group = extended.process_group
+    # What all count alike, such as steps, need not travel.
+    if group is None or tf.executing_eagerly() or not differs(value, group):
+        return value
+
+    def of_first(strategy, value):
+        first = local_tensors(value)[0]
+        words = tf.bitcast(first, tf.int32) if first.dtype.size >= 4 else tf.cast(first, tf.int32)
+        flat = tf.reshape(words, [-1])
+        flat = group.all_reduce_sum(flat if group.rank == 0 else tf.zeros_like(flat))
+        words = tf.reshape(flat, tf.shape(words))
+        if first.dtype.size >= 4:
+            return tf.ensure_shape(tf.bitcast(words, first.dtype), first.shape)
+        return tf.ensure_shape(tf.cast(words, first.dtype), first.shape)
+
+    return merge(of_first, value)
+
+
+@patch(KerasVariable, "assign_add", "assign_sub")
+def _add_changes(stock, self, value):
+    """Adds up the changes that replicas make to a variable with the aggregation "sum".
+
+    Keras assigns the sum of the value and the change, and the sum of these over replicas would hold
+    the value once a replica.
+    """
+    replica_context = tf.distribute.get_replica_context()
+    if (
+        self.aggregation != "sum"
+        or replica_context is None
+        or not isinstance(replica_context.strategy.extended, LocalReplicas)
+        or in_stateless_scope()
+        or isinstance(self.value, values.SyncOnReadVariable)
+    ):
+        return stock(self, value)
+    change = tf.cast(value, self.value.dtype)
+    return getattr(self.value, stock.__name__)(change).read_value()

@@ -1,0 +1,76 @@
+"""Reductions within steps whose replicas have different numbers of examples, or none.
+
+What synchronized batch norm, and users, reduce over replicas is of the examples of a whole batch. A
+replica that computes on a row of zeros, since it has no example, brings nothing: 0 to a sum, no row
+to what is gathered. A mean of means counts each by its replica's number of examples.
+"""
+
+import tensorflow as tf
+from tensorflow.python.distribute import distribute_lib
+
+from terngrad_tf.distribute.private.patches import patch
+from terngrad_tf.distribute.private.replicas.padding import (
+    NO_PADDING,
+    Padding,
+    current_padding,
+    has_summands,
+    padded_replica,
+    summand,
+)
+
+
+@patch(distribute_lib.ReplicaContextBase, "all_reduce")
+def _reduce_examples(stock, self, reduce_op, value, options=None):
+    """Leaves out what replicas without examples bring; `tf.distribute` knows of none."""
+    padding = current_padding()
+    flat = [_tensor(v) for v in tf.nest.flatten(value)]
+    reduce_op = tf.distribute.ReduceOp(getattr(reduce_op, "value", reduce_op).upper())
+    if padding is NO_PADDING or not has_summands(reduce_op, flat):
+        return stock(self, reduce_op, value, options)
+    if reduce_op == tf.distribute.ReduceOp.MEAN and padding.share is None:
+        counts = tf.where(padding.is_empty, 0.0, 1.0)
+        padding = Padding(padding.is_empty, counts / stock(self, "SUM", counts))
+    parts = [summand(reduce_op, v, padding) for v in flat]
+    # Its gradient is that of a sum, which comes here, too.
+    summed = stock(self, tf.distribute.ReduceOp.SUM, parts, options)
+    return tf.nest.pack_sequence_as(value, summed)
+
+
+@patch(distribute_lib.ReplicaContext, "all_gather")
+def _gather_examples(stock, self, value, axis, options=None):
+    """Gathers no rows of replicas without examples; `tf.distribute` knows of none."""
+    is_empty = current_padding().is_empty
+    if is_empty is None:
+        return stock(self, value, axis, options)
+
+    def gather(*tensors):
+        with padded_replica(NO_PADDING):
+            return stock(self, list(tensors), axis, options)
+
+    @tf.custom_gradient
+    def gather_rows(*tensors):
+        sizes = [tf.where(is_empty, 0, tf.shape(tensor)[axis]) for tensor in tensors]
+        kept = [
+            tf.gather(tensor, tf.range(size), axis=axis)
+            for tensor, size in zip(tensors, sizes, strict=True)
+        ]
+
+        def gradient(*upstream):
+            own = []
+            for tensor, size, total in zip(
+                tensors, sizes, self.all_reduce("SUM", list(upstream)), strict=True
+            ):
+                with padded_replica(NO_PADDING):
+                    of_replicas = stock(self, size[tf.newaxis], 0, options)
+                first = tf.reduce_sum(of_replicas[: self.replica_id_in_sync_group])
+                rows = tf.gather(total, tf.range(first, first + size), axis=axis)
+                own.append(tf.cond(is_empty, lambda t=tensor: tf.zeros_like(t), lambda r=rows: r))
+            return own
+
+        return gather(*kept), gradient
+
+    return tf.nest.pack_sequence_as(value, gather_rows(*tf.nest.flatten(value)))
+
+
+def _tensor(value):
+    return value if isinstance(value, tf.IndexedSlices) else tf.convert_to_tensor(value)

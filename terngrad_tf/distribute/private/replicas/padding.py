@@ -1,0 +1,213 @@
+"""Replicas whose batches differ in length, or hold nothing.
+
+A batch need not divide evenly among the replicas: the last one of an epoch may even have fewer
+examples than there are replicas. A replica without examples then computes on a row of zeros, and
+what that gives is left out, and each replica's mean counts by its number of examples.
+"""
+
+import contextlib
+import threading
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.distribute import distribute_utils, values
+from tensorflow.python.eager.polymorphic_function import polymorphic_function
+
+from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
+from terngrad_tf.distribute.private.collectives.local_weights import optimizer_of_local_step
+from terngrad_tf.distribute.private.data import batches
+
+
+class Padding(typing.NamedTuple):
+    """What a replica that runs on a part of a batch knows of the part.
+
+    Attributes:
+        is_empty: boolean tensor, whether it computes on a row of zeros; None for no.
+        share: float64 tensor, its examples over those of all replicas; None for one over their
+            number.
+    """
+
+    is_empty: typing.Any
+    share: typing.Any
+
+
+NO_PADDING = Padding(None, None)
+_state = threading.local()
+
+
+def current_padding() -> Padding:
+    """`Padding` of the current replica's batch."""
+    return getattr(_state, "padding", NO_PADDING)
+
+
+@contextlib.contextmanager
+def padded_replica(padding: Padding | None) -> Iterator[None]:
+    """In replica context: what runs within computes on a batch with this `Padding`."""
+    previous, _state.padding = current_padding(), padding
+    try:
+        yield
+    finally:
+        _state.padding = previous
+
+
+def mask_gradients(gradients: Sequence[Any]) -> list[Any]:
+    """Zeros instead of the gradients of a padded replica; in replica context.
+
+    Not a product: what zeros gave may be NaN.
+    """
+    empty = current_padding().is_empty
+    if empty is None:
+        return list(gradients)
+    return [None if g is None else _zero_where(empty, g) for g in gradients]
+
+
+def _zero_where(condition, value):
+    if isinstance(value, tf.IndexedSlices):
+        rows = _zero_where(condition, value.values)
+        return tf.IndexedSlices(rows, value.indices, value.dense_shape)
+    return tf.where(condition, tf.zeros_like(value), value)
+
+
+def has_summands(reduce_op: tf.distribute.ReduceOp, values: Sequence[Any]) -> bool:
+    """Whether values are reduced by adding `summand`s: integers have no weighted mean."""
+    is_mean = reduce_op == tf.distribute.ReduceOp.MEAN
+    return not (is_mean and any(value.dtype.is_integer for value in values))
+
+
+def summand(reduce_op: tf.distribute.ReduceOp, value: Any, padding: Padding) -> Any:
+    """What a replica adds to a sum in place of a value that is reduced.
+
+    Args:
+        reduce_op: SUM, or MEAN over the examples of all replicas.
+        value: tensor or `tf.IndexedSlices`, the replica's.
+        padding: the replica's; `share` must be known for a mean.
+    """
+    if padding.is_empty is not None:
+        value = _zero_where(padding.is_empty, value)
+    if reduce_op != tf.distribute.ReduceOp.MEAN:
+        return value
+    share = tf.cast(padding.share, value.dtype)
+    if isinstance(value, tf.IndexedSlices):
+        return tf.IndexedSlices(value.values * share, value.indices, value.dense_shape)
+    return value * share
+
+
+class PaddedReplicas(LocalReplicas):
+    """What a strategy's `extended` knows of its replicas' parts of a batch."""
+
+    def run_padded(self, fn: Callable[..., Any], args: Sequence[Any], returns_rows: bool) -> Any:
+        """`strategy.run` of a function of batches that need not divide evenly among the replicas.
+
+        Args:
+            fn: a function of structures of tensors with a batch axis.
+            args: its arguments, values with a batch a device or a replica.
+            returns_rows: whether its results have a batch axis too; rows of zeros are cut.
+        """
+        run = self._container_strategy().run
+        if isinstance(fn, polymorphic_function.Function):
+            # What replicas do together must not lie inside a function of its own.
+            fn = fn.python_function
+        num_replicas = len(self._device_of_replica)
+        args = tf.nest.map_structure(self._split_undistributed, args)
+        rows = [_num_rows(distribute_utils.select_replica(w, args)) for w in range(num_replicas)]
+        is_alone = self.process_group is None
+        are_static = all(isinstance(r, int) for r in rows)
+        are_even = num_replicas == 1 or (are_static and rows[0] and len(set(rows)) == 1)
+        if any(r is None for r in rows) or (is_alone and are_even):
+            return run(fn, args=args)
+        may_be_empty = not (are_static and all(rows))
+        examples = sum(r for r in rows if r is not None)
+        rows = [tf.cast(r, tf.int32) for r in rows]
+        empty = values.PerReplica([tf.equal(r, 0) for r in rows]) if may_be_empty else None
+        # Rows count each for itself.
+        shares = None if returns_rows else self._shares(rows)
+
+        @tf.autograph.experimental.do_not_convert
+        def on_padded(is_empty, share, args):
+            if is_empty is not None:
+                args = tf.nest.map_structure(_pad_empty, args)
+            with padded_replica(Padding(is_empty, share)):
+                results = fn(*args)
+            if returns_rows and is_empty is not None:
+                results = tf.nest.map_structure(
+                    lambda v: v[: tf.where(is_empty, 0, tf.shape(v)[0])], results
+                )
+            return results
+
+        self.shares_of_run, self.examples_of_run = shares, examples
+        try:
+            share = None if shares is None else values.PerReplica(shares)
+            return run(on_padded, args=(empty, share, args))
+        finally:
+            self.shares_of_run = self.examples_of_run = None
+
+    def _split_undistributed(self, value):
+        """Parts of a batch that is not distributed (`train_on_batch`) for the local replicas."""
+        num_replicas = len(self._device_of_replica)
+        if num_replicas == 1 or not isinstance(value, tf.Tensor | np.ndarray) or not value.ndim:
+            return value
+        return values.PerReplica(batches.split_rows(tf.convert_to_tensor(value), num_replicas))
+
+    def _shares(self, rows):
+        total = tf.add_n(rows)
+        if optimizer_of_local_step() is not None:
+            # As if the others had as many: nothing is exchanged.
+            total *= self._num_replicas_in_sync // len(rows)
+        elif self.process_group is not None:
+            (total,) = tf.unstack(self.process_group.all_reduce_sum(total[tf.newaxis]))
+        total = tf.cast(tf.maximum(total, 1), tf.float64)
+        return [tf.cast(r, tf.float64) / total for r in rows]
+
+
+def _num_rows(structure):
+    """Rows of the first tensor with a batch axis: an int, a tensor, or None without such one."""
+    for batch in tf.nest.flatten(structure):
+        if isinstance(batch, tf.RaggedTensor):
+            return batch.nrows()
+        if isinstance(batch, tf.SparseTensor):
+            return batch.dense_shape[0]
+        if isinstance(batch, tf.Tensor) and batch.shape.rank:
+            return batch.shape[0] if batch.shape[0] is not None else tf.shape(batch)[0]
+    return None
+
+
+def _pad_empty(tensor):
+    """One row of zeros instead of none.
+
+    On an empty batch several CPU kernels abort, return wrong shapes or, in the backward pass, NaN.
+    """
+    if isinstance(tensor, tf.SparseTensor):
+        # It has no values.
+        shape = tf.concat([tf.maximum(tensor.dense_shape[:1], 1), tensor.dense_shape[1:]], 0)
+        return tf.SparseTensor(tensor.indices, tensor.values, shape)
+    if isinstance(tensor, tf.RaggedTensor):
+        return _pad_empty_ragged(tensor)
+    if not isinstance(tensor, tf.Tensor) or not tensor.shape.rank or tensor.shape[0]:
+        return tensor
+
+    def one_of_zeros():
+        zeros = tf.zeros(tf.concat([[1], tf.shape(tensor)[1:]], 0), tensor.dtype)
+        return tf.ensure_shape(zeros, [None, *tensor.shape[1:]])
+
+    return tf.cond(tf.equal(tf.shape(tensor)[0], 0), one_of_zeros, lambda: tensor)
+
+
+def _pad_empty_ragged(ragged):
+    """As `_pad_empty`: a row that has one element in each ragged dimension."""
+    flat, *splits = ragged.flat_values, *ragged.nested_row_splits
+
+    def one_of_zeros():
+        rows, of_one = 1, []
+        for length in ragged.shape[1 : ragged.ragged_rank + 1]:
+            length = 1 if length is None else length
+            of_one.append(tf.range(rows + 1, dtype=ragged.row_splits.dtype) * length)
+            rows *= length
+        return [tf.zeros(tf.concat([[rows], tf.shape(flat)[1:]], 0), flat.dtype), *of_one]
+
+    flat_shape = flat.shape
+    flat, *splits = tf.cond(tf.equal(ragged.nrows(), 0), one_of_zeros, lambda: [flat, *splits])
+    flat = tf.ensure_shape(flat, [None, *flat_shape[1:]])
+    return tf.RaggedTensor.from_nested_row_splits(flat, splits, validate=False)

@@ -1,0 +1,107 @@
+"""Whether what replicas write differs between them, and otherwise than by means over examples."""
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.distribute import values
+from tensorflow.python.framework import func_graph
+
+from terngrad_tf.distribute.private.replicas import replicas
+from terngrad_tf.distribute.private.replicas.segments import open_segments
+
+# Operations with side effects or states of which results depend on inputs alone.
+_CALLS = ("If", "StatefulPartitionedCall", "While", "ReadVariableOp", "ResourceGather")
+_SAME_VALUES = ("Cast", "EnsureShape", "Identity", "Reshape", "Squeeze")
+
+
+def differs(value: Any, process_group: Any, *, but_for_means: bool = False) -> bool:
+    """Whether a value that a replica computes may differ from that of another.
+
+    What is the same: constants, what is computed from weights, and what replicas reduced or
+    gathered.
+
+    Args:
+        value: tensor of the graph of the replicas' function, or a Python value.
+        process_group: `ProcessGroup`; None where there is one process, whose replicas share what
+            their function finds outside.
+        but_for_means: whether a mean over a replica's examples counts as the same. The mean over
+            replicas is then what a single replica would compute of all examples, if the value is
+            linear in such means, as exponential averages of them are.
+    """
+    if isinstance(value, tf.Variable | values.DistributedValues):
+        value = tf.convert_to_tensor(value)
+    by_segments = replicas.in_segment()
+    pending, seen = tf.nest.flatten(value, expand_composites=True), set()
+    while pending:
+        tensor = pending.pop()
+        # What is a tensor already is the same for all.
+        if id(tensor) in seen or not tf.is_symbolic_tensor(tensor):
+            if _is_summed_when_read(tensor):
+                return True
+            continue
+        seen.add(id(tensor))
+        if replicas.is_shared_tensor(tensor) or (but_for_means and is_mean_of_examples(tensor)):
+            continue
+        if replicas.is_own_tensor(tensor):
+            return True
+        if by_segments and process_group is None and not _is_in_segment(tensor.graph):
+            continue
+        outside = _captured(tensor)
+        if outside is not None:
+            pending.append(outside)
+        elif tensor.op.type == "Placeholder" or _has_state(tensor.op):
+            return True
+        elif tensor.op.type == "IdentityN":
+            pending.append(tensor.op.inputs[tensor.value_index])
+        else:
+            pending += tensor.op.inputs
+    return False
+
+
+def is_mean_of_examples(tensor: tf.Tensor) -> bool:
+    """Whether it is a mean, or a weighted one, over the first axis of something."""
+    op = tensor.op
+    if op.type == "Mean":
+        return _reduces_first_axis(op)
+    if op.type.startswith("FusedBatchNorm") and not op.type.endswith("Grad"):
+        return tensor.value_index > 0
+    if op.type not in ("RealDiv", "DivNoNan"):
+        return False
+    numerator, denominator = op.inputs
+    return _is_sum_of_examples(numerator) and _is_sum_of_examples(denominator)
+
+
+def _is_sum_of_examples(tensor):
+    """Whether it is a sum over the first axis of something, or one more than that."""
+    while tensor.op.type in (*_SAME_VALUES, "AddV2", "Maximum"):
+        tensor = tensor.op.inputs[0]
+    return tensor.op.type == "Sum" and _reduces_first_axis(tensor.op)
+
+
+def _reduces_first_axis(op):
+    axes, rank = tf.get_static_value(op.inputs[1]), op.inputs[0].shape.rank
+    return axes is not None and (0 in axes.ravel() or (rank is not None and -rank in axes.ravel()))
+
+
+def _is_summed_when_read(tensor):
+    container = getattr(tensor, "_distributed_container", lambda: None)()
+    return isinstance(container, values.SyncOnReadVariable)
+
+
+def _is_in_segment(graph):
+    while graph is not None:
+        if id(graph) in open_segments:
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False
+
+
+def _captured(tensor):
+    """The tensor for which a placeholder of a function stands, if it stands for one."""
+    if tensor.op.type != "Placeholder" or not isinstance(tensor.graph, func_graph.FuncGraph):
+        return None
+    return next((outside for outside, own in tensor.graph.captures if own is tensor), None)
+
+
+def _has_state(op):
+    return op._is_stateful and op.type not in _CALLS

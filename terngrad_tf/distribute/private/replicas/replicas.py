@@ -1,0 +1,288 @@
+"""Many replicas on one device: their function is traced once and called once for each.
+
+`tf.distribute` traces a replica's function once for every replica, each on a device of its own with
+a copy of every variable. Here all replicas of a process share one trace and, on one device, one
+copy of the weights:
+
+* The function runs in Python once, as replica 0, and is cut into segments at the calls of
+  `merge_call` (reductions, updates). What lies between two of them becomes one TensorFlow
+  function.
+* Each segment is called once for every replica, with that replica's examples, number and own
+  variables (metrics, batch-norm statistics, random states) in place of replica 0's.
+* At a `merge_call`, what the calls returned is grouped by replica and given to the merge function,
+  as `tf.distribute` would.
+
+A later segment may use any tensor of an earlier one (the backward pass of synchronized batch norm
+does), which is then added to the outputs of the earlier calls. So functions are only defined when
+the last segment is known.
+
+Python code that asks for the number of its replica gets a tensor. What it does beyond tensors
+(printing, appending to a list) happens once, not once a replica.
+"""
+
+import contextlib
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.distribute import distribute_lib, distribute_utils, values
+from tensorflow.python.eager import record
+from tensorflow.python.framework import ops
+from tensorflow.python.ops import resource_variable_ops
+
+from terngrad_tf.distribute.private.replicas.devices import are_of_same_tensors, local_tensors
+from terngrad_tf.distribute.private.replicas.segments import (
+    Segment,
+    open_segments,
+    using_first_replicas_tensors,
+)
+
+# Replicas' own tensors, by the id of the tensor that stands for them. Runs within a merge function
+# use those of the run that they are part of.
+_own_tensors = {}
+# What merge functions returned, the same for all replicas, by the same.
+_shared_tensors = {}
+
+
+def call_for_each_replica(
+    strategy: tf.distribute.Strategy,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    """Adds `function` to the graph under construction, once for every local replica.
+
+    Args:
+        strategy: the strategy; its `extended.worker_devices` has one entry a local replica.
+        function: Python function to run in replica context.
+        args: its arguments; per-replica values stand for one value a replica.
+        kwargs: its keyword arguments.
+
+    Returns:
+        What the function returned, per-replica where it differs between replicas.
+    """
+    return _Run(strategy).call(function, args, kwargs)
+
+
+def needs_own_traces(structure: Any) -> bool:
+    """Whether per-replica values hold Python or NumPy values that differ between the replicas.
+
+    What a function does with them may differ too, so each replica has to be traced.
+    """
+    return any(
+        isinstance(value, values.DistributedValues)
+        and not isinstance(value, values.DistributedVariable)
+        and not all(_is_tensor(v) for v in local_tensors(value))
+        and not _are_same(local_tensors(value))
+        for value in tf.nest.flatten(structure)
+    )
+
+
+def in_segment() -> bool:
+    """Whether the replica's function that runs is traced once for all replicas."""
+    return isinstance(tf.distribute.get_replica_context(), _ReplicaContext)
+
+
+def is_own_tensor(tensor: tf.Tensor) -> bool:
+    """Whether a tensor stands for one of each replica's own."""
+    return id(tensor) in _own_tensors
+
+
+def is_shared_tensor(tensor: tf.Tensor) -> bool:
+    """Whether a tensor is what replicas reduced, or did together otherwise."""
+    return id(tensor) in _shared_tensors
+
+
+def _tensors_of(value):
+    return tf.nest.flatten(value, expand_composites=True) if _is_tensor(value) else []
+
+
+class _Run:
+    """One call of a function on all local replicas."""
+
+    def __init__(self, strategy):
+        self.strategy = strategy
+        self.devices = strategy.extended.worker_devices
+        self.outer = ops.get_default_graph()
+        self._keys, self._merged = [], []
+        self._segments = []
+        self._contexts = None
+
+    def call(self, function, args, kwargs):
+        extended = self.strategy.extended
+        first = extended._get_replica_id_in_sync_group(0)
+        self.replicas = [first + w for w in range(len(self.devices))]
+        # No constants, for which TensorFlow would make a function of its own of each call.
+        self.replica_id = self._key(
+            [tf.compat.v1.placeholder_with_default(replica, []) for replica in self.replicas]
+        )
+        try:
+            with contextlib.ExitStack() as self._contexts:
+                args, kwargs = self._for_first_replica((args, kwargs))
+                self._begin_segment()
+                self._contexts.enter_context(_ReplicaContext(self, first))
+                result = function(*args, **kwargs)
+                result = tf.nest.map_structure(_as_tensor, result)
+                self._segments[-1].close()
+            result = self._for_all_replicas(result)
+            for segment in self._segments:
+                segment.define()
+            return result
+        finally:
+            for segment in self._segments:
+                del open_segments[id(segment.graph)]
+            for key in self._keys:
+                del _own_tensors[id(key)]
+            for tensor in self._merged:
+                _shared_tensors.pop(id(tensor), None)
+
+    def merge(self, function, args, kwargs):
+        """Ends a segment, runs `function` for all replicas together, begins the next segment."""
+        if ops.get_default_graph() is not self._segments[-1].graph:
+            raise RuntimeError(
+                "`merge_call` (a reduction, or an optimizer's update) must not be called inside a"
+                " nested `tf.function`, `tf.cond` or `tf.while_loop`."
+            )
+        args, kwargs = tf.nest.map_structure(_as_tensor, (args, kwargs))
+        self._segments[-1].close()
+        # Not `self.outer.as_default()`, which would hand on the state of the segment's graph.
+        with ops.Graph.as_default(self.outer), record.stop_recording():
+            args, kwargs = self._for_all_replicas((args, kwargs))
+            with using_first_replicas_tensors(self.outer):
+                merged = function(self.strategy, *args, **kwargs)
+            # On several devices replicas have tensors of their own that hold the same.
+            are_mirrored = [isinstance(v, values.Mirrored) for v in tf.nest.flatten(merged)]
+            merged = self._for_first_replica(merged)
+        for value, is_mirrored in zip(tf.nest.flatten(merged), are_mirrored, strict=True):
+            for tensor in _tensors_of(value):
+                if is_mirrored or not is_own_tensor(tensor):
+                    _shared_tensors[id(tensor)] = tensor
+                    self._merged.append(tensor)
+        self._begin_segment()
+        return merged
+
+    def tensor_of(self, tensor, replica):
+        """What stands for a tensor of replica 0, from outside or from a segment, on a replica."""
+        if id(tensor) in _own_tensors:
+            return _own_tensors[id(tensor)][replica]
+        if isinstance(tensor, ops.EagerTensor):
+            container = getattr(tensor, "_distributed_container", lambda: None)()
+            return tensor if container is None else container.values[replica].handle
+        segment = open_segments.get(id(tensor.graph))
+        return tensor if segment is None else segment.output(tensor, replica)
+
+    def _begin_segment(self):
+        with ops.Graph.as_default(self.outer):
+            segment = Segment(self)
+        self._segments.append(segment)
+        self._contexts.enter_context(segment.graph.as_default())
+        segment.dependencies.__enter__()
+
+    def _key(self, tensors):
+        """Remembers a replica's own tensors; the result stands for them in a segment."""
+        first = tensors[0]
+        shape = tf.TensorShape(None)
+        if all(t.shape.rank == first.shape.rank for t in tensors):
+            shape = first.shape
+            for tensor in tensors[1:]:
+                shape = shape.most_specific_compatible_shape(tensor.shape)
+        if shape.rank != first.shape.rank or shape.as_list() != first.shape.as_list():
+            first = tf.compat.v1.placeholder_with_default(first, shape)
+        elif id(first) in _own_tensors or isinstance(first, ops.EagerTensor):
+            first = tf.identity(first)
+        _own_tensors[id(first)] = [first, *tensors[1:]]
+        self._keys.append(first)
+        return first
+
+    def _for_first_replica(self, structure: typing.Any) -> typing.Any:
+        """Replaces per-replica values by those of replica 0."""
+
+        def of_first(value):
+            if isinstance(value, values.DistributedVariable) or not isinstance(
+                value, values.DistributedValues
+            ):
+                return value
+            components = local_tensors(value)
+            if _are_same(components):
+                return components[0]
+            # What a merge function returned; differing arguments have traces of their own.
+            parts = [v if _is_tensor(v) else tf.convert_to_tensor(v) for v in components]
+            flat = [tf.nest.flatten(v, expand_composites=True) for v in parts]
+            keys = [self._key(list(tensors)) for tensors in zip(*flat, strict=True)]
+            return tf.nest.pack_sequence_as(parts[0], keys, expand_composites=True)
+
+        return tf.nest.map_structure(of_first, structure)
+
+    def _for_all_replicas(self, structure: typing.Any) -> typing.Any:
+        """Groups what replica 0 has with what the others have."""
+
+        def of(value, replica):
+            if isinstance(value, tf.Operation):
+                segment = open_segments.get(id(value.graph))
+                return segment.calls()[replica] if segment else value
+            if not _is_tensor(value):
+                return value
+            return tf.nest.map_structure(
+                lambda t: self.tensor_of(t, replica), value, expand_composites=True
+            )
+
+        def same_if_equal(parts):
+            # A composite tensor is known to be the same for all replicas by its components.
+            return [parts[0]] * len(parts) if are_of_same_tensors(parts) else parts
+
+        by_value = [
+            same_if_equal([of(value, replica) for replica in range(len(self.devices))])
+            for value in tf.nest.flatten(structure)
+        ]
+        return distribute_utils.regroup(
+            tuple(
+                tf.nest.pack_sequence_as(structure, [parts[replica] for parts in by_value])
+                for replica in range(len(self.devices))
+            )
+        )
+
+
+class _ReplicaContext(distribute_lib.ReplicaContext):
+    def __init__(self, run, first_replica):
+        super().__init__(run.strategy, first_replica)
+        self._run = run
+
+    def _merge_call(self, fn, args, kwargs):
+        return self._run.merge(fn, args, kwargs)
+
+    @property
+    def replica_id_in_sync_group(self):
+        return self._run.replica_id
+
+    @property
+    def devices(self):
+        return [self._run.devices[0]]
+
+
+def _is_tensor(value):
+    """Whether a value consists of tensors (variables do not count)."""
+    if isinstance(value, tf.Variable | values.DistributedValues):
+        return False
+    return isinstance(value, tf.Tensor | tf.__internal__.CompositeTensor)
+
+
+def _are_same(components):
+    first = components[0]
+    return all(v is first for v in components) or (
+        isinstance(first, bool | int | float | str | None)
+        and all(type(v) is type(first) and v == first for v in components)
+    )
+
+
+def _as_tensor(value):
+    """Reads what an assignment returned, while its graph is the current one.
+
+    The shape of sparse rows may be a tuple, of which a value for all replicas cannot consist.
+    """
+    if isinstance(value, resource_variable_ops._UnreadVariable):
+        return value.read_value()
+    if isinstance(value, tf.IndexedSlices) and isinstance(value.dense_shape, tuple | list):
+        shape = tf.convert_to_tensor(value.dense_shape, tf.int64)
+        return tf.IndexedSlices(value.values, value.indices, shape)
+    return value

@@ -1,0 +1,152 @@
+"""Segments of a replica's function: a TensorFlow function, called once for each replica."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function import atomic_function
+from tensorflow.python.framework import (
+    auto_control_deps,
+    auto_control_deps_utils,
+    func_graph,
+    ops,
+)
+from tensorflow.python.ops import handle_data_util
+
+from terngrad_tf.distribute.private.replicas.random_seeds import (
+    choose_by_replica,
+    continue_seeds,
+    seeded_operations,
+)
+
+# The step's own function is optimized as a whole; its parts need not be once more.
+_CONFIG = tf.compat.v1.ConfigProto()
+_CONFIG.graph_options.rewrite_options.disable_meta_optimizer = True
+
+# Segments whose function is not defined yet, by the id of their graph.
+open_segments = {}
+
+
+class Segment:
+    """What a replica computes between two `merge_call`s: one function, one call a replica."""
+
+    def __init__(self, run: Any):
+        self._run = run
+        self._name = f"__segment_{ops.uid()}"
+        self.graph = func_graph.FuncGraph(self._name)
+        continue_seeds(self.graph, run.outer)
+        self.dependencies = auto_control_deps.AutomaticControlDependencies()
+        self._calls = None
+        self._positions = {}
+        open_segments[id(self.graph)] = self
+
+    def close(self) -> None:
+        """Ends the trace. Calls with side effects take their place in the outer graph now."""
+        self.dependencies.__exit__(None, None, None)
+        continue_seeds(self._run.outer, self.graph)
+        replicas = self._run.replicas
+        self._seeded = [] if replicas == [0] else seeded_operations(self.graph)
+        if self._seeded:
+            with self.graph.as_default():
+                self._position = self._run.replica_id - replicas[0]
+        self.graph.control_outputs.extend(self.dependencies.ops_which_must_run)
+        if self.graph.control_outputs:
+            self.calls()
+
+    def calls(self) -> list[tf.Operation]:
+        """The operations that call the function, one a replica."""
+        if self._calls is None:
+            run = self._run
+            # Without side effects, a call that nobody uses need not run.
+            stateful = any(_has_side_effect(op) for op in self.graph.get_operations())
+            attributes = {
+                "f": tf.compat.v1.AttrValue(func=tf.compat.v1.NameAttrList(name=self._name)),
+                "Tin": _types(t for t, _ in self.graph.captures),
+                "Tout": _types([]),
+                "config_proto": tf.compat.v1.AttrValue(s=_CONFIG.SerializeToString()),
+            }
+            self._calls = []
+            with ops.Graph.as_default(run.outer), tf.control_dependencies(None):
+                for replica, device in enumerate(run.devices):
+                    inputs = [run.tensor_of(t, replica) for t, _ in self.graph.captures]
+                    with tf.device(device):
+                        self._calls.append(
+                            run.outer.create_op(
+                                "StatefulPartitionedCall" if stateful else "PartitionedCall",
+                                inputs,
+                                [],
+                                attrs=attributes,
+                            )
+                        )
+        return self._calls
+
+    def output(self, tensor: tf.Tensor, replica: int) -> tf.Tensor:
+        """A tensor of the segment's graph as its call on a replica returns it."""
+        for external, internal in self.graph.captures:
+            if internal is tensor:
+                return self._run.tensor_of(external, replica)
+        if id(tensor) not in self._positions:
+            self._positions[id(tensor)] = len(self.graph.outputs)
+            self.graph.outputs.append(tensor)
+            is_read = tensor.op.type in auto_control_deps_utils.RESOURCE_READ_OPS
+            if is_read and tensor.op not in self.graph.control_outputs:
+                # Where the call becomes part of the step, a later write waits for this alone.
+                self.graph.control_outputs.append(tensor.op)
+            for call in self.calls():
+                call._set_type_list_attr("Tout", self.graph.output_types)
+                call._add_outputs([tensor.dtype.as_datatype_enum], [tensor.shape])
+                handle_data_util.copy_handle_data(tensor, call.outputs[-1])
+        return self.calls()[replica].outputs[self._positions[id(tensor)]]
+
+    def define(self) -> None:
+        """Defines the function, now that its outputs are known."""
+        if self._calls is None:
+            return
+        # The outputs of a call exist when all of it is done. A single one is made part of the step,
+        # so that gradients leave while earlier layers compute theirs; several would make a graph
+        # that grows with their number.
+        several = len(self._calls) > 1
+        attributes = {"_noinline": tf.compat.v1.AttrValue(b=several)}
+        function = atomic_function.from_func_graph(self._name, self.graph, attributes)
+        if self._seeded:
+            function = choose_by_replica(
+                function, self.graph, self._seeded, self._position, self._run.replicas
+            )
+        self._run.outer._add_function_recursive(function)
+        # So that replicas may read one variable at the same time.
+        read_only = auto_control_deps_utils.get_read_only_resource_input_indices_graph(self.graph)
+        for call in self._calls:
+            call._set_func_attr("f", function.name)
+            ops.set_int_list_attr(
+                call, auto_control_deps_utils.READ_ONLY_RESOURCE_INPUTS_ATTR, read_only
+            )
+
+
+@contextlib.contextmanager
+def using_first_replicas_tensors(graph: Any) -> Iterator[None]:
+    """Within, operations of a graph around segments take the segments' tensors as their inputs.
+
+    A merge function may use tensors of the replica that defines it (`ExponentialMovingAverage`
+    does). As in stock strategies, where replicas share a graph, those are the first replica's.
+    """
+    stock = graph.capture
+
+    def capture(tensor, *args, **kwargs):
+        segment = open_segments.get(id(getattr(tensor, "graph", None)))
+        return stock(tensor, *args, **kwargs) if segment is None else segment.output(tensor, 0)
+
+    graph.capture = capture
+    try:
+        yield
+    finally:
+        graph.capture = stock
+
+
+def _types(tensors):
+    types = [tensor.dtype.as_datatype_enum for tensor in tensors]
+    return tf.compat.v1.AttrValue(list=tf.compat.v1.AttrValue.ListValue(type=types))
+
+
+def _has_side_effect(op):
+    return op._is_stateful and op.type not in auto_control_deps_utils.RESOURCE_READ_OPS

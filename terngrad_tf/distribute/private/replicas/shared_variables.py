@@ -1,0 +1,254 @@
+"""Variables of which the replicas of a device share one copy, and how they stay equal."""
+
+import contextlib
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.distribute import distribute_lib, distribute_utils, values
+
+from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
+from terngrad_tf.distribute.private.replicas.accumulators import stand_for_total
+from terngrad_tf.distribute.private.replicas.aggregation import (
+    aggregate_writes,
+    check_written,
+    warn_of_means,
+)
+from terngrad_tf.distribute.private.replicas.agreement import agreed_by_processes
+from terngrad_tf.distribute.private.replicas.devices import are_of_same_tensors, assert_on_host
+from terngrad_tf.distribute.private.replicas.merging import merge
+from terngrad_tf.distribute.private.replicas.padding import current_padding
+from terngrad_tf.distribute.private.replicas.reductions import is_per_replica
+
+
+class SharedVariables(LocalReplicas):
+    """How a strategy's `extended` creates and updates variables."""
+
+    _one_for_each_replica = False
+    _is_gathered: Callable[[], bool] | None = None
+    _warn_of_means = staticmethod(warn_of_means)
+
+    def _create_variable(self, next_creator, **kwargs):
+        # Optimizer slots are created beside their variable, one a device.
+        is_slot = kwargs.pop("colocate_with", None) is not None
+        on_read = kwargs.get("synchronization") == tf.VariableSynchronization.ON_READ
+        unsynchronized = (
+            kwargs.get("aggregation", tf.VariableAggregation.NONE) == tf.VariableAggregation.NONE
+        )
+        is_own = self._one_for_each_replica
+        if (
+            on_read
+            or is_own
+            or (unsynchronized and kwargs.get("trainable") is False and not is_slot)
+        ):
+            devices, self._devices = self._devices, self.worker_devices
+            try:
+                variable = super()._create_variable(next_creator, **kwargs)
+            finally:
+                self._devices = devices
+            is_stated = on_read or is_own
+            is_statistic = not is_stated and variable.dtype.is_floating
+            if on_read or is_statistic:
+                self._guard(variable, is_statistic)
+            if not is_stated:
+                self._check_writes(variable)
+            if self._is_gathered is not None:
+                stand_for_total(self._container_strategy(), variable, self._is_gathered)
+            return variable
+        variable = super()._create_variable(next_creator, **kwargs)
+        variable._values = tuple(variable._values[device] for device in self._device_of_replica)
+        if unsynchronized:
+            self._write_once(variable)
+        else:
+            aggregate_writes(self, variable)
+        return variable
+
+    @contextlib.contextmanager
+    def variables_of_replicas(self) -> Iterator[None]:
+        """Each replica has its own copy of the variables that are created within."""
+        before, self._one_for_each_replica = self._one_for_each_replica, True
+        try:
+            yield
+        finally:
+            self._one_for_each_replica = before
+
+    @contextlib.contextmanager
+    def sums_of_replicas(self, is_gathered: Callable[[], bool]) -> Iterator[None]:
+        """As `variables_of_replicas`, for sums of which the total is saved: see `stand_for_total`.
+
+        Where variables are each replica's own already, so are sums.
+        """
+        before = self._is_gathered
+        self._is_gathered = None if self._one_for_each_replica else is_gathered
+        try:
+            with self.variables_of_replicas():
+                yield
+        finally:
+            self._is_gathered = before
+
+    def _guard(self, variable, is_statistic):
+        """Undoes what a replica without examples writes; notes written statistics."""
+        update_replica = variable._update_replica
+
+        def guarded_update(update_fn, value, **kwargs):
+            if is_statistic:
+                self._written[id(variable)] = variable
+            empty = current_padding().is_empty
+            if empty is None:
+                return update_replica(update_fn, value, **kwargs)
+            component = variable._get_on_device_or_primary()
+            before = component.read_value()
+            update_replica(update_fn, value, **kwargs)
+            return component.assign(tf.where(empty, before, component.read_value()))
+
+        variable._update_replica = guarded_update
+
+    def _check_writes(self, variable):
+        """Refuses values of which replicas cannot take the mean."""
+        update_replica = variable._update_replica
+
+        def checked_update(update_fn, value, **kwargs):
+            check_written(self, variable, value)
+            return update_replica(update_fn, value, **kwargs)
+
+        variable._update_replica = checked_update
+
+    def _write_once(self, variable):
+        """Lets replicas write a variable that all share once, if they write the same."""
+        message = (
+            f"A step assigned to the weight {variable.name.removesuffix(':0')!r} values that differ"
+            " between replicas, which share it. Reduce what is assigned, with"
+            " `tf.distribute.get_replica_context().all_reduce`, or make the weight with an"
+            ' `aggregation`, such as "mean"'
+        )
+
+        def update_once(update_fn, value, **kwargs):
+            def write(strategy, value):
+                value = agreed_by_processes(
+                    self.process_group, self._one_a_device(value, message), message
+                )
+                return strategy.extended.update(variable, update_fn, args=(value,), kwargs=kwargs)
+
+            return merge(write, value)
+
+        variable._update_replica = update_once
+
+    def _assign_means(self, variables, group, shares=None):
+        """Gives all local replicas the means of their variables.
+
+        Args:
+            variables: list of floating-point variables with a copy for each replica.
+            group: `ProcessGroup` over which means are taken, too; None for the local replicas.
+            shares: weight of each local replica, which add up to 1 over those of the group.
+                Default: all are equal.
+        """
+        by_precision = {}
+        for variable in variables:
+            precision = tf.float64 if variable.dtype == tf.float64 else tf.float32
+            by_precision.setdefault(precision, []).append(variable)
+        for precision, alike in by_precision.items():
+            self._assign_means_in(precision, alike, group, shares)
+
+    def _assign_means_in(self, precision, variables, group, shares):
+        components = list(zip(*(variable.values for variable in variables), strict=True))
+        count = len(components) * (group.size if group else 1)
+        shares = shares or [None] * len(components)
+        flat = []
+        for device, local, share in zip(self.worker_devices, components, shares, strict=True):
+            with tf.device(device):
+                part = tf.concat([tf.reshape(tf.cast(v, precision), [-1]) for v in local], 0)
+                flat.append(part if share is None else part * tf.cast(share, precision))
+        with tf.device(self.worker_devices[0]):
+            mean = tf.add_n(flat)
+            if group is not None:
+                mean = group.all_reduce_sum(mean)
+            if shares[0] is None:
+                mean /= count
+        for device, local in zip(self.worker_devices, components, strict=True):
+            with tf.device(device):
+                parts = tf.split(mean, [v.shape.num_elements() for v in local])
+                for variable, part in zip(local, parts, strict=True):
+                    variable.assign(tf.cast(tf.reshape(part, variable.shape), variable.dtype))
+
+    def _update(self, var, fn, args, kwargs, group):
+        if len({id(component) for component in var.values}) < len(var.values):
+            args, kwargs = self._one_a_device((args, kwargs), _update_message(var.name))
+        updates = {}
+        for replica, component in enumerate(var.values):
+            if id(component) not in updates:
+                with (
+                    tf.device(component.device),
+                    distribute_lib.UpdateContext(replica),
+                    tf.name_scope(f"update_{replica}"),
+                ):
+                    own = distribute_utils.select_replica(replica, [args, kwargs])
+                    own_args, own_kwargs = typing.cast(typing.Any, own)
+                    updates[id(component)] = fn(component, *own_args, **own_kwargs)
+        by_replica = [updates[id(component)] for component in var.values]
+        return distribute_utils.update_regroup(self, by_replica, group)
+
+    def _update_non_slot(self, colocate_with, fn, args, kwargs, group):
+        if len(self._devices) < len(self._device_of_replica):
+            message = _update_message("`update_non_slot`")
+            args, kwargs = self._one_a_device((args, kwargs), message)
+        return super()._update_non_slot(colocate_with, fn, args, kwargs, group)
+
+    def agreed(self, value: Any) -> Any:
+        """One value a device, of a per-replica value that is the same for all its replicas."""
+        if not is_per_replica(value):
+            return value
+        by_device = [
+            value.values[self._device_of_replica.index(d)] for d in self._device_of_replica
+        ]
+        return values.Mirrored(by_device)
+
+    def _one_a_device(self, structure, message):
+        """Per-replica values to values that the replicas of a device share.
+
+        Raises (when it runs): the replicas of a device have different values. `tf.distribute`
+        would give each replica's copy its own; here they have one.
+        """
+
+        def one(value):
+            if isinstance(value, values.DistributedVariable) or not is_per_replica(value):
+                return value
+            checks = []
+            for replica, device in enumerate(self._device_of_replica):
+                first = value.values[self._device_of_replica.index(device)]
+                other = value.values[replica]
+                if not are_of_same_tensors([first, other]):
+                    # Rows are compared part by part.
+                    parts = [tf.nest.flatten(v, expand_composites=True) for v in (first, other)]
+                    if not all(isinstance(part, tf.Tensor) for part in sum(parts, [])):
+                        raise ValueError(f"{message}. Received: {value}")
+                    checks += [_assert_same(a, b, message) for a, b in zip(*parts, strict=True)]
+            with tf.control_dependencies([check for check in checks if check is not None]):
+                agreed = self.agreed(value)
+                if not any(isinstance(own, tf.IndexedSlices) for own in agreed.values):
+                    return tf.nest.map_structure(tf.identity, agreed)
+                return values.Mirrored(
+                    [
+                        tf.nest.map_structure(tf.identity, own, expand_composites=True)
+                        for own in agreed.values
+                    ]
+                )
+
+        return tf.nest.map_structure(one, structure)
+
+
+def _update_message(what):
+    return (
+        f"`extended.update` of {what} got values that differ between replicas, which share one "
+        "copy of it. Reduce them first, with `replica_context.all_reduce` or "
+        "`extended.reduce_to`"
+    )
+
+
+def _assert_same(first, other, message):
+    if not first.shape.is_compatible_with(other.shape) or first.dtype != other.dtype:
+        raise ValueError(f"{message}. Received: {first} and {other}")
+    same = tf.equal(first, other)
+    if first.dtype.is_floating:
+        same |= tf.math.is_nan(first) & tf.math.is_nan(other)
+    return assert_on_host(tf.reduce_all(same), message)

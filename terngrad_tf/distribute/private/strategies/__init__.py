@@ -1,0 +1,3 @@
+"""Strategies for the devices of one process and for a cluster."""
+
+__all__ = []

@@ -1,0 +1,39 @@
+"""The buffers that bring batches to each device."""
+
+import threading
+
+import tensorflow as tf
+from tensorflow.python.data.ops import multi_device_iterator_ops
+from tensorflow.python.distribute import input_lib
+
+from terngrad_tf.distribute.private.patches import patch
+from terngrad_tf.distribute.private.strategies.strategies import is_own
+
+_state = threading.local()
+
+
+@patch(input_lib.DistributedDataset, "__iter__")
+@patch(input_lib.DistributedDatasetsFromFunction, "__iter__")
+def _note_own_iterator(stock, self):
+    """Lets the function below know that the buffers it makes are those of our strategies."""
+    previous = getattr(_state, "is_own", False)
+    _state.is_own = is_own(self._strategy)
+    try:
+        return stock(self)
+    finally:
+        _state.is_own = previous
+
+
+@patch(multi_device_iterator_ops, "_create_device_dataset")
+def _without_tuning(stock, prototype_ds, *args):
+    """Turns tf.data's autotuning off in the buffers that feed each device of our strategies.
+
+    There is nothing to tune in a buffer of one element, but its tuning thread sleeps up to a minute
+    between looks, and the end of `fit` and `evaluate` waits for it.
+    """
+    dataset = stock(prototype_ds, *args)
+    if getattr(_state, "is_own", False):
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        dataset = dataset.with_options(options)
+    return dataset

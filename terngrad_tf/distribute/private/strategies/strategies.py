@@ -1,0 +1,163 @@
+"""Strategies whose replicas stay equal: what local ones and those of a cluster share."""
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.autograph.core import ag_ctx as autograph_ctx
+from tensorflow.python.autograph.impl import api as autograph
+from tensorflow.python.distribute import input_lib, mirrored_run, mirrored_strategy
+from tensorflow.python.eager import context
+from tensorflow.python.eager.polymorphic_function import polymorphic_function
+
+from terngrad_tf.distribute.private.collectives.local_weights import LocalStepReplicas
+from terngrad_tf.distribute.private.data import batches
+from terngrad_tf.distribute.private.replicas import replicas
+from terngrad_tf.distribute.private.replicas.devices import devices_of_replicas
+from terngrad_tf.distribute.private.replicas.padding import PaddedReplicas
+from terngrad_tf.distribute.private.replicas.reductions import DeviceReductions
+from terngrad_tf.distribute.private.replicas.shared_variables import SharedVariables
+from terngrad_tf.distribute.private.strategies import class_weights
+
+
+class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, LocalStepReplicas):
+    """Several replicas on each device, whose variables stay equal.
+
+    The first device runs the first replicas. All replicas of a device share one copy
+    of the weights, of the optimizer's variables and of whatever else is written by all together.
+    Variables that replicas write on their own have a copy for every replica:
+
+    * metrics, which are summed when read;
+    * the states of random generators;
+    * batch-norm statistics, which Keras creates with aggregation "none": what a checkpoint or an
+      evaluation sees would depend on who looks. Here every such floating-point variable that a
+      replica function wrote is replaced by its mean over all replicas when the function ends. An
+      exponential average is linear, so the mean of the averages is the average of the means.
+    """
+
+    def _initialize_replicas(self, num_replicas, num_devices):
+        self._device_of_replica = devices_of_replicas(num_replicas, num_devices)
+        self._written = {}
+        self._run_depth = 0
+        self._initialize_local_steps()
+        self._wrapped_functions = weakref.WeakKeyDictionary()
+
+    @property
+    def worker_devices(self) -> tuple[str, ...]:
+        return tuple(self._devices[device] for device in self._device_of_replica)
+
+    @property
+    def worker_devices_by_replica(self) -> list[list[str]]:
+        return [[device] for device in self.worker_devices]
+
+    def _call_for_each_replica(self, fn, args, kwargs):
+        if isinstance(fn, polymorphic_function.Function):
+            # Trace the averaging together with the function, or it would be missing from the
+            # second call on.
+            wrapped = self._wrapped_functions.get(fn)
+            if wrapped is None:
+                strategy = self._container_strategy()
+                python_function = fn.python_function
+
+                def traced(*args, **kwargs):
+                    return strategy.extended.call_for_each_replica(python_function, args, kwargs)
+
+                wrapped = self._wrapped_functions[fn] = fn._clone(python_function=traced)
+            return wrapped(*args, **kwargs)
+        if self._run_depth:
+            return self._call_within_run(fn, args, kwargs)
+        try:
+            with self._own_weights():
+                result = self._call_within_run(fn, args, kwargs)
+        except BaseException:
+            self._written = {}
+            raise
+        self._end_run()
+        return result
+
+    def _call_within_run(self, fn, args, kwargs):
+        self._run_depth += 1
+        try:
+            # Eager code runs in one thread a replica, as in every strategy of TensorFlow.
+            call = mirrored_run.call_for_each_replica
+            if not context.executing_eagerly() and not replicas.needs_own_traces((args, kwargs)):
+                call = replicas.call_for_each_replica
+                fn = autograph.tf_convert(fn, autograph_ctx.control_status_ctx())
+            return call(self._container_strategy(), fn, args, kwargs)
+        finally:
+            self._run_depth -= 1
+
+    def _experimental_distribute_dataset(self, dataset, options):
+        if _replicates_inputs(options):
+            raise NotImplementedError(
+                "InputReplicationMode.PER_REPLICA is only supported in "
+                "`distribute_datasets_from_function`"
+            )
+        context_ = None if self.process_group is None else self._make_input_context()
+        return self._split_batches(dataset, options, context_)
+
+    def _split_batches(self, dataset, options, context_):
+        """Gives the local replicas their parts of this process's part, which a context names."""
+        processes = 1 if context_ is None else context_.num_input_pipelines
+        (process, _), *_ = self._input_workers._worker_device_pairs
+        shared = len(self._devices) < len(self._device_of_replica)
+        distributed_dataset = batches.ReplicaBatches if shared else input_lib.DistributedDataset
+        distributed = distributed_dataset(
+            input_lib.InputWorkers([(process, self._devices)]),
+            self._container_strategy(),
+            dataset,
+            num_replicas_in_sync=processes * len(self._devices),
+            input_context=context_,
+            options=options,
+        )
+        class_weights.keep_source(distributed, dataset, options)
+        return distributed
+
+
+def is_own(strategy: tf.distribute.Strategy) -> bool:
+    """Whether a strategy is one of this package."""
+    return isinstance(strategy.extended, SharedVariableReplicas)
+
+
+class TernGradLocalExtended(SharedVariableReplicas, mirrored_strategy.MirroredExtended):
+    """All replicas in this process."""
+
+    process_group = None
+    is_chief = True
+
+    def _input_workers_with_options(self, options=None):
+        if not _replicates_inputs(options):
+            return super()._input_workers_with_options(options)
+        on_device = options.experimental_place_dataset_on_device
+        return input_lib.InputWorkers(
+            [(d if on_device else "/device:CPU:0", (d,)) for d in self.worker_devices]
+        )
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        devices: Sequence[str],
+        num_replicas: int,
+        gradient_ops: Any,
+    ):
+        self.gradient_ops = gradient_ops
+        self._initialize_replicas(num_replicas, len(devices))
+        # NCCL is for several GPUs.
+        several_gpus = len(devices) > 1 and all("GPU" in device for device in devices)
+        super().__init__(
+            strategy,
+            devices=devices,
+            cross_device_ops=None if several_gpus else tf.distribute.ReductionToOneDevice(),
+        )
+        ((process, _),) = self._input_workers_devices
+        self._input_workers_devices = ((process, self.worker_devices),)
+
+    @property
+    def _num_replicas_in_sync(self):
+        return len(self._device_of_replica)
+
+
+def _replicates_inputs(options):
+    mode = tf.distribute.InputReplicationMode.PER_REPLICA
+    return options is not None and options.experimental_replication_mode == mode

@@ -1,0 +1,154 @@
+"""Telemetry of a run in TensorBoard and as JSON lines: the callback `Telemetry`."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf import strict_json, tags
+from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.distribute import private
+from terngrad_tf.distribute.telemetry.measurements import WINDOW, StepTelemetry
+from terngrad_tf.files import open_regular
+
+FILE = "telemetry.jsonl"
+WriteScalars = Callable[[Mapping[str, float], int], None]
+
+
+class Telemetry(keras.callbacks.Callback):
+    """Writes what exchanges of gradients cost and lose, now and then.
+
+    Each record tells the means over the steps since the last one, 128 at most: as scalars for
+    TensorBoard, `traffic/...`, `ternary/...` and `speed/...`, and as a line of JSON at the end of
+    `telemetry.jsonl`, with null for what was not measured. See `StepTelemetry` for their meaning.
+    In a cluster the chief writes what it measured.
+
+    A run that is resumed, which is to say one that does not begin at step 0, leaves out the steps
+    that the file tells already.
+
+    Example:
+    >>> import tempfile
+    >>> strategy = terngrad_tf.TernGradStrategy(num_nodes=2, telemetry_freq=4)
+    >>> with strategy.scope(), tempfile.TemporaryDirectory() as folder:
+    ...     model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+    ...     model.compile("sgd", "mse")
+    ...     history = model.fit(tf.ones([8, 1]), tf.ones([8, 1]), batch_size=2, verbose=0,
+    ...                         callbacks=[terngrad_tf.Telemetry(folder, every=4)])
+    ...     print(sorted(os.listdir(folder))[-1])
+    telemetry.jsonl
+
+    Args:
+        log_dir: folder of both, made where there is none.
+        every: steps from one record to the next. Default 100.
+        write: function of a dict from tags to numbers and of the step, which writes the scalars.
+            Steps that were taken once more are not left out of these. Default: they go into a file
+            of their own in `log_dir`.
+
+    Raises:
+        ValueError: `every` is out of range; or, in `fit`, nothing is measured under the model's
+            strategy, whose `telemetry_freq` is 0.
+    """
+
+    def __init__(
+        self,
+        log_dir: str | os.PathLike[str],
+        every: int = 100,
+        *,
+        write: WriteScalars | None = None,
+    ) -> None:
+        super().__init__()
+        check(is_integer(every, 1), "every", "must be a positive integer", every)
+        self._folder = pathlib.Path(log_dir)
+        self._every = every
+        self._write_scalars = write or self._write_file
+        self._repeats = write is not None
+        self._writer: tf.summary.SummaryWriter | None = None
+        self._told_wires: list[str] = []
+        self._writes = False
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Finds what measures, and how far the file is."""
+        strategy = self.model.distribute_strategy
+        self._operations = private.gradient_ops(strategy)
+        self._measurements = getattr(self._operations, "telemetry", None)
+        if self._measurements is None or not self._measurements.freq:
+            raise ValueError(
+                "`Telemetry` needs a strategy that measures: `telemetry_freq` must be a positive"
+                " integer. Received: telemetry_freq=0"
+            )
+        self._due = self._step() // self._every + 1
+        self._count = self._measurements.count
+        self._told: set[int] = set()
+        self._writes = getattr(strategy, "is_chief", True)
+        if self._writes and self._step():
+            self._told = told_steps(self._folder / FILE)
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Writes what is due."""
+        if not self._writes or (step := self._step()) < self._due * self._every:
+            return
+        self._due = step // self._every + 1
+        count = self._measurements.count
+        if count > self._count and (self._repeats or step not in self._told):
+            self._write(step, self._measurements.mean(min(count - self._count, WINDOW)))
+        self._count = count
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Ends the files."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _step(self):
+        return int(self.model.optimizer.iterations.numpy())
+
+    def _write(self, step: int, mean: StepTelemetry) -> None:
+        found = {tag: getattr(mean, name) for tag, name in tags.TELEMETRY.items()}
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._write_scalars({tag: v for tag, v in found.items() if v is not None}, step)
+        if step in self._told:
+            return
+        values = dataclasses.asdict(mean) | {tags.TELEMETRY[tag]: v for tag, v in found.items()}
+        line = json.dumps({**values, "step": step, "time": time.time()}, allow_nan=False)
+        # One write, so that a line is whole for whoever reads beside.
+        with open(self._folder / FILE, "ab", buffering=0) as file:
+            file.write(f"{line}\n".encode())
+
+    def _write_file(self, scalars: Mapping[str, float], step: int) -> None:
+        if self._writer is None:
+            self._writer = tf.summary.create_file_writer(str(self._folder))
+            self._told_wires = []
+        reasons = self._operations.wire_choices
+        with self._writer.as_default(step):
+            if reasons != self._told_wires:
+                tf.summary.text(tags.WIRE_CHOICES, reasons)
+                self._told_wires = reasons
+            for tag, value in scalars.items():
+                tf.summary.scalar(tag, value)
+        self._writer.flush()
+
+
+def told_steps(path: pathlib.Path) -> set[int]:
+    """The steps that a file of JSON lines tells; none where there is no such file.
+
+    Lines that were broken off, or that no callback wrote, are passed over.
+    """
+    found = set()
+    try:
+        with open_regular(path) as file:
+            lines = file.read().splitlines()
+    except (OSError, ValueError):
+        return found
+    for line in lines:
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            step = strict_json.parse_json(line)["step"]
+            if is_integer(step):
+                found.add(step)
+    return found

@@ -1,0 +1,196 @@
+"""What the exchange of gradients costs and what it loses, measured inside the steps."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.distribute.telemetry import quality
+from terngrad_tf.distribute.telemetry.stopwatch import PHASES, Job, Watch
+from terngrad_tf.distribute.telemetry.window import Window
+
+# Newest steps, and samples, that are kept.
+WINDOW = 128
+# `seconds` is the time from the last gradient's existence to the last sum's, `end` when that was.
+_STEP_COLUMNS = ("step", "kind", "received", "float32", "end", "seconds", *PHASES)
+_SAMPLE_COLUMNS = ("step", "nonzero_share", "cosine", "relative_error")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepTelemetry:
+    """One step, or means over several.
+
+    Bytes are those of `Traffic`. Seconds are this process's, medians over the steps, so that an
+    evaluation between two steps does not count; None where they are not measured, as on GPUs. What
+    runs side by side counts where it ends last: with several buckets of gradients, phases of one
+    overlap those of others and the backward pass, and are the buckets' sums.
+
+    Attributes:
+        step: the optimizer's step, the newest of several.
+        num_steps: steps that this is about.
+        wire: how ternary gradients travelled; "float32" where none is ternary.
+        num_members: members of the exchange.
+        received_bytes: payload bytes that a member received a step. It sent as many: all messages
+            of an exchange have one length.
+        float32_bytes: the same for a float32 ring all-reduce.
+        nonzero_share: share of ternary codes that are not 0, of each process's first replica; None
+            without a sample, as are the next two.
+        cosine: cosine of the reduced gradients with the sum of the replicas' float ones, all that
+            are ternary in one vector.
+        relative_error: length of their difference, divided by that of the float ones.
+        step_seconds: from the end of an exchange to the end of the next.
+        scale_seconds: finding local scales, once the last gradient exists; None where a process has
+            several replicas, which find them in the rest of the step.
+        encode_seconds: rounding and packing, up to the first message; in one process, where nothing
+            travels, also adding.
+        exchange_seconds: messages, and waiting for what other processes send; also exchanging
+            gradients that stay float.
+        decode_seconds: all else after a bucket's first message.
+        rest_seconds: the step without the time from when its last gradient exists to when all are
+            reduced: forward and backward pass, update, data, waiting for data of others.
+    """
+
+    step: int
+    num_steps: int
+    wire: str
+    num_members: int
+    received_bytes: float
+    float32_bytes: float
+    nonzero_share: float | None
+    cosine: float | None
+    relative_error: float | None
+    step_seconds: float | None
+    scale_seconds: float | None
+    encode_seconds: float | None
+    exchange_seconds: float | None
+    decode_seconds: float | None
+    rest_seconds: float | None
+
+    @property
+    def sent_bytes(self) -> float:
+        """As many as were received."""
+        return self.received_bytes
+
+    @property
+    def compression_ratio(self) -> float:
+        """`float32_bytes / received_bytes`; 1.0 where nothing is exchanged."""
+        return self.float32_bytes / self.received_bytes if self.received_bytes else 1.0
+
+    @property
+    def bits_per_element(self) -> float:
+        """32 divided by the ratio: of an element, where 32 are float32's."""
+        return 32 / self.compression_ratio
+
+
+class Measurements:
+    """Numbers of the last steps: `strategy.telemetry`.
+
+    Args:
+        freq: gradients are compared in steps divisible by this number that exchange ternary ones,
+            all else is measured in every step; 0: nothing is measured.
+
+    Raises:
+        ValueError: `freq` is out of range.
+    """
+
+    def __init__(self, freq: int) -> None:
+        check(
+            is_integer(freq, 0), "telemetry_freq", "must be a positive integer or 0 (never)", freq
+        )
+        self.freq = freq
+        self._kinds: list[tuple[str, Job]] = []
+        self._steps = Window(WINDOW, len(_STEP_COLUMNS))
+        self._samples = Window(WINDOW, len(_SAMPLE_COLUMNS))
+
+    @property
+    def count(self) -> int:
+        """Steps measured so far."""
+        return self._steps.count
+
+    @property
+    def last(self) -> StepTelemetry | None:
+        """`StepTelemetry` of the last step; None before the first, and where `freq` is 0."""
+        return self.mean(1)
+
+    def mean(self, num_steps: int = WINDOW) -> StepTelemetry | None:
+        """`StepTelemetry` of the last steps: means, and medians of seconds.
+
+        Args:
+            num_steps: how many, at most `WINDOW`, which is the default; fewer where fewer ran.
+
+        Returns:
+            None before the first step, and where `freq` is 0.
+        """
+        check(
+            is_integer(num_steps, 1) and num_steps <= WINDOW,
+            "num_steps",
+            f"must be an integer from 1 to {WINDOW}",
+            num_steps,
+        )
+        rows = self._steps.read()
+        if not len(rows):
+            return None
+        columns = dict(zip(_STEP_COLUMNS, rows[-num_steps:].T, strict=True))
+        samples = self._samples.read()
+        samples = samples[samples[:, 0] >= columns["step"].min()]
+        samples = samples[samples[:, 0] <= columns["step"].max()]
+        wire, job = self._kinds[int(columns["kind"][-1])]
+        periods = np.diff(rows[-num_steps - 1 :, _STEP_COLUMNS.index("end")])
+        step_seconds, seconds = _median(periods), _median(columns["seconds"])
+        rest = None
+        if step_seconds is not None and seconds is not None:
+            rest = max(step_seconds - seconds, 0.0)
+        quality_of = dict(zip(_SAMPLE_COLUMNS, samples.T, strict=True))
+        return StepTelemetry(
+            step=int(columns["step"][-1]),
+            num_steps=len(columns["step"]),
+            wire=wire,
+            num_members=job.num_members,
+            received_bytes=float(columns["received"].mean()),
+            float32_bytes=float(columns["float32"].mean()),
+            **{name: _mean(quality_of[name]) for name in _SAMPLE_COLUMNS[1:]},
+            **{f"{phase}_seconds": _median(columns[phase]) for phase in PHASES},
+            step_seconds=step_seconds,
+            rest_seconds=rest,
+        )
+
+    @property
+    def job(self) -> Job | None:
+        """What the last step exchanged; None before it."""
+        rows = self._steps.read()
+        return self._kinds[int(rows[-1, _STEP_COLUMNS.index("kind")])][1] if len(rows) else None
+
+    def watch(self, context: Any, job: Job) -> Watch:
+        """What measures the step under construction; `context` is its `ReductionContext`."""
+        return Watch(self, context, job)
+
+    def append(self, kind: tuple[str, Job], numbers: Sequence[Any]) -> None:
+        """Adds a step: its wire and what it exchanges, and the other columns."""
+        if kind not in self._kinds:
+            self._kinds.append(kind)
+        step, *others = numbers
+        row = [step, self._kinds.index(kind), *others]
+        self._steps.append(tf.stack([tf.cast(value, tf.float64) for value in row]))
+
+    def sample(self, step: tf.Tensor, buckets: Sequence[Any], sums: Sequence[Any]) -> None:
+        """Compares the gradients if it is time; see `quality.measure`."""
+
+        def now():
+            numbers = quality.measure(buckets, sums)
+            self._samples.append(tf.concat([[tf.cast(step, tf.float64)], numbers], 0))
+            return step
+
+        tf.cond(tf.equal(step % self.freq, 0), now, lambda: step)
+
+
+def _median(values):
+    values = values[np.isfinite(values)]
+    return float(np.median(values)) if len(values) else None
+
+
+def _mean(values):
+    values = values[np.isfinite(values)]
+    return float(np.mean(values)) if len(values) else None

@@ -1,0 +1,110 @@
+"""How near the sum of ternary gradients is to that of the replicas' float gradients."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from terngrad_tf.distribute.telemetry import statistics
+from terngrad_tf.ternary import random_bits
+from terngrad_tf.ternary.fused import compiled
+
+# What each process sends of its gradients. The squared length of what is so sketched is that of the
+# gradients but for sqrt(2 / size), 1.6 %. With what else is sent, two processes' messages are small
+# ones.
+_SKETCH = 8190
+# Gradients' own random bits are those of tensors from 0, those of the way back those of tensor -1.
+_FIRST_TENSOR = -2
+_SIGN_BIT = 2**31
+
+
+def measure(buckets: Sequence[Any], sums: Sequence[Any]) -> tf.Tensor:
+    """Compares the reduced gradients of a step with the sum of the replicas' float ones.
+
+    With r the reduced gradients and g the sum of the replicas' own, all tensors' elements in one
+    vector: the cosine `r.g / (|r| |g|)` and the relative error `|r - g| / |g|`.
+
+    In one process they are exact. Between processes `r.g` is a sum of what each can tell, and the
+    lengths of g and r - g are those of sketches: each process adds its elements with random signs
+    (an element's own, the same in all processes) into 8,190 numbers, and these are summed instead
+    of the elements. So cosine and error are off by a factor of about 1 +- 0.008, and 33 kB travel.
+
+    Args:
+        buckets: list of `exchange.Bucket`.
+        sums: for each, list of the T reduced tensors on the first local device.
+
+    Returns:
+        float64 tensor of shape [3]: the share of codes that are not 0, of the first replica of each
+        process; the cosine; and the relative error. NaN where they are not defined.
+
+    Source: Alon, Matias and Szegedy, The space complexity of approximating the frequency moments,
+    STOC 1996.
+    """
+    context = buckets[0].context
+    largest = tf.reduce_max([tf.reduce_max(bucket.scales) for bucket in buckets])
+    # So that no square is too small or too large for float32.
+    unit = tf.where(largest > 0, largest, tf.ones_like(largest))
+
+    def flat(tensors):
+        one_axis = tf.constant([-1])
+        vectors = [tf.cast(tf.reshape(tensor, one_axis), tf.float32) for tensor in tensors]
+        return tf.concat(vectors, 0) / unit
+
+    own = [tf.add_n([flat(of_replica) for of_replica in bucket.gradients]) for bucket in buckets]
+    reduced = [flat(tensors) for tensors in sums]
+    products = _total(_dot(r, g) for r, g in zip(reduced, own, strict=True))
+    reduced_square = _total(_dot(r, r) for r in reduced)
+    counts = [tf.cast(statistics.count_codes(bucket), tf.float32) for bucket in buckets]
+    zeros = tf.add_n([tf.reduce_sum(count[:, 1]) for count in counts])
+    share = 1 - zeros / tf.add_n([tf.reduce_sum(count) for count in counts])
+    if context.processes is None:
+        square = _total(_dot(g, g) for g in own)
+        error = _total(_dot(r - g, r - g) for r, g in zip(reduced, own, strict=True))
+    else:
+        sketch = _sketched(own, buckets)
+        message = tf.concat([sketch, tf.stack([tf.cast(products, tf.float32), share])], 0)
+        message = context.processes.all_reduce_sum(message)
+        sketch, products, share = message[:-2], message[-2], message[-1] / context.processes.size
+        square = _dot(sketch, sketch)
+        difference = _sketched(reduced, buckets) - sketch
+        error = _dot(difference, difference)
+    products, square, error, reduced_square, share = (
+        tf.cast(value, tf.float64) for value in (products, square, error, reduced_square, share)
+    )
+    cosine = tf.clip_by_value(products / tf.sqrt(reduced_square * square), -1.0, 1.0)
+    return tf.stack([share, cosine, tf.sqrt(error / square)])
+
+
+def _dot(x, y):
+    return tf.reduce_sum(x * y)
+
+
+def _total(values):
+    """Sum in float64: of buckets, one may be much larger than the others."""
+    return tf.add_n([tf.cast(value, tf.float64) for value in values])
+
+
+def _sketched(vectors, buckets):
+    """Sum of the sketches of a vector a bucket, float32 `[_SKETCH]`."""
+    sketches = []
+    for number, (vector, bucket) in enumerate(zip(vectors, buckets, strict=True)):
+        seed, step = bucket.quantization.seed, tf.cast(bucket.step, tf.int64)
+        keys = _keys(tf.constant(seed, tf.int64), step, tf.constant(_FIRST_TENSOR - number))
+        sketches.append(_sketch(vector, *keys))
+    return tf.add_n(sketches)
+
+
+@compiled.compiled
+def _keys(seed, step, tensor):
+    return random_bits.key_schedule(seed, step, tensor, 0)
+
+
+@compiled.compiled
+def _sketch(vector, element_key, mix_key):
+    """Adds elements `_SKETCH` apart, each with a random sign; float32 `[n]` -> `[_SKETCH]`."""
+    size = vector.shape[0]
+    rows = tf.reshape(tf.pad(vector, [[0, -size % _SKETCH]]), [-1, _SKETCH])
+    words = random_bits.fmix32(random_bits.numbers_from(element_key, rows.shape), mix_key)
+    signs = tf.bitwise.bitwise_and(words, tf.constant(_SIGN_BIT, tf.uint32))
+    signed = tf.bitwise.bitwise_xor(tf.bitcast(rows, tf.uint32), signs)
+    return tf.reduce_sum(tf.bitcast(signed, tf.float32), axis=0)

@@ -1,0 +1,127 @@
+"""What a step would take with other wires, from what a run measured: `advise`."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from terngrad_tf.arguments import check
+from terngrad_tf.distribute.exchange import wires
+from terngrad_tf.distribute.wire_selection import links
+from terngrad_tf.distribute.wire_selection.exchange_model import MODES, ExchangeModel
+
+# Modes that differ by less than this are told as equally quick.
+_NOTICED = 0.05
+_LOCAL_STEPS = 32
+# Seconds of a byte in TensorFlow's transport beyond the link's own, see benchmarks/scaling.py.
+_TRANSPORT_SECONDS = 4.8e-9
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+    """What a step takes, as far as can be told; as a str, one line.
+
+    Attributes:
+        current: the wire of the run; "float32" where no gradient is ternary.
+        seconds: `{mode: expected seconds of a step}`: "float32" (`grad_bits=32`) and every wire
+            that the run's codes can take.
+        local_steps_seconds: the same for `DiLoCo` with `sync_every=32` and the current wire.
+        measured_seconds: what a step of the run took.
+        link: measured or given links.
+    """
+
+    current: str
+    seconds: dict[str, float]
+    local_steps_seconds: float
+    measured_seconds: float
+    link: links.Link
+
+    @property
+    def quickest(self) -> str:
+        """The mode that is expected to be quickest; the current one where few per cent are won."""
+        best = min(self.seconds, key=self.seconds.__getitem__)
+        is_noticed = self.seconds[best] < (1 - _NOTICED) * self.seconds[self.current]
+        return best if is_noticed else self.current
+
+    def __str__(self) -> str:
+        now = _called(self.current)
+        if self.quickest == self.current:
+            told = f"no other mode would be much faster than {now}"
+        else:
+            times = self.seconds[self.current] / self.seconds[self.quickest]
+            told = f"{_called(self.quickest)} would be {times:.1f} times faster than {now}"
+        modes = sorted(self.seconds, key=self.seconds.__getitem__)
+        expected = ", ".join(f"{mode} {1e3 * self.seconds[mode]:.0f}" for mode in modes)
+        return (
+            f"links of {self.link}: {told}. A step took {1e3 * self.measured_seconds:.0f} ms;"
+            f" expected are, in ms, {expected}; local steps (DiLoCo, sync_every={_LOCAL_STEPS})"
+            f" {1e3 * self.local_steps_seconds:.0f}"
+        )
+
+
+def advise(
+    strategy: tf.distribute.Strategy,
+    *,
+    bits_per_second: float | None = None,
+    round_trip_seconds: float = 0.0,
+) -> Advice | None:
+    """Tells what a step would take with other wires and with float gradients.
+
+    To the measured rest of a step are added, for each mode, its arithmetic and its messages:
+
+        step     = rest + codec + sum over buckets of scales and messages
+        codec    = elements * what the mode's arithmetic takes, in units of which the run's own
+                   mode took a measured number
+        messages = number of them * seconds of a small one + received bytes * seconds of a byte
+
+    Bytes are those of each wire's formula, for streams with the measured share of codes that are
+    not 0. Approximate are: relations between codecs, which are those of one machine; that
+    exchanges are not hidden behind the backward pass more or less than the run's; that links are
+    not shared with others; and that another wire would leave equally many codes 0.
+
+    Args:
+        strategy: a `TernGradStrategy` over several processes that trained with `telemetry_freq`
+            above 0.
+        bits_per_second: of the links. Default: measured, in some tenths of a second, for which all
+            processes call this function.
+        round_trip_seconds: of the links, where `bits_per_second` is given. Default 0.
+
+    Returns:
+        `Advice`; None where fewer than two steps were measured, or no times, as on GPUs.
+
+    Raises:
+        ValueError: an argument is out of range, or there is a single process.
+    """
+    processes = getattr(strategy.extended, "process_group", None)
+    check(processes is not None, "strategy", "must be one over several processes", strategy)
+    for name, value, least in (
+        ("bits_per_second", bits_per_second, 1.0),
+        ("round_trip_seconds", round_trip_seconds, 0.0),
+    ):
+        is_number = isinstance(value, int | float) and least <= value < float("inf")
+        check(value is None or is_number, name, f"must be a finite number from {least:g}", value)
+    mean = strategy.telemetry.mean()
+    if mean is None or mean.step_seconds is None or mean.rest_seconds is None:
+        return None
+    if bits_per_second is None:
+        link = links.measure(processes)
+    else:
+        link = links.Link(8 / bits_per_second + _TRANSPORT_SECONDS, round_trip_seconds)
+    job = strategy.telemetry.job
+    share = wires.NONZERO_SHARE if mean.nonzero_share is None else mean.nonzero_share
+    codec = [mean.scale_seconds, mean.encode_seconds, mean.decode_seconds]
+    model = ExchangeModel(job, link, share)
+    unit = model.unit_seconds(mean.wire, sum(s or 0.0 for s in codec))
+    modes = wires.possible(MODES, job.levels, job.rotated)
+    exchange_of = {mode: model.seconds(mode, unit) for mode in modes}
+    return Advice(
+        current=mean.wire,
+        seconds={mode: mean.rest_seconds + s for mode, s in exchange_of.items()},
+        local_steps_seconds=mean.rest_seconds + exchange_of[mean.wire] / _LOCAL_STEPS,
+        measured_seconds=mean.step_seconds,
+        link=link,
+    )
+
+
+def _called(mode):
+    """As an option of the strategy."""
+    return "float32 (grad_bits=32)" if mode == "float32" else f'wire="{mode}"'

@@ -1,0 +1,71 @@
+"""How fast the links between processes are."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from terngrad_tf.distribute.exchange.traffic import ring_bytes
+
+_WORD_BYTES = 4
+# Floats of the messages, smallest first: the next is not sent where one takes this long.
+_SIZES = (20_000, 70_000, 250_000, 900_000, 2_000_000)
+_LONG_SECONDS = 0.08
+_REPEATS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """What a message between processes takes: `message_seconds + bytes * seconds_per_byte`.
+
+    Attributes:
+        seconds_per_byte: of a received byte, through TensorFlow's transport.
+        message_seconds: of a message of few bytes to all.
+    """
+
+    seconds_per_byte: float
+    message_seconds: float
+
+    def __str__(self) -> str:
+        rate = 8e-6 / self.seconds_per_byte
+        return f"{rate / 1000:.1f} Gbit/s" if rate >= 1000 else f"{rate:.3g} Mbit/s"
+
+
+def measure(processes: Any) -> Link:
+    """Measures the links, in some tenths of a second; all processes call it.
+
+    Args:
+        processes: `ProcessGroup`.
+    """
+    of_slowest = slowest(processes)
+    message = of_slowest(_seconds(lambda: processes.all_gather(tf.zeros([1]))))
+    size = seconds = 0
+    for size in _SIZES:
+        # A ring, as float32 gradients take it.
+        own = _seconds(lambda n=size: processes.all_reduce_sum(tf.zeros([n])))
+        seconds = of_slowest(own)
+        if seconds > _LONG_SECONDS:
+            break
+    received = ring_bytes(_WORD_BYTES * size, processes.size)
+    return Link(max(seconds - message, 1e-9) / received, message)
+
+
+def slowest(processes: Any) -> Callable[[float], float]:
+    """A function of seconds on each process that returns the most of all, the same on all."""
+    number = tf.TensorSpec([1], tf.float32)
+    agree = tf.function(processes.all_reduce_max, autograph=False).get_concrete_function(number)
+    return lambda seconds: float(agree(tf.constant([seconds], tf.float32)).numpy()[0])
+
+
+def _seconds(collective: Callable[[], tf.Tensor]) -> float:
+    """Its quickest call but the first."""
+    # Concrete: TensorFlow takes new functions where old ones lay for one that is traced again.
+    run = tf.function(collective, autograph=False).get_concrete_function()
+    taken = []
+    for _ in range(_REPEATS):
+        start = time.perf_counter()
+        run().numpy()
+        taken.append(time.perf_counter() - start)
+    return min(taken[1:])

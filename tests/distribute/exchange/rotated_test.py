@@ -1,0 +1,401 @@
+"""Tests of the exchange of gradients that are rotated before they are rounded."""
+
+import concurrent.futures
+import pathlib
+import sys
+import threading
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+from terngrad_tf.distribute import DiLoCo, Quantization, TernaryAllReduce, TernGradStrategy
+from terngrad_tf.distribute.exchange import buckets, wires
+from terngrad_tf.distribute.parameter_server.codec import PushCodec
+from tests import runs
+from tests.distribute import processes, strategy_options
+from tests.distribute.samples import SHAPES, build, data, gradients_of, reduce_once
+
+WORKER = pathlib.Path(__file__).with_name("rotated_worker.py")
+WORDS = tuple(name for name in wires.WIRES if name not in wires.STREAMS)
+# A process as on a processor of another kind.
+OLDER = ("ONEDNN_MAX_CPU_ISA=SSE41", "TF_ENABLE_ONEDNN_OPTS=0", "XLA_FLAGS=--xla_cpu_max_isa=AVX")
+# Of the reduced gradients of independent replicas, by grad_bits: of one Gaussian replica, ternary,
+# theory says 0.36; correlated rounding leaves less.
+ERRORS = {1: 0.36, 2: 0.13, 3: 0.08, 4: 0.02, 8: 0.0004}
+
+
+def relative_error(got, gradients):
+    """Squared distance to the float sum of the replicas' gradients, of its squared length."""
+    by_tensor = zip(*gradients, strict=True)
+    sums = [np.sum(of_replicas, axis=0, dtype=np.float64) for of_replicas in by_tensor]
+    errors = sum(np.sum((a - b) ** 2) for a, b in zip(got, sums, strict=True))
+    return errors / sum(np.sum(b**2) for b in sums)
+
+
+class CountingProcesses:
+    """Stands for `ProcessGroup`: a thread a process. Counts the bytes that each receives."""
+
+    def __init__(self, rank, boxes, barrier):
+        self.rank, self.size = rank, len(boxes)
+        self.received = 0.0
+        self._boxes, self._barrier = boxes, barrier
+
+    def _exchange(self, tensor):
+        self._boxes[self.rank] = tensor
+        self._barrier.wait()
+        gathered = tf.stack(self._boxes)
+        self._barrier.wait()
+        return gathered
+
+    def all_gather(self, tensor):
+        self.received += (self.size - 1) * 4 * int(tf.size(tensor))
+        return self._exchange(tensor)
+
+    def _all_reduce(self, tensor, function):
+        self.received += 2 * (self.size - 1) / self.size * 4 * int(tf.size(tensor))
+        return function(self._exchange(tensor), axis=0)
+
+    def all_reduce_sum(self, tensor):
+        return self._all_reduce(tensor, tf.reduce_sum)
+
+    def all_reduce_max(self, tensor):
+        return self._all_reduce(tensor, tf.reduce_max)
+
+    def all_to_all(self, tensor):
+        self.received += (self.size - 1) / self.size * 4 * int(tf.size(tensor))
+        return self._exchange(tensor)[:, self.rank]
+
+
+def reduce_in_threads(wire, num_processes, num_local, quantization):
+    """What each process finds, the bytes it received and those that are counted."""
+    boxes, barrier = [None] * num_processes, threading.Barrier(num_processes, timeout=120)
+
+    def reduce(rank):
+        group = CountingProcesses(rank, boxes, barrier)
+        mine = range(rank * num_local, (rank + 1) * num_local)
+        context = buckets.ReductionContext(["CPU:0"] * num_local, num_processes * num_local, group)
+        gradients = [[tf.constant(g) for g in gradients_of(replica)] for replica in mine]
+        results, _ = buckets.reduce_bucket(bucket_of(context, quantization, gradients), wire)
+        sizes = [g.shape.num_elements() for g in gradients[0]]
+        counted = context.wire(wire, sizes, quantization).traffic
+        return [local[0].numpy() for local in results], group.received, counted
+
+    with concurrent.futures.ThreadPoolExecutor(num_processes) as pool:
+        return list(pool.map(reduce, range(num_processes)))
+
+
+def bucket_of(context, quantization, gradients):
+    measured = [quantization.local_scales(g) for g in gradients]
+    return buckets.Bucket(
+        context=context,
+        quantization=quantization,
+        gradients=gradients,
+        scales=context.shared_scales([own[0] for own in measured]),
+        indices=list(range(len(SHAPES))),
+        step=tf.constant(3),
+        measured=measured,
+    )
+
+
+class WiresTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(
+        ("allgather", 3, 1, 1),
+        ("alltoall", 3, 2, 1),
+        ("allreduce", 2, 1, 2),
+        ("allreduce", 3, 1, 1),
+        ("auto", 2, 2, 4),
+        ("auto", 2, 1, 8),
+    )
+    def test_lossless_wires_give_all_the_bits_of_one_process(self, wire, processes, local, bits):
+        quantization = Quantization(rotate=True, grad_bits=bits, seed=4)
+        count = processes * local
+        context = buckets.ReductionContext(["CPU:0"] * count, count, None)
+        gradients = [[tf.constant(g) for g in gradients_of(k)] for k in range(count)]
+        alone, _ = buckets.reduce_bucket(bucket_of(context, quantization, gradients), wire)
+        for found, received, counted in reduce_in_threads(wire, processes, local, quantization):
+            for got, want in zip(found, alone, strict=True):
+                np.testing.assert_array_equal(got, want[0])
+            self.assertNear(counted.received_bytes, received, 2)
+        self.assertEqual(
+            counted.float32_bytes,
+            round(2 * (processes - 1) / processes * 4 * sum(map(np.prod, SHAPES))),
+        )
+
+    @parameterized.parameters(1, 4)
+    def test_bidirectional_gives_all_processes_the_same(self, bits):
+        quantization = Quantization(rotate=True, grad_bits=bits, seed=4)
+        results = reduce_in_threads("bidirectional", 3, 2, quantization)
+        for found, received, counted in results:
+            for got, want in zip(found, results[0][0], strict=True):
+                np.testing.assert_array_equal(got, want)
+            self.assertNear(counted.received_bytes, received, 2)
+        error = relative_error(results[0][0], [gradients_of(k) for k in range(6)])
+        self.assertLess(error, {1: 1.4, 4: 0.08}[bits])
+
+    @parameterized.parameters(2, 4, 8)
+    def test_bytes_are_hardly_more_than_without_rotation(self, num_processes):
+        sizes = (64 * 3 * 3 * 64, 1000 * 512, 100, 64, 4_000_000)
+        context = buckets.ReductionContext(
+            ["CPU:0"], num_processes, CountingProcesses(0, [None] * num_processes, None)
+        )
+        for wire in WORDS:
+            rotated, plain = (
+                context.wire(wire, sizes, Quantization(rotate=rotate)).traffic.received_bytes
+                for rotate in (True, False)
+            )
+            self.assertBetween(rotated / plain, 1.0, 1.04 if wire == "bidirectional" else 1.03)
+
+
+class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.gradients = [gradients_of(replica) for replica in range(4)]
+
+    @parameterized.parameters(*ERRORS)
+    def test_sums_are_as_near_to_floats_as_theory_says(self, bits):
+        strategy = TernGradStrategy(
+            4, quantization=Quantization(rotate=True, grad_bits=bits, seed=7)
+        )
+        got = reduce_once(strategy, self.gradients)
+        self.assertBetween(
+            relative_error(got, self.gradients), 0.2 * ERRORS[bits], 1.05 * ERRORS[bits]
+        )
+
+    def test_mean_over_steps_is_the_float_sum(self):
+        strategy = TernGradStrategy(2, quantization=Quantization(rotate=True, seed=1))
+        gradients = [[g[3].astype(np.float32)] for g in self.gradients[:2]]
+        gradients[0][0][3:30] = 0
+        gradients[0][0][40, 5] = 100.0
+        total = np.zeros_like(gradients[0][0], np.float64)
+        count = 100
+        with strategy.scope():
+            optimizer = keras.optimizers.SGD(1.0)
+            variable = keras.Variable(tf.zeros(total.shape))
+            optimizer.build([variable])
+        stacked = tf.constant(np.stack([g[0] for g in gradients]))
+
+        @tf.function
+        def step():
+            def replica():
+                mine = tf.distribute.get_replica_context().replica_id_in_sync_group
+                optimizer.apply([tf.gather(stacked, mine)], [variable])
+
+            strategy.run(replica)
+
+        for _ in range(count):
+            step()
+        total = -variable.numpy() / count
+        want = np.sum([g[0] for g in gradients], axis=0)
+        # The bias that is stated, and two standard errors of the mean.
+        error = np.linalg.norm(total - want) / np.linalg.norm(want)
+        self.assertLess(error, 0.06 + 2 * np.sqrt(0.5 / count))
+        self.assertNear(total[40, 5], want[40, 5], 0.03 * want[40, 5])
+
+    def test_stock_mirrored_strategy_gives_the_same(self):
+        strategy = tf.distribute.MirroredStrategy(
+            [f"CPU:{i}" for i in range(4)],
+            cross_device_ops=TernaryAllReduce(quantization=Quantization(rotate=True, seed=3)),
+        )
+        want = reduce_once(
+            TernGradStrategy(4, quantization=Quantization(rotate=True, seed=3)), self.gradients
+        )
+        for a, b in zip(reduce_once(strategy, self.gradients), want, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+    def test_one_replica_rounds_too(self):
+        got = reduce_once(
+            TernGradStrategy(1, quantization=Quantization(rotate=True)), self.gradients[:1]
+        )
+        self.assertBetween(relative_error(got, self.gradients[:1]), 0.3, 0.5)
+
+    @parameterized.parameters(np.nan, np.inf)
+    def test_what_is_not_finite_reaches_all_in_its_block(self, value):
+        self.gradients[2][3][1, 5] = value
+        got = reduce_once(
+            TernGradStrategy(4, quantization=Quantization(rotate=True)), self.gradients
+        )
+        self.assertTrue(np.all(np.isnan(np.reshape(got[3], -1)[:1024])))
+        self.assertTrue(np.all(np.isfinite(np.reshape(got[3], -1)[1024:])))
+        for tensor in got[:3]:
+            self.assertTrue(np.all(np.isfinite(tensor)))
+
+    def test_small_tensors_and_float_ones_stay_float_on_request(self):
+        strategy = TernGradStrategy(4, quantization=Quantization(rotate=True, min_size=360))
+        got = reduce_once(strategy, self.gradients)
+        for index in (1, 2):
+            want = np.sum([g[index] for g in self.gradients], axis=0)
+            np.testing.assert_allclose(got[index], want, rtol=1e-5, atol=1e-5)
+        self.assertNotAllClose(got[0], np.sum([g[0] for g in self.gradients], axis=0))
+        exact = reduce_once(TernGradStrategy(4, grad_bits=32), self.gradients)
+        both = reduce_once(
+            TernGradStrategy(4, quantization=Quantization(grad_bits=32, rotate=True)),
+            self.gradients,
+        )
+        for a, b in zip(exact, both, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+    def test_steps_with_float_gradients_are_float(self):
+        for is_float in (True, False):
+            strategy = TernGradStrategy(
+                4,
+                quantization=Quantization(
+                    rotate=True, float_steps=lambda step, is_float=is_float: step < int(is_float)
+                ),
+            )
+            got = reduce_once(strategy, self.gradients)
+            error = relative_error(got, self.gradients)
+            self.assertBetween(error, *((0, 1e-12) if is_float else (0.1, ERRORS[1])))
+
+    def test_statistics_and_telemetry_tell_of_rotated_codes(self):
+        strategy = TernGradStrategy(
+            4, statistics_freq=1, telemetry_freq=1, quantization=Quantization(rotate=True)
+        )
+        got = reduce_once(strategy, self.gradients)
+        for index, shape in enumerate(SHAPES):
+            record = strategy.gradient_statistics[f"v{index}"]
+            counts = record.negative + record.zero + record.positive
+            self.assertEqual(counts, np.prod(shape, dtype=int))
+        last = strategy.telemetry.last
+        self.assertNear(last.relative_error**2, relative_error(got, self.gradients), 1e-3)
+        # E min(|r|, 1) is 0.63; of replicas that are not the largest it is less.
+        self.assertBetween(last.nonzero_share, 0.5, 0.63)
+        self.assertEqual(last.received_bytes, strategy.traffic.received_bytes)
+
+    def test_rows_of_embeddings_become_tensors(self):
+        strategy = TernGradStrategy(
+            2, sparse_as_dense=True, quantization=Quantization(rotate=True, grad_bits=8)
+        )
+        with strategy.scope():
+            table = keras.Variable(tf.zeros([500, 4]))
+            optimizer = keras.optimizers.SGD(1.0)
+            optimizer.build([table])
+
+        @tf.function
+        def step():
+            def replica():
+                rows = tf.IndexedSlices(tf.ones([2, 4]), tf.constant([3, 7]), tf.constant([500, 4]))
+                optimizer.apply([rows], [table])
+
+            strategy.run(replica)
+
+        step()
+        want = np.zeros([500, 4])
+        want[[3, 7]] = -2
+        self.assertAllClose(table.numpy(), want, atol=0.05)
+
+    def test_a_run_that_resumes_has_the_bits_of_one_that_did_not_stop(self):
+        x, y = data(64)
+
+        def model():
+            strategy = TernGradStrategy(2, quantization=Quantization(rotate=True))
+            return build(strategy, dropout=0.0, optimizer=lambda: keras.optimizers.Adam(0.01))
+
+        def fit(model, epochs):
+            model.fit(x, y, batch_size=16, epochs=epochs, shuffle=False, verbose=0)
+
+        whole, stopped = model(), model()
+        fit(whole, 4)
+        fit(stopped, 2)
+        path = f"{runs.class_folder(type(self))}/model.keras"
+        stopped.save(path)
+        with TernGradStrategy(2, quantization=Quantization(rotate=True)).scope():
+            resumed = keras.models.load_model(path)
+        fit(resumed, 2)
+        for a, b in zip(whole.get_weights(), resumed.get_weights(), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+    def test_local_steps_exchange_rotated_changes(self):
+        x, y = data(128)
+        losses = []
+        for options in ({"rotate": True}, {"grad_bits": 32}):
+            strategy = TernGradStrategy(2, **strategy_options.arguments(**options))
+            model = build(strategy, dropout=0.0, optimizer=lambda: DiLoCo("sgd", 4))
+            history = model.fit(x, y, batch_size=16, epochs=6, shuffle=False, verbose=0)
+            losses.append(history.history["loss"][-1])
+        self.assertNear(losses[0], losses[1], 0.15)
+
+    def test_options_that_do_not_go_with_rotation_are_refused(self):
+        for options, message in (
+            ({"clip_factor": 2.5}, "`clip_factor` must be None with rotate=True.*2.5"),
+            ({"bits_per_element": 0.3}, "`bits_per_element` must be None with rotate=True.*0.3"),
+            ({"wire": "sparse"}, "`wire` must be none of .*rotate=True.*'?sparse"),
+        ):
+            with self.assertRaisesRegex(ValueError, message):
+                TernaryAllReduce(**strategy_options.arguments(rotate=True, **options))
+        with self.assertRaisesRegex(ValueError, "`rotate` must be a bool or None.*'yes'"):
+            Quantization(rotate="yes")
+
+    def test_streams_and_budgets_are_not_rotated(self):
+        for options in ({"wire": "sparse"}, {"bits_per_element": 0.3}, {"clip_factor": 2.5}):
+            self.assertFalse(
+                TernaryAllReduce(**strategy_options.arguments(**options)).quantization.rotate
+            )
+
+
+class PushesTest(tf.test.TestCase):
+    def test_pushes_arrive_rotated_back_and_their_bytes_are_counted(self):
+        gradients = [tf.constant(g) for g in gradients_of(0)]
+        shapes = [g.shape for g in gradients]
+        for bits, bound in ((1, 0.5), (4, 0.03)):
+            quantization = Quantization(rotate=True, grad_bits=bits)
+            push = PushCodec(shapes, [0, 1, 3], [4, 5, 6, 7], quantization, 3)
+            packed = push.encode(gradients, tf.constant(2**33 + 5, tf.int64), tf.constant(1))
+            arrived = push.decode(packed)
+            np.testing.assert_array_equal(arrived[2], gradients[2])
+            errors = relative_error([a.numpy() for a in arrived], [gradients])
+            self.assertBetween(errors, 0.2 * bound, bound)
+            travelling = sum(4 * int(tf.size(tensor)) for tensor in tf.nest.flatten(packed))
+            self.assertEqual(push.num_bytes, travelling)
+            self.assertEqual(int(push.num_bytes_of(packed)), travelling)
+
+    def test_streams_of_pushes_are_not_rotated(self):
+        with self.assertRaisesRegex(ValueError, "`wire` must be 'auto' with rotate=True"):
+            PushCodec([[3]], [0], [0], Quantization(rotate=True), 1, wire="sparse")
+
+
+class ClusterTest(tf.test.TestCase):
+    """Two processes, one of them as on an older processor."""
+
+    OPTIONS = (
+        {},
+        {"wire": "allgather"},
+        {"wire": "allreduce", "grad_bits": 2},
+        {"wire": "bidirectional"},
+        {"grad_bits": 8},
+    )
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        jobs = {"sums": {"options": cls.OPTIONS}, "train": {}}
+        before = [(), ("env", *OLDER)]
+        folder = runs.class_folder(cls)
+        cls.results = processes.run(WORKER, 2, folder, before=before, jobs=jobs)
+
+    def test_all_processors_get_the_same_bits(self):
+        for job in ("sums", "train"):
+            first, second = (result[job] for result in self.results)
+            for name in first:
+                np.testing.assert_array_equal(first[name], second[name], name)
+
+    def test_bytes_are_those_measured_and_errors_those_of_theory(self):
+        sums = self.results[0]["sums"]
+        for index, options in enumerate(self.OPTIONS):
+            counted, measured = sums[f"{index}/bytes"]
+            self.assertEqual(counted, measured)
+            got = [sums[f"{index}/{i}"] for i in range(len(SHAPES))]
+            error = relative_error(got, [gradients_of(k) for k in range(2)])
+            bound = ERRORS[options.get("grad_bits", 1)]
+            self.assertLess(error, 1.5 if options.get("wire") == "bidirectional" else bound)
+
+    def test_what_is_not_finite_reaches_all(self):
+        for result in self.results:
+            sick = np.reshape(result["sums"]["sick"], -1)
+            self.assertAllEqual(np.isnan(sick[:2048]), np.arange(2048) < 1024)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

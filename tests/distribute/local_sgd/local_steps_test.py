@@ -1,0 +1,450 @@
+"""`DiLoCo`: steps of each replica's own, compared with plain Keras models that train apart."""
+
+import os
+import pathlib
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+import terngrad_tf
+from terngrad_tf import DiLoCo
+from tests import runs
+from tests.distribute import processes
+from tests.distribute.local_sgd.local_steps_cases import (
+    NUM_FEATURES,
+    adamw,
+    data,
+    fit_steps,
+    nesterov,
+    network,
+    trained,
+    trained_apart,
+)
+
+WORKER = pathlib.Path(__file__).with_name("local_steps_worker.py")
+SGD = keras.optimizers.SGD
+
+
+class EqualsTest(parameterized.TestCase, tf.test.TestCase):
+    """Numbers with float exchanges."""
+
+    def assert_equal_weights(self, model, expected):
+        for weight, value in zip(model.weights, expected, strict=True):
+            self.assertAllClose(weight.numpy(), value, rtol=2e-5, atol=2e-6, msg=weight.path)
+
+    @parameterized.parameters(
+        ({"sync_every": 1}, 0.0),
+        ({"sync_every": 16}, 0.0),
+        ({"sync_every": 20}, 0.2),
+        ({}, 0.5),
+        ({"sync_every": 500}, 0.5),
+        ({"sync_seconds": 1.0}, 0.5),
+    )
+    def test_outer_momentum_suits_the_steps_between_exchanges(self, options, momentum):
+        outer = DiLoCo(SGD(0.1), **options).outer
+        self.assertAlmostEqual(outer.momentum, momentum)
+        self.assertEqual((float(outer.learning_rate), outer.nesterov), (1.0, momentum > 0))
+
+    def test_each_step_with_plain_sgd_is_synchronous_training(self):
+        synchronous = trained(lambda: SGD(0.1), 4)
+        local = trained(lambda: DiLoCo(SGD(0.1), 1, outer=SGD(1.0)), 4)
+        self.assert_equal_weights(local, [w.numpy() for w in synchronous.weights])
+
+    def test_replicas_train_as_models_apart(self):
+        self.check_apart(3, 2, batch_norm=False)
+        self.check_apart(2, 32, batch_norm=True)
+
+    @parameterized.parameters(1, 3)
+    @pytest.mark.slow
+    def test_other_numbers_of_replicas_do(self, num_replicas):
+        self.check_apart(num_replicas, num_replicas + 1, batch_norm=True)
+
+    def check_apart(self, num_replicas, sync_every, batch_norm):
+        """Replicas train as so many models of plain Keras whose changes are exchanged."""
+        model = trained(
+            lambda: DiLoCo(adamw(), sync_every, outer=nesterov()),
+            num_replicas,
+            batch_norm=batch_norm,
+        )
+        expected = trained_apart(adamw, nesterov, num_replicas, sync_every, batch_norm=batch_norm)
+        self.assert_equal_weights(model, expected)
+        self.assertEqual(model.optimizer.iterations.numpy(), 12)
+
+
+class VisibleTest(parameterized.TestCase, tf.test.TestCase):
+    """What is seen of a run from outside of its steps."""
+
+    def test_weights_change_in_exchanges_only(self):
+        seen = []
+
+        class Look(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch, logs=None):
+                seen.append(self.model.get_weights())
+
+        trained(lambda: DiLoCo(SGD(0.1), 3), 2, fit={"callbacks": [Look()], "epochs": 2})
+        changes = [
+            not all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+            for before, after in zip(seen[:-1], seen[1:], strict=True)
+        ]
+        # Steps 2 to 8; the fourth exchange is that at the end of an epoch of 4 steps.
+        self.assertEqual(changes, [False, True, False, True, False, True, False])
+
+    def test_exchanged_changes_are_ternary(self):
+        weights = []
+
+        class Look(keras.callbacks.Callback):
+            def on_train_batch_begin(self, batch, logs=None):
+                weights.append(self.model.get_weights())
+
+        trained(
+            lambda: DiLoCo(SGD(0.1), 4, outer=SGD(1.0)),
+            2,
+            grad_bits=1,
+            fit={"callbacks": [Look()], "epochs": 2},
+        )
+        for before, after in zip(weights[3], weights[4], strict=True):
+            # Means over 2 replicas of -s, 0, s: of equal distances.
+            levels = np.unique(np.round(np.abs(after - before), 6))
+            self.assertLessEqual(len(levels), 3)
+        self.assertNotAllClose(weights[3][0], weights[4][0])
+
+    def test_validation_and_saving_see_the_weights_of_all(self):
+        seen = {}
+
+        class Look(keras.callbacks.Callback):
+            def on_test_begin(self, logs=None):
+                seen["test"] = self.model.get_weights()
+
+            def on_epoch_end(self, epoch, logs=None):
+                seen["end"] = self.model.get_weights()
+
+        model = trained(
+            lambda: DiLoCo(SGD(0.1), 100),
+            2,
+            fit={"callbacks": [Look()], "epochs": 1, "validation_data": data(8, seed=1)},
+        )
+        start = network().get_weights()
+        for first, test, end, final in zip(
+            start, seen["test"], seen["end"], model.get_weights(), strict=True
+        ):
+            self.assertNotAllClose(first, test)
+            self.assertAllEqual(test, end)
+            self.assertAllEqual(test, final)
+
+    def test_weights_that_are_loaded_are_those_that_train(self):
+        strategy = terngrad_tf.TernGradStrategy(num_nodes=2, grad_bits=32)
+        with strategy.scope():
+            model = network()
+            model.compile(DiLoCo(SGD(0.0), 2, outer=SGD(1.0)), "mse")
+        x, y = data(8)
+        model.fit(x, y, batch_size=4, verbose=0)
+        loaded = [w + 1 for w in model.get_weights()]
+        model.set_weights(loaded)
+        model.fit(x, y, batch_size=4, verbose=0)
+        self.assertAllClose(model.get_weights(), loaded, rtol=0, atol=0)
+
+    @pytest.mark.slow
+    def test_an_optimizer_that_is_compiled_anew_trains_what_is_seen(self):
+        def fit(optimizers):
+            strategy = terngrad_tf.TernGradStrategy(num_nodes=2, grad_bits=32)
+            with strategy.scope():
+                model = network()
+                kept = [optimizer() for optimizer in optimizers]
+            for optimizer in (*kept, kept[0]):
+                model.compile(optimizer, "mse")
+                model.fit(*data(12), batch_size=4, shuffle=False, verbose=0)
+            return model.get_weights()
+
+        plain = fit([lambda: SGD(0.1), lambda: SGD(0.2)])
+        for local in (
+            [lambda: DiLoCo(SGD(0.1), 1, outer=SGD(1.0)), lambda: SGD(0.2)],
+            [lambda: SGD(0.1), lambda: DiLoCo(SGD(0.2), 1, outer=SGD(1.0))],
+        ):
+            self.assertAllClose(fit(local), plain, rtol=1e-5, atol=1e-6)
+
+
+class OptionsTest(parameterized.TestCase, tf.test.TestCase):
+    """Other people's ways to train."""
+
+    @pytest.mark.slow
+    def test_steps_per_execution(self):
+        one, several = (
+            trained(
+                lambda: DiLoCo(adamw(), 3),
+                2,
+                grad_bits=1,
+                compile_options={"steps_per_execution": n},
+            )
+            for n in (1, 2)
+        )
+        self.assertAllEqual(one.get_weights()[0], several.get_weights()[0])
+
+    def test_run_eagerly(self):
+        graph, eager = (
+            trained(
+                lambda: DiLoCo(SGD(0.1, momentum=0.5), 3),
+                2,
+                compile_options={"run_eagerly": eagerly},
+                fit={"epochs": 1},
+            )
+            for eagerly in (False, True)
+        )
+        self.assertAllClose(graph.get_weights(), eager.get_weights(), rtol=1e-5, atol=1e-6)
+
+    def test_gradient_accumulation_is_each_replicas_own(self):
+        def inner():
+            return SGD(0.1, gradient_accumulation_steps=2)
+
+        model = trained(lambda: DiLoCo(inner(), 4, outer=SGD(1.0)), 2)
+        expected = trained_apart(inner, lambda: SGD(1.0), 2, 4)
+        self.assertAllClose(model.get_weights(), expected, rtol=2e-5, atol=2e-6)
+
+    def test_moving_average_is_of_the_exchanged_weights(self):
+        averages = []
+
+        class Look(keras.callbacks.Callback):
+            def on_epoch_end(self, epoch, logs=None):
+                averages.append(self.model.get_weights()[0])
+
+        model = trained(
+            lambda: DiLoCo(SGD(0.1), 4, outer=SGD(1.0, use_ema=True, ema_momentum=0.5)),
+            2,
+            fit={"callbacks": [Look()]},
+        )
+        # Keras' average begins with the weights after the first update.
+        expected = averages[0]
+        for weights in averages[1:]:
+            expected = 0.5 * expected + 0.5 * weights
+        self.assertAllClose(model.get_weights()[0], expected, rtol=1e-5, atol=1e-6)
+        self.assertNotAllClose(expected, averages[-1])
+
+    def test_loss_scaling_skips_a_step_on_all_replicas(self):
+        strategy = terngrad_tf.TernGradStrategy(num_nodes=2, grad_bits=32)
+        with strategy.scope():
+            model = network()
+            optimizer = keras.optimizers.LossScaleOptimizer(
+                DiLoCo(SGD(0.1), 2, outer=SGD(1.0)), initial_scale=8.0
+            )
+            model.compile(optimizer, "mse", auto_scale_loss=False)
+        x, y = data(16)
+        x[5] = np.inf
+        model.fit(x, y, batch_size=4, shuffle=False, verbose=0)
+        self.assertEqual(optimizer.inner_optimizer.iterations.numpy(), 3)
+        self.assertAllClose(optimizer.dynamic_scale.numpy(), 4.0)
+        self.assertAllEqual(np.isfinite(model.get_weights()[0]), np.ones([NUM_FEATURES, 5], bool))
+
+    def test_sparse_gradients(self):
+        def model_of(optimizer, num_nodes):
+            strategy = terngrad_tf.TernGradStrategy(num_nodes=num_nodes, grad_bits=32)
+            with strategy.scope():
+                model = keras.Sequential(
+                    [
+                        keras.Input([2], dtype="int32"),
+                        keras.layers.Embedding(7, 3, embeddings_initializer="ones"),
+                        keras.layers.Flatten(),
+                        keras.layers.Dense(1, kernel_initializer="ones"),
+                    ]
+                )
+                model.compile(optimizer(), "mse")
+            x = np.arange(24).reshape(12, 2) % 7
+            model.fit(x, np.arange(12.0), batch_size=4, shuffle=False, verbose=0)
+            return model.get_weights()
+
+        synchronous = model_of(lambda: SGD(0.01), 2)
+        local = model_of(lambda: DiLoCo(SGD(0.01), 1, outer=SGD(1.0)), 2)
+        self.assertAllClose(local, synchronous, rtol=1e-5, atol=1e-6)
+
+    @pytest.mark.slow
+    def test_changes_of_a_replica_without_examples_count(self):
+        """In the last batch, after which all exchange: in the step, or at the epoch's end."""
+
+        def model(sync_every):
+            return trained(
+                lambda: DiLoCo(SGD(0.1), sync_every, outer=SGD(1.0)),
+                4,
+                num_examples=14,
+                fit={"batch_size": 4, "epochs": 1},
+            )
+
+        in_step, after = model(4), model(100)
+        self.assertAllClose(in_step.get_weights(), after.get_weights(), rtol=1e-5, atol=1e-6)
+
+    def test_a_loop_of_ones_own(self):
+        strategy = terngrad_tf.TernGradStrategy(num_nodes=2, grad_bits=32)
+        with strategy.scope():
+            model = network()
+            optimizer = DiLoCo(adamw(), 4, outer=nesterov())
+            optimizer.build(model.trainable_variables)
+        x, y = data(48)
+
+        @tf.function
+        def step(x, y):
+            def replica_step(x, y):
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean((model(x, training=True) - y) ** 2) / 2
+                grads = tape.gradient(loss, model.trainable_variables)
+                optimizer.apply_gradients(zip(grads, model.trainable_variables, strict=True))
+
+            strategy.run(replica_step, args=(x, y))
+
+        dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(12)
+        for _ in range(3):
+            for batch in strategy.experimental_distribute_dataset(dataset):
+                step(*batch)
+        expected = trained_apart(adamw, nesterov, 2, 4)
+        self.assertAllClose(model.get_weights(), expected, rtol=2e-5, atol=2e-6)
+
+
+class ResumeTest(parameterized.TestCase, tf.test.TestCase):
+    """Runs that stop between two exchanges and go on, to the bit."""
+
+    def compiled(self):
+        strategy = terngrad_tf.TernGradStrategy(
+            num_nodes=2, quantization=terngrad_tf.Quantization(clip_factor=0)
+        )
+        with strategy.scope():
+            model = network(batch_norm=True)
+            model.compile(DiLoCo(adamw(), 4, outer=SGD(0.7, momentum=0.9, use_ema=True)), "mse")
+        return strategy, model
+
+    @pytest.mark.slow
+    def test_between_two_exchanges_from_a_keras_file(self):
+        self.test_between_two_exchanges("keras")
+
+    def test_between_two_exchanges(self, kind="checkpoint"):
+        path = os.path.join(self.get_temp_dir(), "saved")
+
+        class Save(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch, logs=None):
+                if batch == 5 and kind == "keras":
+                    self.model.save(f"{path}.keras")
+                elif batch == 5:
+                    tf.train.Checkpoint(model=self.model, optimizer=self.model.optimizer).write(
+                        path
+                    )
+
+        _, undisturbed = self.compiled()
+        fit_steps(undisturbed, 0, 11, [Save()])
+        strategy, resumed = self.compiled()
+        with strategy.scope():
+            if kind == "keras":
+                resumed = keras.models.load_model(f"{path}.keras")
+            else:
+                resumed.optimizer.build(resumed.trainable_variables)
+                checkpoint = tf.train.Checkpoint(model=resumed, optimizer=resumed.optimizer)
+                checkpoint.read(path).assert_existing_objects_matched()
+        fit_steps(resumed, 6, 11)
+        for one, other in zip(
+            undisturbed.variables + undisturbed.optimizer.variables,
+            resumed.variables + resumed.optimizer.variables,
+            strict=True,
+        ):
+            self.assertAllEqual(one.numpy(), other.numpy(), msg=one.path)
+
+    def test_a_saved_model_loads_without_a_strategy(self):
+        path = os.path.join(self.get_temp_dir(), "saved.keras")
+        _, model = self.compiled()
+        fit_steps(model, 0, 5)
+        model.save(path)
+        loaded = keras.models.load_model(path)
+        self.assertAllEqual(loaded.get_weights()[0], model.get_weights()[0])
+        self.assertEqual(loaded.optimizer.sync_every, 4)
+
+
+@pytest.mark.slow
+class ProcessesTest(tf.test.TestCase):
+    """Two processes of one replica each."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.results = processes.run(
+            WORKER,
+            2,
+            runs.class_folder(cls),
+            jobs={
+                "float": {"grad_bits": 32},
+                "ternary": {"grad_bits": 1},
+                "in_turn": {"grad_bits": 32, "fragments": 2},
+                "overlapping": {"grad_bits": 32, "fragments": 2, "overlap": 2},
+                "resume": {},
+            },
+        )
+
+    def test_a_process_goes_ahead_between_exchanges(self):
+        """Or the first steps would have waited for each other for ever."""
+        first, second = (result["ternary"] for result in self.results)
+        for name in first:
+            self.assertAllEqual(first[name], second[name], msg=name)
+
+    def test_processes_train_as_models_apart(self):
+        expected = trained_apart(adamw, nesterov, 2, 4, batch_norm=True, epoch_lengths=[6, 6])
+        for index, weight in enumerate(expected):
+            self.assertAllClose(self.results[0]["float"][str(index)], weight, rtol=2e-5, atol=2e-6)
+
+    def test_groups_are_exchanged_in_turn(self):
+        for job, overlap in (("in_turn", 0), ("overlapping", 2)):
+            expected = trained_apart(
+                *(adamw, nesterov, 2, 4),
+                groups=[[0], [1, 2, 3, 4, 5]],
+                overlap=overlap,
+                batch_norm=True,
+                epoch_lengths=[6, 6],
+            )
+            for index, weight in enumerate(expected):
+                first, second = (result[job][str(index)] for result in self.results)
+                self.assertAllEqual(first, second)
+                self.assertAllClose(first, weight, rtol=2e-5, atol=2e-6)
+
+    def test_a_run_that_stopped_in_an_exchange_goes_on_exactly(self):
+        for result in self.results:
+            for index in range(8):
+                self.assertAllEqual(
+                    result["resume"][f"undisturbed/{index}"], result["resume"][f"resumed/{index}"]
+                )
+
+
+class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
+    """What is refused."""
+
+    @parameterized.parameters(
+        ({"sync_every": 0}, "`sync_every` must be a positive integer.*0"),
+        ({"inner": SGD(0.1, use_ema=True)}, "`inner` must have no moving average"),
+        ({"outer": SGD(0.1, gradient_accumulation_steps=2)}, "`outer` must have no gradient_acc"),
+        ({"inner": keras.optimizers.LossScaleOptimizer(SGD(0.1))}, "`inner` must be an optimizer"),
+    )
+    def test_options(self, options, message):
+        with self.assertRaisesRegex(ValueError, message):
+            DiLoCo(**{"inner": "sgd", **options})
+
+    def test_needs_a_strategy(self):
+        model = network()
+        model.compile(DiLoCo("sgd"), "mse")
+        with self.assertRaisesRegex(ValueError, "under a `TernGradStrategy`"):
+            model.fit(*data(4), verbose=0)
+
+    def test_needs_weights_before_the_first_step(self):
+        class Late(keras.Model):
+            def train_step(self, batch):
+                if not self.layers:
+                    self.dense = keras.layers.Dense(1)
+                x, y = batch
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean((self.dense(x) - y) ** 2)
+                grads = tape.gradient(loss, self.dense.trainable_variables)
+                self.optimizer.apply(grads, self.dense.trainable_variables)
+                return {"loss": loss}
+
+        with terngrad_tf.TernGradStrategy(num_nodes=2).scope():
+            model = Late()
+            model.compile(DiLoCo("sgd"))
+        with self.assertRaisesRegex(ValueError, "must be built before a step"):
+            model.fit(*data(4), verbose=0)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

@@ -1,0 +1,134 @@
+"""One process of a cluster whose replicas take steps of their own; run by `local_steps_test.py`."""
+
+import os
+import time
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf import DiLoCo, TernGradStrategy
+from terngrad_tf.distribute import Quantization, broadcast_variables
+from tests.distribute import processes
+from tests.distribute.local_sgd.local_steps_cases import adamw, data, nesterov, network
+
+TIMEOUT_SECONDS = 60
+
+
+class WaitForPeer(keras.callbacks.Callback):
+    """The chief waits in its first step until the other process has taken its third."""
+
+    def __init__(self, is_chief, path):
+        super().__init__()
+        self.is_chief, self.path = is_chief, path
+
+    def on_train_batch_end(self, batch, logs=None):
+        if not self.is_chief and batch == 2:
+            open(self.path, "w").close()
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while self.is_chief and batch == 0 and not os.path.exists(self.path):
+            assert time.monotonic() < deadline, "a step waits for the other process"
+            time.sleep(0.05)
+
+
+class Logs(keras.callbacks.Callback):
+    """Keeps the loss that callbacks are told."""
+
+    def __init__(self):
+        super().__init__()
+        self.losses = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.losses.append(logs["loss"])
+
+
+def compiled(strategy, **options):
+    with strategy.scope():
+        model = network(batch_norm=True)
+        model.compile(DiLoCo(adamw(), 4, outer=nesterov(), **options), "mse")
+    return model
+
+
+def batches(strategy, first_step=0):
+    """The process's half of each batch, as `local_steps_cases.trained_apart` divides them."""
+    dataset = tf.data.Dataset.from_tensor_slices(data(48)).batch(12).repeat().skip(first_step)
+    part = strategy.process_index
+
+    def half(x, y):
+        return x[6 * part : 6 * part + 6], y[6 * part : 6 * part + 6]
+
+    return strategy.distribute_datasets_from_function(lambda context: dataset.map(half))
+
+
+def train(config):
+    """Weights after steps in which a process goes ahead of the other, and what callbacks saw."""
+    strategy = TernGradStrategy(
+        quantization=Quantization(
+            grad_bits=config["grad_bits"], bits_per_element=config.get("bits_per_element")
+        )
+    )
+    options = {"fragments": config.get("fragments", 1), "overlap": config.get("overlap", 0)}
+    model, logs = compiled(strategy, **options), Logs()
+    callbacks: list[keras.callbacks.Callback] = [logs]
+    if options["fragments"] == 1:
+        path = os.path.join(config["folder"], f"third_step_{config['grad_bits']}")
+        callbacks.append(WaitForPeer(strategy.is_chief, path))
+    model.fit(batches(strategy), steps_per_epoch=6, epochs=2, verbose=0, callbacks=callbacks)
+    x, y = data(8, seed=1)
+    evaluated = model.evaluate(x, y, batch_size=4, verbose=0)
+    weights = {str(i): weight for i, weight in enumerate(model.get_weights())}
+    return {**weights, "losses": logs.losses, "evaluated": evaluated}
+
+
+def resume(config):
+    """Weights of a run that the chief saved in an exchange, and of the undisturbed one."""
+    path = os.path.join(config["folder"], "saved")
+    results = {}
+    for name in ("undisturbed", "resumed"):
+        strategy = TernGradStrategy()
+        model = compiled(strategy, fragments=2, overlap=1)
+        optimizer = model.optimizer
+        with strategy.scope():
+            optimizer.build(model.trainable_variables)
+        optimizer.replica_state.add(model.non_trainable_variables)
+        checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer)
+
+        def save(optimizer=optimizer, checkpoint=checkpoint, strategy=strategy):
+            optimizer.replica_state.gather()
+            if strategy.is_chief:
+                checkpoint.write(path)
+            optimizer.replica_state.forget()
+
+        if name == "undisturbed":
+            first_step = 0
+            callback = keras.callbacks.LambdaCallback(
+                on_train_batch_end=lambda batch, logs: save() if batch == 5 else None
+            )
+        else:
+            first_step, callback = 6, keras.callbacks.Callback()
+            if strategy.is_chief:
+                checkpoint.read(path).assert_existing_objects_matched()
+            broadcast_variables(
+                strategy, [v.value for v in model.variables + optimizer.shared_variables]
+            )
+            optimizer.replica_state.scatter()
+        model.fit(
+            batches(strategy, first_step),
+            steps_per_epoch=11 - first_step,
+            verbose=0,
+            callbacks=[callback],
+        )
+        for i, weight in enumerate(model.get_weights()):
+            results[f"{name}/{i}"] = weight
+    return results
+
+
+if __name__ == "__main__":
+    processes.main(
+        {
+            "float": train,
+            "ternary": train,
+            "in_turn": train,
+            "overlapping": train,
+            "resume": resume,
+        }
+    )
