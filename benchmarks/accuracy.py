@@ -27,7 +27,7 @@ import time
 
 from absl import app, flags
 
-from benchmarks import digits, figures
+from benchmarks.lib import digits, figures
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Whether `terngrad_tf.advise` names the quickest mode, and `wire="auto"` takes a quick wire.
 
-Makes hosts on this machine that are joined by links of a chosen rate (`benchmarks/netns.sh`: Linux,
-root, iproute2). On each, one process trains the small network of `benchmarks/cluster_models.py`
+Makes hosts on this machine that are joined by links of a chosen rate (`lib/netns.sh`: Linux,
+root, iproute2). On each, one process trains the small network of `benchmarks/cluster/models.py`
 with float gradients and with every wire, which take turns, round by round; then each mode's run is
 asked for advice. Advice is good where the mode that it names takes at most 1.1 times the quickest;
 "auto" is where the wire that it took does so beside the lossless ones.
@@ -16,7 +16,8 @@ import time
 
 from absl import app, flags
 
-from benchmarks import cluster_hosts, cluster_tensorflow, figures
+from benchmarks.cluster import tensorflow_worker
+from benchmarks.lib import cluster_hosts, figures
 
 _HOSTS = flags.DEFINE_list("hosts", ["2"], "Numbers of hosts to measure.")
 _RATES = flags.DEFINE_list(
@@ -56,7 +57,7 @@ def _work():
         )
         for mode in modes
     }
-    steps = {m: cluster_tensorflow.digits_step(s, BATCH, 0) for m, s in strategies.items()}
+    steps = {m: tensorflow_worker.digits_step(s, BATCH, 0) for m, s in strategies.items()}
     times, rounds = {mode: [] for mode in modes}, {}
 
     def run(mode):

@@ -1,7 +1,7 @@
 """Asynchronous against synchronous training: test accuracy, and bytes pushed and pulled a step.
 
 Trains LeNet on scikit-learn's handwritten digits by two workers, each on a host of its own (network
-namespaces, see `benchmarks/netns.sh`: Linux, root), with `mnist_distributed_train`: synchronously
+namespaces, see `lib/netns.sh`: Linux, root), with `mnist_distributed_train`: synchronously
 with ternary gradients, and asynchronously with ternary and with float gradients over one and two
 parameter servers, which are hosts of their own. All runs see equally many examples. A synchronous
 step takes a batch of each worker, an asynchronous one that of one worker, at half the learning
@@ -32,7 +32,7 @@ import time
 
 from absl import app, flags
 
-from benchmarks import cluster_hosts, figures
+from benchmarks.lib import cluster_hosts, figures
 
 NUM_WORKERS = 2
 BATCH_SIZE = 32

@@ -22,7 +22,7 @@ import time
 import tensorflow as tf
 from absl import app, flags
 
-from benchmarks import figures
+from benchmarks.lib import figures
 from terngrad_tf import ternary
 
 _ELEMENTS = flags.DEFINE_integer("elements", 2**24, "Elements of the tensor.", lower_bound=1)

@@ -21,7 +21,7 @@ import time
 
 from absl import app, flags
 
-from benchmarks import cells, figures
+from benchmarks.lib import cells, figures
 
 MODES = ("float", "ternary", "words")
 _NETS = flags.DEFINE_list("nets", ["lenet", "resnet_50"], "Networks, of terngrad_tf.models.")

@@ -35,7 +35,7 @@ import tensorflow as tf
 from absl import app, flags
 
 import slim_data
-from benchmarks import figures
+from benchmarks.lib import figures
 from slim_data.datasets import digits
 from slim_data.tfrecord import encoded_image, examples
 from terngrad_tf import models

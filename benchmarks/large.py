@@ -5,7 +5,7 @@
 
 Makes photos of noise, converts them with `slim_data.build_image_data`, and trains each network on
 them at 224 x 224 with `imagenet_distributed_train`, a process on each of two hosts of this machine
-(see `benchmarks/netns.sh`: Linux, root, iproute2), with ternary and with float gradients; and with
+(see `lib/netns.sh`: Linux, root, iproute2), with ternary and with float gradients; and with
 `imagenet_train` in one process, which exchanges nothing. Tells the largest resident memory of a
 process until its first step, from there to the last, and after it, when the chief saves; and by how
 many float32 copies of the weights the middle one differs from that of one process.
@@ -25,7 +25,7 @@ import tempfile
 import numpy as np
 from absl import app, flags
 
-from benchmarks import cluster_hosts, figures
+from benchmarks.lib import cluster_hosts, figures
 
 _NETS = flags.DEFINE_list("nets", ["resnet_50", "vgg_16"], "Networks, of terngrad_tf.models.")
 MODES = ("alone", "float", "ternary", "phase_2")

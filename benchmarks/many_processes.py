@@ -18,7 +18,7 @@ import time
 
 from absl import app, flags
 
-from benchmarks import cluster_hosts, figures
+from benchmarks.lib import cluster_hosts, figures
 
 _PROCESSES = flags.DEFINE_integer("processes", 16, "Number of processes.", lower_bound=2)
 _STEPS = flags.DEFINE_integer("steps", 20, "Steps after the first.", lower_bound=1)
@@ -43,7 +43,7 @@ def _work():
     import tensorflow as tf
 
     import terngrad_tf
-    from benchmarks import digits
+    from benchmarks.lib import digits
 
     images, labels = digits.load(8)["train"]
     _tell(stage="imported")

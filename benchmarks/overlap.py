@@ -3,7 +3,7 @@
     python -m benchmarks.overlap --rate=1gbit
 
 Trains a stack of dense layers with stock `model.fit` on hosts of this machine (see
-`benchmarks/netns.sh`: Linux, root, iproute2) and traces the first host with TensorFlow's profiler.
+`lib/netns.sh`: Linux, root, iproute2) and traces the first host with TensorFlow's profiler.
 Times are milliseconds since the backward pass of the last step began. A bucket first shares its
 scales, then its words.
 """
@@ -17,7 +17,7 @@ import tempfile
 
 from absl import app, flags
 
-from benchmarks import cluster_hosts, figures
+from benchmarks.lib import cluster_hosts, figures
 
 _HOSTS = flags.DEFINE_integer("hosts", 2, "Number of hosts.", lower_bound=2)
 _RATE = flags.DEFINE_string("rate", "1gbit", "Rate of the links, or 'none'.")

@@ -21,7 +21,7 @@ The codec runs as in training, between hosts that answer at once; the transport 
 two hosts of this machine, a core each, joined by a link of any speed. What a small message takes is
 the difference of a ring all-reduce of two hosts, two messages, and an all-gather, one; many of them
 run in one call, whose own cost is no message's. Hosts are network namespaces (see
-`benchmarks/netns.sh`: Linux, root, iproute2).
+`lib/netns.sh`: Linux, root, iproute2).
 
 The check measures whole steps on `--hosts` hosts of this machine, whose cores these share: there
 codec and transport take as many times longer as there are threads for a core.
@@ -36,7 +36,8 @@ import time
 
 from absl import app, flags
 
-from benchmarks import cluster_hosts, cluster_models, figures
+from benchmarks.cluster import models
+from benchmarks.lib import cluster_hosts, figures
 
 _WORKERS = flags.DEFINE_list(
     "workers", ["2", "4", "8", "16", "32", "64", "128", "256", "512"], "Numbers of workers."
@@ -227,7 +228,7 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
         "bidirectional": all_to_all + all_gather,
     }
     context = instant_context(num_workers)
-    buckets = buckets_of(cluster_models.ALEXNET_SHAPES)
+    buckets = buckets_of(models.ALEXNET_SHAPES)
     num_elements = sum(map(sum, buckets))
     float32 = float32_traffic(num_elements, num_workers)
     seconds = {"float32": all_reduce + wire_seconds(float32.received_bytes)}
@@ -243,12 +244,12 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
 def _measure_step(num_hosts):
     """Median milliseconds of AlexNet's steps on hosts of this machine, by mode."""
     network = cluster_hosts.Network(PREFIX, SUBNET, num_hosts)
-    # As in benchmarks/cluster.py, processes of their own.
+    # As in benchmarks/cluster/__main__.py, processes of their own.
     groups = (("no_exchange", *WIRES), ("float32",))
 
     def commands_of(modes, port):
         del port
-        command = [sys.executable, "-m", "benchmarks.cluster_tensorflow", ",".join(modes)]
+        command = [sys.executable, "-m", "benchmarks.cluster.tensorflow_worker", ",".join(modes)]
         threads = str(_threads(num_hosts))
         return [[*command, "alexnet", network.interface(i), threads, "1"] for i in range(num_hosts)]
 

@@ -4,7 +4,7 @@
     python -m benchmarks.soak --folder=B --minutes=100 --kill_every=400 --seed=1 --equal_to=A
 
 Trains LeNet on scikit-learn's digits with `mnist_distributed_train --max_restarts`, a worker on
-each of two hosts of this machine (see `benchmarks/netns.sh`: Linux, root, iproute2), for so many
+each of two hosts of this machine (see `lib/netns.sh`: Linux, root, iproute2), for so many
 minutes and many epochs: saving, with telemetry and snapshots, and with `mnist_eval` beside. Every
 `SAMPLE_SECONDS` a line of `samples.jsonl` in the folder tells what each process holds. In the end a
 table compares the medians of a window after the start with those of the last window. `--kill_every`
@@ -29,8 +29,8 @@ import time
 import numpy as np
 from absl import app, flags
 
-from benchmarks import cluster_hosts
-from benchmarks.chaos_run import Broken, Run
+from benchmarks.chaos.run import Broken, Run
+from benchmarks.lib import cluster_hosts
 
 _FOLDER = flags.DEFINE_string("folder", None, "Empty folder for all that the run leaves.")
 _MINUTES = flags.DEFINE_float("minutes", 110, "Length of the run.", lower_bound=1)

@@ -15,7 +15,7 @@ import tempfile
 
 from absl import app, flags
 
-from benchmarks import figures
+from benchmarks.lib import figures
 
 _RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with the four files in MNIST's format.")
 _REPLICAS = flags.DEFINE_list("replicas", ["2", "4", "8"], "Numbers of replicas.")

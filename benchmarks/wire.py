@@ -1,6 +1,6 @@
 """Bytes and time of one gradient reduction between hosts, for every wire.
 
-Makes hosts on this machine that are joined by links of a chosen rate (`benchmarks/netns.sh`: Linux,
+Makes hosts on this machine that are joined by links of a chosen rate (`lib/netns.sh`: Linux,
 root, iproute2), starts one process on each and lets all wires take turns, round by round, in the
 same processes. Bytes are what a host's network interface received, headers included.
 
@@ -15,7 +15,7 @@ import time
 
 from absl import app, flags
 
-from benchmarks import cluster_hosts, cluster_worker, figures
+from benchmarks.lib import cluster_hosts, figures, step_server
 
 _HOSTS = flags.DEFINE_list("hosts", ["2", "4", "8"], "Numbers of hosts to measure.")
 _RATES = flags.DEFINE_list("rates", ["1gbit", "100mbit"], "Rates of the links, or 'none'.")
@@ -99,14 +99,14 @@ def _work(interface):
             # Each mode starts a round in turn: what one leaves in the links' queues meets all.
             for mode in MODES[step_number % len(MODES) :] + MODES[: step_number % len(MODES)]:
                 step = steps[mode][0]
-                before, start = cluster_worker.received_bytes(interface), time.perf_counter()
+                before, start = step_server.received_bytes(interface), time.perf_counter()
                 step().numpy()
                 elapsed = time.perf_counter() - start
                 # Everything that was sent for this step has arrived when all hosts pass.
                 time.sleep(0.05)
                 if step_number >= 2:
                     times[mode].append(elapsed)
-                    received[mode].append(cluster_worker.received_bytes(interface) - before)
+                    received[mode].append(step_server.received_bytes(interface) - before)
     chosen = {mode: op.traffic.wire for mode, (_, op) in steps.items()}
     print(json.dumps({"times": times, "received": received, "wire": chosen}), flush=True)
 

@@ -10,14 +10,9 @@ import unittest
 import numpy as np
 import pytest
 
-from benchmarks import (
-    budget_picture,
-    fidelity_rows,
-    fidelity_settings,
-    fidelity_tables,
-    pages,
-    source_text,
-)
+from benchmarks.fidelity import budget_picture, settings, tables
+from benchmarks.fidelity import rows as fidelity_rows
+from benchmarks.lib import pages, source_text
 from tests.slim_data import samples
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -38,16 +33,14 @@ class FidelityTest(unittest.TestCase):
         return pathlib.Path(folder.name)
 
     def test_the_rate_is_that_of_the_lowest_loss_held_out(self):
-        sweep = fidelity_settings.sweep(256, 1, "Adam", ["float"])
+        sweep = settings.sweep(256, 1, "Adam", ["float"])
         losses = [0.5, 0.4, None, 0.6]
         found = {run: row(0.8, loss) for run, loss in zip(sweep, losses, strict=True)}
-        tuned = fidelity_settings.tuned(found, [1, 2])
+        tuned = settings.tuned(found, [1, 2])
         self.assertEqual([(run.rate, run.seed) for run in tuned], [(0.003, 1), (0.003, 2)])
 
     def test_one_worker_rounds_one_way_and_float_has_one(self):
-        runs = fidelity_settings.workers(
-            *(256, 1, ["lenet"], [1, 4], fidelity_settings.OF_WORKERS, [1])
-        )
+        runs = settings.workers(*(256, 1, ["lenet"], [1, 4], settings.OF_WORKERS, [1]))
         counts = [(run.gradients.split(",")[0], run.num_nodes) for run in runs]
         expected = {("float", 1): 1, ("independent", 4): 3}
         expected |= {(kind, count): 4 for kind in ("correlated", "clip 2.5") for count in (1, 4)}
@@ -55,17 +48,17 @@ class FidelityTest(unittest.TestCase):
 
     def test_with_batch_norm_float_gradients_are_those_of_as_many_workers(self):
         ways = ["float", "correlated, clip 0"]
-        runs = fidelity_settings.workers(256, 1, ["resnet_20"], [1, 4], ways, [1])
+        runs = settings.workers(256, 1, ["resnet_20"], [1, 4], ways, [1])
         self.assertEqual([run.num_nodes for run in runs], [1, 4, 1, 4])
         accuracies = (0.9, 0.8, 0.88, 0.79)
         rows = {run: row(accuracy) for run, accuracy in zip(runs, accuracies, strict=True)}
-        cells = [line.split(" | ") for line in fidelity_tables.workers(rows).splitlines()[2:]]
+        cells = [line.split(" | ") for line in tables.workers(rows).splitlines()[2:]]
         self.assertEqual([line[2] for line in cells], ["1", "4", "1", "4"])
         self.assertEqual([line[5] for line in cells], ["", "", "-2.00", "-1.00"])
 
     def test_rows_are_found_again(self):
         path = self.folder() / "new" / "runs.jsonl"
-        runs = fidelity_settings.sweep(256, 1, "Lion", ["float"])
+        runs = settings.sweep(256, 1, "Lion", ["float"])
         for run in runs[:2]:
             fidelity_rows.Rows(path).add(run, row(0.8))
         rows = fidelity_rows.Rows(path)
@@ -74,13 +67,13 @@ class FidelityTest(unittest.TestCase):
         self.assertEqual(rows.of(256, 2), {})
 
     def test_differences_are_those_of_equal_seeds(self):
-        base = fidelity_settings.workers(256, 1, ["lenet"], [4], ["float"], [1, 2, 3])
+        base = settings.workers(256, 1, ["lenet"], [4], ["float"], [1, 2, 3])
         rows = {run: row(0.80 + 0.01 * run.seed) for run in base}
         for run, loss in zip(base, (0.01, 0.02, 0.03), strict=True):
             ternary = dataclasses.replace(run, gradients="correlated, clip 0", num_nodes=4)
             rows[ternary] = row(rows[run]["accuracy"] - loss)
         del rows[base[2]]
-        table = fidelity_tables.workers(rows).splitlines()
+        table = tables.workers(rows).splitlines()
         self.assertEqual(
             table[3],
             # t = (1.5 points) / (0.7071 / sqrt(2) points) = 3 with 1 degree of freedom.
@@ -90,30 +83,30 @@ class FidelityTest(unittest.TestCase):
 
     def test_accuracy_stands_beside_bytes(self):
         ways = ["float", "correlated, clip 0", "0.1 bits"]
-        runs = fidelity_settings.workers(256, 1, ["lenet"], [4], ways, [1, 2])
+        runs = settings.workers(256, 1, ["lenet"], [4], ways, [1, 2])
         rows = {run: row(0.8) for run in runs}
         for run, compression in zip(runs[2:], (None, 50.0, 100.0, 300.0), strict=True):
             if compression:
                 rows[run]["compression"] = compression
-        cells = [line.split(" | ") for line in fidelity_tables.budgets(rows).splitlines()[2:]]
+        cells = [line.split(" | ") for line in tables.budgets(rows).splitlines()[2:]]
         # A run without bytes, of an older version, is left out.
         self.assertEqual(
             [(line[1], line[3], line[4]) for line in cells],
             [("float", "1", "2"), ("correlated, clip 0", "50", "1"), ("0.1 bits", "200", "2")],
         )
-        self.assertEqual(fidelity_tables.workers(rows).count("| 0.1 bits |"), 0)
-        points = fidelity_tables.budget_points(rows)
+        self.assertEqual(tables.workers(rows).count("| 0.1 bits |"), 0)
+        points = tables.budget_points(rows)
         self.assertEqual(points, {"lenet": [(1, [0.8, 0.8]), (50, [0.8]), (200, [0.8, 0.8])]})
 
     def test_page_and_picture_show_the_runs_of_the_checkout(self):
         rows = fidelity_rows.Rows(ROOT / "benchmarks/results/fidelity.jsonl")
         page = (ROOT / "docs/results/fidelity.md").read_text(encoding="utf-8")
-        self.assertIn(fidelity_tables.workers(rows), page)
-        self.assertIn(fidelity_tables.budgets(rows), page)
+        self.assertIn(tables.workers(rows), page)
+        self.assertIn(tables.budgets(rows), page)
         for table in ("optimizers", "kinds", "batches", "precisions"):
-            self.assertIn(fidelity_tables.tuned(rows, table), page)
-            self.assertIn(fidelity_tables.rates(rows, table), page)
-        points = fidelity_tables.budget_points(rows)
+            self.assertIn(tables.tuned(rows, table), page)
+            self.assertIn(tables.rates(rows, table), page)
+        points = tables.budget_points(rows)
         self.assertEqual(set(points), set(budget_picture.NETS))
         for name in pages.PAGES:
             (panel,) = budget_picture.draw(rows, name).axes
@@ -127,11 +120,11 @@ class FidelityTest(unittest.TestCase):
                 self.assertIn(f">{net}</text>", drawn)
 
     def test_each_run_is_in_its_table(self):
-        kinds = fidelity_settings.sweep(256, 1, "Adam", ["float"], net="vit")
-        large = fidelity_settings.sweep(256, 1, "SGD, momentum 0.9", ["float"], batch=1024)
-        usual = fidelity_settings.sweep(256, 1, "SGD, momentum 0.9", ["float"])
+        kinds = settings.sweep(256, 1, "Adam", ["float"], net="vit")
+        large = settings.sweep(256, 1, "SGD, momentum 0.9", ["float"], batch=1024)
+        usual = settings.sweep(256, 1, "SGD, momentum 0.9", ["float"])
         mixed = [dataclasses.replace(run, precision="mixed_bfloat16") for run in usual]
-        workers = fidelity_settings.workers(256, 1, ["small_cnn"], [4], ["float"], [0])
+        workers = settings.workers(256, 1, ["small_cnn"], [4], ["float"], [0])
         rows = {run: row(0.5) for run in [*kinds, *large, *usual, *mixed, *workers]}
         rates = "0.01: 50.00, 0.03: 50.00, 0.1: 50.00, 0.3: 50.00"
         for table, expected in (
@@ -147,7 +140,7 @@ class FidelityTest(unittest.TestCase):
             ),
         ):
             with self.subTest(table):
-                lines = fidelity_tables.rates(rows, table).splitlines()[2:]
+                lines = tables.rates(rows, table).splitlines()[2:]
                 self.assertEqual(len(lines), len(expected))
                 for line, start in zip(lines, expected, strict=True):
                     self.assertEqual(line[: len(start)], start)

@@ -5,7 +5,7 @@ import unittest
 
 import pytest
 
-from benchmarks import cells
+from benchmarks.lib import cells
 
 # MB held beyond the network after some steps. TensorFlow and XLA hold 300 to 350 and 550 to 600;
 # tensors as large as the gradients, held for each bucket, were 2,700 and 1,230.

@@ -11,8 +11,7 @@ import unittest
 import numpy as np
 import pytest
 
-from benchmarks import language_tables as tables
-from benchmarks import language_training as training
+from benchmarks.language import tables, training
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results/language.jsonl"

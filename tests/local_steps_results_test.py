@@ -8,7 +8,7 @@ import unittest
 
 import pytest
 
-from benchmarks import local_steps_tables as tables
+from benchmarks.local_steps import tables
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 

@@ -10,7 +10,8 @@ import unittest
 
 import pytest
 
-from benchmarks import pages, picture
+from benchmarks.cluster import picture
+from benchmarks.lib import pages
 from tests import forked_scripts
 
 ROOT = forked_scripts.ROOT

@@ -11,9 +11,8 @@ import unittest
 import numpy as np
 import pytest
 
-from benchmarks import cluster_hosts, pages, time_to_accuracy_picture
-from benchmarks import time_to_accuracy_tables as tables
-from benchmarks import time_to_accuracy_workload as workload
+from benchmarks.lib import cluster_hosts, pages
+from benchmarks.time_to_accuracy import picture, tables, workload
 from tests.distribute import processes
 
 ROOT = cluster_hosts.ROOT
@@ -91,11 +90,11 @@ class TablesTest(unittest.TestCase):
         for table in (*itertools.chain(*of_hosts), tables.checks(rows, LEVELS[0])):
             self.assertIn(table, page)
         for name in pages.PAGES:
-            figure = time_to_accuracy_picture.draw(rows, LEVELS[0], name)
+            figure = picture.draw(rows, LEVELS[0], name)
             drawn = {line.get_label(): list(line.get_ydata()) for line in figure.axes[0].lines}
             written = ROOT / f"docs/images/time_to_accuracy_{name}.svg"
             text = written.read_text(encoding="utf-8")
-            for mode in time_to_accuracy_picture.MODES:
+            for mode in picture.MODES:
                 wanted = [tables.seconds_to(rows, 2, link, mode, LEVELS[0]) for link in links]
                 wanted = [seconds for seconds in wanted if seconds is not None]
                 if wanted:
@@ -135,7 +134,7 @@ class WorkloadTest(unittest.TestCase):
             for split in ("train", "test"):
                 np.save(pathlib.Path(folder, f"{split}_images.npy"), images)
                 np.save(pathlib.Path(folder, f"{split}_labels.npy"), labels)
-            module = "benchmarks.time_to_accuracy_tensorflow"
+            module = "benchmarks.time_to_accuracy.tensorflow_worker"
             command = [sys.executable, "-m", module, "0", "1", "lo", folder, "1"]
             worker = cluster_hosts.Process(command, environment)
             self.addCleanup(worker.kill)

@@ -7,7 +7,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from benchmarks.chaos_members import Watch
+from benchmarks.chaos.members import Watch
 from tests import runs
 from tests.bin import samples
 from tests.distribute import network

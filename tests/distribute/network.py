@@ -1,6 +1,6 @@
 """Hosts of their own for tests, in network namespaces."""
 
-from benchmarks import cluster_hosts
+from benchmarks.lib import cluster_hosts
 
 PORT = 4711
 
@@ -13,10 +13,10 @@ def up(test, prefix, subnet, num_hosts, link="none"):
         prefix: 1 to 6 letters that no other network of this machine uses.
         subnet: first three numbers of the hosts' addresses, the same.
         num_hosts: number of hosts.
-        link: as in `benchmarks.cluster_hosts.Network.up`. Default: any rate.
+        link: as in `benchmarks.lib.cluster_hosts.Network.up`. Default: any rate.
 
     Returns:
-        `benchmarks.cluster_hosts.Network`.
+        `benchmarks.lib.cluster_hosts.Network`.
     """
     try:
         return test.enter_context(cluster_hosts.Network(prefix, subnet, num_hosts).up(link))

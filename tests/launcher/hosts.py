@@ -22,7 +22,7 @@ class Cluster:
     """Hosts of a test.
 
     Attributes:
-        network: `benchmarks.cluster_hosts.Network`.
+        network: `benchmarks.lib.cluster_hosts.Network`.
         names: address of each host.
         ssh_config: path of ssh's configuration.
         servers: `subprocess.Popen` of each host's sshd.

@@ -11,7 +11,7 @@ import threading
 import pytest
 import tensorflow as tf
 
-from benchmarks import encrypted_links
+from benchmarks.lib import encrypted_links
 from terngrad_tf.distribute import TernGradStrategy
 from tests.distribute import network, processes
 from tests.distribute.communication import failing_worker

@@ -1,0 +1,67 @@
+"""Accuracy of a disturbed run, beside that of runs that nobody disturbed."""
+
+import math
+import os
+import subprocess
+import sys
+
+from benchmarks.chaos.run import FLAGS, Broken
+from benchmarks.lib import cluster_hosts
+
+# Of the share of so many test images that are told rightly, by chance, in standard deviations.
+NUM_TEST_IMAGES = 360
+_DEVIATIONS = 2
+
+
+class Undisturbed:
+    """Runs of one process, with as many replicas as there are hosts.
+
+    Args:
+        folder: path of a folder that holds the data in `data`.
+        hosts: number of replicas.
+        sync_every: as for the program.
+    """
+
+    def __init__(self, folder, hosts, sync_every):
+        self._folder, self._hosts, self._sync_every = folder, hosts, sync_every
+
+    def train(self, seed, max_steps):
+        """Accuracy of a run of a seed."""
+        train_dir = self._folder / f"undisturbed_{seed}"
+        own = {"batch_size": self._hosts * FLAGS["batch_size"], "num_nodes": self._hosts}
+        own |= {"sync_every": self._sync_every, "seed": seed, "max_steps": max_steps}
+        own |= {"data_dir": self._folder / "data", "train_dir": train_dir, "num_gpus": 0}
+        flags_of_run = {**FLAGS, **own}
+        command = [sys.executable, "-m", "terngrad_tf.bin.mnist_train"]
+        ended = subprocess.run(
+            command + [f"--{name}={value}" for name, value in flags_of_run.items()],
+            env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="2", PYTHONPATH=str(cluster_hosts.ROOT)),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if ended.returncode:
+            raise Broken(f"the undisturbed run of seed {seed} failed: {ended.stderr[-2000:]}")
+        return self.of(train_dir)
+
+    def of(self, train_dir):
+        """Accuracy of the newest checkpoint of a folder on the test images."""
+        from terngrad_tf import training
+
+        config = training.EvalConfig.of(
+            checkpoint_dir=str(train_dir),
+            data_dir=str(self._folder / "data"),
+            dataset_name=FLAGS["dataset_name"],
+            eval_dir=str(self._folder / "evaluated"),
+            subset="test",
+            run_once=True,
+        )
+        return training.evaluate(config).precision_at_1
+
+
+def check(accuracy, undisturbed):
+    """Raises Broken where an accuracy is below those undisturbed by more than chance."""
+    least = min(undisturbed)
+    chance = _DEVIATIONS * math.sqrt(least * (1 - least) / NUM_TEST_IMAGES)
+    if accuracy < least - chance:
+        raise Broken(f"accuracy is {accuracy:.4f}, undisturbed {undisturbed}")

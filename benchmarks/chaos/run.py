@@ -1,0 +1,201 @@
+"""A run of several workers that can be disturbed, and what must hold of it."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from benchmarks.lib import cluster_hosts
+
+PORT = 4711
+# Of each worker.
+FLAGS = {"dataset_name": "digits", "image_size": 12, "batch_size": 6, "grad_bits": 1}
+START_TIMEOUT = 120
+# TensorFlow tells a lost worker after less than a minute; then all start, and meet.
+BOUND_SECONDS = 60 + START_TIMEOUT
+_OWN_LINES = "mnist_distributed_train:", "waiting"
+
+
+class Broken(Exception):
+    """A run that did not survive."""
+
+
+class Run:
+    """Workers under their supervisors, and what was saved.
+
+    `lost` is the set of workers that were killed and not started again, `bound_seconds` how long
+    the run may take to the next step.
+
+    Args:
+        network: `cluster_hosts.Network` that is up.
+        disks: path of an empty folder for each worker; they may be the same.
+        max_steps: steps until the run ends.
+        **options: further flags of `mnist_distributed_train`.
+    """
+
+    bound_seconds = BOUND_SECONDS
+
+    def __init__(self, network, disks, max_steps, **options):
+        self.network, self.disks, self.max_steps = network, disks, max_steps
+        self._options = options
+        self._newest_steps = dict.fromkeys(disks, 0)
+        self._supervisors = {}
+        self.lost = set()
+        for task in range(network.num_hosts):
+            self.start(task)
+
+    def train_dir(self, task):
+        """Path of the folder in which a worker keeps what it saves."""
+        return self.disks[task] / "run"
+
+    @property
+    def chief(self):
+        """The worker that keeps what is saved."""
+        return 0
+
+    @property
+    def keepers(self):
+        """The chief, and the others that save."""
+        return (self.chief,)
+
+    def start(self, task):
+        """Starts a worker's supervisor, by the command that started it before."""
+        flags_of_worker = {
+            **FLAGS,
+            "train_dir": self.train_dir(task),
+            "max_steps": self.max_steps,
+            "save_interval_secs": 0,
+            "worker_hosts": ",".join(self.network.addresses(PORT)),
+            "task_id": task,
+            "start_timeout": START_TIMEOUT,
+            "max_restarts": 10**6,
+            **self._options,
+        }
+        self.lost.discard(task)
+        command = [sys.executable, "-m", "terngrad_tf.bin.mnist_distributed_train"]
+        command += [f"--{name}={value}" for name, value in flags_of_worker.items()]
+        with open(self.log(task), "a") as log:
+            self._supervisors[task] = subprocess.Popen(
+                self.network.on_host(task, command),
+                env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="2", PYTHONPATH=str(cluster_hosts.ROOT)),
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+            )
+
+    def log(self, task):
+        """Path of what a worker and its supervisor wrote to standard error."""
+        return self.disks[task] / f"worker_{task}.log"
+
+    def programs(self, task):
+        """Process numbers of a worker's supervisor, then of its programs: one, or none."""
+        pids = subprocess.run(
+            ["ip", "netns", "pids", f"{self.network.prefix}{task}"],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        supervisor = self._supervisors[task].pid
+        return supervisor, [int(pid) for pid in pids.stdout.split() if int(pid) != supervisor]
+
+    def signal(self, task, number):
+        """Sends a signal to a worker's program, if there is one."""
+        for pid in self.programs(task)[1]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def kill_host(self, task):
+        """Ends all that runs on a host."""
+        self.lost.add(task)
+        self._supervisors[task].kill()
+        self.signal(task, signal.SIGKILL)
+        self._supervisors[task].wait()
+
+    def end_of(self, task, seconds):
+        """Exit status of a worker's supervisor, waited for; None where it has not ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._supervisors[task].wait(seconds)
+
+    def is_over(self):
+        """Whether all supervisors have ended."""
+        return all(self.end_of(task, 0) is not None for task in self._supervisors)
+
+    def step(self):
+        """The newest step that is saved, 0 where there is none."""
+        import tensorflow as tf
+
+        for disk in self._newest_steps:
+            # While a list of checkpoints takes another's place it may be read as none.
+            if newest := tf.train.latest_checkpoint(disk / "run"):
+                self._newest_steps[disk] = int(newest.rpartition("-")[2])
+        return max(self._newest_steps.values())
+
+    def saved(self, task=None):
+        """Arrays of the newest checkpoint of a worker, by name; all is readable. Default: chief."""
+        import tensorflow as tf
+
+        folder = self.train_dir(self.chief if task is None else task)
+        # Older ones are removed meanwhile.
+        for _ in range(10):
+            newest = tf.train.latest_checkpoint(folder)
+            try:
+                reader = tf.train.load_checkpoint(newest)
+                names = reader.get_variable_to_shape_map()
+                return {
+                    name: reader.get_tensor(name)
+                    for name in names
+                    if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and "save_counter" not in name
+                }
+            except (tf.errors.OpError, ValueError) as error:
+                if newest == tf.train.latest_checkpoint(folder):
+                    raise Broken(f"{newest} is damaged: {error}") from error
+        raise Broken(f"{folder}: no checkpoint stays for long enough to be read")
+
+    def wait_for(self, step, seconds):
+        """Waits until a step is saved, all have ended, or time is over."""
+        end = time.monotonic() + seconds
+        while self.step() < step and not self.is_over() and time.monotonic() < end:
+            time.sleep(0.02)
+
+    def go_on(self, num_steps):
+        """Waits until so many more steps are saved; returns the seconds.
+
+        Raises:
+            Broken: that takes too long.
+        """
+        begin, step = time.monotonic(), self.step() + num_steps
+        self.wait_for(step, self.bound_seconds)
+        if self.step() < step and not self.is_over():
+            raise Broken(f"step {step} was not saved within {self.bound_seconds} s: {self.ends()}")
+        return time.monotonic() - begin
+
+    def check(self):
+        """What must hold at any time."""
+        for task in self._supervisors:
+            if len(programs := self.programs(task)[1]) > 1:
+                raise Broken(f"worker {task} runs more than once: {programs}")
+        if self.step():
+            self.saved()
+
+    def ends(self):
+        """The last line of each worker that is not TensorFlow's."""
+        said = []
+        for task in self._supervisors:
+            lines = self.log(task).read_text(errors="replace").splitlines()
+            own = [line for line in lines if line.startswith(_OWN_LINES)]
+            said.append(own[-1] if own else "nothing said")
+        return " | ".join(said)
+
+    def finish(self):
+        """Waits for the end, which must be a good one for all that are not `lost`."""
+        for task in self._supervisors.keys() - self.lost:
+            while (status := self.end_of(task, 0)) is None:
+                self.go_on(1)
+            if status:
+                raise Broken(f"worker {task} ended with status {status}: {self.ends()}")
+
+    def kill(self):
+        """Ends all."""
+        for task in self._supervisors:
+            self.kill_host(task)

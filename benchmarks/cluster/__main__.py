@@ -1,0 +1,253 @@
+"""Step time and received bytes on several hosts: ternary and float gradients, TensorFlow, PyTorch.
+
+Makes hosts on this machine that are joined by links of a chosen rate (`lib/netns.sh`: Linux,
+root, iproute2). On each, processes wait, and all modes take turns, round by round. "bidirectional"
+is ternary too, but its sum is rounded once more before it comes back; unclipped is ternary without
+clipping, whose wire is chosen as that of ternary is; four_bits are codes of so many; the sparse
+modes are the wires of these names, of the same codes; local_steps are means of 32 steps of `DiLoCo`
+and the exchange that ends them, local_steps_overlap of 32 steps with an exchange beside 24 of them.
+Bytes are what a host's network interface received, headers included; CPU time is that of a process
+and all its threads. For AlexNet, ternary gradients, float32 beside TensorFlow, and PyTorch are
+measured one after another: 4 hosts of all need more than 20 GB of memory.
+
+    python -m benchmarks.cluster --torch_python=TORCH_VENV/bin/python --json=cluster.json
+
+PyTorch lives in an environment of its own, so that the two frameworks' libraries cannot clash:
+`python3 -m venv TORCH_VENV && TORCH_VENV/bin/pip install torch numpy`, of PyTorch's CPU build.
+Without --torch_python its rows are left out.
+
+Finished cells, of a model, a number of hosts and a rate, stand in the JSON file. The same command
+goes on where it was stopped, and flags that choose part of the cells add to the file; tables and
+goals are those of all that it holds.
+"""
+
+import itertools
+import os
+import pathlib
+import statistics
+import sys
+
+from absl import app, flags
+
+from benchmarks.cluster import models
+from benchmarks.lib import cluster_hosts, figures
+
+_HOSTS = flags.DEFINE_list("hosts", ["2", "4"], "Numbers of hosts to measure.")
+_RATES = flags.DEFINE_list(
+    "rates",
+    ["100mbit", "1gbit", "none"],
+    "Rates of the links, such as 1gbit, none (any) or 1gbit+20ms (with a round trip).",
+)
+_MODELS = flags.DEFINE_list("models", list(models.MODELS), "Workloads to measure.")
+_ROUNDS = flags.DEFINE_integer(
+    "rounds", 7, "Measured rounds at most; the median counts.", lower_bound=1
+)
+_STEPS = flags.DEFINE_integer("steps", 3, "Steps a mode and round, at most.", lower_bound=1)
+_SECONDS = flags.DEFINE_integer(
+    "seconds", 60, "Time for the measured rounds of a mode, of which there is at least one."
+)
+_BATCH = flags.DEFINE_integer("batch_size", 64, "Examples a worker (digits).", lower_bound=1)
+_THREADS = flags.DEFINE_integer(
+    "threads", None, "Threads a worker computes with. Default: cores / hosts."
+)
+_TORCH = flags.DEFINE_string("torch_python", None, "Interpreter that has PyTorch.")
+_JSON = flags.DEFINE_string("json", "cluster.json", "File with the finished cells.")
+
+PREFIX = "tgb"
+SUBNET = "10.80.0"
+PORT = 4711
+# PowerSGD's first two steps are float32; the first of every mode also traces and compiles.
+WARM_UP_STEPS = 3
+# Where a wire is chosen: `wire_trial` rests, tries up to three wires, and decides, so that it is
+# REST + 3 * TRIES + 1.
+TRIAL_STEPS = 24
+# A round of a mode is one step where three would take longer than this.
+ROUND_SECONDS = 6.0
+
+# Modes of one process a host. What is compared within a few per cent shares none: more models of
+# AlexNet's size in a process made its steps up to a fifth slower.
+TENSORFLOW = (
+    ("no_exchange", "ternary", "bidirectional"),
+    ("unclipped", "sparse", "sparse_bidirectional"),
+    ("four_bits",),
+    ("local_steps",),
+    ("local_steps_overlap",),
+    ("float32",),
+    ("tensorflow",),
+)
+TORCH = ("ddp_float32", "ddp_fp16", "ddp_powersgd")
+MODES = (*itertools.chain(*TENSORFLOW), *TORCH)
+WITH_TRIALS = ("ternary", "unclipped")
+
+_MODES = flags.DEFINE_list(
+    "modes", list(MODES), "Modes to measure in cells that are missing; ternary always is."
+)
+flags.register_validator(
+    _MODES,
+    lambda names: {*names} <= {*MODES},
+    message=f"--modes must name some of {', '.join(MODES)}",
+)
+
+# (rate, mode, other mode, largest ratio of their step times)
+GOALS = (
+    *(("1gbit", "ternary", f"ddp_{other}", 1.0) for other in ("float32", "fp16", "powersgd")),
+    *(("100mbit", "ternary", f"ddp_{other}", 1.0) for other in ("float32", "fp16")),
+    *(("100mbit", ours, "ddp_powersgd", 1.3) for ours in ("ternary", "bidirectional")),
+    ("100mbit", "unclipped", "ddp_powersgd", 1.0),
+    ("10mbit", "unclipped", "ddp_powersgd", 1.2),
+    *((rate, "float32", "tensorflow", 1.05) for rate in ("100mbit", "1gbit", "none")),
+)
+
+
+def _commands(network, modes, port, model):
+    """What runs on each host."""
+    threads = _THREADS.value or max(1, (os.cpu_count() or 1) // network.num_hosts)
+    for index in range(network.num_hosts):
+        common = [model, network.interface(index), str(threads), str(_BATCH.value)]
+        if modes[0] in TORCH:
+            first, *_ = network.addresses(port)
+            where = [str(index), str(network.num_hosts), first]
+            program = ["-m", "benchmarks.cluster.torch_worker", ",".join(modes)]
+            yield [_TORCH.value, *program, *where, *common]
+        else:
+            yield [
+                sys.executable,
+                "-m",
+                "benchmarks.cluster.tensorflow_worker",
+                ",".join(modes),
+                *common,
+            ]
+
+
+def _measure_together(network, groups, model):
+    """Lists of what a step took, one a mode of all groups, which take turns."""
+
+    def commands_of(modes, port):
+        return _commands(network, modes, port, model)
+
+    with network.workers(PORT, groups, commands_of) as answers_of:
+
+        def run(mode, num_steps):
+            answers = answers_of(mode, num_steps)
+            # A step has ended when the slowest host has.
+            return {
+                "milliseconds": 1e3 * max(answer["seconds"] for answer in answers),
+                "cpu_milliseconds": 1e3 * statistics.mean(a["cpu_seconds"] for a in answers),
+                "received_bytes": statistics.mean(answer["received"] for answer in answers),
+            }
+
+        modes = list(itertools.chain(*groups))
+        results = {mode: [] for mode in modes}
+        steps, rounds = {}, {}
+        for mode in modes:
+            for _ in range(TRIAL_STEPS if mode in WITH_TRIALS else WARM_UP_STEPS):
+                seconds = run(mode, 1)["milliseconds"] / 1e3
+            steps[mode] = max(1, min(_STEPS.value, int(ROUND_SECONDS / seconds)))
+            rounds[mode] = max(1, min(_ROUNDS.value, int(_SECONDS.value / seconds / steps[mode])))
+        for number in range(max(rounds.values())):
+            # Each mode starts a round in turn: what one leaves in the links' queues meets all.
+            first = number % len(modes)
+            for mode in modes[first:] + modes[:first]:
+                if number < rounds[mode]:
+                    results[mode].append(run(mode, steps[mode]))
+        return results
+
+
+def _chosen(groups):
+    """Groups of those of their modes that are measured."""
+    modes = {*_MODES.value, "ternary"}
+    chosen = [tuple(mode for mode in group if mode in modes) for group in groups]
+    return [group for group in chosen if group]
+
+
+def _measure(model, num_hosts, rate):
+    """Rows of one cell, one a mode."""
+    torch = [TORCH] if _TORCH.value else []
+    ternary, *floats = TENSORFLOW
+    turns = [[ternary, *floats, *torch]] if model == "digits" else [[ternary], floats, torch]
+    results = {}
+    with cluster_hosts.Network(PREFIX, SUBNET, num_hosts).up(rate) as network:
+        for groups in filter(None, map(_chosen, turns)):
+            results |= _measure_together(network, groups, model)
+    return [
+        {
+            "model": model,
+            "hosts": num_hosts,
+            "rate": rate,
+            "mode": mode,
+            "rounds": len(values),
+            **{name: statistics.median(value[name] for value in values) for name in values[0]},
+        }
+        for mode, values in results.items()
+    ]
+
+
+def cell(row):
+    """What tells cells apart: (model, hosts, rate)."""
+    return row["model"], row["hosts"], row["rate"]
+
+
+def table(rows):
+    """All rows as Markdown, of one step; ratios are to the ternary one of the same cell."""
+    lines = [
+        "| model | hosts | link | gradients | ms | ternary = 1 | CPU ms a host | received MB |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for _, group in itertools.groupby(rows, key=cell):
+        group = list(group)
+        ternary = next(row for row in group if row["mode"] == "ternary")["milliseconds"]
+        for row in group:
+            cells = [*map(str, cell(row)), row["mode"], f"{row['milliseconds']:.1f}"]
+            cells.append(f"{row['milliseconds'] / ternary:.2f}")
+            cells.append(f"{row['cpu_milliseconds']:.1f}")
+            cells.append(f"{row['received_bytes'] / 1e6:.3f}")
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def summary(rows):
+    """Milliseconds a step of all modes as Markdown, a line a cell."""
+    modes = [mode for mode in MODES if any(row["mode"] == mode for row in rows)]
+    lines = [f"| model | hosts | link | {' | '.join(modes)} |", "|---" * (3 + len(modes)) + "|"]
+    for name, group in itertools.groupby(rows, key=cell):
+        milliseconds = {row["mode"]: f"{row['milliseconds']:,.0f}" for row in group}
+        cells = [*map(str, name), *(milliseconds.get(mode, "") for mode in modes)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def goals(rows):
+    """One line a goal and cell, which says whether it holds."""
+    lines = []
+    for (model, hosts, rate), group in itertools.groupby(rows, key=cell):
+        milliseconds = {row["mode"]: row["milliseconds"] for row in group}
+        for goal_rate, mode, other, limit in GOALS:
+            if goal_rate == rate and {mode, other} <= milliseconds.keys():
+                ratio = milliseconds[mode] / milliseconds[other]
+                verdict = "holds" if ratio <= limit else "MISSED"
+                lines.append(
+                    f"- {model}, {hosts} hosts, {rate}: {mode} / {other} = {ratio:.2f}, "
+                    f"at most {limit:g}: {verdict}"
+                )
+    return "\n".join(lines)
+
+
+def main(argv):
+    """Measures the cells that are missing and prints the table."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    path = pathlib.Path(_JSON.value)
+    settings = {"batch_size": _BATCH.value, "threads": _THREADS.value, "torch": bool(_TORCH.value)}
+    rows = figures.read_finished(path, settings, "rows")
+    for chosen in itertools.product(_MODELS.value, map(int, _HOSTS.value), _RATES.value):
+        if chosen in map(cell, rows):
+            continue
+        print(f"{chosen[0]}, {chosen[1]} hosts, {chosen[2]} ...", flush=True)
+        rows += _measure(*chosen)
+        figures.write_json(path, {"settings": settings, "rows": rows})
+    print(f"\n{table(rows)}\n\n{summary(rows)}\n\n{goals(rows)}")
+    return 0
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,141 @@
+"""Ternary against float training: by optimizer, clip factor and workers, network, batch, precision.
+
+    python -m benchmarks.fidelity --raw_dir=/usr/share/datasets/fashion-mnist --folder=fidelity
+
+Tables, of --tables:
+
+* `optimizers`: a small CNN (0.08 M weights) on 8 workers of 32 images each, by optimizer. A sweep
+  with one seed chooses each way's rate by the loss on 5,000 images held out; the table is of other
+  seeds.
+* `workers`: SGD with momentum at a fixed rate, batches of 128 images over 1 to 64 workers, by clip
+  factor and rounding. Float gradients run once where their mean does not depend on the workers, as
+  it does with batch norm.
+* `budgets`: the same with a clip factor, in words, and with budgets of bits an element, in streams,
+  and how many times fewer bytes than float gradients a worker receives, if each is a host of its
+  own.
+* `kinds`: a vision transformer on Fashion-MNIST, a transformer of text and two bags of embeddings
+  on snippets of installed packages' source (`source_text.py`), as in `optimizers`.
+* `batches`, `precisions`: the small CNN with batches of 32 to 1,024 images, and in mixed precision,
+  as in `optimizers`.
+
+A run's seed fixes its initial weights and the order of images, for all ways alike, so differences
+to float are paired; p is that of Student's paired test. Finished runs stand in the folder, a JSON
+line each. The same command goes on where it was stopped, and flags that choose part of the runs add
+to them; tables show all runs of --images and --epochs that there are.
+"""
+
+import functools
+import itertools
+import os
+import pathlib
+
+from absl import app, flags
+
+from benchmarks.fidelity import rows as fidelity_rows
+from benchmarks.fidelity import settings, tables
+
+_RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with Fashion-MNIST's four archives.")
+_FOLDER = flags.DEFINE_string("folder", "fidelity", "Folder with the finished runs.")
+TABLES = ("optimizers", "workers", "budgets", "kinds", "batches", "precisions")
+_TABLES = flags.DEFINE_multi_enum(*("tables", TABLES[:2], TABLES), "Table to make; repeatable.")
+_OPTIMIZERS = flags.DEFINE_multi_enum(
+    "optimizers",
+    None,
+    list(settings.OPTIMIZERS),
+    "Optimizer of a table with rates of their own; repeatable. Default: the table's.",
+)
+_KINDS = flags.DEFINE_multi_enum(
+    *("kinds", settings.KINDS, settings.KINDS),
+    "Network of that table; repeatable.",
+)
+_BATCHES = flags.DEFINE_list(
+    "batches", [str(batch) for batch in settings.BATCHES], "Batches of that table."
+)
+_PRECISIONS = flags.DEFINE_multi_enum(
+    *("precisions", settings.PRECISIONS, settings.PRECISIONS),
+    "Precision of that table; repeatable.",
+)
+_NETS = flags.DEFINE_multi_enum(
+    *("nets", ["small_cnn", "lenet"], list(settings.NETS)),
+    "Network of the tables of workers and of budgets; repeatable.",
+)
+_WORKERS = flags.DEFINE_list("workers", ["1", "4", "16"], "Numbers of workers in them.")
+_GRADIENTS = flags.DEFINE_multi_enum(
+    *("gradients", None, list(settings.GRADIENTS)),
+    "Way to exchange gradients; repeatable. Default: the table's.",
+)
+_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, one run each.")
+_IMAGES = flags.DEFINE_integer(
+    *("images", 12000, "Training images."), lower_bound=256, upper_bound=55000
+)
+_EPOCHS = flags.DEFINE_integer("epochs", 3, "Passes through the images.", lower_bound=1)
+
+
+def perform(runs, rows):
+    """Does those of `runs` that `rows` lacks; runs of one shape follow each other."""
+    from benchmarks.fidelity import training
+
+    data = functools.cache(lambda net: training.load(net, _RAW_DIR.value, _IMAGES.value))
+    missing = [run for run in runs if run not in rows]
+    for shape, group in itertools.groupby(missing, key=lambda run: run.shape):
+        trainer = training.Trainer(shape, data(shape.net))
+        for run in group:
+            row = trainer.run(run.rate, run.seed)
+            rows.add(run, row)
+            print(
+                f"{run.net}, {run.optimizer} {run.rate:g}, {run.gradients}, {run.num_nodes} workers"
+                f" of {run.batch_size} in all, {run.precision}, seed {run.seed}:"
+                f" {100 * row['accuracy']:.2f} % ({row['seconds']:.0f} s)",
+                flush=True,
+            )
+
+
+def tuned_runs(rows, size, seeds, default_optimizers, **options):
+    """Does sweeps of optimizers, and what `fidelity_settings.tuned` makes of them."""
+    for optimizer in _OPTIMIZERS.value or default_optimizers:
+        ways = _GRADIENTS.value or settings.OF_OPTIMIZERS
+        sweep = settings.sweep(*size, optimizer, ways, **options)
+        perform(sweep, rows)
+        perform(settings.tuned({run: rows[run] for run in sweep}, seeds), rows)
+
+
+def main(argv):
+    """Does the runs that are missing and prints the tables."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    rows = fidelity_rows.Rows(pathlib.Path(_FOLDER.value) / "runs.jsonl")
+    seeds = [int(seed) for seed in _SEEDS.value]
+    size = _IMAGES.value, _EPOCHS.value
+    by_workers = {
+        "workers": (settings.OF_WORKERS, tables.workers),
+        "budgets": (settings.OF_BUDGETS, tables.budgets),
+    }
+    of_tables = {
+        "optimizers": (settings.OPTIMIZERS, [{}]),
+        "kinds": (settings.OF_KINDS, [{"net": net} for net in _KINDS.value]),
+        "batches": (settings.OF_BATCHES, [{"batch": int(b)} for b in _BATCHES.value]),
+        "precisions": (
+            settings.OF_PRECISIONS,
+            [{"precision": precision} for precision in _PRECISIONS.value],
+        ),
+    }
+    for table in _TABLES.value:
+        if table in by_workers:
+            default_ways, render = by_workers[table]
+            counts = [int(count) for count in _WORKERS.value]
+            ways = _GRADIENTS.value or default_ways
+            perform(settings.workers(*size, _NETS.value, counts, ways, seeds), rows)
+            print(f"\n{render(rows.of(*size))}")
+            continue
+        optimizers, variants = of_tables[table]
+        for options in variants:
+            tuned_runs(rows, size, seeds, optimizers, **options)
+        print(f"\n{tables.tuned(rows.of(*size), table)}")
+        print(f"\n{tables.rates(rows.of(*size), table)}")
+    return 0
+
+
+if __name__ == "__main__":
+    flags.mark_flag_as_required("raw_dir")
+    app.run(main)

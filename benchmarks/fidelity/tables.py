@@ -1,0 +1,241 @@
+"""The Markdown tables of the study of fidelity."""
+
+import collections
+import dataclasses
+import statistics
+
+import scipy.stats
+
+from benchmarks.fidelity.settings import (
+    FLOAT,
+    GRADIENTS,
+    KINDS,
+    NETS,
+    OF_BATCHES,
+    OF_BUDGETS,
+    OF_PRECISIONS,
+    OF_WORKERS,
+    OPTIMIZERS,
+    PRECISIONS,
+    TUNING_SEED,
+    WITH_BATCH_NORM,
+)
+
+TITLES = (
+    "seeds | test accuracy / %, last weights | to float | p | moving average | to float | p |"
+    " test loss, last weights | training loss"
+)
+
+
+# What the tables with rates of their own are by, besides optimizer and gradients.
+_BY = {"optimizers": None, "kinds": "net", "batches": "batch_size", "precisions": "precision"}
+
+
+def tuned(rows, table):
+    """By optimizer and gradients, at the rate that the sweep chose for each.
+
+    Args:
+        rows: dict from `Run` to its row.
+        table: name of one of `_BY`.
+    """
+    groups = _by_seed(rows, lambda run: _is_of(run, table) and run.seed != TUNING_SEED)
+    by = _BY[table]
+    lines = _head(f"{f'{by} | ' if by else ''}optimizer | gradients | rate")
+    for key in _in_order(_key(run, by) for run in groups):
+        for name in OPTIMIZERS:
+            shapes = [run for run in groups if run.optimizer == name and _key(run, by) == key]
+            baseline = next((groups[run] for run in shapes if run.gradients == FLOAT), {})
+            for gradients in GRADIENTS:
+                for run in shapes:
+                    if run.gradients == gradients:
+                        first = [*([str(key)] if by else []), name, gradients, f"{run.rate:g}"]
+                        lines.append(_line(first, groups[run], baseline))
+    return "\n".join(lines)
+
+
+def rates(rows, table):
+    """The sweep: test accuracy of the last weights by optimizer, gradients and rate, one seed.
+
+    Args: as of `tuned`.
+    """
+    by = _BY[table]
+    cells = collections.defaultdict(dict)
+    for run, row in rows.items():
+        if _is_of(run, table) and run.seed == TUNING_SEED:
+            cells[_key(run, by), run.optimizer, run.gradients][run.rate] = row
+    titles = f"{f'{by} | ' if by else ''}optimizer | gradients"
+    lines = [
+        f"| {titles} | test accuracy / % of the last weights, by rate |",
+        "|" + "---|" * (titles.count("|") + 2),
+    ]
+    for key in _in_order(key for key, *_ in cells):
+        for name in OPTIMIZERS:
+            for gradients in GRADIENTS:
+                found = sorted(cells[key, name, gradients].items())
+                if found:
+                    texts = [f"{rate:g}: {100 * row['accuracy']:.2f}" for rate, row in found]
+                    first = [*([str(key)] if by else []), name, gradients]
+                    lines.append(f"| {' | '.join(first)} | {', '.join(texts)} |")
+    return "\n".join(lines)
+
+
+def _key(run, by):
+    return getattr(run, by) if by else None
+
+
+def _in_order(keys):
+    """What a table is by, each once."""
+    order = [*KINDS, *PRECISIONS]
+    return sorted(set(keys), key=lambda key: order.index(key) if key in order else key or 0)
+
+
+def workers(rows):
+    """By network, gradients and number of workers.
+
+    Args:
+        rows: dict from `Run` to its row.
+    """
+    groups = _by_seed(rows, lambda run: run.batch_size == 128 and run.gradients in OF_WORKERS)
+    lines = _head("network | gradients | workers")
+    for net, run, baseline in _by_net(groups):
+        lines.append(_line([net, run.gradients, _workers(run)], groups[run], baseline))
+    return "\n".join(lines)
+
+
+def budgets(rows):
+    """Accuracy beside bytes, by network and number of workers, of the runs that tell bytes.
+
+    Args: as of `workers`.
+    """
+    groups = _of_budgets(rows)
+    lines = _head("network | gradients | workers | times fewer bytes")
+    for net, run, baseline in _by_net(groups):
+        found = groups[run]
+        first = [net, run.gradients, _workers(run), f"{_times_fewer_bytes(found):.3g}"]
+        lines.append(_line(first, found, baseline))
+    return "\n".join(lines)
+
+
+def budget_points(rows):
+    """{network: [(times fewer bytes, accuracies of the last weights by seed), ...]}, ascending.
+
+    Args: as of `workers`.
+    """
+    groups = _of_budgets(rows)
+    points = collections.defaultdict(list)
+    for net, run, _ in _by_net(groups):
+        found = groups[run]
+        accuracies = [row["accuracy"] for row in found.values()]
+        points[net].append((_times_fewer_bytes(found), accuracies))
+    return {net: sorted(found) for net, found in points.items()}
+
+
+def _of_budgets(rows):
+    """By seed, the runs that tell bytes, of networks and numbers of workers that budgets ran on."""
+    budgets = [run for run in rows if "bits_per_element" in GRADIENTS[run.gradients]]
+    ran = {(run.net, run.num_nodes) for run in budgets}
+    nets = {net for net, _ in ran}
+
+    def belongs(run):
+        if run.batch_size != 128 or run.gradients not in OF_BUDGETS:
+            return False
+        if run.gradients == FLOAT:
+            return run.net in nets
+        return (run.net, run.num_nodes) in ran and "compression" in rows[run]
+
+    return _by_seed(rows, belongs)
+
+
+def _times_fewer_bytes(found):
+    return statistics.mean(row.get("compression", 1) for row in found.values())
+
+
+def _by_net(groups):
+    """Triples of a network, a run of it with seed 0, and what float gradients found by seed.
+
+    With batch norm, float gradients on as many workers.
+    """
+    for net in NETS:
+        shapes = sorted(
+            (run for run in groups if run.net == net),
+            key=lambda run: (list(GRADIENTS).index(run.gradients), run.num_nodes),
+        )
+        floats = {run.num_nodes: groups[run] for run in shapes if run.gradients == FLOAT}
+        for run in shapes:
+            count = run.num_nodes if net in WITH_BATCH_NORM else 1
+            yield net, run, floats.get(count, {})
+
+
+def _workers(run):
+    """How many there are, if that counts."""
+    is_any = run.gradients == FLOAT and run.net not in WITH_BATCH_NORM
+    return "any" if is_any else str(run.num_nodes)
+
+
+def _is_of(run, table):
+    """Whether a run belongs to a table; that of workers has batches of 128."""
+    if run.batch_size == 128:
+        return False
+    # All are of the small CNN with batches of 256 in float32, but for what they are by.
+    usual = {"net": "small_cnn", "batch_size": 256, "precision": PRECISIONS[0]}
+    if table == "kinds":
+        usual["net"] = run.net if run.net in KINDS else None
+    else:
+        usual.pop(_BY[table], None)
+    optimizers = {"batches": OF_BATCHES, "precisions": OF_PRECISIONS}.get(table, OPTIMIZERS)
+    return run.optimizer in optimizers and all(getattr(run, n) == v for n, v in usual.items())
+
+
+def _by_seed(rows, belongs):
+    """{run of seed 0: {seed: row}} of the runs that belong to a table."""
+    groups = collections.defaultdict(dict)
+    for run, row in rows.items():
+        if belongs(run):
+            groups[dataclasses.replace(run, seed=0)][run.seed] = row
+    return groups
+
+
+def _head(first):
+    titles = f"{first} | {TITLES}"
+    return [f"| {titles} |", "|" + "---|" * (titles.count("|") + 1)]
+
+
+def _line(first, found, baseline):
+    cells = [*first, str(len(found))]
+    for name in ("accuracy", "average_accuracy"):
+        cells.append(_mean([100 * row[name] for row in found.values()], 2))
+        cells += difference(found, baseline, name)
+    cells += [_mean([row[name] for row in found.values()], 4) for name in ("loss", "training_loss")]
+    return f"| {' | '.join(cells)} |"
+
+
+def _mean(values, digits):
+    """Mean and standard deviation over seeds."""
+    if None in values:
+        return "not finite"
+    text = f"{statistics.mean(values):.{digits}f}"
+    return f"{text} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else text
+
+
+def difference(found, baseline, name, factor=100, digits=2):
+    """Mean difference to a baseline of the same seeds, and p of the paired test.
+
+    Args:
+        found: dict from seed to row, a dict.
+        baseline: like it; the same one, or one without any of the seeds, has no difference.
+        name: of the quantity in the rows.
+        factor: what it is told times. Default 100, which makes points of a share.
+        digits: after the point. Default 2.
+
+    Returns:
+        List of two texts.
+    """
+    seeds = sorted(found.keys() & baseline.keys())
+    if found is baseline or not seeds:
+        return ["", ""]
+    pairs = [(factor * found[seed][name], factor * baseline[seed][name]) for seed in seeds]
+    text = f"{statistics.mean(a - b for a, b in pairs):+.{digits}f}"
+    if len(pairs) < 2:
+        return [text, ""]
+    p = scipy.stats.ttest_rel(*zip(*pairs, strict=True)).pvalue
+    return [text, f"{p:.3f}" if p >= 0.001 else "below 0.001"]

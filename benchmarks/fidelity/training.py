@@ -1,0 +1,169 @@
+"""Trains and tests the runs of the study of fidelity, in this process."""
+
+import math
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import terngrad_tf
+from benchmarks.fidelity import networks
+from benchmarks.fidelity.settings import GRADIENTS, TEXT_NETS
+from benchmarks.lib import fashion, source_text
+from benchmarks.subspace.study import MovingAverage, assign, values
+
+HELD_OUT = 5000
+_TEST_SNIPPETS = 10000
+_OPTIMIZERS = {
+    "SGD, momentum 0.9": lambda rate: keras.optimizers.SGD(rate, momentum=0.9),
+    "Adam": keras.optimizers.Adam,
+    "RMSprop": keras.optimizers.RMSprop,
+    "Lion": keras.optimizers.Lion,
+    "AdamW": keras.optimizers.AdamW,
+    "AbsAdam": terngrad_tf.AbsAdam,
+}
+
+
+class CosineDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """A rate that falls along half a cosine to 0, from a start that may be set again.
+
+    Args:
+        steps: integer, where it is 0.
+    """
+
+    def __init__(self, steps):
+        self._steps = steps
+        self.start = tf.Variable(0.0)
+
+    def __call__(self, step):
+        """Rate at a step."""
+        return self.start * (1 + tf.cos(math.pi * tf.cast(step, tf.float32) / self._steps)) / 2
+
+
+def load(net, raw_dir, images):
+    """{"train", "held_out", "test"}: (images, labels) each, see `fashion.load`, `source_text.load`.
+
+    Args:
+        net: name of the network that is to train on them.
+        raw_dir: folder with the archives of Fashion-MNIST.
+        images: for training; the next 5,000 are held out to choose rates by.
+    """
+    if net in TEXT_NETS:
+        data = source_text.load(images + HELD_OUT, _TEST_SNIPPETS)
+    else:
+        data = fashion.load(raw_dir, images + HELD_OUT)
+    examples, labels = data["train"]
+    return {
+        "train": (examples[:images], labels[:images]),
+        "held_out": (examples[images:], labels[images:]),
+        "test": data["test"],
+    }
+
+
+class _Received(keras.callbacks.Callback):
+    """Looks at every tenth step's bytes.
+
+    Args:
+        strategy: `TernGradStrategy`.
+    """
+
+    def __init__(self, strategy):
+        super().__init__()
+        self._strategy = strategy
+        self._traffic = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Called by `fit`."""
+        if batch % 10 == 0:
+            self._traffic.append(self._strategy.traffic)
+
+    @property
+    def compression(self):
+        """Bytes of float32 gradients by those received, of all steps looked at."""
+        received = sum(traffic.received_bytes for traffic in self._traffic)
+        return sum(traffic.float32_bytes for traffic in self._traffic) / received if received else 1
+
+
+class Trainer:
+    """The training function of all runs of one shape.
+
+    Args:
+        shape: `Run`, whose rate and seed do not matter.
+        data: as `load` returns it.
+    """
+
+    def __init__(self, shape, data):
+        self._shape, self._data = shape, data
+        steps = shape.images // shape.batch_size
+        self._rate = CosineDecay(steps * shape.epochs)
+        keras.config.set_dtype_policy(shape.precision)
+        options = dict(GRADIENTS[shape.gradients])
+        float_pass = options.pop("float_pass", None)
+        if float_pass is not None:
+            options["float_steps"] = lambda step: step // steps % float_pass == float_pass - 1
+        # Streams tell what sparse codes take; the codes are those of any lossless wire.
+        wire = options.pop("wire", "sparse" if "bits_per_element" in options else "auto")
+        self._strategy = terngrad_tf.TernGradStrategy(
+            shape.num_nodes, wire=wire, quantization=terngrad_tf.Quantization(**options)
+        )
+        with self._strategy.scope():
+            self._model = networks.build(shape.net, 0)
+            self._model.compile(
+                _OPTIMIZERS[shape.optimizer](self._rate),
+                keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+                jit_compile=False,
+            )
+            self._model.optimizer.build(self._model.trainable_variables)
+        self._optimizer_at_start = values(self._model.optimizer.variables)
+        self._average = MovingAverage(self._model.trainable_variables)
+        self._alone = networks.build(shape.net, 0)
+        self._logits = tf.function(lambda images: self._alone(images, training=False))
+
+    def run(self, rate, seed):
+        """Trains from the start and tests.
+
+        Returns:
+            Dict with "training_loss" of the last epoch, "accuracy", "loss" (on test images, of
+            the last weights), "average_accuracy", "average_loss" (of their moving average),
+            "held_out_loss" (of the last weights), "compression", how many times fewer bytes a
+            worker receives than with float32 gradients, if each is a host of its own, and
+            "seconds"; losses that are not finite are None.
+        """
+        start = time.perf_counter()
+        self._rate.start.assign(rate)
+        weights = networks.build(self._shape.net, seed).get_weights()
+        self._model.set_weights(weights)
+        assign(self._model.optimizer.variables, self._optimizer_at_start)
+        self._average.begin()
+        images, received = self._shape.images, _Received(self._strategy)
+        batches = (
+            tf.data.Dataset.from_tensor_slices(self._data["train"])
+            .shuffle(images, seed=seed)
+            .batch(self._shape.batch_size, drop_remainder=True)
+        )
+        history = self._model.fit(
+            *(batches, None),
+            epochs=self._shape.epochs,
+            verbose=0,
+            shuffle=False,
+            callbacks=[self._average, received],
+        )
+        self._alone.set_weights(self._model.get_weights())
+        row = {"training_loss": history.history["loss"][-1]}
+        row["loss"], row["accuracy"] = self._test("test")
+        row["held_out_loss"], _ = self._test("held_out")
+        self._average.assign_to_weights()
+        self._alone.set_weights(self._model.get_weights())
+        row["average_loss"], row["average_accuracy"] = self._test("test")
+        row["compression"] = received.compression
+        row["seconds"] = time.perf_counter() - start
+        return {name: value if math.isfinite(value) else None for name, value in row.items()}
+
+    def _test(self, split):
+        images, labels = self._data[split]
+        pieces = range(0, len(images), 1000)
+        logits = np.concatenate([self._logits(images[i : i + 1000]) for i in pieces])
+        losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+        right = np.argmax(logits, axis=-1) == labels
+        return float(tf.reduce_mean(losses)), float(np.mean(right))

@@ -1,0 +1,75 @@
+"""A language model by ternary gradients and local steps: bits a character after the same text.
+
+Trains a transformer of 0.6 M weights, which predicts the next character, on a text file by four
+replicas that share batches of 32 pieces of 64 characters, with AdamW at a rate that warms up and
+falls along half a cosine to 0. The first eight tenths of the text are for training, the next one
+chooses rates, and the last one is the test:
+
+    sudo apt-get install bible-kjv && bible -f gen1:1-rev22:21 > kjv.txt
+    python -m benchmarks.language --text=kjv.txt
+
+Ways are gradients in every step, with the embedding's as rows or whole, and `DiLoCo` with 8, 32 and
+128 steps from one exchange to the next: float, ternary, codes of four bits, other outer rates and
+momenta. Each is trained at every one of --learning_rates; the table shows the rate with the fewest
+bits on the held-out text, and the difference to float gradients in every step, with p of Student's
+paired test over the seeds that both have. Bytes are those that a replica receives a step if each is
+a host of its own. A seed fixes the first weights and the pieces of text, for all ways alike. All
+figures are of the last weights.
+
+Finished runs stand in the JSON file. The same command goes on where it was stopped, and flags that
+choose part of the runs add to the file; the tables show all that it holds.
+"""
+
+import os
+import pathlib
+import time
+
+from absl import app, flags
+
+from benchmarks.language import tables
+from benchmarks.lib import figures
+
+_TEXT = flags.DEFINE_string("text", None, "Text file, UTF-8.")
+_STEPS = flags.DEFINE_integer("steps", 1024, "Steps of training.", lower_bound=10)
+_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, one run each.")
+_RATES = flags.DEFINE_list("learning_rates", ["0.001", "0.003"], "Highest rates.")
+_WAYS = flags.DEFINE_multi_enum(
+    *("ways", None, list(tables.WAYS)), "Way to train; repeatable. Default: all."
+)
+_JSON = flags.DEFINE_string("json", "language.json", "File with the finished runs.")
+
+
+def main(argv):
+    """Does the runs that are missing and prints the tables."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from benchmarks.language import training
+
+    path = pathlib.Path(_JSON.value)
+    settings = {"text": pathlib.Path(_TEXT.value).name, "steps": _STEPS.value}
+    runs = figures.read_finished(path, settings)
+    done = {(run["way"], run["rate"], run["seed"]) for run in runs}
+    missing = [
+        key
+        for seed in map(int, _SEEDS.value)
+        for way in _WAYS.value or tables.WAYS
+        for rate in map(float, _RATES.value)
+        if (key := (way, rate, seed)) not in done
+    ]
+    print(f"{len(done)} runs are done, {len(missing)} are to do", flush=True)
+    text = training.load(_TEXT.value)
+    for way, rate, seed in missing:
+        start = time.perf_counter()
+        found = training.train(*text, way, rate, seed, _STEPS.value)
+        runs.append({"way": way, "rate": rate, "seed": seed, **found})
+        figures.write_json(path, {"settings": settings, "runs": runs})
+        seconds = time.perf_counter() - start
+        print(f"{way}, {rate:g}, seed {seed}: {found['bits']:.4f} ({seconds:.0f} s)", flush=True)
+    print(f"\n{tables.table(runs)}\n\n{tables.rates(runs)}")
+    return 0
+
+
+if __name__ == "__main__":
+    flags.mark_flag_as_required("text")
+    app.run(main)

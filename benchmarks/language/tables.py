@@ -1,0 +1,87 @@
+"""Ways to train the language model, and the table of what came of them."""
+
+import collections
+import statistics
+
+from benchmarks.fidelity import tables
+
+BASELINE = "every step, float"
+_FLOAT = {"grad_bits": 32}
+_FOUR_BITS = {"grad_bits": 4, "clip_factor": "auto"}
+_WHOLE = {"sparse_as_dense": True}
+# {name: (options of the strategy, options of `DiLoCo` or None)}; outer: rate and momentum.
+WAYS = {
+    BASELINE: (_FLOAT, None),
+    "every step, ternary": ({}, None),
+    "every step, 4-bit": (_FOUR_BITS, None),
+    "every step, float, whole embedding": ({**_FLOAT, **_WHOLE}, None),
+    "every step, ternary, whole embedding": (_WHOLE, None),
+    "every step, 4-bit, whole embedding": ({**_FOUR_BITS, "clip_factor": 2.5, **_WHOLE}, None),
+    **{
+        f"every {steps} steps, {name}": (options, {"sync_every": steps})
+        for steps in (8, 32, 128)
+        for name, options in (("float", _FLOAT), ("ternary", {}), ("4-bit", _FOUR_BITS))
+    },
+    **{
+        f"every {steps} steps, float, outer {rate}, {momentum}": (
+            _FLOAT,
+            {"sync_every": steps, "outer": (rate, momentum)},
+        )
+        for steps in (8, 32)
+        for rate, momentum in ((1.0, 0.0), (1.0, 0.5), (1.0, 0.8), (0.7, 0.9))
+    },
+}
+
+
+def table(runs):
+    """Means over seeds at each way's best rate, with the least and the greatest, as Markdown.
+
+    Args:
+        runs: list of dicts with "way", "rate", "seed", "bits" (a character of the test text),
+            "held_out_bits", by which rates are chosen, "training_bits" and "received_bytes".
+    """
+    groups = _by_way(runs)
+    best = {
+        way: min(groups[way].items(), key=lambda item: _mean(item[1], "held_out_bits"))
+        for way in filter(groups.get, WAYS)
+    }
+    _, baseline = best.get(BASELINE, (None, {}))
+    titles = ["exchange", "rate", "seeds", "bits a character, test", "training", "bytes a step"]
+    titles += ["to float", "p"]
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    for way, (rate, found) in best.items():
+        bits = [run["bits"] for run in found.values()]
+        text = f"{statistics.mean(bits):.4f}"
+        if len(bits) > 1:
+            text += f" ({min(bits):.4f} to {max(bits):.4f})"
+        cells = [way, f"{rate:g}", str(len(found)), text]
+        cells += [f"{_mean(found, 'training_bits'):.4f}", f"{_mean(found, 'received_bytes'):,.0f}"]
+        cells += tables.difference(found, baseline, "bits", factor=1, digits=4)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def rates(runs):
+    """Bits a character of the test text by way and rate, where several were tried, as Markdown."""
+    groups = _by_way(runs)
+    lines = ["| exchange | bits a character, by rate |", "|---|---|"]
+    for way in filter(groups.get, WAYS):
+        of_rates = groups[way]
+        shared = set.intersection(*(set(found) for found in of_rates.values()))
+        if len(of_rates) > 1 and shared:
+            seed = min(shared)
+            texts = [f"{rate:g}: {of_rates[rate][seed]['bits']:.4f}" for rate in sorted(of_rates)]
+            lines.append(f"| {way} | {', '.join(texts)} |")
+    return "\n".join(lines)
+
+
+def _by_way(runs):
+    """{way: {rate: {seed: run}}}"""
+    groups = collections.defaultdict(lambda: collections.defaultdict(dict))
+    for run in runs:
+        groups[run["way"]][run["rate"]][run["seed"]] = run
+    return groups
+
+
+def _mean(found, name):
+    return statistics.mean(run[name] for run in found.values())

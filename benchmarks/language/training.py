@@ -1,0 +1,158 @@
+"""A small language model of characters, and its training on a text file."""
+
+import math
+import pathlib
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers
+
+import terngrad_tf
+from benchmarks.fidelity.networks import Positions
+from benchmarks.language.tables import WAYS
+
+LENGTH = 64
+BATCH_SIZE = 32
+REPLICAS = 4
+_WIDTH, _HEADS, _BLOCKS = 128, 4, 3
+_WARM_UP = 0.05
+
+
+def load(path):
+    """The text as numbers of its characters, in three parts.
+
+    Args:
+        path: text file, UTF-8.
+
+    Returns:
+        ({"train": int32 [n], "held_out": ..., "test": ...}, number of different characters): eight
+        tenths, one and one.
+
+    Raises:
+        SystemExit: there is no such file, it is no text, or too short for the parts.
+    """
+    try:
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SystemExit(
+            f"--text must be a text file in UTF-8. Received: {path} ({error})"
+        ) from None
+    least = 10 * (LENGTH + 2)
+    if len(text) < least:
+        raise SystemExit(
+            f"--text must hold at least {least} characters. Received: {path} with {len(text)}"
+        )
+    letters = sorted(set(text))
+    numbers = {letter: number for number, letter in enumerate(letters)}
+    codes = np.array([numbers[letter] for letter in text], "int32")
+    ends = [len(codes) * tenths // 10 for tenths in (8, 9)]
+    parts = dict(zip(("train", "held_out", "test"), np.split(codes, ends), strict=True))
+    return parts, len(letters)
+
+
+def build(num_letters):
+    """Decoder-only transformer with causal attention; inputs `[batch, LENGTH]`, outputs logits."""
+    text = keras.Input((LENGTH,), dtype="int32")
+    x = layers.Embedding(num_letters, _WIDTH)(text)
+    x = Positions()(x)
+    for _ in range(_BLOCKS):
+        y = layers.LayerNormalization()(x)
+        x += layers.MultiHeadAttention(_HEADS, _WIDTH // _HEADS)(y, y, use_causal_mask=True)
+        y = layers.LayerNormalization()(x)
+        x += layers.Dense(_WIDTH)(layers.Dense(4 * _WIDTH, "gelu")(y))
+    return keras.Model(text, layers.Dense(num_letters)(layers.LayerNormalization()(x)))
+
+
+def train(parts, num_letters, way, rate, seed, steps):
+    """Trains from the start, and tests the last weights.
+
+    Args:
+        parts: the text, as `load` returns it.
+        num_letters: number of different characters.
+        way: name in `WAYS`.
+        rate: highest rate of AdamW.
+        seed: fixes the first weights and the pieces of text.
+        steps: of training.
+
+    Returns:
+        Dict with "bits" and "held_out_bits", the cross-entropy a character of those parts of the
+        text, "training_bits", its mean over the last tenth of the steps, and "received_bytes" a
+        step.
+    """
+    options, local = WAYS[way]
+    options = dict(options)
+    whole = options.pop("sparse_as_dense", False)
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(seed)
+    strategy = terngrad_tf.TernGradStrategy(
+        REPLICAS, sparse_as_dense=whole, quantization=terngrad_tf.Quantization(**options)
+    )
+    with strategy.scope():
+        model = build(num_letters)
+        model.compile(
+            _optimizer(rate, steps, local),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            jit_compile=False,
+        )
+    tenth = max(1, steps // 10)
+    history = model.fit(
+        *(pieces(parts["train"], seed), None),
+        epochs=steps // tenth,
+        steps_per_epoch=tenth,
+        shuffle=False,
+        verbose=0,
+    )
+    alone = build(num_letters)
+    alone.set_weights(model.get_weights())
+    return {
+        "bits": bits_of(alone, parts["test"]),
+        "held_out_bits": bits_of(alone, parts["held_out"]),
+        "training_bits": history.history["loss"][-1] / math.log(2),
+        "received_bytes": _received_bytes(strategy, model.optimizer),
+    }
+
+
+def pieces(codes, seed):
+    """Batches without end: pieces from random places, and the same one character on."""
+    codes = tf.constant(codes)
+    starts = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=False)
+
+    def piece(number):
+        start = tf.cast(number % (codes.shape[0] - LENGTH), tf.int32)
+        letters = codes[start : start + LENGTH + 1]
+        letters.set_shape([LENGTH + 1])
+        return letters[:-1], letters[1:]
+
+    return starts.map(piece).batch(BATCH_SIZE, drop_remainder=True)
+
+
+def bits_of(model, codes):
+    """Cross-entropy a character of a part of the text, in bits; compiles the model."""
+    whole = codes[: (len(codes) - 1) // LENGTH * LENGTH + 1]
+    inputs, targets = whole[:-1].reshape(-1, LENGTH), whole[1:].reshape(-1, LENGTH)
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model.evaluate(inputs, targets, batch_size=256, verbose=0) / math.log(2)
+
+
+def _optimizer(rate, steps, local):
+    warm_up = max(1, round(_WARM_UP * steps))
+    schedule = keras.optimizers.schedules.CosineDecay(
+        0.0, steps - warm_up, warmup_target=rate, warmup_steps=warm_up
+    )
+    inner = keras.optimizers.AdamW(schedule, weight_decay=0.1)
+    inner.exclude_from_weight_decay(var_names=["bias", "beta", "gamma", "table"])
+    if local is None:
+        return inner
+    outer = None
+    if "outer" in local:
+        outer_rate, momentum = local["outer"]
+        outer = keras.optimizers.SGD(outer_rate, momentum, nesterov=momentum > 0)
+    return terngrad_tf.DiLoCo(inner, local["sync_every"], outer=outer)
+
+
+def _received_bytes(strategy, optimizer):
+    if isinstance(optimizer, terngrad_tf.DiLoCo):
+        sync_every = optimizer.sync_every
+        return strategy.traffic_of(0, optimizer.groups).received_bytes / sync_every
+    return strategy.traffic.received_bytes

@@ -1,0 +1,243 @@
+"""Hosts on this machine, joined by links of a chosen rate and delay, and processes on them.
+
+Needs Linux, root and iproute2; see `lib/netns.sh`.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import tempfile
+
+from benchmarks.lib import delayed_links, encrypted_links
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# In the name of a link.
+WIREGUARD = "wireguard"
+NETNS = pathlib.Path(__file__).with_name("netns.sh")
+
+
+class Unavailable(SystemExit):
+    """This machine cannot make hosts; the message says why."""
+
+
+class Network:
+    """Hosts of one benchmark or test.
+
+    Args:
+        prefix: 1 to 6 letters that no other network of this machine uses.
+        subnet: first three numbers of the hosts' addresses, the same.
+        num_hosts: number of hosts.
+    """
+
+    def __init__(self, prefix, subnet, num_hosts):
+        self.prefix, self.subnet, self.num_hosts = prefix, subnet, num_hosts
+        self._inside = subnet
+        # Function of seconds for which all packets wait from there on.
+        self.stall = None
+
+    @contextlib.contextmanager
+    def up(self, link):
+        """The hosts exist in this context.
+
+        Args:
+            link: rate of each host's link, such as "1gbit", or "none": any rate. With a round trip,
+                as in "10mbit+20ms", links can `stall`; without one, they can be `cut` and `split`.
+                With "+wireguard" `addresses` are of hosts whose packets are encrypted.
+
+        Raises:
+            Unavailable: there can be none.
+        """
+        if os.geteuid() or shutil.which("ip") is None:
+            raise Unavailable(
+                "Hosts are network namespaces, which need root and iproute2:"
+                " apt-get install iproute2"
+            )
+        rate, *more = link.split("+")
+        # Who was killed left its hosts.
+        self._netns("down")
+        self._inside = self.subnet
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._netns, "down")
+            try:
+                for round_trip in (option for option in more if option != WIREGUARD):
+                    interfaces = [self.interface(index) for index in range(self.num_hosts)]
+                    links = delayed_links.up(interfaces, _milliseconds(round_trip) / 1e3)
+                    self.stall = stack.enter_context(links)
+                made = self._netns("up", rate)
+                if made.returncode:
+                    raise Unavailable(f"Network namespaces are not available: {made.stderr}")
+                if WIREGUARD in more:
+                    self._inside = f"172.31.{self.subnet.split('.')[1]}"
+                    stack.enter_context(encrypted_links.up(list(self._encrypted_hosts())))
+            except OSError as error:
+                raise Unavailable(f"Links of {link} are not available: {error}") from error
+            yield self
+
+    def _encrypted_hosts(self):
+        for index in range(self.num_hosts):
+            yield encrypted_links.Host(
+                before=self.on_host(index, []),
+                interface=f"{self.prefix}w{index}",
+                outside=f"{self.subnet}.{index + 1}",
+                inside=f"{self._inside}.{index + 1}",
+            )
+
+    def addresses(self, port):
+        """Address of a port on each host."""
+        return [f"{self._inside}.{index + 1}:{port}" for index in range(self.num_hosts)]
+
+    def interface(self, index):
+        """Name of a host's network interface."""
+        return f"{self.prefix}e{index}"
+
+    def on_host(self, index, command):
+        """A command, list of str, as it runs on a host."""
+        return ["ip", "netns", "exec", f"{self.prefix}{index}", *command]
+
+    def cut(self, index):
+        """From here on nothing reaches a host, nor leaves it."""
+        self._set_link(index, "down")
+
+    def join(self, index):
+        """Ends `cut`."""
+        self._set_link(index, "up")
+
+    @contextlib.contextmanager
+    def split(self, part):
+        """In this context nothing passes between the hosts of a part, by index, and the others."""
+        other = f"{self.prefix}b2"
+        subprocess.run(["ip", "link", "add", other, "type", "bridge"], check=True)
+        try:
+            subprocess.run(["ip", "link", "set", other, "up"], check=True)
+            self._attach(part, other)
+            yield
+        finally:
+            self._attach(part, f"{self.prefix}br")
+            subprocess.run(["ip", "link", "del", other], check=True)
+
+    @contextlib.contextmanager
+    def processes(self, port, commands):
+        """A worker of the cluster of `addresses(port)` on each host, in this context: `Process`es.
+
+        Args:
+            port: TCP port.
+            commands: list of str for each host.
+        """
+        started = []
+        try:
+            for index, command in enumerate(commands):
+                task = {"type": "worker", "index": index}
+                config = {"cluster": {"worker": self.addresses(port)}, "task": task}
+                environment = dict(
+                    os.environ,
+                    TF_CONFIG=json.dumps(config),
+                    TF_CPP_MIN_LOG_LEVEL="2",
+                    PYTHONPATH=str(ROOT),
+                )
+                started.append(Process(self.on_host(index, command), environment))
+            yield started
+        finally:
+            for process in started:
+                process.kill()
+
+    @contextlib.contextmanager
+    def workers(self, port, groups, commands_of):
+        """Processes of `cluster_worker.serve` on each host, ready to step, in this context.
+
+        Args:
+            port: TCP port of the first group; the next takes the next.
+            groups: tuples of the modes that share a process.
+            commands_of: function of such a tuple and its port to the commands of all hosts.
+
+        Yields:
+            Function of a mode and a number of steps to what each host answered.
+        """
+        with contextlib.ExitStack() as stack:
+            hosts_of = {}
+            for number, modes in enumerate(groups, port):
+                hosts = stack.enter_context(self.processes(number, commands_of(modes, number)))
+                for host in hosts:
+                    host.answer()
+                hosts_of |= dict.fromkeys(modes, hosts)
+
+            def run(mode, num_steps):
+                for host in hosts_of[mode]:
+                    host.ask(f"{mode} {num_steps}")
+                return [host.answer() for host in hosts_of[mode]]
+
+            yield run
+
+    def _attach(self, hosts, bridge):
+        for index in hosts:
+            interface = f"{self.prefix}v{index}"
+            subprocess.run(["ip", "link", "set", interface, "master", bridge], check=True)
+
+    def _set_link(self, index, state):
+        subprocess.run(["ip", "link", "set", f"{self.prefix}v{index}", state], check=True)
+
+    def _netns(self, command, *arguments):
+        return subprocess.run(
+            ["bash", str(NETNS), command, self.prefix, str(self.num_hosts), *arguments],
+            env=dict(os.environ, SUBNET=self.subnet),
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+
+
+def free_ports(count):
+    """Ports of this machine on which nobody listens."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _milliseconds(text):
+    """Number of a text such as "20ms"."""
+    if not text.endswith("ms"):
+        raise ValueError(f"A round trip must be given as 20ms. Received: {text}")
+    return float(text.removesuffix("ms"))
+
+
+class Process:
+    """A process that answers in lines of JSON."""
+
+    def __init__(self, command, environment):
+        self._errors = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+
+    def ask(self, line):
+        """Sends a line."""
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def answer(self):
+        """Waits for the next object of JSON.
+
+        Raises:
+            RuntimeError: the process ended; the message holds the end of its errors.
+        """
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                return json.loads(line)
+        self._errors.seek(0)
+        raise RuntimeError(f"A host failed:\n{self._errors.read()[-3000:]}")
+
+    def kill(self):
+        """Ends the process."""
+        self._process.kill()
+        self._process.wait()
+        self._errors.close()

@@ -1,0 +1,154 @@
+"""Local steps against gradients in every step: accuracy after the same images.
+
+Trains a network on Fashion-MNIST, or other files in MNIST's format, by replicas that share batches
+of 128 images, at a rate that warms up and falls to 0 in a line, and evaluates the last weights and
+their moving average:
+
+    python -m benchmarks.local_steps --raw_dir=/usr/share/datasets/fashion-mnist
+
+Ways are gradients in every step, and `DiLoCo` with 8, 32 and 128 steps from one exchange to the
+next, each float, ternary and in codes of four bits, budgets of bits an element, and at 32 steps
+other scales, outer rates and momenta, and exchanges that overlap with steps. Each is trained at
+every one of --learning_rates; the table shows the rate with the lowest mean test loss of the
+average, and the difference of its accuracy to float gradients in every step, in points, with p of
+Student's paired test over the seeds that both have. Bytes are those that a replica receives a step
+if each is a host of its own; those of streams are the last exchange's.
+
+Finished runs stand in the JSON file. The same command goes on where it was stopped, and flags that
+choose part of the runs add to the file; the table shows all that it holds.
+"""
+
+import contextlib
+import pathlib
+import sys
+import tempfile
+
+from absl import app, flags
+
+from benchmarks.lib import figures
+from benchmarks.local_steps import tables
+from benchmarks.local_steps.tables import WAYS
+
+BATCH_SIZE = 128
+IMAGE_SIZE = 28
+
+_RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with the four files in MNIST's format.")
+_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, one run each.")
+_RATES = flags.DEFINE_list("learning_rates", ["0.02", "0.05", "0.1"], "Highest inner rates.")
+_NET = flags.DEFINE_enum("net", "lenet", ["lenet", "resnet_20"], "Network.")
+_OPTIMIZER = flags.DEFINE_enum(
+    "optimizer", "momentum", ["momentum", "abs_adam"], "Inner optimizer."
+)
+_REPLICAS = flags.DEFINE_integer("num_nodes", 4, "Replicas.", lower_bound=1)
+_EPOCHS = flags.DEFINE_float("epochs", 4, "Passes through the data.", lower_bound=0.01)
+_WAYS = flags.DEFINE_list(
+    "only", None, "Names of ways to train, or parts of several names. Default: all."
+)
+_JSON = flags.DEFINE_string("json", "local_steps.json", "File with the finished runs.")
+
+
+def settings():
+    """What all runs of a file share."""
+    shared = {"net": _NET.value, "replicas": _REPLICAS.value, "epochs": _EPOCHS.value}
+    # Files of momentum SGD do not tell it.
+    other = {} if _OPTIMIZER.value == "momentum" else {"optimizer": _OPTIMIZER.value}
+    return shared | other
+
+
+def train(data_dir, folder, way, rate, seed):
+    """One run's row."""
+    from terngrad_tf import training
+
+    result = training.train(
+        training.TrainConfig.of(
+            train_dir=str(folder / "run"),
+            data_dir=str(data_dir),
+            dataset_name="mnist",
+            net=_NET.value,
+            image_size=IMAGE_SIZE,
+            batch_size=BATCH_SIZE,
+            num_nodes=_REPLICAS.value,
+            num_gpus=0,
+            epochs=_EPOCHS.value,
+            seed=seed,
+            optimizer=_OPTIMIZER.value,
+            initial_learning_rate=rate,
+            learning_rate_decay_type="linear",
+            warmup_epochs=_EPOCHS.value / 20,
+            decay_epochs=_EPOCHS.value,
+            **WAYS[way],
+        )
+    )
+    row = {"way": way, "rate": rate, "seed": seed, "received_bytes": result.traffic.received_bytes}
+    for prefix, averages in (("", True), ("last_", False)):
+        row |= {
+            f"{prefix}{name}": value
+            for name, value in evaluate(data_dir, result.checkpoint, averages).items()
+        }
+    return row
+
+
+def evaluate(data_dir, checkpoint, averages):
+    """Accuracy and loss of a checkpoint's weights, or of their moving average, on test images."""
+    import keras
+
+    import slim_data
+    from terngrad_tf.training import evaluator, run_folder
+
+    run = run_folder.read_run(pathlib.Path(checkpoint).parent)
+    model, _ = evaluator.restore_network(checkpoint, run, averages)
+    bare = keras.Model(model.inputs, model.outputs)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    # The loss itself would hold the network's weight decay too.
+    entropy = keras.metrics.SparseCategoricalCrossentropy("cross_entropy", from_logits=True)
+    bare.compile(loss=loss, metrics=["accuracy", entropy])
+    examples = slim_data.load("mnist", str(data_dir), "test", 500, IMAGE_SIZE, False)
+    found = bare.evaluate(examples, verbose=0, return_dict=True)
+    return {"accuracy": found["accuracy"], "loss": found["cross_entropy"]}
+
+
+def main(argv):
+    """Does the runs that are missing and prints the table."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    import slim_data
+
+    path = pathlib.Path(_JSON.value)
+    runs = figures.read_finished(path, settings())
+    done = {(run["way"], run["rate"], run["seed"]) for run in runs}
+    chosen = [
+        way
+        for way in WAYS
+        if _WAYS.value is None
+        or any(name == way if name in WAYS else name in way for name in _WAYS.value)
+    ]
+    missing = [
+        key
+        for seed in map(int, _SEEDS.value)
+        for way in chosen
+        for rate in map(float, _RATES.value)
+        if (key := (way, rate, seed)) not in done
+    ]
+    print(f"{len(done)} runs are done, {len(missing)} are to do", flush=True)
+    with tempfile.TemporaryDirectory() as data_dir:
+        if missing:
+            slim_data.convert(
+                *("mnist", data_dir),
+                source="files",
+                raw_dir=_RAW_DIR.value,
+                shard=True,
+                train_shards=4,
+                allow_other_archives=True,
+            )
+        for way, rate, seed in missing:
+            with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
+                runs.append(train(data_dir, pathlib.Path(folder), way, rate, seed))
+            figures.write_json(path, {"settings": settings(), "runs": runs})
+            print(f"{way}, {rate}, seed {seed}", flush=True)
+    print(f"\n{tables.table(runs)}")
+    return 0
+
+
+if __name__ == "__main__":
+    flags.mark_flag_as_required("raw_dir")
+    app.run(main)

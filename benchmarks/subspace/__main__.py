@@ -1,0 +1,154 @@
+"""What training in a subspace gains over other ways to spend a few more epochs.
+
+    python -m benchmarks.subspace --json=subspace.json
+
+Trains LeNet on 10,000 and on 2,000 images of Fashion-MNIST (10,000 for testing), and LeNet and
+ResNet-20 on scikit-learn's handwritten digits (1,437 for training, 360 for testing: one of these is
+0.28 %), at a constant rate, and then goes on from the end in every way that is to be compared:
+
+- continued: phase 1 goes on;
+- rate to 0: phase 1 goes on while its rate falls in a line to 0;
+- P-BFGS and P-SGD in the 16 components of phase 1's last 20 snapshots, from its last weights or its
+  moving average. Batches are of 512 images for P-BFGS, 128 for P-SGD but for what a name says;
+  "full batch" is one step an epoch.
+
+Each is tested at its last weights and at their moving average, as all programs keep it (decay
+min(0.9999, (1 + n) / (10 + n)) at step n; that of phase 2 starts anew), phase 1 and "continued"
+also at the mean of the last 20 snapshots. All that once with right labels and once with 20 % of the
+training labels wrong, for each seed. Batch-norm statistics are re-estimated over the training
+images before each test, for all ways alike. Training loss is that of the first 5,000 images. Time
+is CPU time after phase 1, one of its epochs being 1; building graphs and testing do not count.
+
+Finished runs stand in the JSON file. The same command goes on where it was stopped, and flags that
+choose part of the runs add to the file; the tables show all that it holds.
+"""
+
+import collections
+import dataclasses
+import itertools
+import json
+import pathlib
+import statistics
+
+from absl import app, flags
+
+from benchmarks.lib import figures
+from benchmarks.subspace import settings as subspace_settings
+
+NOISES = {0.0: "", 0.2: ", 20 % wrong labels"}
+# Of a result: title, factor, digits.
+QUANTITIES = {
+    "test_accuracy": ("test accuracy / %", 100, 2),
+    "test_loss": ("test loss", 1, 4),
+    "training_loss": ("training loss", 1, 4),
+}
+# What every other way is compared with: a way, its weights, and whether it takes no epoch.
+BASELINES = (
+    ("phase 1", "moving average", True),
+    ("phase 1", "mean of 20", True),
+    ("continued", "moving average", False),
+)
+
+_TASKS = flags.DEFINE_list(
+    "tasks", list(subspace_settings.TASKS), f"Of {', '.join(subspace_settings.TASKS)}."
+)
+_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, one run each.")
+_NOISES = flags.DEFINE_list("noises", list(map(str, NOISES)), "Shares of wrong labels: 0.0, 0.2.")
+_RAW_DIR = flags.DEFINE_string(
+    "raw_dir", "/usr/share/datasets/fashion-mnist", "Folder with the archives of Fashion-MNIST."
+)
+_JSON = flags.DEFINE_string("json", "subspace.json", "File with the finished runs.")
+
+
+def settings():
+    """Everything that the runs of a file share."""
+    tasks = {name: dataclasses.asdict(task) for name, task in subspace_settings.TASKS.items()}
+    variants = {n: dataclasses.asdict(v) for n, v in subspace_settings.PHASE_TWO.items()}
+    # As JSON has them: lists for tuples.
+    return json.loads(json.dumps({"tasks": tasks, "phase_two": variants}))
+
+
+def results(runs, task):
+    """Dict from (way, weights, epochs after phase 1) to a dict from (noise, seed) to result."""
+    found = collections.defaultdict(dict)
+    for run in runs:
+        for result in run["results"] if run["task"] == task else []:
+            key = result["method"], result["weights"], result["epochs"]
+            found[key][run["noise"], run["seed"]] = result
+    return found
+
+
+def table(found):
+    """Mean and standard deviation over seeds: a row for each way, its weights and its length.
+
+    The last columns are in how many runs the test loss is below that of each of `BASELINES`, after
+    as many epochs or after none.
+    """
+    columns = list(itertools.product(NOISES, QUANTITIES))
+    heads = [f"{QUANTITIES[quantity][0]}{NOISES[noise]}" for noise, quantity in columns]
+    heads += ["time", *(f"below {way}'s {weights}" for way, weights, _ in BASELINES)]
+    lines = [
+        f"| way | weights | epochs more | {' | '.join(heads)} |",
+        "|---|" + "---|" * (2 + len(heads)),
+    ]
+    for key, row in found.items():
+        way, weights, epochs = key
+        cells = []
+        for noise, quantity in columns:
+            _, factor, digits = QUANTITIES[quantity]
+            here = [factor * result[quantity] for (n, _), result in row.items() if n == noise]
+            cells.append(cell(here, digits))
+        cells.append(f"{statistics.mean(result['time'] for result in row.values()):.1f}")
+        for base, base_weights, at_once in BASELINES:
+            other = found.get((base, base_weights, 0 if at_once else epochs), {})
+            both = [] if (base, base_weights) == key[:2] else row.keys() & other.keys()
+            won = sum(row[run]["test_loss"] < other[run]["test_loss"] for run in both)
+            cells.append(f"{won} of {len(both)}" if both else "")
+        lines.append(f"| {way} | {weights} | {epochs} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def cell(values, digits):
+    """Mean of values, and their standard deviation where there are several."""
+    if not values:
+        return ""
+    mean = f"{statistics.mean(values):.{digits}f}"
+    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
+
+
+def show(runs):
+    """Prints all tables."""
+    for name, task in subspace_settings.TASKS.items():
+        if found := results(runs, name):
+            print(f"\n{task.title}:\n\n{table(found)}")
+
+
+def main(argv):
+    """Does the runs that are missing and prints the tables."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    known = list(subspace_settings.TASKS)
+    if unknown := set(_TASKS.value) - set(known):
+        raise app.UsageError(f"--tasks must be of {known}. Received: {sorted(unknown)}")
+    path = pathlib.Path(_JSON.value)
+    runs = figures.read_finished(path, settings())
+    done = {(run["task"], run["seed"], run["noise"]) for run in runs}
+    noises = map(float, _NOISES.value)
+    chosen = itertools.product(_TASKS.value, map(int, _SEEDS.value), noises)
+    missing = [run for run in chosen if run not in done]
+    print(f"{len(done)} runs are done, {len(missing)} are to do", flush=True)
+    for task, group in itertools.groupby(missing, key=lambda run: run[0]):
+        from benchmarks.subspace import study as subspace_study  # loads TensorFlow
+
+        study = subspace_study.Study(task, _RAW_DIR.value)
+        for _, seed, noise in group:
+            done = list(study.run(seed, noise))
+            runs.append({"task": task, "seed": seed, "noise": noise, "results": done})
+            figures.write_json(path, {"settings": settings(), "runs": runs})
+            print(f"{task}, seed {seed}, {noise:.0%} wrong labels", flush=True)
+    show(runs)
+    return 0
+
+
+if __name__ == "__main__":
+    app.run(main)

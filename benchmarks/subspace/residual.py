@@ -1,0 +1,237 @@
+"""How phase 2 should step outside of the subspace: ternary gradients, or float ones now and then.
+
+Trains LeNet on a third of the images of Fashion-MNIST, or other files in MNIST's format, by 4
+workers with batches of 128 for 3 epochs at the stage-1 program's schedule, keeps the last 40 of 16
+snapshots an epoch, and goes on for one epoch by P-BFGS with batches of 512 in their 32 components:
+
+    python -m benchmarks.subspace.residual --raw_dir=/usr/share/datasets/fashion-mnist \
+        --json=residual.json
+
+The ways differ in how the part of the gradient outside of the subspace is used, with the tutorial's
+alpha of 0.001: not at all; in every step, float or ternary; float in every 13th step, which takes
+as many bytes as ternary in every step does with 4 workers, with that alpha and with one 13 times as
+large, so that as long a way is gone. Bytes are those that a worker receives a step if each is a
+host of its own. Losses are the mean cross-entropy of all test images and of the first 10,000
+training images at the last weights.
+
+Finished runs stand in the JSON file. The same command goes on where it was stopped, and flags that
+choose part of the runs add to the file; the table shows all that it holds.
+"""
+
+import collections
+import contextlib
+import itertools
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+
+from absl import app, flags
+
+from benchmarks.lib import figures
+
+NET = "lenet"
+NUM_WORKERS = 4
+EPOCHS = 3
+BATCH_SIZE = 128
+SNAPSHOTS_PER_EPOCH = 16
+NUM_SNAPSHOTS = 40
+NUM_PARTS = 3  # of the training images, of which the first is used
+NUM_TRAINING_IMAGES = 10000  # whose loss is told
+ALPHA = 0.001
+WAYS = {
+    "none": {"alpha": 0.0},
+    "float, every step": {"alpha": ALPHA, "grad_bits": 32},
+    "ternary, every step": {"alpha": ALPHA},
+    "ternary, every 4th step": {"alpha": ALPHA, "residual_every": 4},
+    "float, every 13th step": {"alpha": ALPHA, "grad_bits": 32, "residual_every": 13},
+    "float, every 13th step, alpha 0.013": {
+        **{"alpha": 13 * ALPHA, "grad_bits": 32, "residual_every": 13}
+    },
+}
+# Of a result: title, factor, digits.
+QUANTITIES = {
+    "test_accuracy": ("test accuracy / %", 100, 2),
+    "test_loss": ("test loss", 1, 4),
+    "training_loss": ("training loss", 1, 4),
+    "received_bytes": ("bytes a step", 1, 0),
+}
+PHASE_1 = "phase 1"
+
+_RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with the four files in MNIST's format.")
+_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, one run each.")
+_RATE = flags.DEFINE_float("learning_rate", 0.02, "Rate of phase 1 at its height.")
+_JSON = flags.DEFINE_string("json", "residual.json", "File with the finished runs.")
+
+
+def settings():
+    """What all runs of a file share."""
+    return {
+        **{"net": NET, "workers": NUM_WORKERS, "epochs": EPOCHS, "batch_size": BATCH_SIZE},
+        **{"learning_rate": _RATE.value, "parts": NUM_PARTS, "ways": WAYS},
+    }
+
+
+def examples(folder, split, num_batches=-1):
+    """Images and labels as evaluation sees them."""
+    import slim_data
+
+    batches = slim_data.load("mnist", str(folder / "data"), split, 500, 28, False)
+    return batches.take(num_batches)
+
+
+def figures_of(folder, checkpoint):
+    """Accuracy and losses of a checkpoint's weights."""
+    import keras
+    import tensorflow as tf
+
+    from terngrad_tf import models
+
+    model = models.build(NET, 10)
+    tf.train.Checkpoint(model=model).restore(checkpoint).expect_partial()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    # The network's own loss would hold its weight decay too.
+    bare = keras.Model(model.inputs, model.outputs)
+    bare.compile(loss=loss, metrics=["accuracy", loss_metric()])
+    test = bare.evaluate(examples(folder, "test"), verbose=0, return_dict=True)
+    training = bare.evaluate(
+        examples(folder, "train", NUM_TRAINING_IMAGES // 500), verbose=0, return_dict=True
+    )
+    return {
+        "test_accuracy": test["accuracy"],
+        "test_loss": test["cross_entropy"],
+        "training_loss": training["cross_entropy"],
+    }
+
+
+def loss_metric():
+    """Cross-entropy without regularization."""
+    import keras
+
+    return keras.metrics.SparseCategoricalCrossentropy("cross_entropy", from_logits=True)
+
+
+def first_phase(folder, seed):
+    """Trains phase 1 and returns its figures."""
+    from terngrad_tf import training
+
+    result = training.train(
+        training.TrainConfig(
+            train_dir=str(folder / "phase_1"),
+            epochs=EPOCHS,
+            seed=seed,
+            data=training.TrainingDataConfig(
+                data_dir=str(folder / "data"), dataset_name="mnist", batch_size=BATCH_SIZE
+            ),
+            model=training.ModelConfig(net=NET),
+            optimizer=training.OptimizerConfig(
+                initial_learning_rate=_RATE.value,
+                learning_rate_decay_type="linear",
+                warmup_epochs=EPOCHS * 5 / 70,
+                decay_epochs=EPOCHS * 90 / 70,
+            ),
+            checkpoints=training.CheckpointConfig(save_epochs=EPOCHS),
+            snapshots=training.SnapshotConfig(
+                per_epoch=SNAPSHOTS_PER_EPOCH, keep_max=NUM_SNAPSHOTS
+            ),
+            cluster=training.ClusterConfig(num_nodes=NUM_WORKERS, num_gpus=0),
+        )
+    )
+    return figures_of(folder, result.checkpoint)
+
+
+def second_phase(folder, seed, way):
+    """Trains phase 2 in one of `WAYS` and returns its figures."""
+    from terngrad_tf import tags, training
+    from terngrad_tf.training import report
+
+    train_dir = folder / way.replace(" ", "_")
+    result = training.train_in_subspace(
+        training.SubspaceConfig.of(
+            train_dir=str(train_dir),
+            data_dir=str(folder / "data"),
+            pretrained_weight_path=str(folder / "phase_1"),
+            pca_mat_path=str(folder / "subspace.safetensors"),
+            # So that all that differs from phase 1 is what phase 2 did.
+            start_at="last",
+            epochs=1,
+            num_nodes=NUM_WORKERS,
+            num_gpus=0,
+            seed=seed,
+            **WAYS[way],
+        )
+    )
+    received = report.read_scalars(train_dir)[tags.RECEIVED_BYTES].values()
+    return {**figures_of(folder, result.checkpoint), "received_bytes": statistics.mean(received)}
+
+
+def measure(data_dir, seed):
+    """Yields the rows of a seed, phase 1 first."""
+    with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(sys.stderr):
+        folder = pathlib.Path(name)
+        (folder / "data").mkdir()
+        for name, source in (("train", f"{NUM_PARTS:05d}"), ("test", "00001")):
+            shard = f"{name}-00000-of-{source}"
+            os.symlink(os.path.join(data_dir, shard), folder / "data" / f"{name}-00000-of-00001")
+        yield {"way": PHASE_1, "seed": seed, **first_phase(folder, seed)}
+        for way in WAYS:
+            yield {"way": way, "seed": seed, **second_phase(folder, seed, way)}
+
+
+def table(runs):
+    """Means over seeds as Markdown, with the least and the greatest."""
+    groups = collections.defaultdict(list)
+    for run in runs:
+        groups[run["way"]].append(run)
+    lines = [
+        f"| outside of the subspace | {' | '.join(title for title, _, _ in QUANTITIES.values())} |",
+        "|---|" + "---|" * len(QUANTITIES),
+    ]
+    for way in (PHASE_1, *WAYS):
+        cells = [way]
+        for name, (_, factor, digits) in QUANTITIES.items():
+            found = [factor * run[name] for run in groups[way] if name in run]
+            if not found:
+                cells.append("")
+                continue
+            text = f"{statistics.mean(found):,.{digits}f}"
+            if digits:
+                text += f" ({min(found):.{digits}f} to {max(found):.{digits}f})"
+            cells.append(text)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main(argv):
+    """Does the seeds that are missing and prints the table."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    import slim_data
+
+    path = pathlib.Path(_JSON.value)
+    runs = figures.read_finished(path, settings())
+    done = {seed for seed, _ in itertools.groupby(runs, key=lambda run: run["seed"])}
+    missing = [seed for seed in map(int, _SEEDS.value) if seed not in done]
+    print(f"{len(done)} seeds are done, {len(missing)} are to do", flush=True)
+    with tempfile.TemporaryDirectory() as data_dir:
+        if missing:
+            slim_data.convert(
+                *("mnist", data_dir),
+                source="files",
+                raw_dir=_RAW_DIR.value,
+                shard=True,
+                train_shards=NUM_PARTS,
+                allow_other_archives=True,
+            )
+        for seed in missing:
+            runs += measure(data_dir, seed)
+            figures.write_json(path, {"settings": settings(), "runs": runs})
+            print(f"seed {seed}", flush=True)
+    print(f"\n{table(runs)}")
+    return 0
+
+
+if __name__ == "__main__":
+    flags.mark_flag_as_required("raw_dir")
+    app.run(main)

@@ -1,0 +1,126 @@
+"""Time of a P-BFGS step against an SGD step of the same network, and what workers exchange.
+
+    python -m benchmarks.subspace.step --nets=lenet,cifar10_alexnet --batch_sizes=128,1024
+
+Both train the same network on the same batch of random images, step after step in turn, one replica
+each. A step's time counts in the row of the number of trials that its line search needed; the CPU
+time of all threads stands beside it, which other programs on the machine disturb less. A step is
+that of SGD, one more forward pass a trial, and two passes over the components: their share is the
+larger, the more weights there are for a batch. Bytes are what a worker sends a step: the k
+coordinates, the loss, and one loss a trial, against one float32 a weight.
+"""
+
+import os
+import time
+
+import keras
+import numpy as np
+from absl import app, flags
+
+from benchmarks.lib import figures
+from terngrad_tf import models
+from terngrad_tf.subspace import Subspace, SubspaceBFGS, SubspaceModel
+
+_NETS = flags.DEFINE_list("nets", ["lenet"], "Networks, of terngrad_tf.models.")
+_BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["128", "1024"], "Examples a step.")
+_COMPONENTS = flags.DEFINE_integer("components", 32, "Dimension of the subspace.", lower_bound=1)
+_STEPS = flags.DEFINE_integer("steps", 30, "Timed steps of each optimizer.", lower_bound=1)
+_DTYPE = flags.DEFINE_enum("dtype", "float32", ["float32", "float16", "bfloat16"], "Basis dtype.")
+_JSON = flags.DEFINE_string("json", None, "File to write the figures to.")
+
+_CLASSES = 10
+
+
+def compiled(net, optimizer_of):
+    """The network, with the optimizer that `optimizer_of` makes for its number of weights."""
+    keras.utils.set_random_seed(0)
+    network = models.build(net, _CLASSES)
+    model = SubspaceModel(network.inputs, network.outputs)
+    num_weights = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer_of(num_weights), loss, jit_compile=False)
+    return model, num_weights
+
+
+def random_subspace(num_weights):
+    """Random directions: the time does not depend on which."""
+    rng = np.random.default_rng(0)
+    columns = rng.standard_normal((num_weights, _COMPONENTS.value), np.float32)
+    return Subspace(np.ascontiguousarray(np.linalg.qr(columns)[0].T))
+
+
+def measure(net, batch_size):
+    """Rows, one a number of trials, for a network and batch size."""
+    image_size, channels = models.input_shape(net)
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((batch_size, image_size, image_size, channels), np.float32)
+    y = rng.integers(0, _CLASSES, batch_size)
+    sgd, num_weights = compiled(net, lambda n: keras.optimizers.SGD(1e-3))
+    bfgs, _ = compiled(net, lambda n: SubspaceBFGS(random_subspace(n), dtype=_DTYPE.value))
+    seconds, of_trials = [], {}
+    for step in range(-2, _STEPS.value):
+        before = int(bfgs.optimizer.num_trials.numpy()) if bfgs.optimizer.built else 0
+        elapsed = []
+        for model in (sgd, bfgs):
+            start = np.array([time.perf_counter(), time.process_time()])
+            model.train_on_batch(x, y)
+            elapsed.append([time.perf_counter(), time.process_time()] - start)
+        if step >= 0:
+            trials = int(bfgs.optimizer.num_trials.numpy()) - before
+            seconds.append(elapsed[0])
+            of_trials.setdefault(trials, []).append(elapsed[1])
+    base = 1e3 * np.median(seconds, axis=0)
+    medians = {trials: 1e3 * np.median(times, axis=0) for trials, times in of_trials.items()}
+    return [
+        {
+            "net": net,
+            "weights": num_weights,
+            "batch_size": batch_size,
+            "trials": trials,
+            "steps": len(of_trials[trials]),
+            "sgd_milliseconds": base[0],
+            "bfgs_milliseconds": own[0],
+            "ratio": own[0] / base[0],
+            "sgd_cpu_milliseconds": base[1],
+            "bfgs_cpu_milliseconds": own[1],
+            "cpu_ratio": own[1] / base[1],
+            "sent_bytes": 4 * (_COMPONENTS.value + 1 + trials),
+            "float32_bytes": 4 * num_weights,
+        }
+        for trials, own in sorted(medians.items())
+    ]
+
+
+def table(rows):
+    """The rows as a Markdown table."""
+    lines = [
+        "| network | weights | batch | trials | steps | SGD ms | P-BFGS ms | ratio | SGD CPU ms"
+        " | P-BFGS CPU ms | CPU ratio | sent bytes | float32 bytes |",
+        f"|{'---|' * 13}",
+    ]
+    lines += [
+        f"| {r['net']} | {r['weights']:,} | {r['batch_size']} | {r['trials']} | {r['steps']} |"
+        f" {r['sgd_milliseconds']:.0f} | {r['bfgs_milliseconds']:.0f} | {r['ratio']:.2f} |"
+        f" {r['sgd_cpu_milliseconds']:.0f} | {r['bfgs_cpu_milliseconds']:.0f} |"
+        f" {r['cpu_ratio']:.2f} | {r['sent_bytes']} | {r['float32_bytes']:,} |"
+        for r in rows
+    ]
+    return "\n".join(lines)
+
+
+def main(argv):
+    """Measures every network and batch size and prints the table."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    rows = []
+    for net in _NETS.value:
+        for batch_size in _BATCH_SIZES.value:
+            rows += measure(net, int(batch_size))
+    print(f"{_COMPONENTS.value} components, medians, {os.cpu_count()} cores")
+    print(table(rows))
+    if _JSON.value:
+        figures.write_json(_JSON.value, {"rows": rows})
+
+
+if __name__ == "__main__":
+    app.run(main)

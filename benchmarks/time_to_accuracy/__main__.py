@@ -1,0 +1,263 @@
+"""Time to an accuracy over slow links: ternary gradients, local steps, and PyTorch's ways.
+
+All modes train the same network on the same images of Fashion-MNIST from the same weights, on hosts
+of this machine that are joined by links of a chosen rate (`lib/netns.sh`: Linux, root,
+iproute2):
+
+    python -m benchmarks.time_to_accuracy --torch_python=TORCH_VENV/bin/python \
+        --raw_dir=/usr/share/datasets/fashion-mnist --json=time_to_accuracy.json
+
+float32 would take an hour over 10 Mbit/s. So three parts, of --parts, tell the time:
+
+* `trainings`: each mode trains over links of any rate and is tested every 32 steps. Of
+  --learning_rates each takes the one that was best on 5,000 images held out, with the first seed.
+* `steps`: over each link all modes take steps in turn, round by round: the time of a step.
+* `checks`: trainings over a link itself, of --checks, to compare.
+
+The time to an accuracy is the steps of the first part, times the second's time of a step. Tests,
+the start of processes and the first broadcast of the weights do not count. PyTorch's modes are
+described in `time_to_accuracy_torch.py`, and find PyTorch as in `benchmarks.cluster`.
+
+Finished rows stand in the JSON file. The same command goes on where it was stopped, and flags that
+choose part of the rows add to the file; tables and pictures (--images) are of all that it holds.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+
+import numpy as np
+from absl import app, flags
+
+from benchmarks.lib import cluster_hosts, fashion, figures
+from benchmarks.time_to_accuracy import picture, tables, tensorflow_worker, workload
+
+TEST_EVERY = 32
+PREFIX, SUBNET, PORT = "tgr", "10.81.0", 4721
+# Two float32 steps of PowerSGD, and one that traces and compiles.
+WARM_UP_STEPS = 3
+# A round of a mode that exchanges in every step is one step where more would take longer.
+ROUND_SECONDS = 6.0
+
+_RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with Fashion-MNIST's four archives.")
+_TORCH = flags.DEFINE_string("torch_python", None, "Interpreter that has PyTorch.")
+_PARTS = flags.DEFINE_multi_enum(
+    *("parts", ["trainings", "steps", "checks"], ["trainings", "steps", "checks"]),
+    "What to measure; repeatable.",
+)
+_MODES = flags.DEFINE_list("modes", list(tables.NAMES), "Modes to measure.")
+_HOSTS = flags.DEFINE_integer("hosts", 2, "Hosts.", lower_bound=2)
+_LINKS = flags.DEFINE_list("links", list(tables.LINKS), "Rates of the links.")
+_CHECKS = flags.DEFINE_list("checks", [], "Trainings over links, such as 10mbit:local_32.")
+_RATES = flags.DEFINE_list("learning_rates", ["0.01", "0.03"], "First rates to choose from.")
+_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, the first of which chooses rates.")
+_STEPS = flags.DEFINE_integer("steps", 512, "Steps of a training.", lower_bound=2 * TEST_EVERY)
+_LEVELS = flags.DEFINE_list(
+    "accuracies", ["0.84", "0.85", "0.86"], "Accuracies; the picture shows the first."
+)
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds of steps at most; the median counts.")
+_SECONDS = flags.DEFINE_integer("seconds", 40, "Time for a mode's rounds; there is at least one.")
+_JSON = flags.DEFINE_string("json", "time_to_accuracy.json", "File with the finished rows.")
+_IMAGES = flags.DEFINE_string("images", None, "Folder to draw time_to_accuracy_*.svg in.")
+
+
+class Workers:
+    """The processes of all hosts.
+
+    Args:
+        hosts_of: dict from mode to a list of `cluster_hosts.Process`.
+    """
+
+    def __init__(self, hosts_of):
+        self._hosts_of = hosts_of
+
+    def ask(self, do, mode, **what):
+        """What each host answers; see `time_to_accuracy_worker`."""
+        hosts = self._hosts_of[mode]
+        for host in hosts:
+            host.ask(json.dumps({"do": do, "mode": mode, **what}))
+        return [host.answer() for host in hosts]
+
+    def steps(self, mode, count):
+        """Seconds of the slowest host and mean received bytes, of so many steps."""
+        answers = self.ask("steps", mode, count=count)
+        seconds = max(answer["seconds"] for answer in answers)
+        return seconds, statistics.mean(answer["received"] for answer in answers)
+
+    def accuracy(self, mode, split):
+        """Part of the split's images that are told right; each host tests its share."""
+        answers = self.ask("test", mode, split=split)
+        return sum(a["right"] for a in answers) / sum(a["images"] for a in answers)
+
+
+@contextlib.contextmanager
+def workers(link, modes, data_dir):
+    """`Workers` on hosts that are joined by links of a rate, in this context."""
+    threads = str(max(1, (os.cpu_count() or 1) // _HOSTS.value))
+    kinds = {
+        tuple(m for m in modes if m in tensorflow_worker.MODES): "tensorflow",
+        tuple(m for m in modes if m not in tensorflow_worker.MODES): "torch",
+    }
+    with contextlib.ExitStack() as stack:
+        network = cluster_hosts.Network(PREFIX, SUBNET, _HOSTS.value)
+        stack.enter_context(network.up(link))
+        hosts_of = {}
+        for port, (group, kind) in enumerate(kinds.items(), PORT):
+            if not group:
+                continue
+            python = {"tensorflow": sys.executable, "torch": _TORCH.value}[kind]
+            address = [network.addresses(port)[0]] if kind == "torch" else []
+            commands = [
+                [
+                    *(python, "-m", f"benchmarks.time_to_accuracy.{kind}_worker"),
+                    *(str(index), str(_HOSTS.value), network.interface(index), data_dir),
+                    *(threads, *address),
+                ]
+                for index in range(_HOSTS.value)
+            ]
+            hosts = stack.enter_context(network.processes(port, commands))
+            for host in hosts:
+                host.answer()
+            hosts_of |= dict.fromkeys(group, hosts)
+        yield Workers(hosts_of)
+
+
+def chosen_modes():
+    """Modes to measure: without PyTorch, those of TensorFlow."""
+    return [m for m in _MODES.value if _TORCH.value or m in tensorflow_worker.MODES]
+
+
+def train(team, mode, rate, seed, link):
+    """The row of a training."""
+    team.ask("begin", mode, rate=rate, seed=seed, num_steps=_STEPS.value)
+    row = {"kind": "training", "hosts": _HOSTS.value, "link": link, "mode": mode}
+    row |= {"rate": rate, "seed": seed, "steps": [], "accuracy": [], "seconds": []}
+    seconds = 0.0
+    for step in range(TEST_EVERY, _STEPS.value + 1, TEST_EVERY):
+        seconds += team.steps(mode, TEST_EVERY)[0]
+        if step == TEST_EVERY:
+            row["first_seconds"] = seconds
+        # Nothing is near the accuracies of interest before.
+        if 2 * step > _STEPS.value:
+            row["steps"].append(step)
+            row["accuracy"].append(team.accuracy(mode, "test"))
+            row["seconds"].append(seconds)
+    return row | {"held_out": team.accuracy(mode, "held_out")}
+
+
+def time_steps(team, modes, link):
+    """Rows of all modes over a link, which take turns."""
+    counts, rounds, found = {}, {}, {mode: [] for mode in modes}
+    for mode in modes:
+        team.ask("begin", mode, rate=0.01, seed=0, num_steps=_STEPS.value)
+        local = "local" in mode or "diloco" in mode
+        if local:
+            # Whole periods of local steps: exchanges are counted with them.
+            seconds = team.steps(mode, TEST_EVERY)[0] / TEST_EVERY
+        else:
+            team.steps(mode, WARM_UP_STEPS - 1)
+            seconds = team.steps(mode, 1)[0]
+        most = max(1, min(TEST_EVERY, int(ROUND_SECONDS / seconds)))
+        counts[mode] = TEST_EVERY if local else most
+        rounds[mode] = max(1, min(_ROUNDS.value, int(_SECONDS.value / seconds / counts[mode])))
+    for number in range(max(rounds.values())):
+        # Each mode starts a round in turn: what one leaves in the links' queues meets all.
+        first = number % len(modes)
+        for mode in modes[first:] + modes[:first]:
+            if number < rounds[mode]:
+                totals = team.steps(mode, counts[mode])
+                found[mode].append([total / counts[mode] for total in totals])
+    for mode, values in found.items():
+        seconds, received = (statistics.median(v) for v in zip(*values, strict=True))
+        yield {
+            **{"kind": "step", "hosts": _HOSTS.value, "link": link, "mode": mode},
+            **{"milliseconds": 1e3 * seconds, "received_bytes": received, "rounds": len(values)},
+        }
+
+
+def missing_trainings(rows):
+    """(mode, rate, seed) of trainings that are to be made, as long as there are some."""
+    first, *others = map(int, _SEEDS.value)
+
+    def to_do(seed, rates_of):
+        for mode in chosen_modes():
+            for rate in rates_of(mode):
+                found = tables.trainings(rows, _HOSTS.value, mode)
+                if (rate, seed) not in {(row["rate"], row["seed"]) for row in found}:
+                    yield mode, rate, seed
+
+    yield from to_do(first, lambda _: [float(rate) for rate in _RATES.value])
+    for seed in others:
+        yield from to_do(seed, lambda mode: [tables.best_rate(rows, _HOSTS.value, mode)])
+
+
+def write_data(folder):
+    """Writes what workers read, a file each: images to train with, to choose rates by, to test."""
+    data = fashion.load(_RAW_DIR.value, 60_000)
+    images, labels = data["train"]
+    splits = {
+        "train": (images[: -workload.HELD_OUT], labels[: -workload.HELD_OUT]),
+        "held_out": (images[-workload.HELD_OUT :], labels[-workload.HELD_OUT :]),
+        "test": data["test"],
+    }
+    for split, (images, labels) in splits.items():
+        np.save(folder / f"{split}_images.npy", images)
+        np.save(folder / f"{split}_labels.npy", labels.astype("int64"))
+
+
+def measure(rows, save, data_dir):
+    """Adds the rows that are missing, and saves after each."""
+
+    def add(row):
+        rows.append(row)
+        save()
+        print(", ".join(f"{k} {v}" for k, v in row.items() if not isinstance(v, list)), flush=True)
+
+    if "trainings" in _PARTS.value and any(missing_trainings(rows)):
+        with workers("none", chosen_modes(), data_dir) as team:
+            for training in missing_trainings(rows):
+                add(train(team, *training, "none"))
+    for link in _LINKS.value if "steps" in _PARTS.value else []:
+        done = {(row["kind"], row["hosts"], row["link"], row["mode"]) for row in rows}
+        if not all(("step", _HOSTS.value, link, mode) in done for mode in chosen_modes()):
+            with workers(link, chosen_modes(), data_dir) as team:
+                for row in time_steps(team, chosen_modes(), link):
+                    add(row)
+    for check in _CHECKS.value if "checks" in _PARTS.value else []:
+        link, mode = check.split(":")
+        if not tables.trainings(rows, _HOSTS.value, mode, link):
+            with workers(link, [mode], data_dir) as team:
+                rate = tables.best_rate(rows, _HOSTS.value, mode)
+                add(train(team, mode, rate, int(_SEEDS.value[0]), link))
+
+
+def main(argv):
+    """Measures what is missing, prints the tables and draws."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    path = pathlib.Path(_JSON.value)
+    settings = {"steps": _STEPS.value, "batch_size": workload.BATCH_SIZE}
+    rows = figures.read_finished(path, settings, "rows")
+    with tempfile.TemporaryDirectory() as folder:
+        write_data(pathlib.Path(folder))
+        measure(
+            rows, lambda: figures.write_json(path, {"settings": settings, "rows": rows}), folder
+        )
+    levels = [float(level) for level in _LEVELS.value]
+    for hosts in sorted({row["hosts"] for row in rows}):
+        print(f"\n{hosts} hosts\n\n{tables.accuracies(rows, hosts, levels)}")
+        for level in levels:
+            print(f"\n{tables.times(rows, hosts, level)}")
+    print(f"\n{tables.checks(rows, levels[0])}")
+    if _IMAGES.value:
+        picture.write(rows, levels[0], pathlib.Path(_IMAGES.value))
+    return 0
+
+
+if __name__ == "__main__":
+    flags.mark_flag_as_required("raw_dir")
+    app.run(main)

@@ -1,0 +1,63 @@
+"""Draws the time to an accuracy over the rate of the links, for light and dark pages."""
+
+import functools
+
+from matplotlib import pyplot as plt
+
+from benchmarks.lib import pages
+from benchmarks.time_to_accuracy import tables
+
+HOSTS = 2
+# Colour on light and on dark pages, width of the line, marker.
+MODES = {
+    "ddp_float32": ("#8a6d00", "#d9b23c", 1.5, "s"),
+    "ddp_fp16": ("#b3471f", "#ef8354", 1.5, "D"),
+    "ddp_powersgd_2": ("#7b3fa0", "#c792ea", 1.5, "^"),
+    "post_local_sgd_8": ("#2e7d5b", "#6cc5a0", 1.5, "P"),
+    "torch_diloco_32": ("#6e7781", "#8b949e", 1.5, "x"),
+    "ternary": ("#0b62c4", "#58a6ff", 1.5, "o"),
+    "sparse": ("#0b62c4", "#58a6ff", 1.5, "v"),
+    "local_32": ("#0b62c4", "#58a6ff", 3.0, "o"),
+    "local_32_0.3_bits": ("#0b62c4", "#58a6ff", 3.0, "s"),
+}
+
+
+def draw(rows, accuracy, page):
+    """A figure, of 2 hosts; modes that did not reach the accuracy are left out.
+
+    So are links over which a mode was not timed.
+
+    Args:
+        rows: list of dicts, see `time_to_accuracy_tables`.
+        accuracy: in [0, 1].
+        page: "light" or "dark", the page that it is for.
+    """
+    with pages.inks(page):
+        figure, panel = plt.subplots(figsize=(8, 4.4))
+        links = tables.measured_links(rows, HOSTS)
+        for mode, (*inks, width, marker) in MODES.items():
+            found = [tables.seconds_to(rows, HOSTS, link, mode, accuracy) for link in links]
+            places = [place for place, seconds in enumerate(found) if seconds is not None]
+            if places:
+                panel.plot(
+                    places,
+                    [found[place] for place in places],
+                    color=inks[page == "dark"],
+                    label=tables.NAMES[mode],
+                    linewidth=width,
+                    marker=marker,
+                    markersize=5,
+                )
+        panel.set_xticks(range(len(links)), [tables.LINKS[link] for link in links])
+        panel.set_yscale("log")
+        pages.in_decades(panel.yaxis)
+        pages.frame(panel)
+        panel.set_ylabel(f"time to {100 * accuracy:g} % / s")
+        figure.legend(ncols=2, loc="lower center", frameon=False)
+        figure.tight_layout(rect=(0, 0.24, 1, 1))
+        return figure
+
+
+def write(rows, accuracy, folder):
+    """Writes time_to_accuracy_light.svg and ..._dark.svg to a folder."""
+    pages.write(functools.partial(draw, rows, accuracy), folder, "time_to_accuracy")

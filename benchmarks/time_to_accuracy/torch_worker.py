@@ -1,0 +1,161 @@
+"""A worker of the benchmark of time to accuracy under PyTorch, over gloo.
+
+Run by `benchmarks.time_to_accuracy`, with an interpreter that has PyTorch: INDEX HOSTS INTERFACE
+DATA THREADS ADDRESS.
+"""
+
+import os
+import sys
+
+import torch
+from torch import distributed, nn
+from torch.distributed.algorithms.ddp_comm_hooks import (
+    default_hooks,
+    post_localSGD_hook,
+    powerSGD_hook,
+)
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+from torch.distributed.optim import PostLocalSGDOptimizer
+
+from benchmarks.time_to_accuracy import worker, workload
+
+
+class Network(nn.Module):
+    """The network, whose weights are those of `workload.SHAPES`, axes in PyTorch's order."""
+
+    def __init__(self, weights):
+        super().__init__()
+        first, second = workload.FILTERS
+        self.features = nn.Sequential(
+            *(nn.Conv2d(1, first, workload.KERNEL), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(first, second, workload.KERNEL), nn.ReLU(), nn.MaxPool2d(2)),
+        )
+        self.dense = nn.Sequential(
+            nn.Linear(workload.FEATURES, workload.HIDDEN),
+            nn.ReLU(),
+            nn.Linear(workload.HIDDEN, workload.CLASSES),
+        )
+        with torch.no_grad():
+            for parameter, array in zip(self.parameters(), weights, strict=True):
+                axes = {4: (3, 2, 0, 1), 2: (1, 0), 1: (0,)}[array.ndim]
+                parameter.copy_(torch.from_numpy(array.transpose(axes).copy()))
+
+    def forward(self, images):
+        """Logits of images [n, 28, 28, 1]."""
+        # One channel: the other order of the axes is the same memory.
+        features = self.features(images.reshape(-1, 1, 28, 28))
+        return self.dense(features.permute(0, 2, 3, 1).flatten(1))
+
+
+class DiLoCo:
+    """An optimizer that exchanges what local steps changed, in float, as torchft's does.
+
+    After `sync_every` steps of `inner`, the outer optimizer takes the mean over processes of
+    (weights of the last exchange - own weights) as gradient.
+    """
+
+    def __init__(self, inner, parameters, sync_every):
+        self.param_groups = inner.param_groups
+        self._inner, self._parameters = inner, parameters
+        self._sync_every, self._steps = sync_every, 0
+        self._shared = nn.Parameter(self._own())
+        self._outer = torch.optim.SGD(
+            [self._shared], workload.OUTER_RATE, momentum=workload.OUTER_MOMENTUM, nesterov=True
+        )
+
+    def zero_grad(self):
+        """Forgets the own weights' gradients."""
+        self._inner.zero_grad()
+
+    def step(self):
+        """Takes a step, and exchanges where that is due."""
+        self._inner.step()
+        self._steps += 1
+        if self._steps % self._sync_every == 0:
+            change = self._shared.detach() - self._own()
+            distributed.all_reduce(change)
+            self._shared.grad = change / distributed.get_world_size()
+            self._outer.step()
+            # Parameters become views of what they are given.
+            nn.utils.vector_to_parameters(self._shared.detach().clone(), self._parameters)
+
+    def _own(self):
+        return nn.utils.parameters_to_vector(self._parameters).detach().clone()
+
+
+def _parallel(module, power=False):
+    # PowerSGD's hook waits for an exchange within gloo's two threads: with two buckets, for ever.
+    return nn.parallel.DistributedDataParallel(
+        module, gradient_as_bucket_view=True, bucket_cap_mb=1024 if power else None
+    )
+
+
+def _prepare(mode, module, optimizer):
+    """The module and the optimizer of a mode."""
+    name, _, number = mode.rpartition("_")
+    if name == "torch_diloco":
+        return module, DiLoCo(optimizer, list(module.parameters()), int(number))
+    model = _parallel(module, name == "ddp_powersgd")
+    if mode == "ddp_fp16":
+        model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    elif name == "ddp_powersgd":
+        # It starts from a warm state, so its first two steps are float32.
+        state = powerSGD_hook.PowerSGDState(
+            process_group=None, matrix_approximation_rank=int(number), start_powerSGD_iter=2
+        )
+        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    elif name == "post_local_sgd":
+        # No synchronous steps at first: on slow links these alone would take longer than the rest.
+        state = post_localSGD_hook.PostLocalSGDState(
+            None, None, start_localSGD_iter=0, post_local_gradient_allreduce=False
+        )
+        model.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
+        # Without these warm-up steps it would average after the first step, not after the period.
+        averager = PeriodicModelAverager(period=int(number), warmup_steps=int(number) - 1)
+        optimizer = PostLocalSGDOptimizer(optimizer, averager)
+    return model, optimizer
+
+
+class Training:
+    """See `time_to_accuracy_worker.serve`."""
+
+    def __init__(self, mode, weights, rate, num_steps):
+        module = Network(weights)
+        optimizer = torch.optim.SGD(module.parameters(), rate, momentum=workload.MOMENTUM)
+        self._model, self._optimizer = _prepare(mode, module, optimizer)
+        self._rate, self._num_steps, self._steps = rate, num_steps, 0
+
+    def step(self, images, labels):
+        """Takes a step."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = workload.learning_rate(self._rate, self._steps, self._num_steps)
+        self._optimizer.zero_grad()
+        logits = self._model(torch.from_numpy(images))
+        nn.functional.cross_entropy(logits, torch.from_numpy(labels)).backward()
+        self._optimizer.step()
+        self._steps += 1
+
+    def finish(self):
+        """Steps end when they return."""
+
+    def logits(self, images):
+        """Logits, without gradients."""
+        # The module itself: DistributedDataParallel would broadcast in its forward pass.
+        module = getattr(self._model, "module", self._model)
+        with torch.no_grad():
+            return module(torch.from_numpy(images)).numpy()
+
+
+def main(argv):
+    """Runs the worker; `argv` is its command line."""
+    index, hosts, interface, _, threads, address = argv[1:]
+    os.environ["GLOO_SOCKET_IFNAME"] = interface
+    torch.set_num_threads(int(threads))
+    distributed.init_process_group(
+        "gloo", init_method=f"tcp://{address}", rank=int(index), world_size=int(hosts)
+    )
+    worker.serve(Training, argv[1:5])
+
+
+if __name__ == "__main__":
+    main(sys.argv)
