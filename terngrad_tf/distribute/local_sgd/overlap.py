@@ -46,7 +46,7 @@ class ChangesUnderWay:
         if processes is not None and processes.is_nccl:
             raise ValueError(
                 "`overlap` must be 0 where processes exchange over NCCL, whose messages start in"
-                " the same order everywhere; TernGradStrategy(communication='ring') does not."
+                " the same order everywhere; ClusterOptions(communication='ring') does not."
                 f" Received: a cluster of devices such as {processes.device}"
             )
         self._strategy = strategy
