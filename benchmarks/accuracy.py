@@ -58,10 +58,12 @@ NETS = {
 # Kinds of gradients: options of `Quantization`.
 GRADIENTS = {
     "float": {"grad_bits": 32},
-    "correlated, clip 2.5": {"rounding": "correlated", "clip_factor": 2.5},
-    "correlated, clip 0": {"rounding": "correlated", "clip_factor": 0.0},
-    "independent, clip 2.5": {"rounding": "independent", "clip_factor": 2.5},
-    "independent, clip 0": {"rounding": "independent", "clip_factor": 0.0},
+    "rotated": {},
+    **{
+        f"{rounding}, clip {clip:g}": {"rotate": False, "rounding": rounding, "clip_factor": clip}
+        for rounding in ("correlated", "independent")
+        for clip in (2.5, 0.0)
+    },
 }
 
 _NETS = flags.DEFINE_list("nets", list(NETS), f"Networks, of {', '.join(NETS)}.")

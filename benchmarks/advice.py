@@ -52,7 +52,7 @@ def _work():
             telemetry_freq=100,
             wire="auto" if mode == "float32" else mode,
             quantization=terngrad_tf.Quantization(
-                grad_bits=32 if mode == "float32" else 1, clip_factor=_CLIP.value
+                grad_bits=32 if mode == "float32" else 1, rotate=False, clip_factor=_CLIP.value
             ),
         )
         for mode in modes

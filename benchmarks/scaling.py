@@ -98,7 +98,7 @@ def codec_seconds(num_workers, wire):
     from terngrad_tf.distribute import Quantization
     from terngrad_tf.distribute.exchange import buckets as exchange
 
-    context, quantization = instant_context(num_workers), Quantization()
+    context, quantization = instant_context(num_workers), Quantization(rotate=False)
     gradient = tf.random.stateless_normal([ELEMENTS], [1, 2])
 
     @tf.function(autograph=False)

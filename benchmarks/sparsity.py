@@ -65,7 +65,7 @@ def measure(data_dir, num_replicas, clip_factor, wire):
         num_replicas,
         wire=wire,
         statistics_freq=1,
-        quantization=terngrad_tf.Quantization(clip_factor=clip_factor),
+        quantization=terngrad_tf.Quantization(rotate=False, clip_factor=clip_factor),
     )
     notes = Notes()
     with strategy.scope():

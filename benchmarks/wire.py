@@ -61,7 +61,7 @@ def _steps(strategy, num_elements):
         bits = 32 if mode.startswith("float") else 1
         wire = {} if bits == 32 else {"wire": mode}
         op = TernaryAllReduce(
-            quantization=Quantization(grad_bits=bits, clip_factor=clip_factor), **wire
+            quantization=Quantization(grad_bits=bits, rotate=False, clip_factor=clip_factor), **wire
         )
 
         @tf.function

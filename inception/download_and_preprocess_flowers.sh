@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/download_and_preprocess_flowers.sh, where Bazel makes a program of it.
+# scripts/download_and_preprocess_flowers.sh, as a Bazel program.
 set -euo pipefail
 scripts="$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../scripts"
 exec bash "$scripts/download_and_preprocess_flowers.sh" "$@"

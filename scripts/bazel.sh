@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds every Bazel target, and runs one program's --help and three small tests: pytest runs all of them.
-# Bazel 4 to 6 take Python packages from the virtual environment of scripts/venv.sh.
+# Bazel 4 to 6 use the Python packages of the virtual environment of scripts/venv.sh.
 #   bash scripts/bazel.sh                      # all of the above
 #   bash scripts/bazel.sh test //tests/...     # any other Bazel command
 set -euo pipefail
@@ -20,7 +20,7 @@ if (($#)); then
 fi
 echo "== bazel build //..."
 bazel build //...
-# As the documents have it, without PYTHON3: the virtual environment is found.
+# As in the documents, without PYTHON3: finds the virtual environment.
 echo "== bazel build inception/mnist_train"
 (unset PYTHON3 && bazel build inception/mnist_train)
 for program in bazel-bin/inception/mnist_train "bazel run //terngrad_tf:mnist_train --"; do

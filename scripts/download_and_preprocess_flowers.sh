@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Writes the flower photos as TFRecords to DATA_DIR, 3,170 for training and 500 for validation:
 #   bash scripts/download_and_preprocess_flowers.sh DATA_DIR [flags of slim_data.build_image_data]
-# Downloads flower_photos.tgz to DATA_DIR unless it is there. Run again, it goes on where it was.
+# Downloads flower_photos.tgz to DATA_DIR if missing. Run it again to resume.
 set -euo pipefail
 DATA_DIR="${1:?DATA_DIR, the folder to work in, is missing}"
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Writes ImageNet (ILSVRC 2012) as TFRecords to DATA_DIR, which holds its official archives, or with an
-# account of image-net.org downloads those that are lacking, 155 GB:
+# Writes ImageNet (ILSVRC 2012) as TFRecords to DATA_DIR, which must hold the official archives. With an
+# account of image-net.org, missing archives (155 GB in all) are downloaded:
 #   bash scripts/download_and_preprocess_imagenet.sh DATA_DIR [flags of slim_data.build_imagenet_data]
 #   IMAGENET_USERNAME=name IMAGENET_ACCESS_KEY=key bash scripts/download_and_preprocess_imagenet.sh DATA_DIR
 #   RAW_PIXEL=True RESIZE_DIMEN=256 bash scripts/download_and_preprocess_imagenet.sh DATA_DIR
-# Run again, it goes on where it was interrupted. Takes 500 GB besides the archives.
+# Run it again to resume. Needs 500 GB besides the archives.
 set -euo pipefail
 DATA_DIR="${1:?DATA_DIR, the folder with the archives of ILSVRC 2012, is missing}"
 RAW_PIXEL="${RAW_PIXEL:-False}"

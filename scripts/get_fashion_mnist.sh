@@ -2,13 +2,13 @@
 # Writes Fashion-MNIST as TFRecords to DIR, 60,000 images for training and 10,000 for testing:
 #   bash scripts/get_fashion_mnist.sh DIR [flags of slim_data.download_and_convert_data]
 #   python -m terngrad_tf.bin.mnist_train --dataset_name fashion_mnist --data_dir DIR --train_dir RUN
-# The official archives are those of Debian's package dataset-fashion-mnist, which is installed where
-# apt-get may; otherwise they are downloaded to DIR. Either way they are checked (SHA-256). With
-# --source tfds tensorflow-datasets downloads and prepares them.
+# Uses the official archives from Debian's package dataset-fashion-mnist, which is installed if apt-get is
+# permitted; otherwise, they are downloaded to DIR. Either way their SHA-256 is checked. With
+# --source tfds, tensorflow-datasets downloads and prepares them.
 set -euo pipefail
 DIR="${1:?DIR, the folder to write to, is missing}"
 HERE="$(dirname "${BASH_SOURCE[0]}")"
-: "${RAW_DIR:=/usr/share/datasets/fashion-mnist}" # where the package puts them
+: "${RAW_DIR:=/usr/share/datasets/fashion-mnist}" # the package's folder
 source "$HERE/venv.sh"
 source "$HERE/packages.sh"
 flags=()

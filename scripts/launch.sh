@@ -1,4 +1,4 @@
-# Sourced by run_dist.sh and stop_dist.sh: hands the values of config_dist.sh to the launcher.
+# Sourced by run_dist.sh and stop_dist.sh: passes the values of config_dist.sh to the launcher.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh" >/dev/null
 source "${DIST_CONFIG:-$ROOT/scripts/config_dist.sh}"

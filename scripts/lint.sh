@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks style and types; `bash scripts/lint.sh --fix` also repairs what can be repaired.
+# Checks style and types; `bash scripts/lint.sh --fix` also repairs style.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 cd "$ROOT"

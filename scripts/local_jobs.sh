@@ -1,5 +1,5 @@
-# Sourced by run_dist_cifar10.sh and run_dist_digits.sh: runs the jobs of a cluster on this machine,
-# each in a process group of its own, so that Ctrl-C reaches it through the script only.
+# Sourced by run_dist_cifar10.sh and run_dist_digits.sh: runs the jobs of a cluster on this machine, each in
+# its own process group, so that Ctrl-C reaches it only through the script.
 JOB_PIDS=()
 JOB_LOGS=()
 
@@ -15,8 +15,8 @@ start_local() {
   JOB_LOGS+=("$log")
 }
 
-# wait_for_jobs LOG: until all have ended; shows what is written to the log meanwhile. Where one
-# fails, the others end too, and its status is returned.
+# wait_for_jobs LOG: waits until all jobs have ended, and shows new lines of the log. If a job fails, ends
+# the others and returns its status.
 wait_for_jobs() {
   local status=0 job
   trap 'stop_jobs INT; exit 130' INT
@@ -31,7 +31,7 @@ wait_for_jobs() {
       unset "JOB_PIDS[job]"
       if ((status)); then
         echo "$(basename "$0"): failed with status $status: $(tail -n 1 "${JOB_LOGS[job]}")" >&2
-        # Each of the others writes to its log why it ends.
+        # Each of the other jobs logs why it ends.
         wait_seconds 60
       fi
     done
@@ -41,7 +41,7 @@ wait_for_jobs() {
   return "$status"
 }
 
-# Ends what still runs and waits for it.
+# Ends the running jobs and waits for them.
 stop_jobs() {
   local pid
   for pid in ${JOB_PIDS[@]+"${JOB_PIDS[@]}"}; do kill -s "$1" "$pid" 2>/dev/null || true; done
@@ -55,7 +55,7 @@ stop_jobs() {
   wait "$TAIL_PID" 2>/dev/null || true
 }
 
-# At most so many, while a job runs.
+# wait_seconds SECONDS: waits at most this long, while a job runs.
 wait_seconds() {
   local tenth pid
   for ((tenth = 0; tenth < 10 * $1; tenth++)); do

@@ -1,6 +1,6 @@
-# Sourced by bazel.sh, get_fashion_mnist.sh and .ci/run: packages of the system, where it is Debian's kind and permits it.
+# Sourced by bazel.sh, get_fashion_mnist.sh and .ci/run: installs system packages on Debian and its derivatives.
 
-# install_packages PACKAGE...: installs them with apt-get. Returns 1 where it cannot, and says why.
+# install_packages PACKAGE...: installs packages with apt-get. Returns 1 with a message if this fails.
 install_packages() {
   local root=()
   if [[ "$(id -u)" != 0 ]]; then
@@ -12,7 +12,7 @@ install_packages() {
   fi
   echo "== installing the system's packages $*"
   ${root[@]+"${root[@]}"} apt-get update -qq &&
-    # Servers among them are not started.
+    # Servers among the packages are not started.
     ${root[@]+"${root[@]}"} env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
       apt-get install -y -qq --no-install-recommends "$@" >/dev/null || {
     echo "packages.sh: installing $* failed; the message above says why" >&2

@@ -1,10 +1,10 @@
-# Sourced by run_stage_1.sh and run_stage_2.sh: one process, or one for each device of a rank table.
+# Sourced by run_stage_1.sh and run_stage_2.sh: runs one process, or one per device of a rank table.
 #
 #   RANK_TABLE_FILE   rank table (JSON); without it one process runs, with all GPUs
-#   SERVER_ID         this machine's server_id in it       (default: found by its addresses)
+#   SERVER_ID         this machine's server_id in the table (default: found by its addresses)
 #   PORT              TCP port of the first process        (default: 2222)
 #
-# Each machine of a table runs the script and starts its own devices' processes. Process N sees the
+# Each machine of a table runs the script, which starts the processes of its own devices. Process N sees the
 # GPU of its device_id, unless CUDA_VISIBLE_DEVICES is set; its log is device<N>_<stage>/train.log.
 source "$(dirname "${BASH_SOURCE[0]}")/local_jobs.sh"
 : "${RANK_TABLE_FILE:=}" "${SERVER_ID:=}" "${PORT:=2222}"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Trains LeNet by TernGrad on scikit-learn's digits, evaluates it beside; needs no download.
+# Trains LeNet by TernGrad on scikit-learn's digits and evaluates it in parallel; needs no download.
 #   bash scripts/run_digits.sh [flags of the training program]
 # Each value may be set in the environment: NUM_NODES=8 bash scripts/run_digits.sh
-# What the values mean, where results go, how to go on with a stopped experiment: train_and_eval.sh
+# train_and_eval.sh explains the values, where results go, and how to resume a stopped experiment.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 source "$ROOT/scripts/train_and_eval.sh"
@@ -19,7 +19,8 @@ DATASET_NAME=digits
 : "${BASE_LR:=0.01}"
 : "${LR_DECAY_TYPE:=polynomial}"
 : "${GRAD_BITS:=1}"
-: "${CLIP_FACTOR:=2.5}"
+: "${ROTATE:=True}"
+: "${CLIP_FACTOR:=0.0}"
 : "${WEIGHT_DECAY:=0.0005}"
 : "${QUANTIZE_LOGITS:=True}"
 : "${TRAIN_BATCH_SIZE:=64}"

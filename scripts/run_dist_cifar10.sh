@@ -2,10 +2,10 @@
 # Trains CifarNet on CIFAR-10 with two workers and a parameter server on this machine:
 #   bash scripts/run_dist_cifar10.sh [flags of the training program]
 # Each value may be set in the environment: GRAD_BITS=1 bash scripts/run_dist_cifar10.sh
-# The same command goes on with a stopped run; Ctrl-C stops all. Logs are in ROOT_WORKSPACE. Each worker
-# reads its own half of CIFAR-10, which one command makes of a conversion with --shard True:
+# Run it again to resume; Ctrl-C stops all. Logs are in ROOT_WORKSPACE. Each worker reads its own half of
+# CIFAR-10, which one command makes from a conversion with --shard True:
 #   bash scripts/split_dataset.sh ~/dataset/cifar10-shard-data 2 all --link_as ~/dataset/cifar10-data-shard
-# Where DATA_DIR_0 and DATA_DIR_1 hold the same files instead, the workers share them.
+# If DATA_DIR_0 and DATA_DIR_1 hold the same files instead, the workers share them.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 source "$ROOT/scripts/local_jobs.sh"

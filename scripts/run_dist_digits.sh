@@ -3,7 +3,7 @@
 # gradients, then evaluates it; needs no download.
 #   bash scripts/run_dist_digits.sh [flags of the training program]
 # Each value may be set in the environment: GRAD_BITS=32 bash scripts/run_dist_digits.sh
-# The same command goes on with a stopped run; Ctrl-C stops all.
+# Run it again to resume; Ctrl-C stops all.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 source "$ROOT/scripts/local_jobs.sh"
@@ -19,7 +19,8 @@ source "$ROOT/scripts/local_jobs.sh"
 : "${BASE_LR:=0.01}"
 : "${LR_DECAY_TYPE:=polynomial}"
 : "${GRAD_BITS:=1}"
-: "${CLIP_FACTOR:=2.5}"
+: "${ROTATE:=True}"
+: "${CLIP_FACTOR:=0.0}"
 : "${SAVE_INTERVAL_SECS:=10}"
 : "${LOG_FREQ:=50}"
 : "${SEED:=123}"
@@ -43,6 +44,7 @@ for task in 1 0; do
     --initial_learning_rate "$BASE_LR" \
     --learning_rate_decay_type "$LR_DECAY_TYPE" \
     --grad_bits "$GRAD_BITS" \
+    --rotate "$ROTATE" \
     --clip_factor "$CLIP_FACTOR" \
     --quantize_logits True \
     --save_interval_secs "$SAVE_INTERVAL_SECS" \

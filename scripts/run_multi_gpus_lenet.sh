@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Trains LeNet on MNIST with several workers and evaluates it beside.
+# Trains LeNet on MNIST with several workers and evaluates it in parallel.
 #   bash scripts/run_multi_gpus_lenet.sh [flags of the training program]
 # Each value may be set in the environment: GRAD_BITS=1 CLIP_FACTOR=2.5 bash scripts/run_multi_gpus_lenet.sh
-# What the values mean, where results go, how to go on with a stopped experiment: train_and_eval.sh
+# train_and_eval.sh explains the values, where results go, and how to resume a stopped experiment.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 source "$ROOT/scripts/train_and_eval.sh"

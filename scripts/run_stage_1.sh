@@ -2,14 +2,14 @@
 # First phase of dimension-reduction training: trains a network, by default ResNet-50 on ImageNet, and
 # keeps weight snapshots.
 #   bash scripts/run_stage_1.sh DATA
-#   RANK_TABLE_FILE=rank_table_8pcs.json bash scripts/run_stage_1.sh DATA    (a process a device)
+#   RANK_TABLE_FILE=rank_table_8pcs.json bash scripts/run_stage_1.sh DATA    (one process per device)
 #   EPOCHS=50 SNAPSHOT_START_EPOCH=20 SNAPSHOT_PER_EPOCH=2 SNAPSHOT_KEEP_MAX=60 bash scripts/run_stage_1.sh DATA
-#                                                  (60 snapshots: two an epoch from the 21st on)
+#                                                  (60 snapshots: two per epoch from the 21st on)
 #   NET=lenet DATASET_NAME=digits bash scripts/run_stage_1.sh DIR     (digits are written to DIR)
-# DATA is a folder with the TFRecords or with images, train/<class>/* and val/<class>/*, which are
-# written as TFRecords to DATA/tfrecords first. In the present folder: device0_stage_1/checkpoint_stage_1
-# (checkpoints and TensorBoard logs) with checkpoint_pca in it (the snapshots). What is there is gone on
-# with. Each value below may be set in the environment; the program's --help explains them.
+# DATA is a folder with TFRecords, or with images train/<class>/* and val/<class>/*, which are first written
+# as TFRecords to DATA/tfrecords. The current folder gets device0_stage_1/checkpoint_stage_1 (checkpoints and
+# TensorBoard logs) with checkpoint_pca in it (the snapshots). An existing run is resumed. Each value below
+# may be set in the environment; the program's --help explains them.
 set -euo pipefail
 usage() {
   echo "usage: bash $0 DATA" >&2
@@ -24,7 +24,7 @@ if [[ "$DATASET_NAME" == digits ]]; then
   : "${NET:=lenet}" "${BATCH_SIZE:=64}" "${LR_MAX:=0.02}" "${MIXED_PRECISION:=False}"
   : "${EPOCHS:=21}" "${DECAY_EPOCHS:=27}" "${WARMUP_EPOCHS:=1}" "${SAVE_EPOCHS:=5}"
   : "${SNAPSHOT_PER_EPOCH:=2}" "${NUM_GPUS:=0}" "${NUM_NODES:=4}" "${LOG_FREQ:=50}"
-  # Digits that are there already are taken, in however many files.
+  # Existing digits are used, in any number of files.
   if ! { compgen -G "$1/train-*" && "$PYTHON" -m slim_data.validate --dataset_name digits \
     --dataset_dir "$1"; } >/dev/null 2>&1; then
     "$PYTHON" -m slim_data.download_and_convert_data --dataset_name digits --dataset_dir "$1" \

@@ -2,14 +2,13 @@
 # Second phase of dimension-reduction training: trains the weights of the first phase in the subspace
 # of its snapshots.
 #   bash scripts/run_stage_2.sh DATA CHECKPOINT [PCA]
-#   RANK_TABLE_FILE=rank_table_8pcs.json bash scripts/run_stage_2.sh DATA CHECKPOINT    (a process a device)
+#   RANK_TABLE_FILE=rank_table_8pcs.json bash scripts/run_stage_2.sh DATA CHECKPOINT    (one process per device)
 #   DATASET_NAME=digits bash scripts/run_stage_2.sh DIR device0_stage_1/checkpoint_stage_1
-# DATA is as for run_stage_1.sh, CHECKPOINT what that left: its folder, one of its checkpoints (also as
-# resnet-70_625.ckpt, that of epoch 70) or one of its snapshots. PCA is the file of a subspace (.npy or
-# .safetensors); without it the subspace is computed from the snapshots. Results go to
-# device0_stage_2/checkpoint_stage_2 in the present folder. Each value below may be set in the
-# environment; the program's --help explains them. BOOST_CONFIG is its --boost_config, for what is not
-# set in the environment.
+# DATA is as for run_stage_1.sh. CHECKPOINT is a result of that script: its folder, a checkpoint (also as
+# resnet-70_625.ckpt, for epoch 70) or a snapshot. PCA is the file of a subspace (.npy or .safetensors);
+# without it, the subspace is computed from the snapshots. Results go to device0_stage_2/checkpoint_stage_2
+# in the current folder. Each value below may be set in the environment; the program's --help explains them.
+# BOOST_CONFIG is its --boost_config, for values not set in the environment.
 set -euo pipefail
 usage() {
   echo "usage: bash $0 DATA CHECKPOINT [PCA]" >&2

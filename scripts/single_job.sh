@@ -1,15 +1,15 @@
-# Sourced by the run_single scripts, which set the values of an experiment: starts one process of it
-# on this host, in the background, with the flags that the arguments and the values stand for.
+# Sourced by the run_single scripts, which set the values of an experiment: starts one of its processes on
+# this host, in the background, with flags made from the arguments and the values.
 #
 # Every value is a variable that the environment may set: GRAD_BITS=1 bash scripts/...
 # Most are a flag of the training program in capitals (its --help explains them); BASE_LR is its
 # --initial_learning_rate, LR_DECAY_TYPE its --learning_rate_decay_type, TRAIN_BATCH_SIZE its
-# --batch_size, the images per step of each process. Beneath ROOT_WORKSPACE (worker 0 alone writes
+# --batch_size, the images per step of each process. ROOT_WORKSPACE gets (only worker 0 writes
 # checkpoints):
 #
 #   <dataset>_training_data/<experiment>_worker_<id>   checkpoints and TensorBoard logs
 #
-# start_single.sh tells where the log is. A worker on a CPU has - for DEVICE.
+# start_single.sh says where the log is. DEVICE is - for a worker on a CPU.
 source "$(dirname "${BASH_SOURCE[0]}")/start_single.sh"
 : "${ROOT_WORKSPACE:=$HOME/tmp}"
 
@@ -64,7 +64,7 @@ start_ps() {
     --async_training "${ASYNC_TRAINING:-False}"
 }
 
-# check_arguments NAMES JOB ARGUMENT...: ends the script where they are not as many as the names.
+# check_arguments NAMES JOB ARGUMENT...: ends the script if the number of arguments and names differ.
 check_arguments() {
   local names="$1" job="$2"
   shift 2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Stops one job on this host that a run_single script started:
+# Stops a job of a run_single script on this host:
 #   bash scripts/stop_single.sh JOB_NAME TASK_ID [EXPERIMENT_ID]   # default: of all experiments
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh" >/dev/null

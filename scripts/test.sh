@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests: all but those marked slow or long, only those, or what pytest arguments select.
+# Runs the tests: all except slow and long ones, only these, or a selection by pytest arguments.
 #   bash scripts/test.sh
 #   bash scripts/test.sh --slow
 #   bash scripts/test.sh --long
@@ -14,7 +14,7 @@ if (($# == 0)); then
 elif [[ "$1" == --slow || "$1" == --long ]]; then
   set -- -m "${1#--}" "${@:2}"
 fi
-# Files are spread over processes, of which each takes a few GB; one more than there are cores, as many
-# wait for programs that they started. What takes longest is shown: it may have to be marked slow.
+# Files are spread over processes that need a few GB each: one more than there are cores, since many wait for
+# programs that they started. The slowest tests are listed, since they may have to be marked slow.
 processes="$(($(getconf _NPROCESSORS_ONLN) + 1))"
 exec "$PYTHON" -m pytest --numprocesses="$((processes < 4 ? processes : 4))" --dist=loadfile --durations=10 "$@"

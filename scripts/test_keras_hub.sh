@@ -1,6 +1,5 @@
-#!/usr/bin/env bash
-# Runs the tests with networks of KerasHub, which the other tests do without, in a virtual environment of
-# its own (.venv-keras_hub). Arguments go to test.sh.
+# Runs the tests with networks of KerasHub, which no other test needs, in a separate virtual environment
+# (.venv-keras_hub). Arguments go to test.sh.
 #   bash scripts/test_keras_hub.sh
 #   bash scripts/test_keras_hub.sh tests/clients/keras_hub_test.py -k adapters
 set -euo pipefail

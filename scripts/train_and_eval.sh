@@ -1,21 +1,21 @@
-# Sourced by the run_multi_gpus scripts, which set the values of an experiment: trains a network and
-# evaluates its checkpoints beside it, as they appear, until both are done.
+# Sourced by the run_multi_gpus scripts, which set the values of an experiment: trains a network and, in
+# parallel, evaluates its checkpoints as they appear, until both are done.
 #
 # Every value is a variable that the environment may set: GRAD_BITS=32 NUM_NODES=8 bash scripts/...
 # Most are a flag of the training program in capitals (its --help explains them); BASE_LR is its
 # --initial_learning_rate, LR_DECAY_TYPE its --learning_rate_decay_type, TRAIN_BATCH_SIZE its
 # --batch_size. VAL_... and EVAL_... are flags of the evaluation program. Further arguments go to the
-# training program. Beneath ROOT_WORKSPACE, for each experiment:
+# training program. ROOT_WORKSPACE gets, for each experiment:
 #
 #   <dataset>_training_data/<experiment>              checkpoints and TensorBoard logs
 #   <dataset>_eval_data/<experiment>                  TensorBoard logs of the evaluation
-#   <dataset>_info/training_<experiment>_info.txt     what the training printed
-#   <dataset>_info/eval_<experiment>_info.txt         what the evaluation printed
+#   <dataset>_info/training_<experiment>_info.txt     output of the training
+#   <dataset>_info/eval_<experiment>_info.txt         output of the evaluation
 #
-# EXPERIMENT names it; give the name of one that was stopped, and it goes on where it was.
+# EXPERIMENT is its name; pass the name of a stopped experiment to resume it.
 # Ctrl-C stops both programs. The exit status is not 0 if either failed.
 
-# What most experiments have in common.
+# Values that most experiments share.
 shared_values() {
   : "${FINETUNED_MODEL_PATH:=}" # checkpoint to start from
   : "${LR_DECAY_TYPE:=exponential}"
@@ -24,6 +24,7 @@ shared_values() {
   : "${DROPOUT_KEEP_PROB:=0.5}"
   : "${SIZE_TO_BINARIZE:=1}"
   : "${QUANTIZE_LOGITS:=False}"
+  : "${ROTATE:=False}" # the rule of TernGrad's paper
   : "${FLOATING_GRAD_EPOCH:=0}"
   : "${SAVE_ITER:=5000}"
   : "${SEED:=123}"
@@ -60,7 +61,7 @@ train_and_eval() {
   echo "== checkpoints in $train_dir"
   echo "== the evaluation prints to $eval_log"
 
-  # Each program gets a process group of its own, so that Ctrl-C reaches it through this script only.
+  # Each program gets its own process group, so that Ctrl-C reaches it only through this script.
   set -m
   "$PYTHON" -m "terngrad_tf.bin.${PROGRAM}_eval" \
     --dataset_name "$DATASET_NAME" \
@@ -96,6 +97,7 @@ train_and_eval() {
     --num_gpus "$NUM_GPUS" \
     --num_nodes "$NUM_NODES" \
     --grad_bits "$GRAD_BITS" \
+    --rotate "$ROTATE" \
     --clip_factor "$CLIP_FACTOR" \
     --floating_grad_epoch "$FLOATING_GRAD_EPOCH" \
     --size_to_binarize "$SIZE_TO_BINARIZE" \
@@ -113,7 +115,7 @@ train_and_eval() {
   local train_status=0 eval_status=0
   wait "$TRAIN_PID" || train_status=$?
   if ((train_status)); then
-    # Without further checkpoints it would wait for ever.
+    # Without further checkpoints, the evaluation would wait forever.
     stop_programs TERM
     echo "$(basename "$0"): the training failed with status $train_status: $(tail -n 1 "$train_log")" >&2
     return "$train_status"
@@ -128,12 +130,12 @@ train_and_eval() {
   grep 'precision @ 1' "$eval_log" | tail -n 1
 }
 
-# Ends what train_and_eval started and waits for it.
+# Ends the programs of train_and_eval and waits for them.
 stop_programs() {
   local second
   kill -s "$1" "$TRAIN_PID" 2>/dev/null || true
   kill -s "$1" "$EVAL_PID" 2>/dev/null || true
-  # A library may swallow the exception that Ctrl-C raises in Python: after a while, insist.
+  # A library may swallow Python's exception for Ctrl-C: send SIGTERM after a while.
   for ((second = 0; second < 15; second++)); do
     kill -0 "$TRAIN_PID" 2>/dev/null || kill -0 "$EVAL_PID" 2>/dev/null || break
     sleep 1

@@ -1,8 +1,8 @@
-# Sourced by the other scripts: makes or reuses the checkout's virtual environment and exports
+# Sourced by the other scripts: creates or reuses the checkout's virtual environment and exports
 # PYTHON (its interpreter) and ROOT (the checkout).
 #
-#   PYTHON3            interpreter to build it with          (default: python3)
-#   TERNGRAD_VENV      where it lies                         (default: <checkout>/.venv)
+#   PYTHON3            interpreter to create it with         (default: python3)
+#   TERNGRAD_VENV      path of the environment               (default: <checkout>/.venv)
 #   TERNGRAD_REQUIRE   further pip requirements, e.g. "tensorflow==2.18.*"  (default: none)
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -24,7 +24,7 @@ terngrad_venv() {
     return 1
   fi
   local stamp="$venv/.terngrad_installed" key
-  # There while the environment is being made: what an interrupted pip leaves passes for installed.
+  # Exists during the installation, since pip's interrupted installations look complete.
   local unfinished="${venv%/}.unfinished"
   if [[ -s "$unfinished" ]]; then
     echo "venv.sh: an earlier installation into $venv was interrupted, and this script did not make that" \
@@ -37,7 +37,7 @@ terngrad_venv() {
     return 1
   fi
 
-  # One whose interpreter is gone is made anew, too.
+  # An environment without its interpreter is also created anew.
   if [[ -e "$unfinished" ]] || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     if ! "$python3" -c 'import ensurepip, venv' 2>/dev/null; then
       echo "venv.sh: $python3 lacks the venv module; on Debian and Ubuntu: apt-get install python3-venv" >&2
@@ -61,7 +61,7 @@ PY
     if [[ -e "$stamp" || -e "$unfinished" ]]; then
       : >"$unfinished" || return 1
     else
-      # Not ours to clear.
+      # Not created by this script, so never cleared.
       echo "$venv was made by somebody else" >"$unfinished" || return 1
     fi
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
@@ -77,7 +77,7 @@ PY
   export PYTHON="$venv/bin/python"
 }
 
-# Two scripts started at once wait for one another, where the system offers locks.
+# Scripts that start concurrently wait for one another, if the system has locks.
 if command -v flock >/dev/null; then
   exec 9>>"$ROOT/.venv.lock" || exit 1
   flock 9

@@ -3,7 +3,7 @@
     slim_data.convert("digits", "/data/digits", shard=True, train_shards=4)
     train = slim_data.load("digits", "/data/digits", "train", 64, 28, training=True)
 
-The package needs neither Keras nor `terngrad_tf`; TensorFlow itself is loaded at the first use.
+The package needs neither Keras nor `terngrad_tf`, and loads TensorFlow at first use.
 """
 
 from slim_data.common.errors import DataError

@@ -21,7 +21,7 @@ from slim_data.files import checksums
 def _add_arguments(parser):
     image_folder_flags.add_arguments(parser, train_shards=2, validation_shards=2, num_threads=2)
     parser.add_argument(
-        "--labels_file", required=True, help="text file with one label, a folder's name, a line"
+        "--labels_file", required=True, help="text file with one label (folder name) per line"
     )
 
 

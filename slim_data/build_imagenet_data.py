@@ -8,12 +8,12 @@ r"""Writes ImageNet (ILSVRC 2012) as TFRecords.
         --output_directory ~/dataset/imagenet-data
 
 reads <directory>/<synset>/*.JPEG and writes validation-00000-of-00128, train-00000-of-01024 and so
-on, in an order that is shuffled but always the same. Classes are numbered from 1 in the order of
-the labels file. JPEG files are kept byte for byte; what is PNG or CMYK inside becomes RGB JPEG of
-quality 100. The same command again goes on where it was interrupted.
+on, shuffled in a fixed order. Classes are numbered from 1 in the order of the labels file. JPEG
+files are kept byte for byte; PNG and CMYK content becomes RGB JPEG of quality 100. Repeat the
+command to resume an interrupted conversion.
 
 scripts/download_and_preprocess_imagenet.sh makes all of these files from the official archives.
-With --tfds_dir, the images come from tensorflow-datasets' imagenet2012, without bounding boxes.
+With --tfds_dir, images come from tensorflow-datasets' imagenet2012, without bounding boxes.
 """
 
 import functools
@@ -32,7 +32,7 @@ def _add_arguments(parser):
         parser, train_shards=1024, validation_shards=128, num_threads=8
     )
     for flag, default, text in (
-        ("labels_file", "imagenet_lsvrc_2015_synsets.txt", "text file with one synset a line"),
+        ("labels_file", "imagenet_lsvrc_2015_synsets.txt", "text file with one synset per line"),
         ("imagenet_metadata_file", "imagenet_metadata.txt", "lines of synset, tab and names"),
         (
             "bounding_box_file",
@@ -43,15 +43,15 @@ def _add_arguments(parser):
         parser.add_argument(f"--{flag}", default=default, help=f"{text} (default: %(default)s)")
     parser.add_argument(
         "--tfds_dir",
-        help="in place of the two folders and the bounding boxes: tensorflow-datasets' data_dir "
+        help="instead of the two folders and the bounding boxes: tensorflow-datasets' data_dir "
         "with imagenet2012, which is prepared if its downloads/manual holds the archives",
     )
-    program.add_boolean(parser, "raw_pixel", "store pixels in place of JPEG files")
+    program.add_boolean(parser, "raw_pixel", "store pixels instead of JPEG files")
     parser.add_argument(
         "--resize_dimen",
         type=int,
         default=0,
-        help="with --raw_pixel: squeeze images to squares of so many pixels; 0 (default): do not",
+        help="with --raw_pixel: resize images to squares of this many pixels; 0 (default): keep",
     )
 
 
@@ -77,7 +77,7 @@ def _main(values):
     if values.tfds_dir:
         for split in image_folder_flags.SPLITS:
             if getattr(values, f"{split}_directory"):
-                raise DataError(f"`tfds_dir` takes the place of --{split}_directory: give one")
+                raise DataError(f"`tfds_dir` replaces --{split}_directory: give only one of them")
         tfds_dir = os.path.expanduser(values.tfds_dir)
         found = tfds.find_sources(tfds_dir, names, raw_side, options)
     else:

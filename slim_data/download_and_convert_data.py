@@ -3,15 +3,15 @@ r"""Writes a data set as TFRecords.
     python -m slim_data.download_and_convert_data \
         --dataset_name mnist --dataset_dir ~/dataset/mnist-data
 
-downloads what is needed and writes `train-mnist.tfrecord`, `test-mnist.tfrecord` and `labels.txt`;
-with `--shard True` the examples are spread evenly over `train-00000-of-01000` and so on, and
-`test-00000-of-00001`. If all files are there already, nothing is written; a run that was
-interrupted goes on where it was when the same command is given again.
+downloads the official files and writes `train-mnist.tfrecord`, `test-mnist.tfrecord` and
+`labels.txt`; with `--shard True`, examples are spread evenly over `train-00000-of-01000` and so on,
+and `test-00000-of-00001`. If all files exist, nothing is written; repeat the command to resume an
+interrupted conversion.
 
-Data sets, and the official files that `--raw_dir` may hold already:
+Data sets, and the official files that `--raw_dir` may already hold:
 `digits`: none, they are inside scikit-learn;
 `mnist`, `fashion_mnist`: train-images-idx3-ubyte.gz and its three companions;
-`idx`: your own files in this format, whose classes --labels names;
+`idx`: your own files in this format, with classes named by --labels;
 `cifar10`: cifar-10-python.tar.gz or cifar-10-binary.tar.gz;
 `flowers`: flower_photos.tgz, written as `train-00000-of-00005` and so on, labels from 1.
 
@@ -30,11 +30,13 @@ from slim_data.files.text_files import read_lines
 def _add_arguments(parser):
     names = ", ".join(name for name, builder in registry.DATASETS.items() if not builder.program)
     parser.add_argument("--dataset_name", required=True, help=f"data set to convert: {names}")
-    parser.add_argument("--dataset_dir", required=True, help="folder to write to; made if absent")
+    parser.add_argument(
+        "--dataset_dir", required=True, help="folder to write to; created if absent"
+    )
     program.add_boolean(
         parser,
         "shard",
-        "spread each split over several files, one for testing (default: only for flowers)",
+        "spread each split over several files, test over one (default: only for flowers)",
         default=None,
     )
     parser.add_argument(
@@ -44,9 +46,8 @@ def _add_arguments(parser):
     )
     parser.add_argument(
         "--source",
-        help="download (default): official files in --raw_dir, and what it lacks is downloaded to "
-        "it; files: official files in --raw_dir only; tfds: tensorflow-datasets downloads and "
-        "prepares",
+        help="download (default): official files in --raw_dir, downloading missing ones to it; "
+        "files: official files in --raw_dir only; tfds: tensorflow-datasets downloads and prepares",
     )
     parser.add_argument("--raw_dir", help="folder of the official files (default: --dataset_dir)")
     parser.add_argument(
@@ -55,18 +56,18 @@ def _add_arguments(parser):
     )
     parser.add_argument(
         "--labels",
-        help="names of the classes of idx in the order of their numbers from 0: with commas "
-        "between, or a text file with one a line",
+        help="names of the classes of idx in the order of their numbers from 0: separated by "
+        "commas, or a text file with one per line",
     )
     program.add_boolean(
         parser,
         "allow_other_archives",
-        "take files in --raw_dir that are not the official ones, by their checksums",
+        "accept files in --raw_dir whose checksums are not official",
     )
     parser.add_argument(
         "--num_processes",
         type=int,
-        help="how many processes may work at once (default: one a core)",
+        help="maximum number of processes (default: one per core)",
     )
 
 

@@ -1,8 +1,8 @@
-r"""Finds the TFRecords of a folder of photos; writes them at the first use.
+r"""Finds the TFRecords of a folder of photos, or writes them at the first use.
 
     python -m slim_data.find_records ./imagenet
 
-prints ./imagenet where that holds train-* files. Where it holds images instead,
+prints ./imagenet if this folder holds train-* files. If it holds images instead,
 
     imagenet/train/<class>/*.JPEG
     imagenet/val/<class>/*.JPEG          (or validation, or validation_preprocess)
@@ -28,8 +28,7 @@ from slim_data.tfrecord import shards, write_splits
 RECORDS = "tfrecords"
 VALIDATION_FOLDERS = ("val", "validation", "validation_preprocess")
 _IMAGES_A_FILE = 1000
-# So that several processes can share even a small set.
-_FEWEST_FILES = 16
+_FEWEST_FILES = 16  # so that several processes can share even a small set
 _MOST_FILES = {"train": 1024, "validation": 128}
 
 
@@ -40,16 +39,16 @@ def find_records(
     num_processes: int | None = None,
     report: Callable[[str], object] = ignore,
 ) -> str | os.PathLike:
-    """Returns the folder with the TFRecords of a folder of photos, written if they are missing.
+    """Returns the folder with the TFRecords of a folder of photos, after writing missing ones.
 
     Args:
-        data_dir: folder with TFRecords, or with images in a folder a class.
-        output_directory: where to write to. Default: "tfrecords" in data_dir.
-        num_processes: how many processes may write at once. Default: one a core.
-        report: function of a line of text, called with what was done.
+        data_dir: folder with TFRecords, or with one folder of images per class.
+        output_directory: folder to write to. Default: "tfrecords" in data_dir.
+        num_processes: maximum number of writing processes. Default: one per core.
+        report: function of a line of text, called after each step.
 
     Raises:
-        DataError: there is neither, an image is damaged, or nothing can be written.
+        DataError: the folder has neither, an image is damaged, or writing fails.
     """
     train = os.path.join(data_dir, "train")
     if shards.find_shards(data_dir, "train") or not os.path.isdir(train):
@@ -61,7 +60,7 @@ def find_records(
     validation = next(filter(os.path.isdir, validation), None)
     if validation is None:
         raise DataError(
-            f"{data_dir} must hold a folder {' or '.join(VALIDATION_FOLDERS)} with a folder a "
+            f"{data_dir} must hold a folder {' or '.join(VALIDATION_FOLDERS)} with one folder per "
             "class, beside train"
         )
     labels = image_folders.class_folders(train)
@@ -88,7 +87,7 @@ def find_records(
 
 
 def _is_whole(folder, split):
-    """Whether a folder holds all files of a split; one that is being written lacks some."""
+    """Returns True if a folder holds all files of a split; unfinished splits lack some."""
     with contextlib.suppress(DataError):
         return bool(shards.find_shards(folder, split))
     return False

@@ -1,9 +1,9 @@
-"""Makes what build_image_data reads from the archive of the flower photos.
+"""Extracts the input of build_image_data from the archive of the flower photos.
 
     python -m slim_data.prepare_flowers DATA_DIR
 
-downloads flower_photos.tgz to DATA_DIR unless it is there, and writes 500 photos for validation,
-3,170 for training and the names of the classes to DATA_DIR/raw-data.
+downloads flower_photos.tgz to DATA_DIR if missing, and writes 500 photos for validation, 3,170 for
+training and the names of the classes to DATA_DIR/raw-data.
 """
 
 import os
@@ -13,7 +13,7 @@ from slim_data.datasets import flowers_preparation
 
 
 def _add_arguments(parser):
-    parser.add_argument("data_dir", metavar="DATA_DIR", help="folder to work in; made if absent")
+    parser.add_argument("data_dir", metavar="DATA_DIR", help="folder to work in; created if absent")
 
 
 def _main(values):

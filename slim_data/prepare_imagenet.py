@@ -1,14 +1,14 @@
-"""Makes what build_imagenet_data reads from the official archives of ImageNet (ILSVRC 2012).
+"""Extracts the input of build_imagenet_data from the official archives of ImageNet (ILSVRC 2012).
 
     python -m slim_data.prepare_imagenet DATA_DIR
 
 DATA_DIR holds ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar, ILSVRC2012_bbox_train_v2.tar.gz and
-ILSVRC2012_devkit_t12.tar.gz, which https://image-net.org gives to registered users. What is lacking
-is downloaded with the account that the environment variables IMAGENET_USERNAME and
-IMAGENET_ACCESS_KEY tell, from there or from where IMAGENET_URL says.
+ILSVRC2012_devkit_t12.tar.gz, which https://image-net.org gives to registered users. Missing
+archives are downloaded from there, or from IMAGENET_URL, with the account in the environment
+variables IMAGENET_USERNAME and IMAGENET_ACCESS_KEY.
 
-Images, lists and bounding boxes are written to DATA_DIR/raw-data; the archives stay. What is there
-already is kept, so the same command goes on where it was interrupted.
+Images, lists and bounding boxes are written to DATA_DIR/raw-data; the archives are kept. Finished
+parts are kept too: repeat the command to resume an interrupted run.
 """
 
 import os

@@ -1,14 +1,14 @@
-"""Makes the folder of links to one worker's part of the training files.
+"""Creates the folder of links to one worker's part of the training files.
 
     python -m slim_data.split ~/dataset/imagenet-data 16 1
 
-makes ~/dataset/imagenet-data/worker_1_of_16 with links to the second sixteenth of its
-train-?????-of-????? files. A folder that is there already is kept. Instead of a number, `all` makes
-the folders of all workers:
+creates ~/dataset/imagenet-data/worker_1_of_16 with links to the second sixteenth of its
+train-?????-of-????? files. An existing folder is kept. Instead of a number, `all` creates the
+folders of all workers:
 
     python -m slim_data.split ~/dataset/cifar10-shard-data 2 all --link_as ~/dataset/cifar10-part
 
-also makes ~/dataset/cifar10-part-0-499 and ~/dataset/cifar10-part-500-999, links to the two
+also creates ~/dataset/cifar10-part-0-499 and ~/dataset/cifar10-part-500-999, links to the two
 folders.
 """
 
@@ -34,7 +34,7 @@ def _add_arguments(parser):
     parser.add_argument(
         "--link_as",
         metavar="PATH",
-        help="with all: make links to the folders, PATH-<first file>-<last file>",
+        help="with all: create links to the folders, PATH-<first file>-<last file>",
     )
 
 

@@ -1,10 +1,10 @@
-r"""Checks a converted data set, record by record, and counts it by file and by class.
+r"""Checks a converted data set, record by record, and counts records by file and class.
 
     python -m slim_data.validate --dataset_name mnist --dataset_dir ~/dataset/mnist-data
 
-Compares every checksum, key, label and image with what the data set states. The last line sums up.
-Damaged records are told below their file's row, and the rest is checked all the same. The last line
-then names the first of them, and the exit status is 2.
+Compares every checksum, key, label and image with the data set's description. The last line is a
+summary. Damaged records are listed below their file's row, and checking continues; the last line
+then names the first damaged record, and the exit status is 2.
 """
 
 import os
@@ -17,7 +17,7 @@ from slim_data.input import validation
 def _add_arguments(parser):
     names = ", ".join(registry.DATASETS)
     parser.add_argument("--dataset_name", required=True, help=f"data set to expect: {names}")
-    parser.add_argument("--dataset_dir", required=True, help="folder that it was converted to")
+    parser.add_argument("--dataset_dir", required=True, help="folder of the converted data set")
 
 
 def _main(values):

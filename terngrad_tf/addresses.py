@@ -1,4 +1,4 @@
-"""Addresses of hosts as users write them. Imports no TensorFlow: the launcher needs it at once."""
+"""Addresses of hosts as users write them. Imports no TensorFlow, which slows the launcher down."""
 
 import ipaddress
 import re
@@ -7,7 +7,7 @@ from typing import Any
 
 from terngrad_tf.arguments import shown
 
-# A name has at most 253 characters; with its port and what IPv6 adds.
+# A name has at most 253 characters; add the port and IPv6 brackets.
 _LONGEST = 300
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
 _LOCAL_NAME = "localhost"
@@ -18,14 +18,14 @@ def parse_addresses(name: str, value: Any) -> list[str]:
 
     Args:
         name: the argument's name, for errors.
-        value: comma-separated str; blanks around commas do not count.
+        value: comma-separated str; blanks around commas are ignored.
 
     Returns:
-        List of str, empty for "". IPv6 addresses stand in brackets: "[fe80::1]:2222".
+        List of str, empty for "". IPv6 addresses have brackets: "[fe80::1]:2222".
 
     Raises:
-        ValueError: an address is not host:port, stands there twice, or is one that others cannot
-            reach.
+        ValueError: an address is not host:port, is repeated, or cannot be reached by other
+            machines.
     """
     hosts = [part.strip() for part in value.split(",")] if value.strip() else []
     for address in hosts:
@@ -41,11 +41,11 @@ def parse_addresses(name: str, value: Any) -> list[str]:
 
 
 def is_address(value: object) -> bool:
-    """Whether a value is text of the form host:port; an IPv6 host stands in brackets."""
+    """Returns True for text of the form host:port, with brackets around an IPv6 host."""
     if not isinstance(value, str) or len(value) > _LONGEST:
         return False
     host, _, port = value.rpartition(":")
-    # ASCII digits only: int() would take more.
+    # ASCII digits only: int() accepts more.
     valid_port = re.fullmatch(r"[0-9]{1,5}", port) and 0 < int(port) < 2**16
     if host.startswith("[") and getattr(_ip(host), "version", None) != 6:
         return False
@@ -53,7 +53,7 @@ def is_address(value: object) -> bool:
 
 
 def advice(value: object) -> str:
-    """What makes an address of what is none, to stand after the rule; "" where that is not known.
+    """Returns advice on an invalid address, to follow the rule in an error; "" if unknown.
 
     Example:
         >>> advice("fe80::1:2222")
@@ -69,7 +69,7 @@ def advice(value: object) -> str:
 
 
 def first_twice(addresses: Iterable[str]) -> str | None:
-    """The first address that was there before, however its letters are written; None for none."""
+    """Returns the first repeated address, ignoring case, or None."""
     seen = set()
     for address in addresses:
         if address.lower() in seen:
@@ -79,9 +79,9 @@ def first_twice(addresses: Iterable[str]) -> str | None:
 
 
 def not_for_others(addresses: Iterable[str]) -> str | None:
-    """What is wrong with addresses that mean another machine on each machine; None for nothing.
+    """Returns the fault of addresses that refer to each machine itself; None if all are valid.
 
-    A cluster may lie on one machine, and then all its addresses may be local.
+    All addresses may be local, for a cluster on one machine.
 
     Example:
         >>> not_for_others(["localhost:2222", "b:2222"])
@@ -106,7 +106,7 @@ def _is_local(address):
 
 
 def _ip(host):
-    """The IP address of a host that is one, in brackets or not; None for a name."""
+    """Returns the IP address of a host, with or without brackets; None for a name."""
     try:
         return ipaddress.ip_address(host.strip("[]"))
     except ValueError:

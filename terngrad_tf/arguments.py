@@ -1,10 +1,10 @@
-"""Checks of what users pass, with errors of one form."""
+"""Checks of users' arguments, with errors of one form."""
 
 import difflib
 from collections.abc import Sequence
 from typing import Any, TypeGuard
 
-# Characters of a value in an error.
+# Maximum number of characters of a value in an error.
 _MAX_SHOWN = 200
 
 
@@ -28,7 +28,7 @@ def check(condition: Any, name: str, rule: str, value: object) -> None:
 
 
 def is_integer(value: Any, least: int | None = None) -> TypeGuard[int]:
-    """Whether a value is an integer, which a bool is not here, of at least `least`."""
+    """Returns True for an integer, not a bool, of at least `least`."""
     integer = isinstance(value, int) and not isinstance(value, bool)
     return integer and (least is None or value >= least)
 
@@ -47,7 +47,7 @@ def check_integer(name: str, value: object, least: int = 1) -> None:
 
 
 def shown(value: object) -> str:
-    """A value as an error shows it: as Python writes it, the middle of a long one left out.
+    """Formats a value for an error: as Python's repr, without the middle of long texts.
 
     Example:
         >>> shown("lenet")
@@ -63,12 +63,12 @@ def shown(value: object) -> str:
 
 
 def did_you_mean(name: object, known: Sequence[str], prefix: str = "") -> str:
-    """What follows a name that is not known: the nearest that is, or nothing.
+    """Returns a hint at the known name nearest to an unknown one, or "".
 
     Args:
         name: the name received, a str or not.
-        known: names that would be right.
-        prefix: what the name shown begins with. Default: nothing.
+        known: valid names.
+        prefix: prefix of the name in the hint. Default: none.
 
     Example:
         >>> did_you_mean("grad_bit", ["seed", "grad_bits"])

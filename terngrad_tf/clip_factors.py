@@ -12,7 +12,7 @@ RULE = f'must be 0 (no clipping), a number from {LEAST:g} to {MOST:g}, or "auto"
 
 
 def is_clip_factor(value: Any) -> bool:
-    """Whether a value is one that `RULE` allows.
+    """Returns True for values that `RULE` allows.
 
     Example:
         >>> [is_clip_factor(value) for value in (2.5, 0, "auto", 1e-38, "2.5", True)]

@@ -1,4 +1,4 @@
-"""Opening what other people's command lines and files name. Imports no TensorFlow."""
+"""Opens files named by untrusted command lines and files. Imports no TensorFlow."""
 
 import contextlib
 import errno
@@ -11,12 +11,12 @@ from typing import BinaryIO
 
 PathLike = str | os.PathLike[str]
 
-# Characters of a name that its temporary name keeps: file systems take 255 bytes.
+# Number of characters of a name in its temporary name: file systems allow 255 bytes.
 _KEPT = 50
 
 
 def open_regular(path: PathLike) -> BinaryIO:
-    """Opens a file for reading, and nothing but a file: a pipe or device would wait for ever.
+    """Opens a regular file for reading, and nothing else: pipes and devices could block forever.
 
     Args:
         path: path of the file.
@@ -25,13 +25,13 @@ def open_regular(path: PathLike) -> BinaryIO:
         A binary file object.
 
     Raises:
-        OSError: there is no such file, or it cannot be read.
-        ValueError: it is no regular file, or the path holds what no path can hold.
+        OSError: the file does not exist or cannot be read.
+        ValueError: the file is not regular, or the path is invalid.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except UnicodeEncodeError as error:
-        raise ValueError(f"{path!r} is not a path: it is no text in UTF-8") from error
+        raise ValueError(f"{path!r} is not a path: it is not text in UTF-8") from error
     except ValueError as error:
         raise ValueError(f"{path!r} is not a path: {error}") from error
     except OSError as error:
@@ -49,18 +49,18 @@ def open_regular(path: PathLike) -> BinaryIO:
 
 @contextlib.contextmanager
 def atomic_write(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Gives a new file beside `path` that takes its place once all is written.
+    """Yields a new file beside `path`, which replaces `path` at the end of the context.
 
-    Its name is one that nobody can foresee, and no link is followed.
+    The file's name is random, and links are not followed.
 
     Args:
-        path: `pathlib.Path`; its folder exists.
+        path: `pathlib.Path` in an existing folder.
 
     Yields:
-        `pathlib.Path` of the new, empty file. Where the code inside fails, it is removed.
+        `pathlib.Path` of the new, empty file, which is removed if the context fails.
 
     Raises:
-        OSError: the file cannot be written; it names `path` where the code inside names none.
+        OSError: the file cannot be written; the error names `path` unless it names another file.
     """
     beside = path.with_name(f".{path.name[:_KEPT]}.{secrets.token_hex(8)}")
     os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
@@ -69,7 +69,7 @@ def atomic_write(path: pathlib.Path) -> Iterator[pathlib.Path]:
         os.replace(beside, path)
     except BaseException as error:
         beside.unlink(missing_ok=True)
-        # NumPy tells neither file nor reason.
+        # NumPy's errors have neither file nor reason.
         if isinstance(error, OSError) and not error.filename:
             number = error.errno or errno.EIO
             raise OSError(number, error.strerror or str(error), str(path)) from error

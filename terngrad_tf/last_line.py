@@ -1,4 +1,4 @@
-"""The line with which a process ends. Imports no TensorFlow: a mistyped flag ends one at once."""
+"""The last line of a process's output. Imports no TensorFlow: a mistyped flag ends it at once."""
 
 import contextlib
 import os
@@ -6,29 +6,29 @@ import sys
 import time
 from typing import TextIO
 
-# Characters of a line, of a word in it, and of a text that are looked at: escaping takes long.
+# Maximum number of characters of a line, a word, and a text: escaping is slow.
 _LONGEST_LINE = 1000
 _LONGEST_WORD = 300
 _LONGEST_TEXT = 100_000
 _REPLACED = "REPLACED BY KeyboardInterrupt"
-# For what threads are writing at this moment.
+# Time for other threads to finish their writes.
 _PAUSE_SECONDS = 0.05
 
 
 def write_last_line(line: str) -> None:
-    """Writes a line to standard error and drops all that this process writes there afterwards.
+    """Writes a line to standard error and drops this process's later output there.
 
-    TensorFlow's threads report errors of their own, such as lost peers, until the process is gone;
-    whoever reads the end of a log looks for the reason there.
+    TensorFlow's threads report errors, such as lost peers, until the process ends, but users look
+    for the reason at the end of a log.
 
     Args:
-        line: str without a line break at its end; the process should end now.
+        line: str without a final line break; the process should end now.
     """
     flush_or_drop(sys.stdout)
     flush_or_drop(sys.stderr)
     terminal = os.dup(2)
     nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 2)  # first: no thread may write between the line and this
+    os.dup2(nothing, 2)  # before the line, so that no thread can write after it
     os.close(nothing)
     time.sleep(_PAUSE_SECONDS)
     with (
@@ -39,19 +39,19 @@ def write_last_line(line: str) -> None:
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Whether an error is Ctrl-C, or what TensorFlow makes of it while it raises another."""
+    """Returns True for Ctrl-C, also if TensorFlow replaced the exception while raising another."""
     is_replaced = isinstance(error, RuntimeError) and _REPLACED in str(error)
     return is_replaced or isinstance(error, KeyboardInterrupt)
 
 
 def one_line(text: object) -> str:
-    r"""What an error says, on one line that is printable and not long.
+    r"""Formats an error as one printable line of limited length.
 
-    Line ends become blanks, and characters that a terminal may take for commands appear as Python
-    writes them. Of a text or a word, such as a path, that is too long the middle is left out.
+    Line ends become blanks, and control characters are escaped as in Python. Long texts and long
+    words, such as paths, lose their middle.
 
     Args:
-        text: str, or what `str` makes one of, such as an exception.
+        text: str, or an object that `str` accepts, such as an exception.
 
     Example:
         >>> one_line("no file\n\x1b[2J")
@@ -62,7 +62,7 @@ def one_line(text: object) -> str:
 
 
 def _shortened(text, longest):
-    # Shortened first as well: escaping much takes long.
+    # Shorten before escaping, which is slow for long texts.
     escaped = "".join(map(_escaped, _cut(text, 2 * longest)))
     return _cut(escaped, longest)
 
@@ -80,12 +80,12 @@ def _cut(text, longest):
 
 
 def flush_or_drop(stream: TextIO | None) -> None:
-    """Writes what a stream still holds; drops it, and all that follows, where that cannot be.
+    """Flushes a stream; if that fails, drops its content and all later output.
 
-    On a full disk, Python would otherwise end the process with another status than it was given.
+    On a full disk, Python would otherwise change the process's exit status.
 
     Args:
-        stream: `sys.stdout` or `sys.stderr`, which is None where it was closed from the beginning.
+        stream: `sys.stdout` or `sys.stderr`, or None if the stream was closed at the start.
     """
     try:
         if stream is not None:

@@ -1,14 +1,31 @@
-"""The places where all processes of a cluster take part, in the order in which one came there."""
+"""Records the places where all processes of a cluster take part, in the order of a process."""
 
 import collections
 import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-# Names that a history keeps; a name that comes several times in a row counts as one.
+# Number of names in a history; consecutive equal names count as one.
 _MOST_NAMES = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """What functions of TensorFlow noted while they ran.
+
+    Attributes:
+        count: number of places so far.
+        names: the last ones, in order.
+        num_waits: number of waits at them that have ended.
+        is_waiting: whether one has begun and not ended.
+    """
+
+    count: int = 0
+    names: Sequence[str] = ()
+    num_waits: int = 0
+    is_waiting: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,8 +33,8 @@ class History:
     """The last places of a process, in order.
 
     Attributes:
-        skipped: places that it passed before those of `names`.
-        names: name and number of each run of equal places.
+        skipped: number of places before those in `names`.
+        names: name and length of each run of equal places.
     """
 
     skipped: int
@@ -25,11 +42,11 @@ class History:
 
     @property
     def length(self) -> int:
-        """Places in all."""
+        """Total number of places."""
         return self.skipped + sum(count for _, count in self.names)
 
     def at(self, position: int) -> str | None:
-        """Name of a place; None where that is not kept, or not reached yet."""
+        """Returns the name of a place; None if not kept or not reached yet."""
         end = self.skipped
         for name, count in self.names if position >= end else ():
             end += count
@@ -38,7 +55,7 @@ class History:
         return None
 
     def ends(self) -> list[int]:
-        """Positions at which another name begins, and the one after the last place."""
+        """Returns the end position of each run of equal names."""
         ends, end = [], self.skipped
         for _, count in self.names:
             end += count
@@ -47,9 +64,9 @@ class History:
 
 
 def first_difference(histories: Sequence[History]) -> int | None:
-    """The first place that two processes reached and that has two names; None where there is none.
+    """Returns the first place that has different names in two processes, or None.
 
-    All take part in each place in the same order, so nobody ever passes such a place.
+    All processes take part in each place in the same order, so that none passes such a place.
 
     Example:
     >>> one = History(0, [("fit", 1), ("step", 5), ("evaluate", 1)])
@@ -58,7 +75,7 @@ def first_difference(histories: Sequence[History]) -> int | None:
     >>> first_difference([one, History(0, [("fit", 1), ("step", 6)])])
     6
     """
-    # Names change there, and nowhere in between.
+    # Names change only at these positions.
     positions = {position for h in histories for position in (h.skipped, *h.ends())}
     for position in sorted(positions):
         if len({h.at(position) for h in histories} - {None}) > 1:
@@ -67,7 +84,7 @@ def first_difference(histories: Sequence[History]) -> int | None:
 
 
 class Places:
-    """Where this process is, and was.
+    """Current and past places of this process.
 
     Example:
     >>> places = Places()
@@ -77,25 +94,33 @@ class Places:
     """
 
     def __init__(self) -> None:
-        # Of the main thread and of the one that watches it.
+        # For the main thread and the thread that watches it.
         self._lock = threading.Lock()
         self._names: collections.deque[list] = collections.deque()
         self._skipped = 0
         self._entered: list[tuple[str, float]] = []
         self._left_by_error: str | None = None
+        self._read_traced: Callable[[], Traced] | None = None
+        self._traced = Traced()
+        self._traced_since = 0.0
+
+    def read_from(self, read: Callable[[], Traced]) -> None:
+        """Adds what functions of TensorFlow note, as `read` returns it."""
+        with self._lock:
+            self._read_traced, self._traced = read, Traced()
+
+    def are_entered(self) -> bool:
+        """Whether this process is at a place that Python noted."""
+        return bool(self._entered)
 
     @contextlib.contextmanager
     def at(self, name: str) -> Iterator[None]:
-        """Around what all processes of the cluster do together."""
+        """Context of an operation in which all processes of the cluster take part."""
         with self._lock:
+            self._take_traced()
             self._left_by_error = None
             self._entered.append((name, time.monotonic()))
-            if self._names and self._names[-1][0] == name:
-                self._names[-1][1] += 1
-            else:
-                self._names.append([name, 1])
-                if len(self._names) > _MOST_NAMES:
-                    self._skipped += self._names.popleft()[1]
+            self._add(name)
         try:
             yield
         except BaseException:
@@ -106,7 +131,7 @@ class Places:
                 self._entered.pop()
 
     def forget(self, name: str) -> None:
-        """Takes the last place back if it has this name: a step without data is none."""
+        """Removes the last place if it has this name, as for a step without data."""
         with self._lock:
             if self._names and self._names[-1][0] == name:
                 self._names[-1][1] -= 1
@@ -115,23 +140,55 @@ class Places:
 
     @property
     def waits_at(self) -> str | None:
-        """The place that this process is at, or that an error ended; None elsewhere.
+        """The current place, or the place that an error ended; None elsewhere.
 
-        Of places within each other it is the first, which says most to a user.
+        For nested places, the outermost one, which is most useful to users.
         """
         with self._lock:
-            return self._entered[0][0] if self._entered else self._left_by_error
+            if self._entered:
+                return self._entered[0][0]
+            traced = self._take_traced()
+            return traced.names[-1] if traced.is_waiting else self._left_by_error
 
     def seconds_at(self) -> float:
-        """How long it is there; 0 where it is at none."""
+        """Returns how long the process has been at the current place, or 0."""
         with self._lock:
-            return time.monotonic() - self._entered[-1][1] if self._entered else 0.0
+            if self._entered:
+                return time.monotonic() - self._entered[-1][1]
+            is_waiting = self._take_traced().is_waiting
+            return time.monotonic() - self._traced_since if is_waiting else 0.0
 
     def history(self) -> History:
-        """All places, those of now included."""
+        """Returns all places, including current ones."""
         with self._lock:
+            self._take_traced()
             return History(self._skipped, [(name, count) for name, count in self._names])
 
+    def _add(self, name):
+        if self._names and self._names[-1][0] == name:
+            self._names[-1][1] += 1
+        else:
+            self._names.append([name, 1])
+            if len(self._names) > _MOST_NAMES:
+                self._skipped += self._names.popleft()[1]
 
-# Those of this process, which is in one cluster for good.
+    def _take_traced(self):
+        """Adds the places that functions came to since this was last called."""
+        if self._read_traced is None:
+            return self._traced
+        before, self._traced = self._traced, self._read_traced()
+        if self._traced.num_waits != before.num_waits or not before.is_waiting:
+            self._traced_since = time.monotonic()
+        num_new = self._traced.count - before.count
+        num_lost = num_new - len(self._traced.names)
+        if num_lost > 0:
+            # The order of those that are kept is not known without them.
+            self._skipped += sum(count for _, count in self._names) + num_lost
+            self._names.clear()
+        for name in self._traced.names[max(0, -num_lost) :]:
+            self._add(name)
+        return self._traced
+
+
+# This process belongs to one cluster for its lifetime.
 places = Places()

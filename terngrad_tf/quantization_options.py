@@ -71,14 +71,14 @@ class QuantizationOptions:
         None,
         "Whether gradients are rotated before rounding, see `terngrad_tf.ternary.rotation`, so "
         "that the scales follow from grad_bits alone and suit all gradients. False is the rule of "
-        "TernGrad's paper. None: False.",
+        "TernGrad's paper. None: True, but False with bits_per_element and for wires of streams.",
         _is_bool_or_none,
         before=False,
     )
     clip_factor: float | str | None = option(
         None,
-        "Without rotation, c of the scale min(c * std(g), max|g|). 0: no clipping; auto: a scale "
-        "that weighs what clipping takes away against what rounding adds, see "
+        "With rotate=False alone, c of the scale min(c * std(g), max|g|). 0: no clipping; auto: a "
+        "scale that weighs what clipping takes away against what rounding adds, see "
         "`terngrad_tf.ternary.ScaleRule`. None: 2.5 for ternary gradients, auto for finer codes, "
         "which need less clipping.",
         _is_clip_factor,
@@ -88,7 +88,7 @@ class QuantizationOptions:
         "Largest expected length of a replica's codes as a stream, from 0.02 to 1.6 bits an "
         "element: scales are raised until enough codes are 0, which keeps the mean and adds "
         "variance; with local steps the largest changes travel, and the rest later. Needs "
-        "ternary gradients without rotation, and a wire of streams, which wire auto then is. "
+        "ternary gradients, which are not rotated then, and a wire of streams, which auto then is. "
         "None: no limit.",
         _is_bits_per_element,
         before=None,

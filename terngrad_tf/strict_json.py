@@ -1,7 +1,7 @@
-"""JSON from files and environments that others wrote. Imports no TensorFlow.
+"""Parses JSON from untrusted files and environments. Imports no TensorFlow.
 
-Every reader of JSON in this package comes here, so that size, depth, numbers and repeated keys have
-one rule each, and whatever breaks one is a ValueError that says which.
+All JSON in this package is read here, so that size, depth, numbers and repeated keys follow one set
+of rules. A violation raises a ValueError that names the rule.
 """
 
 import collections
@@ -25,18 +25,18 @@ def read_json(path: str | os.PathLike) -> Any:
         path: path of a regular file in UTF-8 of at most 16 MiB.
 
     Returns:
-        As `parse_json`.
+        See `parse_json`.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is no regular file, or what it holds is not taken.
+        ValueError: the file is not regular, or its content is refused.
     """
     with open_regular(path) as file:
         return parse_json(file.read(MAX_BYTES + 1))
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Reads JSON as RFC 8259 defines it, with numbers that Python can hold.
+    """Parses JSON as defined by RFC 8259, with numbers that Python can hold.
 
     Args:
         text: str, or bytes in UTF-8.
@@ -45,9 +45,9 @@ def parse_json(text: str | bytes) -> Any:
         Dict, list, str, int, float, bool or None.
 
     Raises:
-        ValueError: the text is longer than 16 MiB, not UTF-8 or not JSON; arrays and objects stand
-            in one another more than 32 deep; an integer has more than 30 digits; a number is too
-            large; a key is given twice in one object; text holds half of a surrogate pair.
+        ValueError: the text is longer than 16 MiB, not UTF-8 or not JSON; arrays and objects are
+            nested more than 32 deep; an integer has more than 30 digits; a number is too large; an
+            object repeats a key; or text holds half of a surrogate pair.
 
     Example:
         >>> parse_json('{"rho": 0.5}')
@@ -82,7 +82,7 @@ _TOO_DEEP = f"arrays and objects stand in one another more than {MAX_DEPTH} deep
 
 
 def _check(value):
-    """Raises ValueError for what stands too deep, and for text that no file or log can hold."""
+    """Raises ValueError for values nested too deep, and for text that files or logs cannot hold."""
     level = [value]
     for depth in range(MAX_DEPTH + 1):
         inner = []

@@ -1,9 +1,9 @@
-"""Names of all that is written for TensorBoard, which shows what stands before the first "/" as a
-group, in the order of their names. It opens the first two, which are accuracies and losses.
+"""Tags for TensorBoard, which groups them by the part before the first "/", in alphabetical order,
+and opens the first two groups, accuracies and losses.
 """
 
-# The share of the examples whose class has the largest logit, of the five largest ones. Evaluations
-# have the same tags as training, so that TensorBoard draws both into one chart.
+# Fractions of examples whose class has the largest logit, or one of the five largest. Evaluations
+# and training share the tags, so that TensorBoard draws both into one chart.
 PRECISION_AT_1 = "accuracy/precision_at_1"
 RECALL_AT_5 = "accuracy/recall_at_5"
 TOTAL_LOSS = "loss/total"
@@ -11,12 +11,12 @@ CROSS_ENTROPY = "loss/cross_entropy"
 REGULARIZATION = "loss/regularization"
 LEARNING_RATE = "optimizer/learning_rate"
 EXAMPLES_PER_SECOND = "speed/examples_per_second"
-# The first worker's own, of a cluster.
+# Speed of the first worker of a cluster alone.
 WORKER_EXAMPLES_PER_SECOND = "speed/worker_examples_per_second"
 
 RECEIVED_BYTES = "traffic/received_bytes"
 COMPRESSION_RATIO = "traffic/compression_ratio"
-# A text.
+# A text summary.
 WIRE_CHOICES = "traffic/wire_choices"
 # Asynchronous training.
 PUSHED_BYTES = "traffic/pushed_bytes"
@@ -27,7 +27,7 @@ STALENESS = "traffic/staleness"
 TRIALS = "subspace/trials"
 FAILED_SEARCHES = "subspace/failed"
 
-# Tags of `Telemetry`, with the names that a `StepTelemetry` has for them.
+# Tags of `Telemetry` and the corresponding names of `StepTelemetry`.
 TELEMETRY = {
     f"{group}/{name}": name
     for group, names in (
@@ -50,7 +50,7 @@ TELEMETRY = {
 
 
 def smoothed(tag: str) -> str:
-    """The tag of a smoothed loss.
+    """Returns the tag of a smoothed loss.
 
     Example:
         >>> smoothed(TOTAL_LOSS)
@@ -60,12 +60,12 @@ def smoothed(tag: str) -> str:
 
 
 def component(number: int) -> str:
-    """The tag of a coordinate in a subspace; `number` counts from 1."""
+    """Returns the tag of a coordinate in a subspace; `number` counts from 1."""
     return f"subspace/component_{number}"
 
 
 def weights(path: str) -> str:
-    """The tag of a variable's histogram.
+    """Returns the tag of a variable's histogram.
 
     Example:
         >>> weights("conv1/kernel")
@@ -75,25 +75,25 @@ def weights(path: str) -> str:
 
 
 def ternary_sparsity(path: str) -> str:
-    """The tag of the share of zeros in the codes of a variable's gradient."""
+    """Returns the tag of the share of zeros in the codes of a variable's gradient."""
     return f"ternary/{path}/sparsity"
 
 
 def ternary_gradients(path: str) -> str:
-    """The tag of the histogram of a variable's ternary gradient."""
+    """Returns the tag of the histogram of a variable's ternary gradient."""
     return f"ternary/{path}/gradients"
 
 
 def activations(layer: str) -> str:
-    """The tag of the histogram of what a layer gives."""
+    """Returns the tag of the histogram of a layer's output."""
     return f"outputs/{layer}/activations"
 
 
 def activation_sparsity(layer: str) -> str:
-    """The tag of the share of zeros in what a layer gives."""
+    """Returns the tag of the share of zeros in a layer's output."""
     return f"outputs/{layer}/sparsity"
 
 
 def wait_seconds(process: str) -> str:
-    """The tag of how long a process of a cluster waits in a step."""
+    """Returns the tag of the time that a process of a cluster waits per step."""
     return f"speed/wait_seconds/{process}"

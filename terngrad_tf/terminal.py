@@ -1,4 +1,4 @@
-"""Lines for a terminal. Imports no TensorFlow: a mistyped flag ends a program at once."""
+"""Lines for a terminal. Imports no TensorFlow, so that a mistyped flag is reported at once."""
 
 import shutil
 import textwrap
@@ -6,9 +6,9 @@ from typing import TextIO
 
 
 def wrapped(text: str, stream: TextIO) -> str:
-    """A line, broken between words where a stream is a terminal that is too narrow for it.
+    """Wraps a line between words if a stream is a terminal too narrow for it.
 
-    Paths and other words stay whole. Files and pipes get the line as it is.
+    Long words, such as paths, stay whole. Files and pipes get the unchanged line.
     """
     if not stream.isatty():
         return text

@@ -1,4 +1,4 @@
-"""The one place that states the project's version."""
+"""The only place that states the project's version."""
 
 __all__ = ["__version__"]
 

@@ -5,7 +5,7 @@ import unittest
 
 import pytest
 
-from terngrad_tf.places import History, Places, first_difference
+from terngrad_tf.places import History, Places, Traced, first_difference
 
 
 def history(places, skipped=0):
@@ -40,6 +40,26 @@ class PlacesTest(unittest.TestCase):
         with places.at("evaluate"):
             pass
         self.assertIsNone(places.waits_at)
+
+    def test_what_functions_noted_lies_between_what_python_notes(self):
+        places, noted = Places(), [Traced()]
+        places.read_from(lambda: noted[0])
+        with places.at("fit"):
+            pass
+        noted[0] = Traced(3, ["a", "a", "b"], 3)
+        with places.at("evaluate"):
+            self.assertEqual(places.waits_at, "evaluate")
+        names = [("fit", 1), ("a", 2), ("b", 1), ("evaluate", 1)]
+        self.assertEqual(places.history(), History(0, names))
+        noted[0] = Traced(5, ["a", "b", "b", "b"], 4, is_waiting=True)
+        self.assertEqual(places.waits_at, "b")
+        self.assertGreater(places.seconds_at(), 0)
+        self.assertEqual(places.history(), History(0, [*names, ("b", 2)]))
+        noted[0] = Traced(5, ["a", "b", "b", "b"], 5)
+        self.assertEqual((places.waits_at, places.seconds_at()), (None, 0))
+        # Of 10 more it kept 4.
+        noted[0] = Traced(15, ["b", "b", "b", "c"], 14)
+        self.assertEqual(places.history(), History(13, [("b", 3), ("c", 1)]))
 
     def test_processes_are_apart_where_the_same_turn_has_two_names(self):
         one = history("abbbc")

@@ -125,13 +125,16 @@ def main(argv):
         "ternary": TernGradStrategy,
         "bidirectional": lambda: TernGradStrategy(wire="bidirectional"),
         "four_bits": lambda: TernGradStrategy(grad_bits=4),
+        "unrotated": lambda: TernGradStrategy(quantization=Quantization(rotate=False)),
         # Few codes are not 0, for which the streams are.
-        "unclipped": lambda: TernGradStrategy(quantization=Quantization(clip_factor=0.0)),
+        "unclipped": lambda: TernGradStrategy(
+            quantization=Quantization(rotate=False, clip_factor=0.0)
+        ),
         "sparse": lambda: TernGradStrategy(
-            wire="sparse", quantization=Quantization(clip_factor=0.0)
+            wire="sparse", quantization=Quantization(rotate=False, clip_factor=0.0)
         ),
         "sparse_bidirectional": lambda: TernGradStrategy(
-            wire="sparse_bidirectional", quantization=Quantization(clip_factor=0.0)
+            wire="sparse_bidirectional", quantization=Quantization(rotate=False, clip_factor=0.0)
         ),
         "local_steps": TernGradStrategy,
         "local_steps_overlap": TernGradStrategy,

@@ -6,8 +6,7 @@ import math
 FLOAT = "float"
 # Ways to exchange gradients: options of the strategy, and "float_pass", which of the passes through
 # the data, counted anew after it, has float gradients.
-GRADIENTS = {
-    FLOAT: {"grad_bits": 32},
+_PAPER = {
     **{
         f"{rounding}, clip {clip:g}": {"rounding": rounding, "clip_factor": clip}
         for rounding in ("correlated", "independent")
@@ -27,6 +26,11 @@ GRADIENTS = {
         for bits in (3, 4, 8)
         for name, clip in (("clip 0", 0.0), ("clip 2.5", 2.5), ("auto", "auto"))
     },
+}
+GRADIENTS = {
+    FLOAT: {"grad_bits": 32},
+    "rotated": {},
+    **{name: {"rotate": False, **options} for name, options in _PAPER.items()},
 }
 # What accuracy is compared with bytes for.
 OF_BUDGETS = (FLOAT, "correlated, clip 2.5", "correlated, clip 0", "correlated, auto")

@@ -7,20 +7,22 @@ from benchmarks.fidelity import tables
 
 BASELINE = "every step, float"
 _FLOAT = {"grad_bits": 32}
-_FOUR_BITS = {"grad_bits": 4, "clip_factor": "auto"}
+# By the rule of the paper.
+_TERNARY = {"rotate": False}
+_FOUR_BITS = {**_TERNARY, "grad_bits": 4, "clip_factor": "auto"}
 _WHOLE = {"sparse_as_dense": True}
 # {name: (options of the strategy, options of `DiLoCo` or None)}; outer: rate and momentum.
 WAYS = {
     BASELINE: (_FLOAT, None),
-    "every step, ternary": ({}, None),
+    "every step, ternary": (_TERNARY, None),
     "every step, 4-bit": (_FOUR_BITS, None),
     "every step, float, whole embedding": ({**_FLOAT, **_WHOLE}, None),
-    "every step, ternary, whole embedding": (_WHOLE, None),
+    "every step, ternary, whole embedding": ({**_TERNARY, **_WHOLE}, None),
     "every step, 4-bit, whole embedding": ({**_FOUR_BITS, "clip_factor": 2.5, **_WHOLE}, None),
     **{
         f"every {steps} steps, {name}": (options, {"sync_every": steps})
         for steps in (8, 32, 128)
-        for name, options in (("float", _FLOAT), ("ternary", {}), ("4-bit", _FOUR_BITS))
+        for name, options in (("float", _FLOAT), ("ternary", _TERNARY), ("4-bit", _FOUR_BITS))
     },
     **{
         f"every {steps} steps, float, outer {rate}, {momentum}": (

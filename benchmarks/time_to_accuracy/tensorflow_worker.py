@@ -9,10 +9,10 @@ import sys
 from benchmarks.time_to_accuracy import worker, workload
 
 # Options of the strategy, and steps from one exchange to the next, 0: gradients in every step.
-_TERNARY = {"clip_factor": 2.5}
+_TERNARY = {"rotate": False, "clip_factor": 2.5}
 MODES = {
     "ternary": (_TERNARY, 0),
-    "sparse": ({"wire": "sparse", "clip_factor": 0.0}, 0),
+    "sparse": ({"wire": "sparse", "rotate": False, "clip_factor": 0.0}, 0),
     "local_8": (_TERNARY, 8),
     "local_32": (_TERNARY, 32),
     **{

@@ -1,3 +1,3 @@
-"""What the programs for data have in common."""
+"""Parts that the data programs share."""
 
 __all__ = []

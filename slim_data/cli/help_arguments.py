@@ -1,4 +1,4 @@
-"""What every program tells of itself, under the names that programs built on absl use."""
+"""Help and version flags, under the names that programs built on absl use."""
 
 import argparse
 import sys
@@ -9,10 +9,10 @@ from slim_data.common.version import __version__
 
 
 class Parser(argparse.ArgumentParser):
-    """As argparse's, with `--help`, `--helpshort`, `--helpfull`, `--helpxml` and `--version`."""
+    """`argparse.ArgumentParser` with `--helpshort`, `--helpfull`, `--helpxml` and `--version`."""
 
     def __init__(self, **arguments: Any):
-        self.told = []
+        self.added = []
         super().__init__(add_help=False, allow_abbrev=False, **arguments)
         names = ("-h", "--help", "--helpshort", "--helpfull")
         self.add_argument(*names, action="help", help="Show this text.")
@@ -22,12 +22,12 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--version", action="version", version=version, help=text)
 
     def add_argument(self, *names: str, **options: Any) -> argparse.Action:
-        """As argparse's; `told` keeps what was added."""
-        self.told.append(super().add_argument(*names, **options))
-        return self.told[-1]
+        """Adds an argument and keeps its action in `added`."""
+        self.added.append(super().add_argument(*names, **options))
+        return self.added[-1]
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's, which takes `--name=--` for a list without anything in it."""
+        """Refuses `--name=--`, which argparse would take for an empty list."""
         args = sys.argv[1:] if args is None else list(args)
         for text in args:
             if text == "--":
@@ -45,7 +45,7 @@ class _HelpXML(argparse.Action):
         root = ElementTree.Element("AllFlags")
         ElementTree.SubElement(root, "program").text = parser.prog
         ElementTree.SubElement(root, "usage").text = parser.description
-        for action in parser.told:
+        for action in parser.added:
             names = [name.lstrip("-") for name in action.option_strings] or [action.dest]
             default = action.default if action.default is not argparse.SUPPRESS else None
             flag = ElementTree.SubElement(root, "flag")

@@ -1,4 +1,4 @@
-"""What the programs that convert folders of images have in common."""
+"""Arguments that the programs for folders of images share."""
 
 import argparse
 import os
@@ -17,11 +17,11 @@ SPLITS = ("validation", "train")
 def add_arguments(
     parser: argparse.ArgumentParser, *, train_shards: int, validation_shards: int, num_threads: int
 ) -> None:
-    """Adds the common arguments to an `argparse` parser, with these defaults for the numbers."""
+    """Adds the common arguments to an `argparse` parser, with the given defaults."""
     for split in ("train", "validation"):
         parser.add_argument(f"--{split}_directory", help=f"folder with {split} images, <label>/*")
     parser.add_argument(
-        "--output_directory", required=True, help="folder to write to; made if absent"
+        "--output_directory", required=True, help="folder to write to; created if absent"
     )
     for flag, default, text in (
         ("train_shards", train_shards, "number of files with training images"),
@@ -29,8 +29,8 @@ def add_arguments(
         (
             "num_threads",
             num_threads,
-            "number of processes at most, as threads would wait for one another; a few images "
-            "take fewer. Need not divide the numbers of files",
+            "maximum number of processes (threads would wait for one another); a few images "
+            "take fewer. Need not divide the number of files",
         ),
     ):
         parser.add_argument(
@@ -45,12 +45,12 @@ def find_sources(
     build: image_folders.Build,
     options: Mapping[str, Any],
 ) -> dict[str, write_splits.SplitSource]:
-    """Returns {split: `write_splits.SplitSource`} of the folders of images that the arguments name.
+    """Returns {split: `write_splits.SplitSource`} for the image folders named by the arguments.
 
     Args:
-        values: `argparse.Namespace` of the arguments that `add_arguments` added.
-        labels, pattern: as for `image_folders.find_images`.
-        build, options: as for `image_folders.split_source`.
+        values: `argparse.Namespace` with the arguments of `add_arguments`.
+        labels, pattern: see `image_folders.find_images`.
+        build, options: see `image_folders.split_source`.
     """
     found = {}
     for split in SPLITS:
@@ -68,7 +68,7 @@ def find_sources(
 def write_sources(
     values: argparse.Namespace, found: Mapping[str, write_splits.SplitSource]
 ) -> None:
-    """Writes {split: `write_splits.SplitSource`} as the arguments say."""
+    """Writes {split: `write_splits.SplitSource`} according to the arguments."""
     check_at_least(1, num_threads=values.num_threads)
     write_splits.write_splits(
         found,

@@ -7,17 +7,17 @@ VALUES = ("true", "false", "t", "f", "1", "0")
 
 
 def rewrite(argv: Sequence[str], flag_values: Any) -> list[str]:
-    """Joins `--flag True` to `--flag=True` where the flag is a boolean one.
+    """Joins `--flag True` into `--flag=True` for boolean flags.
 
-    absl takes the value of a boolean flag only after `=`; older command lines give it as the
-    next argument.
+    absl accepts the value of a boolean flag only after `=`; older command lines pass the value as
+    the next argument.
 
     Args:
         argv: list of str, the program's name first.
         flag_values: `absl.flags.FlagValues` that holds the program's flags.
 
     Returns:
-        A new list; all that follows `--` is left as it is.
+        A new list; arguments after `--` are unchanged.
 
     Example:
         >>> rewrite(["x", "--shard", "True", "--dataset_name", "mnist"], flags.FLAGS)

@@ -1,4 +1,4 @@
-"""How the programs for data parse their arguments, report errors and end."""
+"""Argument parsing, error reports and exit statuses of the data programs."""
 
 import argparse
 import sys
@@ -11,12 +11,12 @@ from slim_data.common.extras import check_installed
 from slim_data.common.lazy import tf
 
 STATUS_ERROR = 2
-STATUS_INTERRUPTED = 130  # as shells call it
+STATUS_INTERRUPTED = 130  # the shells' convention
 
 
 class _Parser(help_arguments.Parser):
     def error(self, message):
-        # argparse would print several lines of usage first.
+        # argparse would print several lines of usage before the message.
         raise DataError(f"{message} (--help shows the usage)")
 
 
@@ -26,10 +26,10 @@ def console_command(
     add_arguments: Callable[[argparse.ArgumentParser], None],
     main: Callable[[argparse.Namespace], None],
 ) -> Callable[[], NoReturn]:
-    """Returns the entry point of a program: it does what `run_program` does, and ends the process.
+    """Returns an entry point that calls `run_program` and ends the process.
 
     Args:
-        name, description, add_arguments, main: as for `run_program`.
+        name, description, add_arguments, main: see `run_program`.
     """
     return lambda: sys.exit(run_program(name, description, add_arguments, main))
 
@@ -43,19 +43,19 @@ def run_program(
 ) -> int:
     """Parses the command line and calls a program's main function.
 
-    What is wrong with arguments or data is one line on standard error.
+    Prints errors in arguments or data as one line on standard error.
 
     Args:
-        name: what the program is called in messages.
+        name: name of the program in messages.
         description: text for `--help`.
         add_arguments: function that adds the program's arguments to an `argparse` parser.
         main: function of the parsed `argparse.Namespace`.
-        arguments: list of str, those of the process by default.
+        arguments: list of str; default: the arguments of the process.
 
     Returns:
-        The exit status: 0, 2 for what the user can mend, or 130 after Ctrl-C.
+        The exit status: 0, 2 for an error that the user can fix, or 130 after Ctrl-C.
     """
-    # TensorFlow's notes on start-up would hide the lines that matter.
+    # TensorFlow's start-up notes would hide the lines that matter.
     tf.load_for_program()
     parser = _Parser(
         prog=name,
@@ -72,7 +72,7 @@ def run_program(
     except OSError as error:
         return _fail(name, f"{error.filename or 'a file'}: {error.strerror or error}")
     except MemoryError:
-        return _fail(name, "the memory of this machine does not suffice")
+        return _fail(name, "this machine has too little memory")
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr, flush=True)
         return STATUS_INTERRUPTED
@@ -87,7 +87,7 @@ def _fail(name, reason):
 def add_boolean(
     parser: argparse.ArgumentParser, name: str, text: str, default: bool | None = False
 ) -> None:
-    """Adds a flag that takes `--x`, `--x True`, `--x=False` and `--nox`."""
+    """Adds a flag that accepts `--x`, `--x True`, `--x=False` and `--nox`."""
     kind = {"nargs": "?", "const": True, "type": _boolean, "metavar": "True"}
     parser.add_argument(f"--{name}", **kind, default=default, help=text)
     parser.add_argument(
@@ -102,5 +102,5 @@ def _boolean(text):
 
 
 def report(line: object, file: TextIO | None = None) -> None:
-    """Prints a line, to standard output or `file`, at once, also where that is a file or a pipe."""
+    """Prints and flushes a line to `file`, by default standard output."""
     print(printable(line), file=file, flush=True)

@@ -1,3 +1,3 @@
-"""What every part of the package needs: errors, arguments, processes, progress."""
+"""Errors, arguments, processes and progress, for every part of the package."""
 
 __all__ = []

@@ -1,4 +1,4 @@
-"""Rules that arguments of several functions keep."""
+"""Rules for arguments of several functions."""
 
 import numbers
 from typing import Any

@@ -1,4 +1,4 @@
-"""What TensorFlow writes while it loads, kept from the terminal."""
+"""Hides TensorFlow's messages while TensorFlow loads."""
 
 import contextlib
 import glob
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def capture_stderr() -> Iterator[None]:
-    """Keeps from the terminal what TensorFlow's libraries write while they load.
+    """Hides messages that TensorFlow's libraries write while they load.
 
-    No setting silences it in TensorFlow 2.21. It is shown after all if loading fails.
+    TensorFlow 2.21 has no setting for this. The messages are shown if loading fails.
     """
     # Without a driver, "failed call to cuInit" would look like an error.
     has_driver = glob.glob("/dev/nvidia*") or os.path.exists("/dev/dxg")

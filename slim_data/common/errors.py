@@ -1,4 +1,4 @@
-"""The exceptions of the package, and how their messages quote names and values from anywhere."""
+"""The package's exceptions, whose messages quote arbitrary names and values safely."""
 
 from collections.abc import Iterable
 
@@ -6,10 +6,9 @@ MAX_LENGTH = 1000
 
 
 class DataError(ValueError):
-    """Missing, incomplete or damaged data, or a request that does not fit it; one line each.
+    """Missing, incomplete or damaged data, or a request that does not fit the data.
 
-    Whatever file names and values it quotes, the line is printable and not long: see
-    `printable`.
+    The message is one printable line of limited length: see `printable`.
 
     Example:
         >>> raise DataError("/data/test-mnist.tfrecord: record 17 (from 0): checksum differs")
@@ -23,7 +22,7 @@ class DataError(ValueError):
 
 
 class DataErrors(DataError):
-    """Several faults that were found in one go; its message tells the first and their number.
+    """Several faults found in one pass; the message quotes the first and gives their number.
 
     Args:
         faults: messages, at least one.
@@ -42,21 +41,21 @@ class DataErrors(DataError):
 
 
 def printable(text: object, max_length: int = MAX_LENGTH) -> str:
-    r"""Returns any text on one line, of limited length, that no terminal takes for a command.
+    r"""Returns a text as one line of limited length that cannot act as a terminal command.
 
-    Line ends, control characters, characters that turn the direction of writing and bytes that
-    were no text appear as Python writes them, such as `\x1b`. Of a longer text the middle is left
-    out: an error begins with its rule and often ends with the advice.
+    Line ends, control characters, characters that change the writing direction and undecodable
+    bytes are escaped as in Python, such as `\x1b`. Long texts lose their middle: an error begins
+    with its rule and often ends with the advice.
 
     Args:
-        text: str, or what `str` makes one of, such as an exception.
-        max_length: int, at least 100; characters of the result at most.
+        text: str, or an object that `str` accepts, such as an exception.
+        max_length: int, at least 100; maximum number of characters of the result.
 
     Example:
         >>> printable("train\x1b[2J.tfrecord")
         'train\\x1b[2J.tfrecord'
     """
-    # Shortened first as well: escaping much takes long.
+    # Shorten before escaping, which is slow for long texts.
     escaped = "".join(map(_escaped, _shortened(str(text), 2 * max_length)))
     return _shortened(escaped, max_length)
 

@@ -6,19 +6,19 @@ from typing import Any
 
 from slim_data.common.errors import DataError
 
-# Those of [experiments] that slim_data uses and no package of the core brings along.
+# Packages of [experiments] that slim_data uses and that no core package installs.
 _PACKAGES = ("defusedxml", "scipy", "sklearn")
 
 
 def import_extra(name: str, extra: str = "experiments") -> Any:
-    """Imports and returns a module of such a package, at its use: most take long, and few need it.
+    """Imports a module of an optional package at its use, since most are slow and rarely needed.
 
     Args:
         name: dotted name of the module.
         extra: the extra that installs it.
 
     Raises:
-        DataError: it is not installed.
+        DataError: the package is not installed.
     """
     try:
         return importlib.import_module(name)
@@ -27,7 +27,7 @@ def import_extra(name: str, extra: str = "experiments") -> Any:
 
 
 def check_installed() -> None:
-    """Raises DataError where the extra that the programs need is not installed."""
+    """Raises DataError if the extra that the programs need is not installed."""
     for name in _PACKAGES:
         if importlib.util.find_spec(name) is None:
             raise _missing(name, "experiments")

@@ -1,4 +1,4 @@
-"""Calling libraries that data from anywhere can crash, in a process of its own."""
+"""Runs libraries that arbitrary data can crash in a separate process."""
 
 import concurrent.futures
 import concurrent.futures.process
@@ -17,18 +17,18 @@ _MAX_BYTES = 2**31
 
 
 def call_isolated(function: Callable[..., _Result], *arguments: Any) -> _Result:
-    """Calls a function in a fresh process, which may take a minute of CPU time and 2 GiB.
+    """Calls a function in a fresh process, limited to a minute of CPU time and 2 GiB.
 
     Args:
-        function: function of a module; imports what it needs before anything grows.
+        function: module-level function; imports what it needs before its memory grows.
         arguments: picklable values.
 
     Returns:
-        What it returns, picklable too.
+        The function's result, which must be picklable.
 
     Raises:
-        DataError: the process ended early, as where a library crashed.
-        Exception: as the function raised it.
+        DataError: the process ended early, for example because a library crashed.
+        Exception: any exception of the function.
     """
     with concurrent.futures.ProcessPoolExecutor(
         1, multiprocessing.get_context("spawn"), _ignore_interrupts
@@ -40,14 +40,14 @@ def call_isolated(function: Callable[..., _Result], *arguments: Any) -> _Result:
 
 
 def _ignore_interrupts():
-    # Of a terminal's Ctrl-C, which reaches all of its processes, the other one tells.
+    # Ctrl-C reaches all processes of a terminal; the parent reports it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _limited(function, *arguments):
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (_MAX_SECONDS, _MAX_SECONDS))
-    # Libraries reserve much more than they use, the more the more cores there are.
+    # Libraries reserve much more memory than they use, increasingly so with more cores.
     with open("/proc/self/statm", encoding="ascii") as file:
         reserved = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (reserved + _MAX_BYTES, reserved + _MAX_BYTES))

@@ -1,7 +1,7 @@
-"""TensorFlow, loaded when it is first used.
+"""TensorFlow, loaded at first use.
 
-`importlib.util.LazyLoader` would put the module into `sys.modules` before it is loaded, where other
-code looks for it, and leaves no place to capture what TensorFlow writes while it loads.
+`importlib.util.LazyLoader` is no substitute: it puts the module into `sys.modules` before loading,
+where other code looks for it, and leaves no place to capture messages of the loading.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from slim_data.common.uncollected import without_collections
 
 
 class _LazyModule:
-    """Stands for a module; the first attribute asked for imports it."""
+    """Stands for a module and imports it at the first attribute access."""
 
     def __init__(self, name):
         self._name = name
@@ -26,12 +26,12 @@ class _LazyModule:
             return getattr(importlib.import_module(self._name), attribute)
 
     def load_for_program(self):
-        """Keeps what the module writes while it loads from the terminal, and loads it sooner."""
+        """Hides messages of the loading and speeds it up; call it before the first use."""
         self._is_for_program = True
 
 
-# `import tensorflow` imports Keras as well, and takes seconds that `--help`, a wrong folder or
-# a search for files need not wait for.
+# `import tensorflow` imports Keras as well and takes seconds, which `--help`, a wrong folder or
+# a search for files do not need.
 if typing.TYPE_CHECKING:
     import tensorflow as tf
 else:

@@ -1,4 +1,4 @@
-"""Work divided among processes that report how far they are."""
+"""Work divided among processes that report their progress."""
 
 import contextlib
 import multiprocessing
@@ -26,23 +26,23 @@ def run_processes(
 ) -> None:
     """Calls a function in several processes at once and waits until all are done.
 
-    Each is a fresh interpreter. Should one fail or be killed, or this process be interrupted, the
-    others end at their next report and close what they have open. `DataErrors` of some leave the
-    others at work until they are done. Should this process be killed, they end at once.
+    Each process is a fresh interpreter. If one fails or is killed, or this process is interrupted,
+    the others end at their next report and close their files. After `DataErrors` in one process,
+    the others finish their work. If this process is killed, the others end at once.
 
     Args:
-        function: function of a module, called as `function(*arguments[i], advance)`. What it
-            tells `advance` is added up and passed on.
-        arguments: one tuple of picklable arguments a process.
+        function: module-level function, called as `function(*arguments[i], advance)`. The counts
+            that it passes to `advance` are summed and passed on.
+        arguments: one tuple of picklable arguments per process.
         advance: function of an int, called in this process.
 
     Raises:
-        DataError, OSError: as the function raised it; of `DataErrors` all faults together.
+        DataError, OSError: as the function raised it; `DataErrors` are joined into one.
         DataError: a process was killed.
-        RuntimeError: the function raised anything else, which is quoted.
+        RuntimeError: the function raised any other exception, which is quoted.
     """
     context = multiprocessing.get_context("spawn")
-    # Otherwise the first start would start it, and let signals through again.
+    # Otherwise the first process starts the tracker, which lets signals through again.
     multiprocessing.resource_tracker.ensure_running()
     workers, faults = {}, {}
     try:
@@ -62,25 +62,25 @@ def run_processes(
                 if is_last:
                     waiting.remove(receiver)
         if faults:
-            # In the order of the processes, whichever ended first.
+            # In the order of the processes, independent of which ended first.
             raise DataErrors(f for receiver in workers for f in faults.get(receiver, ()))
     finally:
         for receiver in workers:
-            receiver.close()  # who reports from now on finds nobody
+            receiver.close()  # later reports of the processes then fail
         for process in workers.values():
             process.join(_STOP_SECONDS)
             process.kill()
 
 
 def _receive(receiver, process, advance):
-    """Passes one report on; returns whether it was the last."""
+    """Passes one report on; returns True if it was the last."""
     try:
         message = receiver.recv()
     except EOFError:
         process.join()
         raise DataError(
             f"A process of the conversion ended early ({_ending(process.exitcode)}). Files that "
-            "are finished are kept: the same command goes on from there"
+            "are finished are kept: run the same command to continue"
         ) from None
     if isinstance(message, Exception):
         raise message
@@ -122,13 +122,13 @@ def _work(sender, function, arguments):
         except (DataError, OSError) as error:
             sender.send(error)
         except Exception:
-            sender.send(RuntimeError(f"In a process of its own:\n{traceback.format_exc()}"))
+            sender.send(RuntimeError(f"In a worker process:\n{traceback.format_exc()}"))
 
 
 @contextlib.contextmanager
 def _interrupts_wait():
-    # The processes inherit the mask: on Ctrl-C, which reaches all of a terminal's processes, only
-    # this one acts.
+    # The processes inherit the mask: Ctrl-C reaches all processes of a terminal, and only this one
+    # is to react.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

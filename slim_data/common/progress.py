@@ -1,4 +1,4 @@
-"""A progress bar on a terminal, and nothing where there is none."""
+"""A progress bar, shown only on a terminal."""
 
 import contextlib
 import sys
@@ -8,12 +8,12 @@ Bar = Callable[..., contextlib.AbstractContextManager[Callable[[int], None]]]
 
 
 def ignore(done: object) -> None:
-    """Takes a number or a line that nobody wants to know; a default."""
+    """Ignores a number or a line; a default for callbacks."""
 
 
 @contextlib.contextmanager
 def no_bar(*_: object) -> Iterator[Callable[[object], None]]:
-    """Is `progress_bar` where nothing is to be shown."""
+    """Replaces `progress_bar` if no progress is to be shown."""
     yield ignore
 
 
@@ -21,15 +21,15 @@ def no_bar(*_: object) -> Iterator[Callable[[object], None]]:
 def progress_bar(
     title: str, total: int | None, unit: str = "images"
 ) -> Iterator[Callable[[int], None]]:
-    """Shows on standard error how much is done, how fast, and how long the rest will take.
+    """Shows the amount done, the speed and the remaining time on standard error.
 
     Args:
         title: text before the bar.
-        total: number of all that there is to do.
-        unit: what is counted; "bytes" are shown as kB, MB and so on.
+        total: total amount.
+        unit: the unit counted; "bytes" are shown as kB, MB and so on.
 
     Yields:
-        A function of the number that is done so far.
+        A function of the amount done so far.
 
     Example:
         >>> with progress_bar("train", 1437) as progress:
@@ -38,7 +38,7 @@ def progress_bar(
     if not sys.stderr.isatty():
         yield ignore
         return
-    from rich import console, progress  # which only a terminal needs
+    from rich import console, progress  # only a terminal needs it
 
     if unit == "bytes":
         amount = [progress.DownloadColumn(), progress.TransferSpeedColumn()]

@@ -1,4 +1,4 @@
-"""Libraries that load without looks for garbage."""
+"""Loads libraries without garbage collection."""
 
 import contextlib
 import gc
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def without_collections() -> Iterator[None]:
-    """Python looks for no garbage in this context, nor ever among what there is at its end.
+    """Disables garbage collection in the context and exempts all objects that exist at its end.
 
-    For programs: a library that loads makes a million objects that stay. Looking at them again and
-    again is a third of the time in which TensorFlow and Keras load and go.
+    For programs: loading TensorFlow and Keras makes a million objects that stay, and collections
+    would take a third of the time to load and exit.
     """
     was_enabled = gc.isenabled()
     gc.disable()

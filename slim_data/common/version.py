@@ -1,4 +1,4 @@
-"""The project's version, which this package, standing alone, says itself."""
+"""The project's version, repeated here because this package stands alone."""
 
 __all__ = ["__version__"]
 

@@ -1,3 +1,3 @@
-"""Data sets, one a file, and their conversion to TFRecords."""
+"""Data sets, one per file, and their conversion to TFRecords."""
 
 __all__ = []

@@ -1,4 +1,4 @@
-"""What a data set is: what there is to know of it, and where its examples come from."""
+"""Description of a data set and source of its examples."""
 
 import abc
 import dataclasses
@@ -18,22 +18,21 @@ from slim_data.tfrecord import examples
 
 @dataclasses.dataclass(frozen=True)
 class DatasetInfo:
-    """What there is to know of a data set.
+    """Description of a data set.
 
     Args:
-        name: what `load` and `convert` call it.
-        title: its name in messages.
-        labels: names of the classes, in the order of their numbers; "" where nothing names them.
-            None at all: those of labels.txt, beside the records.
-        channels: channels of its images.
-        image_size: height and width of its images, in pixels; None where they differ.
-        splits: {name of a split: its number of examples in the published data set, or None}. A
-            folder may hold another number, as where the validation part was drawn otherwise.
-        preprocessings: {name of a style: how it makes images ready for a network}; the first is
-            the default.
-        label_offset: number of the first class; smaller ones are outputs that no image has.
-        num_shards: {name of a split: number of files where it is spread over several}.
-        is_sharded: whether `convert` spreads it over several files unless told otherwise.
+        name: name for `load` and `convert`.
+        title: name in messages.
+        labels: names of the classes, in the order of their numbers; "" for a class without a name.
+            An empty tuple: labels.txt, in the folder of the records, holds the names.
+        channels: channels of the images.
+        image_size: height and width of the images, in pixels; None if they differ.
+        splits: {split: number of examples in the published data set, or None}. A folder may hold
+            another number, for example if its validation split was drawn differently.
+        preprocessings: {name of a style: `Preprocessing`}; the first is the default.
+        label_offset: number of the first class; smaller outputs match no image.
+        num_shards: {split: number of files if the split is sharded}.
+        is_sharded: whether `convert` shards by default.
     """
 
     name: str
@@ -51,11 +50,11 @@ class DatasetInfo:
 
     @property
     def num_classes(self) -> int:
-        """Number of outputs that a network for the data set has."""
+        """Number of outputs of a network for the data set."""
         return self.label_offset + len(self.labels)
 
     def check_split(self, split: str) -> None:
-        """Raises DataError unless `split` is one of the data set's."""
+        """Raises DataError unless the data set has this split."""
         if split not in self.splits:
             raise DataError(
                 f"`split` must be one of {', '.join(self.splits)} for {self.name}. "
@@ -63,14 +62,14 @@ class DatasetInfo:
             )
 
     def find_preprocessing(self, name: str | None, image_size: int) -> Preprocessing:
-        """Returns the `Preprocessing` that has a name, the default's for None.
+        """Returns the `Preprocessing` of a style, by default the first.
 
         Args:
-            name: of a style.
-            image_size: height and width in pixels of what it is to return.
+            name: name of a style, or None.
+            image_size: height and width of the network's input, in pixels.
 
         Raises:
-            DataError: there is none of that name, or it makes no images of that size.
+            DataError: no style has this name, or the style makes no images of this size.
         """
         known = self.preprocessings
         name = next(iter(known)) if name is None else name
@@ -89,24 +88,24 @@ class DatasetInfo:
 
 
 class DatasetBuilder(abc.ABC):
-    """A data set: one subclass a file, registered under the name in its `info`.
+    """A data set: one subclass per file, registered under the name in its `info`.
 
     Args:
-        raw_dir: folder of the official files; None for data sets that need none.
+        raw_dir: folder of the official files; None for data sets without such files.
 
     Attributes:
         info: `DatasetInfo`.
-        downloads: `download.File`s, the official files, all of which `raw_dir` is to hold.
-        other_checksums: (name, SHA-256) of further archives that are official.
-        has_raw_dir: whether there are official files, and so `--raw_dir` and `--source`.
+        downloads: `download.File`s, the official files that `raw_dir` must hold.
+        other_checksums: (name, SHA-256) of further official archives.
+        has_raw_dir: whether official files exist, and so `--raw_dir` and `--source`.
         takes_labels: whether the names of the classes are an argument, `labels`.
-        takes_own_images: whether a folder may hold images of one's own in the data set's place,
-            whose classes its labels.txt then names.
-        tfds_name: what tensorflow-datasets calls the data set; None where it has none.
-        program: the program that writes the data set; None where `convert` does.
+        takes_own_images: whether a folder may hold the user's own images instead of the data set;
+            its labels.txt then names the classes.
+        tfds_name: the data set's name in tensorflow-datasets, or None.
+        program: the program that writes the data set; None if `convert` does.
 
-    Example, after which `slim_data.convert("stripes", ...)` writes it, and training programs that
-    the same process runs take `--dataset_name stripes`:
+    Example, after which `slim_data.convert("stripes", ...)` writes the data set, and training
+    programs run by the same process accept `--dataset_name stripes`:
         >>> @slim_data.register
         ... class Stripes(slim_data.DatasetBuilder):
         ...     info = slim_data.DatasetInfo(
@@ -144,7 +143,7 @@ class DatasetBuilder(abc.ABC):
     program: str | None = None
 
     def __init__(self, raw_dir: str | os.PathLike | None = None):
-        # None only where there are no files to look for in it.
+        # None only for data sets without official files.
         self.raw_dir = raw_dir  # pyright: ignore[reportAttributeAccessIssue]
 
     @classmethod
@@ -161,18 +160,18 @@ class DatasetBuilder(abc.ABC):
     def read_info(
         cls, data_dir: str | os.PathLike | None, num_classes: int | None = None
     ) -> DatasetInfo:
-        """Returns the `DatasetInfo` of what was written to a folder, which may be None.
+        """Returns the `DatasetInfo` of the records in a folder.
 
-        The folder's labels.txt names the classes of images of one's own. Classes that it does not
-        name, up to `num_classes` or the data set's usual number, have the name "".
+        If the data set accepts own images, the folder's labels.txt names the classes. Classes
+        without a name, up to `num_classes` or the data set's usual number, are called "".
 
         Args:
-            data_dir: the folder.
-            num_classes: classes of images of one's own, without a background. Default: as many as
-                labels.txt names, at least those of the data set.
+            data_dir: the folder, or None.
+            num_classes: number of classes of own images, without a background. Default: the number
+                of names in labels.txt, at least that of the data set.
 
         Raises:
-            DataError: its labels.txt is needed and missing, wrong, or names more classes.
+            DataError: a required labels.txt is missing, invalid, or names too many classes.
         """
         labels, label_offset = cls.info.labels, cls.info.label_offset
         has_file = cls.takes_own_images and data_dir is not None and find_labels(data_dir)
@@ -191,11 +190,11 @@ class DatasetBuilder(abc.ABC):
 
     @classmethod
     def tfds_range(cls, split: str, sizes: Mapping[str, int]) -> tuple[str, int, int]:
-        """Returns what tensorflow-datasets holds of a split: (name there, first, last + 1).
+        """Returns (name, first, last + 1) of a split in tensorflow-datasets.
 
         Args:
             split: one of the data set's splits.
-            sizes: {name there: number of examples}.
+            sizes: {split in tensorflow-datasets: number of examples}.
         """
         return split, 0, sizes[split]
 
@@ -222,11 +221,11 @@ class DatasetBuilder(abc.ABC):
     def prepare(
         self, report: Callable[[str], object], bar: progress.Bar = progress.progress_bar
     ) -> None:
-        """Downloads what `raw_dir` lacks.
+        """Downloads the files that `raw_dir` lacks.
 
         Args:
-            report: function of a line of text, called with what is done.
-            bar: function as `progress.progress_bar`.
+            report: function of a line of text, called for each file.
+            bar: function like `progress.progress_bar`.
         """
         for file in self.missing():
             report(f"Downloading {file.name} ({file.size / 1e6:.1f} MB) to {self.raw_dir}")
@@ -234,11 +233,11 @@ class DatasetBuilder(abc.ABC):
                 download.fetch_file(file, self.raw_dir, progress=advance)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Returns what the content of the examples depends on, a dictionary that JSON can hold."""
+        """Returns a JSON-compatible dictionary that identifies the content of the examples."""
         return {os.path.basename(path): checksums.sha256(path) for path in self.raw_paths()}
 
     def check_official(self) -> None:
-        """Raises DataError where an archive's checksum is not that of an official one."""
+        """Raises DataError if an archive's checksum is not an official one."""
         official = {(file.name, file.sha256) for file in self.downloads}
         official.update(self.other_checksums)
         if not official:
@@ -247,13 +246,13 @@ class DatasetBuilder(abc.ABC):
             if (name, sha256) not in official:
                 raise DataError(
                     f"{os.path.join(self.raw_dir, name)} is not the official archive of "
-                    f"{self.info.title}: perhaps it is another data set's, or damaged. "
-                    f"--allow_other_archives takes it as it is. Its SHA-256 is {sha256}"
+                    f"{self.info.title}: it is damaged or belongs to another data set. "
+                    f"--allow_other_archives accepts it. Its SHA-256 is {sha256}"
                 )
 
     @abc.abstractmethod
     def num_examples(self, split: str) -> int:
-        """Returns how many examples a split has, after a check of all of the source.
+        """Returns the number of examples of a split, after checking the whole source.
 
         Raises:
             DataError: the source is missing or damaged.
@@ -266,8 +265,8 @@ class DatasetBuilder(abc.ABC):
 
         Args:
             split: one of the data set's splits.
-            start: number of the first example to yield, counted from 0.
-            stop: number of the example to end before; by default there is none.
+            start: index of the first example.
+            stop: index after the last example; default: all.
 
         Raises:
             DataError: the source is missing or damaged.
@@ -277,13 +276,13 @@ class DatasetBuilder(abc.ABC):
     def generate_examples(
         self, split: str, start: int = 0, stop: int | None = None
     ) -> Iterator[bytes]:
-        """Yields the serialized tf.Examples of a split, in an order that is always the same.
+        """Yields the serialized tf.Examples of a split, always in the same order.
 
-        By default they hold what `generate_images` yields, as PNG; a data set of image files, whose
-        bytes are to stay, has its own.
+        The default encodes the images of `generate_images` as PNG; data sets that keep the bytes of
+        image files override this method.
 
         Args:
-            split, start, stop: as for `generate_images`.
+            split, start, stop: see `generate_images`.
         """
         for image, label in self.generate_images(split, start, stop):
             text = self.info.labels[label - self.info.label_offset]

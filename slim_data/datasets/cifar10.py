@@ -1,9 +1,9 @@
-"""CIFAR-10 from one of its two official archives, which hold the same images in the same order.
+"""CIFAR-10 from either official archive; both hold the same images in the same order.
 
 Source: A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009. An image is
-1,024 bytes of each of red, green and blue, row by row. The binary version's files are records of
-one byte for the label and such an image; the python version's are pickles of a dictionary of a
-uint8 array `data` of shape [images, 3072] and a list `labels`.
+1,024 bytes each of red, green and blue, row by row. Files of the binary version hold records of
+one label byte and one image; files of the python version are pickled dictionaries of a uint8
+array `data` of shape [images, 3072] and a list `labels`.
 """
 
 import os
@@ -20,11 +20,11 @@ LABELS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse
 SIDE = 32
 CHANNELS = 3
 IMAGE_SIZE = SIDE * SIDE * CHANNELS
-MAX_FILE_SIZE = 2**26  # the official ones have half of it
+MAX_FILE_SIZE = 2**26  # twice the official size
 
 PYTHON = "cifar-10-python.tar.gz"
 BINARY = "cifar-10-binary.tar.gz"
-ARCHIVES = (PYTHON, BINARY)  # the first one that is there is read
+ARCHIVES = (PYTHON, BINARY)  # the first that exists is read
 FILES = {
     PYTHON: {
         "train": tuple(f"cifar-10-batches-py/data_batch_{i}" for i in range(1, 6)),
@@ -38,7 +38,7 @@ FILES = {
 
 
 class Cifar10(DatasetBuilder):
-    """60,000 pictures of ten kinds of things, of 32 x 32 pixels."""
+    """60,000 photographs of ten kinds of objects, 32 x 32 pixels."""
 
     info = DatasetInfo(
         name="cifar10",
@@ -63,7 +63,7 @@ class Cifar10(DatasetBuilder):
     tfds_name = "cifar10"
 
     def raw_paths(self) -> list[str]:
-        """See the base class; either archive is enough."""
+        """See the base class; either archive suffices."""
         for name in ARCHIVES:
             path = os.path.join(self.raw_dir, name)
             if os.path.isfile(path):
@@ -87,7 +87,7 @@ class Cifar10(DatasetBuilder):
     def generate_images(
         self, split: str, start: int = 0, stop: int | None = None
     ) -> Iterator[tuple[np.ndarray, int]]:
-        """See the base class; in the order of the files' numbers, and nothing is extracted."""
+        """See the base class; in file order, without extracting files."""
         first = 0
         for images, labels in self._batches(split):
             end = first + len(labels)

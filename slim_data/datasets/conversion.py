@@ -1,4 +1,4 @@
-"""From a data set's source to its folder of shards and labels."""
+"""Conversion of a data set's source to a folder of shards and labels."""
 
 import contextlib
 import functools
@@ -28,38 +28,37 @@ def convert(
     num_processes: int | None = 1,
     report: Callable[[str], object] | None = None,
 ) -> dict[str, list[str]]:
-    """Writes a data set as TFRecords: every split of it, and `labels.txt`.
+    """Writes all splits of a data set as TFRecords, and `labels.txt`.
 
-    Files that are already there and whole are kept, also those of a run that was interrupted. The
-    same source gives the same bytes, whatever the number of processes.
+    Existing whole files are kept, including files of an interrupted conversion. The same source
+    gives the same bytes, independent of the number of processes.
 
     Args:
         name: name of the data set, one of `DATASETS`.
-        dataset_dir: folder to write to; made if absent.
-        shard: whether to write `train-00000-of-01000` and so on, and `test-00000-of-00001`,
-            instead of one file a split, `train-mnist.tfrecord`; `False` by default, but `True` for
-            the flowers, of which each split has 5 files.
-        train_shards: number of files for training, 1000 by default; only with `shard`.
-        source: where the images come from, for data sets that are not inside a package:
-            "download" (default): official files in `raw_dir`; what it lacks is downloaded to it;
-            "files": official files in `raw_dir`, without any download;
-            "tfds": tensorflow-datasets, which downloads and prepares on its own.
+        dataset_dir: folder to write to; created if absent.
+        shard: True writes `train-00000-of-01000` and so on, and `test-00000-of-00001`; False
+            writes one file per split, `train-mnist.tfrecord`. Default: False, except for the
+            flowers, whose splits have 5 files each.
+        train_shards: number of training files, 1000 by default; only with `shard`.
+        source: source of the images, for data sets that no package contains:
+            "download" (default): official files in `raw_dir`; missing ones are downloaded;
+            "files": official files in `raw_dir`, without downloads;
+            "tfds": tensorflow-datasets, which downloads and prepares the data itself.
         raw_dir: folder of the official files, `dataset_dir` by default.
         tfds_dir: tensorflow-datasets' `data_dir`, only with source "tfds".
         labels: names of the classes in the order of their numbers from 0, only for `idx`.
-        allow_other_archives: whether archives may be others than the official ones, which are known
-            by their checksums.
-        num_processes: how many processes may work at once, None for one a core. A program that asks
-            for more than one must guard its main part by `if __name__ == "__main__":`.
-        report: function of a line of text, called with what was done. With it, a terminal also
+        allow_other_archives: whether to accept archives whose checksums are not official.
+        num_processes: maximum number of processes; None: one per core. Programs that ask for more
+            than one must guard their main part by `if __name__ == "__main__":`.
+        report: function of a line of text, called after each step. If given, a terminal also
             shows progress bars.
 
     Returns:
         {split: list of paths}.
 
     Raises:
-        DataError: an argument is wrong, the source is missing, damaged or not the official one, or
-            the folder holds files of another conversion or cannot be written to.
+        DataError: an argument is wrong, the source is missing, damaged or not official, or the
+            folder holds files of another conversion or is not writable.
 
     Example:
         >>> convert("digits", "/data/digits", shard=True, train_shards=2)["test"]
@@ -107,7 +106,7 @@ def convert(
 
 
 def _source(name, dataset_dir, source, raw_dir, tfds_dir, labels):
-    """Returns the `DatasetBuilder` to convert with."""
+    """Returns the `DatasetBuilder` for the conversion."""
     builder = registry.find_builder(name)
     if builder.program is not None:
         raise DataError(f"`{name}` is converted by: python -m slim_data.{builder.program}")
@@ -155,7 +154,7 @@ def _paths(dataset, dataset_dir, shard, train_shards):
 
 
 def _is_done(builder, report, split, paths):
-    """Whether a split is there already, every file of it whole."""
+    """Returns True if all files of a split exist and are whole."""
     if not all(os.path.isfile(path) for path in paths):
         return False
     try:
@@ -164,7 +163,7 @@ def _is_done(builder, report, split, paths):
         report(f"{error}. Writing the {split} files again.")
         return False
     fingerprint = {"dataset": builder.info.name}
-    with contextlib.suppress(DataError):  # the source is gone, which is no harm by now
+    with contextlib.suppress(DataError):  # the source is gone, but no longer needed
         fingerprint |= builder.fingerprint()
     known = writing.known_fingerprint(paths)
     for key, value in fingerprint.items():

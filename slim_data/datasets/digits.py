@@ -1,4 +1,4 @@
-"""Handwritten digits of scikit-learn, in the format of MNIST: no download needed.
+"""Handwritten digits of scikit-learn, in the format of MNIST; no download needed.
 
 Source: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI Machine
 Learning Repository, 1998 (its test set), as distributed inside scikit-learn.
@@ -35,7 +35,7 @@ class Digits(DatasetBuilder):
     has_raw_dir = False
 
     def fingerprint(self) -> dict[str, Any]:
-        """See the base class: nothing that ever changes."""
+        """See the base class; scikit-learn's digits never change."""
         return {"source": "scikit-learn"}
 
     def num_examples(self, split: str) -> int:
@@ -45,7 +45,7 @@ class Digits(DatasetBuilder):
     def generate_images(
         self, split: str, start: int = 0, stop: int | None = None
     ) -> Iterator[tuple[np.ndarray, int]]:
-        """See the base class, in the order of the source."""
+        """See the base class; in the order of the source."""
         images, labels = read_digits()
         for i in split_indices(labels)[split][start:stop]:
             yield enlarge(images[i]), int(labels[i])
@@ -58,10 +58,10 @@ def read_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def split_indices(labels: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns {"train": indices, "test": indices}, a stratified split that never changes.
+    """Returns {"train": indices, "test": indices}, a fixed stratified split.
 
-    With the examples ordered by class (ties by position), every fifth one from the first on is
-    for testing: of each class a fifth, give or take one. No random generator takes part.
+    With the examples ordered by class (ties by position), every fifth example, starting with the
+    first, is a test example: a fifth of each class, plus or minus one. Nothing is random.
 
     Args:
         labels: int array of shape [n].
@@ -76,8 +76,8 @@ def enlarge(image: np.ndarray) -> np.ndarray:
     """Returns an 8 x 8 image as uint8 [28, 28, 1], bilinearly interpolated (half-pixel centres).
 
     Target pixel i lies at source position (4 i - 5) / 14, so all weights are multiples of 1/14
-    and the result, `round(255 / 16 * A image A^T)`, is computed in integers: the same bytes with
-    every release of every library.
+    and the result, `round(255 / 16 * A image A^T)`, is computed in integers: the bytes are the
+    same with every release of every library.
 
     Args:
         image: integer array of shape [8, 8] with values 0 to 16.
@@ -89,7 +89,7 @@ def enlarge(image: np.ndarray) -> np.ndarray:
 
 
 def _weights_in_14ths():
-    # Beyond the outermost centres the border pixel is repeated.
+    # The border pixel is repeated beyond the outermost centres.
     low, fraction = np.divmod(4 * np.arange(SIDE) - 5, 14)
     weights = np.zeros((SIDE, SOURCE_SIDE), np.int64)
     for i in range(SIDE):

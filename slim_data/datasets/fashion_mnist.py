@@ -8,7 +8,7 @@ from slim_data.datasets.builder import DatasetInfo
 from slim_data.datasets.idx_files import NAMES, IdxBuilder, official_files
 from slim_data.preprocessing import styles
 
-# Debian's package dataset-fashion-mnist holds the archives without the times and names of files.
+# Debian's package dataset-fashion-mnist holds the archives without file times and names.
 _DEBIAN = (
     "b0564c3eedabfbf835052cff8503ea422014ce006caf5b757f851416ee8300c7",
     "0ae29f65d86684f32d1b9c85147786c547b9c6aebcaf235f0400a0cce308b056",
@@ -18,7 +18,7 @@ _DEBIAN = (
 
 
 class FashionMnist(IdxBuilder):
-    """70,000 pictures of clothes."""
+    """70,000 photographs of clothes."""
 
     info = DatasetInfo(
         name="fashion_mnist",

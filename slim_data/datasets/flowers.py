@@ -1,7 +1,7 @@
-"""The flower photos of TensorFlow's tutorials from their archive.
+"""TensorFlow's flower photos, read from their archive.
 
-Source: The TensorFlow Team, Flowers, 2019: 3,670 photos of five kinds, each in the folder of its
-kind inside `flower_photos.tgz`.
+Source: The TensorFlow Team, Flowers, 2019: 3,670 photos of five kinds, in one folder per kind
+inside `flower_photos.tgz`.
 """
 
 import random
@@ -39,12 +39,12 @@ _JPEG_START = b"\xff\xd8\xff"
 
 
 def num_validation(num_photos: int) -> int:
-    """Returns how many photos are for validation: 350 of 3,670, and as large a part of others."""
+    """Returns the number of validation photos: 350 of 3,670, or the same fraction."""
     return round(num_photos * NUM_VALIDATION / NUM_PHOTOS)
 
 
 class Flowers(DatasetBuilder):
-    """3,670 photos of flowers, of which 350 are for validation."""
+    """3,670 photos of flowers, 350 of them for validation."""
 
     info = DatasetInfo(
         name="flowers",
@@ -64,7 +64,7 @@ class Flowers(DatasetBuilder):
 
     @classmethod
     def tfds_range(cls, split: str, sizes: Mapping[str, int]) -> tuple[str, int, int]:
-        """See the base class; of the one split, which comes shuffled, the first ones validate."""
+        """See the base class; the first photos of the single, shuffled split are for validation."""
         border = num_validation(sizes["train"])
         return ("train", 0, border) if split == "validation" else ("train", border, sizes["train"])
 
@@ -80,13 +80,13 @@ class Flowers(DatasetBuilder):
     ) -> Iterator[bytes]:
         """See the base class; the order is shuffled but fixed.
 
-        The bytes of the photos stay as they are, and nothing is extracted. The photos that are
-        asked for are held in memory, 225 MB for all.
+        Keeps the bytes of the photos and extracts no files. Holds the requested photos in memory:
+        225 MB for all.
         """
         (path,) = self.raw_paths()
         with archives.open_archive(path) as archive:
             wanted = _photos(archive)[split][start:stop]
-            # In the archive's order, so that it is unpacked once.
+            # Sorted by offset, so that the archive is unpacked once.
             by_place = sorted(wanted, key=lambda member: member.offset)
             data = {m.name: archives.read_member(archive, m, MAX_PHOTO_SIZE) for m in by_place}
         for member in wanted:
@@ -94,10 +94,10 @@ class Flowers(DatasetBuilder):
 
 
 def _photos(archive):
-    """Returns {split: the archive's entries of its photos}."""
+    """Returns {split: archive entries of its photos}."""
     members = archives.list_members(archive)
     names = sorted(name for name in members if _PHOTO.fullmatch(name))
-    # Only `random()` is promised to give the same numbers with every release of Python.
+    # Only `random()` gives the same numbers with every release of Python.
     place = random.Random(SEED)
     names.sort(key=lambda name: place.random())
     number = num_validation(len(names))
@@ -114,7 +114,7 @@ def _example(photo, name, path):
     label = _PHOTO.fullmatch(name)[1]
     try:
         if not photo.startswith(_JPEG_START):
-            raise DataError(f"{path}: {name} is no JPEG file")
+            raise DataError(f"{path}: {name} is not a JPEG file")
         shape = tf.io.decode_jpeg(photo, channels=3).shape
     except tf.errors.InvalidArgumentError as error:
         raise DataError(f"{path}: {name} cannot be decoded") from error

@@ -1,4 +1,4 @@
-"""The folders of flower photos that `build_image_data` reads, made from their archive."""
+"""Extracts the folders of flower photos that `build_image_data` reads from their archive."""
 
 import os
 import random
@@ -21,18 +21,17 @@ _PHOTO = re.compile(rf"flower_photos/({'|'.join(flowers.LABELS)})/(\w[\w .-]*\.j
 
 
 def prepare(data_dir: str | os.PathLike, report: Callable[[str], object]) -> None:
-    """Makes `raw-data/train/<class>`, `raw-data/validation/<class>` and `raw-data/labels.txt`.
+    """Creates `raw-data/train/<class>`, `raw-data/validation/<class>` and `raw-data/labels.txt`.
 
-    Of each class 100 photos, drawn with a fixed seed, are for validation. Folders that are there
-    already are kept.
+    Draws 100 validation photos per class with a fixed seed. Existing folders are kept.
 
     Args:
-        data_dir: folder that holds `flower_photos.tgz`, which is downloaded if it is missing.
-        report: function of a line of text, called with what was done.
+        data_dir: folder of `flower_photos.tgz`, which is downloaded if missing.
+        report: function of a line of text, called after each step.
 
     Raises:
-        DataError: the archive can be neither found nor downloaded, is damaged or holds too few
-            photos, or the folder cannot be written to.
+        DataError: the archive is missing and cannot be downloaded, is damaged or holds too few
+            photos, or the folder is not writable.
     """
     folders = {
         (split, label): os.path.join(data_dir, RAW, split, label)
@@ -55,13 +54,13 @@ def prepare(data_dir: str | os.PathLike, report: Callable[[str], object]) -> Non
 
 
 def _extract(path, folders):
-    """Writes the photos of some (split, class) to their folders; returns how many."""
+    """Writes the photos of some (split, class) to their folders; returns their number."""
     number = 0
     with archives.open_archive(path) as archive:
         photos = draw(path, archives.list_members(archive))
         for key, folder in folders.items():
             with atomic_directory(folder) as partial:
-                # In the archive's order, so that it is unpacked once a folder.
+                # Sorted by offset, so that the archive is unpacked once per folder.
                 for member in sorted(photos[key], key=lambda member: member.offset):
                     data = archives.read_member(archive, member, flowers.MAX_PHOTO_SIZE)
                     write_bytes(os.path.join(partial, os.path.basename(member.name)), data)
@@ -72,10 +71,10 @@ def _extract(path, folders):
 def draw(
     path: str, members: Mapping[str, tarfile.TarInfo]
 ) -> dict[tuple[str, str], list[tarfile.TarInfo]]:
-    """Returns {(split, class): entries of its photos} of an archive's {name: entry}.
+    """Returns {(split, class): entries of the photos}, given an archive's {name: entry}.
 
     Raises:
-        DataError: a class has no photos left to train with.
+        DataError: a class has no photos left for training.
     """
     place = random.Random(SEED)
     photos = {}
@@ -87,7 +86,7 @@ def draw(
                 f"{path}: the archive must hold more than {VALIDATION_PER_CLASS} photos "
                 f"flower_photos/{label}/<name>.jpg. Received: {len(names)}"
             )
-        # Only `random()` is promised to give the same numbers with every release of Python.
+        # Only `random()` gives the same numbers with every release of Python.
         names.sort(key=lambda name: place.random())
         drawn = names[:VALIDATION_PER_CLASS]
         photos["validation", label] = [members[name] for name in drawn]

@@ -5,7 +5,7 @@ from slim_data.preprocessing import styles
 
 
 class Folder(DatasetBuilder):
-    """Images of any size, whose classes the folder's labels.txt names."""
+    """Images of any size; the folder's labels.txt names the classes."""
 
     info = DatasetInfo(
         name="folder",

@@ -1,4 +1,4 @@
-"""A data set of one's own in the format of MNIST's files, whose classes the user names."""
+"""A data set of the user's own in MNIST's file format, with class names given by the user."""
 
 import dataclasses
 import os
@@ -15,10 +15,10 @@ _MAX_LABELS = 256  # a label is a byte
 
 
 class Idx(IdxBuilder):
-    """Grey images of 28 x 28 pixels from four files, called as MNIST's are.
+    """Grey images of 28 x 28 pixels from four files named like MNIST's.
 
-    Words may stand before these names, as in `emnist-letters-train-images-idx3-ubyte.gz`, and
-    `test` instead of `t10k`.
+    A prefix may precede the names, as in `emnist-letters-train-images-idx3-ubyte.gz`, and `test`
+    may replace `t10k`.
 
     Args:
         raw_dir: folder of the files.
@@ -46,7 +46,7 @@ class Idx(IdxBuilder):
         self.info = dataclasses.replace(self.info, labels=tuple(labels))
 
     def fingerprint(self) -> dict[str, Any]:
-        """See the base class; of the files and the names of the classes."""
+        """See the base class; also depends on the names of the classes."""
         return {**super().fingerprint(), "labels": list(self.info.labels)}
 
     def raw_paths(self) -> list[str]:

@@ -1,7 +1,7 @@
-"""Reading data sets in the format of MNIST's files, whose name is idx.
+"""Reads data sets in idx, the format of MNIST's files.
 
-A file holds a big-endian header (magic number, number of items, for images rows and columns) and
-then one byte a pixel or label, all compressed with gzip.
+A file holds a big-endian header (magic number, number of items, and rows and columns of images),
+then one byte per pixel or label, all compressed with gzip.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ NAMES = (
 )
 _IMAGES_MAGIC = 2051
 _LABELS_MAGIC = 2049
-_MAX_ITEMS = 2**24  # 12 GB of pixels: no header is believed that declares more
+_MAX_ITEMS = 2**24  # 12 GB of pixels; headers that declare more are refused
 
 
 def official_files(
@@ -32,9 +32,9 @@ def official_files(
     """Returns the `download.File`s of the four files, in the order of `NAMES`.
 
     Args:
-        hosts: addresses of folders that hold them.
-        sizes: their sizes in bytes.
-        checksums: their SHA-256 in hexadecimal digits.
+        hosts: addresses of folders that hold the files.
+        sizes: sizes in bytes.
+        checksums: SHA-256 in hexadecimal digits.
     """
     return tuple(
         download.File(name, tuple(f"{host}/{name}" for host in hosts), size, sha256)
@@ -43,7 +43,7 @@ def official_files(
 
 
 class IdxBuilder(DatasetBuilder):
-    """Base of the data sets of four such files, of grey images of 28 x 28 pixels."""
+    """Base class of data sets of four such files with grey images of 28 x 28 pixels."""
 
     def num_examples(self, split: str) -> int:
         """See the base class."""
@@ -91,7 +91,7 @@ class IdxBuilder(DatasetBuilder):
 
 
 class _IdxFile:
-    """Reads an idx file from front to end, with errors that name the file."""
+    """Reads an idx file sequentially, with errors that name the file."""
 
     def __init__(self, path):
         self.path = path
@@ -109,7 +109,7 @@ class _IdxFile:
         self._file.close()
 
     def header(self, magic, num_dimensions):
-        """Returns the dimensions, the number of items first."""
+        """Returns the dimensions, starting with the number of items."""
         found, *shape = struct.unpack(f">{1 + num_dimensions}I", self.take(4 + 4 * num_dimensions))
         if found != magic:
             raise DataError(f"{self.path}: the magic number must be {magic}. Received: {found}")
@@ -123,12 +123,12 @@ class _IdxFile:
         return data
 
     def skip(self, size):
-        """Passes over the next `size` bytes."""
+        """Skips the next `size` bytes."""
         for position in range(0, size, 2**20):
             self.take(min(2**20, size - position))
 
     def finish(self):
-        """Checks that nothing follows; reading on also makes gzip compare its checksum."""
+        """Checks that the file ends here; this read also makes gzip compare its checksum."""
         if self._read(1):
             raise DataError(f"{self.path}: the file is longer than its header says")
 

@@ -1,4 +1,4 @@
-"""Image files of unknown make: told by their content, brought to what the records hold."""
+"""Image files of unknown format, recognized by their content and converted for the records."""
 
 import os
 
@@ -18,7 +18,7 @@ def read_image_file(path: str | os.PathLike) -> bytes:
     """Returns the bytes of a file.
 
     Raises:
-        DataError: names the file and why it cannot be read.
+        DataError: the file cannot be read.
     """
     try:
         with open(path, "rb", opener=opening.regular_file) as file:
@@ -28,24 +28,24 @@ def read_image_file(path: str | os.PathLike) -> bytes:
 
 
 def as_jpeg(data: bytes) -> tuple[bytes, tuple[int, int, int]]:
-    """Returns an image as a JPEG that every decoder takes for RGB or grey, and its size.
+    """Returns an image as a JPEG that every decoder reads as RGB or grey, and its size.
 
-    JPEG files stay as they are, byte for byte, but for those of four colours (CMYK). These and PNG
-    files are encoded anew, as RGB of quality 100.
+    JPEG files are kept byte for byte, except CMYK. CMYK and PNG files are encoded as RGB of
+    quality 100.
 
     Args:
-        data: bytes of a JPEG or PNG file, whatever its name.
+        data: bytes of a JPEG or PNG file, recognized by content.
 
     Returns:
-        (bytes, (height, width, 3)); 3 is what a decoder is to be asked for, also for grey images.
+        (bytes, (height, width, 3)); decoders must be asked for 3 channels, also for grey images.
 
     Raises:
-        DataError: it is neither, or damaged.
+        DataError: the data is neither JPEG nor PNG, or is damaged.
     """
     pixels = decode_image(data)
     is_kept = data.startswith(_JPEG_START) and _num_components(data) != _CMYK_COMPONENTS
     if not is_kept:
-        # With full colour resolution, which costs nothing where so few images are concerned.
+        # Full colour resolution costs little, since few images are encoded.
         encoded = tf.io.encode_jpeg(pixels, "rgb", _QUALITY, chroma_downsampling=False)
         data = encoded.numpy()
     return data, pixels.shape
@@ -55,7 +55,7 @@ def decode_image(data: bytes) -> np.ndarray:
     """Returns the pixels of a JPEG or PNG file as uint8 array [height, width, 3].
 
     Raises:
-        DataError: it is neither, or damaged.
+        DataError: the data is neither JPEG nor PNG, or is damaged.
     """
     if data.startswith(_JPEG_START):
         decoder = tf.io.decode_jpeg
@@ -70,7 +70,7 @@ def decode_image(data: bytes) -> np.ndarray:
 
 
 def resize_image(pixels: np.ndarray, side: int) -> np.ndarray:
-    """Returns an image squeezed to a square: bilinear, and averaged where it shrinks.
+    """Returns an image resized to a square: bilinear, with averaging if it shrinks.
 
     Args:
         pixels: uint8 array of shape [height, width, 3].

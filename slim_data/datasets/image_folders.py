@@ -1,4 +1,4 @@
-"""Folders of images, one a class, in a shuffled but fixed order."""
+"""Folders of images, one per class, in a shuffled but fixed order."""
 
 import fnmatch
 import functools
@@ -16,25 +16,25 @@ from slim_data.tfrecord import examples, write_splits
 
 SEED = 12345
 
-# Of the names of files it makes a function of a name and bytes, which returns an example.
+# Maps the names of all files to a function of (name, bytes), which returns an example.
 Build = Callable[[Sequence[str]], Callable[[str, bytes], bytes]]
 
 
 def read_labels(path: str) -> list[str]:
-    """Returns the lines of a labels file: the first names class 1, as 0 is the background.
+    """Returns the lines of a labels file: the first names class 1, since 0 is the background.
 
     Args:
-        path: text file with the name of a class, which is a folder's name too, on each line.
+        path: text file with one class per line; the class is also the name of a folder.
 
     Raises:
-        DataError: it cannot be read, is empty, names a class twice, or what is no folder's name.
+        DataError: the file is unreadable or empty, repeats a class, or names no valid folder.
     """
     labels = [line.strip() for line in read_lines(path, "labels_file") if line.strip()]
     if not labels:
         raise DataError(f"`labels_file` must name the classes. Received: {path} without any")
     known = set()
     for line, label in enumerate(labels, 1):
-        # Of hidden folders `find_images` knows nothing.
+        # `find_images` skips hidden folders.
         if label.startswith(".") or not {"/", "\0"}.isdisjoint(label) or label in known:
             raise DataError(
                 f"`labels_file` must name folders, each once. Received: {path}, class {line}: "
@@ -45,10 +45,10 @@ def read_labels(path: str) -> list[str]:
 
 
 def class_folders(directory: str) -> list[str]:
-    """Returns the names of the folders in a folder, sorted; hidden ones do not count.
+    """Returns the names of the folders in a folder, sorted, without hidden ones.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: the folder cannot be read.
     """
     try:
         found = sorted(entry.name for entry in os.scandir(directory) if entry.is_dir())
@@ -61,12 +61,12 @@ def find_images(directory: str, labels: Sequence[str], pattern: str = "*") -> li
     """Returns the images of a folder of folders as `<label>/<name>`, shuffled with a fixed seed.
 
     Args:
-        directory: folder that holds one folder a label. Files beside these do not count.
+        directory: folder that holds one folder per label. Other files are ignored.
         labels: names of the classes.
-        pattern: shell pattern of the images' names. Hidden files do not count.
+        pattern: shell pattern of the images' names. Hidden files are ignored.
 
     Raises:
-        DataError: the folders are not those of the labels, or hold no images.
+        DataError: the folders do not match the labels, or hold no images.
     """
     folders = class_folders(directory)
     for name in sorted(set(folders) ^ set(labels)):
@@ -79,7 +79,7 @@ def find_images(directory: str, labels: Sequence[str], pattern: str = "*") -> li
         files += [f"{label}/{name}" for name in chosen]
     if not files:
         raise DataError(f"{directory} holds no images <label>/{pattern}")
-    # Only `random()` is promised to give the same numbers with every release of Python.
+    # Only `random()` gives the same numbers with every release of Python.
     place = random.Random(SEED)
     files.sort(key=lambda file: place.random())
     return files
@@ -91,11 +91,11 @@ def split_source(
     """Returns the `write_splits.SplitSource` of a split's images.
 
     Args:
-        directory: folder that `files` lie in.
-        files: what `find_images` returned.
-        build: function of the names of some files, all at once, whose result is a function of
-            (name, bytes) of one of them, which returns a serialized example. Picklable.
-        options: dictionary of what else the examples depend on.
+        directory: folder of `files`.
+        files: result of `find_images`.
+        build: function of the names of some files. Its result is a function of (name, bytes) of
+            one of these files, which returns a serialized example. Picklable.
+        options: dictionary of everything else that the examples depend on.
     """
     generate = functools.partial(_generate, directory, files, build)
     fingerprint = {**options, "images": _digest(directory, files), "seed": SEED}
@@ -127,9 +127,9 @@ def _builder(numbers, files):
 
 
 def _generate(directory, files, build, start, stop):
-    """Yields examples up to the first that cannot be made; the others are looked at all the same.
+    """Yields examples up to the first faulty image, then only checks the rest.
 
-    So that one run tells all images that cannot be used.
+    One run thus reports all faulty images.
     """
     example = build(files[start:stop])
     faults = []
@@ -148,7 +148,7 @@ def _generate(directory, files, build, start, stop):
 
 
 def _digest(directory, files):
-    """Returns what changes when a file is added, renamed, removed or of another size."""
+    """Returns a digest that changes if a file is added, renamed, removed or resized."""
     digest = hashlib.sha256()
     for file in files:
         try:

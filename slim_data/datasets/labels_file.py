@@ -1,4 +1,4 @@
-"""labels.txt, which names the classes beside the records of a converted data set."""
+"""labels.txt, which names the classes of a converted data set, beside the records."""
 
 import os
 import re
@@ -12,13 +12,12 @@ from slim_data.tfrecord import shards
 NAME = "labels.txt"
 MAX_CLASSES = 2**20
 _LOOKS_NUMBERED = re.compile(r"[-+]?\d+\s*:")
-# Characters of a line that is quoted.
-_MOST_SHOWN = 60
+_MOST_SHOWN = 60  # characters of a quoted line
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 def check_labels(labels: Sequence[str]) -> None:
-    """Raises DataError where the names of classes cannot be lines of a file, or one comes twice."""
+    """Raises DataError if a name cannot be a line of labels.txt, or is repeated."""
     for number, label in enumerate(labels, 1):
         if not label or not label.isprintable():
             raise DataError(
@@ -26,7 +25,7 @@ def check_labels(labels: Sequence[str]) -> None:
             )
     if len(set(labels)) < len(labels):
         twice = next(label for label in labels if labels.count(label) > 1)
-        raise DataError(f"the name of a class must be one class's alone. Received twice: {twice!r}")
+        raise DataError(f"the names of classes must differ. Received twice: {twice!r}")
 
 
 def write_labels(folder: str | os.PathLike, labels: Sequence[str], label_offset: int) -> None:
@@ -36,10 +35,10 @@ def write_labels(folder: str | os.PathLike, labels: Sequence[str], label_offset:
 
 
 def find_labels(data_dir: str | os.PathLike) -> str | None:
-    """Returns the path of a folder's labels.txt, None where there is none.
+    """Returns the path of a folder's labels.txt, or None.
 
     Args:
-        data_dir: folder of a converted data set, or that of one worker's links to its files.
+        data_dir: folder of a converted data set, or a worker's folder of links to its files.
     """
     folders = [data_dir]
     if shards.is_worker_folder(data_dir):
@@ -51,15 +50,15 @@ def find_labels(data_dir: str | os.PathLike) -> str | None:
 def read_labels(name: str, data_dir: str | os.PathLike | None) -> tuple[tuple[str, ...], int]:
     """Returns (names of the classes, number of the first one) from a folder's labels.txt.
 
-    Its lines are `<number>:<name>`, the numbers without a gap, or just `<name>`, numbered from 1 as
-    by `build_image_data`. There empty lines are left out after the last name only.
+    Lines are `<number>:<name>`, numbered without gaps, or `<name>`, numbered from 1 as by
+    `build_image_data`. Without numbers, only the last lines may be empty.
 
     Args:
         name: name of the data set, for messages.
-        data_dir: as for `find_labels`.
+        data_dir: see `find_labels`.
 
     Raises:
-        DataError: there is no such file, or it does not name the classes.
+        DataError: the file is missing or does not name the classes.
     """
     if data_dir is None:
         raise DataError(f"`{name}` needs a folder, `data_dir`, whose {NAME} names the classes")
@@ -68,14 +67,14 @@ def read_labels(name: str, data_dir: str | os.PathLike | None) -> tuple[tuple[st
     lines = {number: line for number, line in enumerate(lines, 1) if line}
     if not 0 < len(lines) <= MAX_CLASSES:
         raise DataError(f"{path} must name 1 to {MAX_CLASSES} classes. Received: {len(lines)}")
-    # One line that tells a number says that all must.
+    # If one line has a number, all must have one.
     if any(map(_LOOKS_NUMBERED.match, lines.values())):
         names, first = _without_numbers(path, lines)
     else:
         names, first = lines, 1
         for expected, number in enumerate(lines, 1):
             if number != expected:
-                rule = "only the last lines may be empty, as lines number the classes"
+                rule = "only the last lines may be empty, since lines number the classes"
                 raise _error(path, expected, rule, "")
     _check_names(path, names)
     return tuple(names.values()), first
@@ -87,11 +86,11 @@ def _without_numbers(path, lines):
     for number, line in lines.items():
         match = re.fullmatch(r"([0-9]{1,9}):(.+)", line)
         if match is None:
-            rule = "must be <number>:<name>, as there are numbers in this file"
+            rule = "must be <number>:<name>, since other lines of this file have numbers"
             raise _error(path, number, rule, line)
         first = first if names else int(match[1])
         if int(match[1]) != first + len(names):
-            rule = f"the classes must be numbered without a gap, here {first + len(names)}"
+            rule = f"the classes must be numbered without gaps, here {first + len(names)}"
             raise _error(path, number, rule, line)
         names[number] = match[2]
     return names, first
@@ -103,7 +102,7 @@ def _check_names(path, names):
         if not name.isprintable():
             raise _error(path, number, "the name of a class must be printable text", name)
         if name in places:
-            rule = f"the name of a class must be one class's alone, not that of line {places[name]}"
+            rule = f"the names of classes must differ, not repeat that of line {places[name]}"
             raise _error(path, number, rule, name)
         places[name] = number
 

@@ -1,4 +1,4 @@
-"""The data sets by name, to which a program may add its own."""
+"""Registry of data sets by name, which programs may extend."""
 
 import os
 
@@ -20,23 +20,23 @@ DATASETS: dict[str, type[DatasetBuilder]] = {
 
 
 def register(builder: type[DatasetBuilder]) -> type[DatasetBuilder]:
-    """Adds a data set, so that `convert`, `load` and training know its name; a class decorator.
+    """Adds a data set, so that `convert`, `load` and training find its name; a class decorator.
 
     Args:
-        builder: subclass of `DatasetBuilder`, which gives an example. Processes that write files
-            in parallel import it by its module, which must be one that can be imported.
+        builder: subclass of `DatasetBuilder`, whose docstring holds an example. Processes that
+            write files in parallel import its module, so the module must be importable.
 
     Returns:
         The class.
 
     Raises:
-        DataError: it is no such class, or the name is another one's.
+        DataError: not such a class, or the name is taken.
     """
     if not (isinstance(builder, type) and issubclass(builder, DatasetBuilder)):
         raise DataError(f"`builder` must be a subclass of DatasetBuilder. Received: {builder!r}")
     name = builder.info.name
     if DATASETS.setdefault(name, builder) is not builder:
-        raise DataError(f"`builder` must have a name of its own. Received: name={name!r}")
+        raise DataError(f"`builder` must have a name that is not taken. Received: name={name!r}")
     return builder
 
 
@@ -44,7 +44,7 @@ def find_builder(name: str) -> type[DatasetBuilder]:
     """Returns the `DatasetBuilder` subclass of a data set.
 
     Raises:
-        DataError: there is no such data set.
+        DataError: no data set has this name.
     """
     if name not in DATASETS:
         raise DataError(
@@ -60,14 +60,12 @@ def info(
 
     Args:
         name: one of `DATASETS`.
-        data_dir: folder that it was written to, whose labels.txt names the classes of `folder` and
-            `idx`, which need it, and of images of one's own in the place of `flowers` or
-            `imagenet`.
-        num_classes: how many classes images of one's own have. Default: as labels.txt or the data
-            set says.
+        data_dir: folder of the records. Its labels.txt names the classes of `folder` and `idx`,
+            which require the folder, and of own images in place of `flowers` or `imagenet`.
+        num_classes: number of classes of own images. Default: as in labels.txt or the data set.
 
     Raises:
-        DataError: there is no such data set, or the folder does not name its classes.
+        DataError: no data set has this name, or the folder does not name its classes.
 
     Example:
         >>> info("mnist").num_classes

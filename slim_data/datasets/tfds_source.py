@@ -1,7 +1,7 @@
-"""Data sets that tensorflow-datasets downloads and prepares, as an alternative source.
+"""Data sets prepared by tensorflow-datasets, as an alternative source.
 
-Source: https://www.tensorflow.org/datasets. Its records hold the images as PNG or JPEG files,
-whose bytes are kept; classes are matched by their names.
+Source: https://www.tensorflow.org/datasets. Its records hold PNG or JPEG files, whose bytes are
+kept; classes are matched by name.
 """
 
 import os
@@ -22,11 +22,11 @@ _FORMATS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpg"}
 
 
 class TfdsSource(DatasetBuilder):
-    """A data set as tensorflow-datasets has prepared it.
+    """A data set prepared by tensorflow-datasets.
 
     Args:
-        builder: the `DatasetBuilder` subclass of the data set, which has a `tfds_name`.
-        tfds_dir: tensorflow-datasets' `data_dir`. Default: its own.
+        builder: the data set's `DatasetBuilder` subclass, which has a `tfds_name`.
+        tfds_dir: tensorflow-datasets' `data_dir`. Default: tensorflow-datasets' own.
     """
 
     def __init__(self, builder: type[DatasetBuilder], tfds_dir: str | os.PathLike | None = None):
@@ -35,7 +35,7 @@ class TfdsSource(DatasetBuilder):
         self._dataset, self._tfds_dir = builder, tfds_dir
 
     def prepare(self, report: Callable[[str], object], bar: progress.Bar | None = None) -> None:
-        """Lets tensorflow-datasets download and prepare the data set unless that is done."""
+        """Lets tensorflow-datasets download and prepare the data set if necessary."""
         prepare_builder(self._builder())
 
     def fingerprint(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class TfdsSource(DatasetBuilder):
         yield from read_records(builder, whole, begin, end, lambda r: _example(r, names, self.info))
 
     def _builder(self):
-        # Made anew in each process: it cannot be sent from one to another.
+        # Created in each process, since it cannot be pickled.
         return tfds_builder(self._dataset.tfds_name, self._tfds_dir)
 
     def _range(self, builder, split):
@@ -68,10 +68,10 @@ class TfdsSource(DatasetBuilder):
 
 
 def prepare_builder(builder: Any) -> None:
-    """Lets tensorflow-datasets download and prepare a data set unless that is done already.
+    """Lets tensorflow-datasets download and prepare a data set if necessary.
 
     Args:
-        builder: what `tfds_builder` returned.
+        builder: result of `tfds_builder`.
 
     Raises:
         DataError: tensorflow-datasets fails.
@@ -80,7 +80,7 @@ def prepare_builder(builder: Any) -> None:
         _tfds().disable_progress_bar()
     try:
         builder.download_and_prepare()
-    # What may go wrong inside is of many kinds, of networks, disks and archives.
+    # Networks, disks and archives fail in many ways.
     except Exception as error:
         lines = str(error).split("\n")
         raise DataError(
@@ -92,17 +92,17 @@ def prepare_builder(builder: Any) -> None:
 def read_records(
     builder: Any, split: str, start: int, stop: int, build: Callable[[dict[str, Any]], _Made]
 ) -> Iterator[_Made]:
-    """Yields what a function makes of the records start to stop - 1, in the files' order.
+    """Yields a function's results for the records start to stop - 1, in file order.
 
     Args:
-        builder: tensorflow-datasets' builder of a data set that is prepared, of images with the
-            feature `image`, which stay encoded.
-        split: one of its splits.
-        start, stop: numbers of the first record and of the one after the last, from 0.
+        builder: tensorflow-datasets' builder of a prepared data set with the feature `image`, which
+            stays encoded.
+        split: name of a split.
+        start, stop: index of the first record and index after the last.
         build: function of a record, a dictionary of NumPy values.
 
     Raises:
-        DataError: names the record of which it could not be made.
+        DataError: the function fails for a record, which the message names.
     """
     if start >= stop:
         return
@@ -110,7 +110,7 @@ def read_records(
     records = builder.as_dataset(
         split=tfds.core.ReadInstruction(split, from_=start, to=stop, unit="abs"),
         decoders={"image": tfds.decode.SkipDecoding()},
-        # One file after the other, so that parts of a split join to the whole.
+        # One file at a time, so that parts of a split join to the whole.
         read_config=tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False),
         shuffle_files=False,
     )
@@ -143,7 +143,7 @@ def _example(record, names, dataset):
         raise DataError("the image is neither PNG nor JPEG")
     shape = tf.io.decode_image(encoded, dataset.channels, expand_animations=False).shape
     name = names[record["label"]]
-    # Digits go by their numbers there.
+    # tensorflow-datasets names digits by their numbers.
     index = dataset.labels.index(name) if name in dataset.labels else int(name)
     text = dataset.labels[index]
     return examples.build_example(encoded, found[0], shape, index + dataset.label_offset, text)

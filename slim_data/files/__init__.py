@@ -1,3 +1,3 @@
-"""Files that may come from anywhere: opened, downloaded, unpacked and written safely."""
+"""Opens, downloads, unpacks and writes untrusted files safely."""
 
 __all__ = []

@@ -1,7 +1,7 @@
-"""Reading .tar and .tar.gz archives that may come from anywhere: nothing is extracted.
+"""Reads untrusted .tar and .tar.gz archives without extracting files.
 
-Only what is asked for is read, so that links, devices and names such as `../x` have no effect.
-Sizes that a header declares are not believed: no single read and no archive exceeds a limit.
+Only requested members are read, so that links, devices and names such as `../x` have no effect.
+Sizes in headers are not trusted: limits hold for each read and each archive.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from slim_data.common.errors import DataError
 from slim_data.files import opening
 
 MAX_SIZE = 2**30
-# What one entry's headers may take, extended ones included: names take a few hundred bytes.
+# Maximum size of an entry's headers, extended ones included; names take a few hundred bytes.
 MAX_HEADERS_SIZE = 2**16
 MAX_FILES = 2**17
 _MAX_DIGITS = 64
@@ -25,7 +25,7 @@ _DIGITS = re.compile(rb"[0-9]+")
 
 
 class Archive(tarfile.TarFile):
-    """An archive that is read through a `_Part`."""
+    """An archive read through a `_Part`."""
 
     fileobj: Any
     members: list[tarfile.TarInfo]
@@ -33,11 +33,11 @@ class Archive(tarfile.TarFile):
 
 @contextlib.contextmanager
 def open_archive(path: str | os.PathLike, max_size: int = MAX_SIZE) -> Iterator[Archive]:
-    """Yields a `Archive` to read from; what goes wrong meanwhile becomes one line.
+    """Yields an `Archive` to read from; errors in the context become one line.
 
     Args:
         path: a .tar.gz file.
-        max_size: largest size in bytes that it may have when unpacked.
+        max_size: maximum size in bytes after unpacking.
 
     Raises:
         DataError: the file cannot be read, is damaged or is too large.
@@ -48,7 +48,7 @@ def open_archive(path: str | os.PathLike, max_size: int = MAX_SIZE) -> Iterator[
 
 @contextlib.contextmanager
 def open_plain_archive(path: str | os.PathLike) -> Iterator[Archive]:
-    """Yields a `Archive` of a .tar file, of any size, as `open_archive` does."""
+    """Yields an `Archive` of a .tar file of any size; see `open_archive`."""
     with _errors_named(path), open(path, "rb", opener=opening.regular_file) as stream:
         with _archive(path, stream, 0, 2**62) as archive:
             yield archive
@@ -56,14 +56,14 @@ def open_plain_archive(path: str | os.PathLike) -> Iterator[Archive]:
 
 @contextlib.contextmanager
 def open_nested_archive(archive: Archive, member: tarfile.TarInfo) -> Iterator[Archive]:
-    """Yields a `Archive` of a .tar file that lies in another archive.
+    """Yields an `Archive` of a .tar file inside another archive.
 
     Args:
-        archive: what `open_plain_archive` yields.
+        archive: `Archive` of `open_plain_archive`.
         member: `tarfile.TarInfo` of the file.
 
     Raises:
-        DataError: it is no regular file, or damaged.
+        DataError: the member is not a regular file, or is damaged.
     """
     _check_regular(archive, member)
     name = f"{archive.name}: {member.name}"
@@ -79,7 +79,7 @@ def check_whole(path: str | os.PathLike, max_size: int = MAX_SIZE) -> None:
 
     Args:
         path: a .tar.gz file.
-        max_size: largest size in bytes that it may have when unpacked.
+        max_size: maximum size in bytes after unpacking.
 
     Raises:
         DataError: the file cannot be read, is damaged or is too large.
@@ -92,14 +92,14 @@ def check_whole(path: str | os.PathLike, max_size: int = MAX_SIZE) -> None:
 
 
 def list_members(archive: Archive) -> dict[str, tarfile.TarInfo]:
-    """Returns {name: `tarfile.TarInfo`} of what an archive lists, in its order.
+    """Returns {name: `tarfile.TarInfo`} of an archive's entries, in order.
 
     Args:
-        archive: what `open_archive` yields.
+        archive: `Archive` of `open_archive`.
 
     Raises:
-        DataError: the headers are damaged or do not follow each other, or there are more than
-            `MAX_FILES`.
+        DataError: the headers are damaged or out of order, or there are more than `MAX_FILES`
+            entries.
     """
     found = {}
     for member in iterate_members(archive):
@@ -110,11 +110,11 @@ def list_members(archive: Archive) -> dict[str, tarfile.TarInfo]:
 
 
 def iterate_members(archive: Archive) -> Iterator[tarfile.TarInfo]:
-    """Yields the entries that `list_members` returns one by one, holding none of them."""
+    """Yields the entries of an archive one by one, without keeping them."""
     end = -1
     while (member := _next(archive)) is not None:
-        archive.members.clear()  # half a million of them would be kept
-        # Python before its fix of CVE-2025-8194 would go round in circles.
+        archive.members.clear()  # tarfile would keep half a million entries
+        # Python before its fix of CVE-2025-8194 loops forever.
         if member.offset <= end or member.size < 0:
             raise DataError(f"{archive.name}: the headers of the archive do not follow each other")
         end = member.offset
@@ -131,12 +131,12 @@ def read_member(archive: Archive, member: tarfile.TarInfo, max_size: int) -> byt
     """Returns the bytes of one file of an archive.
 
     Args:
-        archive: what `open_archive` yields.
+        archive: `Archive` of `open_archive`.
         member: `tarfile.TarInfo` of the file.
-        max_size: largest size in bytes that the file may have.
+        max_size: maximum size of the file in bytes.
 
     Raises:
-        DataError: it is no regular file, is empty, larger than `max_size` or not whole.
+        DataError: the file is not regular, is empty, truncated or larger than `max_size`.
     """
     _check_regular(archive, member)
     if not 0 < member.size <= max_size:
@@ -152,18 +152,18 @@ def read_member(archive: Archive, member: tarfile.TarInfo, max_size: int) -> byt
 
 def _check_regular(archive, member):
     if not member.isreg() or member.issparse():
-        raise DataError(f"{archive.name}: {member.name} is no regular file")
+        raise DataError(f"{archive.name}: {member.name} is not a regular file")
 
 
 class _Part:
-    """A part of a stream as a file from which `tarfile` reads headers, and only these.
+    """A part of a stream, as a file from which `tarfile` reads headers only.
 
     Args:
-        name: what messages call it.
-        stream: file that can be read and sought.
-        begin: where the part begins in the stream.
-        max_size: its largest size in bytes.
-        is_cut: whether it ends there; otherwise what lies beyond is an error.
+        name: name in messages.
+        stream: readable, seekable file.
+        begin: position of the part in the stream.
+        max_size: maximum size of the part in bytes.
+        is_cut: whether the part ends there; otherwise, more bytes are an error.
     """
 
     def __init__(self, name, stream, begin, max_size, is_cut=False):
@@ -176,7 +176,7 @@ class _Part:
         self._headers_size = 0
 
     def begin_headers(self):
-        """Tells that what is read from now on are the headers of another entry."""
+        """Starts counting the size of the next entry's headers."""
         self._headers_size = 0
 
     def read(self, size):
@@ -185,7 +185,7 @@ class _Part:
             raise DataError(f"{self._name}: a header of the archive declares {size} bytes or more")
         data = self.content(self._position, size)
         self._position += len(data)
-        # Python before its fix of CVE-2024-6232 takes a time that grows by their square.
+        # Python before its fix of CVE-2024-6232 takes time quadratic in the number of digits.
         if any(run.end() - run.start() > _MAX_DIGITS for run in _DIGITS.finditer(data)):
             raise DataError(
                 f"{self._name}: a header of the archive holds a number of more than {_MAX_DIGITS} "
@@ -194,7 +194,7 @@ class _Part:
         return data
 
     def content(self, position, size):
-        """Returns the `size` bytes from `position` on, fewer at the end of the stream."""
+        """Returns `size` bytes from `position`, fewer at the end of the stream."""
         self._check(position + size)
         size = max(0, min(size, self._max_size - position))
         if self.stream.tell() != self.begin + position:
@@ -219,7 +219,7 @@ class _Part:
 @contextlib.contextmanager
 def _archive(name, *part, **options):
     with _damage_named(name):
-        # Reading writes nothing, which the type of `fileobj` asks for.
+        # `fileobj` is typed as writable, which reading does not need.
         stream: Any = _Part(name, *part, **options)
         archive = Archive.open(name, "r:", fileobj=stream)
     with archive:
@@ -239,12 +239,12 @@ def _damage_named(name):
         yield
     except (DataError, EOFError, OSError, zlib.error):
         raise
-    # Of damaged headers tarfile complains in many ways: LookupError, RecursionError, ...
+    # tarfile raises many kinds of errors for damaged headers: LookupError, RecursionError, ...
     except Exception as error:
         reason = (
             error if isinstance(error, tarfile.TarError) else f"{type(error).__name__}: {error}"
         )
-        raise DataError(f"{name}: the file is no valid archive ({reason})") from None
+        raise DataError(f"{name}: the file is not a valid archive ({reason})") from None
 
 
 @contextlib.contextmanager
@@ -254,6 +254,6 @@ def _errors_named(path):
     except EOFError:
         raise DataError(f"{path}: the file is truncated") from None
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path}: the file is no valid archive ({error})") from None
+        raise DataError(f"{path}: the file is not a valid archive ({error})") from None
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}") from error

@@ -1,4 +1,4 @@
-"""Files and folders that appear at their place when they are whole."""
+"""Writes files and folders that appear at their place when complete."""
 
 import contextlib
 import os
@@ -10,19 +10,19 @@ from slim_data.files import opening
 
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike) -> Iterator[str]:
-    """Yields a name beside `path` to write to, and renames it to `path` at the end.
+    """Yields a temporary name beside `path` to write to, which becomes `path` at the end.
 
-    After an exception the partial file is gone; after a crash it stays, hidden, until the next run
-    writes it again. In neither case is there anything at `path` that was not there before.
+    An exception removes the partial file; a crash leaves it, hidden, for the next run to overwrite.
+    In both cases, `path` is unchanged.
 
     Raises:
-        DataError: another process is writing the same file, or a link has that name.
+        DataError: another process is writing the same file, or the temporary name is a link.
     """
     with opening.partial_file(path) as handle:
         partial = handle.name
         try:
             yield partial
-            # What the rename makes visible must have reached the disk before.
+            # The content must reach the disk before the rename makes the file visible.
             with open(partial, "rb") as written:
                 os.fsync(written.fileno())
             os.replace(partial, path)
@@ -33,19 +33,19 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
 
 
 def write_lines(path: str | os.PathLike, lines: Iterable[str]) -> None:
-    """Writes lines of text, without their ends, to a file that appears when it is whole."""
+    """Writes lines of text, given without line ends, to a file that appears when complete."""
     with atomic_write(path) as partial, open(partial, "w", encoding="utf-8") as file:
         file.writelines(f"{line}\n" for line in lines)
 
 
 @contextlib.contextmanager
 def atomic_directory(path: str | os.PathLike) -> Iterator[str]:
-    """Yields a hidden folder beside `path` to write to, and renames it to `path` at the end.
+    """Yields a temporary folder beside `path` to write to, which becomes `path` at the end.
 
-    After an exception it is gone; after a crash it stays until the next run, which starts it anew.
+    An exception removes the folder; a crash leaves it, hidden, for the next run to replace.
 
     Args:
-        path: path of a folder that does not exist. Those above it are made if absent.
+        path: path of a folder that does not exist. Missing parent folders are created.
     """
     above, name = os.path.split(path)
     partial = os.path.join(above, f".{name}.partial")

@@ -12,7 +12,7 @@ def sha256(path: str | os.PathLike) -> str:
     """Returns the SHA-256 of a file in hexadecimal digits.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: the file cannot be read.
     """
     try:
         with open(path, "rb", opener=opening.regular_file) as file:
@@ -22,7 +22,7 @@ def sha256(path: str | os.PathLike) -> str:
 
 
 def sha256_of_open(file: BinaryIO) -> str:
-    """Returns the SHA-256 of an open binary file, from its beginning, in hexadecimal digits."""
+    """Returns the SHA-256 of a whole open binary file in hexadecimal digits."""
     file.seek(0)
     digest = hashlib.sha256()
     while piece := file.read(2**20):

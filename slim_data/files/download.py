@@ -1,4 +1,4 @@
-"""Downloading official files: checked against a known checksum, resumed where they broke off."""
+"""Downloads official files, with checksums, and resumes interrupted downloads."""
 
 import contextlib
 import dataclasses
@@ -15,7 +15,7 @@ from slim_data.files.http_get import Failed
 
 PAUSES_SECONDS = (1, 2, 4, 8)
 CHUNK = 2**18
-# An attempt that brings less counts as one that brought nothing.
+# An attempt that receives fewer bytes counts as one without progress.
 _MIN_PROGRESS = 2**16
 
 
@@ -24,12 +24,12 @@ class File:
     """One official file.
 
     Args:
-        name: its name.
-        urls: where it can be had, the preferred address first.
-        size: its size in bytes; None where the server is to tell it.
-        sha256: its SHA-256 in hexadecimal digits; None where it is not known.
-        authorization: what to tell the servers of `urls`, and no others, as HTTP's Authorization.
-            Default "": nothing.
+        name: name of the file.
+        urls: addresses, in order of preference.
+        size: size in bytes; None: as the server reports.
+        sha256: SHA-256 in hexadecimal digits; None: unknown.
+        authorization: HTTP Authorization header, sent to the servers of `urls` only. Default "":
+            none.
     """
 
     name: str
@@ -40,7 +40,7 @@ class File:
 
 
 def missing(files: Iterable[File], folder: str | os.PathLike) -> list[File]:
-    """Returns those of some `File`s that are not in a folder."""
+    """Returns the `File`s that a folder lacks."""
     return [file for file in files if not os.path.isfile(os.path.join(folder, file.name))]
 
 
@@ -52,26 +52,25 @@ def fetch_file(
     pauses: Sequence[float] = PAUSES_SECONDS,
     patience: float = http_get.PATIENCE_SECONDS,
 ) -> str:
-    """Downloads a file to a folder; it appears there when its size and checksum are right.
+    """Downloads a file to a folder, where it appears once size and checksum are right.
 
-    Until then what has arrived is in `.<name>.partial` beside it. The next attempt, in this call
-    or in a later one, goes on from there if the server can.
+    Until then, `.<name>.partial` beside it holds the received bytes. The next attempt, in this or a
+    later call, resumes if the server can.
 
     Args:
         file: the `File`.
-        folder: path of the folder; made if absent.
-        progress: function of the number of bytes that are there, called after each piece.
-        pauses: seconds to wait after each failed attempt; the attempt after the last one is the
-            last. An attempt that brought 64 KiB starts the list again. Addresses take turns.
-        patience: seconds after which a server that sends too little is left, as for
-            `http_get.open_url`.
+        folder: path of the folder; created if absent.
+        progress: function of the number of bytes present, called after each piece.
+        pauses: seconds to wait after each failed attempt; one more attempt follows the last pause.
+            Attempts that receive 64 KiB restart the list. Addresses take turns.
+        patience: see `http_get.open_url`.
 
     Returns:
-        The path of the file. One that is there already is left as it is.
+        The path of the file. An existing file is kept.
 
     Raises:
-        DataError: no address gives the file, or it cannot be written, as where a link has the
-            name of the partial file.
+        DataError: no address serves the file, or the file cannot be written, for example because
+            the name of the partial file is a link.
 
     Example:
         >>> fetch_file(mnist.Mnist.downloads[1], "/data/mnist")
@@ -92,7 +91,7 @@ def fetch_file(
 
 
 def _complete(partial, file, progress, pauses, patience):
-    """Repeats attempts until the partial file is the whole file."""
+    """Repeats attempts until the file is complete."""
     urls = list(file.urls)
     best = _size(partial)
     remaining = list(pauses)
@@ -109,16 +108,16 @@ def _complete(partial, file, progress, pauses, patience):
                 if not _size(partial):
                     os.remove(partial.name)
                 raise DataError(
-                    f"{file.name} cannot be downloaded from {url}: {failure}. Run again to go on "
-                    f"where it stopped, or put the file into {os.path.dirname(partial.name)}"
+                    f"{file.name} cannot be downloaded from {url}: {failure}. Run again to resume, "
+                    f"or put the file into {os.path.dirname(partial.name)}"
                 ) from None
             time.sleep(remaining.pop(0))
 
 
 def _attempt(partial, file, url, progress, patience):
-    """Fetches what is lacking and compares the checksum; raises `Failed`."""
+    """Fetches the missing bytes and compares the checksum; raises `Failed`."""
     if file.size is None:
-        file = dataclasses.replace(file, size=_told_size(file, url, patience))
+        file = dataclasses.replace(file, size=_reported_size(file, url, patience))
     start = _size(partial)
     if start > file.size:
         start = _truncate(partial)
@@ -131,14 +130,14 @@ def _attempt(partial, file, url, progress, patience):
     found = checksums.sha256_of_open(partial)
     if found != file.sha256:
         _truncate(partial)
-        # A resumed file may be made of two that differ: its beginning may be at fault.
+        # A resumed file may join two different files, so its beginning may be at fault.
         raise Failed(
             f"its SHA-256 must be {file.sha256}. Received: {found}", is_final=not is_resumed
         )
 
 
 def _receive(partial, file, url, start, progress, patience):
-    """Appends what a server sends; returns whether that followed on what was there before."""
+    """Appends the server's bytes; returns True if they continued the existing ones."""
     try:
         with _opened(file, url, start, patience) as (read, response):
             if start and not _continues(response, start):
@@ -146,7 +145,7 @@ def _receive(partial, file, url, start, progress, patience):
             _copy(read, partial, file, start, progress)
     except Failed as failure:
         if failure.status == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
-            _truncate(partial)  # the file there is another one than before
+            _truncate(partial)  # the server's file has changed
             failure.is_final = False
         raise
     return start > 0
@@ -154,23 +153,23 @@ def _receive(partial, file, url, start, progress, patience):
 
 @contextlib.contextmanager
 def _opened(file, url, start, patience):
-    """The answer of a server, from byte `start` on if it can; raises `Failed`."""
+    """Yields a server's response, from byte `start` if possible; raises `Failed`."""
     headers = {"User-Agent": "slim_data"}
     if start:
         headers["Range"] = f"bytes={start}-"
     with http_get.open_url(url, headers, file.authorization, patience) as (read, response):
         if file.authorization and response.headers.get_content_type() == "text/html":
-            reason = "the server sent a web page instead, as to those it does not know"
+            reason = "the server sent a web page instead, as it does to unknown accounts"
             raise Failed(reason, is_final=True)
         yield read, response
 
 
-def _told_size(file, url, patience):
-    """The size that a server tells of a file."""
+def _reported_size(file, url, patience):
+    """Returns a file's size as the server reports it."""
     with _opened(file, url, 0, patience) as (_, response):
         size = response.headers.get("Content-Length", "")
     if not re.fullmatch("[0-9]{1,19}", size):
-        raise Failed("the server does not tell its size", is_final=True)
+        raise Failed("the server does not report its size", is_final=True)
     return int(size)
 
 
@@ -196,7 +195,7 @@ def _copy(read, partial, file, size, progress):
 
 
 def _continues(response, start):
-    """Whether a response holds what follows the first `start` bytes."""
+    """Returns True if a response starts after the first `start` bytes."""
     place = re.match(r"bytes ([0-9]{1,19})-", response.headers.get("Content-Range", ""))
     return response.status == http.client.PARTIAL_CONTENT and place and int(place[1]) == start
 

@@ -1,10 +1,9 @@
-"""What was found out about large files, cached from one process to the next.
+"""Caches results about large files across processes.
 
-Reading all of a large data set, or just the framing of it, takes minutes, and training should
-begin at once. So figures of data sets larger than 1 GiB are kept in the user's cache folder
-(`$XDG_CACHE_HOME` or `~/.cache`, in `slim_data/`), each file's with its size and time of last
-change: of a file that was changed since nothing is cached. A cache that cannot be read or
-written is as good as none.
+Reading a large data set, or just its framing, takes minutes, but training should start at once.
+Results for data sets larger than 1 GiB are therefore kept in the user's cache folder
+(`$XDG_CACHE_HOME` or `~/.cache`, in `slim_data/`), with each file's size and modification time:
+results of changed files are not used. An unreadable or unwritable cache counts as empty.
 """
 
 import contextlib
@@ -24,15 +23,15 @@ SMALLEST_SIZE = 2**30
 def cached_values(
     kind: str, files: Sequence[str], compute: Callable[[list[str]], list[Any]]
 ) -> list[Any]:
-    """Returns what `compute` finds out about each file, or what it found before.
+    """Returns `compute`'s results for files, from the cache if possible.
 
     Args:
-        kind: str, what is found out.
+        kind: str, kind of result.
         files: paths.
-        compute: function of a list of paths, that returns a list of values that JSON can hold.
+        compute: function of a list of paths that returns a list of JSON-compatible values.
 
     Raises:
-        DataError: a file cannot be found.
+        DataError: a file is missing.
     """
     stamps = [_stamp(path) for path in files]
     if sum(size for size, _ in stamps) <= SMALLEST_SIZE:

@@ -1,7 +1,7 @@
-"""HTTP requests that end: a server can neither keep them waiting nor lead them elsewhere.
+"""HTTP requests that end, even if the server stalls, and that stay on HTTP.
 
-A socket's timeout starts anew with each byte, and a server may send one a second for ever, or
-announce without end that the answer comes. So the bytes that arrived are counted from outside.
+A socket's timeout restarts with each byte, so a server could send one byte per second forever, or
+delay its response forever. A guard thread therefore counts the received bytes.
 """
 
 import contextlib
@@ -17,16 +17,16 @@ from slim_data.common.errors import printable
 
 TIMEOUT_SECONDS = 30
 PATIENCE_SECONDS = 60
-MIN_RATE = 2**12  # bytes a second: half of what a telephone line carries
+MIN_RATE = 2**12  # bytes per second: half of what a telephone line carries
 _LONGEST_REASON = 200
 _BUSY = (408, 429)
 
 
 class Failed(Exception):
-    """There is no answer, or no good one; a printable line.
+    """A request failed; the message is one printable line.
 
     Attributes:
-        status: the HTTP status, None where there was none.
+        status: the HTTP status, or None without a response.
         is_final: whether the same request would fail again.
     """
 
@@ -44,29 +44,29 @@ def open_url(
     authorization: str = "",
     patience: float = PATIENCE_SECONDS,
 ) -> Iterator[tuple[Callable[[int], bytes], http.client.HTTPResponse]]:
-    """Requests an address and yields the answer.
+    """Requests an address and yields the response.
 
-    Only addresses of http and https are followed, proxies are those of the environment.
+    Follows only http and https addresses and uses the environment's proxies.
 
     Args:
         url: str.
-        headers: dictionary of what to send.
-        authorization: what to tell this server, and none that it sends on to, as HTTP's
-            Authorization; "" for nothing.
-        patience: seconds in each of which, on average over so many, `MIN_RATE` bytes of the
-            answer must arrive; else the connection is cut.
+        headers: dictionary of headers.
+        authorization: HTTP Authorization header, sent to this server but not to redirect targets;
+            "": none.
+        patience: seconds over which the average rate must reach `MIN_RATE`; otherwise the
+            connection is cut.
 
     Yields:
-        A function that returns the next bytes (at most so many as it is asked for, b"" at the
-        end), and the `http.client.HTTPResponse`.
+        A function of a maximum size that returns the next bytes (b"" at the end), and the
+        `http.client.HTTPResponse`.
 
     Raises:
-        Failed: there is no answer; it has an error's status; or, from the function, the
-            connection broke.
+        Failed: the server does not respond or responds with an error status, or, from the
+            function, the connection broke.
     """
     guard = _Guard(patience)
     opener = urllib.request.OpenerDirector()
-    # `urllib.request.urlopen` would also read files and FTP.
+    # `urllib.request.urlopen` would also accept files and FTP.
     for handler in (
         urllib.request.ProxyHandler(),
         _Http(guard),
@@ -99,7 +99,7 @@ def open_url(
 
 
 class _Guard:
-    """Cuts a connection over which too little arrives."""
+    """Cuts a connection that receives too little."""
 
     def __init__(self, patience):
         self._patience = patience
@@ -119,14 +119,14 @@ class _Guard:
         self._thread.join()
 
     def connection(self, kind):
-        """Returns a function that makes connections of a class, which the guard then watches."""
+        """Returns a connection class that the guard watches."""
         watch = self._watch
 
         class Watched(kind):
             def connect(self):
                 watch(self, None)
                 super().connect()
-                # `urllib` makes the connection forget it when the answer begins.
+                # Kept here, since `urllib` drops the socket when the response begins.
                 watch(self, self.sock)
 
         return Watched
@@ -138,14 +138,15 @@ class _Guard:
     def failures_named(self):
         try:
             yield
-        # Of addresses that a server has sent on to, `urllib` complains in many ways.
+        # `urllib` raises many kinds of errors for redirect targets.
         except (OSError, http.client.HTTPException, ValueError, OverflowError) as error:
             if not self._has_cut:
                 raise Failed(getattr(error, "reason", error) or type(error).__name__) from None
-        # A connection that is cut may also look like one that ends.
+        # A connection that was cut may also look like one that ended.
         if self._has_cut:
             raise Failed(
-                f"the server sent less than {MIN_RATE} bytes a second for {self._patience} seconds"
+                f"the server sent less than {MIN_RATE} bytes per second for {self._patience} "
+                "seconds"
             )
 
     def _watch(self, connection, its_socket):
@@ -168,7 +169,7 @@ class _Guard:
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
     def http_error_302(self, req, fp, code, msg, headers):
-        fp.close()  # it would be read to its end, wherever that is
+        fp.close()  # otherwise read to its end, of any length
         return super().http_error_302(req, fp, code, msg, headers)
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302

@@ -1,4 +1,4 @@
-"""Opening files that somebody else may have put there: nothing hangs, and no link is followed."""
+"""Opens files in shared folders without hanging and without following links."""
 
 import errno
 import fcntl
@@ -10,12 +10,12 @@ from slim_data.common.errors import DataError
 
 
 def regular_file(path: str, flags: int) -> int:
-    """Opener for `open(path, opener=regular)` of what must be a regular file, to be read.
+    """Opener for `open(path, opener=regular_file)`, which accepts regular files only.
 
-    A pipe would be waited for until somebody writes to it, a device read without end.
+    Opening a pipe would block until a writer comes, and a device could be read forever.
 
     Raises:
-        OSError: there is no such file, or it is no regular one.
+        OSError: the file does not exist or is not regular.
     """
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     try:
@@ -27,7 +27,7 @@ def regular_file(path: str, flags: int) -> int:
 
 
 def check_regular(path: str | os.PathLike, status: os.stat_result) -> None:
-    """Raises OSError unless an `os.stat_result` is that of a regular file."""
+    """Raises OSError unless an `os.stat_result` describes a regular file."""
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(status.st_mode):
@@ -35,14 +35,14 @@ def check_regular(path: str | os.PathLike, status: os.stat_result) -> None:
 
 
 def partial_file(path: str | os.PathLike) -> BinaryIO:
-    """Returns a file, opened to append and read and locked, that becomes `path` once it is whole.
+    """Returns a locked file, open for appending and reading, that is to become `path`.
 
-    It is `.<name>.partial` beside `path`. What an earlier process has left there is kept.
+    The file is `.<name>.partial` beside `path`. Content from an earlier process is kept.
 
     Raises:
-        DataError: there is a link or anything else that is no file of its own, through which
-            another file would be overwritten; or another process is writing it.
-        OSError: it cannot be made.
+        DataError: the name is a link or not a regular file, so that writing could overwrite
+            another file; or another process is writing the file.
+        OSError: the file cannot be created.
     """
     folder, name = os.path.split(os.fspath(path))
     beside = os.path.join(folder, f".{name}.partial")
@@ -50,8 +50,8 @@ def partial_file(path: str | os.PathLike) -> BinaryIO:
         file = open(beside, "ab+", opener=_own)
     except _NotOwn as error:
         raise DataError(
-            f"{beside} is {error} and not what an earlier run has left: remove it, and look who "
-            "can write to that folder"
+            f"{beside} is {error} and not a file of an earlier run: remove it, and check who can "
+            "write to that folder"
         ) from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -62,7 +62,7 @@ def partial_file(path: str | os.PathLike) -> BinaryIO:
 
 
 class _NotOwn(Exception):
-    """Something is no regular file with one name."""
+    """The file is not a regular file with a single name."""
 
 
 def _own(path, flags):
@@ -76,4 +76,4 @@ def _own(path, flags):
     if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
         return descriptor
     os.close(descriptor)
-    raise _NotOwn("a hard link" if stat.S_ISREG(status.st_mode) else "no regular file")
+    raise _NotOwn("a hard link" if stat.S_ISREG(status.st_mode) else "not a regular file")

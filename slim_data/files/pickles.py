@@ -1,11 +1,11 @@
-"""The values inside a pickle, read as data: whatever it asks to be called is not.
+"""Reads the values of a pickle as data, without calling anything.
 
-CIFAR-10's python version is a set of pickles, and a pickle is a program: loading one runs it. Here
-its opcodes are read by the standard library's disassembler and only those that build plain values
-and uint8 arrays are followed. Everything else is refused by name before it has any effect. Time and
-memory are bounded by the pickle's size: opcodes are counted, and none can copy a value again and
-again. (`pickle.Unpickler` with a `find_class` that allows NumPy's few functions would still call
-these with whatever sizes and states the pickle gives.)
+CIFAR-10's python version consists of pickles, and a pickle is a program: loading runs it. This
+module reads its opcodes with the standard library's disassembler, follows only those that build
+plain values and uint8 arrays, and refuses all others, by name and before they take effect. The
+pickle's size bounds time and memory: opcodes are counted, and none can copy a value repeatedly.
+(`pickle.Unpickler` with a `find_class` that allows NumPy's few functions would still call these
+with any sizes and states that the pickle contains.)
 """
 
 import io
@@ -17,7 +17,7 @@ import numpy as np
 
 from slim_data.common.errors import DataError
 
-# What pickles of NumPy arrays and, in protocol 2 of Python 3, of bytes name. None of it is called.
+# Names in pickles of NumPy arrays and, for Python 3's protocol 2, of bytes. Nothing is called.
 _RECONSTRUCT = ("numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct")
 _NDARRAY = "numpy ndarray"
 _DTYPE = "numpy dtype"
@@ -38,14 +38,14 @@ _GETS = {"BINGET", "LONG_BINGET"}
 
 
 def read_pickle(data: bytes) -> Any:
-    """Returns what a pickle of protocol 2, 3 or 4 holds.
+    """Returns the value in a pickle of protocol 2, 3 or 4.
 
     Args:
         data: bytes of the pickle. It may hold dictionaries, lists, tuples, strings, integers,
             booleans, None and contiguous uint8 arrays of NumPy. Strings of Python 2 become bytes.
 
     Raises:
-        DataError: it holds or does anything else, or is damaged.
+        DataError: the pickle holds or does anything else, or is damaged.
 
     Example:
         >>> read_pickle(pickle.dumps({"labels": [3, 1]}, protocol=2))
@@ -53,7 +53,7 @@ def read_pickle(data: bytes) -> Any:
         >>> read_pickle(pickle.dumps(os.getcwd))
         Traceback (most recent call last):
         ...
-        DataError: the pickle asks for 'posix getcwd', which is no plain value
+        DataError: the pickle asks for 'posix getcwd', which is not a plain value
     """
     machine = _Machine(len(data))
     try:
@@ -68,24 +68,24 @@ def read_pickle(data: bytes) -> Any:
             raise ValueError("a value is missing")
     except DataError:
         raise
-    # What a damaged one makes of NumPy's shapes and types is of many kinds.
+    # NumPy raises many kinds of errors for damaged shapes and types.
     except Exception as error:
         raise DataError(f"the pickle is damaged ({str(error)[:60]})") from None
     return value
 
 
 class _Mark:
-    """Where a run of values on the stack begins."""
+    """Marks the start of a run of values on the stack."""
 
 
 class _Global(str):
-    """Name of something that the pickle wants to use."""
+    """Name of a global that the pickle refers to."""
 
     __slots__ = ()
 
 
 class _Call:
-    """Something that the pickle wants called: a data type or an array, until BUILD completes it."""
+    """A call in the pickle: of a data type, or of an array until BUILD completes it."""
 
     __slots__ = ("arguments", "function", "state")
 
@@ -94,7 +94,7 @@ class _Call:
 
 
 class _Machine:
-    """The stack and the memory of a pickle that is being read."""
+    """Stack and memo of a pickle being read."""
 
     def __init__(self, size):
         self.stack = []
@@ -128,7 +128,7 @@ class _Machine:
         elif name in ("SETITEM", "SETITEMS"):
             values = self._since_mark() if name == "SETITEMS" else self._pop(2)
             if not all(isinstance(key, (str, bytes)) for key in values[::2]):
-                raise DataError("the pickle holds a dictionary with keys that are no strings")
+                raise DataError("the pickle holds a dictionary with keys that are not strings")
             _top(stack, dict).update(zip(values[::2], values[1::2], strict=True))
         elif name in ("GLOBAL", "STACK_GLOBAL"):
             stack.append(_global(argument or " ".join(self._pop(2))))
@@ -175,12 +175,12 @@ def _top(stack, kind):
 
 def _global(name):
     if name not in _GLOBALS:
-        raise DataError(f"the pickle asks for {name[:60]!r}, which is no plain value")
+        raise DataError(f"the pickle asks for {name[:60]!r}, which is not a plain value")
     return _Global(name)
 
 
 def _built(call, state):
-    """Returns what a call gives once its state is known: an array, or for a data type itself."""
+    """Returns the array of a call with its state; for a data type, the call itself."""
     if not isinstance(call, _Call):
         raise DataError("the pickle sets the state of a value")
     call.state = state
@@ -188,7 +188,7 @@ def _built(call, state):
 
 
 def _array(call):
-    """Returns an array of uint8 from the state that NumPy gives it: a copy of the bytes."""
+    """Returns a uint8 array from NumPy's pickled state, as a copy of the bytes."""
     _, shape, kind, is_fortran, data = call.state
     is_uint8 = (
         isinstance(kind, _Call)
@@ -198,5 +198,5 @@ def _array(call):
         and isinstance(data, bytes)
     )
     if not is_uint8:
-        raise DataError("the pickle holds what is no array of contiguous uint8")
+        raise DataError("the pickle holds an array that is not contiguous uint8")
     return np.frombuffer(data, np.uint8).reshape(shape)

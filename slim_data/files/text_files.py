@@ -1,4 +1,4 @@
-"""Text files that somebody else may have written."""
+"""Reads untrusted text files."""
 
 import os
 
@@ -13,10 +13,10 @@ def read_lines(path: str | os.PathLike, argument: str | None = None) -> list[str
 
     Args:
         path: path of the file.
-        argument: str, name of the argument that gave the path, for the message. Default: none did.
+        argument: str, name of the argument that gave the path, for messages. Default: none.
 
     Raises:
-        DataError: the file cannot be read, is no text, or begins with a byte order mark.
+        DataError: the file cannot be read, is not text, or starts with a byte order mark.
     """
     shown = path if argument is None else f"`{argument}` {path}"
     try:
@@ -26,7 +26,7 @@ def read_lines(path: str | os.PathLike, argument: str | None = None) -> list[str
         raise DataError(f"{shown}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{shown} must be a text file: {error.reason}") from None
-    # It would be a part of the first name.
+    # A byte order mark would become part of the first name.
     if lines and lines[0].startswith(_BYTE_ORDER_MARK):
         raise DataError(
             f"{shown}, line 1: a text file must begin without a byte order mark. Save it as UTF-8 "

@@ -1,3 +1,3 @@
-"""From a converted data set to batches: pipelines, checks of whole data sets."""
+"""Turns converted data sets into batches, and checks whole data sets."""
 
 __all__ = []

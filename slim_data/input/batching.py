@@ -1,4 +1,4 @@
-"""From records to batches of images that a network takes."""
+"""Turns records into batches of images for a network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slim_data.datasets.builder import DatasetInfo
 from slim_data.preprocessing.base import Preprocessing
 from slim_data.tfrecord import decoding
 
-# Random numbers are drawn for so many images at once.
+# Random numbers are drawn for this many images at once.
 _BLOCK = 256
 
 
@@ -17,18 +17,18 @@ _BLOCK = 256
 class Batching:
     """Makes batches of serialized tf.Examples.
 
-    What is random about an image depends on the seed and on the image's position in the stream
-    alone, whatever step that starts at and whatever the size of batches.
+    An image's random changes depend only on the seed and the image's position in the stream, not on
+    the first step or the batch size.
 
     Args:
         dataset: `DatasetInfo`.
         preprocessing: `Preprocessing`.
-        image_size: pixels of a side.
+        image_size: height and width in pixels.
         augments: whether images are changed at random.
-        batch_size: images a batch.
-        rows: (first, end) of a batch's images that are given.
-        drop_remainder: whether a last, smaller batch is dropped.
-        num_parallel_calls: images, or batches where all have one size, made ready at once.
+        batch_size: images per batch.
+        rows: (first, end) of the images kept from each batch.
+        drop_remainder: whether to drop a last, smaller batch.
+        num_parallel_calls: number of images (or batches, if images have one size) prepared at once.
     """
 
     dataset: DatasetInfo
@@ -94,9 +94,9 @@ class Batching:
         return augment(images, self.image_size, random())
 
     def _random_values(self, seed, position, num_images):
-        """Returns numbers in [0, 1) for the images from a position on, [n, num_random_values]."""
-        # A block's numbers depend on its place in the stream. One call for a batch instead of one
-        # for each image: for small images that is most of the time.
+        """Returns numbers in [0, 1) for images from a position on, [n, num_random_values]."""
+        # A block's numbers depend on its position in the stream. For small images, one call per
+        # batch instead of one per image saves most of the time.
         first = position // _BLOCK
         shape = [_BLOCK, self.preprocessing.num_random_values]
         num_blocks = (self.rows[1] - self.rows[0] - 2) // _BLOCK + 2

@@ -1,4 +1,4 @@
-"""The records of a data set that cannot be read: found beforehand, or after an error."""
+"""Finds the unreadable records of a data set, in advance or after an error."""
 
 import contextlib
 import functools
@@ -13,19 +13,19 @@ from slim_data.tfrecord import corruption, decoding
 
 
 def verify(files: Sequence[str], name: str | None = None, num_classes: int | None = None) -> int:
-    """Reads records from first to last and checks them.
+    """Reads and checks all records.
 
     Args:
         files: paths of TFRecord files.
-        name: name of the data set: checks keys, images and labels too. None checks only the
+        name: name of the data set, to check keys, images and labels too. None: check only the
             framing and its checksums.
-        num_classes: how many classes images of one's own have, as for `slim_data.info`.
+        num_classes: number of classes of own images, see `slim_data.info`.
 
     Returns:
         The number of records.
 
     Raises:
-        DataError: names the first file and record (counted from 0) at fault, and the reason.
+        DataError: a record is faulty; names the first file and record (from 0), and the reason.
     """
     check = None
     if name is not None:
@@ -36,16 +36,16 @@ def verify(files: Sequence[str], name: str | None = None, num_classes: int | Non
 def corrupt_records(
     name: str, data_dir: str | os.PathLike, split: str, num_classes: int | None = None
 ) -> list[corruption.CorruptRecord]:
-    """Returns the records that `load` leaves out with `skip_corrupt_records`, in order.
+    """Returns the records that `load` skips with `skip_corrupt_records`, in order.
 
-    Reads and decodes all records. Of data sets larger than 1 GiB the result is cached, see
+    Reads and decodes all records. For data sets larger than 1 GiB, the result is cached, see
     `file_cache`.
 
     Args:
         name: name of the data set.
-        data_dir: folder that `load` reads.
-        split: split that `load` reads.
-        num_classes: as `load` gets it.
+        data_dir: folder, as for `load`.
+        split: split, as for `load`.
+        num_classes: as for `load`.
 
     Returns:
         List of `corruption.CorruptRecord`.
@@ -84,13 +84,13 @@ def locate_corrupt_record(
     name: str | None = None,
     num_classes: int | None = None,
 ) -> DataError | None:
-    """Returns the DataError that says which record caused `error`, None if no record did.
+    """Returns a DataError that names the record that caused `error`, or None.
 
     Args:
         error: exception raised while iterating over a dataset made by `load`.
-        files: paths of the files it was made of.
+        files: paths of the dataset's files.
         name: name of the data set.
-        num_classes: as `load` got it.
+        num_classes: as for `load`.
     """
     if not corruption.is_of_record(error):
         return None
@@ -105,13 +105,13 @@ def locate_corrupt_record(
 def locate_corrupt_records(
     name: str, data_dir: str | os.PathLike, split: str, num_classes: int | None = None
 ) -> Iterator[None]:
-    """Turns an error that a damaged record causes inside the block into one that names the record.
+    """Replaces an error caused by a damaged record with one that names the record.
 
     Args:
         name: name of the data set.
-        data_dir: folder that `load` reads.
-        split: split that `load` reads.
-        num_classes: as `load` got it.
+        data_dir: folder, as for `load`.
+        split: split, as for `load`.
+        num_classes: as for `load`.
 
     Raises:
         DataError: a record is damaged; names the file, the record and the reason. Other errors

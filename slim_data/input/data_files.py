@@ -1,4 +1,4 @@
-"""The files that a split of a data set was written to."""
+"""Finds the files of a data set's splits."""
 
 import os
 
@@ -8,11 +8,11 @@ from slim_data.tfrecord import record_files, shards
 
 
 def find_files(name: str, data_dir: str | os.PathLike, split: str) -> list[str]:
-    """Returns the sorted paths of the files that hold a split of a data set.
+    """Returns the sorted paths of the files of a split.
 
     Args:
         name: name of the data set.
-        data_dir: folder that `convert` wrote to.
+        data_dir: folder written by `convert`.
         split: one of the data set's splits.
 
     Raises:
@@ -22,7 +22,7 @@ def find_files(name: str, data_dir: str | os.PathLike, split: str) -> list[str]:
     builder.info.check_split(split)
     files = shards.find_shards(data_dir, split)
     if not files:
-        state = "holds neither" if os.path.isdir(data_dir) else "is no folder with"
+        state = "holds neither" if os.path.isdir(data_dir) else "is not a folder with"
         raise DataError(
             f"No {split} files of {name}: data_dir={str(data_dir)!r} {state} "
             f"{split}-?????-of-????? or {split}-*.tfrecord. Write them with: "

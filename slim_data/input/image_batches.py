@@ -1,4 +1,4 @@
-"""Batches of image files, made ready as the records of a data set are for evaluation."""
+"""Batches of image files, preprocessed like a data set's records for evaluation."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -24,8 +24,8 @@ def image_batches(
 ) -> Iterator[np.ndarray]:
     """Yields image files as a network gets them that was trained on a data set.
 
-    Where all images of the data set have one size, files of another one are resized to it,
-    averaged where they shrink, without regard to their shape.
+    If all images of the data set have one size, other files are resized to it, with averaging if
+    they shrink and without keeping the aspect ratio.
 
     Args:
         paths: of JPEG, PNG, BMP or GIF files, told by their content; of a GIF the first image
@@ -40,7 +40,7 @@ def image_batches(
         float32 arrays [n, image_size, image_size, channels].
 
     Raises:
-        DataError: an argument is out of range; or names the file that cannot be read or decoded.
+        DataError: an argument is out of range, or a file, which is named, cannot be decoded.
     """
     check_at_least(1, batch_size=batch_size, image_size=image_size)
     info = registry.info(name, data_dir)
@@ -55,7 +55,7 @@ def image_batches(
 
 
 def _read(path: str | os.PathLike[str], info: DatasetInfo):
-    """A file as the style takes it: uint8 pixels, or an `EncodedImage` where sizes differ."""
+    """Returns a style's input: uint8 pixels, or an `EncodedImage` if sizes differ."""
     data = image_files.read_image_file(path)
     try:
         pixels = tf.io.decode_image(data, info.channels, expand_animations=False)

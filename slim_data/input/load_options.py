@@ -1,4 +1,4 @@
-"""What `load` takes beside the place of a data set."""
+"""Options of `load`."""
 
 import dataclasses
 
@@ -8,16 +8,16 @@ from slim_data.common.errors import DataError
 
 @dataclasses.dataclass(frozen=True)
 class LoadOptions:
-    """How `load` reads a data set, beside its place and the sizes of batches and images.
+    """Options of `load`, apart from the data set and the sizes of batches and images.
 
-    In a cluster each process can take its own part of the examples: give `num_input_pipelines`
-    and `input_pipeline_id`, and the batch size of one process. The parts are disjoint and make
-    up the whole in each epoch. They are whole files where the files divide evenly or there are
-    ten for each process, and every n-th record otherwise. The dataset then tells
-    `tf.distribute` to shard no further (AutoShardPolicy.OFF). With one pipeline it tells it to
-    shard by batches (AutoShardPolicy.DATA), for the batch size of all processes together.
+    In a cluster, each process can read its own part of the examples: pass `num_input_pipelines`,
+    `input_pipeline_id` and the batch size of one process. The parts are disjoint and complete in
+    each epoch. They are whole files if the files divide evenly or there are ten per process, and
+    every n-th record otherwise. The dataset then asks `tf.distribute` not to shard
+    (AutoShardPolicy.OFF). With one pipeline, it asks for sharding by batches
+    (AutoShardPolicy.DATA), for the batch size of all processes together.
 
-    Styles of preprocessing, that of a data set by default first:
+    Styles of preprocessing, the default first:
 
     | data sets | style | in training | otherwise | values |
     |---|---|---|---|---|
@@ -29,28 +29,28 @@ class LoadOptions:
     | | vgg | random part of a random size, mirrored | centre of size 256 | less the mean |
     | | resnet | random part resized, mirrored | centre of size 256 | normalized |
 
-    Each has a module in `slim_data/preprocessing` (`cifar_resnet.py` for CIFAR-10's resnet) that
-    gives the formulas. Resizing is described in its `resizing.py`.
+    Each style's module in `slim_data/preprocessing` gives the formulas (`cifar_resnet.py` for
+    CIFAR-10's resnet), and `resizing.py` describes resizing.
 
     Args:
-        preprocessing: style of preprocessing, see above; the data set's default if None.
-        num_readers: files read at once, in turns; with one, files are read one after the other.
-        shuffle_buffer: examples (not decoded) to draw from in training.
-        seed: int, of the order in training.
-        start_step: batches to leave out at the beginning, as if they had been consumed.
-        drop_remainder: whether to drop a last, smaller batch; `repeat`, which has none, by default.
+        preprocessing: style of preprocessing, see above. Default: the data set's first.
+        num_readers: number of files read concurrently, in turns.
+        shuffle_buffer: number of (encoded) examples to draw from in training.
+        seed: int, seed of the order in training.
+        start_step: number of batches to skip, as if they had been consumed.
+        drop_remainder: whether to drop a last, smaller batch. Default: as `repeat`, which has none.
         repeat: whether to start over at the end of the examples. Default False.
-        num_input_pipelines: number of processes that divide the examples among them.
+        num_input_pipelines: number of processes that divide the examples.
         input_pipeline_id: number of this process, from 0.
-        rows: (first, end) of the rows of each batch to give, where processes make batches together:
-            all read the same order of examples, and decode their own rows alone, so that a batch
-            holds the same examples however many processes share it. A last, smaller batch must be
-            dropped. Default: all rows.
-        num_parallel_calls: threads that decode; TensorFlow chooses by default.
-        skip_corrupt_records: whether to leave out records that cannot be read. All are read once
-            beforehand to find them (see `corrupt_records`), so that order, position and number of
-            examples are as exact as without. Each is logged as a warning, and their number.
-        num_classes: how many classes images of one's own have, as for `slim_data.info`.
+        rows: (first, end) of the rows kept from each batch, for processes that make batches
+            together: all read the same order of examples and decode only their rows, so that a
+            batch holds the same examples for any number of processes. Requires dropping a last,
+            smaller batch. Default: all rows.
+        num_parallel_calls: number of decoding threads. Default: TensorFlow's choice.
+        skip_corrupt_records: whether to skip unreadable records. All records are first read once
+            to find them (see `corrupt_records`), so that order, position and number of examples
+            stay exact. A warning names each skipped record, and one their number.
+        num_classes: number of classes of own images, see `slim_data.info`.
 
     Raises:
         DataError: a value is out of range.
@@ -95,5 +95,5 @@ class LoadOptions:
 
     @property
     def drops_remainder(self) -> bool:
-        """Whether a last, smaller batch is dropped; by default where there is none."""
+        """Whether a last, smaller batch is dropped; by default with `repeat`, which has none."""
         return self.repeat if self.drop_remainder is None else self.drop_remainder

@@ -1,9 +1,9 @@
-"""From shards to batches: the one builder of `tf.data` pipelines.
+"""Builds the `tf.data` pipelines from shards to batches.
 
-A training stream without end is the concatenation of epochs 0, 1, 2, ... Each epoch is a function
-of (seed, number of the epoch) alone: its order of files, the interleaving of the readers and the
-shuffle buffer's draws. So a stream can start at any step: whole epochs are left out by counting,
-the rest of one by skipping records before they are decoded.
+An endless training stream concatenates epochs 0, 1, 2, ... Each epoch is a function of (seed,
+number of the epoch) only: its order of files, the interleaving of readers and the draws of the
+shuffle buffer. A stream can therefore start at any step: whole epochs are skipped by counting, and
+the rest by skipping records before they are decoded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from slim_data.tfrecord import reading, record_files
 
 # Up to this size, in bytes, the framing of all files is read before the first record.
 _CHECKED_SIZE = 2**30
-# With at least so many files for each pipeline, their unequal sizes hardly matter.
+# With this many files per pipeline, their unequal sizes hardly matter.
 _FILES_FOR_EACH_PIPELINE = 10
 
 _LOG = logging.getLogger(__name__)
@@ -40,20 +40,20 @@ def load(
 ) -> tf.data.Dataset:
     """Returns batches of images and labels as a `tf.data.Dataset`.
 
-    Each example comes once in a pass over the dataset, which is an epoch of `model.fit`, and the
-    last batch may be smaller. For training, examples are shuffled, anew in each pass; otherwise
-    their order depends on the files and `num_readers` alone. With `repeat` the dataset has no end,
-    and batches run on over the end of an epoch. Equal arguments give equal batches, whatever the
-    number of threads and the global random seed.
+    Each pass over the dataset, an epoch of `model.fit`, yields each example once; the last batch
+    may be smaller. For training, each pass shuffles the examples anew; otherwise, their order
+    depends only on the files and `num_readers`. With `repeat`, the dataset is endless, and batches
+    span epochs. Equal arguments give equal batches, independent of the number of threads and the
+    global random seed.
 
     Args:
         name: name of the data set, one of `DATASETS`.
-        data_dir: folder that `convert` wrote to.
+        data_dir: folder written by `convert`.
         split: one of the data set's splits.
-        batch_size: examples a batch.
+        batch_size: examples per batch.
         image_size: height and width of the images in pixels.
         training: whether to shuffle and augment.
-        **options: fields of `LoadOptions`, which describes them.
+        **options: fields of `LoadOptions`.
 
     Returns:
         A dataset of (images, labels): float32 of shape [batch, image_size, image_size, channels],
@@ -81,14 +81,14 @@ def load(
     corrupt = None
     if settings.skip_corrupt_records:
         corrupt = _skipped(name, data_dir, split, settings.num_classes)
-    # (n, i): of the records read, this pipeline takes every n-th from the i-th on.
+    # (n, i): this pipeline takes every n-th record, starting with record i.
     part = num_pipelines, pipeline = settings.num_input_pipelines, settings.input_pipeline_id
     if shards_by_file(len(files), num_pipelines):
         files, part = files[pipeline::num_pipelines], (1, 0)
     num_examples = None
     needs_count = settings.repeat and (settings.start_step or part[0] > 1)
-    # TensorFlow takes a file that ends inside a record's header (12 bytes) for whole. In large
-    # data sets records are large as well: a cut hardly ever falls there, but looking takes long.
+    # TensorFlow accepts a file that ends inside a record's header (12 bytes) as whole. Large data
+    # sets have large records, so such a cut is unlikely, and checking is slow.
     if record_files.total_size(files) <= _CHECKED_SIZE or needs_count:
         num_examples = _num_examples(files, corrupt, part, settings.repeat)
     first_epoch, num_skipped = 0, settings.start_step * batch_size
@@ -100,7 +100,7 @@ def load(
     def epoch(number):
         if not training:
             return reading.read_in_order(files, read, settings.num_readers).shard(*part)
-        # Every pipeline must agree on the order of files for their parts to be disjoint.
+        # All pipelines use the same order of files, so that their parts are disjoint.
         common_seed = tf.stack([settings.seed, number])
         records = reading.read_in_random_order(files, read, settings.num_readers, common_seed)
         own_seed = tf.random.experimental.stateless_fold_in(common_seed, pipeline, alg="philox")
@@ -126,7 +126,7 @@ def load(
     own_seed = tf.constant([settings.seed, pipeline], tf.int64)
     own_seed = tf.random.stateless_uniform([], own_seed, None, None, tf.int64, alg="philox")
     batches = batching.batches(records, own_seed, settings.start_step)
-    # Keras asks for the number of batches; TensorFlow cannot tell it by itself.
+    # Keras asks for the number of batches, which TensorFlow cannot infer.
     if settings.repeat:
         num_batches = tf.data.INFINITE_CARDINALITY
     elif num_examples is None:
@@ -142,10 +142,10 @@ def load(
 
 
 def shards_by_file(num_files: int, num_input_pipelines: int) -> bool:
-    """Whether pipelines divide a split by whole files, so that each reads only what it takes.
+    """Returns True if pipelines divide a split by whole files, so that each reads only its own.
 
-    If the files do not divide evenly, the pipelines that hold fewer show their examples more
-    often than the others do; with ten files each, by a tenth at most.
+    If the files do not divide evenly, pipelines with fewer files repeat their examples more
+    often: by a tenth at most, with ten files per pipeline.
     """
     return (
         num_files % num_input_pipelines == 0
@@ -154,7 +154,7 @@ def shards_by_file(num_files: int, num_input_pipelines: int) -> bool:
 
 
 def _skipped(name, data_dir, split, num_classes):
-    """Returns the `CorruptRecord`s of a split, after reporting them."""
+    """Returns the `CorruptRecord`s of a split and logs them."""
     found = corrupt_records.corrupt_records(name, data_dir, split, num_classes)
     for record in found:
         rest = " and all that follows in this file" if record.ends_file else ""
@@ -164,11 +164,11 @@ def _skipped(name, data_dir, split, num_classes):
 
 
 def _one_epoch(seed):
-    """Returns a dataset of one number, another one in each pass over it."""
+    """Returns a dataset of one number, which differs in each pass."""
 
     @tf.function
     def draw():
-        # As in `reading.shuffle_records`: the global seed would be mixed in.
+        # As in `reading.shuffle_records`, keep the global seed out.
         tf.compat.v1.set_random_seed(1)
         return tf.data.Dataset.random(seed, rerandomize_each_iteration=True).take(1)
 
@@ -176,11 +176,11 @@ def _one_epoch(seed):
 
 
 def _num_examples(files, corrupt, part, repeat):
-    """Returns how many records of `files` this pipeline takes in an epoch."""
+    """Returns the number of records of `files` that this pipeline takes per epoch."""
     num_pipelines, pipeline = part
     num_examples = len(range(pipeline, reading.count_records(files, corrupt), num_pipelines))
     if num_examples == 0 and repeat:
-        # Repeating nothing would never yield a batch, nor end.
+        # Repeating an empty dataset would neither yield a batch nor end.
         raise DataError(
             f"`num_input_pipelines` must be at most the number of examples. "
             f"Received: num_input_pipelines={num_pipelines}"

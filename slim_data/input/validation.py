@@ -1,4 +1,4 @@
-"""Reading a converted folder from its first record to its last, and counting what it holds."""
+"""Reads a converted folder completely and counts its records."""
 
 import collections
 import functools
@@ -12,32 +12,31 @@ from slim_data.datasets import registry
 from slim_data.input import data_files
 from slim_data.tfrecord import corruption, decoding, shards
 
-# Of a file.
-_MOST_FAULTS_TOLD = 10
+_MOST_FAULTS_SHOWN = 10  # per file
 
 
 def validate(
     name: str, data_dir: str | os.PathLike, report: Callable[[str], object] = ignore
 ) -> dict[str, dict[str, collections.Counter[int]]]:
-    """Checks every record of a data set, all files of it, and counts them by file and by class.
+    """Checks every record of a data set and counts the records by file and class.
 
-    Every checksum is compared, every key that the converters write must be there, every label
-    must be one of the data set's, and every image is decoded and must have the size that the
-    record and the data set state.
+    Compares every checksum, requires every key that the converters write, and checks that every
+    label belongs to the data set and that every image decodes to the size stated by the record
+    and the data set.
 
     Args:
         name: name of the data set, one of `DATASETS`.
-        data_dir: folder that `convert` wrote to, all splits; or one that `split_dataset` made,
-            which holds training files only.
-        report: function of a line of text, called with a table of what was found, row by row. A
-            row of a file with damaged records is followed by one for each of the first ten.
+        data_dir: folder written by `convert`, with all splits, or by `split_dataset`, with
+            training files only.
+        report: function of a line of text, called with each row of a table of results. Rows of
+            the first ten damaged records follow their file's row.
 
     Returns:
         {split: {path: {class: number of records}}}.
 
     Raises:
-        DataError: files are missing, or names the first file and record (counted from 0) at
-            fault, and the reason, and tells how many others there are.
+        DataError: files are missing, or records are faulty; names the first file and record
+            (from 0), the reason and the number of other faulty records.
 
     Example:
         >>> counts = validate("digits", "/data/digits")["test"]
@@ -71,7 +70,7 @@ def validate(
 
 
 def _counts_by_file(paths, results):
-    """Yields (path, {class: number of records}) of each file, in order, as soon as it is read."""
+    """Yields (path, {class: number of records}) for each file in order, as soon as it is read."""
     waiting = iter(paths)
     for path, group in itertools.groupby(results, key=lambda result: result[0]):
         for empty in itertools.takewhile(lambda other, path=path: other != path, waiting):
@@ -82,21 +81,21 @@ def _counts_by_file(paths, results):
 
 
 def _report_faults(records, report):
-    for record in records[:_MOST_FAULTS_TOLD]:
+    for record in records[:_MOST_FAULTS_SHOWN]:
         rest = "; nothing after it can be found" if record.ends_file else ""
         report(f"  record {record.number} (counted from 0): {record.reason}{rest}")
-    if len(records) > _MOST_FAULTS_TOLD:
-        report(f"  and {len(records) - _MOST_FAULTS_TOLD} more")
+    if len(records) > _MOST_FAULTS_SHOWN:
+        report(f"  and {len(records) - _MOST_FAULTS_SHOWN} more")
 
 
 def _refuse(records):
-    """Raises the DataError of the first of some `CorruptRecord`s, if there is one."""
+    """Raises the DataError of the first `CorruptRecord`, if any."""
     if not records:
         return
     error = records[0].error()
     if others := len(records) - 1:
         num_files = len({record.path for record in records})
-        raise DataError(f"{error}; and {others} more, in {num_files} files in all, as told above")
+        raise DataError(f"{error}; and {others} more, in {num_files} files in all, see above")
     raise error
 
 

@@ -1,3 +1,3 @@
-"""Styles of preprocessing, one a file, and what they are made of."""
+"""Styles of preprocessing, one per file, and their parts."""
 
 __all__ = []

@@ -1,7 +1,7 @@
-"""AlexNet's style: images of 256 x 256 pixels, random parts of them, the mean colour subtracted.
+"""AlexNet's style: random crops of images resized to 256 x 256, less the mean colour.
 
 Source: Krizhevsky et al., *ImageNet Classification with Deep Convolutional Neural Networks*, NIPS
-2012, without its change of colours, as TernGrad's pipeline has it.
+2012, without its colour changes, as in TernGrad's pipeline.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SIDE = 256
 
 
 def augment(encoded: EncodedImage, size: int, seed: tf.Tensor) -> tf.Tensor:
-    """Returns a random part of an image resized to 256 x 256, perhaps mirrored, less the mean."""
+    """Returns a random crop of an image resized to 256 x 256, randomly mirrored, less the mean."""
     random_values = tf.random.stateless_uniform([3], seed, alg="philox")
     image = resizing.flip_left_right_if(random_values[2] < 0.5, encoded.decode())
     image = resizing.resize_bilinear(image, SIDE, SIDE)
@@ -23,7 +23,7 @@ def augment(encoded: EncodedImage, size: int, seed: tf.Tensor) -> tf.Tensor:
 
 
 def evaluate(encoded: EncodedImage, size: int) -> tf.Tensor:
-    """Returns the central part of an image resized to 256 x 256, less the mean."""
+    """Returns the central crop of an image resized to 256 x 256, less the mean."""
     image = resizing.resize_bilinear(encoded.decode(), SIDE, SIDE)
     return channels.subtract_mean(resizing.center_crop(image, size))
 

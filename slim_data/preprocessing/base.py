@@ -1,4 +1,4 @@
-"""What a style of preprocessing is; each has a module of its own, beside this one."""
+"""Interface of the styles of preprocessing, one per module of this package."""
 
 import dataclasses
 from collections.abc import Callable
@@ -7,24 +7,23 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
-    """How images are made ready for a network.
+    """Converts images to a network's input.
 
-    Where all images of a data set have one size, its styles work on whole batches:
-    `images` is a uint8 tensor of shape [n, height, width, channels], `random` a float32 tensor of
-    shape [n, num_random_values], uniform in [0, 1), and the result has the shape
+    If all images of a data set have one size, its styles work on batches: `images` is a uint8
+    tensor of shape [n, height, width, channels], `random` a float32 tensor of shape
+    [n, num_random_values], uniform in [0, 1), and the result has the shape
     [n, size, size, channels].
 
-    Otherwise they work on one image at a time: `images` is an `EncodedImage`, `random` a seed, an
+    Otherwise, styles work on single images: `images` is an `EncodedImage`, `random` a seed, an
     int64 tensor of shape [2], and the result has the shape [size, size, 3].
 
-    Results are float32. They depend on the arguments alone.
+    Results are float32 and depend only on the arguments.
 
     Args:
-        evaluate: function of (images, size), `size` being the pixels of a side of the result.
-        augment: function of (images, size, random), for training; None where training images are
-            made ready as all others are.
-        num_random_values: random numbers that `augment` needs for an image of a batch.
-        largest_size: largest `size` in pixels; None where there is no limit.
+        evaluate: function of (images, size); `size` is height and width of the result in pixels.
+        augment: function of (images, size, random), for training; None: as `evaluate`.
+        num_random_values: number of random values per image for `augment` of batches.
+        largest_size: maximum `size` in pixels; None: no limit.
     """
 
     evaluate: Callable[[Any, int], Any]

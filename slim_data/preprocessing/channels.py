@@ -1,4 +1,4 @@
-"""Arithmetic with one number for each channel."""
+"""Arithmetic with one constant per channel."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def normalize(
 
     Args:
         images: float32 tensor of shape [..., height, width, channels], the last three known.
-        scale, shift: sequences of a number for each channel.
+        scale, shift: sequences of one number per channel.
 
     Returns:
         float32 tensor of the same shape.
     """
-    # Whole rows at once: TensorFlow takes six times as long to spread three numbers over pixels.
+    # On whole rows: TensorFlow takes six times as long to broadcast three numbers over pixels.
     *_, height, width, _ = images.shape
     leading = tf.shape(images)[:-3]
     rows = tf.reshape(images, tf.concat([leading, [height, -1]], axis=0))

@@ -1,4 +1,4 @@
-"""The style of residual networks for CIFAR-10: random shifts by 4 pixels, mirrored.
+"""The style of residual networks for CIFAR-10: random shifts by up to 4 pixels, mirroring.
 
 Source: He et al., *Deep Residual Learning for Image Recognition*, CVPR 2016, section 4.2.
 """
@@ -13,13 +13,13 @@ from slim_data.preprocessing.base import Preprocessing
 from slim_data.preprocessing.cropping import random_crop_and_flip
 
 PADDING = 4
-# Of the training images' channels, values in [0, 1].
+# Statistics of the training images' channels, for values in [0, 1].
 MEAN = (0.4914, 0.4822, 0.4465)
 DEVIATION = (0.2470, 0.2435, 0.2616)
 
 
 def augment(images: tf.Tensor, size: int, random_values: tf.Tensor) -> tf.Tensor:
-    """Returns a random part of each image after zeros were put around it, perhaps mirrored."""
+    """Returns a random crop of each zero-padded image, randomly mirrored."""
     padded = size + 2 * PADDING
     images = tf.image.resize_with_crop_or_pad(images, size, size)
     images = tf.image.resize_with_crop_or_pad(images, padded, padded)
@@ -27,7 +27,7 @@ def augment(images: tf.Tensor, size: int, random_values: tf.Tensor) -> tf.Tensor
 
 
 def evaluate(images: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns `(x / 255 - mean) / deviation` by channel, of the central part of each image."""
+    """Returns `(x / 255 - mean) / deviation` by channel, for the central crop of each image."""
     return _normalize(tf.image.resize_with_crop_or_pad(images, size, size))
 
 

@@ -1,4 +1,4 @@
-"""CifarNet's style: in training random parts, mirrored, of other brightness and contrast."""
+"""CifarNet's style: random crops, mirroring, brightness and contrast in training."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ CONTRAST = (0.2, 1.8)
 
 
 def augment(images: tf.Tensor, size: int, random_values: tf.Tensor) -> tf.Tensor:
-    """Returns what `augment_pixels` does, standardized as by `evaluate`."""
+    """Returns the images of `augment_pixels`, standardized as by `evaluate`."""
     return tf.image.per_image_standardization(augment_pixels(images, size, random_values))
 
 
 def augment_pixels(images: tf.Tensor, size: int, random_values: tf.Tensor) -> tf.Tensor:
-    """Returns a random part of each image, perhaps mirrored, of other brightness and contrast.
+    """Returns a random crop of each image, randomly mirrored, with random brightness and contrast.
 
     With x in [0, 1] and u, v uniform: `c = x + u`, |u| <= 63/255, then `mean(c) + v (c - mean(c))`,
-    v in [0.2, 1.8), the mean taken by channel. Values are not clipped.
+    v in [0.2, 1.8), with a mean per channel. Values are not clipped.
 
     Args:
         images: uint8 tensor of shape [n, height, width, channels].
-        size: int, pixels of a side of the result. Images are padded with zeros to it first.
+        size: int, height and width of the result. Smaller images are padded with zeros first.
         random_values: float32 tensor of shape [n, 5], uniform in [0, 1).
 
     Returns:
@@ -41,9 +41,9 @@ def augment_pixels(images: tf.Tensor, size: int, random_values: tf.Tensor) -> tf
 
 
 def evaluate(images: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns the central part of each image, zeros around smaller ones, standardized.
+    """Returns the central crop of each image, zero-padded if smaller, standardized.
 
-    That is `(x - mean(x)) / max(std(x), 1 / sqrt(n))` of each image x of n values.
+    The result is `(x - mean(x)) / max(std(x), 1 / sqrt(n))` for each image x of n values.
     """
     images = tf.image.resize_with_crop_or_pad(images, size, size)
     return tf.image.per_image_standardization(tf.image.convert_image_dtype(images, tf.float32))

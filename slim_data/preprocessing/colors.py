@@ -1,7 +1,7 @@
-"""Changes of an image's colours: brightness, saturation, hue and contrast.
+"""Changes an image's brightness, saturation, hue and contrast.
 
-The formulas are those of `tf.image.adjust_saturation`, `adjust_hue` and `adjust_contrast`. As plain
-arithmetic that XLA compiles to a few passes they take about half the time of these.
+Uses the formulas of `tf.image.adjust_saturation`, `adjust_hue` and `adjust_contrast`, as plain
+arithmetic that XLA compiles to a few passes, in about half the time.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ def adjust_colors(
     hue: tf.Tensor,
     contrast: tf.Tensor,
 ) -> tf.Tensor:
-    """Returns an image of other colours, clipped to [0, 255].
+    """Returns an image with changed colours, clipped to [0, 255].
 
-    Brightness changes first, contrast last or second, saturation and hue otherwise.
+    Order: brightness, saturation, hue, contrast; or brightness, contrast, saturation, hue.
 
     Args:
         image: float32 tensor of shape [height, width, 3], statically known, from 0 to 255.
@@ -59,11 +59,11 @@ def _compiled(function):
 
 
 def adjust_saturation_and_hue(image: tf.Tensor, saturation: tf.Tensor, hue: tf.Tensor) -> tf.Tensor:
-    """Returns an image whose colours are stronger or weaker, and turned on the colour circle.
+    """Returns an image with scaled saturation and rotated hue.
 
-    In HSV, hue in sixths of a turn: `S' = min(S saturation, 1)`, `H' = H + 6 hue` and, back again,
-    `x = V - V S' clip(min(k, 4 - k), 0, 1)` with `k = (n + H') mod 6` and n = 5, 3 and 1 for red,
-    green and blue (https://en.wikipedia.org/wiki/HSL_and_HSV#HSV_to_RGB_alternative). Where all
+    In HSV, hue in sixths of a turn: `S' = min(S saturation, 1)`, `H' = H + 6 hue` and, converted
+    back, `x = V - V S' clip(min(k, 4 - k), 0, 1)` with `k = (n + H') mod 6` and n = 5, 3 and 1 for
+    red, green and blue (https://en.wikipedia.org/wiki/HSL_and_HSV#HSV_to_RGB_alternative). If all
     three are negative, the result is grey.
 
     Args:
@@ -78,7 +78,7 @@ def adjust_saturation_and_hue(image: tf.Tensor, saturation: tf.Tensor, hue: tf.T
         green - blue,
         tf.where(green >= value, blue - red + 2 * spread, red - green + 4 * spread),
     )
-    # Grey has no hue: 0 / 0 would spoil what the strength of 0 makes no use of.
+    # Grey has no hue; avoid 0 / 0, which a strength of 0 would not cancel.
     sixths /= tf.maximum(spread, 1e-20)
     strength = tf.minimum(spread * saturation, tf.maximum(value, 0.0))
     k = sixths + (tf.constant([5.0, 3.0, 1.0]) + 6 * hue)
@@ -87,14 +87,14 @@ def adjust_saturation_and_hue(image: tf.Tensor, saturation: tf.Tensor, hue: tf.T
 
 
 def adjust_contrast(image: tf.Tensor, contrast: tf.Tensor) -> tf.Tensor:
-    """Returns `mean + contrast (x - mean)`, with the mean of each channel.
+    """Returns `mean + contrast (x - mean)`, with a mean per channel.
 
     Args:
         image: float32 tensor of shape [height, width, 3], statically known.
         contrast: float32 scalar.
     """
     height, width, channels = image.shape
-    # First over whole rows, which runs many times as fast as over three values at a time.
+    # Reducing whole rows first runs many times as fast as reducing three values at a time.
     columns = tf.reduce_mean(tf.reshape(image, [height, width * channels]), axis=0)
     mean = tf.reduce_mean(tf.reshape(columns, [width, channels]), axis=0)
     return mean + contrast * (image - mean)

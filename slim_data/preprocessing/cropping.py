@@ -1,4 +1,4 @@
-"""Random parts of the images of a batch."""
+"""Random crops of a batch of images."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from slim_data.common.lazy import tf
 
 
 def random_crop_and_flip(images: tf.Tensor, size: int, random_values: tf.Tensor) -> tf.Tensor:
-    """Returns a part of each image, placed evenly at random, mirrored in half of the cases.
+    """Returns a crop of each image at a uniformly random place, mirrored with probability 1/2.
 
     Args:
         images: tensor of shape [n, height, width, channels].
-        size: int, pixels of a side of the result; at most height and width.
-        random_values: float32 tensor of shape [n, 3] or wider, in [0, 1): from top, from left, and
-            mirrored where it is less than a half.
+        size: int, height and width of the result; at most those of the images.
+        random_values: float32 tensor of shape [n, 3] or wider, in [0, 1): vertical offset,
+            horizontal offset, and mirrored if less than a half.
 
     Returns:
         Tensor of shape [n, size, size, channels].

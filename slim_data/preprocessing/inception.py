@@ -1,4 +1,4 @@
-"""The Inception networks' style: random parts, colours and ways of resizing; values -1 to 1.
+"""The Inception networks' style: random crops, colours and resizing methods; values -1 to 1.
 
 Source: Szegedy et al., *Going Deeper with Convolutions*, CVPR 2015, and TernGrad's pipeline.
 """
@@ -24,15 +24,15 @@ EVALUATED = 0.875
 
 
 def augment(encoded: EncodedImage, size: int, seed: tf.Tensor) -> tf.Tensor:
-    """Returns a random part of an image in random colours, resized, perhaps mirrored.
+    """Returns a random crop of an image with random colours, resized, randomly mirrored.
 
-    1. The part is chosen by `random_crop_box`.
-    2. It is mirrored in half of the cases, and resized in one of four ways.
-    3. Colours change as by `augment_colors`.
+    1. `random_crop_box` chooses the crop.
+    2. It is mirrored with probability 1/2, and resized by one of four methods.
+    3. `augment_colors` changes its colours.
     4. Values become `x / 127.5 - 1`.
     """
     image = encoded.crop(*tf.unstack(random_crop_box(encoded.size(), encoded.boxes, seed)))
-    # Numbers of their own: the window was drawn from the same seed by another operation.
+    # Independent of the crop, which another operation drew from the same seed.
     random_values = tf.random.stateless_uniform([7], seed, alg="philox")
     image = tf.cast(resizing.flip_left_right_if(random_values[0] < 0.5, image), tf.float32)
     image = tf.switch_case(
@@ -44,15 +44,15 @@ def augment(encoded: EncodedImage, size: int, seed: tf.Tensor) -> tf.Tensor:
 
 
 def random_crop_box(size: tf.Tensor, boxes: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Returns top, left, height and width of a random part of an image, int32 [4].
+    """Returns top, left, height and width of a random crop of an image, int32 [4].
 
-    It holds at least 10 % of one of the objects' boxes (of the image, where there are none); its
-    area is 5 to 100 % of the image's, width / height 0.75 to 1.33. If 100 attempts fail, it is
-    the whole image.
+    The crop holds at least 10 % of one object's box (of the image, without boxes); its area is 5 to
+    100 % of the image's, and width / height is 0.75 to 1.33. After 100 failed attempts, it is the
+    whole image.
 
     Args:
         size: int32 tensor of shape [2], the image's height and width.
-        boxes: float32 tensor of shape [n, 4], as `EncodedImage` has them.
+        boxes: float32 tensor of shape [n, 4], see `EncodedImage.boxes`.
         seed: int64 tensor of shape [2].
     """
     begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
@@ -69,11 +69,11 @@ def random_crop_box(size: tf.Tensor, boxes: tf.Tensor, seed: tf.Tensor) -> tf.Te
 
 
 def augment_colors(image: tf.Tensor, random_values: tf.Tensor) -> tf.Tensor:
-    """Returns an image of other brightness, saturation, hue and contrast, clipped to [0, 255].
+    """Returns an image with changed brightness, saturation, hue and contrast, clipped to [0, 255].
 
     Brightness changes by up to 32 of 255, saturation by a factor of 0.5 to 1.5, hue by up to 0.2
-    of a turn, contrast by a factor of 0.5 to 1.5. Contrast comes last in half of the cases and
-    second in the others.
+    of a turn, contrast by a factor of 0.5 to 1.5. Contrast comes last or second, each with
+    probability 1/2.
 
     Args:
         image: float32 tensor of shape [height, width, 3], from 0 to 255.
@@ -92,10 +92,10 @@ def augment_colors(image: tf.Tensor, random_values: tf.Tensor) -> tf.Tensor:
 
 def evaluate(encoded: EncodedImage, size: int) -> tf.Tensor:
     """Returns the central 87.5 % of height and width, resized bilinearly, as `x / 127.5 - 1`."""
-    # Decoding so large a part of a JPEG saves nothing, and takes a look at its size beforehand.
+    # Decoding such a large part of a JPEG saves no time, and needs its size first.
     image = encoded.decode()
     whole = tf.shape(image)[:2]
-    # As `tf.image.central_crop` does.
+    # As in `tf.image.central_crop`.
     begin = tf.cast(tf.cast(whole, tf.float32) * (1 - EVALUATED) / 2, tf.int32)
     end = whole - begin
     image = image[begin[0] : end[0], begin[1] : end[1]]

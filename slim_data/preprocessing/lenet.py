@@ -1,4 +1,4 @@
-"""LeNet's style: values from -1 to 1, nothing at random."""
+"""LeNet's style: values from -1 to 1, nothing random."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from slim_data.preprocessing.base import Preprocessing
 
 
 def evaluate(images: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns `2 (x / 255 - 0.5)` of the central part; zeros (now -1) surround smaller images."""
+    """Returns `2 (x / 255 - 0.5)` of the central crop; smaller images are padded with -1."""
     images = tf.image.resize_with_crop_or_pad(images, size, size)
     return tf.cast(images, tf.float32) * (2 / 255) - 1.0
 

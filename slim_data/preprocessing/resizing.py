@@ -1,9 +1,9 @@
-"""Sizes and parts of single images.
+"""Resizes and crops single images.
 
-Resizing takes TensorFlow 2's samples: pixels are areas, their centres at half integers, so that an
-image does not shift when its size changes, and mirroring and resizing commute. TensorFlow 1
-took the corners of pixels for their places. Which one makes no difference to training, but
-networks trained elsewhere today expect the former. Nothing is smoothed before it is made smaller.
+Resizing samples as TensorFlow 2 does: pixels are areas with centres at half integers, so that
+resizing does not shift an image, and mirroring and resizing commute. TensorFlow 1 sampled at the
+corners of pixels. Training works with either, but networks trained elsewhere today expect the
+former. Images are not smoothed before they shrink.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from slim_data.common.lazy import tf
 
 
 def resize_bilinear(image: tf.Tensor, height: int | tf.Tensor, width: int | tf.Tensor) -> tf.Tensor:
-    """Returns a uint8 image as float32 of another size, between 0 and 255."""
-    # TensorFlow resizes float32 faster than uint8, by more than the conversion takes.
+    """Returns a uint8 image resized, as float32 between 0 and 255."""
+    # TensorFlow resizes float32 faster than uint8, by more time than the conversion takes.
     return tf.image.resize(tf.cast(image, tf.float32), [height, width])
 
 
 def resize_smaller_side(image: tf.Tensor, side: int | tf.Tensor) -> tf.Tensor:
-    """Returns a uint8 image as float32 whose shorter side is `side`, its proportions kept.
+    """Returns a uint8 image as float32 with shorter side `side` and the same aspect ratio.
 
     The longer side is rounded down.
 
@@ -32,13 +32,13 @@ def resize_smaller_side(image: tf.Tensor, side: int | tf.Tensor) -> tf.Tensor:
 
 
 def center_crop(image: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns the central `size` x `size` pixels of an image that is no smaller."""
+    """Returns the central `size` x `size` pixels of an image at least this large."""
     height, width = tf.unstack(tf.shape(image)[:2])
     return crop(image, (height - size) // 2, (width - size) // 2, size)
 
 
 def random_crop(image: tf.Tensor, size: int, random_values: tf.Tensor) -> tf.Tensor:
-    """Returns `size` x `size` pixels of an image that is no smaller, placed evenly at random.
+    """Returns `size` x `size` pixels at a uniformly random place of an image at least this large.
 
     Args:
         image: tensor of shape [height, width, channels].
@@ -50,7 +50,7 @@ def random_crop(image: tf.Tensor, size: int, random_values: tf.Tensor) -> tf.Ten
 
 
 def random_offset(outer: tf.Tensor, inner: tf.Tensor, random_values: tf.Tensor) -> tf.Tensor:
-    """Returns where something begins that lies evenly at random within something larger.
+    """Returns the uniformly random offset of a smaller extent in a larger one.
 
     Args:
         outer, inner: int32 tensors of the same shape, inner <= outer.
@@ -63,12 +63,12 @@ def random_offset(outer: tf.Tensor, inner: tf.Tensor, random_values: tf.Tensor) 
 
 
 def crop(image: tf.Tensor, top: tf.Tensor, left: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns `size` x `size` pixels of an image from a place on."""
+    """Returns `size` x `size` pixels of an image, given the top left corner."""
     image = image[top : top + size, left : left + size]
     image.set_shape([size, size, image.shape[2]])
     return image
 
 
 def flip_left_right_if(condition: tf.Tensor, image: tf.Tensor) -> tf.Tensor:
-    """Returns an image [height, width, channels] with left and right exchanged, or as it is."""
+    """Returns an image [height, width, channels], mirrored if `condition` is true."""
     return tf.cond(condition, lambda: tf.reverse(image, [1]), lambda: image)

@@ -1,7 +1,7 @@
-"""The style of residual networks for ImageNet: random parts of random size and proportions.
+"""The style of residual networks for ImageNet: crops of random size and aspect ratio.
 
-Source: He et al., *Deep Residual Learning for Image Recognition*, CVPR 2016, with the parts of
-Szegedy et al., CVPR 2015, as the tutorials of MindSpore and PyTorch have it.
+Source: He et al., *Deep Residual Learning for Image Recognition*, CVPR 2016, with the crops of
+Szegedy et al., CVPR 2015, as in the tutorials of MindSpore and PyTorch.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ AREA = (0.08, 1.0)
 ASPECT_RATIO = (0.75, 1.333)
 MAX_ATTEMPTS = 10
 SIDE = 256
-# Of red, green and blue in ImageNet's training images, values in [0, 1].
+# Statistics of red, green and blue in ImageNet's training images, for values in [0, 1].
 MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)
 
 
 def augment(encoded: EncodedImage, size: int, seed: tf.Tensor) -> tf.Tensor:
-    """Returns a random part of an image, resized bilinearly, perhaps mirrored, normalized."""
+    """Returns a random crop of an image, resized bilinearly, randomly mirrored, normalized."""
     random_values = tf.random.stateless_uniform([1 + 4 * MAX_ATTEMPTS], seed, alg="philox")
     window = random_crop_box(encoded.size(), tf.reshape(random_values[1:], [MAX_ATTEMPTS, 4]))
     image = encoded.crop(*tf.unstack(window))
@@ -34,11 +34,11 @@ def augment(encoded: EncodedImage, size: int, seed: tf.Tensor) -> tf.Tensor:
 
 
 def random_crop_box(size: tf.Tensor, random_values: tf.Tensor) -> tf.Tensor:
-    """Returns top, left, height and width of a random part of an image, int32 [4].
+    """Returns top, left, height and width of a random crop of an image, int32 [4].
 
-    With u, v uniform the area is `0.08 + 0.92 u` of the image's, width / height is
-    `0.75 (1.333 / 0.75)^v`, and the place is even at random. The first of 10 attempts that fits
-    counts; if none does, it is the largest central part whose proportions are allowed.
+    With u, v uniform, the area is `0.08 + 0.92 u` of the image's, width / height is
+    `0.75 (1.333 / 0.75)^v`, and the place is uniform. The first of 10 attempts that fits is taken;
+    if none fits, the crop is the largest central one with an allowed aspect ratio.
 
     Args:
         size: int32 tensor of shape [2], the image's height and width.
@@ -70,7 +70,7 @@ def random_crop_box(size: tf.Tensor, random_values: tf.Tensor) -> tf.Tensor:
 
 
 def evaluate(encoded: EncodedImage, size: int) -> tf.Tensor:
-    """Returns the central part of an image whose shorter side is made 256, normalized."""
+    """Returns the central crop of an image resized to a shorter side of 256, normalized."""
     return _normalize(
         resizing.center_crop(resizing.resize_smaller_side(encoded.decode(), SIDE), size)
     )

@@ -1,4 +1,4 @@
-"""The styles that suit each kind of images by name, its default first."""
+"""Styles by name for each kind of images, the default first."""
 
 from slim_data.preprocessing import alexnet, cifar_resnet, cifarnet, inception, lenet, resnet, vgg
 

@@ -1,4 +1,4 @@
-"""VGG's style: random sizes that keep proportions, random parts, the mean colour subtracted.
+"""VGG's style: random sizes with fixed aspect ratio, random crops, less the mean colour.
 
 Source: Simonyan and Zisserman, *Very Deep Convolutional Networks for Large-Scale Image
 Recognition*, ICLR 2015, section 3.1.
@@ -15,9 +15,9 @@ SIDES = (256, 512)
 
 
 def augment(encoded: EncodedImage, size: int, seed: tf.Tensor) -> tf.Tensor:
-    """Returns a random part of an image of random size, perhaps mirrored, less the mean.
+    """Returns a random crop of an image of random size, randomly mirrored, less the mean.
 
-    The shorter side becomes any integer from 256 to 512 with equal probability.
+    The shorter side is uniform among the integers from 256 to 512.
     """
     random_values = tf.random.stateless_uniform([4], seed, alg="philox")
     smallest, largest = SIDES
@@ -28,7 +28,7 @@ def augment(encoded: EncodedImage, size: int, seed: tf.Tensor) -> tf.Tensor:
 
 
 def evaluate(encoded: EncodedImage, size: int) -> tf.Tensor:
-    """Returns the central part of an image whose shorter side is made 256, less the mean."""
+    """Returns the central crop of an image resized to a shorter side of 256, less the mean."""
     image = resizing.resize_smaller_side(encoded.decode(), SIDES[0])
     return channels.subtract_mean(resizing.center_crop(image, size))
 

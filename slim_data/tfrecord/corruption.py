@@ -1,8 +1,8 @@
-"""Finding the records that cannot be read.
+"""Finds unreadable records.
 
-Reading checks every checksum, key, image and label, but TensorFlow's errors tell neither file nor
-record. Carrying that along with each record would cost time on every step; instead the files are
-read once more, in order, when an error has occurred.
+Reading checks every checksum, key, image and label, but TensorFlow's errors name neither file nor
+record. Adding these to each record would cost time in every step; instead, the files are read
+again, in order, after an error.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _LONGEST_REASON = 200
 
 @dataclasses.dataclass(frozen=True)
 class CorruptRecord:
-    """A record that cannot be read.
+    """An unreadable record.
 
     Args:
-        path: path of its file.
-        number: its number in the file, from 0.
-        reason: what is wrong with it.
-        ends_file: whether nothing after it in the file can be found: its length is damaged, or
-            the file is truncated.
+        path: path of the file.
+        number: number of the record in the file, from 0.
+        reason: description of the fault.
+        ends_file: whether the file's later records cannot be found, because the record's length
+            is damaged or the file is truncated.
     """
 
     path: str
@@ -50,17 +50,17 @@ def read_checked(
     check: Callable[[tf.Tensor], Any] | None = None,
     report: Callable[[CorruptRecord], object] | None = None,
 ) -> Iterator[tuple[str, Any]]:
-    """Yields (path, what `check` makes of a record) for each record, in order.
+    """Yields (path, result of `check`) for each record, in order.
 
     Args:
         files: paths of TFRecord files.
-        check: function of a serialized record, for `tf.data.Dataset.map`. What it does not return
-            TensorFlow may leave out. Without it, the records themselves are yielded.
-        report: function of a `CorruptRecord`, called with each in order, which is left out.
+        check: function of a serialized record, for `tf.data.Dataset.map`. TensorFlow may skip
+            computations that do not affect its result. Without it, the records are yielded.
+        report: function of a `CorruptRecord`, called for each, in order, instead of raising.
 
     Raises:
-        DataError: names the first record at fault (counted from 0), and the reason; only without
-            `report`. A file cannot be read.
+        DataError: a record is faulty; names the first one (from 0) and the reason; only without
+            `report`. Or a file cannot be read.
     """
 
     def fail(record):
@@ -68,7 +68,7 @@ def read_checked(
 
     report = report or fail
     scans = record_files.scan_records(files)
-    # One pipeline serves many files: starting one takes longer than reading a small file.
+    # One pipeline reads many files, since starting one takes longer than reading a small file.
     for group in _up_to_faults(files, scans):
         paths = [path for path, _ in group]
         yield from _checked(paths, [f.num_records for _, f in group], check, report)
@@ -78,7 +78,7 @@ def read_checked(
 
 
 def _up_to_faults(files, scans):
-    """Yields runs of (path, scan), of which only the last of each run has a fault."""
+    """Yields runs of (path, scan), in which only the last file may have a fault."""
     group = []
     for path, found in zip(files, scans, strict=True):
         group.append((path, found))
@@ -90,11 +90,11 @@ def _up_to_faults(files, scans):
 
 
 def _checked(paths, sizes, check, report):
-    """Yields what `read_checked` does, of the first `sizes[i]` records of each file."""
+    """Yields results as `read_checked` does, for the first `sizes[i]` records of each file."""
     ends = list(itertools.accumulate(sizes, initial=0))
     first = 0
     while first < len(paths):
-        # TensorFlow takes a file that ends inside a record's header for whole.
+        # TensorFlow accepts a file that ends inside a record's header as whole.
         records = tf.data.TFRecordDataset(paths[first:]).take(ends[-1] - ends[first])
         number = ends[first]
         try:
@@ -107,13 +107,13 @@ def _checked(paths, sizes, check, report):
             reason = _reason(error)
         i = bisect.bisect_right(ends, number) - 1
         report(CorruptRecord(paths[i], number - ends[i], reason, ends_file=False))
-        # Which TensorFlow would leave out when it has met a wrong checksum.
+        # TensorFlow skips the rest of a file after a wrong checksum.
         yield from _rest(paths[i], number - ends[i] + 1, sizes[i], check, report)
         first = i + 1
 
 
 def _rest(path, begin, end, check, report):
-    """Yields what `read_checked` does, of the records numbered `begin` to `end - 1` of a file."""
+    """Yields results as `read_checked` does, for records `begin` to `end - 1` of a file."""
     damaged = set(record_files.find_damaged_records(path))
     offsets, lengths = record_files.record_extents(path)
     whole = [number for number in range(begin, end) if number not in damaged]
@@ -129,7 +129,7 @@ def _rest(path, begin, end, check, report):
 
 
 def _errors():
-    """Returns the types of the errors that a damaged record causes."""
+    """Returns the types of errors that damaged records cause."""
     return tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError
 
 
@@ -140,11 +140,11 @@ def _mapped(records, check):
 
 
 def in_memory(path: tf.Tensor, offsets: tf.Tensor, lengths: tf.Tensor) -> tf.data.Dataset:
-    """Returns chosen records of a file, which is read as a whole, as a dataset.
+    """Returns a dataset of chosen records of a file, which is read into memory.
 
     Args:
         path: scalar string tensor.
-        offsets, lengths: int64 tensors of shape [n], where each record's data lies in the file.
+        offsets, lengths: int64 tensors of shape [n], positions of the records' data in the file.
     """
     content = tf.io.read_file(path)
     extents = tf.data.Dataset.from_tensor_slices((offsets, lengths))
@@ -152,23 +152,23 @@ def in_memory(path: tf.Tensor, offsets: tf.Tensor, lengths: tf.Tensor) -> tf.dat
 
 
 def _message(error):
-    """Returns the text of an error that iterating over a dataset raised."""
+    """Returns the text of an error raised while iterating over a dataset."""
     if isinstance(error, UnicodeDecodeError):
-        # What TensorFlow's own error becomes when it quotes a record that is no text.
+        # TensorFlow's error turns into this one if it quotes a record that is not text.
         return error.object.decode(errors="replace")
     return str(error)
 
 
 def is_of_record(error: Exception) -> bool:
-    """Whether an error that iterating over a dataset raised is one that a record caused."""
+    """Returns True if a record caused an error raised while iterating over a dataset."""
     if isinstance(error, (tf.errors.InvalidArgumentError, UnicodeDecodeError)):
-        # The message quotes a record that is no tf.Example, and ends where that holds a zero byte.
+        # The message quotes a record that is not a tf.Example, up to its first zero byte.
         return decoding.SCOPE in _message(error) or _NO_EXAMPLE in _message(error)
     return isinstance(error, tf.errors.DataLossError)
 
 
 def _reason(error):
-    """Returns what TensorFlow found wrong, on one line, without names of ops and iterators."""
+    """Returns TensorFlow's reason on one line, without names of ops and iterators."""
     if isinstance(error, tf.errors.DataLossError):
         return _CHECKSUM
     text = " ".join(_message(error).split())

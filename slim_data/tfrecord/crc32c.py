@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli), masked as TFRecord files store it, for many strings at once."""
+"""CRC-32C (Castagnoli), masked as in TFRecord files, vectorized over many strings."""
 
 import numpy as np
 
@@ -20,13 +20,13 @@ def masked(rows: np.ndarray, lengths: np.ndarray | None = None) -> np.ndarray:
 
     Args:
         rows: uint8 array of shape [n, length].
-        lengths: int array of shape [n], bytes of each row that count; all of them by default.
+        lengths: int array of shape [n], number of bytes of each row to include; default: all.
 
     Returns:
         uint32 array of shape [n].
     """
     lengths = np.full(len(rows), rows.shape[1]) if lengths is None else lengths
-    # Longest first: the rows that have a column are then the first ones.
+    # Longest first, so that the rows that reach a column are the first rows.
     order = np.argsort(-lengths, kind="stable")
     num_rows = np.searchsorted(-lengths[order], -np.arange(rows.shape[1]), side="left")
     rows = np.ascontiguousarray(rows[order].T)

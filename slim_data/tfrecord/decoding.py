@@ -1,4 +1,4 @@
-"""From serialized tf.Examples to images and labels."""
+"""Decodes serialized tf.Examples to images and labels."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from slim_data.common.lazy import tf
 from slim_data.tfrecord import examples
 from slim_data.tfrecord.encoded_image import EncodedImage
 
-# In the message of every error that a record causes, which tells it from a network's errors.
+# Part of the message of every error that a record causes, to distinguish these from other errors.
 SCOPE = "slim_data_record"
 
 
 class ImageInfo(typing.Protocol):
-    """What decoding needs to know of a data set; a `DatasetInfo` is one."""
+    """Properties of a data set that decoding needs; `DatasetInfo` has them."""
 
     @property
     def image_size(self) -> int | None:
-        """Height and width of all images; None where they differ."""
+        """Height and width of all images; None if they differ."""
         ...
 
     @property
@@ -33,14 +33,14 @@ class ImageInfo(typing.Protocol):
 
     @property
     def num_classes(self) -> int:
-        """Number of the last class, and 1."""
+        """Number of the last class plus 1."""
         ...
 
 
 def decode_examples(serialized: tf.Tensor, dataset: ImageInfo) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the images and labels of records whose images all have the data set's size.
+    """Returns images and labels of records whose images all have the data set's size.
 
-    A call for each batch takes half the time that a call for each small image takes.
+    For small images, one call per batch takes half the time of one call per image.
 
     Args:
         serialized: string tensor of shape [n], tf.Examples.
@@ -57,7 +57,7 @@ def decode_examples(serialized: tf.Tensor, dataset: ImageInfo) -> tuple[tf.Tenso
 
     def decode_image(encoded):
         with tf.name_scope(SCOPE):
-            # By content, whatever image/format says.
+            # The content determines the format, not image/format.
             image = tf.io.decode_image(encoded, dataset.channels, expand_animations=False)
             return tf.ensure_shape(image, shape)
 
@@ -74,7 +74,7 @@ def decode_examples(serialized: tf.Tensor, dataset: ImageInfo) -> tuple[tf.Tenso
 def parse_encoded_image(
     serialized: tf.Tensor, dataset: ImageInfo
 ) -> tuple[EncodedImage, tf.Tensor]:
-    """Returns the image, not decoded yet, and the label of one record with an image of any size.
+    """Returns the undecoded image and the label of one record with an image of any size.
 
     Args:
         serialized: scalar string tensor, a tf.Example.
@@ -100,7 +100,7 @@ def parse_encoded_image(
 
 
 def decode_example(serialized: tf.Tensor, dataset: ImageInfo) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the image and label of one record of any data set, all of it checked.
+    """Returns image and label of one record of any data set, completely checked.
 
     Args:
         serialized: scalar string tensor, a tf.Example.
@@ -116,7 +116,7 @@ def decode_example(serialized: tf.Tensor, dataset: ImageInfo) -> tuple[tf.Tensor
     with tf.name_scope(SCOPE):
         if dataset.image_size is None:
             encoded, label = parse_encoded_image(serialized, dataset)
-            # Of the styles of preprocessing only some look at boxes, which then complain as well.
+            # Only some styles read the boxes, and only these would find the error.
             is_inside = tf.logical_and(encoded.boxes >= 0.0, encoded.boxes <= 1.0)
             rule = "image/object/bbox is not within 0 to 1:"
             tf.debugging.Assert(tf.reduce_all(is_inside), [rule, encoded.boxes])
@@ -133,9 +133,9 @@ def decode_example(serialized: tf.Tensor, dataset: ImageInfo) -> tuple[tf.Tensor
 
 
 def decode_strictly(serialized: tf.Tensor, dataset: ImageInfo) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns what `decode_example` does, after checks that reading has no need of.
+    """Returns the result of `decode_example` after further checks, which training does not need.
 
-    The record must hold every key that the converters write, each of its type, and the image must
+    The record must hold every key that the converters write, with its type, and the image must
     have the size that the record states.
 
     Args:
@@ -161,7 +161,7 @@ _XMIN, _XMAX, _YMIN, _YMAX = examples.BOX
 def _photo_features():
     return {
         **examples.features(),
-        # Not every writer of such files states them all.
+        # Some writers of such files leave these keys out.
         examples.FORMAT: tf.io.FixedLenFeature([], tf.string, ""),
         examples.HEIGHT: tf.io.FixedLenFeature([], tf.int64, -1),
         examples.WIDTH: tf.io.FixedLenFeature([], tf.int64, -1),
@@ -169,7 +169,7 @@ def _photo_features():
 
 
 def _boxes(serialized):
-    # Apart from the rest: most styles of preprocessing do without, and parsing them takes time.
+    # Parsed separately, since most styles do not need boxes and parsing them takes time.
     feature = tf.io.FixedLenSequenceFeature([], tf.float32, allow_missing=True)
     with tf.name_scope(SCOPE):
         parsed = tf.io.parse_single_example(serialized, dict.fromkeys(examples.BOX, feature))

@@ -1,4 +1,4 @@
-"""An encoded image of any size: its size, and its pixels or a part of them."""
+"""An encoded image of any size, decoded completely or in part."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _NEIGHBOURS = 2
 
 
 class EncodedImage:
-    """Decodes an image, or just a part of it, when asked to.
+    """Decodes an image, or a part of it, on request.
 
-    JPEG, PNG, GIF and BMP are told by their content, whatever the record says: some JPEG files of
-    ImageNet are PNG. Of a JPEG only the part asked for is decoded. Images of the format "RAW" are
-    bytes of red, green and blue, row by row, and are not decoded at all.
+    JPEG, PNG, GIF and BMP are recognized by content, since some of ImageNet's JPEG files are PNG.
+    Only the requested part of a JPEG is decoded. Images of the format "RAW" are red, green and
+    blue bytes, row by row.
 
     Args:
         encoded: scalar string tensor, the image file.
         image_format: scalar string tensor.
         height, width: int64 scalars, used for "RAW" only.
-        find_boxes: function that returns what `boxes` is.
+        find_boxes: function that returns `boxes`.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class EncodedImage:
     def boxes(self) -> tf.Tensor:
         """float32 tensor of shape [n, 4]: ymin, xmin, ymax, xmax of objects.
 
-        They are fractions of height and width.
+        Coordinates are fractions of height and width.
         """
         return self._find_boxes()
 
@@ -53,7 +53,7 @@ class EncodedImage:
         return self._opened[0]
 
     def decode(self) -> tf.Tensor:
-        """Returns all of the image, uint8 [height, width, 3]."""
+        """Returns the whole image, uint8 [height, width, 3]."""
 
         def raw():
             shape = [*self._stated_size, CHANNELS]
@@ -66,7 +66,7 @@ class EncodedImage:
 
     @functools.cached_property
     def _opened(self):
-        """(size, pixels): no pixels of a JPEG, and those of others are decoded once for both."""
+        """(size, pixels), without pixels for a JPEG; other formats are decoded once for both."""
 
         def jpeg():
             size = tf.image.extract_jpeg_shape(self._encoded)[:2]
@@ -80,7 +80,7 @@ class EncodedImage:
 
     @functools.cached_property
     def _is_jpeg(self):
-        # Pixels may begin with the bytes that a JPEG file begins with.
+        # Raw pixels may start with the same bytes as a JPEG file.
         return tf.logical_and(tf.io.is_jpeg(self._encoded), tf.logical_not(self._is_raw))
 
     def crop(
@@ -101,8 +101,8 @@ class EncodedImage:
         )
 
     def _crop_jpeg(self, top, left, height, width, whole_width):
-        # Colours, of which a JPEG has fewer, are interpolated from their neighbours: without these
-        # the outermost columns would come out otherwise than in the whole image.
+        # A JPEG has fewer colour samples, which are interpolated from their neighbours: without
+        # these, the outermost columns would differ from the whole image's.
         begin = tf.maximum(left - _NEIGHBOURS, 0)
         end = tf.minimum(left + width + _NEIGHBOURS, whole_width)
         wider = tf.image.decode_and_crop_jpeg(

@@ -1,4 +1,4 @@
-"""The tf.Example of one labelled image: the only place that names its keys.
+"""The tf.Example of a labelled image; only this module names its keys.
 
 | key | type | value |
 |---|---|---|
@@ -6,12 +6,12 @@
 | image/format | bytes | its format, such as `png` |
 | image/height, image/width, image/channels | int64 | its size |
 | image/colorspace | bytes | always `RGB`, as other readers of these files expect |
-| image/class/label | int64 | the class, from the data set's first label |
+| image/class/label | int64 | the class, counted from the data set's first label |
 | image/class/text | bytes | the class's name |
 | image/class/synset | bytes | ImageNet only: the class's WordNet id |
-| image/filename | bytes | only of images that lay in files: the file's name |
-| image/object/bbox/{xmin,xmax,ymin,ymax} | float list | one value a box, 0 to 1; none: no boxes |
-| image/object/bbox/label | int64 list | ImageNet only: the class, once a box |
+| image/filename | bytes | only for images from files: the file's name |
+| image/object/bbox/{xmin,xmax,ymin,ymax} | float list | one value per box, 0 to 1; may be empty |
+| image/object/bbox/label | int64 list | ImageNet only: the class, once per box |
 """
 
 import os
@@ -59,9 +59,9 @@ def build_example(
         size: (height, width, channels) of the image.
         label: int, the class.
         text: str, the class's name.
-        synset: str, the class's WordNet id, which also makes room for the classes of boxes; None
-            leaves both out.
-        filename: str; None leaves it out.
+        synset: str, the class's WordNet id, which also adds the classes of boxes; None omits
+            both.
+        filename: str; None omits the key.
         boxes: (xmin, ymin, xmax, ymax) of each box, relative to the image's size.
 
     Returns:
@@ -86,7 +86,7 @@ def build_example(
     if filename is not None:
         feature[FILENAME] = _bytes(os.fsencode(filename))
     example = tf.train.Example(features=tf.train.Features(feature=feature))
-    # Without this, the order of the keys may differ from one process to the next.
+    # Otherwise the order of the keys may differ between processes.
     return example.SerializeToString(deterministic=True)
 
 
@@ -102,9 +102,9 @@ def build_png_example(image: np.ndarray, label: int, text: str) -> bytes:
 
 
 def features() -> dict[str, Any]:
-    """Returns what `tf.io.parse_single_example` needs for an image and its class.
+    """Returns the `tf.io.parse_single_example` features of an image and its class.
 
-    There are no defaults, so that a record without a key is an error rather than an empty image.
+    Without defaults, so that a missing key is an error instead of an empty image.
     """
     return {
         ENCODED: tf.io.FixedLenFeature([], tf.string),
@@ -113,7 +113,7 @@ def features() -> dict[str, Any]:
 
 
 def other_features() -> dict[str, Any]:
-    """Returns what `tf.io.parse_single_example` needs for the keys that `features` leaves out."""
+    """Returns the `tf.io.parse_single_example` features that `features` omits."""
     return {
         **{key: tf.io.FixedLenFeature([], tf.string) for key in (FORMAT, COLORSPACE, TEXT)},
         **{key: tf.io.FixedLenFeature([], tf.int64) for key in SIZE},

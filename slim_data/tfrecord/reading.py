@@ -1,4 +1,4 @@
-"""From files to streams of serialized tf.Examples, in order or shuffled."""
+"""Reads files as streams of serialized tf.Examples, in order or shuffled."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from slim_data.tfrecord import corruption, record_files
 def record_reader(
     files: Sequence[str], corrupt: Sequence[corruption.CorruptRecord]
 ) -> Callable[[tf.Tensor], tf.data.Dataset]:
-    """Returns a function of a path, a scalar string tensor, that gives a file's records.
+    """Returns a function that maps a path, a scalar string tensor, to a dataset of its records.
 
     Args:
-        files: paths that the function will be given.
-        corrupt: `CorruptRecord`s to leave out. Files that hold any are read into memory whole:
-            TensorFlow's own reading ends at a wrong checksum.
+        files: all paths that the function will receive.
+        corrupt: `CorruptRecord`s to skip. Files with such records are read into memory, since
+            TensorFlow stops reading at a wrong checksum.
     """
     damaged = sorted({record.path for record in corrupt}.intersection(files))
     if not damaged:
@@ -42,7 +42,7 @@ def record_reader(
 
 
 def _extents(path, corrupt):
-    """Returns (paths, offsets, lengths) of the records of a file without the corrupt ones."""
+    """Returns (paths, offsets, lengths) of a file's records without the corrupt ones."""
     offsets, lengths = record_files.record_extents(path)
     kept = np.ones(len(offsets), bool)
     kept[[r.number for r in corrupt if r.path == path and not r.ends_file]] = False
@@ -50,11 +50,11 @@ def _extents(path, corrupt):
 
 
 def count_records(files: Sequence[str], corrupt: Sequence[corruption.CorruptRecord] | None) -> int:
-    """Returns the number of records that `record_reader` gives.
+    """Returns the number of records that `record_reader` yields.
 
     Args:
         files: paths.
-        corrupt: `CorruptRecord`s to leave out; None if nothing is left out.
+        corrupt: `CorruptRecord`s to skip; None: skip none.
 
     Raises:
         DataError: the framing of a file is damaged and `corrupt` is None.
@@ -68,12 +68,12 @@ def count_records(files: Sequence[str], corrupt: Sequence[corruption.CorruptReco
 def read_in_order(
     files: Sequence[str], read: Callable[[tf.Tensor], tf.data.Dataset], num_readers: int
 ) -> tf.data.Dataset:
-    """Returns the records of files; several are read at once, in turns.
+    """Returns the records of files, several of which are read concurrently, in turns.
 
     Args:
         files: paths.
-        read: function that `record_reader` returned.
-        num_readers: files read at once.
+        read: result of `record_reader`.
+        num_readers: number of files read concurrently.
     """
     return _interleaved(tf.data.Dataset.from_tensor_slices(files), read, num_readers)
 
@@ -84,18 +84,18 @@ def read_in_random_order(
     num_readers: int,
     seed: tf.Tensor,
 ) -> tf.data.Dataset:
-    """Returns the records of files in an order that `seed`, int64 [2], stands for."""
+    """Returns the records of files in an order that depends on `seed`, int64 [2]."""
     order = tf.random.experimental.stateless_shuffle(files, seed, alg="philox")
     return _interleaved(tf.data.Dataset.from_tensor_slices(order), read, num_readers)
 
 
 def shuffle_records(records: tf.data.Dataset, buffer_size: int, seed: tf.Tensor) -> tf.data.Dataset:
-    """Returns records shuffled by a buffer, as `seed`, int64 [2], determines.
+    """Returns records shuffled by a buffer; the order depends on `seed`, int64 [2].
 
-    To be called inside a function of `tf.data`, such as that of `flat_map`.
+    Call it inside a `tf.data` function, such as that of `flat_map`.
     """
-    # tf.data mixes the global seed, as it finds it here, into the shuffle buffer's: pinned in
-    # this function's graph, so that the order depends on the arguments alone.
+    # tf.data mixes the global seed into the shuffle buffer's. Fix the global seed in this
+    # function's graph, so that the order depends only on the arguments.
     tf.compat.v1.set_random_seed(1)
     shuffle_seed = tf.random.stateless_uniform([], seed, None, None, tf.int64, alg="philox")
     return records.shuffle(buffer_size, shuffle_seed, reshuffle_each_iteration=False)

@@ -1,4 +1,4 @@
-"""The framing of TFRecord files, read without TensorFlow.
+"""Reads the framing of TFRecord files without TensorFlow.
 
 A file is a sequence of records: length (uint64, little endian), masked CRC-32C of the length
 (uint32), data, masked CRC-32C of the data (uint32).
@@ -19,18 +19,19 @@ from slim_data.tfrecord import crc32c
 HEADER_SIZE = 12
 FOOTER_SIZE = 4
 
-# Headers lie far apart: what takes long is waiting for the disk, for many files at once.
+# Headers lie far apart, so most time is spent waiting for the disk: read many files concurrently.
 _NUM_THREADS = 16
 _CHECKED_AT_ONCE = 2**26  # bytes
 
 
 @dataclasses.dataclass(frozen=True)
 class ScanResult:
-    """What the framing of a file tells.
+    """Result of reading a file's framing.
 
     Args:
-        num_records: records before the first fault, all of them where there is none.
-        fault: what is wrong with record `num_records`, after which nothing can be found; or None.
+        num_records: number of records before the first fault, or of all records.
+        fault: description of the fault in record `num_records`, after which no record can be
+            found; or None.
     """
 
     num_records: int
@@ -40,8 +41,7 @@ class ScanResult:
 def scan_records(files: Sequence[str]) -> list[ScanResult]:
     """Returns the `ScanResult` of each file.
 
-    Large data sets take minutes the first time; their framing is cached from then on, see
-    `file_cache`.
+    Large data sets take minutes the first time; their results are cached, see `file_cache`.
 
     Args:
         files: paths of TFRecord files.
@@ -70,7 +70,7 @@ def count_examples(files: Sequence[str], up_to_faults: bool = False) -> int:
 
     Args:
         files: paths of TFRecord files.
-        up_to_faults: whether files may be damaged; each counts up to its first fault then.
+        up_to_faults: whether to count damaged files up to their first fault.
 
     Raises:
         DataError: a file is truncated, or a record's length does not match its checksum; names
@@ -84,7 +84,7 @@ def count_examples(files: Sequence[str], up_to_faults: bool = False) -> int:
 
 
 def record_extents(path: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns where the data of each record of a file lies, up to the first fault of its framing.
+    """Returns positions of the data of a file's records, up to the first fault of its framing.
 
     Args:
         path: path of a TFRecord file.
@@ -99,9 +99,9 @@ def record_extents(path: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def find_damaged_records(path: str) -> list[int]:
-    """Returns the numbers of the records whose data does not match its checksum, ascending.
+    """Returns the numbers of the records with a wrong checksum, ascending.
 
-    Slower than TensorFlow's reading, which however ends a file at the first such record.
+    Slower than TensorFlow's reading, which stops at the first such record.
 
     Args:
         path: path of a TFRecord file.
@@ -111,7 +111,7 @@ def find_damaged_records(path: str) -> list[int]:
     if not len(offsets):
         return found  # an empty file cannot be mapped into memory
     data = np.memmap(path, np.uint8, "r")
-    # As many records at once as fit well into memory, padded to the longest.
+    # Check as many records at once as fit into the memory limit, padded to the longest.
     step = max(1, _CHECKED_AT_ONCE // max(1, lengths.max(initial=0)))
     for first in range(0, len(offsets), step):
         chunk = slice(first, first + step)
@@ -129,7 +129,7 @@ def total_size(files: Sequence[str]) -> int:
     """Returns the size of files in bytes.
 
     Raises:
-        DataError: a file cannot be found or read, such as a link to nowhere, or is a pipe.
+        DataError: a file is missing or unreadable, such as a broken link, or is a pipe.
     """
     try:
         return sum(_size(path) for path in files)
@@ -139,13 +139,13 @@ def total_size(files: Sequence[str]) -> int:
 
 def _size(path):
     status = os.stat(path)
-    # TensorFlow would wait for ever until somebody writes to a pipe.
+    # TensorFlow would block on a pipe without a writer.
     opening.check_regular(path, status)
     return status.st_size
 
 
 def _headers(path):
-    """Returns the headers of a file's records in one string, and whether the last one is whole."""
+    """Returns (headers of all records in one string, excess of the last record over the file)."""
     headers = bytearray()
     offset = 0
     try:
@@ -169,7 +169,7 @@ def _scan(path):
     headers, excess = _headers(path)
     table = _table(headers)
     lengths = np.frombuffer(table["length"].tobytes(), np.uint8).reshape(-1, 8)
-    # After a wrong length the walk went astray: of all mismatches only the first is real.
+    # After a wrong length, later headers are misread: only the first mismatch is real.
     wrong = np.flatnonzero(crc32c.masked(lengths) != table["crc"])
     if len(wrong):
         return int(wrong[0]), "the length does not match its checksum"

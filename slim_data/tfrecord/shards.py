@@ -1,4 +1,4 @@
-"""Shards: the files that a split's records lie in, how they are named and found."""
+"""Names and finds shards, the files of a split."""
 
 import itertools
 import os
@@ -26,7 +26,7 @@ _Item = TypeVar("_Item")
 
 
 def spread(num_examples: int, num_shards: int) -> list[int]:
-    """Returns how many examples each shard takes: sizes differ by one at most.
+    """Returns the number of examples of each shard; sizes differ by at most one.
 
     Example:
         >>> spread(10, 4)
@@ -37,17 +37,17 @@ def spread(num_examples: int, num_shards: int) -> list[int]:
 
 
 def worker_name(num_workers: int, worker_id: int) -> str:
-    """Returns the name of the folder that holds a worker's part of the files: `worker_0_of_4`."""
+    """Returns the name of the folder for a worker's part of the files: `worker_0_of_4`."""
     return f"worker_{worker_id}_of_{num_workers}"
 
 
 def is_worker_folder(data_dir: str | os.PathLike) -> bool:
-    """Whether a folder holds one worker's part of the training files, by its name."""
+    """Returns True if a folder, by its name, holds one worker's part of the training files."""
     return _worker_of(data_dir) is not None
 
 
 def _worker_of(data_dir):
-    """Returns (number of workers, worker's id) that a folder's name tells, or None."""
+    """Returns (number of workers, worker's id) from a folder's name, or None."""
     match = _WORKER.fullmatch(os.path.basename(os.path.realpath(data_dir)))
     if match is None or int(match["id"]) >= int(match["num"]):
         return None
@@ -55,13 +55,13 @@ def _worker_of(data_dir):
 
 
 def first_and_last(paths: Sequence[str]) -> str:
-    """Returns the names of a run of files for a message: `train-00000-of-00004 to ...`."""
+    """Returns a range of file names for messages: `train-00000-of-00004 to ...`."""
     shown = [os.path.basename(path) for path in paths]
     return shown[0] if len(shown) == 1 else f"{shown[0]} to {shown[-1]}"
 
 
 def worker_part(files: Sequence[_Item], num_workers: int, worker_id: int) -> Sequence[_Item]:
-    """Returns the contiguous block of files that a worker takes: sizes differ by one at most.
+    """Returns the contiguous block of files for a worker; sizes differ by at most one.
 
     Example:
         >>> worker_part(["a", "b", "c", "d", "e"], 2, 0)
@@ -72,10 +72,10 @@ def worker_part(files: Sequence[_Item], num_workers: int, worker_id: int) -> Seq
 
 
 def find_candidates(data_dir: str | os.PathLike, split: str) -> list[str]:
-    """Returns the sorted paths of the files that by their names hold a split, whole set or not.
+    """Returns the sorted paths of files that are named like a split's, complete or not.
 
-    They are named `<split>-00000-of-00004` or `<split>-<anything>.tfrecord`. Other files, such as
-    `train-images-idx3-ubyte.gz`, are nobody's shards.
+    Names are `<split>-00000-of-00004` or `<split>-<anything>.tfrecord`. Other files, such as
+    `train-images-idx3-ubyte.gz`, are ignored.
     """
     try:
         found = os.listdir(data_dir)
@@ -90,7 +90,7 @@ def find_candidates(data_dir: str | os.PathLike, split: str) -> list[str]:
 
 
 def _set_of(name, split):
-    """Returns what the files of one conversion have in common, None for other files."""
+    """Returns a key that a conversion's files share, or None for other files."""
     match = _SHARD.fullmatch(name)
     if match and match["split"] == split:
         return int(match["count"])
@@ -98,7 +98,7 @@ def _set_of(name, split):
 
 
 def refuse_others(folder: str | os.PathLike, split: str, wanted: Iterable[str]) -> None:
-    """Raises DataError where a folder holds files of a split that are not among `wanted`."""
+    """Raises DataError if a folder holds files of a split that are not in `wanted`."""
     known = {os.path.basename(path) for path in wanted}
     found = [os.path.basename(path) for path in find_candidates(folder, split)]
     others = [name for name in found if name not in known]
@@ -110,9 +110,9 @@ def refuse_others(folder: str | os.PathLike, split: str, wanted: Iterable[str]) 
 
 
 def find_shards(data_dir: str | os.PathLike, split: str) -> list[str]:
-    """Returns the sorted paths of the files that hold a split; [] where there are none.
+    """Returns the sorted paths of the files of a split, or [].
 
-    In a folder named `worker_1_of_4` they may also be just that worker's part of all.
+    A folder named `worker_1_of_4` may hold only that worker's part.
 
     Raises:
         DataError: a shard is missing, or the files belong to more than one conversion or worker.

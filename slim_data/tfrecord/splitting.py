@@ -1,7 +1,7 @@
-"""Dividing the training files among workers by folders of links, one folder a worker.
+"""Divides the training files among workers by folders of links, one folder per worker.
 
 Programs that know their place in a cluster need no such folders: see `num_input_pipelines` of
-`load`. Folders serve where each worker is only given the name of one.
+`load`. Use folders for workers that only receive a path.
 """
 
 import os
@@ -22,26 +22,25 @@ def split_dataset(
     worker_id: int,
     report: Callable[[str], object] = ignore,
 ) -> str:
-    """Makes `<data_dir>/worker_<worker_id>_of_<num_workers>`, links to a worker's files.
+    """Creates `<data_dir>/worker_<worker_id>_of_<num_workers>`, links to a worker's files.
 
-    The worker takes the `worker_id`-th contiguous block of the training files. If they do not
-    divide evenly, some workers take one more than others. All workers together take each file
-    once. `load` reads such a folder by its name, and refuses it if a file of the block is missing
-    or another one is there. The links are relative: they last as long as the folder lies in
-    `data_dir`, wherever that is moved or mounted.
+    The worker gets the `worker_id`-th contiguous block of the training files. If the files do not
+    divide evenly, some workers get one file more. All workers together get each file once. `load`
+    recognizes the folder by its name, and refuses it if a file of the block is missing or another
+    one is present. The links are relative, so `data_dir` can be moved with the folder.
 
     Args:
-        data_dir: folder that `convert` wrote to.
+        data_dir: folder written by `convert`.
         num_workers: number of workers, at most the number of training files.
         worker_id: number of the worker, from 0.
-        report: function of a line of text, called with what was done.
+        report: function of a line of text, called after each step.
 
     Returns:
-        The path of the worker's folder. One that is there already, with the right links, is kept.
+        The path of the worker's folder. An existing folder with the right links is kept.
 
     Raises:
-        DataError: an argument is out of range; training files are missing; the worker's folder
-            exists and holds anything else; or it cannot be made.
+        DataError: an argument is out of range, training files are missing, the worker's folder
+            exists with other content, or it cannot be created.
 
     Example:
         >>> slim_data.split_dataset("/data/imagenet", 16, 1)  # 64 links of 1,024 files
@@ -75,19 +74,19 @@ def split_for_all(
     link_as: str | os.PathLike | None = None,
     report: Callable[[str], object] = ignore,
 ) -> list[str]:
-    """Makes the folders of all workers, as `split_dataset` does.
+    """Creates the folders of all workers, see `split_dataset`.
 
     Args:
-        data_dir, num_workers, report: as for `split_dataset`.
-        link_as: path that links to the folders start with, such as `~/cifar10-data-shard`; each
-            goes on with the numbers of its first and last file, as `-0-499`. Default None: no
+        data_dir, num_workers, report: see `split_dataset`.
+        link_as: prefix of links to the folders, such as `~/cifar10-data-shard`, to which the
+            numbers of the first and last file are appended, as in `-0-499`. Default None: no
             links.
 
     Returns:
         List of the paths of the folders or, with `link_as`, of the links.
 
     Raises:
-        DataError: as for `split_dataset`; or something else lies where a link should.
+        DataError: see `split_dataset`; or another file has the name of a link.
 
     Example:
         >>> slim_data.tfrecord.splitting.split_for_all("/data/cifar10", 2, "/data/part")
@@ -108,14 +107,14 @@ def split_for_all(
 
 
 def _link_folder(link, folder):
-    """Makes a link to a folder; one that is there already is kept."""
+    """Creates a link to a folder, or keeps an existing one."""
     try:
         if not os.path.lexists(link):
             os.symlink(os.path.abspath(folder), link)
         elif not os.path.samefile(link, folder):
             raise DataError(f"{link} exists and is not {folder}: remove it and run again")
     except OSError as error:
-        raise DataError(f"{link} cannot be made: {error.strerror}") from error
+        raise DataError(f"{link} cannot be created: {error.strerror}") from error
 
 
 def _all_files(data_dir, num_workers):
@@ -138,7 +137,7 @@ def _check_links(folder, own):
     try:
         same = len(found) == len(own) and all(map(os.path.samefile, found, own))
     except OSError:
-        same = False  # a link to nowhere
+        same = False  # a broken link
     if not same:
         raise DataError(
             f"{folder} exists and does not hold the worker's {len(own)} {SPLIT} files, "
@@ -153,4 +152,4 @@ def _link(folder, own):
                 file = os.path.basename(path)
                 os.symlink(os.path.join(os.pardir, file), os.path.join(partial, file))
     except OSError as error:
-        raise DataError(f"{folder} cannot be made: {error.strerror}") from error
+        raise DataError(f"{folder} cannot be created: {error.strerror}") from error

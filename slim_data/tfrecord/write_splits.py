@@ -1,4 +1,4 @@
-"""Several splits, from anywhere, written as sets of shards that tell their end."""
+"""Writes several splits as sets of shards, with reports."""
 
 import datetime
 import os
@@ -12,11 +12,11 @@ from slim_data.tfrecord import shards, writing
 
 
 class SplitSource(NamedTuple):
-    """Where the examples of a split come from, as `writing.write_shards` takes it.
+    """Source of a split's examples, for `writing.write_shards`.
 
     Args:
-        generate, num_examples, fingerprint: as for `writing.write_shards`.
-        may_change: as for `writing.discard_unfinished`; none: nothing is discarded.
+        generate, num_examples, fingerprint: see `writing.write_shards`.
+        may_change: see `writing.discard_unfinished`; empty: nothing is discarded.
     """
 
     generate: Callable[[int, int], Iterator[bytes]]
@@ -35,14 +35,14 @@ def write_splits(
 ) -> None:
     """Writes each split to `<split>-00000-of-00002` and so on.
 
-    Faults of a source that come as `DataErrors` are looked for in all splits before they are told.
+    Faults raised as `DataErrors` are collected over all splits before they are reported.
 
     Args:
-        sources: {split: its `SplitSource`}, first split first.
-        num_shards: {split: number of its files}. A split with fewer images gets a file for each.
-        output_directory: folder to write to; made if absent.
-        num_processes: as for `writing.write_shards`.
-        report: function of a line of text, called with what was done.
+        sources: {split: `SplitSource`}, in the order of writing.
+        num_shards: {split: number of files}. A split with fewer images gets one file per image.
+        output_directory: folder to write to; created if absent.
+        num_processes: see `writing.write_shards`.
+        report: function of a line of text, called after each step.
 
     Raises:
         DataError: a number is out of range, an image cannot be read, or a file cannot be written.
@@ -70,8 +70,8 @@ def write_splits(
 def _write_split(split, source, num_shards, folder, num_processes, report):
     number = min(num_shards, source.num_examples)
     if number < num_shards:
-        # A process that trains on files without any examples would have nothing to do.
-        report(f"{split}: {number} files in place of {num_shards}, one for each image")
+        # A process that trains on files without examples would have nothing to do.
+        report(f"{split}: {number} files instead of {num_shards}, one per image")
     paths = [os.path.join(folder, name) for name in shards.shard_names(split, number)]
     os.makedirs(folder, exist_ok=True)
     discarded = source.may_change and writing.discard_unfinished(

@@ -1,4 +1,4 @@
-"""Writing the shards of a split: restartable, and the same bytes from however many processes."""
+"""Writes the shards of a split, restartable and independent of the number of processes."""
 
 import contextlib
 import dataclasses
@@ -17,15 +17,14 @@ from slim_data.files import opening
 from slim_data.files.atomic import atomic_write, write_lines
 from slim_data.tfrecord import record_files, shards
 
-# Starting a process takes seconds, in which one that runs writes about so many photos.
+# Starting a process takes seconds, the time in which a running one writes this many photos.
 EXAMPLES_PER_PROCESS = 2000
-# Of a split, more than anybody writes.
-_MOST_FILES = 10**6
+_MOST_FILES = 10**6  # of a split
 
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """One file and the numbers of the examples that it takes: `start` to `stop - 1`."""
+    """A file and the numbers of its examples, `start` to `stop - 1`."""
 
     path: str
     start: int
@@ -41,28 +40,28 @@ def write_shards(
     num_processes: int | None = None,
     progress: Callable[[int], object] = ignore,
 ) -> None:
-    """Spreads examples evenly over files, in order; each file appears when it is whole.
+    """Spreads examples evenly over files, in order; each file appears when complete.
 
-    Files that an interrupted run of the same conversion has finished are kept. What the
-    conversion is lies beside the files, hidden: a folder with files of another one is refused.
+    Keeps finished files of an interrupted run of the same conversion. A hidden file beside them
+    identifies the conversion; a folder with files of another conversion is refused.
 
     Args:
-        generate: function of (start, stop) whose result is a generator of the serialized
-            examples numbered start to stop - 1. Several processes call it, so it must be
-            picklable: a function of a module, or a `functools.partial` of one. A program that
-            calls `write_shards` must guard its main part by `if __name__ == "__main__":`.
-        paths: paths of the files in one folder, which exists, first shard first.
+        generate: function of (start, stop) that returns a generator of the serialized examples
+            start to stop - 1. Several processes call it, so it must be picklable: a module-level
+            function, or a `functools.partial` of one. Programs that call `write_shards` must
+            guard their main part by `if __name__ == "__main__":`.
+        paths: paths of the files in one existing folder, in order.
         num_examples: int, number of all examples.
-        fingerprint: dictionary of what the files' content depends on (source, sizes, options), of
-            values that JSON can hold.
-        num_processes: int, how many processes may work at once; by default as many as there are
-            cores. A job of few examples takes fewer.
-        progress: function of the number of examples that are written so far.
+        fingerprint: JSON-compatible dictionary of everything that the files' content depends on
+            (source, sizes, options).
+        num_processes: int, maximum number of processes, by default the number of cores. Few
+            examples use fewer processes.
+        progress: function of the number of examples written so far.
 
     Raises:
         DataError: the folder holds files of another conversion, the source holds more or fewer
-            examples than stated, or a process was killed. Files are whole or absent then.
-        DataErrors: `generate` raised it; all faults that it raised for any of the files.
+            examples than stated, or a process was killed. Each file is then whole or absent.
+        DataErrors: `generate` raised them; all faults of all files together.
         OSError: a file cannot be written.
 
     Example:
@@ -100,14 +99,14 @@ def discard_unfinished(
     fingerprint: Mapping[str, Any],
     may_change: Sequence[str],
 ) -> int:
-    """Removes the files of a conversion that was not finished before its source changed.
+    """Removes the files of an unfinished conversion whose source has changed since.
 
-    Nobody reads a set that lacks files, and none of them can be a part of the new one.
+    Incomplete sets are never read, and their files cannot be part of the new set.
 
     Args:
-        paths, num_examples, fingerprint: as for `write_shards`, which is to come.
-        may_change: keys of the fingerprint that tell the source's content. Where others differ,
-            too, nothing is removed: it is another conversion.
+        paths, num_examples, fingerprint: those of the next call of `write_shards`.
+        may_change: keys of the fingerprint that describe the source's content. If other keys
+            differ too, it is another conversion, and nothing is removed.
 
     Returns:
         The number of files removed.
@@ -142,7 +141,7 @@ def _place(paths):
 
 
 def _claim(paths, fingerprint):
-    """Makes the folder one of this conversion, or raises DataError where it is another's."""
+    """Claims the folder for this conversion, or raises DataError if another one owns it."""
     folder, split = _place(paths)
     shards.refuse_others(folder, split, paths)
     if any(os.path.lexists(path) for path in paths):
@@ -163,10 +162,10 @@ def _record(paths):
 
 
 def known_fingerprint(paths: Sequence[str]) -> dict[str, Any]:
-    """Returns the fingerprint that `write_shards` was given with these paths; {} if not known.
+    """Returns the fingerprint from `write_shards` of these paths, or {} if unknown.
 
     Raises:
-        DataError: the file that holds it cannot be read.
+        DataError: the fingerprint's file cannot be read.
     """
     path = _record(paths)
     try:
@@ -181,7 +180,7 @@ def known_fingerprint(paths: Sequence[str]) -> dict[str, Any]:
 
 def _difference(known, fingerprint):
     if not known:
-        return "nothing tells what they were made from"
+        return "their source is not recorded"
     keys = sorted(known.keys() | fingerprint.keys())
     key = next(key for key in keys if known.get(key) != fingerprint.get(key))
     return f"{key}: {known.get(key)!r}, now {fingerprint.get(key)!r}"
@@ -203,7 +202,7 @@ def _is_whole(shard):
 
 
 def _write_part(generate, part, advance):
-    """Writes some of the shards; `advance` is told of each example."""
+    """Writes some of the shards; calls `advance` for each example."""
     faults = []
     for run in _runs(part):
         try:
@@ -215,7 +214,7 @@ def _write_part(generate, part, advance):
 
 
 def _write_run(generate, run, advance):
-    """Writes shards that follow each other without a gap."""
+    """Writes consecutive shards."""
     start, stop = run[0].start, run[-1].stop
     with contextlib.closing(generate(start, stop)) as records:
         for shard in run:
@@ -227,7 +226,7 @@ def _write_run(generate, run, advance):
 
 
 def _runs(part):
-    """Yields the lists of shards that follow each other without a gap."""
+    """Yields lists of consecutive shards."""
     run = []
     for shard in part:
         if run and shard.start != run[-1].stop:
@@ -239,9 +238,9 @@ def _runs(part):
 
 
 def _nothing_left(records, stop):
-    # A source may find out at its very end only that it is damaged: ask before the last rename.
+    # A source may detect damage only at its very end, so exhaust it before the last rename.
     for _ in records:
-        raise DataError(f"The source holds more than the {stop} examples it stated")
+        raise DataError(f"The source holds more than the {stop} examples that it stated")
     yield from ()
 
 
@@ -258,7 +257,7 @@ def _write_file(path, records, shard, advance):
         raise OSError(error.message) from error
     if count < shard.stop - shard.start:
         raise DataError(
-            f"The source ends after {shard.start + count} examples and stated more than that"
+            f"The source ends after {shard.start + count} examples, fewer than it stated"
         )
     if os.path.getsize(path) != num_bytes:
         raise OSError(f"{os.path.getsize(path)} of {num_bytes} bytes were written to {path}")

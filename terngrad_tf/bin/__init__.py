@@ -1,3 +1,3 @@
-"""Command-line programs; each has `main(argv)` and the console entry point `run()`."""
+"""Command-line programs, each with `main(argv)` and the console entry point `run()`."""
 
 __all__ = []

@@ -1,10 +1,10 @@
-"""Averages the weight snapshots of a run, and evaluates the mean beside the run's own weights.
+"""Averages a run's weight snapshots, and evaluates the mean beside the run's own weights.
 
 Example:
     python -m terngrad_tf.bin.average_snapshots --data_dir /tmp/digits \\
         --pretrained_weight_path /tmp/stage_1 --train_dir /tmp/average
 
---train_dir then holds a run, which the evaluation programs and `subspace_train` take as any other.
+The result in --train_dir is a run like others for evaluation programs and `subspace_train`.
 """
 
 from terngrad_tf.bin import experiments, flags, train_flags
@@ -16,13 +16,13 @@ from terngrad_tf.training.snapshot_average_config import AverageConfig
 
 _TEXTS = {
     "train_dir": (
-        "Folder for the checkpoint. One that holds the same average is left as it is, another run "
-        "is refused; nothing is ever deleted."
+        "Folder for the checkpoint. A folder with the same average is kept, another run is "
+        "refused; nothing is ever deleted."
     ),
     "batch_size": "Images per batch, for batch-norm statistics.",
     "seed": "Fixes the order of the data for batch-norm statistics.",
 }
-# The network is that of the other run, and nothing is trained.
+# The network is the other run's, without training.
 _NO_FLAGS = tuple(
     name_of(field)
     for kind in (ModelConfig, CheckpointConfig, GradientConfig, ClusterConfig)

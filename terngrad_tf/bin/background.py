@@ -1,11 +1,10 @@
-"""Starts a command that goes on after its terminal closed, and stops what it started before.
+"""Starts a command that continues after its terminal closes, and stops commands started before.
 
     python -m terngrad_tf.bin.background start --pid_file FILE --log_file FILE -- COMMAND ...
     python -m terngrad_tf.bin.background stop PID_FILE [PID_FILE ...]
 
-A pid file holds the process's number, when it started, and the boot of the machine, so that a
-process that got the same number later is never taken for it. Nothing is ever ended by its name.
-Linux only.
+A pid file holds the process's id, its start time, and the machine's boot id, so that a later
+process with the same id is never mistaken for it. Processes are never ended by name. Linux only.
 """
 
 import argparse
@@ -25,17 +24,17 @@ from slim_data.cli import help_arguments
 from slim_data.common.errors import printable
 from terngrad_tf import files
 
-# What is wrong with a command shows soon: it does not exist, or refuses a flag.
+# Errors in a command, such as a missing program or an invalid flag, appear soon.
 _WATCH_SECONDS = 3.0
 _LOG_END_BYTES = 4096
-# Number, start, boot; "None" where the process had ended already.
+# Process id, start time, boot id; "None" if the process had already ended.
 _PID_FILE = re.compile(rb"([0-9]{1,10}) ([0-9]+ [0-9a-f-]+|None)\s*")
 _LONGEST_PID_FILE = 200
 _START_TIME = 19  # field 22 of /proc/PID/stat; the fields after the name begin with the third
 
 
 class BackgroundError(Exception):
-    """What the user can mend, in one line."""
+    """An error that the user can fix, on one line."""
 
 
 def start(
@@ -44,19 +43,19 @@ def start(
     command: Sequence[str],
     watch_seconds: float = _WATCH_SECONDS,
 ) -> int:
-    """Starts `command` in a session of its own, its output appended to `log_file`.
+    """Starts `command` in a new session and appends its output to `log_file`.
 
     Args:
         pid_file: path of the file that `stop` reads.
         log_file: path of the log.
         command: list of str.
-        watch_seconds: a process that fails within so many seconds counts as not started. Default 3.
+        watch_seconds: a process that fails within this time counts as not started. Default 3.
 
     Returns:
-        The process's number.
+        The process's id.
 
     Raises:
-        BackgroundError: the pid file names a process that runs, or the command does not exist or
+        BackgroundError: the pid file names a running process, or the command does not exist or
             failed at once.
     """
     pid_file, log_file = pathlib.Path(pid_file), pathlib.Path(log_file)
@@ -86,7 +85,7 @@ def start(
 
 @contextlib.contextmanager
 def _locked(folder):
-    """Lets one process at a time start something in a folder."""
+    """Lets one process at a time start commands in a folder."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -111,7 +110,7 @@ def _started(pid_file, log_file, command):
         with files.atomic_write(pid_file) as part:
             part.write_text(f"{process.pid} {_identity(process.pid)}\n", encoding="ascii")
     except OSError as error:
-        # What nobody could stop later must not run.
+        # A process that cannot be stopped later must not run.
         _signal(process.pid, signal.SIGKILL)
         process.wait()
         raise BackgroundError(f"{pid_file}: {error.strerror}") from error
@@ -119,7 +118,7 @@ def _started(pid_file, log_file, command):
 
 
 def _opened_log(path):
-    """The log, to append to; a pipe, which nobody may ever read, is refused."""
+    """Opens the log for appending; refuses pipes, which may have no reader."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
     try:
         descriptor = os.open(path, flags, 0o666)
@@ -142,16 +141,16 @@ def _last_line(log_file):
 
 
 def stop(pid_file: str | os.PathLike, grace_seconds: float = 15.0) -> int | None:
-    """Ends the process of a pid file and all of its session, then removes the file.
+    """Ends the process of a pid file and its session, then removes the file.
 
-    They get SIGTERM, and SIGKILL where that does not end the process.
+    Sends SIGTERM, then SIGKILL if the process does not end.
 
     Args:
         pid_file: path of the file that `start` wrote.
         grace_seconds: seconds between the two signals. Default 15.
 
     Returns:
-        The process's number; None where it had ended already.
+        The process's id; None if it had already ended.
     """
     pid_file = pathlib.Path(pid_file)
     pid = _running(pid_file)
@@ -177,7 +176,7 @@ def _signal(pid, number):
 
 
 def _running(pid_file):
-    """The number of the process that the file names, None where that process is gone."""
+    """Returns the id of the process that the file names; None if the process is gone."""
     try:
         with files.open_regular(pid_file) as file:
             content = _PID_FILE.fullmatch(file.read(_LONGEST_PID_FILE))
@@ -194,9 +193,9 @@ def _running(pid_file):
 
 
 def _identity(pid):
-    """When the process started and in which boot; None where it is gone or a zombie.
+    """Returns start time and boot id of a process; None if it is gone or a zombie.
 
-    psutil tells the start by the clock, which may be set meanwhile; ticks since the boot stay.
+    psutil reports start times by the clock, which may be changed; ticks since boot are stable.
     """
     try:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -217,10 +216,10 @@ def main(argv: Sequence[str]) -> int:
         dest="action", required=True, parser_class=argparse.ArgumentParser
     )
     starting = commands.add_parser("start", help="Start a command.")
-    starting.add_argument("--pid_file", required=True, help="File for the process's number.")
-    starting.add_argument("--log_file", required=True, help="File that its output is appended to.")
+    starting.add_argument("--pid_file", required=True, help="File for the process's id.")
+    starting.add_argument("--log_file", required=True, help="File to append the output to.")
     starting.add_argument("command", nargs="+", help="The command, after --.")
-    stopping = commands.add_parser("stop", help="Stop what was started.")
+    stopping = commands.add_parser("stop", help="Stop commands.")
     stopping.add_argument("pid_files", nargs="+", metavar="PID_FILE")
     values = parser.parse_args(argv[1:])
     try:

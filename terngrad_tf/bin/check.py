@@ -1,4 +1,4 @@
-"""The arguments of `terngrad check`, and what it tells."""
+"""Arguments and output of `terngrad check`."""
 
 import argparse
 import os
@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from slim_data.common.captured_stderr import capture_stderr
 from terngrad_tf.arguments import shown
 from terngrad_tf.bin import remote_options
 from terngrad_tf.launcher import parse_hosts
@@ -17,9 +18,9 @@ PROGRAM = "terngrad check"
 STATUS_FAULT = 1
 STATUS_ERROR = 2
 _DESCRIPTION = """\
-Tells whether machines can train together: their versions, processors and clocks, the ports both
-ways, and rate and round trip of the links between all pairs. With --weights, what an exchange
-would take by each mode. One line names each fault and the machine at fault.
+Checks whether machines can train together: their versions, processors and clocks, the ports in
+both directions, and rate and round trip of the links between all pairs. --weights adds the expected
+time of an exchange for each mode. One line names each fault and the machine at fault.
 
   terngrad check -H host1,host2 --weights 25M
 """
@@ -27,7 +28,7 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's arguments."""
+    """Returns the command's parser."""
     result = argparse.ArgumentParser(
         prog=PROGRAM,
         description=_DESCRIPTION,
@@ -36,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     result.add_argument(
-        "-H", dest="hosts", required=True, metavar="[USER@]HOST,...", help="Machines to look at."
+        "-H", dest="hosts", required=True, metavar="[USER@]HOST,...", help="Machines to check."
     )
     result.add_argument("--weights", metavar="N", help="Weights of the model, such as 25M.")
     result.add_argument(
@@ -50,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
     """Runs the command.
 
     Args:
-        arguments: its command line, without the program's name.
+        arguments: command line without the program's name.
 
     Returns:
         The exit status.
@@ -65,7 +66,7 @@ def run(arguments: Sequence[str]) -> int:
         print(f"{PROGRAM}: error: {error}", file=sys.stderr)
         return STATUS_ERROR
     if weights is not None:
-        # TensorFlow takes as long to load as links to measure.
+        # TensorFlow loads about as long as links are measured.
         threading.Thread(target=_exchange_model, daemon=True).start()
     environment = remote_options.environment()
     options = shlex.split(values.ssh)
@@ -111,7 +112,7 @@ def _table(found):
 
 
 def _steps(links, num_machines, weights):
-    """Lines on what an exchange of gradients takes, by the slowest of the links."""
+    """Yields lines on the expected time of a gradient exchange over the slowest link."""
     exchange_model, link_type, job_type, share = _exchange_model()
     slowest = min(link.bits_per_second for link in links)
     longest = max(link.round_trip for link in links)
@@ -128,11 +129,11 @@ def _steps(links, num_machines, weights):
 
 
 def _exchange_model():
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
-    from terngrad_tf.distribute.exchange import wires
-    from terngrad_tf.distribute.telemetry import stopwatch
-    from terngrad_tf.distribute.wire_selection import exchange_model, links
+    with capture_stderr():
+        from terngrad_tf.distribute.exchange import wires
+        from terngrad_tf.distribute.telemetry import stopwatch
+        from terngrad_tf.distribute.wire_selection import exchange_model, links
 
     return exchange_model, links.Link, stopwatch.Job, wires.NONZERO_SHARE
 

@@ -1,4 +1,4 @@
-"""Flags that tell a program the processes it is one of, and the cluster that they describe."""
+"""Flags for a process's place in a cluster, and the cluster that they describe."""
 
 import typing
 from typing import Any
@@ -18,7 +18,7 @@ if typing.TYPE_CHECKING:
 SOURCES = ("worker_hosts", "rank_table_file", "slurm")
 WORKER = "worker"
 PORT = 2222
-# More than the tasks of a node.
+# More than the number of tasks of a node.
 _MANY = 1 << 16
 
 
@@ -29,12 +29,12 @@ class ClusterFlags(Config):
 
     worker_hosts: str = option(
         "",
-        "host:port,host:port,... of all worker processes, the same on each. Without it, "
-        "--rank_table_file, --slurm or the environment variable TF_CONFIG tells the cluster.",
+        "host:port,host:port,... of all worker processes, the same on each. Without this flag, "
+        "--rank_table_file, --slurm or the environment variable TF_CONFIG defines the cluster.",
     )
     task_id: int = option(
         0,
-        "Place of this process in its job's list, from 0. Worker 0 writes checkpoints and logs.",
+        "Index of this process in its job's list, from 0. Worker 0 writes checkpoints and logs.",
         checks.COUNT_OR_0,
     )
     rank_table_file: str = option("", "Rank table (JSON) whose devices are the workers.")
@@ -52,15 +52,15 @@ class ClusterFlags(Config):
     )
     token_file: str = option(
         "",
-        "File whose one line is a secret that all processes must share to meet. Default: that of "
-        "the environment variable TERNGRAD_TF_TOKEN, if it is set.",
+        "File with one line, a secret that all processes must share to meet. Default: the "
+        "environment variable TERNGRAD_TF_TOKEN, if set.",
     )
 
     def arguments(self) -> dict[str, Any]:
-        """Arguments of `TernGradStrategy`, by name, for how processes meet.
+        """Returns arguments of `TernGradStrategy`, by name, for the rendezvous.
 
         Raises:
-            UserError: the file holds no token.
+            UserError: the file holds no valid token.
         """
         from terngrad_tf import tokens
 
@@ -79,18 +79,18 @@ class ClusterFlags(Config):
     def resolver(
         self, job_name: str = WORKER, ps_hosts: str = ""
     ) -> "tf.distribute.cluster_resolver.ClusterResolver | None":
-        """The cluster that the flags or `TF_CONFIG` describe.
+        """Returns the resolver of the cluster that the flags or `TF_CONFIG` describe.
 
         Args:
             job_name: this process's job. Default "worker".
             ps_hosts: addresses of parameter servers. Default "" (none).
 
         Returns:
-            A `tf.distribute.cluster_resolver.ClusterResolver` with this process's place; None where
-            nothing describes a cluster.
+            A `tf.distribute.cluster_resolver.ClusterResolver` with this process's place; None
+            without a cluster.
 
         Raises:
-            UserError: flags do not fit together.
+            UserError: flags contradict each other.
         """
         import tensorflow as tf
 
@@ -104,7 +104,7 @@ class ClusterFlags(Config):
             )
         if job_name != WORKER and not self.worker_hosts:
             raise UserError(
-                f"`job_name` must be {WORKER} where `worker_hosts` is not given. "
+                f"`job_name` must be {WORKER} if `worker_hosts` is not given. "
                 f"Received: job_name={job_name!r}"
             )
         with as_user_error():
@@ -121,8 +121,8 @@ class ClusterFlags(Config):
                         self.rank_table_file, self.rank_id, port=self.port
                     )
                 if self.slurm:
-                    # A process uses the GPUs that srun gives it, and there may be none: left alone,
-                    # the resolver counts them with nvidia-smi.
+                    # A process uses the GPUs that srun assigns, possibly none; by default, the
+                    # resolver would count them with nvidia-smi.
                     return tf.distribute.cluster_resolver.SlurmClusterResolver(
                         port_base=self.port,
                         gpus_per_node=_MANY,
@@ -130,7 +130,7 @@ class ClusterFlags(Config):
                         auto_set_gpu=False,
                     )
             except (OSError, RuntimeError) as error:
-                # A file that cannot be read; Slurm's variables, which are missing.
+                # An unreadable file, or missing variables of Slurm.
                 raise ValueError(str(error)) from error
         with as_user_error():
             resolver = distribute.cluster_from_tf_config()
@@ -138,28 +138,28 @@ class ClusterFlags(Config):
 
 
 def define(values: FlagValues, kind: type[ClusterFlags] = ClusterFlags) -> None:
-    """Defines the flags of `kind` in `values`, an `absl.flags.FlagValues`, and --max_restarts."""
+    """Defines the flags of `kind` and --max_restarts in `values`, an `absl.flags.FlagValues`."""
     flags.define(values, kind)
-    # It is needed, and so checked, before any configuration is made.
+    # Checked here, since it is needed before any configuration is made.
     flags.define_within(
         values,
         "max_restarts",
         0,
-        "How often, in all, to start the process again that was killed or lost another worker; "
-        "it goes on from the last checkpoint. Give it to all workers. 0: never.",
+        "Total number of restarts after the process is killed or loses another worker; it resumes "
+        "from the last checkpoint. Give it to all workers. 0: never.",
         0,
         10**6,
     )
 
 
 def arguments(values: FlagValues) -> dict[str, Any]:
-    """Arguments of `training.train` and `train_in_subspace`, by name, for the cluster.
+    """Returns arguments of `training.train` and `train_in_subspace`, by name, for the cluster.
 
     Args:
-        values: parsed `absl.flags.FlagValues`; nothing in them or in `TF_CONFIG` means one process.
+        values: parsed `absl.flags.FlagValues`. Default without a cluster: one process.
 
     Raises:
-        UserError: flags do not fit together.
+        UserError: flags contradict each other.
     """
     own = flags.config_of(values, ClusterFlags)
     return {"cluster_resolver": own.resolver(), **own.arguments()}

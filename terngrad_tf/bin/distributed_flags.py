@@ -1,4 +1,4 @@
-"""Flags of the training programs for several processes, and what they say of the cluster."""
+"""Flags of the training programs for several processes, and their cluster."""
 
 import typing
 from typing import Any
@@ -17,7 +17,7 @@ if typing.TYPE_CHECKING:
     from terngrad_tf.distribute import Membership
 
 
-# TernGrad's programs for a cluster save by the clock, and their batch is one process's.
+# TernGrad's programs for a cluster save by time, and have a batch size per process.
 _DEFAULTS = {
     "train_dir": "/tmp/dataset_distributed_train",
     "save_interval_secs": 600.0,
@@ -25,13 +25,13 @@ _DEFAULTS = {
 }
 _TEXTS = {
     "batch_size": (
-        "Images per step of each process; divisible by --num_nodes. All processes together take so "
-        "many times the number of --worker_hosts."
+        "Images per step of each process; divisible by --num_nodes. A step of all processes takes "
+        "this number times the number of --worker_hosts."
     ),
     "save_interval_secs": (
-        "Seconds between checkpoints, which worker 0 writes. The last step is saved in any case."
+        "Seconds between checkpoints, which worker 0 writes. The last step is always saved."
     ),
-    "save_summaries_secs": "Seconds between what worker 0 writes for TensorBoard.",
+    "save_summaries_secs": "Seconds between worker 0's summaries for TensorBoard.",
 }
 
 
@@ -50,33 +50,33 @@ class DistributedFlags(cluster_flags.ClusterFlags):
     )
     async_training: bool = option(
         False,
-        "Train asynchronously, for all processes alike: the weights live on --ps_hosts, and "
-        "each worker's gradients are applied as soon as they arrive. A step is then one "
-        "worker's batch; --max_steps counts those of all workers.",
+        "Train asynchronously; must be the same for all processes. The weights live on --ps_hosts, "
+        "and each worker's gradients are applied as soon as they arrive. A step is one worker's "
+        "batch; --max_steps counts the steps of all workers.",
     )
-    job_name: str = option(cluster_flags.WORKER, "What this process is: worker or ps.")
+    job_name: str = option(cluster_flags.WORKER, "Job of this process: worker or ps.")
     num_replicas_to_aggregate: int = option(
         -1,
         "Workers whose gradients make a step. Synchronous steps take all: the number of worker "
-        "processes or -1, which means that. Only -1 with --async_training.",
+        "processes, or -1 for the same. Only -1 with --async_training.",
         checks.integers(1, 2**31 - 1, also=-1),
     )
     min_workers: int = option(
         0,
-        "Fewest workers to train with where workers come and go: the others go on without one that "
-        "is lost, and take it in again when the run is saved. A step stays of --batch_size images "
-        "for each of --worker_hosts. Give --max_restarts, too. 0: all must be there all the time.",
+        "Minimum number of workers, for workers that come and go: the others continue without a "
+        "lost worker, and admit it again when the run is saved. A step keeps --batch_size images "
+        "for each of --worker_hosts. Give --max_restarts, too. 0: all workers are required.",
         checks.COUNT_OR_0,
     )
     replicate_checkpoints: int = option(
         0,
-        "With --min_workers, how many workers besides the chief keep what is saved, each in its "
-        "own --train_dir, so that the run goes on without the chief.",
+        "With --min_workers, number of workers besides the chief that keep copies of checkpoints, "
+        "each in its own --train_dir, so that the run can continue without the chief.",
         checks.COUNT_OR_0,
     )
     join_timeout: float = option(
         10.0,
-        "With --min_workers, seconds to wait for further workers where enough are there.",
+        "With --min_workers, seconds to wait for further workers once enough are present.",
         checks.SECONDS,
     )
 
@@ -84,8 +84,8 @@ class DistributedFlags(cluster_flags.ClusterFlags):
         super().__post_init__()
         if self.min_workers and self.async_training:
             raise UserError(
-                "`min_workers` must not be given with async_training, which does without workers "
-                f"that are lost. Received: min_workers={self.min_workers}"
+                "`min_workers` must not be given with async_training, which continues without lost "
+                f"workers. Received: min_workers={self.min_workers}"
             )
         if self.replicate_checkpoints and not self.min_workers:
             raise UserError(
@@ -94,19 +94,19 @@ class DistributedFlags(cluster_flags.ClusterFlags):
             )
 
     def arguments(self) -> dict[str, Any]:
-        """As those of `ClusterFlags`; parameter servers and their workers take no token."""
+        """See `ClusterFlags`; parameter servers and their workers take no token."""
         found = super().arguments()
         if self.async_training:
             if self.token_file:
                 raise UserError(
-                    "`token_file` must not be given with async_training, whose processes ask for "
-                    f"none. Received: token_file={self.token_file!r}"
+                    "`token_file` must not be given with async_training, which has no "
+                    f"tokens. Received: token_file={self.token_file!r}"
                 )
             del found["token"]
         return found
 
     def resolver(self) -> "tf.distribute.cluster_resolver.ClusterResolver":
-        """As that of `ClusterFlags`; raises UserError where nothing describes a cluster."""
+        """See `ClusterFlags`; raises UserError without a cluster."""
         found = super().resolver(self.job_name, self.ps_hosts)
         if found is None:
             raise UserError(
@@ -122,19 +122,19 @@ def join(
     cluster: "tf.distribute.cluster_resolver.ClusterResolver",
     train_dir: str,
 ) -> "Membership | None":
-    """Which workers train, where these come and go; waits for them.
+    """Waits for workers that come and go, and returns those that train.
 
     Args:
         values: parsed `absl.flags.FlagValues`.
         cluster: cluster resolver of all workers.
-        train_dir: the run's folder.
+        train_dir: folder of the run.
 
     Returns:
-        Their `Membership`; None without --min_workers.
+        The workers' `Membership`; None without --min_workers.
 
     Raises:
-        UserError: a value is none that its flag takes, or the folder cannot be used.
-        PeerError: too few are there, or they were started differently.
+        UserError: a flag's value is invalid, or the folder cannot be used.
+        PeerError: too few workers are present, or their programs differ.
     """
     own = flags.config_of(values, DistributedFlags)
     if not own.min_workers:
@@ -162,30 +162,30 @@ def join(
 
 
 def define(values: FlagValues, **defaults: Any) -> None:
-    """Defines the flags of a program; `defaults` as for `flags.define`."""
+    """Defines the flags of a program; `defaults`: see `flags.define`."""
     omit = ("epochs", "save_epochs", "save_iter")
     train_flags.define(values, omit=omit, texts=_TEXTS, **{**_DEFAULTS, **defaults})
     cluster_flags.define(values, DistributedFlags)
 
 
 def arguments(values: FlagValues) -> dict[str, Any]:
-    """How the processes meet, by `ClusterFlags.arguments`, of parsed `absl.flags.FlagValues`."""
+    """Returns the results of `ClusterFlags.arguments` for parsed `absl.flags.FlagValues`."""
     return flags.config_of(values, DistributedFlags).arguments()
 
 
 def cluster(values: FlagValues) -> "tf.distribute.cluster_resolver.ClusterResolver":
-    """The cluster that parsed flags or `TF_CONFIG` describe, see `DistributedFlags.resolver`."""
+    """Returns the resolver for parsed flags or `TF_CONFIG`, see `DistributedFlags.resolver`."""
     return flags.config_of(values, DistributedFlags).resolver()
 
 
 def log_lines(
     values: FlagValues, cluster: "tf.distribute.cluster_resolver.ClusterResolver"
 ) -> list[str]:
-    """Lines that say which processes there are, what this one is, and how the cluster trains.
+    """Returns lines that describe the processes, this process, and the kind of training.
 
     Args:
         values: parsed `absl.flags.FlagValues`.
-        cluster: their cluster resolver.
+        cluster: cluster resolver.
     """
     jobs = cluster.cluster_spec().as_dict()
     # TF_CONFIG may call the first worker the chief.
@@ -207,13 +207,13 @@ def log_lines(
 
 
 def async_config(values: FlagValues) -> TrainConfig:
-    """What `training.train_async` takes on a worker, a `TrainConfig`.
+    """Returns the `TrainConfig` of a worker for `training.train_async`.
 
     Args:
         values: parsed `absl.flags.FlagValues`.
 
     Raises:
-        UserError: a value is none that its flag takes.
+        UserError: a flag's value is invalid.
     """
     if values.num_replicas_to_aggregate != -1:
         raise UserError(
@@ -227,17 +227,17 @@ def async_config(values: FlagValues) -> TrainConfig:
 def sync_config(
     values: FlagValues, cluster: "tf.distribute.cluster_resolver.ClusterResolver"
 ) -> "tuple[TrainConfig, tf.distribute.cluster_resolver.ClusterResolver]":
-    """What `training.train` takes on a worker.
+    """Returns arguments of a worker for `training.train`.
 
     Args:
         values: parsed `absl.flags.FlagValues`.
-        cluster: their cluster resolver.
+        cluster: cluster resolver.
 
     Returns:
         (`TrainConfig`, a `tf.distribute.cluster_resolver.ClusterResolver` of the workers).
 
     Raises:
-        UserError: a value is none that its flag takes.
+        UserError: a flag's value is invalid.
     """
     from terngrad_tf import distribute
 

@@ -1,4 +1,4 @@
-"""The programs that train and evaluate, one pair for each data set, and what differs in them."""
+"""The programs that train and evaluate, one pair for each data set, and their differences."""
 
 import atexit
 import dataclasses
@@ -21,10 +21,10 @@ from terngrad_tf.training.eval_config import EvalConfig
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """What the programs of a data set have as defaults.
+    """Defaults of a data set's programs.
 
     Args:
-        title: the data set's name in descriptions.
+        title: name of the data set in descriptions.
         net: default of --net for training.
         eval_subset: default of --subset for evaluation.
     """
@@ -44,13 +44,13 @@ EXPERIMENTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A program of the command line.
+    """A command-line program.
 
     Args:
-        description: what it does, for --help.
-        define_flags: function that defines its flags in an `absl.flags.FlagValues`.
+        description: description for --help.
+        define_flags: function that defines the flags in an `absl.flags.FlagValues`.
         body: function of the parsed flags.
-        module: as for `program.run_program`.
+        module: see `program.run_program`.
     """
 
     description: str
@@ -63,7 +63,7 @@ class Program:
 
         Args:
             argv: list of str, the program's name first.
-            **options: as for `program.run_program`.
+            **options: see `program.run_program`.
         """
         return program.run_program(
             self.description, self.define_flags, self.body, argv, self.module, **options
@@ -105,7 +105,7 @@ def evaluation(dataset_name: str) -> Program:
 
 
 def _define_evaluation(values, subset):
-    # The folders of TernGrad's commands.
+    # Folders of TernGrad's commands.
     folders: dict[str, Any] = {
         "checkpoint_dir": train_flags.FOLDERS["train_dir"],
         "eval_dir": "/tmp/dataset_eval",
@@ -162,7 +162,7 @@ def _train_distributed(values):
 
 
 def _leave():
-    """Ends this process before TensorFlow does, which might wait for a process that is lost."""
+    """Ends this process before TensorFlow, which might wait for a lost process."""
     sys.stdout.flush()
     os._exit(program.STATUS_PEER)
 

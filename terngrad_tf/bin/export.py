@@ -1,4 +1,4 @@
-"""Writes the network of a run for use elsewhere: as a .keras file, or as a SavedModel.
+"""Exports the network of a run as a .keras file or a SavedModel.
 
 Example:
     python -m terngrad_tf.bin.export --checkpoint_dir /tmp/run --output /tmp/lenet.keras

@@ -1,4 +1,4 @@
-"""Flags of the programs, made of configurations: each option is a flag of its name."""
+"""Flags of the programs, made from configurations: one flag per option, with its name."""
 
 import functools
 import typing
@@ -13,7 +13,7 @@ _Config = TypeVar("_Config", bound=config.Config)
 
 
 class _NumberOrText(flags.ArgumentParser):
-    """A number where it is one, else text, which the option's check may refuse."""
+    """A number if possible, else text, which the option's check may refuse."""
 
     syntactic_help = "a number or a name"
 
@@ -45,11 +45,11 @@ def define(
     """Defines a flag for each option of a configuration.
 
     Args:
-        values: `absl.flags.FlagValues` to define them in.
+        values: `absl.flags.FlagValues` to define the flags in.
         kind: subclass of `config.Config`.
-        omit: names of options that the program has no flag for.
-        texts: dict from names of options to what their help says instead.
-        **defaults: defaults of the program's own, by the options' names.
+        omit: names of options without a flag.
+        texts: dict from names of options to help texts that replace the options'.
+        **defaults: defaults that replace the options', by name.
     """
     for field in config.options(kind):
         name = config.name_of(field)
@@ -60,15 +60,15 @@ def define(
 
 
 def config_of(values: flags.FlagValues, kind: type[_Config], **others: Any) -> _Config:
-    """Makes a configuration of parsed flags.
+    """Creates a configuration from parsed flags.
 
     Args:
         values: parsed `absl.flags.FlagValues`.
         kind: subclass of `config.Config`; options without a flag keep their defaults.
-        **others: values of options that the flags do not say.
+        **others: values of options without a flag.
 
     Raises:
-        UserError: a value is none that its option takes.
+        UserError: an option's value is invalid.
     """
     names = map(config.name_of, config.options(kind))
     return kind.of(**{name: values[name].value for name in names if name in values} | others)
@@ -77,7 +77,7 @@ def config_of(values: flags.FlagValues, kind: type[_Config], **others: Any) -> _
 def define_within(
     values: flags.FlagValues, name: str, default: int, text: str, least: int, most: int
 ) -> None:
-    """Defines a flag that is an integer from `least` to `most`, which absl itself sees to."""
+    """Defines a flag for an integer from `least` to `most`, which absl checks."""
     flags.DEFINE_integer(
         name, default, text, flag_values=values, lower_bound=least, upper_bound=most
     )

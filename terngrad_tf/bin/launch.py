@@ -1,6 +1,6 @@
 """Starts the jobs of a cluster on their hosts over ssh, or stops them.
 
-`scripts/run_dist.sh` and `scripts/stop_dist.sh` call it with what `scripts/config_dist.sh` says:
+`scripts/run_dist.sh` and `scripts/stop_dist.sh` call it with values of `scripts/config_dist.sh`:
 
     python -m terngrad_tf.bin.launch --workspace /home/me/terngrad \\
         --worker_host a:2222 --worker_host b:2222 --worker_device 0 --worker_device 0 \\
@@ -22,7 +22,7 @@ from terngrad_tf.addresses import parse_addresses
 DESCRIPTION = "Starts or stops the workers and parameter servers of a cluster over ssh."
 STOP_SCRIPT = "scripts/stop_single.sh"
 _EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-# Never asks for a password; a host that does not answer is found soon.
+# Never asks for a password, and soon gives up on a host that does not answer.
 _SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15")
 
 
@@ -31,7 +31,7 @@ class LaunchError(Exception):
 
 
 def parser() -> help_arguments.Parser:
-    """The program's arguments."""
+    """Returns the program's parser."""
     result = help_arguments.Parser(prog="launch", description=DESCRIPTION)
     for name, text in (
         ("worker_host", "host:port of a worker; worker 0, the chief, first."),
@@ -49,21 +49,21 @@ def parser() -> help_arguments.Parser:
     ):
         result.add_argument(f"--{name}", default="", help=text)
     result.add_argument("--dry_run", action="store_true", help="Print every command, run none.")
-    result.add_argument("--stop", action="store_true", help="Stop what was started.")
+    result.add_argument("--stop", action="store_true", help="Stop all jobs.")
     return result
 
 
 def commands(values: argparse.Namespace) -> list[list[str]]:
-    """The ssh command of each job, workers before parameter servers.
+    """Returns the ssh command of each job, workers before parameter servers.
 
     Args:
-        values: the parsed arguments.
+        values: parsed arguments.
 
     Returns:
         List of (description, list of str).
 
     Raises:
-        ValueError: an argument does not fit.
+        ValueError: an argument is invalid.
     """
     for name in ("worker_host", "worker_device", "data_dir"):
         if len(getattr(values, name)) != len(values.worker_host):
@@ -108,8 +108,8 @@ def launch(values: argparse.Namespace) -> None:
     """Starts or stops all jobs; `values` are the parsed arguments.
 
     Raises:
-        ValueError: an argument does not fit.
-        LaunchError: a job could not be started, and those before it were stopped; or not stopped.
+        ValueError: an argument is invalid.
+        LaunchError: a job could not be started (earlier jobs were stopped) or stopped.
     """
     if not values.experiment_id and not values.stop:
         values.experiment_id = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
@@ -137,7 +137,7 @@ def launch(values: argparse.Namespace) -> None:
 
 
 def _undo(values, count):
-    """Stops the first `count` jobs, which this call started; they would wait for the rest."""
+    """Stops the first `count` jobs, started by this call, which would wait for the rest."""
     if values.stop or values.dry_run:
         return
     values.stop = True

@@ -1,4 +1,4 @@
-"""Tells which processes of a rank table this machine starts: a line each for scripts/rank_jobs.sh.
+"""Prints the processes of a rank table on this machine, one per line, for scripts/rank_jobs.sh.
 
     python -m terngrad_tf.bin.local_ranks --rank_table_file rank_table_8pcs.json
 
@@ -21,7 +21,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--server_id",
         default="",
-        help="server_id of this machine. Default: the only one, or that with one of its addresses.",
+        help="server_id of this machine. Default: the only one, or the one with its address.",
     )
     parser.add_argument("--port", type=int, default=PORT, help="Port of a machine's first process.")
     values = parser.parse_args(argv[1:])

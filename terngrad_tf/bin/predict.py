@@ -1,4 +1,4 @@
-"""Tells what a run's network takes images for.
+"""Classifies images with a run's network.
 
 Example:
     terngrad_predict --checkpoint_dir /tmp/run photos/ cat.jpg --output predictions.csv
@@ -13,8 +13,8 @@ from terngrad_tf.bin import flags, program, train_flags
 from terngrad_tf.training.predict_config import PredictConfig
 
 DESCRIPTION = (
-    "terngrad_predict --checkpoint_dir RUN IMAGE [IMAGE...] tells the likeliest classes of images, "
-    "files or folders of them, made ready as those that the network of the run was evaluated on."
+    "terngrad_predict --checkpoint_dir RUN IMAGE [IMAGE...] prints the likeliest classes of images "
+    "in files or folders, preprocessed as for the evaluation of the run's network."
 )
 
 
@@ -28,7 +28,7 @@ def main(argv: Sequence[str], **options: Any) -> int:
 
     Args:
         argv: list of str, the program's name first.
-        **options: as for `program.run_program`.
+        **options: see `program.run_program`.
     """
     return program.run_program(DESCRIPTION, define_flags, _main, argv, takes_words=True, **options)
 

@@ -1,4 +1,4 @@
-"""How each program parses its flags, reports errors and ends."""
+"""Parses flags, reports errors and ends, for each program."""
 
 import contextlib
 import itertools
@@ -29,7 +29,7 @@ STATUS_INTERRUPTED = 130
 
 
 def _print_error(line):
-    # On a full disk the status must do without the line.
+    # On a full disk, the status is reported without the line.
     with contextlib.suppress(OSError):
         print(line, file=sys.stderr, flush=True)
 
@@ -45,27 +45,27 @@ def run_program(
 ) -> int:
     """Parses flags and calls a program's main function.
 
-    A wrong flag, folder or file is one line on standard error, whatever it quotes: see `one_line`.
-    `--help`, `--helpshort` and `--helpfull` print the flags,
-    `--helpxml` prints them for other programs, `--version` the version.
+    Reports a wrong flag, folder or file as one line on standard error, see `one_line`. `--help`,
+    `--helpshort` and `--helpfull` print the flags, `--helpxml` prints them for other programs, and
+    `--version` prints the version.
 
     Args:
-        description: what the program does, for `--help`.
+        description: description of the program for `--help`.
         define_flags: function that defines the program's flags in an `absl.flags.FlagValues`.
         main: function of the parsed `FlagValues`.
         argv: list of str, the program's name first.
-        module: name under which --max_restarts, a flag of the program, starts it again. Default:
-            the program has no such flag.
-        report: function of the line that tells why the program failed. Default: writes it to
+        module: name under which --max_restarts, a flag of the program, restarts it. Default: the
+            program has no such flag.
+        report: function of the line that says why the program failed. Default: writes it to
             standard error.
-        takes_words: whether the command line may hold words that are no flags; `main` gets their
+        takes_words: whether the command line may hold words that are not flags; `main` gets their
             list as a second argument. Default False.
 
     Returns:
-        The exit status: 0, 2 for what the user can mend, 1 where training diverged, 3 where another
-        host of the cluster failed or is gone, 4 where a file could not be written, as on a full
-        disk, 75 where training saved and stopped because of SIGTERM, 76 where it did so to go on
-        with further workers, 130 after Ctrl-C; 128 and the signal's number where a signal ended the
+        The exit status: 0; 1 if training diverged; 2 for an error that the user can fix; 3 if
+        another host of the cluster failed or is gone; 4 if a file could not be written, as on a
+        full disk; 75 if training saved and stopped because of SIGTERM, 76 if it did so to continue
+        with more workers; 130 after Ctrl-C; 128 plus the signal's number if a signal ended the
         process that --max_restarts started.
     """
     name = os.path.splitext(os.path.basename(argv[0]))[0]
@@ -105,10 +105,10 @@ def run_program(
             lambda line: _print_error(f"{name}: {line}"),
             supervisor.EXPECTED,
         )
-    # Whatever the user's Keras is set to otherwise.
+    # Overrides the user's setting.
     os.environ["KERAS_BACKEND"] = "tensorflow"
     try:
-        # Imported only now, so that --help and a mistyped flag do not wait for TensorFlow.
+        # Imported here, so that --help and a mistyped flag do not load TensorFlow.
         with capture_stderr(), without_collections():
             from terngrad_tf.distribute import NewcomersError, PeerError
             from terngrad_tf.training.errors import DivergedError, UserError, write_failure
@@ -140,7 +140,7 @@ def run_and_exit(main: Callable[..., int]) -> NoReturn:
     """Entry point of a console command: ends this process with the status of its program.
 
     Args:
-        main: function of the command line and, by name, of `report` as for `run_program`.
+        main: function of the command line and, by name, of `report`, see `run_program`.
     """
     status = main(sys.argv, report=write_last_line)
     flush_or_drop(sys.stdout)
@@ -149,7 +149,7 @@ def run_and_exit(main: Callable[..., int]) -> NoReturn:
 
 
 def _define_help(values):
-    """Defines the flags that all programs built on absl have."""
+    """Defines the flags of all programs built on absl."""
     flags.DEFINE_bool("help", False, "Show this text.", short_name="h", flag_values=values)
     for name, text in (
         ("helpshort", "Show this text."),
@@ -161,7 +161,7 @@ def _define_help(values):
 
 
 def _check_arguments(arguments):
-    """Refuses what absl and TensorFlow would not refuse in one line, or at all."""
+    """Refuses arguments that absl and TensorFlow would not refuse, or not in one line."""
     for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         try:
             argument.encode()

@@ -1,4 +1,4 @@
-"""Trains LeNet on digits with ternary and with float gradients, then in a subspace; compares.
+"""Trains LeNet on digits with ternary and float gradients, then in a subspace, and compares.
 
 Example:
     python -m terngrad_tf.bin.quickstart --output_dir /tmp/quickstart
@@ -16,8 +16,8 @@ from terngrad_tf.training.config import Config, configuration, option
 
 DESCRIPTION = (
     "Trains LeNet on handwritten digits by several replicas, once with ternary and once "
-    "with float gradients, then goes on in the subspace of the ternary run's weight snapshots, and "
-    "compares test accuracy and bytes sent."
+    "with float gradients, then continues in the subspace of the ternary run's weight snapshots, "
+    "and compares test accuracy and bytes sent."
 )
 
 DATASET = "digits"
@@ -31,23 +31,23 @@ SUBSPACE_BATCH_SIZE = 512
 SUBSPACE = "subspace"
 _EXPLANATION = """\
 Accuracy: of the last weights on the test images, and of their moving average.
-In the subspace training goes on from the average of the ternary run.
-Bytes: what each replica would receive a step if it were a host of its own, how
-many times fewer than float32 that is, and how long it would take on links of
-these rates. On one machine nothing travels: ternary gradients only cost time."""
+Training in the subspace continues from the average of the ternary run.
+Bytes: received per step by each replica if it were a separate host, the factor
+by which float32 is more, and the time on links of these rates. On one machine
+gradients do not travel: ternary gradients only cost time."""
 
 
 @configuration
 class QuickstartConfig(Config):
-    """What the program is told."""
+    """Options of the program."""
 
     output_dir: str = option(
         "quickstart_output",
-        "Folder for the data, the runs, the results. What is there is used or resumed; nothing is "
-        "deleted.",
+        "Folder for the data, the runs, the results. Existing parts are used or resumed; nothing "
+        "is deleted.",
     )
     num_nodes: int = option(4, "Virtual workers.", checks.integers(1, SUBSPACE_BATCH_SIZE))
-    # Two snapshots are the fewest that span a direction.
+    # Two snapshots are the minimum for one direction.
     max_steps: int = option(
         400, "Training steps of each run.", checks.integers(2, checks.COUNT.most)
     )
@@ -66,7 +66,7 @@ def main(argv: Sequence[str], **options: Any) -> int:
 
     Args:
         argv: list of str, the program's name first.
-        **options: as for `program.run_program`.
+        **options: see `program.run_program`.
     """
     return program.run_program(DESCRIPTION, define_flags, _main, argv, **options)
 
@@ -76,7 +76,7 @@ def _main(values):
     from terngrad_tf.training import screen
     from terngrad_tf.training.log import say
 
-    # A wrong number is told before any data is written.
+    # Reports an invalid number before any data is written.
     config = flags.config_of(values, QuickstartConfig)
     output = pathlib.Path(values.output_dir)
     data_dir = output / "data"
@@ -89,7 +89,7 @@ def _main(values):
 
 
 def _train(config, output, data_dir):
-    """Trains and evaluates all; returns the rows of the table and the paths of the pictures."""
+    """Trains and evaluates all runs; returns the table's rows and the pictures' paths."""
     from terngrad_tf import tags, training
     from terngrad_tf.training import report
 
@@ -107,7 +107,7 @@ def _train(config, output, data_dir):
                 initial_learning_rate=config.learning_rate, learning_rate_decay_type="polynomial"
             ),
             gradients=training.GradientConfig(
-                grad_bits=grad_bits, clip_factor=2.5, quantize_logits=True
+                grad_bits=grad_bits, rotate=True, quantize_logits=True
             ),
             checkpoints=training.CheckpointConfig(
                 save_iter=max(1, config.max_steps // NUM_CHECKPOINTS),
@@ -160,7 +160,7 @@ def _conclude(output, rows, pictures):
 
 
 def _train_in_subspace(config, output, rows, losses, accuracies):
-    """Second phase of the ternary run; adds to the results and returns the picture's path."""
+    """Trains the ternary run's second phase; adds to the results and returns the picture's path."""
     from terngrad_tf import tags, training
     from terngrad_tf.training import report, subspace_phases, subspace_picture
 
@@ -188,11 +188,11 @@ def _train_in_subspace(config, output, rows, losses, accuracies):
     steps_before = result.start.steps_before
     evaluated = subspace_phases.evaluate_phases(result)
     figures = list(evaluated[subspace_phases.PHASE_2].values())
-    # It starts at the moving average of phase 1, and keeps none of its own.
+    # It starts at the moving average of phase 1, and keeps no average.
     first, *others = ((steps_before + one.step, one.precision_at_1) for one in figures)
     curve = dict(others)
     rows.append(_row(SUBSPACE, run.data.batch_size, scalars, curve, "-", steps_before))
-    # Both begin at the weights that it starts at; a loss is of the weights before its step.
+    # Both curves begin at the initial weights; a loss belongs to the weights before its step.
     losses[name] = {step - 1: value for step, value in scalars[tags.CROSS_ENTROPY].items()}
     accuracies[f"{name}, last weights"] = {steps_before: first[1], **curve}
     _say("drawing the way through the subspace")
@@ -200,7 +200,7 @@ def _train_in_subspace(config, output, rows, losses, accuracies):
 
 
 def _evaluate_average(config, eval_dir):
-    """Test accuracy of the moving average in the newest checkpoint of a run."""
+    """Returns the test accuracy of the moving average in a run's newest checkpoint."""
     from terngrad_tf.training import checkpoints, final_evaluation
 
     newest: Any = checkpoints.latest_checkpoint(config.train_dir)
@@ -210,13 +210,13 @@ def _evaluate_average(config, eval_dir):
 
 
 def _evaluate_all(config, eval_dir):
-    """Test accuracy, by step, of the last weights of every checkpoint that a run kept."""
+    """Returns the test accuracy by step, for the last weights of all kept checkpoints."""
     import tensorflow as tf
 
     from terngrad_tf import training
     from terngrad_tf.training import evaluator, run_folder
 
-    # Each evaluation reads its images by a function of its own, which TensorFlow warns of.
+    # TensorFlow warns, since each evaluation reads its images by a separate function.
     tf.get_logger().setLevel("ERROR")
     run: Any = run_folder.read_run(config.train_dir)
     eval_config = training.EvalConfig(

@@ -1,4 +1,4 @@
-"""How the commands of `terngrad` reach other machines."""
+"""Options of the commands of `terngrad` for other machines."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ def add_options(parser: Any) -> None:
     """Adds `--python` and `--ssh` to a parser, or to a group of its arguments.
 
     Args:
-        parser: what has argparse's `add_argument`.
+        parser: object with argparse's `add_argument`.
     """
     parser.add_argument("--python", default=sys.executable, help="Python there. Default: this one.")
     parser.add_argument(
@@ -20,5 +20,5 @@ def add_options(parser: Any) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Variables without which the other machines' Python may not find terngrad_tf."""
+    """Returns the variables that the other machines' Python may need to find terngrad_tf."""
     return {name: value for name, value in os.environ.items() if name == "PYTHONPATH"}

@@ -1,4 +1,4 @@
-"""Writes a report of runs as one HTML file, and compares them.
+"""Writes a report of runs as one HTML file, which compares several runs.
 
 Example:
     terngrad_report /tmp/ternary /tmp/float --output report.html
@@ -13,21 +13,21 @@ from terngrad_tf.bin import flags, program, run_reports
 from terngrad_tf.training.config import Config, configuration, option
 
 DESCRIPTION = (
-    "terngrad_report RUN [RUN...] --output FILE writes a report of runs, each the --train_dir of "
-    "one, as an HTML file that needs no network: configuration, curves, bytes, times, codes, "
-    "checkpoints, commands. Several runs are compared."
+    "terngrad_report RUN [RUN...] --output FILE writes a report of runs, given by their "
+    "--train_dir, as an HTML file that needs no network: configuration, curves, bytes, times, "
+    "codes, checkpoints, commands. Several runs are compared."
 )
 
 
 @configuration
 class ReportConfig(Config):
-    """What the program is told besides the runs."""
+    """Options of the program besides the runs."""
 
-    output: str = option("report.html", "HTML file to write; replaced if it is there.")
+    output: str = option("report.html", "HTML file to write; an existing file is replaced.")
     eval_dir: str = option(
         "",
-        "Folders with the --eval_dir of each run's evaluation, with commas between. Those named "
-        "eval... within a run, and beside it those named as it is and _eval..., are found without.",
+        "Folders with the --eval_dir of each run's evaluation, separated by commas. Folders named "
+        "eval... within a run, or beside it with its name and _eval..., are found automatically.",
     )
 
 
@@ -41,7 +41,7 @@ def main(argv: Sequence[str], **options: Any) -> int:
 
     Args:
         argv: list of str, the program's name first.
-        **options: as for `program.run_program`.
+        **options: see `program.run_program`.
     """
     return program.run_program(DESCRIPTION, define_flags, _main, argv, takes_words=True, **options)
 

@@ -1,4 +1,4 @@
-"""First phase of dimension-reduction training: ResNet-50 on ImageNet, or another pair.
+"""First phase of dimension-reduction training, by default of ResNet-50 on ImageNet.
 
 Example:
     python -m terngrad_tf.bin.resnet50_imagenet_stage_1 --data_dir ~/imagenet \\
@@ -7,8 +7,8 @@ Example:
         --dataset_name digits --batch_size 64 --initial_learning_rate 0.05 --nomixed_precision \\
         --train_dir checkpoint_stage_1
 
-On several hosts the same command runs on each, with --worker_hosts and --task_id, a rank table,
-Slurm or TF_CONFIG. The chief alone needs --train_dir, and evaluates.
+On several hosts, run the same command on each, with --worker_hosts and --task_id, a rank table,
+Slurm or TF_CONFIG. Only the chief needs --train_dir, and evaluates.
 """
 
 from terngrad_tf.bin import cluster_flags, experiments, flags, run_reports, tf1_flags, train_flags

@@ -1,4 +1,4 @@
-"""The arguments of `terngrad run`, and what they ask for."""
+"""Arguments of `terngrad run`, and their effects."""
 
 import argparse
 import contextlib
@@ -25,8 +25,8 @@ from terngrad_tf.launcher.nodes import LocalNode, LostError, SshNode
 
 PROGRAM = "terngrad run"
 _DESCRIPTION = """\
-Starts a training script in every process of a cluster, sets TF_CONFIG, shows what the processes
-write, and ends all of them if one fails.
+Starts a training script in every process of a cluster, sets TF_CONFIG, shows the processes' output,
+and ends all processes if one fails.
 
   terngrad run -np 2 train.py                        two processes on this machine
   terngrad run -H host1,host2 train.py               one on each host, over ssh with a key
@@ -36,11 +36,11 @@ write, and ends all of them if one fails.
 _EPILOG = """\
 A script (*.py) or a module (-m) runs by the same Python at the same path on every machine, in the
 folder of the same path as this one; --python and --sync change that. Anything else is a program.
-Variables whose names begin with TF_, XLA_, KERAS_ or TERNGRAD_TF_, PYTHONPATH and those of --env
+Variables whose names begin with TF_, XLA_, KERAS_ or TERNGRAD_TF_, PYTHONPATH and --env variables
 go to all machines. TERNGRAD_TF_LOCAL_RANK counts the processes of a machine. TF_CPP_MIN_LOG_LEVEL
-is 2 unless it is set, which hides most of TensorFlow's remarks.
+is 2 unless it is set, which hides TensorFlow's remarks.
 
-The exit status is that of the process that failed; 128 and the number of the signal if a signal
+The exit status is that of the process that failed; 128 plus the number of the signal if a signal
 ended it; 2 if a machine cannot be used; 130 after Ctrl-C.
 """
 _PASSED = ("TF_", "XLA_", "KERAS_", "TERNGRAD_TF_", "PYTHONPATH")
@@ -48,7 +48,7 @@ _NOT_COPIED = (".git", ".venv*", "__pycache__")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's arguments."""
+    """Returns the command's parser."""
     result = argparse.ArgumentParser(
         prog=PROGRAM,
         usage="terngrad run [options] (script.py | -m module | program) [arguments]",
@@ -83,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
         *("-m", "--module"),
         nargs=argparse.REMAINDER,
         metavar="MODULE",
-        help="Module to run instead of a script; what follows are its arguments.",
+        help="Module to run instead of a script, followed by its arguments.",
     )
     what.add_argument(
         "--env", action="append", default=[], metavar="NAME[=VALUE]", help="Variable for all."
@@ -94,10 +94,10 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--token-file", help="File with the secret that all machines share.")
     when = result.add_argument_group("when something fails")
     when.add_argument(
-        "--max-restarts", type=int, default=0, metavar="K", help="Start all again K times."
+        "--max-restarts", type=int, default=0, metavar="K", help="Restart all up to K times."
     )
     when.add_argument(
-        "--min-workers", type=int, default=0, metavar="N", help="Go on with N if hosts are lost."
+        "--min-workers", type=int, default=0, metavar="N", help="Continue with N if hosts are lost."
     )
     when.add_argument(
         "--start-timeout", type=float, default=600, metavar="S", help="Seconds to wait for hosts."
@@ -114,7 +114,7 @@ def run(arguments: Sequence[str]) -> int:
     """Runs the command.
 
     Args:
-        arguments: its command line, without the program's name.
+        arguments: command line without the program's name.
 
     Returns:
         The exit status.
@@ -166,7 +166,7 @@ def _run(values):
 
 
 def _place(values, environment):
-    """The place of this machine if the command is started on each; None if not."""
+    """Returns this machine's place if the command is started on each machine, else None."""
     own = (values.nodes, values.node, values.chief)
     if values.hosts is not None or own == (None, None, None) and values.np is not None:
         if own != (None, None, None):
@@ -231,7 +231,7 @@ def _plan(values, environment):
         if not name or not equals and name not in environment:
             raise ValueError(f"`--env` must be NAME=VALUE, or a variable set here: {shown(entry)}")
         passed[name] = value if equals else environment[name]
-    # Lines should come when they are written, and not stand among TensorFlow's remarks.
+    # Lines should appear when written, and apart from TensorFlow's remarks.
     passed.setdefault("PYTHONUNBUFFERED", "1")
     passed.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if values.token_file is not None:
@@ -255,7 +255,7 @@ def _token(values):
 
 
 def _ports_of(place, count):
-    """Ports of a machine's processes: those after the chief's, on which machine 0 listens."""
+    """Returns the ports of a machine's processes: after the chief's, on which machine 0 listens."""
     first = place.chief[1] + 1 + place.offset
     return list(range(first, first + count))
 
@@ -282,7 +282,7 @@ def _nodes(values):
 
 
 def _first_slots(hosts, count):
-    """The hosts with the first `count` slots."""
+    """Returns the hosts with the first `count` slots."""
     available, taken = sum(host.slots for host in hosts), []
     if available < count:
         raise ValueError(
@@ -317,7 +317,7 @@ def _copy_folder(host, options):
 
 
 def _free_ports(count):
-    """Ports of this machine that nobody listens on."""
+    """Returns unused ports of this machine."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for sock in sockets:
@@ -327,7 +327,7 @@ def _free_ports(count):
 
 @contextlib.contextmanager
 def _writer(log_dir):
-    """A function that writes lines of processes to the terminal, and to files if asked for."""
+    """Yields a function that writes processes' lines to the terminal and optionally to files."""
     lock, files = threading.Lock(), {}
     with contextlib.ExitStack() as stack:
         folder = None
@@ -348,7 +348,7 @@ def _writer(log_dir):
 
 
 def _show(stream: IO[str], text: str):
-    # A reader of the output that is gone, or a full disk, must not end the training.
+    # A closed pipe or a full disk must not end the training.
     with contextlib.suppress(OSError, ValueError):
         stream.write(text + "\n")
         stream.flush()

@@ -1,4 +1,4 @@
-"""What programs add to reports of runs: commands to resume, evaluate and export them."""
+"""Commands to resume, evaluate and export runs, for their reports."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if typing.TYPE_CHECKING:
 
 
 FILE = "report.html"
-# Data sets with programs of their own, which differ from others' in defaults alone.
+# Data sets with their own programs, which differ from others only in defaults.
 _OWN_PROGRAMS = ("mnist", "cifar10", "imagenet", "flowers")
 _CLUSTER_PROGRAMS = ("mnist", "cifar10", "imagenet")
 _CLUSTER = ["--worker_hosts=HOST:PORT,HOST:PORT", "--task_id=NUMBER"]
 
 
 def write_beside(folder: str | os.PathLike, *others: str) -> None:
-    """Writes a report of what has ended as report.html into a folder; warns where it cannot.
+    """Writes a report of finished runs as report.html into a folder; warns on failure.
 
     Args:
-        folder: the run's folder, or one that holds several.
-        *others: names of the runs in it. Default: it is one itself.
+        folder: the run's folder, or a folder that holds several runs.
+        *others: names of the runs in the folder. Default: the folder is a run.
     """
     from terngrad_tf.training import reports
 
@@ -37,13 +37,13 @@ def write_beside(folder: str | os.PathLike, *others: str) -> None:
 
 
 def next_steps(run: RunData) -> dict[str, str]:
-    """What may be done with a run.
+    """Returns possible next steps with a run.
 
     Args:
         run: `reports.reading.RunData`.
 
     Returns:
-        Dict from what it is to the text of a command.
+        Dict from a step's title to the text of a command.
     """
     from terngrad_tf.training import final_evaluation
 
@@ -63,11 +63,11 @@ def next_steps(run: RunData) -> dict[str, str]:
 
 
 def _resume(run, folder):
-    """The command line that a run's options make, as far as it is known."""
+    """Returns the command line for a run's options, as far as known."""
     from terngrad_tf.bin import experiments, subspace_train
 
     if "data_dir" not in run.options:  # written before all options were kept
-        return {"Resume": "The command that started it goes on where it stopped."}
+        return {"Resume": "Repeat the command that started the run."}
     dataset, num_hosts = run.identity["dataset_name"], run.identity.get("num_hosts", 1)
     options, places = run.options | {"train_dir": folder}, []
     if run.identity.get("asynchronous"):
@@ -80,7 +80,7 @@ def _resume(run, folder):
         own = dataset if dataset in _CLUSTER_PROGRAMS else "mnist"
         name, program = f"{own}_distributed_train", experiments.distributed_training(own)
         if "--async_training" not in places:
-            options["batch_size"] //= num_hosts  # the flag is that of each process
+            options["batch_size"] //= num_hosts  # the flag is per process
     else:
         own = dataset if dataset in _OWN_PROGRAMS else "mnist"
         name, program = f"{own}_train", experiments.training(own)

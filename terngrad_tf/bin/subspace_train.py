@@ -1,11 +1,11 @@
-"""Trains a network in the subspace that its earlier weights span.
+"""Trains a network in the subspace of its earlier weights.
 
 Example:
     python -m terngrad_tf.bin.subspace_train --data_dir /tmp/digits \\
         --pretrained_weight_path /tmp/stage_1 --train_dir /tmp/stage_2
 
-On several hosts the same command runs on each, with --worker_hosts and --task_id, a rank table,
-Slurm or TF_CONFIG. The chief alone needs the folders but that of the data, evaluates and draws.
+On several hosts, run the same command on each, with --worker_hosts and --task_id, a rank table,
+Slurm or TF_CONFIG. Only the chief needs folders besides the data's, evaluates and draws.
 """
 
 from terngrad_tf.bin import cluster_flags, experiments, flags, run_reports, train_flags
@@ -15,14 +15,14 @@ from terngrad_tf.training.model_config import ModelConfig
 from terngrad_tf.training.run_config import CheckpointConfig
 from terngrad_tf.training.subspace_config import SubspaceConfig
 
-# What the help of this program says differently.
+# Help texts that differ in this program.
 _TEXTS = {
     "train_dir": (
-        "Folder for checkpoints, TensorBoard logs and the picture. A folder that holds the same "
-        "run is resumed, another run is refused; nothing is ever deleted."
+        "Folder for checkpoints, TensorBoard logs and the picture. A folder with the same run is "
+        "resumed, another run is refused; nothing is ever deleted."
     )
 }
-# The network is that of the run to start from, and all weights move at once.
+# The network is that of the initial run, and all weights move at once.
 _NO_FLAGS = (
     *map(name_of, options(ModelConfig)),
     *map(name_of, options(CheckpointConfig)),
@@ -39,10 +39,10 @@ class BoostFlags(Config):
     boost_config: str = option(
         "",
         "JSON file with MindSpore's boost_config_dict, where boost.dim_reduce is true; flags on "
-        "the command line come before it. Other features may be configured, but must be off.",
+        "the command line override it. Other features may be configured, but must be off.",
     )
     boost_level: str = option(
-        "O1", "MindSpore's boost_level: O1 or O2, which are the same where dimensions are reduced."
+        "O1", "MindSpore's boost_level: O1 or O2, which are equivalent with dimension reduction."
     )
 
 

@@ -1,4 +1,4 @@
-"""The command `terngrad`: one name for all that the project does at a command line."""
+"""The command `terngrad`, a single name for the project's command-line programs."""
 
 import importlib
 import sys
@@ -10,12 +10,12 @@ from terngrad_tf.bin import run as run_command
 from terngrad_tf.version import __version__
 
 STATUS_ERROR = 2
-# Name: (function of the command line, what the command does).
+# Name: (function of the command line, description).
 _COMMANDS = {
     "run": (run_command.run, "Start a script in every process of a cluster."),
-    "check": (check_command.run, "Tell whether machines can train together, and how fast."),
+    "check": (check_command.run, "Check whether machines can train together, and how fast."),
 }
-# Name: (module whose `run` takes the command line from sys.argv, what the command does).
+# Name: (module whose `run` reads the command line from sys.argv, description).
 _PROGRAMS = {
     "report": ("terngrad_tf.bin.report", "Write a report of runs as one HTML file."),
     "export": ("terngrad_tf.bin.export", "Write a trained network as a Keras model."),
@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs a subcommand.
 
     Args:
-        argv: the command line, the program's name first.
+        argv: command line, the program's name first.
 
     Returns:
         The exit status. Programs end the process themselves.

@@ -1,7 +1,7 @@
-"""Flags that TernGrad on TensorFlow 1 needed: what is left of each is checked here and ends here.
+"""Flags from TernGrad on TensorFlow 1 that no longer have an effect, but are checked.
 
-`--size_to_binarize` and `--num_nodes` are options under those names; the others say nothing that a
-run could do otherwise.
+`--size_to_binarize` and `--num_nodes` are options under those names; the others cannot change a
+run.
 """
 
 import functools
@@ -50,7 +50,7 @@ class TrainingFlags(Config):
     )
     use_encoding: bool = option(
         True,
-        "Ternary gradients always travel encoded, which loses nothing; False is refused.",
+        "Ternary gradients are always encoded, without loss; False is refused.",
         _check_encoding,
     )
     log_device_placement: bool = option(False, "Print the device of every operation.")
@@ -58,7 +58,7 @@ class TrainingFlags(Config):
 
 @configuration
 class EvaluationFlags(Config):
-    """Of evaluation: a run describes itself, so that these can only be right or wrong."""
+    """Flags of evaluation, which must match the run's own description."""
 
     net: str | None = option(None, "Network; must be the run's, which is the default.")
     image_size: int | None = option(
@@ -81,18 +81,18 @@ class EvaluationFlags(Config):
     tower: int = option(
         -1,
         "Worker whose copy of the variables to evaluate, -1 for any. All workers hold the same "
-        "values; a number that the run has no worker for is refused.",
+        "values; a number without a worker in the run is refused.",
         _TOWER,
     )
 
     def check_run(self, checkpoint_dir: str, run: Mapping[str, Any]) -> None:
-        """Raises UserError unless a run, as `run_folder.read_run` gives it, is the one meant."""
+        """Raises UserError unless a run, a result of `run_folder.read_run`, matches the flags."""
         identity = run["identity"]
         expected = self.values()
         tower = expected.pop("tower")
         for name, given in expected.items():
             trained = identity.get(name)
-            # A checkpoint of TensorFlow 1 tells few of them.
+            # A TensorFlow 1 checkpoint holds few of these values.
             if None not in (given, trained) and given != trained:
                 raise UserError(
                     f"`{name}` must be that of the run in checkpoint_dir, {trained!r}. "
@@ -102,9 +102,9 @@ class EvaluationFlags(Config):
 
 
 def train_config(values: FlagValues, **others: Any) -> TrainConfig:
-    """The `TrainConfig` of parsed flags; `others` as for `flags.config_of`."""
+    """Returns the `TrainConfig` of parsed flags; `others`: see `flags.config_of`."""
     if values.fine_tune and not values["net"].present:
-        others["net"] = None  # that of the weights to start from
+        others["net"] = None  # the network of the initial weights
     leftovers = flags.config_of(values, TrainingFlags)
     config = flags.config_of(values, TrainConfig, **others)
     _check_tower("save_tower", leftovers.save_tower, config.cluster.num_nodes)
@@ -112,16 +112,16 @@ def train_config(values: FlagValues, **others: Any) -> TrainConfig:
 
 
 def eval_config(values: FlagValues) -> EvalConfig:
-    """The `EvalConfig` of parsed flags."""
+    """Returns the `EvalConfig` of parsed flags."""
     expected = flags.config_of(values, EvaluationFlags)
     check_run = functools.partial(expected.check_run, values.checkpoint_dir)
     return flags.config_of(values, EvalConfig, check_run=check_run)
 
 
 def log_device_placement(values: FlagValues) -> None:
-    """Makes TensorFlow print the device of every operation where the flags say so."""
+    """Makes TensorFlow print the device of every operation if the flags ask for it."""
     if values.log_device_placement:
-        # Not at the top: flags are told and checked without TensorFlow.
+        # Imported here, since flags are printed and checked without TensorFlow.
         import tensorflow as tf
 
         tf.debugging.set_log_device_placement(True)

@@ -1,4 +1,4 @@
-"""Flags of the training programs: options of `TrainConfig`, and what differs from its defaults."""
+"""Flags of the training programs: options of `TrainConfig`, with different defaults."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -8,9 +8,9 @@ from absl.flags import FlagValues
 from terngrad_tf.bin import flags, tf1_flags
 from terngrad_tf.training.run_config import TrainConfig
 
-# By time and by epoch go the programs for several processes and the first phase of two.
+# Options of the programs for several processes (by time) and of the first phase (by epoch).
 _BY_STEP = ("epochs", "save_epochs", "save_interval_secs", "save_summaries_secs")
-# The folders of TernGrad's commands.
+# Folders of TernGrad's commands.
 FOLDERS = {"data_dir": "/tmp/mydata", "train_dir": "/tmp/dataset_train"}
 
 
@@ -21,7 +21,7 @@ def define(
     texts: Mapping[str, str] | None = None,
     **defaults: Any,
 ) -> None:
-    """Defines the flags of a training program; arguments as for `flags.define`."""
+    """Defines the flags of a training program; arguments: see `flags.define`."""
     omit = ("max_to_keep", *omit)
     flags.define(values, TrainConfig, omit=omit, texts=texts, **{**FOLDERS, **defaults})
     flags.define(values, tf1_flags.TrainingFlags)

@@ -29,15 +29,19 @@ _XLA = (
 class TernaryAllReduce(private.ExactCrossDeviceOps):
     """Sums gradients over replicas after rounding each to `{-1, 0, 1}` times a shared scale.
 
-    Every replica k rounds its gradient g_k without bias, codes travel in packed words, and all
-    receive the same sum:
+    Every replica k rotates its gradient by blocks and rounds what that gives, r_k, codes travel in
+    packed words, and all receive the same sum, which they rotate back:
+
+        s   = c * max_k rms(r_k)                                one scale a block
+        t_k = floor(clip(f_k * r_k / s, -1, 1) * L + u_k)       u_k uniform in [0, 1)
+        sum_k r_k ~ s / (a * L) * sum_k t_k
+
+    Codes are whole numbers from -L to L, ternary ones with L = 1; c, a and f_k follow, see
+    `terngrad_tf.ternary.rotation`. With `rotate=False` it is the rule of TernGrad's paper:
 
         s   = max_k min(clip_factor * std(g_k), max|g_k|)       one scale a tensor
-        t_k = floor(clip(g_k / s, -1, 1) + u_k)                 u_k uniform in [0, 1)
-        sum_k g_k ~ s * sum_k t_k
-
-    With `grad_bits` from 3 to 8 codes are finer, whole numbers from -L to L: `t_k = floor(clip(g_k
-    / s, -1, 1) * L + u_k)`, and `sum_k g_k ~ s/L * sum_k t_k`.
+        t_k = floor(clip(g_k / s, -1, 1) * L + u_k)
+        sum_k g_k ~ s / L * sum_k t_k
 
     Keras scales each replica's loss by 1/N, so the sum is the mean of the replicas' gradients. Only
     gradients are rounded, recognised where Keras optimizers reduce them. Metrics, losses,
@@ -116,7 +120,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         check(
             not self.quantization.rotate or wire not in wires.STREAMS,
             "wire",
-            f"must be none of {wires.STREAMS}, which live from codes that are 0, with rotate=True",
+            f"must be none of {wires.STREAMS}, which live from codes that are 0, with rotate=True;"
+            " `Quantization(rotate=False)` takes it",
             wire,
         )
         # What all processes must have alike, besides the quantization. Statistics are of a process.

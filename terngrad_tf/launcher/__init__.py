@@ -1,6 +1,6 @@
 """Starts the processes of a cluster, watches them, and ends them together: `terngrad run`.
 
-Imports no TensorFlow, so that a mistyped option ends at once.
+Imports no TensorFlow, so that a mistyped option is reported at once.
 """
 
 from terngrad_tf.launcher.agent import Agent

@@ -1,8 +1,8 @@
-"""Starts and ends the processes of one machine, as a coordinator asks for.
+"""Starts and ends the processes of one machine on request of a coordinator.
 
-`main`, which `terngrad run` starts on other machines over ssh, takes messages from standard input
-and answers on standard output, one JSON object a line. If standard input ends, since the
-coordinator or the connection is gone, so do the processes.
+`main`, which `terngrad run` starts on other machines over ssh, reads messages from standard input
+and writes its own to standard output, one JSON object per line. When standard input ends, because
+the coordinator or the connection is gone, the agent ends its processes.
 
 Messages to the agent:
     {"start": {"folder": str, "command": [str], "environment": {str: str},
@@ -31,22 +31,25 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from terngrad_tf.launcher.remarks import Remarks
 from terngrad_tf.launcher.supervisor import end_with_parent
 from terngrad_tf.version import __version__
 
 HEARTBEAT_SECONDS = 5.0
+# Streams of a process, by their numbers.
+_OUTPUT, _ERRORS = 1, 2
 # How long processes may take to end after SIGTERM, if the coordinator is gone.
 _ORPHAN_SECONDS = 10.0
-# What a process wrote last, of which the last line is told.
+# End of a process's output that is kept, to report its last line.
 _TAIL_BYTES = 2000
-# A line that never ends is cut.
+# Longer lines are cut.
 _LONGEST_LINE = 65536
-# Readers get this long to read what an ended process wrote; its own children may hold the pipe.
+# Time for readers to read an ended process's output; its own children may hold the pipe open.
 _DRAIN_SECONDS = 2.0
 
 
 class Agent:
-    """Runs processes and reports what they write and how they end.
+    """Runs processes and reports their output and exit statuses.
 
     Args:
         report: function of a message, called by several threads.
@@ -59,7 +62,7 @@ class Agent:
         self._lock = threading.Lock()
 
     def handle(self, message: Mapping[str, Any]) -> None:
-        """Does what a message asks for; see the module."""
+        """Handles a message; see the module."""
         if "start" in message:
             try:
                 self._start(message["start"])
@@ -71,9 +74,9 @@ class Agent:
             self.signal(message["signal"])
 
     def signal(self, number: int) -> None:
-        """Sends a signal to all processes that still run, and to what they started."""
+        """Sends a signal to all running processes and their children."""
         for process in list(self._processes.values()):
-            # Not yet waited for, so that the number is still this process's.
+            # Not yet reaped, so that the process id cannot belong to another process.
             with self._lock:
                 if process.returncode is None:
                     try:
@@ -82,7 +85,7 @@ class Agent:
                         pass
 
     def end(self, seconds: float = _ORPHAN_SECONDS) -> None:
-        """Ends all processes: SIGTERM, and SIGKILL for those that still run after some seconds."""
+        """Ends all processes: SIGTERM, then SIGKILL for those still running after some seconds."""
         self.signal(signal.SIGTERM)
         for waiter in self._waiters:
             waiter.join(seconds)
@@ -91,6 +94,7 @@ class Agent:
     def _start(self, job):
         _check(job)
         self._processes, self._waiters = {}, []
+        self._remarks = Remarks({**os.environ, **job["environment"]})
         for process in job["processes"]:
             environment = {**os.environ, **job["environment"], **process["environment"]}
             started = subprocess.Popen(
@@ -100,7 +104,7 @@ class Agent:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                # Ctrl-C at a terminal reaches the launcher alone, which forwards it once.
+                # Ctrl-C at a terminal reaches only the launcher, which forwards it once.
                 start_new_session=True,
                 preexec_fn=end_with_parent,
             )
@@ -114,29 +118,31 @@ class Agent:
         tails = {}
         readers = [
             threading.Thread(target=self._read, args=(rank, number, stream, tails), daemon=True)
-            for number, stream in ((1, process.stdout), (2, process.stderr))
+            for number, stream in ((_OUTPUT, process.stdout), (_ERRORS, process.stderr))
         ]
         for reader in readers:
             reader.start()
-        # Waits without reaping, so that a signal cannot meet another process of the same number.
+        # Waits without reaping, so that a signal cannot reach a new process with the same id.
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         for reader in readers:
             reader.join(_DRAIN_SECONDS)
         with self._lock:
             status = process.wait()
-        last = tails.get(2) or tails.get(1) or ""
+        last = tails.get(_ERRORS) or tails.get(_OUTPUT) or ""
         self._report({"exit": [rank, status, last]})
 
     def _read(self, rank, number, stream, tails):
         for line in iter(functools.partial(stream.readline, _LONGEST_LINE), b""):
             text = line.decode("utf-8", "replace").rstrip("\n")
+            if number == _ERRORS and self._remarks.hide(text):
+                continue
             if text.strip():
                 tails[number] = text[-_TAIL_BYTES:]
             self._report({"line": [rank, number, text]})
 
 
 class _Refused(Exception):
-    """Why processes were not started, and what helps on another machine."""
+    """Processes were not started; holds the reason and advice for another machine."""
 
 
 def _check(job):
@@ -155,10 +161,10 @@ def _check(job):
 
 
 def _cannot_listen(port):
-    """Why this machine cannot listen on a TCP port; None if it can."""
+    """Returns the reason why this machine cannot listen on a TCP port; None if it can."""
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As TensorFlow's server: connections of an earlier run that still close do not matter.
+        # As TensorFlow's server does: ignores an earlier run's connections that still close.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
@@ -198,9 +204,9 @@ def serve(incoming: Iterable[bytes], report: Callable[[dict[str, Any]], None]) -
 def main() -> int:
     """Runs the agent on standard input and output. Returns the exit status."""
     output, lock = os.fdopen(os.dup(1), "wb"), threading.Lock()
-    # What anything else here prints must not stand among the messages.
+    # Other prints must not mix with the messages.
     os.dup2(2, 1)
-    # The coordinator says when to end.
+    # The coordinator decides when to end.
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 

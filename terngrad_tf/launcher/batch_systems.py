@@ -1,10 +1,10 @@
-"""What batch systems tell a machine of its place among the machines of a job."""
+"""A machine's place among the machines of a job, as batch systems report it."""
 
 import dataclasses
 import re
 from collections.abc import Mapping
 
-# Ports that programs may take, by the number of the job.
+# Range of the ports for programs, selected by the job's number.
 _FIRST_PORT = 20000
 _NUM_PORTS = 10000
 _BRACKETS = re.compile(r"([^,\[]+)\[([0-9]+)[^\]]*\](.*?)(?:,|$)")
@@ -18,8 +18,8 @@ class Place:
         num_nodes: number of machines, or of tasks if several run on one machine.
         node: number of this one, from 0.
         chief: host and port of number 0.
-        name: the name by which others reach this one; "" for the address from which it connects.
-        offset: number of the ports that other tasks on this machine take.
+        name: this machine's name for the others; "" for the address from which it connects.
+        offset: number of ports that other tasks on this machine use.
     """
 
     num_nodes: int
@@ -30,13 +30,13 @@ class Place:
 
 
 def slurm_place(environment: Mapping[str, str]) -> Place | None:
-    """The place of a task of `srun`; None outside of it and for a single task.
+    """Returns the place of a task of `srun`; None outside of `srun` and for a single task.
 
     Args:
-        environment: the environment's variables.
+        environment: environment variables.
 
     Raises:
-        ValueError: Slurm's variables are not as expected.
+        ValueError: a variable of Slurm is missing or invalid.
     """
     if "SLURM_PROCID" not in environment or int(environment.get("SLURM_NTASKS", "1")) == 1:
         return None
@@ -55,7 +55,7 @@ def slurm_place(environment: Mapping[str, str]) -> Place | None:
 
 
 def first_host(nodes: str) -> str:
-    """The first host of a list as Slurm writes it.
+    """Returns the first host of a list in Slurm's format.
 
     Args:
         nodes: such as "gpu[01-04,07],login".
@@ -69,11 +69,11 @@ def first_host(nodes: str) -> str:
 
 
 def kubernetes_node(environment: Mapping[str, str], host_name: str) -> int | None:
-    """The number of a pod of an Indexed Job or of a StatefulSet; None outside of Kubernetes.
+    """Returns the number of an Indexed Job's or StatefulSet's pod; None outside of Kubernetes.
 
     Args:
-        environment: the environment's variables.
-        host_name: the machine's name.
+        environment: environment variables.
+        host_name: name of the machine.
     """
     if "JOB_COMPLETION_INDEX" in environment:
         return int(environment["JOB_COMPLETION_INDEX"])

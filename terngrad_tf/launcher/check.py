@@ -1,4 +1,4 @@
-"""Whether machines can train together, and how fast their links are: `terngrad check`."""
+"""Checks if machines can train together, and measures their links: `terngrad check`."""
 
 import concurrent.futures
 import dataclasses
@@ -18,23 +18,23 @@ from terngrad_tf.launcher.nodes import LostError, explain_ssh, ssh_command
 _PROBE = "import sys; from terngrad_tf.launcher import probe; sys.exit(probe.main())"
 _ANSWER_SECONDS = 20.0
 _SEND_SECONDS = 0.4
-# Clocks that differ by more make logs and certificates hard to use.
+# Larger differences between clocks make logs and certificates hard to use.
 _SKEW_SECONDS = 2.0
-# A link that is slower than this share of the median one is told.
+# A link slower than this fraction of the median is reported.
 _SLOW_SHARE = 0.5
 _MUST_BE_ALIKE = ("terngrad_tf", "tensorflow", "keras")
 
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """A direction between two machines.
+    """One direction of the connection between two machines.
 
     Attributes:
         source: name of the machine that connects and sends.
-        target: name of the other.
+        target: name of the other machine.
         round_trip: seconds; None if `failure`.
         bits_per_second: None if `failure`.
-        failure: why it cannot be used; None if it can.
+        failure: reason why the link cannot be used; None if it can.
     """
 
     source: str
@@ -46,13 +46,13 @@ class Link:
 
 @dataclasses.dataclass
 class Findings:
-    """What `check` found.
+    """Results of `check`.
 
     Attributes:
-        machines: {name: what `probe.describe` told} of each machine that answers.
+        machines: {name: result of `probe.describe`} for each machine that answers.
         links: list of `Link`.
-        faults: lines, each of which names the machine at fault; training would fail.
-        remarks: lines on what may be meant, such as clocks that differ.
+        faults: lines, each naming a machine at fault; training would fail.
+        remarks: lines about possibly intended differences, such as between clocks.
     """
 
     machines: dict[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
@@ -62,7 +62,7 @@ class Findings:
 
 
 class _Machine:
-    """The process of `probe.main` on a machine."""
+    """A process of `probe.main` on a machine."""
 
     def __init__(self, host, python, options, environment):
         self.host = host
@@ -76,7 +76,7 @@ class _Machine:
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
     def ask(self, question):
-        """The answer; raises `LostError` if there is none."""
+        """Returns the answer, or raises `LostError`."""
         timer = threading.Timer(_ANSWER_SECONDS, self._process.kill)
         timer.start()
         try:
@@ -88,7 +88,7 @@ class _Machine:
                 except ValueError:
                     continue  # a greeting of the machine's shell
         except OSError:
-            pass  # it ended, and says why
+            pass  # it ended; its errors say why
         finally:
             timer.cancel()
         self._process.stdin.close()
@@ -110,15 +110,15 @@ def check(
     environment: Mapping[str, str],
     report: Callable[[str], None],
 ) -> Findings:
-    """Asks machines what they are, and measures the links between all of them, both ways.
+    """Describes machines and measures the links between all of them, in both directions.
 
     Args:
         hosts: list of `Host`.
-        port: TCP port on which each listens.
+        port: TCP port on which each machine listens.
         python: path of the Python interpreter on other machines.
         options: further options of ssh.
-        environment: variables that the other machines' Python needs.
-        report: function of a line on what is being done.
+        environment: variables for Python on other machines.
+        report: function of a line of progress.
 
     Returns:
         `Findings`.
@@ -144,7 +144,7 @@ def check(
 def _tell_all(pool, machines, found):
     def ask(machine):
         try:
-            # The first answer also waits for ssh and Python; the second one tells the time.
+            # The first answer also waits for ssh and Python; the second measures the time.
             machine.ask({"tell": True})
             start = time.time()
             told = machine.ask({"tell": True})["told"]
@@ -173,7 +173,7 @@ def _listen_all(pool, machines, port, found):
 
 
 def _rounds(machines):
-    """Lists of pairs that have no machine in common, until each has met each, both ways."""
+    """Yields lists of pairs without common machines, until all have met, in both directions."""
     left = list(itertools.permutations(machines, 2))
     while left:
         used, pairs = set(), []

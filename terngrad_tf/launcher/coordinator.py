@@ -1,4 +1,4 @@
-"""Watches the processes of a cluster on all of its machines, and ends or restarts them together."""
+"""Watches a cluster's processes on all machines, and ends or restarts them together."""
 
 import concurrent.futures
 import dataclasses
@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from terngrad_tf.launcher.nodes import SILENCE_SECONDS, LostError, Node, wait_seconds
 from terngrad_tf.launcher.supervisor import STATUS_NEWCOMERS
 
-# A process that ends with this status was told of the failure of another one.
+# Status of a process that ends because another one failed.
 STATUS_PEER = 3
 # A machine cannot be used.
 STATUS_NODE = 2
-# After a failure, how long the other processes may take to end by themselves, and after SIGTERM.
+# Time for other processes to end by themselves after a failure, and after SIGTERM.
 _SETTLE_SECONDS = 4.0
 _END_SECONDS = 4.0
-# How often machines that were lost are looked for.
+# Interval at which the coordinator looks for lost machines.
 _PROBE_SECONDS = 15.0
 _POLL_SECONDS = 0.5
 _RETRY_SECONDS = 5.0
@@ -27,17 +27,18 @@ _RETRY_SECONDS = 5.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to run, and when to run it again.
+    """Command to run, and rules for restarts.
 
     Attributes:
         command: the command of every process.
-        folder: absolute path of the folder in which processes run, on every machine.
-        script: path of a file of the command that must exist on every machine; None for none.
-        environment: variables that all processes get.
-        max_restarts: how often to start all processes again after one failed. Default 0.
-        min_workers: fewest processes to go on with if machines are lost; 0, the default, for all.
+        folder: absolute path of the working folder of the processes on every machine.
+        script: path of a file in the command that every machine must have; None for none.
+        environment: variables for all processes.
+        max_restarts: how often to restart all processes after a failure. Default 0.
+        min_workers: minimum number of processes to continue with after losing machines; 0, the
+            default, for all.
         grace_seconds: how long processes may take to end after Ctrl-C and SIGTERM. Default 90.
-        start_timeout: how long to wait for machines that are out of reach. Default 600 s.
+        start_timeout: how long to wait for unreachable machines. Default 600 s.
     """
 
     command: Sequence[str]
@@ -55,11 +56,11 @@ class _Attempt:
     """One start of all processes.
 
     Attributes:
-        running: machine of each process that runs, by its rank.
-        failures: (status, line, whether others may be the cause) of each process that failed and
-            of machines that were lost; first to last.
-        deadlines: times at which to send a signal to all processes, with the signal.
-        told: the signal that the user sent; None for none.
+        running: machine of each running process, by rank.
+        failures: (status, line, whether others may be the cause) of each failed process and lost
+            machine, in order.
+        deadlines: (time, signal to send to all processes at that time).
+        told: the signal sent by the user, or None.
         lost: machines that were lost.
         grows: whether processes were asked to end because a machine came back.
     """
@@ -72,13 +73,13 @@ class _Attempt:
     grows: bool = False
 
     def failure(self):
-        """The failure that was the cause of the others, as far as statuses tell."""
+        """Returns the failure that caused the others, judging by statuses."""
         causes = [failure for failure in self.failures if not failure[2]]
         return next(iter(causes or self.failures), None)
 
 
 class _ToldError(Exception):
-    """A signal came while no process ran."""
+    """A signal arrived while no process was running."""
 
     def __init__(self, number):
         super().__init__(number)
@@ -112,16 +113,16 @@ class Coordinator:
         self._told: int | None = None
 
     def tell(self, number: int) -> None:
-        """Notes a signal that this process received; for handlers of signals."""
+        """Records a signal that this process received; for signal handlers."""
         self._told = number
         self._events.put((None, {"told": number}))
 
     def run(self) -> tuple[int, str | None]:
-        """Runs to the end.
+        """Runs the plan to its end.
 
         Returns:
-            The exit status and the last line; None for the line if all went well. The status is
-            that of the process that failed, and 128 and the number of the signal that ended it.
+            The exit status and the last line; the line is None after success. The status is the
+            failed process's, or 128 plus the number of the signal that ended it.
         """
         status, line = 1, None
         try:
@@ -148,7 +149,7 @@ class Coordinator:
             attempt = self._run_once()
             for node in attempt.lost:
                 self._open.remove(node)
-                # May take long, if the machine is frozen.
+                # May take long if the machine is frozen.
                 threading.Thread(target=node.close, daemon=True).start()
             failure = attempt.failure()
             if attempt.told is not None:
@@ -170,12 +171,12 @@ class Coordinator:
             return 0, None
         if attempt.told == signal.SIGINT:
             return 128 + attempt.told, "interrupted"
-        # Programs that save and end tell so by their status.
+        # Programs that save before they end have their own status.
         statuses = [status for status, *_ in attempt.failures if status < 128]
         return (statuses or [128 + attempt.told])[0], f"ended by {name}"
 
     def _open_all(self):
-        """Opens all machines; goes on without those that are lost if enough are left."""
+        """Opens all machines; continues without lost ones if enough are left."""
         closed = [node for node in self._nodes if node not in self._open]
         deadline = time.monotonic() + self._plan.start_timeout
         is_first = not self._open
@@ -187,7 +188,7 @@ class Coordinator:
             if closed and self._plan.min_workers and self._slots() >= self._plan.min_workers:
                 self._report(f"going on without: {missing}")
                 break
-            # What is wrong at the start is told at once; a machine that was lost may come back.
+            # Errors at the start are final; a machine that was lost may come back.
             if closed and (is_first or time.monotonic() > deadline):
                 raise LostError(missing)
             if closed:
@@ -197,7 +198,7 @@ class Coordinator:
         self._open.sort(key=self._nodes.index)
 
     def _try_all(self, nodes):
-        """What hinders each of these machines from being opened, None for nothing."""
+        """Returns, for each machine, the error of opening it, or None."""
         errors, done = {}, queue.SimpleQueue()
 
         def open_node(node):
@@ -208,7 +209,7 @@ class Coordinator:
             done.put(node)
 
         for node in nodes:
-            # Daemons: signals end the run while it waits for a machine.
+            # Daemon threads, so that signals can end the run while it waits for a machine.
             threading.Thread(target=open_node, args=(node,), daemon=True).start()
         waiting = set(nodes)
         while waiting:
@@ -257,7 +258,7 @@ class Coordinator:
         return attempt
 
     def _forget_events(self):
-        """Drops what came from processes of an earlier start; keeps signals."""
+        """Drops events of an earlier start's processes; keeps signals."""
         kept = []
         while not self._events.empty():
             event = self._events.get()
@@ -300,7 +301,7 @@ class Coordinator:
             attempt.grows = True
             self._end(attempt, signal.SIGTERM, self._plan.grace_seconds)
         elif "told" in message:
-            # A second one does not wait any longer.
+            # A second signal ends the processes at once.
             if attempt.told is not None:
                 self._signal(attempt, signal.SIGKILL)
             else:
@@ -320,7 +321,7 @@ class Coordinator:
         attempt.failures.append((status, line, is_told))
         if len(attempt.failures) > 1 or attempt.told is not None or attempt.grows:
             return
-        # The others may have to say why they end; one of them may be the cause.
+        # Other processes may report their reasons; one of them may be the cause.
         settled = time.monotonic() + _SETTLE_SECONDS
         attempt.deadlines = [
             (settled, signal.SIGTERM),
@@ -332,7 +333,7 @@ class Coordinator:
         attempt.deadlines = [(time.monotonic() + seconds, signal.SIGKILL)]
 
     def _find_silent(self, attempt):
-        """Gives up machines that were silent for too long, such as those that are frozen."""
+        """Gives up machines that were silent for too long, for example frozen ones."""
         for node in set(attempt.running.values()):
             if node.beats and time.monotonic() > self._heard[node] + SILENCE_SECONDS:
                 lost = f"{node.name}: no sign of life for {SILENCE_SECONDS:.0f} s"
@@ -357,7 +358,7 @@ def _environment(addresses, rank, slot):
 
 
 def _ended(rank, machine, status, last):
-    """Exit status and line of a process that failed."""
+    """Returns exit status and line of a failed process."""
     who = f"worker {rank} on {machine}"
     if status < 0:
         return 128 - status, f"{who} was ended by signal {-status} ({signal.strsignal(-status)})"

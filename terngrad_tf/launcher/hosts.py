@@ -1,4 +1,4 @@
-"""Machines of a cluster, as `terngrad run -H` names them."""
+"""Machines of a cluster, as in `terngrad run -H`."""
 
 import dataclasses
 import ipaddress
@@ -17,12 +17,12 @@ _HOST = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """A machine and the number of its processes.
+    """A machine and its number of processes.
 
     Attributes:
-        name: host name or IP address; an IPv6 address has no brackets.
+        name: host name or IP address, without brackets for IPv6.
         slots: number of processes.
-        user: name of the user for ssh. Default: "" (as ssh chooses).
+        user: user name for ssh. Default: "" (ssh's choice).
     """
 
     name: str
@@ -33,7 +33,7 @@ class Host:
         return self.name
 
     def address(self, port: int) -> str:
-        """`host:port`, an IPv6 address in brackets.
+        """Returns `host:port`, with brackets for IPv6.
 
         Args:
             port: TCP port.
@@ -42,11 +42,11 @@ class Host:
 
     @property
     def ssh_target(self) -> str:
-        """What ssh takes as its destination."""
+        """Destination argument of ssh."""
         return f"{self.user}@{self.name}" if self.user else self.name
 
     def is_local(self) -> bool:
-        """Whether the name is one of this machine: a socket can listen on its address."""
+        """Returns True if a socket can listen on the address, so it is this machine's."""
         try:
             found = socket.getaddrinfo(self.name, 0, type=socket.SOCK_STREAM)
         except OSError:
@@ -54,7 +54,7 @@ class Host:
         return any(_can_bind(family, address) for family, _, _, _, address in found)
 
     def is_loopback(self) -> bool:
-        """Whether the name means another machine on each machine."""
+        """Returns True if the name refers to each machine itself."""
         if self.name == "localhost":
             return True
         try:
@@ -73,16 +73,16 @@ def _can_bind(family, address):
 
 
 def parse_hosts(text: str) -> list[Host]:
-    """Machines of a comma-separated list such as "host1,me@host2:2,[fe80::1]:4".
+    """Parses a comma-separated list of machines such as "host1,me@host2:2,[fe80::1]:4".
 
     Args:
-        text: `[user@]host[:slots]` of each machine. An IPv6 address stands in brackets.
+        text: `[user@]host[:slots]` for each machine, with brackets for IPv6 addresses.
 
     Returns:
         List of `Host`.
 
     Raises:
-        ValueError: an entry has another form, or a machine stands there twice.
+        ValueError: an entry has another form, or a machine is repeated.
 
     Example:
         >>> parse_hosts("host1,host2:2")

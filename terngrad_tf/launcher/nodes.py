@@ -15,10 +15,10 @@ from terngrad_tf.launcher.agent import HEARTBEAT_SECONDS, Agent
 from terngrad_tf.launcher.hosts import Host
 from terngrad_tf.version import __version__
 
-# A machine that is silent for so long is lost.
+# A machine that is silent this long is lost.
 SILENCE_SECONDS = 4 * HEARTBEAT_SECONDS
 _CONNECT_SECONDS = 15
-# Never asks for a password. Connections that break without a word are found.
+# Never asks for a password, and detects silently broken connections.
 _SSH = (
     *("ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_SECONDS}"),
     *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
@@ -31,19 +31,19 @@ Event = tuple["Node", dict[str, Any]]
 
 
 class LostError(Exception):
-    """A machine is out of reach, or cannot run what it was asked to."""
+    """A machine is unreachable, or cannot do what was requested."""
 
 
 class Node(Protocol):
     """A machine and the connection to it.
 
-    Messages of its agent go to a queue as pairs of the node and the message, and so does `{"lost":
-    reason}` if the connection ends.
+    The agent's messages are put into a queue as pairs of the node and the message, and so is
+    `{"lost": reason}` when the connection ends.
 
     Attributes:
-        name: str, for people.
-        slots: number of its processes.
-        beats: whether its agent tells from time to time that it is alive.
+        name: str, for messages to users.
+        slots: number of processes.
+        beats: whether the agent regularly reports that it is alive.
     """
 
     name: str
@@ -55,19 +55,19 @@ class Node(Protocol):
         ...
 
     def address(self, slot: int) -> str:
-        """`host:port` of the process in a slot, as other machines reach it."""
+        """Returns `host:port` of the process in a slot, as other machines reach it."""
         ...
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Gives the agent a message; what cannot be sent is dropped, and the node soon lost."""
+        """Sends the agent a message; if that fails, the message is dropped and the node lost."""
         ...
 
     def close(self) -> None:
-        """Ends the connection and, with it, all processes that still run."""
+        """Ends the connection and, with it, all running processes."""
         ...
 
     def reaches(self) -> bool:
-        """Whether the machine, which was lost, can be opened again."""
+        """Returns True if the machine, which was lost, can be opened again."""
         ...
 
 
@@ -76,7 +76,7 @@ class LocalNode:
 
     Args:
         host: `Host`.
-        ports: a port for each slot.
+        ports: one port per slot.
     """
 
     beats = False
@@ -88,23 +88,23 @@ class LocalNode:
         self._ports = ports
 
     def open(self, events: "queue.SimpleQueue[Event]") -> None:
-        """As that of `Node`."""
+        """See `Node`."""
         self._agent = Agent(lambda message: events.put((self, message)))
 
     def address(self, slot: int) -> str:
-        """As that of `Node`."""
+        """See `Node`."""
         return self._host.address(self._ports[slot])
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """As that of `Node`."""
+        """See `Node`."""
         self._agent.handle(message)
 
     def close(self) -> None:
-        """As that of `Node`."""
+        """See `Node`."""
         self._agent.end(0.0)
 
     def reaches(self) -> bool:
-        """As that of `Node`."""
+        """See `Node`."""
         return True
 
 
@@ -113,10 +113,10 @@ class SshNode:
 
     Args:
         host: `Host`.
-        ports: a port for each slot.
-        python: path of the Python interpreter there, which has terngrad_tf.
+        ports: one port per slot.
+        python: path of the remote Python interpreter, which has terngrad_tf.
         options: list of str, further options of ssh.
-        environment: variables that the agent needs there, such as PYTHONPATH.
+        environment: variables for the remote agent, such as PYTHONPATH.
     """
 
     beats = True
@@ -139,7 +139,7 @@ class SshNode:
         self._process: subprocess.Popen | None = None
 
     def open(self, events: "queue.SimpleQueue[Event]") -> None:
-        """As that of `Node`."""
+        """See `Node`."""
         process = self._process = subprocess.Popen(
             ssh_command(self._host, self._options, self._python, self._environment, _AGENT),
             stdin=subprocess.PIPE,
@@ -179,21 +179,21 @@ class SshNode:
     def _put(self, process, message, answers, events):
         if answers is not None:
             answers.put(message)
-        elif self._process is process:  # not those of a connection that was given up
+        elif self._process is process:  # ignores messages of an abandoned connection
             events.put((self, message))
 
     def address(self, slot: int) -> str:
-        """As that of `Node`."""
+        """See `Node`."""
         return self._host.address(self._ports[slot])
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """As that of `Node`."""
+        """See `Node`."""
         with contextlib.suppress(OSError, ValueError):
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
 
     def close(self) -> None:
-        """As that of `Node`; waits for the other end to end its processes."""
+        """See `Node`; waits until the agent has ended its processes."""
         process, self._process = self._process, None
         with contextlib.suppress(OSError):
             process.stdin.close()
@@ -203,7 +203,7 @@ class SshNode:
             process.kill()
 
     def reaches(self) -> bool:
-        """As that of `Node`."""
+        """See `Node`."""
         command = [*_SSH, *self._options, "--", self._host.ssh_target, "true"]
         quiet = subprocess.DEVNULL
         done = subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet, check=False)
@@ -213,14 +213,14 @@ class SshNode:
 def ssh_command(
     host: Host, options: Sequence[str], python: str, environment: Mapping[str, str], code: str
 ) -> list[str]:
-    """The command that runs Python code on another machine.
+    """Returns the command that runs Python code on another machine.
 
     Args:
         host: `Host`.
         options: further options of ssh.
-        python: path of the interpreter there.
-        environment: its variables.
-        code: what it runs.
+        python: path of the remote interpreter.
+        environment: variables of the interpreter.
+        code: Python code to run.
     """
     variables = [f"{name}={value}" for name, value in environment.items()]
     remote = shlex.join(["env", *variables, python, "-c", code])
@@ -228,12 +228,12 @@ def ssh_command(
 
 
 def explain_ssh(status: int, last: str, python: str) -> str:
-    """Why a Python program that ssh started on another machine ended.
+    """Returns the reason why a Python program started over ssh ended.
 
     Args:
         status: exit status of ssh.
         last: last line of its errors.
-        python: path of the interpreter there.
+        python: path of the remote interpreter.
     """
     if status == _NO_PROGRAM:
         return f"has no program {python}; name its Python by --python"
@@ -251,10 +251,10 @@ def _read_errors(process, errors):
 
 
 def check_version(name: str, hello: Mapping[str, Any]) -> None:
-    """Raises `LostError` unless an agent's first message tells of this version.
+    """Raises `LostError` unless an agent's first message has this version.
 
     Args:
-        name: name of its machine.
+        name: name of the agent's machine.
         hello: the message.
     """
     version = hello.get("hello", {}).get("version")
@@ -263,5 +263,5 @@ def check_version(name: str, hello: Mapping[str, Any]) -> None:
 
 
 def wait_seconds(deadline: float) -> float:
-    """Seconds until a time of `time.monotonic`, at least 0."""
+    """Returns the seconds until a time of `time.monotonic`, at least 0."""
     return max(0.0, deadline - time.monotonic())

@@ -1,11 +1,12 @@
-"""What `terngrad check` runs on each machine: tells of it, and measures its links.
+"""Describes a machine and measures its links, for `terngrad check`.
 
-`main` takes questions from standard input and answers on standard output, one JSON object a line:
+`main` reads questions from standard input and writes answers to standard output, one JSON object
+per line:
 
     {"tell": true}                     {"told": {...}}, see `describe`
     {"listen": [port]}                 {"listening": true}, or {"failed": reason}
-    {"reach": [host, port, seconds]}   {"reached": [round trip in s, bits a second]}, or {"failed":
-                                       reason}
+    {"reach": [host, port, seconds]}   {"reached": [round trip in s, bits per second]}, or
+                                       {"failed": reason}
 """
 
 import importlib.metadata
@@ -24,18 +25,18 @@ from terngrad_tf.version import __version__
 PACKAGES = ("tensorflow", "keras", "numpy")
 _CONNECT_SECONDS = 3.0
 _CHUNK = bytes(16384)
-# Small, so that what was sent is soon what was received.
+# Small, so that sent bytes are soon received.
 _BUFFER_BYTES = 65536
 _PINGS = 10
 _PING, _MEASURE = b"p", b"m"
 
 
 def describe() -> dict[str, Any]:
-    """What must, or should, be alike on all machines.
+    """Returns properties that must, or should, agree on all machines.
 
     Returns:
-        Dict of `terngrad_tf`, `python`, the `PACKAGES` (their versions, None for those that are not
-        installed), `processor`, `cores` and `time`, seconds since the epoch.
+        Dict of `terngrad_tf`, `python`, the `PACKAGES` (their versions, None if not installed),
+        `processor`, `cores` and `time`, seconds since the epoch.
     """
     told: dict[str, Any] = {"terngrad_tf": __version__, "python": platform.python_version()}
     for package in PACKAGES:
@@ -57,13 +58,13 @@ def _processor():
 
 
 def listen(port: int) -> None:
-    """Answers `reach` of other machines on a port until this process ends.
+    """Answers `reach` of other machines on a port until the process ends.
 
     Args:
         port: TCP port.
 
     Raises:
-        OSError: the port cannot be listened on.
+        OSError: the process cannot listen on the port.
     """
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
@@ -95,18 +96,18 @@ def _answer(connection):
 
 
 def reach(host: str, port: int, seconds: float) -> tuple[float, float]:
-    """Measures the link to a machine that listens.
+    """Measures the link to a listening machine.
 
     Args:
-        host: its name or address.
+        host: name or address of the machine.
         port: TCP port.
         seconds: how long to send.
 
     Returns:
-        Seconds of a round trip (the least of some) and bits a second.
+        Seconds of a round trip (the minimum of several) and bits per second.
 
     Raises:
-        OSError: it cannot be reached.
+        OSError: the machine cannot be reached.
     """
     with socket.create_connection((host, port), timeout=_CONNECT_SECONDS) as connection:
         connection.settimeout(10 * _CONNECT_SECONDS)
@@ -146,7 +147,7 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Answers the questions of standard input. Returns the exit status."""
+    """Answers the questions on standard input. Returns the exit status."""
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), flush=True)
     return 0

@@ -1,8 +1,8 @@
-"""Machines on which somebody starts the same command by hand, or a batch system does.
+"""Machines on which a user or a batch system starts the same command.
 
-The first machine listens, the others connect. Each connection begins with one line of JSON from
-either side, in which both prove that they share a token, if there is one; what follows are the
-messages of `terngrad_tf.launcher.agent`.
+The first machine listens, and the others connect. Each connection begins with one line of JSON from
+either side, in which both prove that they share a token, if any; the messages of
+`terngrad_tf.launcher.agent` follow.
 """
 
 import contextlib
@@ -22,19 +22,19 @@ from terngrad_tf.launcher.hosts import Host
 from terngrad_tf.launcher.nodes import Event, LostError
 from terngrad_tf.version import __version__
 
-# A stranger may keep a connection open for so long without a word.
+# A stranger may keep a silent connection open for this long.
 _GREETING_SECONDS = 5.0
 _LONGEST_LINE = 1 << 20
 _RETRY_SECONDS = 1.0
 
 
 class Listener:
-    """Takes the connections of other machines, one for each of their numbers.
+    """Accepts the connections of other machines, one per machine number.
 
     Args:
-        sock: socket that listens.
-        num_nodes: number of machines, this one included.
-        token: what all must share; None for nothing.
+        sock: listening socket.
+        num_nodes: number of machines, including this one.
+        token: token that all machines must share; None for none.
     """
 
     def __init__(self, sock: socket.socket, num_nodes: int, token: str | None) -> None:
@@ -46,14 +46,14 @@ class Listener:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def wait(self, node: int, timeout: float) -> tuple[socket.socket, Any, dict[str, Any]]:
-        """The next connection of a machine, its stream, and what the machine told.
+        """Returns the next connection of a machine, its stream, and its first message.
 
         Args:
             node: number of the machine, from 1.
             timeout: seconds.
 
         Raises:
-            LostError: it did not come.
+            LostError: the machine did not connect in time.
         """
         try:
             return self._waiting[node].get(timeout=timeout)
@@ -61,7 +61,7 @@ class Listener:
             raise LostError(f"machine {node} did not connect within {timeout:.0f} s") from None
 
     def has(self, node: int) -> bool:
-        """Whether a machine has connected and is waited for by nobody."""
+        """Returns True if a connection of a machine is waiting."""
         return not self._waiting[node].empty()
 
     def _accept(self):
@@ -107,10 +107,10 @@ class Listener:
 
 
 class SocketNode:
-    """A machine on which the command was started by hand, and which connects.
+    """A machine on which a user started the command, and which connects to this one.
 
     Args:
-        number: its number among the machines, from 1.
+        number: number of the machine, from 1.
         listener: `Listener`.
         timeout: seconds to wait for the machine.
     """
@@ -125,7 +125,7 @@ class SocketNode:
         self._timeout = timeout
 
     def open(self, events: "queue.SimpleQueue[Event]") -> None:
-        """As that of `Node`; waits for the machine."""
+        """See `Node`; waits for the machine."""
         self._connection, self._stream, told = self._listener.wait(self._number, self._timeout)
         self._host = Host(told["name"] or told["host"].removeprefix("::ffff:"))
         self._ports = told["ports"]
@@ -134,7 +134,7 @@ class SocketNode:
 
     def _read(self, stream, events):
         def put(message):
-            if self._stream is stream:  # not those of a connection that was given up
+            if self._stream is stream:  # ignores messages of an abandoned connection
                 events.put((self, message))
 
         with contextlib.suppress(OSError, ValueError):
@@ -143,23 +143,23 @@ class SocketNode:
         put({"lost": f"{self.name}: the connection ended"})
 
     def address(self, slot: int) -> str:
-        """As that of `Node`."""
+        """See `Node`."""
         return self._host.address(self._ports[slot])
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """As that of `Node`."""
+        """See `Node`."""
         with contextlib.suppress(OSError, ValueError, AttributeError):
             _send(self._stream, message)
 
     def close(self) -> None:
-        """As that of `Node`."""
+        """See `Node`."""
         self._stream = None
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
     def reaches(self) -> bool:
-        """As that of `Node`."""
+        """See `Node`."""
         return self._listener.has(self._number)
 
 
@@ -169,11 +169,11 @@ def listen(port: int, num_nodes: int, token: str | None) -> Iterator[Listener]:
 
     Args:
         port: TCP port.
-        num_nodes: number of machines, this one included.
-        token: what all must share; None for nothing.
+        num_nodes: number of machines, including this one.
+        token: token that all machines must share; None for none.
 
     Raises:
-        LostError: the port cannot be listened on.
+        LostError: this machine cannot listen on the port.
     """
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
@@ -194,15 +194,15 @@ def join(
     timeout: float,
     write: Callable[[int, int, str], None],
 ) -> dict[str, Any]:
-    """Runs processes of this machine as the first machine asks for, until that lets go.
+    """Runs processes of this machine as the first machine requests, until the first one is done.
 
     Args:
         chief: host and port of the first machine.
         node: number of this machine, from 1.
-        name: host name or address by which the others reach this machine; "" for the address from
-            which it connects.
-        ports: a port for each of its processes.
-        token: what all must share; None for nothing.
+        name: host name or address of this machine for the others; "" for the address from which it
+            connects.
+        ports: one port per process.
+        token: token that all machines must share; None for none.
         timeout: seconds to wait for the first machine.
         write: function of (rank, stream, line) for each line of a process.
 
@@ -232,10 +232,10 @@ def join(
             yield line
 
     def tell(number, _):
-        # In a thread: this one may be in `report`.
+        # Use another thread, since the current one may be inside `report`.
         threading.Thread(target=report, args=({"told": number},), daemon=True).start()
 
-    # The first machine decides what a signal to one of them means for all.
+    # The first machine decides on the effect of a signal for all machines.
     before = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with connection:
@@ -266,7 +266,7 @@ def _connect(chief, node, name, ports, token, timeout):
         _send(stream, own)
         answer = json.loads(stream.readline(_LONGEST_LINE))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise LostError(f"{chief[0]}:{chief[1]} is no terngrad run: {error}") from None
+        raise LostError(f"{chief[0]}:{chief[1]} is not a terngrad run: {error}") from None
     if "refused" in answer:
         raise LostError(f"{chief[0]}:{chief[1]} refuses: {answer['refused']}")
     if token is not None and not tokens.is_seal(answer["seal"], token, "welcome", number):
@@ -277,7 +277,7 @@ def _connect(chief, node, name, ports, token, timeout):
 
 
 def _keep_alive(connection):
-    """Lets the system find out within 20 s that the other end is gone without a word."""
+    """Lets the system detect within 20 s that the other end has silently disappeared."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)

@@ -1,4 +1,4 @@
-"""Starts a program again after its process was killed, or ended in a way that may pass."""
+"""Restarts a program after its process was killed, or ended for a temporary reason."""
 
 import ctypes
 import functools
@@ -6,20 +6,20 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
-# How long a process that was asked to end may take: 60 s for a step that runs, and TensorFlow has
-# much to take down.
+# How long a process may take to end after a signal: 60 s for a running step, and TensorFlow needs
+# time to shut down.
 GRACE_SECONDS = 90.0
 
 _STOPPING = {signal.SIGINT, signal.SIGTERM}
 _WATCHED = _STOPPING | {signal.SIGCHLD}
-# With which programs end that saved to go on with further workers, and what that means.
+# Exit status of programs that saved in order to restart with more workers, and its meaning.
 STATUS_NEWCOMERS = 76
 EXPECTED = {STATUS_NEWCOMERS: "saved, and starts again with further workers"}
 
-# Of Linux: the signal that a process gets where its parent ends, however that does.
+# Linux: the signal that a process receives when its parent ends for any reason.
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
-# `si_code` of a signal that the terminal sent, to all processes in its foreground.
+# `si_code` of a signal from the terminal, which all processes in its foreground receive.
 _FROM_TERMINAL = 128
 
 
@@ -30,21 +30,20 @@ def supervise(
     report: Callable[[str], object],
     expected: Mapping[int, str] | None = None,
 ) -> int:
-    """Runs a command, and again each time that it ends by a signal or with a status that may pass.
+    """Runs a command, and restarts it after a signal or an exit status of a temporary failure.
 
-    Any other end is final, as are Ctrl-C and SIGTERM, which end both processes. Where this process
-    is killed, the other gets SIGTERM. Linux only; to be called in the main thread.
+    All other ends are final, and so are Ctrl-C and SIGTERM, which end both processes. If this
+    process is killed, the other one receives SIGTERM. Linux only; call it in the main thread.
 
     Args:
         command: list of str.
-        max_restarts: how often to start it again, in all, for ends that were not expected.
-        passing: dict from the exit statuses after which to start it again to what they mean.
+        max_restarts: total number of restarts after unexpected ends.
+        passing: dict from exit statuses that allow a restart to their meanings.
         report: function of a line, called before each restart and when none is left.
-        expected: as `passing`, of statuses after which to start it again however often. Default:
-            none.
+        expected: like `passing`, for statuses after which restarts are unlimited. Default: none.
 
     Returns:
-        The exit status of the last process; 128 and the signal's number where a signal ended it.
+        The exit status of the last process, or 128 plus the number of the signal that ended it.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     try:
@@ -70,7 +69,7 @@ def supervise(
 
 
 def _run(command, mask):
-    """Exit status of one process, and whether the supervisor was told to end."""
+    """Returns the exit status of one process, and whether the supervisor was asked to end."""
     process = subprocess.Popen(command, preexec_fn=functools.partial(_prepare, mask))
     stopped = False
     while process.poll() is None:
@@ -88,7 +87,7 @@ def _run(command, mask):
 
 
 def end_with_parent() -> None:
-    """Lets this process get SIGTERM when the thread that started it ends, however that does.
+    """Lets this process receive SIGTERM when the thread that started it ends for any reason.
 
     For `preexec_fn` of `subprocess.Popen`. Linux only.
     """
@@ -96,6 +95,6 @@ def end_with_parent() -> None:
 
 
 def _prepare(mask):
-    """In the new process, before its program: signals as they were, and SIGTERM without parent."""
+    """Runs in the new process before its program: restores signals, and ties it to its parent."""
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     end_with_parent()

@@ -1,4 +1,4 @@
-"""Networks: `build(name, ...)` makes one, `available()` names them."""
+"""Networks: `build(name, ...)` creates one, `available()` lists their names."""
 
 from terngrad_tf.models.registry import (
     available,

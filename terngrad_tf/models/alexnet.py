@@ -1,4 +1,4 @@
-"""AlexNet of two groups, with batch normalization and local response normalization."""
+"""AlexNet with two groups, batch normalization and local response normalization."""
 
 import keras
 
@@ -10,8 +10,7 @@ CHANNELS = 3
 PREPROCESSING = "alexnet"
 
 _BATCH_NORM_MOMENTUM = 0.9997
-# Below this the last pooling window does not fit.
-_SMALLEST_IMAGE = 57
+_SMALLEST_IMAGE = 57  # for the last pooling window
 
 
 def build(
@@ -22,11 +21,11 @@ def build(
     dropout_keep_prob: float,
     seed: int,
 ) -> keras.Model:
-    """Five convolutions in two groups and three dense layers.
+    """Builds five convolutions in two groups, then three dense layers.
 
-    The groups see each other after the second convolution and after the last. Each convolution is
-    batch-normalized, before its ReLU, and has no bias. Logits are linear. With 1001 classes and
-    224x224x3 images the model has 60,969,321 weights in 26 variables.
+    The groups are joined after the second and after the last convolution. Each convolution is
+    batch-normalized before its ReLU, without bias. Logits are linear. 1001 classes and 224x224x3
+    images give 60,969,321 weights in 26 variables.
 
     Args:
         num_classes: width of the logits.
@@ -34,7 +33,7 @@ def build(
         channels: channels of the input.
         weight_decay: float d; each layer adds `d / 2 * sum(w**2)` of its kernel to the loss.
         dropout_keep_prob: probability of keeping a unit of fc6 and fc7.
-        seed: integer; layer k draws its weights with seed + k, dropout draws with those after.
+        seed: integer; layer k draws its weights with seed + k, dropout uses the following seeds.
 
     Returns:
         A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32
@@ -74,7 +73,7 @@ def build(
         x = keras.layers.Dense(
             units,
             activation="relu",
-            # Published types follow Keras' default, a str.
+            # Keras annotates str, the default's type.
             bias_initializer=keras.initializers.Constant(0.1),  # pyright: ignore[reportArgumentType]
             name=name,
             **weights(stddev, layer),

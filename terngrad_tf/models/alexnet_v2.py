@@ -1,4 +1,4 @@
-"""AlexNet of one tower, its dense layers spelled as convolutions."""
+"""AlexNet with one tower, and dense layers written as convolutions."""
 
 import keras
 
@@ -8,8 +8,7 @@ IMAGE_SIZE = 224
 CHANNELS = 3
 PREPROCESSING = "inception"
 
-# Only for these does the 5x5 window of fc6 leave one pixel.
-_IMAGE_SIZES = (195, 226)
+_IMAGE_SIZES = (195, 226)  # for which the 5x5 window of fc6 leaves one pixel
 
 
 def build(
@@ -20,10 +19,10 @@ def build(
     dropout_keep_prob: float,
     seed: int,
 ) -> keras.Model:
-    """Five convolutions and three dense layers, without any normalization; logits are linear.
+    """Builds five convolutions and three dense layers without normalization; logits are linear.
 
-    With 224x224x3 images the model has 50,308,009 weights for 1001 classes and 50,303,912 for 1000,
-    in 16 variables.
+    224x224x3 images give 50,308,009 weights for 1001 classes and 50,303,912 for 1000, in 16
+    variables.
 
     Args:
         num_classes: width of the logits.
@@ -31,7 +30,7 @@ def build(
         channels: channels of the input.
         weight_decay: float d; each layer adds `d / 2 * sum(w**2)` of its kernel to the loss.
         dropout_keep_prob: probability of keeping a unit of fc6 and fc7.
-        seed: integer; layer k draws its weights with seed + k, dropout draws with those after.
+        seed: integer; layer k draws its weights with seed + k, dropout uses the following seeds.
 
     Returns:
         A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32
@@ -60,7 +59,7 @@ def build(
             strides,
             padding=padding,
             activation="relu",
-            # Published types follow Keras' default, a str.
+            # Keras annotates str, the default's type.
             bias_initializer=keras.initializers.Constant(0.1),  # pyright: ignore[reportArgumentType]
             name=name,
             **weights,

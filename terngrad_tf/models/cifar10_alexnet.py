@@ -1,4 +1,4 @@
-"""The small AlexNet for CIFAR-10, with local response normalization."""
+"""A small AlexNet for CIFAR-10, with local response normalization."""
 
 import keras
 
@@ -17,18 +17,17 @@ def build(
     dropout_keep_prob: float,
     seed: int,
 ) -> keras.Model:
-    """Two convolutions and three dense layers; logits are linear.
+    """Builds two convolutions and three dense layers; logits are linear.
 
-    With 10 classes the model has 1,068,298 weights for 24x24x3 images and 1,756,426 for 32x32x3,
-    in 10 variables.
+    10 classes give 1,068,298 weights for 24x24x3 images and 1,756,426 for 32x32x3, in 10 variables.
 
     Args:
         num_classes: width of the logits.
         image_size: height and width of the input in pixels.
         channels: channels of the input.
-        weight_decay: float d; fc3 and fc4 alone add `d / 2 * sum(w**2)` of their kernels to the
+        weight_decay: float d; only fc3 and fc4 add `d / 2 * sum(w**2)` of their kernels to the
             loss.
-        dropout_keep_prob: without effect, this network drops nothing.
+        dropout_keep_prob: ignored, since this network has no dropout.
         seed: integer; layer k draws its weights with seed + k.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The residual networks for CIFAR-10's common form."""
+"""Common form of the residual networks for CIFAR-10."""
 
 import keras
 
@@ -22,22 +22,22 @@ def build(
     dropout_keep_prob: float,
     seed: int,
 ) -> keras.Model:
-    """One convolution, three stages of blocks of two convolutions, one dense layer.
+    """Builds one convolution, three stages of two-convolution blocks, and one dense layer.
 
-    A block adds its input to what its 3x3 convolutions make of it, before the last ReLU. Where the
-    size changes the input is taken at every other pixel and its missing channels are zero, so that
-    shortcuts have no weights. Each convolution is batch-normalized and has no bias. Logits are
-    linear. The number of weights does not depend on the size of the images.
+    A block adds its input to the output of its 3x3 convolutions before the last ReLU. If the size
+    changes, the shortcut takes every other pixel and pads missing channels with zeros, so that
+    shortcuts have no weights. Each convolution is batch-normalized, without bias. Logits are
+    linear. The number of weights does not depend on the image size.
 
     Args:
         name: name of the model.
-        num_blocks: blocks a stage.
+        num_blocks: number of blocks per stage.
         num_classes: width of the logits.
         image_size: height and width of the input in pixels.
         channels: channels of the input.
         weight_decay: float d; each layer adds `d / 2 * sum(w**2)` of its kernel to the loss. The
-            source takes 1e-4.
-        dropout_keep_prob: without effect, this network drops nothing.
+            paper uses 1e-4.
+        dropout_keep_prob: ignored, since this network has no dropout.
         seed: integer; layer k draws its weights with seed + k.
 
     Returns:

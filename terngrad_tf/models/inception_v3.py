@@ -11,8 +11,7 @@ AUXILIARY_LOSS_WEIGHT = 0.4
 LABEL_SMOOTHING = 0.1
 
 _BATCH_NORM_MOMENTUM = 0.9997
-# Below this the first window of the auxiliary head does not fit.
-_SMALLEST_IMAGE = 107
+_SMALLEST_IMAGE = 107  # for the first window of the auxiliary head
 
 
 def build(
@@ -23,11 +22,11 @@ def build(
     dropout_keep_prob: float,
     seed: int,
 ) -> keras.Model:
-    """Five convolutions, eleven inception modules, one dense layer; an auxiliary head after eight.
+    """Builds five convolutions, eleven inception modules, a dense layer and an auxiliary head.
 
-    Each convolution is batch-normalized, before its ReLU, and has no bias. Both logits are linear.
-    With 1001 classes and 299x299x3 images the model has 27,145,970 weights in 196 variables,
-    3,326,569 of them in the auxiliary head.
+    The auxiliary head follows the eighth module. Each convolution is batch-normalized before its
+    ReLU, without bias. Both logits are linear. 1001 classes and 299x299x3 images give 27,145,970
+    weights in 196 variables, 3,326,569 of them in the auxiliary head.
 
     Args:
         num_classes: width of the logits.
@@ -35,12 +34,11 @@ def build(
         channels: channels of the input.
         weight_decay: float d; each layer adds `d / 2 * sum(w**2)` of its kernel to the loss.
         dropout_keep_prob: probability of keeping each of the 2048 features.
-        seed: integer; layer k draws its weights with seed + k, dropout draws with the one after.
+        seed: integer; layer k draws its weights with seed + k, dropout uses the following seed.
 
     Returns:
         A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to a list of two
-        float32 `[batch, num_classes]`: the outputs "logits", which is the prediction, and
-        "aux_logits".
+        float32 `[batch, num_classes]`: the outputs "logits", the prediction, and "aux_logits".
 
     Raises:
         ValueError: the image is too small.

@@ -15,16 +15,16 @@ def build(
     dropout_keep_prob: float,
     seed: int,
 ) -> keras.Model:
-    """Two convolutions, each with max pooling, and two dense layers; logits are linear.
+    """Builds two convolutions, each with max pooling, and two dense layers; logits are linear.
 
-    With 10 classes and 28x28x1 images the model has 1,256,080 weights in 8 variables.
+    10 classes and 28x28x1 images give 1,256,080 weights in 8 variables.
 
     Args:
         num_classes: width of the logits.
         image_size: height and width of the input in pixels.
         channels: channels of the input.
         weight_decay: float d; each layer adds `d / 2 * sum(w**2)` of its kernel to the loss.
-        dropout_keep_prob: without effect, LeNet drops nothing.
+        dropout_keep_prob: ignored, since LeNet has no dropout.
         seed: integer; layer k draws its weights with seed + k.
 
     Returns:

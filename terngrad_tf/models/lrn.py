@@ -12,14 +12,14 @@ class LocalResponseNormalization(keras.layers.Layer):
 
         y[c] = x[c] / (bias + alpha * sum(x[c - radius : c + radius + 1]**2)) ** beta
 
-    The sum is not divided by its number of terms. There are no weights.
+    The sum is not divided by its number of terms. The layer has no weights.
 
     Args:
-        radius: channels on either side that join the sum.
-        bias: keeps the divisor off zero.
+        radius: number of channels on either side in the sum.
+        bias: constant that keeps the divisor from zero.
         alpha: weight of the sum.
         beta: exponent.
-        **kwargs: `name` and the like, as every Keras layer takes them.
+        **kwargs: arguments of `keras.layers.Layer`, such as `name`.
 
     Example:
         >>> layer = LocalResponseNormalization(radius=1, bias=1.0, alpha=1.0, beta=0.5)

@@ -1,4 +1,4 @@
-"""What several networks are made of."""
+"""Parts that several networks share."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import keras
 
 
 def kernel(initializer: keras.initializers.Initializer, weight_decay: float) -> dict[str, Any]:
-    """How a kernel starts and decays, as arguments of a Keras layer.
+    """Returns a Keras layer's arguments for a kernel's initial values and weight decay.
 
     Args:
         initializer: `keras.initializers.Initializer`.
@@ -32,24 +32,24 @@ def normalized_conv(
     name: str,
     **weights: Any,
 ) -> keras.KerasTensor:
-    """Convolution without bias, batch normalization, ReLU.
+    """Applies a convolution without bias, batch normalization and ReLU.
 
     Args:
         x: tensor `[batch, height, width, channels]`.
         filters: output channels.
-        kernel_size: pixels of a side, or (height, width).
+        kernel_size: height and width in pixels, or (height, width).
         strides: pixels between outputs. Default 1.
         padding: "same" or "valid". Default "same".
-        momentum: share of the moving statistics kept at each step.
-        epsilon: what is added to the variance. Default 0.001.
-        scale: whether each channel gets a factor beside its shift. Default False.
+        momentum: fraction of the moving statistics kept at each step.
+        epsilon: constant added to the variance. Default 0.001.
+        scale: whether each channel has a factor besides its shift. Default False.
         relu: whether a ReLU follows. Default True.
-        name: name of the convolution; the others' names start with it.
+        name: name of the convolution and prefix of the other layers' names.
         **weights: further arguments of the convolution, as from `kernel`.
 
     Returns:
-        A tensor `[batch, ceil(height / strides), ceil(width / strides), filters]` where the padding
-        is "same".
+        A tensor `[batch, ceil(height / strides), ceil(width / strides), filters]` if the padding is
+        "same".
     """
     x = keras.layers.Conv2D(
         filters, kernel_size, strides, padding=padding, use_bias=False, name=name, **weights
@@ -61,10 +61,10 @@ def normalized_conv(
 
 
 def check_image_size(net: str, image_size: int, smallest: int, largest: int | None = None) -> None:
-    """Refuses images that a network's windows do not fit on.
+    """Refuses images that do not fit a network's windows.
 
     Raises:
-        ValueError: `image_size` is not from `smallest` to `largest` (None: without end).
+        ValueError: `image_size` is not from `smallest` to `largest` (None: unlimited).
     """
     if image_size < smallest or (largest is not None and image_size > largest):
         rule = f"at least {smallest}" if largest is None else f"from {smallest} to {largest}"

@@ -9,8 +9,8 @@ if typing.TYPE_CHECKING:
     import keras
 
 # Modules of this package, each with IMAGE_SIZE, CHANNELS (the network's usual input),
-# PREPROCESSING and build(...), some with AUXILIARY_LOSS_WEIGHT and LABEL_SMOOTHING. They are
-# imported when asked for: a program's help names them without Keras.
+# PREPROCESSING and build(...), some with AUXILIARY_LOSS_WEIGHT and LABEL_SMOOTHING. Imported on
+# request, so that a program's help can list the names without Keras.
 _NETWORKS = (
     "alexnet",
     "alexnet_v2",
@@ -27,12 +27,12 @@ _NETWORKS = (
 
 
 def available() -> list[str]:
-    """Names that `build` knows, sorted."""
+    """Returns the names for `build`, sorted."""
     return sorted(_NETWORKS)
 
 
 def input_shape(name: str) -> tuple[int, int]:
-    """The usual input of a network as (image_size, channels).
+    """Returns the usual input of a network as (image_size, channels).
 
     Raises:
         ValueError: the name is unknown.
@@ -42,7 +42,7 @@ def input_shape(name: str) -> tuple[int, int]:
 
 
 def output_loss_weights(name: str) -> dict[str, float]:
-    """What each output's loss counts for, by the output's name and in the order of the outputs.
+    """Returns the loss weight of each output by name, in the order of the outputs.
 
     The first output is the prediction.
 
@@ -61,7 +61,7 @@ def output_loss_weights(name: str) -> dict[str, float]:
 
 
 def label_smoothing(name: str) -> float:
-    """The share of each target that the TernGrad experiments spread evenly over all classes.
+    """Returns the fraction of each target that the TernGrad experiments spread over all classes.
 
     Raises:
         ValueError: the name is unknown.
@@ -74,7 +74,7 @@ def label_smoothing(name: str) -> float:
 
 
 def preprocessing(name: str) -> str:
-    """How photographs of any size become a network's input.
+    """Returns the style of preprocessing that turns photographs into a network's input.
 
     Returns:
         "alexnet", "inception", "resnet" or "vgg".
@@ -99,9 +99,9 @@ def build(
     dropout_keep_prob: float = 0.5,
     seed: int = 1,
 ) -> "keras.Model":
-    """Builds a network whose prediction, made by a layer named "logits", is linear.
+    """Builds a network that ends in a linear layer named "logits", the prediction.
 
-    Two calls with the same arguments give equal weights, so workers start alike.
+    Equal arguments give equal weights, so workers start alike.
 
     Args:
         name: one of `available()`.
@@ -110,17 +110,16 @@ def build(
         channels: channels of the input; default: the network's usual number.
         weight_decay: L2 factor d, adding `d / 2 * sum(w**2)` to the loss for each kernel (never
             for biases). Default 0.0005.
-        dropout_keep_prob: probability, in (0, 1], of keeping a unit where the network drops
-            units. Default 0.5.
-        seed: integer from which the seed of each layer derives. Default 1.
+        dropout_keep_prob: probability, in (0, 1], that dropout keeps a unit. Default 0.5.
+        seed: integer from which each layer's seed is derived. Default 1.
 
     Returns:
         A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32
-        `[batch, num_classes]`. A network with several outputs gives a list of such logits, made by
-        layers that have the names of `output_loss_weights(name)`, in that order.
+        `[batch, num_classes]`. A network with several outputs returns a list of such logits, made
+        by layers named as in `output_loss_weights(name)`, in that order.
 
     Raises:
-        ValueError: an unknown name or a number outside its range.
+        ValueError: the name is unknown or a number is out of range.
 
     Example:
         >>> build("lenet", num_classes=10).count_params()

@@ -8,5 +8,5 @@ IMAGE_SIZE = cifar_resnet.IMAGE_SIZE
 CHANNELS = cifar_resnet.CHANNELS
 PREPROCESSING = cifar_resnet.PREPROCESSING
 
-# With 10 classes and 3 channels: 269,722 weights in 59 variables.
+# 10 classes and 3 channels: 269,722 weights in 59 variables.
 build = functools.partial(cifar_resnet.build, "resnet_20", 3)

@@ -8,5 +8,5 @@ IMAGE_SIZE = cifar_resnet.IMAGE_SIZE
 CHANNELS = cifar_resnet.CHANNELS
 PREPROCESSING = cifar_resnet.PREPROCESSING
 
-# With 10 classes and 3 channels: 464,154 weights in 95 variables.
+# 10 classes and 3 channels: 464,154 weights in 95 variables.
 build = functools.partial(cifar_resnet.build, "resnet_32", 5)

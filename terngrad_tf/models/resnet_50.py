@@ -9,7 +9,7 @@ CHANNELS = 3
 PREPROCESSING = "resnet"
 
 _BATCH_NORM = {"momentum": 0.9, "epsilon": 1e-4, "scale": True}
-# Blocks of each stage and channels that come out of them.
+# Number of blocks and output channels of each stage.
 _STAGES = ((3, 256), (4, 512), (6, 1024), (3, 2048))
 
 
@@ -21,20 +21,20 @@ def build(
     dropout_keep_prob: float,
     seed: int,
 ) -> keras.Model:
-    """One convolution, sixteen blocks of three convolutions, one dense layer; logits are linear.
+    """Builds one convolution, sixteen three-convolution blocks and one dense layer.
 
-    A block adds its input, or where the size changes a 1x1 convolution of it, to what its 1x1, 3x3
-    and 1x1 convolutions make of it, before the last ReLU. Each convolution is batch-normalized and
-    has no bias. The model has 25,559,081 weights for 1001 classes and 25,557,032 for 1000, in 161
-    variables, whatever the size of the images.
+    A block adds its input to the output of its 1x1, 3x3 and 1x1 convolutions before the last ReLU;
+    if the size changes, a 1x1 convolution of its input. Each convolution is batch-normalized,
+    without bias. Logits are linear. The model has 25,559,081 weights for 1001 classes and
+    25,557,032 for 1000, in 161 variables, for any image size.
 
     Args:
         num_classes: width of the logits.
         image_size: height and width of the input in pixels.
         channels: channels of the input.
         weight_decay: float d; each layer adds `d / 2 * sum(w**2)` of its kernel to the loss. The
-            subspace experiments take 1e-4.
-        dropout_keep_prob: without effect, this network drops nothing.
+            subspace experiments use 1e-4.
+        dropout_keep_prob: ignored, since this network has no dropout.
         seed: integer; layer k draws its weights with seed + k.
 
     Returns:

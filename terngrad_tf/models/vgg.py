@@ -1,4 +1,4 @@
-"""The VGG networks' common form, with batch normalization."""
+"""Common form of the VGG networks, with batch normalization."""
 
 from collections.abc import Sequence
 
@@ -24,19 +24,19 @@ def build(
     dropout_keep_prob: float,
     seed: int,
 ) -> keras.Model:
-    """Stages of 3x3 convolutions, each stage pooled to half the size, then three dense layers.
+    """Builds stages of 3x3 convolutions, each pooled to half the size, then three dense layers.
 
-    Each convolution is batch-normalized, before its ReLU, and has no bias. Logits are linear.
+    Each convolution is batch-normalized before its ReLU, without bias. Logits are linear.
 
     Args:
         name: name of the model.
-        stages: for each stage the output channels of its convolutions.
+        stages: output channels of the convolutions of each stage.
         num_classes: width of the logits.
-        image_size: height and width of the input in pixels, at least 2 to the number of stages.
+        image_size: height and width of the input in pixels, at least 2 ** the number of stages.
         channels: channels of the input.
         weight_decay: float d; each layer adds `d / 2 * sum(w**2)` of its kernel to the loss.
         dropout_keep_prob: probability of keeping a unit of fc6 and fc7.
-        seed: integer; layer k draws its weights with seed + k, dropout draws with those after.
+        seed: integer; layer k draws its weights with seed + k, dropout uses the following seeds.
 
     Returns:
         A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32

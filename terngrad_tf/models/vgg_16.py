@@ -10,5 +10,5 @@ PREPROCESSING = vgg.PREPROCESSING
 
 _STAGES = ((64,) * 2, (128,) * 2, (256,) * 3, (512,) * 3, (512,) * 3)
 
-# With 1001 classes and 224x224x3 images: 138,361,641 weights in 32 variables.
+# 1001 classes and 224x224x3 images: 138,361,641 weights in 32 variables.
 build = functools.partial(vgg.build, "vgg_16", _STAGES)

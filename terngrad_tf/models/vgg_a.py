@@ -10,5 +10,5 @@ PREPROCESSING = vgg.PREPROCESSING
 
 _STAGES = ((64,), (128,), (256, 256), (512, 512), (512, 512))
 
-# With 1001 classes and 224x224x3 images: 132,867,433 weights in 22 variables.
+# 1001 classes and 224x224x3 images: 132,867,433 weights in 22 variables.
 build = functools.partial(vgg.build, "vgg_a", _STAGES)

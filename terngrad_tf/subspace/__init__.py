@@ -1,4 +1,4 @@
-"""Dimension-reduction training: weight snapshots, their principal components, training in them."""
+"""Dimension-reduction training: weight snapshots and training along their principal components."""
 
 from terngrad_tf.subspace.averaging import average_snapshots
 from terngrad_tf.subspace.batch_norm import update_batch_norm

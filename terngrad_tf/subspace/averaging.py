@@ -13,8 +13,8 @@ from terngrad_tf.subspace import variables as weights
 def average_snapshots(model: keras.Model, snapshots: PathLike | Iterable[PathLike]) -> int:
     """Sets a model's trainable weights to the mean of snapshots, computed in float64.
 
-    Batch-norm statistics belong to the weights of the time: call `update_batch_norm` afterwards.
-    Where the subspace of the same snapshots is at hand, `Subspace.assign_mean` gives the same.
+    Batch-norm statistics still belong to the old weights: call `update_batch_norm` afterwards.
+    `Subspace.assign_mean` gives the same from a subspace of the same snapshots.
 
     Args:
         model: built `keras.Model` with the weights of the snapshots.
@@ -24,11 +24,11 @@ def average_snapshots(model: keras.Model, snapshots: PathLike | Iterable[PathLik
         The number of snapshots.
 
     Raises:
-        ValueError: there is no snapshot, the mean is not finite, or names or shapes differ.
+        ValueError: no snapshot exists, the mean is not finite, or names or shapes differ.
         FileNotFoundError: the folder or a file does not exist.
 
     Example:
-        >>> average_snapshots(model, snapshots)  # "pca", of SnapshotCheckpoint("pca")
+        >>> average_snapshots(model, snapshots)  # the folder of a SnapshotCheckpoint
         6
 
     Source: Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization",

@@ -1,4 +1,4 @@
-"""The directions of a subspace on the devices that hold the weights, and products with them."""
+"""A subspace's directions on the devices of the weights, and products with them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,17 +14,16 @@ FLOAT_BYTES = 4
 
 
 class ReplicatedBasis:
-    """One copy of the components a device, cut by weights.
+    """The components, one copy per device, split by weights.
 
     Projection is linear: each process projects its own gradient, and processes exchange k numbers.
-
-    The copies are tensors and no variables, so that no checkpoint holds them.
+    The copies are tensors, not variables, so that checkpoints do not contain them.
 
     Args:
         components: array [k, n].
-        variables: list of `keras.Variable`, n weights in all, under `strategy`.
+        variables: list of `keras.Variable` with n weights in total, created under `strategy`.
         strategy: `tf.distribute.Strategy` whose devices hold the variables.
-        dtype: "float32", "float16" or "bfloat16", in which a copy is kept.
+        dtype: "float32", "float16" or "bfloat16", dtype of the copies.
     """
 
     def __init__(
@@ -46,12 +45,12 @@ class ReplicatedBasis:
     def project_sum(
         self, strategy: tf.distribute.Strategy, gradients: Sequence[Any], loss: tf.Tensor
     ) -> tf.Tensor:
-        """Coordinates of the sum of all replicas' gradients, and the sum of all processes' losses.
+        """Returns the coordinates of the summed gradients, and the sum of the losses.
 
         Args:
             strategy: `tf.distribute.Strategy`.
-            gradients: list of per-replica gradients, None for weights that are not used.
-            loss: float32 scalar tensor of this process.
+            gradients: list of per-replica gradients, None for unused weights.
+            loss: float32 scalar tensor, the loss of this process.
 
         Returns:
             float32 tensor [k + 1].
@@ -66,7 +65,7 @@ class ReplicatedBasis:
         return replicas.all_reduce(strategy, sent)
 
     def project(self, strategy: tf.distribute.Strategy, gradients: Sequence[Any]) -> tf.Tensor:
-        """Coordinates of a gradient that all processes hold.
+        """Returns the coordinates of a gradient that all processes hold.
 
         Args:
             strategy: `tf.distribute.Strategy`.
@@ -82,7 +81,7 @@ class ReplicatedBasis:
     def back_project(
         self, strategy: tf.distribute.Strategy, coordinates: tf.Tensor
     ) -> dict[str, list[tf.Tensor]]:
-        """`P^T c` for coordinates [k], on every device of this process.
+        """Computes `P^T c` for coordinates [k] on every device of this process.
 
         Returns:
             Dict of device strings to lists of float32 tensors in the weights' shapes.
@@ -99,43 +98,43 @@ class ReplicatedBasis:
         return found
 
     def received_bytes(self, num_processes: int, outside: bool) -> float:
-        """Bytes that a process receives a step for projections and directions, without the loss.
+        """Returns the bytes that a process receives per step, without the loss.
 
         Args:
-            num_processes: processes that exchange.
-            outside: whether the step also has a part outside of the subspace.
+            num_processes: number of processes.
+            outside: whether the step also moves weights outside of the subspace.
         """
-        del outside  # its gradient is there on all processes
+        del outside  # all processes already hold its gradient
         return traffic.ring_bytes(FLOAT_BYTES * self._num_components, num_processes)
 
 
 def sizes_of(shapes: Iterable[Sequence[int]]) -> list[int]:
-    """Numbers of elements."""
+    """Returns the number of elements of each shape."""
     return [int(np.prod(shape)) for shape in shapes]
 
 
 def to_float32(tensor: tf.Tensor) -> tf.Tensor:
-    """A tensor in the dtype in which products are computed."""
+    """Casts a tensor to float32, the dtype of products."""
     return tf.cast(tensor, tf.float32)
 
 
 def on_device(values: Mapping[str, Any], device: str) -> Any:
-    """The entry of a dict by device strings for a device, whichever way its string is spelt.
+    """Returns a device's entry in a dict by device strings, independent of their spelling.
 
-    A device that the dict does not hold gets the first entry.
+    A device that is not in the dict gets the first entry.
     """
     found = [v for name, v in values.items() if _device_key(name) == _device_key(device)]
     return found[0] if found else next(iter(values.values()))
 
 
 def _device_key(device):
-    """Kind and number of a device of this process, which its strings spell in several ways."""
+    """Returns kind and number of a device of this process, independent of spelling."""
     spec = tf.DeviceSpec.from_string(device or "")
     return spec.device_type or "CPU", spec.device_index or 0
 
 
 def _project(blocks, gradients):
-    """`P g` of blocks [k, size] and gradients in the weights' shapes, None counting as zero."""
+    """Computes `P g` for blocks [k, size] and gradients in the weights' shapes; None is zero."""
     parts = [
         tf.linalg.matvec(to_float32(block), to_float32(tf.reshape(g, [-1])))
         for block, g in zip(blocks, gradients, strict=True)

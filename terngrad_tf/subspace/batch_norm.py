@@ -1,4 +1,4 @@
-"""Batch-norm statistics for weights that moved without them."""
+"""Recomputes batch-norm statistics for the current weights."""
 
 import itertools
 
@@ -14,22 +14,22 @@ def update_batch_norm(
     dataset: tf.data.Dataset | tf.distribute.DistributedDataset,
     steps: int | None = None,
 ) -> None:
-    """Sets the moving statistics of batch norm to those of a data set at the present weights.
+    """Recomputes the moving statistics of batch norm over a data set at the current weights.
 
-    Training in a subspace takes few and large steps, and a start from a snapshot or from the mean
-    of several moves all weights at once: the moving statistics, which follow slowly, then belong to
-    other weights. Here they become, for each layer, the mean of all examples' activations and their
+    Training in a subspace takes few, large steps, and a start from one snapshot or the mean of
+    several moves all weights at once, so that the slow moving statistics belong to other weights.
+    This function sets them, for each layer, to the mean of all examples' activations and their
     variance (the mean of the batches' variances plus the variance of the batches' means), from
-    forward passes with `training=True`, dropout included. Nothing else changes.
+    forward passes with `training=True`, including dropout. Nothing else changes.
 
-    Under a strategy the passes run on all replicas, each on its part of the batch.
+    Under a strategy, the passes run on all replicas, each with its part of the batch.
 
     Args:
-        model: built `keras.Model`. Layers with `trainable=False` stay as they are; a model without
-            batch norm is left as it is.
+        model: built `keras.Model`. Layers with `trainable=False`, and models without batch norm,
+            do not change.
         dataset: `tf.data.Dataset` of batches as for `fit`, or a `tf.distribute.DistributedDataset`
             of the model's strategy; labels are not used.
-        steps: batches to use. Default: all.
+        steps: number of batches to use. Default: all.
 
     Raises:
         ValueError: the data set is empty.
@@ -56,7 +56,7 @@ def update_batch_norm(
         sums += [count * (v + m**2) for m, v in zip(means, variances, strict=True)]
         empty = private.current_padding().is_empty
         counts = count > 0.0 if empty is None else tf.logical_not(empty)
-        # Of no examples the moments are not numbers.
+        # Moments of an empty batch are NaN.
         return [tf.where(counts, s, tf.zeros_like(s)) for s in sums]
 
     @tf.function(autograph=False, reduce_retracing=True)

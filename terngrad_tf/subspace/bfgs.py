@@ -1,22 +1,22 @@
-"""The quasi-Newton direction in a few dimensions: pure functions."""
+"""Quasi-Newton directions in a few dimensions, as pure functions."""
 
 import tensorflow as tf
 
-# Least cosine of the angle between a step and the change of the gradient along it. Between two
-# mini-batches it comes near zero by chance, and the update, which divides by it, explodes. On a
-# quadratic bowl it is at least 2 / sqrt(condition), so bowls up to a condition of 4 million pass.
+# Minimum cosine between a step and the change of the gradient along it. Between two mini-batches,
+# the cosine is near zero by chance, and the update, which divides by it, explodes. On a quadratic
+# bowl it is at least 2 / sqrt(condition), so bowls up to a condition of 4 million pass.
 MIN_COSINE = 1e-3
 
 
 def update_inverse_hessian(
     inverse_hessian: tf.Tensor, step: tf.Tensor, gradient_change: tf.Tensor
 ) -> tf.Tensor:
-    """BFGS update of an approximate inverse Hessian.
+    """Computes the BFGS update of an approximate inverse Hessian.
 
         B' = (I - r s y^T) B (I - r y s^T) + r s s^T,   r = 1 / (y^T s)
 
-    B is kept where `y^T s` is not clearly positive (a cosine below `MIN_COSINE`, a step of zero, or
-    values that are not finite); B' then stays positive definite.
+    B is kept if `y^T s` is not clearly positive (a cosine below `MIN_COSINE`, a zero step, or
+    values that are not finite), so that B' stays positive definite.
 
     Args:
         inverse_hessian: B, symmetric and positive definite, float tensor [k, k].
@@ -47,15 +47,15 @@ def update_inverse_hessian(
 def descent_direction(
     inverse_hessian: tf.Tensor, gradient: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Quasi-Newton direction `-B g`, or `-g` with B = I where that does not descend.
+    """Returns the quasi-Newton direction `-B g`, or `-g` with B = I if `-B g` does not descend.
 
     Args:
         inverse_hessian: B, tensor [k, k].
         gradient: g [k].
 
     Returns:
-        Tuple of the direction [k], its slope (direction times gradient, not positive) and B, the
-        identity where it had to be given up.
+        Tuple of the direction [k], its slope (direction times gradient, not positive) and B, or
+        the identity if B was discarded.
     """
     direction = -tf.linalg.matvec(inverse_hessian, gradient)
     slope = tf.tensordot(direction, gradient, 1)

@@ -1,4 +1,4 @@
-"""The step length along a direction: pure function."""
+"""Step length along a direction, as a pure function."""
 
 from collections.abc import Callable
 
@@ -14,33 +14,32 @@ def backtrack(
     sigma: float,
     max_trials: int,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Largest factor of 1, rho, rho^2, ... whose step lowers the loss enough (Armijo's rule).
+    """Finds the largest factor of 1, rho, rho^2, ... that lowers the loss enough (Armijo's rule).
 
         loss_at(f) < loss + sigma * f * slope
 
-    Losses that are NaN are refused by the rule itself. The search ends with the first factor
-    accepted.
+    The rule rejects NaN losses. The search stops at the first accepted factor.
 
     Args:
-        loss_at: function of a factor, scalar tensor, to the loss there, scalar tensor of the same
-            dtype.
+        loss_at: function of a factor, scalar tensor, that returns the loss there, scalar tensor of
+            the same dtype.
         loss: loss at factor 0, scalar tensor.
-        slope: derivative of the loss in the factor at 0, negative scalar tensor.
+        slope: derivative of the loss by the factor at 0, negative scalar tensor.
         rho: number in (0, 1).
         sigma: number in (0, 1).
-        max_trials: number of factors tried at most.
+        max_trials: maximum number of factors to try.
 
     Returns:
-        Tuple of the factor tried last, whether it was accepted (bool), and how many were tried
-        (int32).
+        Tuple of the last factor tried, whether it was accepted (bool), and the number of factors
+        tried (int32).
 
     Source: Armijo, "Minimization of functions having Lipschitz continuous first partial
     derivatives", 1966.
     """
-    # `f * rho^i` by multiplication: the same factors in every dtype and on every device.
+    # By multiplication, so that factors are equal in every dtype and on every device.
     shrink = tf.cast(rho, loss.dtype)
 
-    def goes_on(tried, factor, accepted):
+    def continues(tried, factor, accepted):
         return tf.logical_and(tried < max_trials, tf.logical_not(accepted))
 
     def trial(tried, factor, accepted):
@@ -49,10 +48,10 @@ def backtrack(
         return tried + 1, factor, accepted
 
     tried, factor, accepted = tf.while_loop(
-        goes_on,
+        continues,
         trial,
         (tf.constant(0), tf.ones([], loss.dtype), tf.constant(False)),
-        # Trials are evaluated one after another by nature; more would only keep memory.
+        # Trials are sequential by nature; more iterations would only use memory.
         parallel_iterations=1,
     )
     return factor, accepted, tried

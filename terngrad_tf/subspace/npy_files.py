@@ -1,4 +1,4 @@
-"""Matrices in NumPy's `.npy` format, from files that anybody may have written."""
+"""Matrices in NumPy's `.npy` format, from untrusted files."""
 
 import math
 import os
@@ -15,7 +15,7 @@ _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-# What Python's parser, which NumPy has read the header, says of text that is no literal.
+# Errors of Python's parser, with which NumPy reads the header, for text that is no literal.
 _PARSER_ERRORS = (
     SyntaxError,
     tokenize.TokenError,
@@ -27,17 +27,17 @@ _PARSER_ERRORS = (
 
 
 def map_matrix(path: pathlib.Path) -> np.ndarray:
-    """Maps a matrix of floats; float64 is cast to float32, in memory.
+    """Maps a matrix of floats into memory; float64 is copied as float32.
 
     Args:
-        path: `pathlib.Path` of a regular file. Nothing but numbers is read from it: no pickle.
+        path: `pathlib.Path` of a regular file, from which only numbers are read, never a pickle.
 
     Returns:
         float array [rows, columns].
 
     Raises:
-        ValueError: the file holds something else.
-        FileNotFoundError: there is no such file.
+        ValueError: the file does not hold such a matrix.
+        FileNotFoundError: the file does not exist.
     """
     try:
         matrix = _map(path)
@@ -45,7 +45,7 @@ def map_matrix(path: pathlib.Path) -> np.ndarray:
         raise ValueError(f"{path} is not a matrix in .npy format: {error}") from error
     if matrix.dtype != np.float64:
         return matrix
-    with np.errstate(over="ignore", invalid="ignore"):  # what does not fit is refused as infinite
+    with np.errstate(over="ignore", invalid="ignore"):  # overflows become inf, refused later
         return matrix.astype(np.float32)
 
 
@@ -55,7 +55,7 @@ def _map(path):
         if read_header is None:
             raise ValueError("its version is neither 1.0 nor 2.0")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of headers that Python 2 wrote, and of odd literals
+            warnings.simplefilter("ignore")  # about headers of Python 2, and odd literals
             shape, is_fortran, dtype = read_header(file)
         if dtype.kind != "f":
             raise ValueError(

@@ -1,4 +1,4 @@
-"""What the optimizers of a subspace share: the basis, its fingerprint, exchange and steps."""
+"""Base of the optimizers in a subspace: the basis, its fingerprint, exchange and steps."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -18,24 +18,23 @@ from terngrad_tf.subspace.subspace import DTYPES, Subspace
 
 
 class SubspaceOptimizer(keras.optimizers.Optimizer):
-    """Base of optimizers that move all weights at once, along directions of a `Subspace`.
+    """Base of optimizers that move all weights along the directions of a `Subspace`.
 
-    Replicas exchange the coordinates of their gradients, `P g`, which are k numbers, whatever the
-    size of the network: projection is linear, so the sum of the projections is the projection of
-    the sum. That needs the whole basis on every process. Where it does not fit, each process keeps
-    a piece (`shard_basis`), and receives as much a step as with float32 gradients. Both give the
-    same numbers but for rounding. The basis stays out of saved models and checkpoints; they hold
-    its fingerprint and refuse another basis.
+    Replicas exchange the coordinates of their gradients, `P g`: k numbers for networks of any size,
+    since projection is linear and the sum of projections is the projection of the sum. Every
+    process needs the whole basis for this. If it does not fit, each process keeps a piece
+    (`shard_basis`) and receives as many bytes per step as with float32 gradients. Both give the
+    same numbers up to rounding. Saved models and checkpoints do not contain the basis, but its
+    fingerprint, and refuse another basis.
 
     Args:
         subspace: `Subspace`, or path of its file. A `.keras` file of the model stores the path, so
-            saving needs a subspace that was saved.
-        dtype: "float32", "float16" or "bfloat16", in which devices keep the basis. Default: as the
-            subspace.
-        shard_basis: whether the processes of a cluster divide the basis among them, see
-            `ShardedBasis`.
+            saving a model requires a saved subspace.
+        dtype: "float32", "float16" or "bfloat16", dtype of the basis on the devices. Default: as in
+            the subspace.
+        shard_basis: whether the processes of a cluster divide the basis, see `ShardedBasis`.
         name: name of the optimizer.
-        learning_rate: as of `keras.optimizers.Optimizer`.
+        learning_rate: see `keras.optimizers.Optimizer`.
 
     Raises:
         ValueError: the subspace does not fit the weights, or an argument is out of range.
@@ -67,10 +66,10 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         self._expected_fingerprint = subspace.fingerprint
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Checks that the subspace fits, and copies the basis to the devices.
+        """Checks that the subspace fits the weights, and copies the basis to the devices.
 
         Raises:
-            ValueError: the weights are not those of the subspace, or one has a constraint.
+            ValueError: the weights do not match the subspace, or one has a constraint.
         """
         if self.built:
             return
@@ -83,7 +82,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
                 )
         super().build(variables)
         weights = list(variables)
-        # A list as attribute would be counted among the optimizer's own variables and saved again.
+        # Keras would track a list attribute as the optimizer's variables and save them again.
         self._get_weights = lambda: weights
         basis_class = ShardedBasis if self._shard_basis else ReplicatedBasis
         self._basis = basis_class(
@@ -91,7 +90,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         )
         self._fingerprint = self.add_variable(
             shape=(),
-            # Keras takes functions too.
+            # Keras accepts functions too.
             initializer=lambda shape, dtype: tf.constant(  # pyright: ignore[reportArgumentType]
                 self._expected_fingerprint, dtype
             ),
@@ -105,13 +104,13 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         return self._get_weights()
 
     def check_weights(self, trainable_variables: Sequence[keras.Variable] | None) -> None:
-        """Refuses to step on a part of the weights, or on others.
+        """Refuses steps on a part of the weights, or on other weights.
 
         Args:
             trainable_variables: list of variables, or None for those of `build`.
 
         Raises:
-            ValueError: they are not those that the optimizer was built with.
+            ValueError: the variables are not those of `build`.
         """
         if trainable_variables is None:
             return
@@ -126,7 +125,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
     def add_state(
         self, shape: Sequence[int], name: str, dtype: str = "float32", initializer: str = "zeros"
     ) -> keras.Variable:
-        """A variable that all replicas share."""
+        """Adds a variable that all replicas share."""
         return self.add_variable(
             shape, initializer, dtype, aggregation="only_first_replica", name=name
         )
@@ -141,13 +140,13 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         self.check_basis()
 
     def check_basis(self) -> None:
-        """Refuses to go on from a state that belongs to another basis.
+        """Refuses to continue from a state that belongs to another basis.
 
         Raises:
-            ValueError: the state was restored from that of another basis.
+            ValueError: the restored state belongs to another basis.
         """
         with tf.init_scope():
-            # Empty where the step that is being traced makes it: then nothing was restored.
+            # Empty if the step being traced creates the variable: then nothing was restored.
             saved = tf.reshape(tf.convert_to_tensor(self._fingerprint), [-1]).numpy().tolist()
         if saved not in ([], [self._expected_fingerprint]):
             raise ValueError(
@@ -156,7 +155,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
             )
 
     def get_config(self) -> dict[str, Any]:
-        """Arguments that make an equal optimizer.
+        """Returns the arguments of an equal optimizer.
 
         Raises:
             ValueError: the subspace has no file yet.
@@ -177,34 +176,34 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
     def from_config(
         cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
     ) -> "SubspaceOptimizer":
-        """Makes the optimizer of a configuration."""
+        """Creates the optimizer from a configuration."""
         return cls(**config)
 
     def steps_outside(self, step: int) -> bool:
-        """Whether the step after `step` steps also moves weights outside of the subspace."""
+        """Returns True if the step after `step` steps also moves weights outside the subspace."""
         del step
         return False
 
     def received_bytes(self, num_processes: int, step: int) -> float:
-        """Bytes that a process receives in a step, but for trials and gradients of steps outside.
+        """Returns the bytes that a process receives per step, without trials and outside gradients.
 
         Args:
-            num_processes: processes that exchange.
-            step: steps done before.
+            num_processes: number of processes.
+            step: number of steps done before.
         """
         loss = traffic.ring_bytes(FLOAT_BYTES, num_processes)
         return loss + self._basis.received_bytes(num_processes, self.steps_outside(step))
 
-    # What follows runs in cross-replica context.
+    # The following methods run in cross-replica context.
 
     def exchange(
         self, strategy: tf.distribute.Strategy, gradients: Sequence[Any], losses: Any = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Sums coordinates, and losses, over all replicas.
+        """Sums coordinates and losses over all replicas.
 
         Args:
             strategy: `tf.distribute.Strategy`.
-            gradients: list of per-replica gradients, None for weights that are not used.
+            gradients: list of per-replica gradients, None for unused weights.
             losses: per-replica parts of the loss, float32 scalars. Default: none.
 
         Returns:
@@ -212,7 +211,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         """
         loss = tf.zeros([]) if losses is None else replicas.sum_locally(strategy, losses)
         received = self._basis.project_sum(strategy, gradients, loss)
-        # Where the step is traced; XLA, where it compiles steps, leaves out what they assert.
+        # Checked while tracing too, since XLA drops the assertion from compiled steps.
         self.check_basis()
         fingerprint = tf.constant(self._expected_fingerprint, tf.int64)
         matches = private.assert_on_host(
@@ -225,9 +224,9 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         return received[:k], received[k]
 
     def count_step(self, after: tf.Tensor) -> None:
-        """Adds one to `iterations`, once the tensor `after` is there.
+        """Adds one to `iterations` after the tensor `after` is computed.
 
-        Where a data set ends within a step, nothing may count it.
+        A step in which the data set ends must not count.
         """
         with tf.control_dependencies([after]):
             self.iterations.assign_add(1)  # pyright: ignore[reportAttributeAccessIssue]
@@ -236,10 +235,10 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
 def mask_padding(
     gradients: Sequence[Any], loss: tf.Tensor | None = None
 ) -> tuple[list[tf.Tensor | None], tf.Tensor | None]:
-    """Sets to zero what a replica computed on filled-up data; in replica context.
+    """Sets gradients and loss of padded (empty) batches to zero; in replica context.
 
     Args:
-        gradients: list of gradients, None for weights that are not used.
+        gradients: list of gradients, None for unused weights.
         loss: scalar tensor. Default: none.
 
     Returns:

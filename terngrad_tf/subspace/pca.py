@@ -1,16 +1,16 @@
-"""Principal components of a few very long vectors, read piece by piece: pure NumPy."""
+"""Principal components of a few very long vectors, read in pieces, with NumPy only."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-# Float64 elements of one piece of all vectors. With its float32 original and its components a piece
-# takes about 100 MB, whatever the vectors' length.
+# Number of float64 elements of one piece of all vectors. With its float32 original and its
+# components, a piece takes about 100 MB, independent of the length of the vectors.
 _PIECE_ELEMENTS = 2**22
 
-# A component's least part of the first one's variance. Below, what is left of a direction is
-# rounding: the components would not be orthonormal to float32's precision.
+# Minimum variance of a component, relative to the first. Smaller ones are rounding noise, whose
+# directions would not be orthonormal to float32's precision.
 _MIN_VARIANCE = 1e-10
 
 
@@ -21,23 +21,23 @@ def principal_components(
     num_components: int,
     dtype: Any,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Mean and leading principal components of vectors that need not fit into memory.
+    """Computes mean and leading principal components of vectors larger than memory.
 
     With X the centred vectors as rows, `X X^T = V diag(l) V^T` is a small matrix, and the rows of
     `diag(l)^(-1/2) V^T X` are the principal components, largest variance first. Both passes over
     the vectors compute in float64. Each component's entry of largest magnitude is positive.
 
     Args:
-        read: function of a position and a float32 array [num_vectors, count] that it fills with
-            `count` columns of all vectors, from that position on.
+        read: function of a position and a float32 array [num_vectors, count], which it fills with
+            `count` columns of all vectors, starting at the position.
         num_vectors: m, the number of vectors.
-        length: n, the length of each.
+        length: n, the length of each vector.
         num_components: k < m.
         dtype: NumPy dtype of the components.
 
     Returns:
-        Tuple of the components [k, n] in `dtype`, the mean [n] in float32, and the variance of the
-        data along each component and its part of the total variance, both float64 [k].
+        Tuple of the components [k, n] in `dtype`, the mean [n] in float32, and for each component
+        its variance and its fraction of the total variance, both float64 [k].
 
     Raises:
         ValueError: the vectors span fewer than `num_components` directions, or are not finite.
@@ -61,7 +61,7 @@ def principal_components(
 
     gram = np.zeros((num_vectors, num_vectors))
     for start in range(0, length, width):
-        with np.errstate(all="ignore"):  # the sum tells
+        with np.errstate(all="ignore"):  # the sum reveals invalid values
             piece = centred(start)
             gram += piece @ piece.T
     if not np.isfinite(gram).all():
@@ -89,12 +89,12 @@ def principal_components(
 
 
 def orthonormality_error(components: np.ndarray) -> float:
-    """Largest magnitude of `P P^T - I`; NaN where P [k, n] is not finite."""
+    """Returns the largest magnitude in `P P^T - I`; NaN if P [k, n] is not finite."""
     k, length = components.shape
     gram = np.zeros((k, k))
     width = max(1, _PIECE_ELEMENTS // k)
     for start in range(0, length, width):
-        with np.errstate(all="ignore"):  # the result tells
+        with np.errstate(all="ignore"):  # the result reveals invalid values
             piece = components[:, start : start + width].astype(np.float64)
             gram += piece @ piece.T
     return float(np.abs(gram - np.eye(k)).max())

@@ -1,4 +1,4 @@
-"""Values of the replicas of a process, taken apart and put together in cross-replica context."""
+"""Splits and joins values of a process's replicas in cross-replica context."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,19 +10,19 @@ from terngrad_tf.distribute import private
 
 
 def devices_of(strategy: tf.distribute.Strategy) -> tuple[str, ...]:
-    """Device string of each replica of this process; "" without a strategy."""
+    """Returns the device string of each replica of this process; "" without a strategy."""
     return tuple(strategy.extended.worker_devices) if tf.distribute.has_strategy() else ("",)
 
 
 def local(strategy: tf.distribute.Strategy, value: Any) -> tuple[Any, ...]:
-    """Tuple with the component of a value for each replica of this process."""
+    """Returns a tuple with the component of a value for each replica of this process."""
     found = strategy.experimental_local_results(value)
-    # What is the same for all replicas, such as None, comes once.
+    # Values common to all replicas, such as None, occur once.
     return found if len(found) > 1 else found * len(devices_of(strategy))
 
 
 def by_device(strategy: tf.distribute.Strategy, value: Any) -> dict[str, list[Any]]:
-    """Dict of device strings to the list of a value's components there."""
+    """Returns a dict from device strings to lists of a value's components."""
     groups = {}
     for device, component in zip(devices_of(strategy), local(strategy, value), strict=True):
         groups.setdefault(device, []).append(component)
@@ -30,7 +30,7 @@ def by_device(strategy: tf.distribute.Strategy, value: Any) -> dict[str, list[An
 
 
 def sum_by_device(strategy: tf.distribute.Strategy, value: Any) -> dict[str, tf.Tensor | None]:
-    """Dict of device strings to the sum of a value's components there, None where there is none."""
+    """Returns a dict from device strings to sums of a value's components, or to None."""
     sums = {}
     for device, components in by_device(strategy, value).items():
         with tf.device(device):
@@ -39,7 +39,7 @@ def sum_by_device(strategy: tf.distribute.Strategy, value: Any) -> dict[str, tf.
 
 
 def sum_locally(strategy: tf.distribute.Strategy, value: Any) -> tf.Tensor | None:
-    """Sum of a value's components in this process, None where there is none."""
+    """Returns the sum of a value's components in this process, or None."""
     sums = list(sum_by_device(strategy, value).values())
     return None if sums[0] is None else tf.add_n(sums)
 
@@ -50,11 +50,11 @@ def update(
     variables: Sequence[keras.Variable],
     slots: Sequence[keras.Variable] | None = None,
 ) -> None:
-    """Calls a function for every copy of every variable, which it may assign to.
+    """Calls a function, which may assign, for every copy of every variable.
 
     Args:
         strategy: `tf.distribute.Strategy`.
-        function: function of a copy, the variable's position and the slot's copy, if there are any.
+        function: function of a copy, the variable's position and, if given, the slot's copy.
         variables: list of `keras.Variable`.
         slots: list of `keras.Variable` of the same shapes. Default: none.
     """
@@ -68,46 +68,46 @@ def update(
 
 
 def to_per_replica(strategy: tf.distribute.Strategy, values: Mapping[str, tf.Tensor]) -> Any:
-    """A value with the entry of its device, of a dict by device strings, for each replica."""
+    """Returns a per-replica value, given a dict from device strings to values."""
     return private.mirrored([values[device] for device in devices_of(strategy)])
 
 
 def all_reduce(strategy: tf.distribute.Strategy, tensor: tf.Tensor) -> tf.Tensor:
-    """Sum of a tensor over the processes of a cluster.
+    """Returns the sum of a tensor over the processes of a cluster.
 
     Raises:
-        ValueError: a strategy of several processes that offers no such sum.
+        ValueError: the strategy has several processes but offers no such sum.
     """
     processes = _process_group(strategy)
     return tensor if processes is None else processes.all_reduce_sum(tensor)
 
 
 def process_index_and_count(strategy: tf.distribute.Strategy) -> tuple[int, int]:
-    """Tuple of this process's place among the processes of a cluster and their number.
+    """Returns a tuple of this process's index in the cluster and the number of processes.
 
     Raises:
-        ValueError: as `all_reduce`.
+        ValueError: see `all_reduce`.
     """
     processes = _process_group(strategy)
     return (0, 1) if processes is None else (processes.rank, processes.size)
 
 
 def all_to_all(strategy: tf.distribute.Strategy, pieces: tf.Tensor) -> tf.Tensor:
-    """Gives each process its piece of every process.
+    """Sends row i of `pieces` to process i.
 
     Args:
         strategy: `tf.distribute.Strategy`.
-        pieces: tensor [processes, width], row i for process i.
+        pieces: tensor [processes, width].
 
     Returns:
-        Tensor [processes, width], row i from process i.
+        Tensor [processes, width]; row i comes from process i.
     """
     processes = _process_group(strategy)
     return pieces if processes is None else processes.all_to_all(pieces)
 
 
 def all_gather(strategy: tf.distribute.Strategy, piece: tf.Tensor) -> tf.Tensor:
-    """Tensor [processes, width] with the piece [width] of every process."""
+    """Returns a tensor [processes, width] with the piece [width] of every process."""
     processes = _process_group(strategy)
     return piece[tf.newaxis] if processes is None else processes.all_gather(piece)
 

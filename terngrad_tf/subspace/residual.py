@@ -1,4 +1,4 @@
-"""Steps along the part of the gradient that a subspace does not hold."""
+"""Steps along the part of the gradient outside of a subspace."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,15 +19,15 @@ class Residual:
         w = w - learning_rate m
 
     g is the sum of the replicas' gradients as the strategy delivers it: rounded to ternary codes
-    under `TernGradStrategy(grad_bits=1)`, exact with 32 bits. It is projected after it arrived, so
-    rounding does not reach the subspace. In all other steps nothing of it is sent or computed, and
-    neither m nor w moves.
+    under `TernGradStrategy(grad_bits=1)`, exact with 32 bits. It is projected after the exchange,
+    so that rounding does not affect the subspace. Other steps exchange and compute nothing here,
+    and change neither m nor w.
 
     Args:
         optimizer: the optimizer, whose `iterations` count the steps.
         basis: `ReplicatedBasis` or `ShardedBasis`.
         weights: list of `keras.Variable`.
-        velocity: list of variables like the weights, m.
+        velocity: list of variables with the weights' shapes, m.
         learning_rate: step length.
         momentum: factor of m.
         every: positive integer.
@@ -53,11 +53,11 @@ class Residual:
         self._every = every
 
     def step(self, strategy: tf.distribute.Strategy, gradients: Sequence[Any]) -> None:
-        """Takes the step where one is due; in cross-replica context.
+        """Takes a step if one is due; in cross-replica context.
 
         Args:
             strategy: `tf.distribute.Strategy`.
-            gradients: list of per-replica gradients, None for weights that are not used.
+            gradients: list of per-replica gradients, None for unused weights.
         """
         if self._every == 1:
             self._move(strategy, gradients)

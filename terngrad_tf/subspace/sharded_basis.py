@@ -1,4 +1,4 @@
-"""The directions of a subspace, divided among the processes of a cluster."""
+"""A subspace's directions, divided among the processes of a cluster."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,19 +13,19 @@ from terngrad_tf.subspace.basis import FLOAT_BYTES, sizes_of, to_float32
 
 
 class ShardedBasis:
-    """One piece [k, n / processes] of the components a process, on its first device.
+    """One piece [k, n / processes] of the components per process, on its first device.
 
-    A process cannot project its own gradient, which needs all of P. So gradients are added up
-    piece by piece, each process receiving the sums for its own weights; processes exchange the k
-    coordinates of their pieces; and each computes `P^T c` for its own weights, which all then
-    gather. With M processes and n weights a process receives `2 (M - 1) / M` times 4 n bytes a
-    step, as much as a float32 ring all-reduce of the gradient. (Pieces by components instead of
-    weights would take twice that: every process would need the whole summed gradient, and `P^T c`
-    would be a sum of n numbers.)
+    A process cannot project its own gradient, which needs all of P. Gradients are therefore summed
+    piece by piece, and each process receives the sums for its own weights; processes exchange the
+    k coordinates of their pieces; each process computes `P^T c` for its own weights, and all
+    gather the results. With M processes and n weights, a process receives `2 (M - 1) / M` times
+    4 n bytes per step, as with a float32 ring all-reduce of the gradient. (Splitting by components
+    would take twice that: every process would need the whole summed gradient, and `P^T c` would be
+    a sum of n numbers.)
 
-    The piece is a tensor and no variable, so that no checkpoint holds it.
+    The piece is a tensor, not a variable, so that checkpoints do not contain it.
 
-    Args: as of `ReplicatedBasis`.
+    Args: see `ReplicatedBasis`.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ShardedBasis:
     def project_sum(
         self, strategy: tf.distribute.Strategy, gradients: Sequence[Any], loss: tf.Tensor
     ) -> tf.Tensor:
-        """As `ReplicatedBasis.project_sum`."""
+        """See `ReplicatedBasis.project_sum`."""
         with tf.device(replicas.devices_of(strategy)[0]):
             sums = [replicas.sum_locally(strategy, g) for g in gradients]
             pieces = tf.reshape(self._flat(sums), [self._num_processes, self._width])
@@ -57,7 +57,7 @@ class ShardedBasis:
         return replicas.all_reduce(strategy, sent)
 
     def project(self, strategy: tf.distribute.Strategy, gradients: Sequence[Any]) -> tf.Tensor:
-        """As `ReplicatedBasis.project`."""
+        """See `ReplicatedBasis.project`."""
         with tf.device(replicas.devices_of(strategy)[0]):
             own = self._flat(gradients)[self._start : self._start + self._width]
             sent = self._project_piece(own)
@@ -66,7 +66,7 @@ class ShardedBasis:
     def back_project(
         self, strategy: tf.distribute.Strategy, coordinates: tf.Tensor
     ) -> dict[str, list[tf.Tensor]]:
-        """As `ReplicatedBasis.back_project`."""
+        """See `ReplicatedBasis.back_project`."""
         devices = dict.fromkeys(replicas.devices_of(strategy))
         with tf.device(next(iter(devices))):
             own = tf.matmul(coordinates[tf.newaxis], to_float32(self._piece))[0]
@@ -80,7 +80,7 @@ class ShardedBasis:
         return found
 
     def received_bytes(self, num_processes: int, outside: bool) -> float:
-        """As `ReplicatedBasis.received_bytes`."""
+        """See `ReplicatedBasis.received_bytes`."""
         pieces, projections = (3, 2) if outside else (2, 1)
         width = _piece_width(self._num_weights, num_processes)
         numbers = traffic.ring_bytes(FLOAT_BYTES * self._num_components, num_processes)
@@ -90,7 +90,7 @@ class ShardedBasis:
         return tf.linalg.matvec(to_float32(self._piece), gradient)
 
     def _flat(self, gradients):
-        """All weights' gradients as one vector, filled up with zeros to equal pieces."""
+        """Returns all weights' gradients as one vector, zero-padded to equal pieces."""
         parts = [
             tf.zeros([size]) if g is None else to_float32(tf.reshape(g, [-1]))
             for g, size in zip(gradients, sizes_of(self._shapes), strict=True)

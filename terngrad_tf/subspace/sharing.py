@@ -1,4 +1,4 @@
-"""The chief's subspace on all processes of a cluster."""
+"""Shares the chief's subspace with all processes of a cluster."""
 
 import tempfile
 from collections.abc import Callable
@@ -14,22 +14,22 @@ from terngrad_tf.subspace.subspace import Subspace
 def share_subspace(
     strategy: tf.distribute.Strategy, find: Callable[[], Subspace], timeout: float
 ) -> Subspace:
-    """A subspace that the chief finds, on all processes.
+    """Returns, on all processes, a subspace that the chief finds.
 
-    The others receive the components over the network into a temporary file that has no name, so
-    that they need no more memory than for a subspace loaded from a file.
+    The other processes receive the components into an unnamed temporary file, so that they need no
+    more memory than for a subspace loaded from a file.
 
     Args:
-        strategy: a `TernGradStrategy`; all processes call this.
-        find: function without arguments that returns a `Subspace`; the chief alone calls it.
-        timeout: seconds that the others wait for it.
+        strategy: a `TernGradStrategy`; all processes must call this function.
+        find: function without arguments that returns a `Subspace`; only the chief calls it.
+        timeout: seconds that the other processes wait.
 
     Returns:
-        A `Subspace`; on processes other than the chief with the components and the layout alone.
+        A `Subspace`; on processes other than the chief, with components and layout only.
 
     Raises:
-        Exception: what `find` raised, on the chief.
-        PeerError: the chief failed, or took longer.
+        Exception: any exception of `find`, on the chief.
+        PeerError: the chief failed or took longer than `timeout`.
     """
     found = None
 

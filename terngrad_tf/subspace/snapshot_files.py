@@ -1,6 +1,6 @@
-"""Files of weight snapshots: one safetensors file each, float32, named by the step.
+"""Weight snapshots in files: one safetensors file each, float32, named by the step.
 
-The order of the weights, which safetensors does not keep, stands in the file's metadata.
+The file's metadata holds the order of the weights, which safetensors does not keep.
 """
 
 import dataclasses
@@ -26,13 +26,13 @@ _NAME = re.compile(r"snapshot-(\d{10,})\.safetensors")
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """What a snapshot file holds, without its weights.
+    """Description of a snapshot file, without its weights.
 
     Args:
         path: `pathlib.Path` of the file.
-        step: optimizer steps done when it was taken.
+        step: number of optimizer steps at the time of the snapshot.
         layout: tuple of pairs (name, shape) in the order of the model's trainable weights.
-        offsets: tuple with the first byte of each tensor in the file.
+        offsets: tuple with the position of each tensor's first byte in the file.
     """
 
     path: pathlib.Path
@@ -41,13 +41,13 @@ class Snapshot:
     offsets: tuple[int, ...]
 
     def read_range(self, start: int, out: np.ndarray) -> None:
-        """Reads consecutive weights, all tensors joined in order, into an array.
+        """Reads consecutive weights, counted over all tensors in order, into an array.
 
         Args:
             start: position of the first weight, from 0.
             out: contiguous float32 array of shape [count], filled in place.
         """
-        # The library's own slices cut whole rows, of which a convolution has three.
+        # The library's slices cut whole rows, and a convolution has only three.
         done = first = 0
         with open(self.path, "rb") as file:
             for (_, shape), offset in zip(self.layout, self.offsets, strict=True):
@@ -62,24 +62,24 @@ class Snapshot:
                 first += size
 
     def read(self) -> list[np.ndarray]:
-        """All weights: list of float32 arrays in the order of `layout`."""
+        """Returns all weights as float32 arrays in the order of `layout`."""
         tensors = safetensors.numpy.load_file(self.path)
         return [tensors[name] for name, _ in self.layout]
 
 
 def file_name(step: int) -> str:
-    """Name of the file of a step: `snapshot-0000000120.safetensors`."""
+    """Returns the file name of a step: `snapshot-0000000120.safetensors`."""
     return f"snapshot-{step:010d}.safetensors"
 
 
 def step_of(path: PathLike) -> int | None:
-    """Step in a snapshot's file name; None where the name is not one of a snapshot."""
+    """Returns the step in a snapshot's file name; None for other names."""
     match = _NAME.fullmatch(os.path.basename(path))
     return int(match.group(1)) if match else None
 
 
 def find_snapshots(directory: PathLike) -> list[pathlib.Path]:
-    """Paths of the snapshots in a directory, oldest step first; other files are left out."""
+    """Returns the paths of the snapshots in a directory in the order of their steps."""
     directory = pathlib.Path(directory)
     if not directory.is_dir():
         return []
@@ -93,15 +93,14 @@ def save_snapshot(model: keras.Model, directory: PathLike, step: int) -> pathlib
 
     Args:
         model: `keras.Model` with trainable weights.
-        directory: path of a folder, made where it is missing.
-        step: optimizer steps done, an integer that is not negative. A file of the same step is
-            replaced.
+        directory: path of a folder, created if missing.
+        step: number of optimizer steps done, at least 0. A file of the same step is replaced.
 
     Returns:
         `pathlib.Path` of the file.
 
     Raises:
-        ValueError: a step out of range, or a model whose weights are not known yet.
+        ValueError: the step is out of range, or the model is not built.
 
     Example:
         >>> save_snapshot(model, directory, 0).name
@@ -137,8 +136,8 @@ def open_snapshot(path: PathLike) -> Snapshot:
         `Snapshot`.
 
     Raises:
-        ValueError: the file is damaged or no snapshot.
-        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged or not a snapshot.
+        FileNotFoundError: the file does not exist.
     """
     path = pathlib.Path(path)
     header, metadata = tensor_files.read_header(path)
@@ -163,16 +162,16 @@ def open_snapshot(path: PathLike) -> Snapshot:
 
 
 def open_snapshots(snapshots: PathLike | Iterable[PathLike]) -> list[Snapshot]:
-    """Reads what several files hold, as `open_snapshot` does.
+    """Reads the headers of several files, see `open_snapshot`.
 
     Args:
         snapshots: folder of `SnapshotCheckpoint`, or list of its files.
 
     Returns:
-        List of `Snapshot`, that of the oldest step first in a folder, all with the same layout.
+        List of `Snapshot` with equal layouts; those of a folder in the order of their steps.
 
     Raises:
-        ValueError: a file is damaged, or they differ in names or shapes.
+        ValueError: a file is damaged, or names or shapes differ.
         FileNotFoundError: the folder or a file does not exist.
     """
     if isinstance(snapshots, str | os.PathLike):
@@ -201,8 +200,8 @@ def restore_snapshot(model: keras.Model, path: PathLike) -> int:
         The snapshot's step.
 
     Raises:
-        ValueError: the file is damaged, or its names or shapes are not those of the model.
-        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged, or names or shapes do not match the model.
+        FileNotFoundError: the file does not exist.
 
     Example:
         >>> restore_snapshot(model, save_snapshot(model, directory, 7))

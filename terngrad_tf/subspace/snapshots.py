@@ -1,4 +1,4 @@
-"""The callback that keeps weight snapshots while a model trains."""
+"""A callback that saves weight snapshots during training."""
 
 import fractions
 import math
@@ -13,15 +13,14 @@ from terngrad_tf.subspace import snapshot_files, variables
 
 
 class SnapshotCheckpoint(keras.callbacks.Callback):
-    """Writes the trainable weights now and then, as material for a principal component analysis.
+    """Saves the trainable weights regularly, for a principal component analysis.
 
-    Each snapshot is one safetensors file `snapshot-<step>.safetensors` with the weights in float32
-    under their names. It is written beside its place and renamed, by the chief of a cluster alone.
-    Files are named by the optimizer's step, so a run that goes on after a stop goes on in the same
-    sequence; a step done again replaces its file.
+    Each snapshot is a safetensors file `snapshot-<step>.safetensors` with the float32 weights by
+    name, written atomically and only by the chief of a cluster. The optimizer's step names the
+    file, so that a resumed run continues the sequence; a repeated step replaces its file.
 
-    With `per_epoch` p, and epochs counted from `start_epoch` on, the j-th snapshot is taken at the
-    end of the step that completes j / p epochs.
+    With `per_epoch` p, and epochs counted from `start_epoch`, the j-th snapshot is taken at the end
+    of the step that completes j / p epochs.
 
     Example:
         >>> model.fit(x, y, epochs=6, verbose=0, callbacks=[
@@ -31,23 +30,23 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
         8
 
     Args:
-        directory: folder of the files, made where it is missing.
-        start_epoch: epochs, from 0, to leave out at the start. Default 0.
-        per_epoch: snapshots an epoch; 0.5 takes one every two epochs. Default 1.
+        directory: folder of the files, created if missing.
+        start_epoch: number of epochs to skip at the start. Default 0.
+        per_epoch: number of snapshots per epoch; 0.5 takes one every two epochs. Default 1.
         every_steps: steps between snapshots, instead of `per_epoch`. Default: none.
-        keep_max: number of snapshots to keep. After a new one is written, those of the lowest
-            steps beyond that number are removed. Default: all are kept.
-        steps_per_epoch: steps of an epoch, not always a whole number, where those of `fit` are not
-            meant: epochs are then counted by the optimizer's steps. Default: as `fit` counts.
-        starts_over: whether snapshots that a run at step 0 finds are its own, of a start that was
-            stopped. Default False: they are refused.
-        every_process: whether each process of a cluster that has the callback writes, into a folder
-            of its own. Default False: the chief alone does.
+        keep_max: number of snapshots to keep. After each new snapshot, those with the lowest steps
+            beyond this number are removed. Default: all are kept.
+        steps_per_epoch: steps per epoch, possibly fractional, to count epochs by the optimizer's
+            steps. Default: epochs of `fit`.
+        starts_over: whether a run at step 0 may find snapshots, from its own interrupted start.
+            Default False: it refuses them.
+        every_process: whether each process of a cluster with this callback writes, to a folder of
+            its own. Default False: only the chief writes.
 
     Raises:
-        ValueError: an argument is out of range; the folder holds snapshots of another network, or
-            of another run (a run at step 0 finds snapshots); or `per_epoch` above 1 meets a data
-            set of unknown length.
+        ValueError: an argument is out of range; the folder holds snapshots of another network or
+            another run (a run at step 0 finds snapshots); or `per_epoch` is above 1 and the data
+            set's length is unknown.
 
     Source: Li et al., "Low Dimensional Trajectory Hypothesis is True: DNNs Can Be Trained in Tiny
     Subspaces", TPAMI 2022.
@@ -87,7 +86,7 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
         check(number, "per_epoch", "must be a positive number", per_epoch)
         self._directory = pathlib.Path(directory)
         self._start_epoch = start_epoch
-        # 1 / 3 given as a float is meant as a third.
+        # A float of 1 / 3 means a third.
         self._per_epoch = fractions.Fraction(per_epoch).limit_denominator(10**6)
         self._every_steps = every_steps
         self._keep_max = keep_max
@@ -99,12 +98,12 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
         self._step = 0
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Refuses a folder with snapshots of something else."""
+        """Refuses a folder with snapshots of another run or network."""
         self._step = self._optimizer_step()
         found = snapshot_files.find_snapshots(self._directory)
         if found and self._step == 0 and not self._starts_over:
             raise ValueError(
-                "`directory` must be empty or hold the snapshots of the run that goes on. Received:"
+                "`directory` must be empty or hold snapshots of a resumed run. Received:"
                 f" directory={str(self._directory)!r}, which holds {len(found)} snapshots of"
                 " another run, while this one is at step 0"
             )
@@ -117,13 +116,13 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
             )
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Notes where the epoch starts."""
+        """Records the start of the epoch."""
         self._epoch = epoch
         self._done = 0
         self._step = self._optimizer_step()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Takes the snapshots that are due within an epoch."""
+        """Takes the snapshots due within an epoch."""
         before, self._done = self._done, batch + 1
         last, self._step = self._step, self._optimizer_step()
         if self._epoch_steps is not None:
@@ -140,7 +139,7 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
             self._save()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Takes the snapshot of an epoch whose length was not known."""
+        """Takes the snapshot of an epoch of unknown length."""
         if epoch < self._start_epoch or self._every_steps is not None:
             return
         if self._epoch_steps is not None or self._steps_per_epoch():
@@ -153,13 +152,13 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
         steps = self.params.get("steps")
         if steps is None and self._per_epoch > 1:
             raise ValueError(
-                "`per_epoch` must be at most 1 where the number of steps an epoch is not known; "
+                "`per_epoch` must be at most 1 if the number of steps per epoch is unknown; "
                 f"use `every_steps`. Received: per_epoch={float(self._per_epoch):g}"
             )
         return steps
 
     def _due(self, done):
-        """Snapshots due since `start_epoch` when `done` steps of this epoch are done."""
+        """Returns the number of snapshots due after `done` steps of this epoch."""
         epochs = self._epoch - self._start_epoch + fractions.Fraction(done, self.params["steps"])
         return int(epochs * self._per_epoch)
 

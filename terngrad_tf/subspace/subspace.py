@@ -1,4 +1,4 @@
-"""The subspace that a trajectory of weights spans: `Subspace`."""
+"""The subspace spanned by a trajectory of weights: `Subspace`."""
 
 import functools
 import hashlib
@@ -21,10 +21,10 @@ DTYPES = tuple(_TOLERANCES)
 
 
 class Subspace:
-    """An affine subspace of the weights of a network: orthonormal directions and a point in it.
+    """An affine subspace of a network's weights: orthonormal directions and a point.
 
     The directions are the principal components P [k, n] of weight snapshots, largest variance
-    first; n counts the trainable weights, all joined in the order of the model's
+    first; n is the number of trainable weights, joined in the order of the model's
     `trainable_variables`.
 
     Example:
@@ -35,15 +35,15 @@ class Subspace:
 
     Args:
         components: array [k, n], float32, float16 or bfloat16, with orthonormal rows.
-        mean: float32 array [n], the mean of the snapshots. Default: not known.
-        explained_variance: float64 array [k]. Default: not known.
-        explained_variance_ratio: float64 array [k], parts of the total variance. Default: not
-            known.
-        layout: names and shapes of the weights, as from `variables.layout_of`. Default: not known.
-        path: file that holds it. Default: none.
+        mean: float32 array [n], the mean of the snapshots. Default: unknown.
+        explained_variance: float64 array [k]. Default: unknown.
+        explained_variance_ratio: float64 array [k], fractions of the total variance. Default:
+            unknown.
+        layout: names and shapes of the weights, see `variables.layout_of`. Default: unknown.
+        path: file of the subspace. Default: none.
 
     Raises:
-        ValueError: the components are not orthonormal, or do not have the length of the layout.
+        ValueError: the components are not orthonormal, or their length differs from the layout's.
 
     Source: Li et al., "Low Dimensional Trajectory Hypothesis is True: DNNs Can Be Trained in Tiny
     Subspaces", TPAMI 2022.
@@ -103,23 +103,22 @@ class Subspace:
         *,
         dtype: str = "float32",
     ) -> "Subspace":
-        """Principal component analysis of weight snapshots.
+        """Computes the principal components of weight snapshots.
 
-        Reads the files twice, piece by piece, and computes in float64. Memory beyond the result
-        (k + 1 vectors) stays under 0.3 GB, whatever the size of the network.
+        Reads the files twice, in pieces, and computes in float64. Memory beyond the result (k + 1
+        vectors) stays under 0.3 GB for networks of any size.
 
         Args:
             snapshots: folder of `SnapshotCheckpoint`, or list of its files.
-            num_components: k, below the number of snapshots. Default 32.
-            dtype: "float32", "float16" or "bfloat16", in which the components are kept. Default
-                "float32".
+            num_components: k, less than the number of snapshots. Default 32.
+            dtype: "float32", "float16" or "bfloat16", dtype of the components. Default "float32".
 
         Returns:
             `Subspace`.
 
         Raises:
-            ValueError: there are too few snapshots, they differ in names or shapes, span fewer than
-                `num_components` directions, or hold NaN or Inf.
+            ValueError: there are too few snapshots, their names or shapes differ, they span fewer
+                than `num_components` directions, or they hold NaN or Inf.
             FileNotFoundError: the folder or a file does not exist.
         """
         check_integer("num_components", num_components)
@@ -157,28 +156,28 @@ class Subspace:
         """Reads a subspace; its arrays are mapped from the file, not copied.
 
         Args:
-            path: `.safetensors` file of `save`, or `.npy` file with a matrix [k, n] alone (float64
+            path: `.safetensors` file of `save`, or `.npy` file with only a matrix [k, n] (float64
                 is cast to float32).
 
         Returns:
-            `Subspace`. From `.npy` the mean, the variances and the names of the weights are not
-            known, so that only their number can be compared with a model's.
+            `Subspace`. A `.npy` file has neither mean, variances nor names of the weights, so that
+            only their number can be checked against a model.
 
         Raises:
-            ValueError: the file is damaged, of another kind, or its rows are not orthonormal.
-            FileNotFoundError: there is no such file.
+            ValueError: the file is damaged or of another kind, or its rows are not orthonormal.
+            FileNotFoundError: the file does not exist.
         """
         return cls(**subspace_files.read_subspace(pathlib.Path(path)), path=path)
 
     def save(self, path: PathLike) -> None:
-        """Writes the subspace beside its place and renames it.
+        """Writes the subspace atomically.
 
         Args:
-            path: a name that ends in `.safetensors` keeps everything; `.npy` the float32 matrix
-                [k, n] alone. An existing file is replaced.
+            path: name that ends in `.safetensors`, for everything, or `.npy`, for the float32
+                matrix [k, n] only. An existing file is replaced.
 
         Raises:
-            ValueError: another ending, or `.npy` for components that are not float32.
+            ValueError: the name ends otherwise, or components for `.npy` are not float32.
         """
         subspace_files.write_subspace(pathlib.Path(path), self)
         self.path = os.path.abspath(path)
@@ -195,21 +194,21 @@ class Subspace:
 
     @functools.cached_property
     def fingerprint(self) -> int:
-        """Integer of 63 bits that differs between bases: a hash of the components."""
+        """A 63-bit integer, a hash of the components."""
         digest = hashlib.sha256(str(self.components.dtype).encode())
         for row in self.components:
             digest.update(np.ascontiguousarray(row).view(np.uint8).data)
         return int.from_bytes(digest.digest()[:8], "big") >> 1
 
     def check_fits(self, trainable_variables: Sequence[keras.Variable]) -> None:
-        """Refuses a network whose trainable weights are not those of the subspace.
+        """Refuses a network whose trainable weights do not match the subspace.
 
         Args:
             trainable_variables: list of `keras.Variable`.
 
         Raises:
-            ValueError: names, shapes or their order differ, or, where no names are known, the
-                number of weights.
+            ValueError: names, shapes or order differ, or, without known names, the number of
+                weights.
         """
         layout = variables.layout_of(trainable_variables)
         source = "the subspace" if self.path is None else self.path
@@ -222,11 +221,10 @@ class Subspace:
             )
 
     def transform(self, weights: Sequence[np.ndarray]) -> np.ndarray:
-        """Position of a point's projection on the subspace, measured from the mean.
+        """Projects a point to the subspace, relative to the mean.
 
         Args:
-            weights: list of arrays, as from `model.get_weights` for trainable weights alone or
-                `Snapshot.read`.
+            weights: list of arrays of all trainable weights, as from `Snapshot.read`.
 
         Returns:
             float64 array [k].
@@ -239,11 +237,11 @@ class Subspace:
         )
 
     def inverse_transform(self, coordinates: Sequence[float] | np.ndarray) -> list[np.ndarray]:
-        """Weights of a point of the subspace: `mean + P^T coordinates`.
+        """Returns the weights of a point in the subspace: `mean + P^T coordinates`.
 
         Args:
-            coordinates: array [c] with c <= k; the others count as zero. An empty one gives the
-                mean.
+            coordinates: array [c] with c <= k; missing ones count as zero. An empty array gives
+                the mean.
 
         Returns:
             List of float32 arrays in the shapes of the layout.
@@ -257,15 +255,15 @@ class Subspace:
         return [part.reshape(shape) for part, (_, shape) in zip(parts, layout, strict=True)]
 
     def assign_mean(self, model: keras.Model) -> None:
-        """Sets a model's trainable weights to the mean of the snapshots, as a place to start from.
+        """Sets a model's trainable weights to the mean of the snapshots, a good starting point.
 
-        Batch-norm statistics belong to the weights of the time: see `update_batch_norm`.
+        Batch-norm statistics still belong to the old weights: see `update_batch_norm`.
 
         Args:
-            model: `keras.Model` that the subspace fits.
+            model: `keras.Model` that fits the subspace.
 
         Raises:
-            ValueError: the model does not fit, or the mean is not known (a `.npy` file).
+            ValueError: the model does not fit, or the mean is unknown (a `.npy` file).
         """
         mean = self.inverse_transform(())
         self.check_fits(model.trainable_variables)
@@ -273,7 +271,7 @@ class Subspace:
             variable.assign(value)
 
     def _place(self) -> tuple[np.ndarray, Layout]:
-        """The mean and the layout."""
+        """Returns mean and layout, or raises ValueError if they are unknown."""
         if self.mean is None or self.layout is None:
             raise ValueError(
                 "the mean of the snapshots must be known: load the .safetensors file, or fit again."

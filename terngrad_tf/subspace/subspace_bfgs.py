@@ -30,21 +30,21 @@ class SubspaceBFGS(SubspaceOptimizer):
         f = first of 1, rho, rho^2, ... with L(w + f P^T d) < L(w) + sigma f c^T d
         s = f d
         w = w + P^T s
-        m = gamma m + (g - P^T c)                    (these two only where alpha > 0,
-        w = w - alpha m                               in every residual_every-th step)
+        m = gamma m + (g - P^T c)                    (only if alpha > 0,
+        w = w - alpha m                               every residual_every steps)
 
-    All trials see the same batch, batch-norm statistics and dropout masks as the gradient did, and
-    leave no trace.
+    All trials use the gradient's batch, batch-norm statistics and dropout masks, and have no side
+    effects.
 
-    What a process receives, of M processes, in a step: k + 1 numbers and one more a trial, each
-    `2 (M - 1) / M` times 4 bytes; with `shard_basis` one number a weight more, likewise; with
-    `alpha` > 0, in every `residual_every`-th step, the gradient as the strategy sends gradients
-    (ternary codes under `TernGradStrategy(grad_bits=1)`), and with both half a number a weight for
-    its part inside.
+    Each of M processes receives per step k + 1 numbers and one more per trial, each `2 (M - 1) / M`
+    times 4 bytes; with `shard_basis`, one number per weight more, likewise. With `alpha` > 0, every
+    `residual_every` steps, it also receives the gradient as the strategy sends gradients (ternary
+    codes under `TernGradStrategy(grad_bits=1)`), and with both options half a number per weight for
+    the gradient's part in the subspace.
 
-    Works with `SubspaceModel`, which lets the optimizer evaluate the loss. Losses by regularizers
-    count; the optimizer itself decays no weights. Batches should be large: curvature between small
-    ones is mostly noise.
+    Use it with `SubspaceModel`, which lets the optimizer evaluate the loss. Regularization losses
+    count; the optimizer itself decays no weights. Use large batches: the curvature between small
+    batches is mostly noise.
 
     Example:
         >>> model = SubspaceModel(network.inputs, network.outputs)
@@ -53,22 +53,21 @@ class SubspaceBFGS(SubspaceOptimizer):
     Args:
         subspace: `Subspace`, or path of its file.
         rho: factor between trial steps, in (0, 1). Default 0.55.
-        sigma: part of the linear decrease that a step must reach, in (0, 1). Default 0.4.
-        max_trials: steps tried at most, a positive integer. Default 10.
-        on_failure: what happens when no trial is accepted. "reset": no step in the subspace, and
-            the curvature is forgotten. "reference": the step of the last trial is taken and the
-            curvature kept, as MindSpore Boost's first release did; it diverges easily. Default
-            "reset".
-        alpha: step length outside of the subspace, 0 or more. Default 0, as in the code of the
-            paper: workers then send a few numbers and no gradient. MindSpore Boost has 0.001.
+        sigma: fraction of the linear decrease that a step must reach, in (0, 1). Default 0.4.
+        max_trials: maximum number of steps to try, a positive integer. Default 10.
+        on_failure: action if no trial is accepted. "reset": take no step in the subspace, and
+            discard the curvature. "reference": take the last trial's step and keep the curvature,
+            as MindSpore Boost's first release did; easily diverges. Default "reset".
+        alpha: step length outside of the subspace, 0 or more. Default 0, as in the paper's code:
+            workers then exchange a few numbers and no gradient. MindSpore Boost uses 0.001.
         gamma: momentum outside of the subspace, in [0, 1). Default 0.9.
-        residual_every: steps from one step outside of the subspace to the next, a positive integer.
-            In between nothing of it is sent, and m rests. Default 1.
-        dtype: dtype in which devices keep the basis. Half precision saves memory, and no time on a
-            CPU. Default: as the subspace.
-        shard_basis: whether the processes of a cluster divide the basis among them, for one that
-            does not fit: each holds a part 1 / processes of it on its first device. Default False:
-            every device holds all of it.
+        residual_every: number of steps per step outside of the subspace, a positive integer. The
+            other steps exchange nothing for it and keep m. Default 1.
+        dtype: dtype of the basis on the devices. Half precision saves memory, but no time on a
+            CPU. Default: as in the subspace.
+        shard_basis: whether the processes of a cluster divide a basis that does not fit: each
+            holds a part 1 / processes of it on its first device. Default False: every device
+            holds the whole basis.
         name: name of the optimizer.
 
     Raises:
@@ -113,7 +112,7 @@ class SubspaceBFGS(SubspaceOptimizer):
         self.residual_every = residual_every
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Creates the state: B, the last coordinates and step, counters, and m where it is used."""
+        """Creates the state: B, the last coordinates and step, counters, and m if needed."""
         if self.built:
             return
         super().build(variables)
@@ -137,16 +136,16 @@ class SubspaceBFGS(SubspaceOptimizer):
 
     @property
     def num_trials(self) -> keras.Variable:
-        """Trial steps evaluated since the start, an int64 variable."""
+        """Number of trial steps evaluated since the start, an int64 variable."""
         return self._num_trials
 
     @property
     def num_failures(self) -> keras.Variable:
-        """Steps whose search accepted no trial, an int64 variable."""
+        """Number of steps without an accepted trial, an int64 variable."""
         return self._num_failures
 
     def steps_outside(self, step: int) -> bool:
-        """As `SubspaceOptimizer.steps_outside`."""
+        """See `SubspaceOptimizer.steps_outside`."""
         return self.alpha > 0 and step % self.residual_every == 0
 
     def apply(
@@ -154,7 +153,7 @@ class SubspaceBFGS(SubspaceOptimizer):
         grads: Sequence[tf.Tensor | None],
         trainable_variables: Sequence[keras.Variable] | None = None,
     ) -> None:
-        """Not possible: gradients alone do not tell the loss at other weights.
+        """Raises an error, since gradients do not determine the loss at other weights.
 
         Raises:
             ValueError: always.
@@ -174,12 +173,12 @@ class SubspaceBFGS(SubspaceOptimizer):
         """Takes one step; called by every replica, in replica context.
 
         Args:
-            loss: this replica's part of the global loss, scalar tensor: the parts' sum over all
-                replicas counts.
-            gradients: list of gradients of `loss`, one a weight that the optimizer was built with.
-            loss_at: function of a list of weights, as tensors, and of `data` to the same part of
-                the loss at those weights. It may change no variable and use no other tensors: it
-                is called for other replicas too.
+            loss: this replica's part of the global loss, scalar tensor; the global loss is the
+                sum over all replicas.
+            gradients: list of gradients of `loss`, one per weight of `build`.
+            loss_at: function of a list of weights, as tensors, and of `data`, that returns the same
+                part of the loss at those weights. It must not change variables or use other
+                tensors, since it is also called for other replicas.
             data: structure of tensors, this replica's batch.
         """
         gradients, loss = mask_padding(gradients, loss)
@@ -201,7 +200,7 @@ class SubspaceBFGS(SubspaceOptimizer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        """Arguments that make an equal optimizer."""
+        """Returns the arguments of an equal optimizer."""
         return {
             **super().get_config(),
             "rho": self.rho,
@@ -231,7 +230,7 @@ class SubspaceBFGS(SubspaceOptimizer):
         self.count_step(tried)
 
     def _weights_at(self, strategy, moves, factor):
-        """Weights `w + factor * P^T d`, each as one value with a component a replica."""
+        """Returns the weights `w + factor * P^T d`, each as a per-replica value."""
         trial = []
         for position, variable in enumerate(self._weights):
             found = {}
@@ -270,7 +269,7 @@ class SubspaceBFGS(SubspaceOptimizer):
         factor = tf.where(taken, factor, 0.0)
 
         def move(copy, position):
-            # The direction of a search that failed may be NaN.
+            # The direction of a failed search may be NaN.
             step = tf.math.multiply_no_nan(on_device(moves, copy.device)[position], factor)
             copy.assign_add(tf.cast(step, copy.dtype))
 

@@ -1,4 +1,4 @@
-"""Files of subspaces: `.safetensors` with everything, `.npy` with the matrix alone."""
+"""Files of subspaces: `.safetensors` with everything, `.npy` with only the matrix."""
 
 import json
 import pathlib
@@ -23,14 +23,14 @@ _STORED = {"float32": "F32", "float16": "F16", "bfloat16": "U16"}
 
 
 def read_subspace(path: pathlib.Path) -> dict[str, Any]:
-    """Arguments of a `Subspace` but its path; arrays are mapped from the file.
+    """Returns a `Subspace`'s arguments without its path; arrays are mapped from the file.
 
     Args:
         path: `pathlib.Path`.
 
     Raises:
         ValueError: the file is damaged or of another kind.
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
     """
     _check_suffix(path)
     if path.suffix == ".npy":
@@ -58,7 +58,7 @@ def _layout(text):
     if layout is None:
         return None
     if not isinstance(layout, list) or not all(map(_is_entry, layout)):
-        raise ValueError("its layout is no list of names and shapes")
+        raise ValueError("its layout is not a list of names and shapes")
     return tuple((name, tuple(shape)) for name, shape in layout)
 
 
@@ -69,7 +69,7 @@ def _is_entry(entry):
 
 
 def _check_arrays(header, dtype):
-    """Raises ValueError unless the tensors of a file are those that `write_subspace` puts there."""
+    """Raises ValueError unless a file's tensors are those of `write_subspace`."""
     if dtype not in _STORED:
         raise ValueError(f"components must be in one of {', '.join(_STORED)}, not {shown(dtype)}")
     shape = header["components"]["shape"]
@@ -89,15 +89,15 @@ def _check_arrays(header, dtype):
 
 
 def write_subspace(path: pathlib.Path, subspace: "Subspace") -> None:
-    """Writes a subspace beside its place and renames it.
+    """Writes a subspace atomically.
 
     Args:
         path: `pathlib.Path`.
         subspace: `Subspace`.
 
     Raises:
-        ValueError: another ending than `.safetensors` or `.npy`, or `.npy` for components that are
-            not float32.
+        ValueError: the name ends in neither `.safetensors` nor `.npy`, or components for `.npy`
+            are not float32.
     """
     _check_suffix(path)
     dtype = subspace.components.dtype.name
@@ -112,7 +112,7 @@ def write_subspace(path: pathlib.Path, subspace: "Subspace") -> None:
         return
     arrays = {name: getattr(subspace, name) for name in _ARRAYS}
     if dtype == "bfloat16":
-        # Releases of the library differ in whether they take NumPy arrays of bfloat16.
+        # Not all releases of the library accept NumPy arrays of bfloat16.
         arrays["components"] = arrays["components"].view(np.uint16)
     tensor_files.write_tensors(
         path,

@@ -24,8 +24,8 @@ class SubspaceSGD(SubspaceOptimizer):
         v = momentum * v + P g
         w = w - learning_rate * P^T v
 
-    The learning rate stands outside of the momentum. Replicas exchange k + 1 numbers a step. Trains
-    any model, with stock `fit`; losses by regularizers count, the optimizer itself decays no
+    The momentum does not contain the learning rate. Replicas exchange k + 1 numbers per step. Works
+    with any model and stock `fit`; regularization losses count, the optimizer itself decays no
     weights.
 
     Example:
@@ -36,12 +36,12 @@ class SubspaceSGD(SubspaceOptimizer):
         subspace: `Subspace`, or path of its file.
         learning_rate: float or `keras.optimizers.schedules.LearningRateSchedule`. Default 1.0.
         momentum: float in [0, 1). Default 0.9.
-        dtype: dtype in which devices keep the basis. Half precision saves memory, and no time on a
-            CPU. Default: as the subspace.
-        shard_basis: whether the processes of a cluster divide the basis among them, for one that
-            does not fit: each holds a part 1 / processes of it on its first device, and receives
-            two numbers a weight more each step, times (processes - 1) / processes. Default False:
-            every device holds all of it.
+        dtype: dtype of the basis on the devices. Half precision saves memory, but no time on a
+            CPU. Default: as in the subspace.
+        shard_basis: whether the processes of a cluster divide a basis that does not fit: each
+            holds a part 1 / processes of it on its first device, and receives two more numbers per
+            weight and step, times (processes - 1) / processes. Default False: every device holds
+            the whole basis.
         name: name of the optimizer.
 
     Raises:
@@ -68,7 +68,7 @@ class SubspaceSGD(SubspaceOptimizer):
         self.momentum = momentum
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Creates the velocity v, zero at first."""
+        """Creates the velocity v, initially zero."""
         if self.built:
             return
         super().build(variables)
@@ -82,11 +82,11 @@ class SubspaceSGD(SubspaceOptimizer):
         """Takes one step; called by every replica, in replica context.
 
         Args:
-            grads: list of gradients, one a weight, None for unused ones.
-            trainable_variables: the weights. Default: those that the optimizer was built with.
+            grads: list of gradients, one per weight, None for unused ones.
+            trainable_variables: the weights. Default: those of `build`.
 
         Raises:
-            ValueError: other weights than those that the optimizer was built with.
+            ValueError: the weights are not those of `build`.
         """
         if not self.built:
             self.build(list(trainable_variables or ()))
@@ -95,7 +95,7 @@ class SubspaceSGD(SubspaceOptimizer):
         private.merge(self._step_together, gradients)
 
     def get_config(self) -> dict[str, Any]:
-        """Arguments that make an equal optimizer."""
+        """Returns the arguments of an equal optimizer."""
         rate: Any = self._learning_rate
         if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
             rate = keras.optimizers.schedules.serialize(rate)
@@ -108,7 +108,7 @@ class SubspaceSGD(SubspaceOptimizer):
     def from_config(
         cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
     ) -> "SubspaceSGD":
-        """Makes the optimizer of a configuration."""
+        """Creates the optimizer from a configuration."""
         config = dict(config)
         if isinstance(config["learning_rate"], dict):
             config["learning_rate"] = keras.optimizers.schedules.deserialize(

@@ -1,4 +1,4 @@
-"""Safetensors files with metadata, written whole or not at all, and their headers."""
+"""Safetensors files with metadata, written atomically, and their headers."""
 
 import os
 import pathlib
@@ -19,10 +19,10 @@ _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 def write_tensors(
     path: pathlib.Path, tensors: dict[str, np.ndarray], metadata: dict[str, str]
 ) -> None:
-    """Writes a safetensors file beside its place and renames it.
+    """Writes a safetensors file atomically, without `fsync`.
 
-    No `fsync`: after a power cut, which alone could leave a file with a missing end, the size no
-    longer agrees with the header, and reading refuses the file.
+    If a power cut truncates the file, its size no longer matches its header, and reading refuses
+    the file.
 
     Args:
         path: `pathlib.Path`.
@@ -33,7 +33,7 @@ def write_tensors(
         OSError: the file cannot be written.
     """
     with atomic_write(path) as beside:
-        # The library makes files that only their owner can read; this one has the usual mode.
+        # The library creates files that only their owner can read; keep the usual mode.
         mode = beside.stat().st_mode
         try:
             safetensors.numpy.save_file(tensors, beside, metadata)
@@ -46,15 +46,15 @@ def write_tensors(
 
 
 def read_header(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Header of a safetensors file, checked by the library that wrote it.
+    """Reads a safetensors file's header, checked by the library.
 
     Returns:
-        Tuple of a dict of names to {"dtype", "shape", "offset": first byte in the file}, and the
-        metadata, a dict of strings.
+        Tuple of a dict of names to {"dtype", "shape", "offset": position of the first byte}, and
+        the metadata, a dict of strings.
 
     Raises:
         ValueError: the file is damaged.
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
     """
     with open_regular(path) as file:
         try:

@@ -1,4 +1,4 @@
-"""The model that lets an optimizer evaluate its loss at other weights: `SubspaceModel`."""
+"""A model that evaluates its loss at other weights for the optimizer: `SubspaceModel`."""
 
 import typing
 from collections.abc import Callable
@@ -10,22 +10,22 @@ import tensorflow as tf
 from terngrad_tf.distribute import private
 from terngrad_tf.subspace.subspace_bfgs import SubspaceBFGS
 
-# Mixed into a `keras.Model`, whose methods it calls.
+# The mixin calls methods of `keras.Model`.
 _Base = keras.Model if typing.TYPE_CHECKING else object
 
 
 class SubspaceTrainingMixin(_Base):
-    """A `train_step` that hands `SubspaceBFGS` the loss as a function of the weights.
+    """A `train_step` that passes the loss to `SubspaceBFGS` as a function of the weights.
 
-    Mix it into a model written as a class: `class Net(SubspaceTrainingMixin, keras.Model)`. With
-    any other optimizer the model trains as it would without.
+    Mix it into a model class: `class Net(SubspaceTrainingMixin, keras.Model)`. Training with other
+    optimizers does not change.
 
     Trials run the forward pass with `training=True` on the same batch, with batch-norm statistics
-    and random seeds as they were before the step, and change no variable.
+    and random seeds from before the step, and change no variable.
     """
 
     def make_train_function(self, force: bool = False) -> Callable[..., Any]:
-        """Creates the optimizer's state first: inside the function each replica would do so.
+        """Creates the optimizer's state first, since inside the function each replica would.
 
         Raises:
             ValueError: the optimizer's state belongs to another basis.
@@ -39,7 +39,7 @@ class SubspaceTrainingMixin(_Base):
         return super().make_train_function(force)
 
     def train_step(self, data: Any) -> dict[str, Any]:
-        """One step on a batch; returns the metrics."""
+        """Trains on one batch and returns the metrics."""
         optimizer = self.optimizer
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) and isinstance(
             optimizer.inner_optimizer, SubspaceBFGS
@@ -52,7 +52,7 @@ class SubspaceTrainingMixin(_Base):
         if not isinstance(optimizer, SubspaceBFGS):
             return super().train_step(data)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        # Trials get what the variables hold before the step: dropout draws the same masks again.
+        # Trials start from the variables' values before the step, so dropout repeats its masks.
         state = [tf.identity(v.value) for v in self.non_trainable_variables]
         with tf.GradientTape() as tape:
             predictions = self(x, training=True)
@@ -75,10 +75,10 @@ class SubspaceTrainingMixin(_Base):
 
 @keras.saving.register_keras_serializable(package="terngrad_tf")
 class SubspaceModel(SubspaceTrainingMixin, keras.Model):
-    """A functional model that trains with `SubspaceBFGS`; layers and weights are those given.
+    """A functional model that trains with `SubspaceBFGS`, with the given layers and weights.
 
-    Stock `fit`, callbacks, metrics, validation, saving and distribution work as for `keras.Model`,
-    and with another optimizer it is one.
+    Stock `fit`, callbacks, metrics, validation, saving and distribution work as for `keras.Model`;
+    with other optimizers, it behaves as `keras.Model`.
 
     Example:
         >>> model = SubspaceModel(network.inputs, network.outputs)

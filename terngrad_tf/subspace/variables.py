@@ -1,4 +1,4 @@
-"""How weights are named and laid out: the order of snapshots, subspaces and gradients."""
+"""Names and shapes of weights, in the order of snapshots, subspaces and gradients."""
 
 import math
 import re
@@ -8,15 +8,15 @@ import keras
 
 from terngrad_tf.arguments import shown
 
-# Names and shapes of weights, in their order.
+# Names and shapes of weights, in order.
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
 
 _NUMBERED = re.compile(r"(.*?)(?:_([0-9]{1,9}))?", re.DOTALL)
-_MAX_TOLD = 3
+_MAX_SHOWN = 3
 
 
 def layout_of(variables: Iterable[keras.Variable]) -> Layout:
-    """Names and shapes of Keras variables, in their order.
+    """Returns names and shapes of Keras variables, in order.
 
     Args:
         variables: iterable of `keras.Variable`.
@@ -28,7 +28,7 @@ def layout_of(variables: Iterable[keras.Variable]) -> Layout:
 
 
 def num_weights(layout: Layout) -> int:
-    """Sum of the sizes in a layout, an integer."""
+    """Returns the total number of elements in a layout."""
     return sum(math.prod(shape) for _, shape in layout)
 
 
@@ -37,15 +37,15 @@ def check_same_layout(
 ) -> None:
     """Refuses weights with other names, shapes or order.
 
-    Keras numbers unnamed layers through the whole process, so the same network built twice is
-    "dense/kernel" once and "dense_1/kernel" then. Names count as equal where such numbers have the
-    same ranks.
+    Keras numbers unnamed layers across the whole process, so that the same network is
+    "dense/kernel" first and "dense_1/kernel" when built again. Names count as equal if such numbers
+    have the same ranks.
 
     Args:
         expected: layout.
         received: layout.
-        expected_source: words for where `expected` is from.
-        received_source: words for where `received` is from; both stand in the error.
+        expected_source: origin of `expected`, for the error.
+        received_source: origin of `received`, for the error.
 
     Raises:
         ValueError: the layouts differ.
@@ -66,16 +66,16 @@ def check_same_layout(
         if a != b or tuple(want[1]) != tuple(got[1])
     ]
     if differences:
-        more = len(differences) - _MAX_TOLD
-        told = "; ".join(differences[:_MAX_TOLD]) + (f"; and {more} more" if more > 0 else "")
+        more = len(differences) - _MAX_SHOWN
+        listed = "; ".join(differences[:_MAX_SHOWN]) + (f"; and {more} more" if more > 0 else "")
         raise ValueError(
             f"{received_source} must hold the names and shapes of {expected_source}, in the same "
-            f"order. Received: {told}"
+            f"order. Received: {listed}"
         )
 
 
 def _ranked(names):
-    """Names with the rank of each number among those of the same word."""
+    """Replaces each number in names with its rank among the numbers of the same word."""
     parts = [[_NUMBERED.fullmatch(part).groups() for part in name.split("/")] for name in names]
     numbers = {}
     for name in parts:

@@ -1,6 +1,6 @@
 """Ternary gradients as pure tensor maths: scales, random bits, rounding, packed words.
 
-The modules here are the readable definition; `fused` computes the same for speed.
+The modules of this package are the readable definition; `fused` computes the same faster.
 """
 
 from terngrad_tf.ternary.codec import digits_per_word, num_words, pack, unpack

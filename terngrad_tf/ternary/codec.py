@@ -1,4 +1,4 @@
-"""Digits of any base packed into 32-bit words, carried as int32 because collectives accept it."""
+"""Packs digits of any base into 32-bit words, stored as int32, which collectives accept."""
 
 import functools
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ def check_base(base: int) -> None:
 
 @functools.cache
 def digits_per_word(base: int) -> int:
-    """Largest d with `base**d <= 2**32`: 20 for base 3, 16 for base 4, 2 for base 8193."""
+    """Returns the largest d with `base**d <= 2**32`: 20 for base 3, 16 for 4, 2 for 8193."""
     check_base(base)
     count = 1
     while base ** (count + 1) <= 2**32:
@@ -23,15 +23,15 @@ def digits_per_word(base: int) -> int:
 
 
 def num_words(num_elements: int, base: int) -> int:
-    """Words that `pack` needs for `num_elements` digits."""
+    """Returns the number of words that `pack` needs for `num_elements` digits."""
     return -(-num_elements // digits_per_word(base))
 
 
 def join_planes(planes: Sequence[tf.Tensor], base: int) -> tf.Tensor:
-    """Words `sum_j planes[j] * base**j`.
+    """Computes the words `sum_j planes[j] * base**j`.
 
     Args:
-        planes: list of uint32 tensors of one shape, digits 0..base-1, lowest digit first.
+        planes: list of uint32 tensors of equal shapes, digits 0..base-1, lowest digit first.
         base: number of values of a digit.
 
     Returns:
@@ -45,7 +45,7 @@ def join_planes(planes: Sequence[tf.Tensor], base: int) -> tf.Tensor:
 
 
 def plane(words: tf.Tensor, digit: int, base: int) -> tf.Tensor:
-    """Digit number `digit` of every uint32 word: `(words // base**digit) % base`."""
+    """Returns digit `digit` of each uint32 word: `(words // base**digit) % base`."""
     if digit:
         words = words // tf.constant(base**digit, tf.uint32)
     if digit == digits_per_word(base) - 1:
@@ -84,7 +84,7 @@ def unpack(words: tf.Tensor, num_elements: int, base: int) -> tf.Tensor:
 
     Args:
         words: int32 tensor of shape [num_words(num_elements, base)].
-        num_elements: number of digits wanted.
+        num_elements: number of digits.
         base: number of values of a digit.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Stochastic rounding of a gradient to a few whole numbers of steps, times a scale."""
+"""Stochastic rounding of gradients to a few whole numbers of steps, times a scale."""
 
 import dataclasses
 from typing import Any
@@ -13,13 +13,13 @@ from terngrad_tf.ternary import random_bits
 # Gradients this small are rounded to zero.
 SMALLEST_SCALE = 2.0**-102
 SMALLEST_SCALE_OF_LEVELS = 2.0**-96
-# Of which the codes fill eight bits.
+# The codes of this many levels fill eight bits.
 MAX_LEVELS = 127
 
 
 @dataclasses.dataclass(frozen=True)
 class Rounding:
-    """How replicas round: an element is a whole number of steps, its code, of `scale / levels`.
+    """Rule of rounding an element to a code, a whole number of steps of `scale / levels`.
 
     Args:
         kind: one of `ROUNDINGS`, see `ternarize`.
@@ -51,34 +51,34 @@ class Rounding:
             )
 
     def stream(self, replica: Any) -> Any:
-        """Number of the random sequence: one for all replicas (0), or one for each (1, 2, ...)."""
+        """Returns the number of the random sequence: 0 for all replicas, or 1, 2, ... for each."""
         return 0 if self.kind == "correlated" else tf.cast(replica, tf.int32) + 1
 
     def offset(self, replica: Any) -> tf.Tensor:
-        """uint32 scalar added to a replica's random words: `replica * floor(2**32 / N)`."""
+        """Returns the uint32 offset of a replica's random words: `replica * floor(2**32 / N)`."""
         if self.kind == "independent":
             return tf.constant(0, tf.uint32)
         stride = tf.constant((2**32 // self.num_replicas) & 0xFFFFFFFF, tf.uint32)
         return tf.cast(replica, tf.uint32) * stride
 
     def factor(self, scale: tf.Tensor) -> tf.Tensor:
-        """What `codes` needs of scales, float32, of their shape."""
+        """Returns the float32 factor for `codes`, in the shape of the scales."""
         if self.levels == 1:
             return quantization_step(scale)
         return fractions_of_unit(scale, self.levels)
 
     def codes(self, gradient: tf.Tensor, factor: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
-        """Codes of float32 elements by uniform random words, int32; what is given broadcasts."""
+        """Rounds float32 elements to int32 codes by uniform random words; arguments broadcast."""
         if self.levels == 1:
             return round_to_ternary(gradient, factor, words)
         return round_to_levels(gradient, factor, words, self.levels)
 
 
 def quantization_step(scale: tf.Tensor) -> tf.Tensor:
-    """`scale / 2**24`, or NaN where the scale is not positive and finite.
+    """Returns `scale / 2**24`, or NaN if the scale is not positive and finite.
 
-    Every comparison with NaN is false, so such a scale gives the code 0 for all elements at no
-    cost per element. So do scales below `SMALLEST_SCALE`, whose unit float32 does not hold.
+    Every comparison with NaN is false, so NaN gives the code 0 for all elements at no cost per
+    element. Scales below `SMALLEST_SCALE` give NaN too, since float32 does not hold their unit.
     """
     usable = tf.logical_and(scale >= SMALLEST_SCALE, tf.math.is_finite(scale))
     unit = scale * tf.constant(2.0**-24, tf.float32)
@@ -86,10 +86,10 @@ def quantization_step(scale: tf.Tensor) -> tf.Tensor:
 
 
 def round_to_ternary(gradient: tf.Tensor, unit: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
-    """`floor(clip(gradient / scale, -1, 1) + u)` in {-1, 0, 1}, with `u = (words >> 8) / 2**24`.
+    """Computes `floor(clip(gradient / scale, -1, 1) + u)` with `u = (words >> 8) / 2**24`.
 
-    Written as two comparisons, `gradient >= scale * (1 - u)` and `gradient < -scale * u`: no
-    division and no sum that could round up to 1, so |gradient| >= scale never gives 0, and 0
+    Written as two comparisons, `gradient >= scale * (1 - u)` and `gradient < -scale * u`, without a
+    division or a sum that could round up to 1, so that |gradient| >= scale never gives 0, and 0
     always gives 0.
 
     Args:
@@ -98,7 +98,7 @@ def round_to_ternary(gradient: tf.Tensor, unit: tf.Tensor, words: tf.Tensor) -> 
         words: uint32, broadcasts to `gradient`; uniform random words.
 
     Returns:
-        int32 tensor of the shape of `gradient`.
+        int32 tensor of the shape of `gradient` with values in {-1, 0, 1}.
     """
     below = tf.cast(tf.bitwise.right_shift(words, tf.constant(8, tf.uint32)), tf.int32)
     above = tf.constant(1 << 24, tf.int32) - below
@@ -108,11 +108,11 @@ def round_to_ternary(gradient: tf.Tensor, unit: tf.Tensor, words: tf.Tensor) -> 
 
 
 def fractions_of_unit(scale: tf.Tensor, levels: int) -> tf.Tensor:
-    """`levels * 2**24 / scale`: what a gradient of 1 is in 2**24ths of a step.
+    """Returns `levels * 2**24 / scale`: a gradient of 1 in 2**24ths of a step.
 
-    0, which makes all codes 0, where the scale is not positive and finite, or below
-    `SMALLEST_SCALE_OF_LEVELS`. Larger by a 2**22th, so that no rounding of floats leaves a
-    gradient as large as the scale below the last level.
+    The result is 0, which makes all codes 0, if the scale is not positive and finite, or is below
+    `SMALLEST_SCALE_OF_LEVELS`. It is increased by a 2**22th, so that float rounding does not leave
+    a gradient as large as the scale below the last level.
     """
     usable = tf.logical_and(scale >= SMALLEST_SCALE_OF_LEVELS, tf.math.is_finite(scale))
     fractions = tf.constant(levels * 2.0**24, tf.float32) / tf.where(usable, scale, 1.0)
@@ -122,10 +122,10 @@ def fractions_of_unit(scale: tf.Tensor, levels: int) -> tf.Tensor:
 def round_to_levels(
     gradient: tf.Tensor, fractions: tf.Tensor, words: tf.Tensor, levels: int
 ) -> tf.Tensor:
-    """`floor(clip(gradient / scale, -1, 1) * levels + u)`, with `u = (words >> 8) / 2**24`.
+    """Computes `floor(clip(gradient / scale, -1, 1) * levels + u)` with `u = (words >> 8) / 2**24`.
 
-    In whole numbers of 2**24ths, after one product: processors that join products and sums into
-    one operation round that differently. 0 always gives 0.
+    Computes in whole 2**24ths after one product, since processors that fuse products and sums
+    round these differently. 0 always gives 0.
 
     Args:
         gradient: float32 tensor.
@@ -137,7 +137,7 @@ def round_to_levels(
         int32 tensor of the shape of `gradient` with values in -L..L.
     """
     bound = tf.constant(levels * 2.0**24, tf.float32)
-    # 0 where `fractions` is, whatever the gradient.
+    # 0 if `fractions` is 0, for any gradient.
     place = tf.math.multiply_no_nan(gradient, fractions)
     place = tf.cast(tf.clip_by_value(place, -bound, bound), tf.int32)
     below = tf.cast(tf.bitwise.right_shift(words, tf.constant(8, tf.uint32)), tf.int32)
@@ -156,22 +156,22 @@ def ternarize(
     rounding: str = "correlated",
     levels: int = 1,
 ) -> tf.Tensor:
-    """Rounds a gradient to ternary or finer codes, without bias where |gradient| <= scale.
+    """Rounds a gradient to ternary or finer codes, without bias if |gradient| <= scale.
 
-    With u uniform in [0, 1): `q = floor(clip(g / s, -1, 1) * L + u)`. Where L is 1, this is 1 with
+    With u uniform in [0, 1): `q = floor(clip(g / s, -1, 1) * L + u)`. If L is 1, the code is 1 with
     probability g/s for 0 <= g, and -1 with probability |g|/s for g < 0, else 0: TernGrad's
-    distribution. A larger L adds less variance, QSGD's at the same number of levels; the code
-    stands for `q * s / L`.
+    distribution. A larger L adds less variance, equal to QSGD's for the same number of levels; the
+    code stands for `q * s / L`.
 
     * "correlated": all replicas share `u0 = hash(element, step, tensor, seed)` and replica k of N
       uses `u = frac(u0 + k / N)`. Each replica alone has the distribution above, and the mean over
       replicas has less variance.
-    * "independent": every replica has its own u, as in the paper.
+    * "independent": every replica draws its own u, as in the paper.
 
     Args:
         gradient: float16, bfloat16 or float32 tensor with a static shape.
         scale: float32 scalar s. Zero, non-finite and scales below `SMALLEST_SCALE` (2e-31; with
-            levels 1e-29) give the code 0 everywhere.
+            levels 1e-29) give the code 0 for all elements.
         seed: Python integer or scalar integer tensor.
         step: training step, Python integer or scalar int32/int64 tensor.
         tensor: index of the tensor within the model.

@@ -10,9 +10,9 @@ import tensorflow as tf
 _GOLDEN = 0x9E3779B9
 _MURMUR_1 = 0x85EBCA6B
 _MURMUR_2 = 0xC2B2AE35
-# Two chains with different beginnings give the 64 key bits; any two constants would do.
+# Two chains with different starts give the 64 key bits; any two constants work.
 _CHAIN_STARTS = np.array([0x243F6A88, 0x85A308D3], np.uint32)
-# Numbers of elements are made in rows of so many.
+# Element numbers are made in rows of this length.
 _ROW = 2**12
 
 
@@ -25,12 +25,12 @@ def _shift_xor(x: tf.Tensor, bits: int) -> tf.Tensor:
 
 
 def fmix32(x: tf.Tensor, key: tf.Tensor | None = None) -> tf.Tensor:
-    """MurmurHash3's 32-bit finalizer, a bijection in which every input bit moves every output bit.
+    """Applies MurmurHash3's 32-bit finalizer, a bijection; each input bit affects each output bit.
 
     Args:
         x: uint32 tensor.
-        key: uint32 tensor that broadcasts to `x`, mixed in between the two multiplications, or
-            None for the plain finalizer. With it, two keys do not merely permute one sequence.
+        key: uint32 tensor that broadcasts to `x`, mixed in between the two multiplications, so
+            that two keys do not merely permute one sequence. None: the plain finalizer.
 
     Returns:
         uint32 tensor of the shape of `x`.
@@ -45,7 +45,7 @@ def fmix32(x: tf.Tensor, key: tf.Tensor | None = None) -> tf.Tensor:
 
 
 def _to_u32_pair(value) -> list[tf.Tensor]:
-    """Low and high 32 bits of an integer tensor or Python integer."""
+    """Splits an integer tensor or Python integer into low and high 32 bits."""
     if isinstance(value, (int, np.integer)):
         return [_u32(int(value)), _u32(int(value) >> 32)]
     value = tf.cast(tf.convert_to_tensor(value), tf.int64)
@@ -63,15 +63,15 @@ def _to_u32_pair(value) -> list[tf.Tensor]:
 def key_schedule(
     seed: int, step: Any, tensor: tf.Tensor, stream: Any
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Two 32-bit keys for one random sequence.
+    """Derives two 32-bit keys for one random sequence.
 
     Args:
-        seed: Python integer or integer tensor; 64 bits count.
-        step: Python integer or integer tensor; 64 bits count.
-        tensor: index of the tensor, Python integer or integer tensor; 32 bits count.
-        stream: number of the sequence among those of one tensor and step; 32 bits count.
+        seed: Python integer or integer tensor; 64 bits are used.
+        step: Python integer or integer tensor; 64 bits are used.
+        tensor: index of the tensor, Python integer or integer tensor; 32 bits are used.
+        stream: number of the sequence within a tensor and step; 32 bits are used.
 
-    The arguments broadcast: with `tensor` of shape [T] the keys have shape [T].
+    The arguments broadcast: `tensor` of shape [T] gives keys of shape [T].
 
     Returns:
         Pair of uint32 tensors of the common shape. If exactly one 32-bit half of one argument
@@ -89,10 +89,10 @@ def key_schedule(
 
 
 def numbers_from(first: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
-    """uint32 numbers `first`, `first + 1`, ... in a static shape.
+    """Returns uint32 numbers `first`, `first + 1`, ... in a static shape.
 
-    Made of those of one row: all of them, which TensorFlow could know before it runs, it would
-    hold.
+    Computed from the numbers of one row: TensorFlow would hold numbers known before it runs as a
+    constant.
     """
     columns = math.prod(shape[1:])
     rows = tf.cast(tf.range(shape[0]), tf.uint32) * tf.constant(columns, tf.uint32) + first
@@ -104,17 +104,17 @@ def random_words(
 ) -> tf.Tensor:
     """Uniform 32-bit words for the elements of one tensor.
 
-    No state and no random op: the words are a hash of the element's index and of the four
-    numbers, hence the same in eager mode, in a graph and under XLA, on every device and in every
-    process, and a run resumed at `step` draws what the unbroken run would have drawn. Within one
-    sequence no word occurs twice.
+    The words are a hash of the element's index and the four numbers, without state or random op.
+    They are therefore equal in eager mode, in a graph and under XLA, on every device and in every
+    process, and a run resumed at `step` draws the same words as an uninterrupted run. Words do not
+    repeat within a sequence.
 
     Args:
         num_elements: number of words, at most 2**31 - 1.
         seed: Python integer or scalar integer tensor.
         step: training step, Python integer or scalar int32/int64 tensor.
         tensor: index of the tensor within the model.
-        stream: which of several sequences for the same tensor and step (a replica, a hop).
+        stream: number of the sequence within a tensor and step (a replica, a hop).
 
     Returns:
         uint32 tensor of shape [num_elements].

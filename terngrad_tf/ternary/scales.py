@@ -13,15 +13,15 @@ import tensorflow as tf
 from terngrad_tf.arguments import check
 from terngrad_tf.clip_factors import AUTO, RULE, is_clip_factor
 
-# Below this fraction of max|g| a standard deviation is rounding error of equal elements.
+# Below this fraction of max|g|, a standard deviation is rounding error of equal elements.
 _NUMERICALLY_ZERO = 1e-6
-# Steps over which training averages the error of rounding, as momentum and small rates do; what
-# clipping takes away is the same in all of them.
+# Number of steps over which training averages rounding errors, as momentum and small learning rates
+# do; clipping errors are the same in all steps.
 HORIZON = 10
 
 
 class Moments(typing.NamedTuple):
-    """What a scale follows from, each a float32 tensor of one shape.
+    """Statistics that determine a scale, float32 tensors of equal shapes.
 
     Attributes:
         largest: max|g|.
@@ -38,36 +38,35 @@ class Moments(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ScaleRule:
-    """How the scale of a tensor follows from its moments.
+    """Computes the scale of a tensor from its moments.
 
-    The scale s is `c * std(g)`, but never above max|g|, which would only add variance; then, where
-    so many codes would not be 0, it is raised:
+    The scale s is `c * std(g)`, but at most max|g|, since a larger one would only add variance. It
+    is then raised if too many codes would be nonzero:
 
         s = max(s, mean|g| / nonzero_share)
 
-    since a code is not 0 with a probability of at most |g| / s. A larger scale clips less.
+    since a code is nonzero with a probability of at most |g| / s. A larger scale clips less.
 
-    With `clip_factor="auto"` there is no c. A scale makes two errors: what is clipped is lost in
-    each step, what is rounded is as often too much as too little, so that it shrinks by the number
-    N of replicas that are averaged and of h steps:
+    `clip_factor="auto"` has no c. A scale causes two errors: clipped parts are lost in each step,
+    while rounding is unbiased, so that its error shrinks by the number N of averaged replicas and
+    h of steps:
 
         E(s) = sum max(|g| - s, 0)^2 + 1/(N h) sum m (s - m),   m = min(|g|, s)
 
-    E has one minimum, where `2 N h sum max(|g| - s, 0)` is the sum of the |g| that are not above s.
-    For sizes that are 0 or else exponentially distributed, that is
+    E is minimal if `2 N h sum max(|g| - s, 0)` equals the sum of all |g| that are at most s. For
+    sizes that are 0 or exponentially distributed, the minimum is
 
         s = x * sum g^2 / (2 sum |g|),   x the root of exp(x) = 2 N h + 1 + x
 
-    which is taken for all gradients, with h = 10. Where codes are whole numbers from -L to L, a
-    size lies between two of the multiples of s / L, and the product of its distances to both stands
-    in place of `m (s - m)`; see `auto_factor` for x.
+    which is used for all gradients, with h = 10. For codes from -L to L, a size lies between two
+    multiples of s / L, and the product of its distances to both replaces `m (s - m)`; see
+    `auto_factor` for x.
 
     Args:
         clip_factor: c, at least 1e-5; 0 for max|g| (no clipping); or "auto".
         num_replicas: N, for "auto".
         levels: L, for "auto".
-        nonzero_share: the largest share of codes that are not 0, as is to be expected of a tensor;
-            above 0, at most 1.
+        nonzero_share: maximum expected fraction of nonzero codes in a tensor, in (0, 1].
 
     Raises:
         ValueError: an argument is out of range.
@@ -87,7 +86,7 @@ class ScaleRule:
             )
 
     def scales(self, moments: Moments) -> tf.Tensor:
-        """Scales of tensors whose elements are finite, in the shape of the moments."""
+        """Returns the scales of tensors with finite elements, in the shape of the moments."""
         largest, mean_size, mean_square, deviation = moments
         scales = largest
         if self.clip_factor == AUTO:
@@ -104,19 +103,19 @@ class ScaleRule:
 
 @functools.cache
 def auto_factor(num_replicas: int, levels: int = 1) -> float:
-    """X of `ScaleRule`, the scale of sizes that are exponentially distributed with the mean 1.
+    """Returns x of `ScaleRule`, the scale for exponentially distributed sizes with mean 1.
 
-    With d = x / L, the errors of clipping and of rounding are, an element,
+    For d = x / L, the errors of clipping and of rounding are, per element,
 
         2 exp(-x) + (1 - exp(-x)) / (1 - exp(-d)) * (d - 2 + (d + 2) exp(-d)) / (N h)
 
     Args:
         num_replicas: N.
-        levels: L. For 1 the least error is where `exp(x) = 2 N h + 1 + x`.
+        levels: L. For 1, the error is minimal at `exp(x) = 2 N h + 1 + x`.
     """
     if levels == 1:
         x = 1.0
-        for _ in range(50):  # Each turn divides the error by more than 2 N h.
+        for _ in range(50):  # each iteration divides the error by more than 2 N h
             x = math.log(2 * num_replicas * HORIZON + 1 + x)
         return x
     x = np.linspace(1, 60, 100_000)
@@ -127,12 +126,11 @@ def auto_factor(num_replicas: int, levels: int = 1) -> float:
 
 
 def local_scale(gradient: tf.Tensor, clip_factor: float | str, **options: Any) -> tf.Tensor:
-    """Scale of one replica's gradient tensor: `min(clip_factor * std(g), max|g|)`.
+    """Computes the scale of one replica's gradient tensor: `min(clip_factor * std(g), max|g|)`.
 
-    Gradients beyond the scale are clipped by the rounding. The standard deviation is that of the
-    population (mean removed). A scale above the largest gradient would only add variance, so it is
-    never larger; it is `max|g|` where `clip_factor` is 0 (no clipping) and where all elements are
-    equal.
+    Rounding clips gradients beyond the scale. The standard deviation is the population's (mean
+    removed). The scale is at most `max|g|`, since a larger one would only add variance, and equals
+    `max|g|` if `clip_factor` is 0 (no clipping) or all elements are equal.
 
     Args:
         gradient: float16, bfloat16 or float32 tensor with a static shape; computed in float32.
@@ -140,9 +138,11 @@ def local_scale(gradient: tf.Tensor, clip_factor: float | str, **options: Any) -
             suited all networks in the paper.
         **options: `num_replicas` and `nonzero_share`, see `ScaleRule`.
 
+        **options: `num_replicas` and `nonzero_share`, see `ScaleRule`.
+
     Returns:
         float32 scalar. 0 for a tensor without elements or of zeros only; +inf if any element is
-        NaN or infinite, so that a maximum over replicas, which may drop NaN, still carries it.
+        NaN or infinite, since a maximum over replicas keeps inf but may drop NaN.
 
     Raises:
         ValueError: an argument is out of range.
@@ -159,30 +159,30 @@ def local_scale(gradient: tf.Tensor, clip_factor: float | str, **options: Any) -
 
 
 def scale_of(gradient: tf.Tensor, rule: ScaleRule) -> tf.Tensor:
-    """`local_scale` by a rule."""
+    """Computes `local_scale` by a rule."""
     row = tf.reshape(tf.cast(gradient, tf.float32), [1, -1])
     return scales_of_rows(row, [row.shape[1]], rule)[0] if row.shape[1] else tf.constant(0.0)
 
 
 def check_clip_factor(clip_factor: float | str) -> None:
-    """Raises ValueError unless it is "auto", 0, or finite and not too small."""
+    """Raises ValueError unless the factor is "auto", 0, or finite and not too small."""
     check(is_clip_factor(clip_factor), "clip_factor", RULE, clip_factor)
 
 
 def scales_of_rows(rows: Any, sizes: Sequence[int], rule: ScaleRule) -> tf.Tensor:
-    """Scales of tensors in the rows of a matrix, each padded with zeros; two passes, exact."""
+    """Computes exact scales, in two passes, of tensors in zero-padded rows of a matrix."""
     infinite = tf.constant(np.inf, tf.float32)
-    # One constant for all reductions, and one for both columns.
+    # One constant for all reductions and one for both columns.
     axis, column = tf.constant(1), tf.constant([len(sizes), 1])
     finite = tf.reduce_all(tf.math.is_finite(rows), axis)
     largest = tf.reduce_max(tf.abs(rows), axis)
     counts, ones = tf.constant(sizes, tf.float32), tf.ones_like(largest)
-    # Divided by the largest, squares neither overflow nor vanish, and equal elements are all 1.
+    # Relative to the largest, squares neither overflow nor vanish, and equal elements are all 1.
     rows = rows / tf.reshape(tf.where(largest > 0, largest, ones), column)
     mean = tf.reduce_sum(rows, axis) / counts
     distances = rows - tf.reshape(mean, column)
     if min(sizes) < rows.shape[1]:
-        # Only where something is padded: TensorFlow would hold the mask as a constant.
+        # Only if rows are padded: TensorFlow would hold the mask as a constant.
         distances *= tf.sequence_mask(sizes, rows.shape[1], tf.float32)
     moments = Moments(
         largest=ones,
@@ -190,6 +190,6 @@ def scales_of_rows(rows: Any, sizes: Sequence[int], rule: ScaleRule) -> tf.Tenso
         mean_square=tf.reduce_sum(tf.square(rows), axis) / counts,
         deviation=tf.sqrt(tf.reduce_sum(tf.square(distances), axis) / counts),
     )
-    # A raised scale may be beyond all numbers; an infinite one means something else.
+    # A raised scale may overflow; an infinite scale would mean non-finite gradients.
     scales = tf.minimum(rule.scales(moments) * largest, np.finfo(np.float32).max)
     return tf.where(finite, scales, infinite)

@@ -1,7 +1,7 @@
-"""What every program shares: training, evaluation, run folders, optimizers, schedules.
+"""Parts that all programs share: training, evaluation, run folders, optimizers, schedules.
 
-Names are loaded at their first use: a program that only prints its help, which comes from the
-configurations, does not wait for TensorFlow.
+Names are loaded at first use, so that programs that only print their help, which comes from the
+configurations, do not load TensorFlow.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""What an asynchronous run tells: a line a worker now and then, and scalars for TensorBoard."""
+"""Logs of an asynchronous run: regular lines for each worker, and scalars for TensorBoard."""
 
 import collections
 import dataclasses
@@ -18,14 +18,14 @@ class AsyncLog:
     """Prints the log lines of all workers and writes means for TensorBoard.
 
     Args:
-        batch_size: images a step.
-        log_every: steps from one line to the next.
-        summary_due: rule of `triggers`: whether to write for TensorBoard.
+        batch_size: images per step.
+        log_every: steps between lines.
+        summary_due: rule of `triggers` for TensorBoard.
         board: `Board`.
         learning_rate: function of the number of steps done.
-        traffic: `PushTraffic` of a step; what it pushes is taken from the steps themselves.
-        last_step: steps of the whole run.
-        screen: `Screen` that shows a row a worker instead of lines; None: lines.
+        traffic: `PushTraffic` of a step; the steps themselves report pushed bytes.
+        last_step: number of steps of the whole run.
+        screen: `Screen` that shows one row per worker instead of lines, or None.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class AsyncLog:
 
     @property
     def traffic(self) -> PushTraffic:
-        """That of the last step."""
+        """`PushTraffic` of the last step."""
         return dataclasses.replace(self._traffic, pushed_bytes=self._pushed_bytes)
 
     def add(self, result: Mapping[str, Any]) -> None:
-        """Takes what a step returned."""
+        """Adds the result of a step."""
         worker, step = int(result["worker"]), int(result["step"])
         is_first = worker not in self._steps
         self._steps[worker] += 1
@@ -84,7 +84,7 @@ class AsyncLog:
             now = time.perf_counter()
             seconds = (now - self._since[worker]) / self._steps[worker]
             speed = self._batch_size / seconds
-            # As on one host, the first line has the number of steps that were done before.
+            # As on one host, the first line shows the number of steps done before.
             shown = step - 1 if is_first else step
             loss, accuracy = values[tags.TOTAL_LOSS], values[tags.PRECISION_AT_1]
             log_worker(worker, shown, loss, speed, seconds, accuracy)
@@ -93,7 +93,7 @@ class AsyncLog:
             self.write(step)
 
     def write(self, step: int) -> None:
-        """Writes the means of the steps since the last time, if there were any."""
+        """Writes the means of the steps since the last call, if any."""
         if not self._count:
             return
         scalars = {tag: value / self._count for tag, value in self._sums.items()}

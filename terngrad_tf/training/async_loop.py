@@ -1,4 +1,4 @@
-"""The chief's part in asynchronous training: steps are scheduled, their results looked at."""
+"""The chief's part in asynchronous training: schedules steps and processes their results."""
 
 import contextlib
 import dataclasses
@@ -30,9 +30,9 @@ from terngrad_tf.training.errors import DivergedError
 from terngrad_tf.training.log import log, log_freq
 from terngrad_tf.training.run_config import TrainConfig
 
-# Scheduled steps a worker: enough for the fast ones while a slow one is at its step.
 _Result = TypeVar("_Result")
 
+# Steps queued per worker, enough to keep fast workers busy while a slow one computes.
 _STEPS_AHEAD = 8
 _POLL_SECONDS = 1.0
 _LOOK_SECONDS = 5.0
@@ -43,11 +43,11 @@ class AsyncRun:
     """The steps that the chief schedules.
 
     Args:
-        config: `TrainConfig`, its network known.
+        config: `TrainConfig` with a known network.
         cluster: `ParameterServerCluster`.
         shard: `data.DatasetShard`.
         model: compiled `keras.Model`.
-        served: `ServedModel` of it.
+        served: `ServedModel` of the model.
         manager: `tf.train.CheckpointManager`.
         board: `Board`.
     """
@@ -61,10 +61,10 @@ class AsyncRun:
     board: Board
 
     def train(self, first_step: int, learning_rate: Callable[[int], Any]) -> PushTraffic:
-        """Does the steps that are missing; saves and tells meanwhile. Returns the last's traffic.
+        """Runs the remaining steps with saves and logs. Returns the last step's traffic.
 
         Raises:
-            PreemptedError: SIGTERM told the chief to stop; all steps that had begun are saved.
+            PreemptedError: SIGTERM asked the chief to stop; all started steps are saved.
         """
         told_to_stop = threading.Event()
         with (
@@ -81,8 +81,8 @@ class AsyncRun:
             for exact in (False, True)
         )
 
-        # A step that a lost worker had begun may count twice, so the next one to do has a number of
-        # its own.
+        # A step started by a lost worker may count twice, so the next step to schedule has a
+        # separate counter.
         steps = StepQueue(self.cluster)
         own = self.config.checkpoints
         freq = log_freq(self.cluster.tasks)
@@ -102,7 +102,7 @@ class AsyncRun:
         while next_step < max_steps or steps.num_open:
             if told_to_stop.is_set():
                 max_steps = next_step
-                last_step_ended()  # those that run may take long, but are watched
+                last_step_ended()  # remaining steps may take long, but are watched
             while next_step < max_steps and not steps.is_full and not saving:
                 steps.schedule(exact_function if is_float(next_step) else function)
                 next_step += 1
@@ -131,7 +131,7 @@ class AsyncRun:
 
 
 class StepQueue:
-    """Keeps all workers busy and hands out what their steps returned.
+    """Keeps all workers busy and returns their steps' results.
 
     Args:
         cluster: `ParameterServerCluster`.
@@ -143,32 +143,32 @@ class StepQueue:
         self._scheduled = queue.SimpleQueue()
         self._results = queue.SimpleQueue()
         self._num_open = 0
-        # Waiting for a result has no time limit in TensorFlow. A server that is cut off must be
-        # found, though, and a thread that still waits must not keep the process.
+        # TensorFlow waits for a result without a time limit. A disconnected server must still be
+        # detected, and a waiting thread must not keep the process alive.
         threading.Thread(target=self._fetch, daemon=True).start()
 
     @property
     def num_open(self) -> int:
-        """Steps scheduled whose results have not been handed out."""
+        """Number of scheduled steps whose results were not returned yet."""
         return self._num_open
 
     @property
     def is_full(self) -> bool:
-        """Whether enough steps are scheduled."""
+        """True if enough steps are scheduled."""
         return self._num_open >= _STEPS_AHEAD * self._cluster.num_workers
 
     def schedule(self, function: Callable[[Any], Any]) -> None:
-        """Lets a worker that is free run a function of its iterator of batches."""
+        """Lets a free worker run a function of its iterator of batches."""
         coordinator = self._cluster.coordinator
         self._scheduled.put(coordinator.schedule(function, args=(self._cluster.batches,)))
         self._num_open += 1
 
     def next(self) -> dict[str, Any] | None:
-        """Waits for a result; tells meanwhile which workers are lost or come back.
+        """Waits for a result; logs lost and returning workers meanwhile.
 
         Returns:
-            What a scheduled function returned, its tensors as NumPy values; None where the step was
-            done but its worker was lost before it could tell.
+            Result of a scheduled function, with tensors as NumPy values; None if the step was done
+            but its worker was lost before returning the result.
 
         Raises:
             PeerError: a parameter server is lost.
@@ -182,7 +182,7 @@ class StepQueue:
         return result
 
     def call(self, function: Callable[[], _Result]) -> _Result:
-        """Runs a function that talks to the servers; looks and tells meanwhile, as `next` does.
+        """Runs a function that talks to the servers; checks and logs as `next` does.
 
         Raises:
             PeerError: a parameter server is lost.
@@ -195,7 +195,7 @@ class StepQueue:
         return result
 
     def _wait(self, results):
-        """The next of a queue of results and exceptions."""
+        """Returns the next item of a queue of results and exceptions."""
         while True:
             if time.monotonic() - self._looked > _LOOK_SECONDS:
                 for line in self._cluster.check_peers():
@@ -210,7 +210,7 @@ class StepQueue:
 
 
 def _put_result(function, results):
-    """Puts what a function returns or raises into a queue."""
+    """Puts a function's result or exception into a queue."""
     try:
         results.put(function())
     except BaseException as error:

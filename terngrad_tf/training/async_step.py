@@ -1,4 +1,4 @@
-"""What a worker of asynchronous training computes between its pull and its push."""
+"""Computation of a worker in asynchronous training, between its pull and its push."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,27 +11,27 @@ from terngrad_tf.distribute.parameter_server.variables import ServedModel
 from terngrad_tf.training import losses, networks
 from terngrad_tf.training.model_config import ModelConfig
 
-# A prime far from the distances between seeds that people choose.
+# A prime far from typical distances between seeds.
 _SEED_STRIDE = 1_000_000_007
 
 
 def make_step(
     config: ModelConfig, model: keras.Model, served: ServedModel, *, exact: bool
 ) -> Callable[[Any], dict[str, tf.Tensor]]:
-    """The function of one step, which the chief schedules and a worker runs.
+    """Returns the function of one step, which the chief schedules and a worker runs.
 
     Args:
         config: `ModelConfig` of the run.
         model: `keras.Model`; its variables are neither read nor written.
         served: `ServedModel` of the model.
-        exact: whether gradients travel as float32, whatever the configuration says.
+        exact: whether gradients are sent as float32, regardless of the configuration.
 
     Returns:
         A `tf.function` of an iterator of batches. It returns a dict of scalars: "worker"; "pulled"
-        and "step", the steps done when it pulled and after its push; "pushed_bytes", the payload of
-        that; "entropy_loss", "total_loss" and "precision_at_1" of its batch.
+        and "step", the numbers of steps done at its pull and after its push; "pushed_bytes", the
+        push's payload; and "entropy_loss", "total_loss" and "precision_at_1" of its batch.
     """
-    # Both are known by now.
+    # Both are known here.
     arguments = losses.compile_arguments(config.net, config.label_smoothing)  # pyright: ignore[reportArgumentType]
     weighted = list(zip(arguments["loss"], arguments["loss_weights"], strict=True))
 
@@ -62,8 +62,8 @@ def make_step(
 
 
 def _figures(model, statistics, values, weighted, images, targets, worker, pulled):
-    """Losses and precision of a batch at given weights, and what batch norm found in it."""
-    # Dropout draws by worker and step, as nobody else counts its draws.
+    """Returns losses and precision of a batch at given weights, and its batch-norm moments."""
+    # Dropout is seeded by worker and step, since its draws are not counted elsewhere.
     offset = tf.stack([tf.cast(worker, tf.int64) * _SEED_STRIDE, pulled])
     mapping = [
         *zip(model.trainable_variables, values, strict=True),

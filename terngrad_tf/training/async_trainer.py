@@ -32,15 +32,15 @@ from terngrad_tf.training.statistics_average import StatisticsAverage
 def serve_parameters(
     cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver, *, start_timeout: float = 600
 ) -> None:
-    """Runs a parameter server until the chief of the run, worker 0, ends.
+    """Runs a parameter server until the run's chief, worker 0, ends.
 
     Args:
-        cluster_resolver: as for `train_async`, its task a "ps".
+        cluster_resolver: see `train_async`; its task is a "ps".
         start_timeout: seconds to wait for the chief. Default 600.
 
     Raises:
         UserError: the cluster has no worker or no parameter server.
-        PeerError: the chief did not start, is lost or stopped with an error.
+        PeerError: the chief did not start, was lost or stopped with an error.
     """
     with as_user_error():
         process.serve(cluster_resolver, {"code": code_metadata()}, start_timeout=start_timeout)
@@ -55,37 +55,37 @@ def train_async(
     """Trains asynchronously: each worker's gradients are applied as soon as they arrive.
 
     Variables live on parameter servers. A worker pulls them as floats, computes the gradients of
-    its own batch and pushes them as ternary codes with scales of its own; the servers decode them
-    and take a step of the optimizer. Each push is a step: the step number, learning rates and
-    `max_steps` count the pushes of all workers together, and `batch_size` is one worker's.
+    its own batch and pushes them as ternary codes with its own scales; the servers decode them and
+    apply an optimizer step. Each push is a step: step numbers, learning rates and `max_steps` count
+    the pushes of all workers, and `batch_size` is one worker's.
 
-    Worker 0 is the chief: it schedules the steps, keeps `train_dir` and prints the log lines of
-    all workers. It computes as the others do. Every worker reads all files of its own `data_dir`,
-    in an order that is new at each start. Runs cannot be repeated bit for bit; a run that was
-    stopped goes on from its newest checkpoint.
+    Worker 0 is the chief: it schedules the steps, keeps `train_dir` and prints the log lines of all
+    workers. It also computes like the others. Every worker reads all files of its own `data_dir`,
+    in an order that changes at each start. Runs cannot be repeated bit for bit; a stopped run
+    resumes from its newest checkpoint.
 
-    A worker that is lost is done without, and taken back when it is started again. Where the chief
-    or a server is lost, all end.
+    Training continues without a lost worker, which may be started again. If the chief or a server
+    is lost, all processes end.
 
     Args:
-        config: `TrainConfig`; all workers' must agree but for folders and devices.
+        config: `TrainConfig`, equal on all workers except for folders and devices.
         cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver` with the jobs "worker"
-            and "ps", its task a "worker".
+            and "ps"; its task is a "worker".
         start_timeout: seconds to wait for the other processes. Default 600.
 
     Returns:
-        A `trainer.TrainResult` on the chief, its traffic a `PushTraffic`; None on other workers.
+        A `trainer.TrainResult` with a `PushTraffic` on the chief; None on other workers.
 
     Raises:
-        UserError: an option, the data or the folder does not fit.
+        UserError: an option, the data or the folder is unsuitable.
         slim_data.DataError: the data is missing or damaged.
         DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
-        PreemptedError: SIGTERM told the chief to stop; the run is saved.
+        PreemptedError: SIGTERM asked the chief to stop; the run is saved.
         PeerError: another process failed, is gone or was started differently.
     """
     _check(config)
     with as_user_error():
-        # All workers make batches for the network, so all look which one it is.
+        # All workers make batches for the network, so all determine which network it is.
         source = pretrained.find_source(config.pretrained_model_checkpoint_path)
         config = trainer.resolved(config, source)
         tasks = process.cluster_tasks(cluster_resolver)
@@ -118,7 +118,7 @@ def train_async(
 
 
 def _check(config):
-    """Raises UserError for options that asynchronous training does not know."""
+    """Raises UserError for options that asynchronous training does not support."""
     values = config.values()
     for name, wanted, why in (
         ("num_nodes", 1, "each process is one worker"),
@@ -148,13 +148,13 @@ def _check(config):
             f"bits_per_element={values['bits_per_element']}: words have no use for it. "
             f"Received: wire={wire!r}"
         )
-    # Now, and not once all processes are there.
+    # Checked before waiting for other processes.
     with as_user_error():
         check_wire(wire, config.gradients.quantization(config.seed))
 
 
 def _lead(config, cluster, own, source):
-    """The chief's part: `train_async` from where all processes are there."""
+    """Runs the chief's part of `train_async` once all processes are present."""
     cluster.compare()
     shard = own
     if not config.data.benchmark_mode and cluster.num_workers > 1:
@@ -203,7 +203,7 @@ def _lead(config, cluster, own, source):
 
 @contextlib.contextmanager
 def _closing(board):
-    """Closes a `Board`, but where a process is lost: TensorFlow might wait for that."""
+    """Closes a `Board`, except after losing a process, for which TensorFlow might wait."""
     try:
         yield board
     except PeerError:

@@ -1,4 +1,4 @@
-"""What a run writes for TensorBoard."""
+"""Logs of a run for TensorBoard."""
 
 import os
 import time
@@ -13,10 +13,10 @@ class Board:
 
     Args:
         folder: path.
-        steps_before: steps that the run which this one goes on from had done; TensorBoard shows
-            this run's steps after those. Default 0.
-        first_step: steps done by a run that begins or goes on. TensorBoard forgets what was written
-            of later ones, which come again. Default: nothing is forgotten.
+        steps_before: number of steps of the run that this one continues; TensorBoard shows this
+            run's steps after them. Default 0.
+        first_step: number of steps done when a run starts or resumes. TensorBoard forgets later
+            steps written before, which are repeated. Default: keep all.
     """
 
     def __init__(
@@ -31,11 +31,11 @@ class Board:
         self._steps_before = steps_before
 
     def scalars(self, values: Mapping[str, Any], step: int) -> None:
-        """Writes numbers, and hands them to the file system: a kill loses none.
+        """Writes numbers and flushes them to the file system, so that a kill loses none.
 
         Args:
             values: dict from a tag of `terngrad_tf.tags` to a number.
-            step: steps done.
+            step: number of steps done.
         """
         with self._writer.as_default(step + self._steps_before):
             for tag, value in values.items():
@@ -52,21 +52,21 @@ class Board:
 
         Args:
             values: dict from a tag to a tensor.
-            step: steps done.
+            step: number of steps done.
         """
         with self._writer.as_default(step + self._steps_before):
             for tag, value in values.items():
                 tf.summary.histogram(tag, value)
 
     def counts(self, tag: str, counted: Sequence[tuple[float, int]], step: int) -> None:
-        """Writes a histogram of elements that have been counted.
+        """Writes a histogram of counted elements.
 
         Args:
-            tag: its tag.
-            counted: list of (value, number of elements that have it), values ascending.
-            step: steps done.
+            tag: tag of the histogram.
+            counted: list of (value, number of elements with the value), values ascending.
+            step: number of steps done.
         """
-        # `tf.summary.histogram` would ask for all the elements instead.
+        # `tf.summary.histogram` would need all the elements.
         metadata = tf.compat.v1.SummaryMetadata(
             plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="histograms")
         )
@@ -75,15 +75,15 @@ class Board:
             tf.summary.write(tag, tf.constant(rows, tf.float64), metadata=metadata)
 
     def close(self) -> None:
-        """Ends the file."""
+        """Closes the file."""
         self._writer.close()
 
 
 def _write_start(folder, step):
-    """Tells TensorBoard that what it read so far is valid before a step alone.
+    """Makes TensorBoard ignore earlier records from a step on.
 
-    `tf.summary` cannot say so. TensorBoard reads files in the order of their names, of which this
-    one comes before those that `tf.summary` makes from this second on.
+    `tf.summary` cannot do so. TensorBoard reads files in the order of their names, and this file's
+    name precedes those that `tf.summary` creates from this second on.
     """
     start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
     now = time.time()

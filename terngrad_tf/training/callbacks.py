@@ -1,4 +1,4 @@
-"""Keras callbacks of a run: what ends it, progress."""
+"""Keras callbacks of a run: stop on divergence, progress."""
 
 import datetime
 import math
@@ -18,7 +18,7 @@ class StepCounter(keras.callbacks.Callback):
     """Base of callbacks that count optimizer steps from the start of the run, not of `fit`.
 
     Args:
-        first_step: steps done before `fit`.
+        first_step: number of steps done before `fit`.
     """
 
     model: keras.Model
@@ -33,15 +33,15 @@ class StepCounter(keras.callbacks.Callback):
         self.on_step_end({name: float(value) for name, value in (logs or {}).items()})
 
     def on_step_end(self, logs: dict[str, float]) -> None:
-        """Called after each step with the means, since the last reset, of the metrics."""
+        """Called after each step with the metrics' means since the last reset."""
 
 
 class StopOnDivergence(StepCounter):
-    """Ends training with `DivergedError` after the step whose loss is not finite.
+    """Ends training with `DivergedError` after a step with a loss that is not finite.
 
     Args:
-        first_step: steps done before `fit`.
-        manager: `tf.train.CheckpointManager`, asked for the last good checkpoint; None on processes
+        first_step: number of steps done before `fit`.
+        manager: `tf.train.CheckpointManager`, for the last good checkpoint; None on processes
             other than the chief.
     """
 
@@ -50,20 +50,20 @@ class StopOnDivergence(StepCounter):
         self._manager = manager
 
     def on_step_end(self, logs: dict[str, float]) -> None:
-        """Checks the running mean, which stays non-finite once one loss was."""
+        """Checks the running mean, which stays non-finite after one non-finite loss."""
         if not math.isfinite(logs["loss"]):
             raise DivergedError("the loss", self.step, checkpoints.last_good(self._manager))
 
 
 class ProgressBar(StepCounter):
-    """One line on the terminal that shows how far the run is; nothing where there is none.
+    """Shows a run's progress on one line of a terminal, and nothing elsewhere.
 
-    The log lines go to another stream, which may be a file, and are printed over it: rich.progress
-    would either draw them itself, into the wrong stream, or be torn by them.
+    The log lines go to another stream, possibly a file, and are printed over it: rich.progress
+    would either draw them in the wrong stream or be broken by them.
 
     Args:
-        first_step: steps done before `fit`.
-        last_step: steps of the whole run.
+        first_step: number of steps done before `fit`.
+        last_step: number of steps of the whole run.
         stream: text stream. Default: standard error.
     """
 
@@ -83,7 +83,7 @@ class ProgressBar(StepCounter):
         self._since = time.perf_counter()
 
     def on_step_end(self, logs: dict[str, float]) -> None:
-        """Draws at most ten times a second."""
+        """Draws at most ten times per second."""
         now = time.perf_counter()
         if not self._shown or (now - self._drawn < 0.1 and self.step != self._last_step):
             return

@@ -1,4 +1,4 @@
-"""Accuracy by class of an evaluation: the least ones in the log, all in a table beside."""
+"""Per-class accuracies of an evaluation: the lowest in the log, all in classes.csv."""
 
 import csv
 import os
@@ -11,7 +11,7 @@ from terngrad_tf.files import atomic_write
 from terngrad_tf.training.log import log
 
 FILE = "classes.csv"
-_NUM_TOLD = 3
+_NUM_SHOWN = 3
 
 
 def tell_classes(
@@ -20,11 +20,11 @@ def tell_classes(
     """Logs the least accurate classes and writes all of them to classes.csv in `eval_dir`.
 
     Args:
-        by_class: int array [classes, 2]: the examples of each class, and those that are right.
-            Classes without any are left out.
-        info: `slim_data.DatasetInfo`, which names the classes; those without a name are told by
-            their numbers.
-        eval_dir: folder of the evaluation; a table of an earlier one is replaced.
+        by_class: int array [classes, 2]: the number of examples of each class, and of correct ones.
+            Classes without examples are omitted.
+        info: `slim_data.DatasetInfo` with the names of the classes; numbers replace missing
+            names.
+        eval_dir: folder of the evaluation; an earlier table is replaced.
     """
     names = [""] * info.label_offset + list(info.labels)
     rows = [
@@ -32,9 +32,9 @@ def tell_classes(
         for number, (examples, hits) in enumerate(by_class)
         if examples
     ]
-    worst = sorted(rows, key=lambda row: row[3])[:_NUM_TOLD]
-    told = ", ".join(f"{shown(number, name)} {accuracy:.4f}" for number, name, _, accuracy in worst)
-    log(f"least accurate of {len(rows)} classes: {told}")
+    worst = sorted(rows, key=lambda row: row[3])[:_NUM_SHOWN]
+    lowest = ", ".join(f"{shown(number, name)} {value:.4f}" for number, name, _, value in worst)
+    log(f"least accurate of {len(rows)} classes: {lowest}")
     with (
         atomic_write(pathlib.Path(eval_dir, FILE)) as beside,
         open(beside, "w", encoding="utf-8", newline="") as file,
@@ -45,5 +45,5 @@ def tell_classes(
 
 
 def shown(number: int, name: str) -> str:
-    """A class in a line for people: its name, or its number where nothing names it."""
+    """Returns a class's name for a message, or its number if it has no name."""
     return name or f"class {number}"

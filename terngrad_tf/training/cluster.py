@@ -1,6 +1,6 @@
-"""The strategy of a run, and what its processes do together; one alone does the same.
+"""The strategy of a run, and steps that its processes take together, or a single one alone.
 
-The chief alone reads and writes the run's folder. Where one process fails, all end with its reason.
+Only the chief reads and writes the run's folder. If one process fails, all end with its reason.
 """
 
 import contextlib
@@ -28,12 +28,12 @@ from terngrad_tf.training.run_config import RunConfig
 
 
 class FloatEpochs:
-    """Tells the steps of epochs with float gradients: of each so many epochs the last.
+    """Selects the steps of epochs with float gradients: the last of every N epochs.
 
     Args:
         config: `RunConfig`.
-        num_examples: examples an epoch. Default 0: set before the first step is asked for.
-        steps: steps from one exchange to the next, which are counted here. Default 1.
+        num_examples: examples per epoch. Default 0: set before the first call.
+        steps: number of steps per exchange, which are counted here. Default 1.
     """
 
     def __init__(self, config: RunConfig, num_examples: int = 0, steps: int = 1):
@@ -42,7 +42,7 @@ class FloatEpochs:
         self._batch_size = steps * config.data.batch_size
 
     def __call__(self, step: int | tf.Tensor) -> bool | tf.Tensor:
-        """Whether an exchange is in such an epoch; `step` are those before, an int or tensor."""
+        """Returns True if the exchange after `step` earlier ones (int or tensor) is selected."""
         if not self.freq:
             return False
         epoch = step * self._batch_size // self.num_examples
@@ -57,12 +57,12 @@ def make_strategy(
     cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
     **meeting: Any,
 ) -> TernGradStrategy:
-    """The `TernGradStrategy` of a run; in a cluster it waits for the other processes.
+    """Creates the `TernGradStrategy` of a run; in a cluster, waits for the other processes.
 
     Args:
         config: `RunConfig`.
         float_epochs: `FloatEpochs`.
-        statistics_freq: steps from one record of the gradients' values to the next.
+        statistics_freq: steps between records of the gradients' values.
         cluster_resolver: as for `TernGradStrategy`.
         **meeting: `start_timeout` and `token`, as for `ClusterOptions`.
 
@@ -70,7 +70,7 @@ def make_strategy(
         ValueError: an option is out of range.
         PeerError: another process is missing or was started differently.
     """
-    # TernGrad's commands ask for GPUs; where there is none, their replicas run on the CPU.
+    # TernGrad's commands ask for GPUs; without any, their replicas run on the CPU.
     has_gpu = bool(tf.config.get_visible_devices("GPU"))
     return TernGradStrategy(
         config.cluster.num_nodes,
@@ -88,20 +88,20 @@ def make_strategy(
 
 @contextlib.contextmanager
 def fail_together(strategy: TernGradStrategy) -> Iterator[None]:
-    """Around what all processes do: where one fails, the others end too, and say why.
+    """Context of a joint operation: if one process fails, the others end too, with the reason.
 
     Args:
         strategy: the strategy.
 
     Raises:
-        PeerError: another process failed, is gone or out of reach.
+        PeerError: another process failed, is gone or unreachable.
     """
     with propagate_errors(strategy.tasks):
         try:
             with peer_errors(strategy.tasks):
                 yield
         except (DivergedError, PreemptedError, NewcomersError):
-            # All raise it; the first to end must not take the last messages of the step along.
+            # All raise it; a process that exits first must not discard messages of the step.
             all_gather_object(strategy, "end of training", "stopped", is_last=lambda values: True)
             raise
 
@@ -114,7 +114,7 @@ def compare_configs(
     Args:
         config: `RunConfig`.
         strategy: the strategy.
-        shares_batches: whether batches need not divide evenly, see `data.DatasetShard`. Default
+        shares_batches: whether batches may divide unevenly, see `data.DatasetShard`. Default
             False.
 
     Raises:
@@ -131,7 +131,7 @@ def compare_configs(
 
 
 def cluster_identity(strategy: TernGradStrategy, shard: DatasetShard) -> dict[str, Any]:
-    """What makes a run of a cluster another one than the next, besides its configuration.
+    """Returns values that distinguish a cluster's run from others, besides its configuration.
 
     Args:
         strategy: the strategy.
@@ -145,11 +145,11 @@ def cluster_identity(strategy: TernGradStrategy, shard: DatasetShard) -> dict[st
 
 
 def finish(strategy: TernGradStrategy, manager: tf.train.CheckpointManager | None) -> str:
-    """Waits until all processes are done with the run.
+    """Waits until all processes have finished the run.
 
     Args:
         strategy: the strategy.
-        manager: `tf.train.CheckpointManager` of the chief; None on the others.
+        manager: `tf.train.CheckpointManager` of the chief; None on other processes.
 
     Returns:
         Path of the newest checkpoint in the chief's folder, on all processes.
@@ -165,5 +165,5 @@ def finish(strategy: TernGradStrategy, manager: tf.train.CheckpointManager | Non
 
 
 def log_end(checkpoint: str) -> None:
-    """Tells how far a run has come; `checkpoint` is the path of its newest."""
+    """Logs the final step of a run; `checkpoint` is the path of its newest checkpoint."""
     log(f"finished at step {checkpoints.step_of(checkpoint)}, saved as {checkpoint}")

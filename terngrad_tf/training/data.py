@@ -1,4 +1,4 @@
-"""What training and evaluation need to know of a data set."""
+"""Descriptions of data sets for training and evaluation."""
 
 import dataclasses
 import hashlib
@@ -12,24 +12,25 @@ import slim_data
 from terngrad_tf.training.data_config import DataConfig
 from terngrad_tf.training.errors import UserError
 
-# A TFRecord file ends in the checksum of its last record.
+# A TFRecord file ends with the checksum of its last record.
 _CHECKSUM_BYTES = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class DatasetShard:
-    """One part of a data set on disk, and what this process reads of it.
+    """A part of a data set on disk, and the share that this process reads.
 
     Args:
-        num_classes: outputs a network for it has.
-        channels: channels of its images.
-        num_examples: records in its files; where processes have files of their own, in all of them.
-        num_shards: processes that divide the files among them. Default 1.
-        index: number of this process among those. Default 0.
-        seed_offset: added to the seed, so that processes with files of their own differ in what
-            they draw. Default 0.
+        num_classes: number of outputs of a network for the data set.
+        channels: channels of the images.
+        num_examples: number of records in the files of this process or, if processes have
+            different files, of all processes.
+        num_shards: number of processes that divide the files. Default 1.
+        index: number of this process among them. Default 0.
+        seed_offset: number added to the seed, so that processes with different files draw different
+            random numbers. Default 0.
         shares_batches: whether processes take rows of the same batches, each reading all files, so
-            that what a step sees does not depend on their number. Default False.
+            that a step's examples do not depend on the number of processes. Default False.
     """
 
     num_classes: int
@@ -42,7 +43,7 @@ class DatasetShard:
 
 
 def check_subset(name: str, subset: str) -> None:
-    """Raises UserError unless a data set has the part, slim_data.DataError where it is unknown."""
+    """Raises UserError if a data set lacks a split, slim_data.DataError if it is unknown."""
     splits = slim_data.find_builder(name).info.splits
     if subset not in splits:
         raise UserError(
@@ -54,16 +55,16 @@ def find_dataset(config: DataConfig) -> DatasetShard:
     """Finds a data set on disk.
 
     Args:
-        config: `DataConfig`. Where it leaves out corrupt records, files may be damaged; records
-            are then counted up to the first that hides where the next begins.
+        config: `DataConfig`. If it skips corrupt records, files may be damaged; records are then
+            counted up to the first one that hides the start of the next.
 
     Returns:
         A `DatasetShard`.
 
     Raises:
-        UserError: the data set has no such part.
+        UserError: the data set has no such split.
         slim_data.DataError: the data set is unknown or its files are missing, empty or, unless
-            they may be, damaged.
+            permitted, damaged.
     """
     name, _, subset = config.place
     check_subset(name, subset)
@@ -74,7 +75,7 @@ def find_dataset(config: DataConfig) -> DatasetShard:
 
 
 def fingerprint(config: DataConfig) -> str:
-    """Tells files from others: a digest of their names, sizes and last records' checksums.
+    """Returns a digest of the files' names, sizes and last records' checksums.
 
     Args:
         config: `DataConfig`.
@@ -98,13 +99,13 @@ def fingerprint(config: DataConfig) -> str:
 def among_processes(
     own: DatasetShard, fingerprints: Sequence[str], num_examples: Sequence[int], index: int
 ) -> DatasetShard:
-    """What a process of a cluster reads: its share of files that all have, or all files of its own.
+    """Returns a process's part of the data: its share of common files, or all of its own files.
 
     Args:
         own: `DatasetShard` of this process.
         fingerprints: list of str, `fingerprint` of each process's files.
-        num_examples: list of int, records in each process's files.
-        index: this process's place in both.
+        num_examples: list of int, number of records of each process.
+        index: index of this process in both lists.
 
     Returns:
         A `DatasetShard`.
@@ -121,19 +122,19 @@ def among_processes(
     groups = {}
     for host, found in enumerate(fingerprints):
         groups.setdefault(found, []).append(f"worker {host}")
-    told = "; others on ".join(", ".join(group) for group in groups.values())
+    listed = "; others on ".join(", ".join(group) for group in groups.values())
     raise UserError(
         "`data_dir` must hold the same files on all workers or, on each, files that no other has. "
-        f"Received: the same on {told}"
+        f"Received: the same on {listed}"
     )
 
 
 def find_style(info: slim_data.DatasetInfo, preprocessing: str) -> str | None:
-    """The style that a network was made for; None, a data set's own, where that does not have it.
+    """Returns a network's style, or None, the data set's default, if the data set lacks it.
 
     Args:
         info: `slim_data.DatasetInfo`.
-        preprocessing: as `models.preprocessing` gives it.
+        preprocessing: result of `models.preprocessing`.
 
     Raises:
         UserError: no data set has such a style.
@@ -157,19 +158,18 @@ def load(
     preprocessing: str,
     **arguments: Any,
 ) -> tf.data.Dataset:
-    """Batches of images and labels, as `slim_data.load` makes them.
+    """Loads batches of images and labels by `slim_data.load`.
 
-    TensorFlow's autotuning is off: its thread sleeps between looks, at last for a minute, and
-    whoever is done with the data has to wait until it wakes.
+    TensorFlow's autotuning is off: its thread sleeps up to a minute between checks, and users of
+    the data would have to wait until it wakes.
 
     Args:
-        config: `DataConfig`. Images are decoded twice as many at once as there are CPU cores where
-            it does not say how many: they come in their order, and one that takes long must leave
-            no core without work.
-        batch_size: images a batch.
+        config: `DataConfig`. By default, twice as many images as CPU cores are decoded
+            concurrently: results keep their order, so a slow image must not leave cores idle.
+        batch_size: images per batch.
         image_size: height and width in pixels.
         training: whether to shuffle and repeat.
-        preprocessing: as for `find_style`.
+        preprocessing: see `find_style`.
         **arguments: further arguments of `slim_data.load`.
 
     Raises:
@@ -193,7 +193,7 @@ def load(
 
 
 def without_autotuning(examples: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns a `tf.data.Dataset` whose autotuning is off, see `load`."""
+    """Returns a `tf.data.Dataset` with autotuning off, see `load`."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return examples.with_options(options)

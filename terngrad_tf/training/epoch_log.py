@@ -1,4 +1,4 @@
-"""Lines by epoch, in the words of MindSpore's tutorial on dimension-reduction training."""
+"""Lines by epoch, in the format of MindSpore's tutorial on dimension-reduction training."""
 
 import time
 from collections.abc import Callable
@@ -7,22 +7,22 @@ from terngrad_tf.training.callbacks import StepCounter
 
 
 class EpochLog(StepCounter):
-    """Prints, at the end of each epoch, its last loss and how long it took.
+    """Prints the last loss and the time of each epoch at its end.
 
         ============== Starting Training ==============
         epoch: 1 step: 625, loss is 5.2477064
         epoch time: 117246.345 ms, per step time: 187.594 ms
 
-    The loss is the mean over replicas, without regularization, of the steps since the metrics were
-    last reset: the steps since the last log line. An epoch ends with the first step that completes
-    it, and counts the steps since the end of the one before; the time is that since then, or since
-    the start of `fit`.
+    The loss is the mean over replicas, without regularization, over the steps since the last reset
+    of the metrics, that is, since the last log line. An epoch ends with the first step that
+    completes it; steps and time are counted from the end of the previous epoch, or the start of
+    `fit`.
 
     Args:
-        first_step: steps done before `fit`.
+        first_step: number of steps done before `fit`.
         batch_size: images per step over all replicas.
-        num_examples: images an epoch.
-        entropy_loss: callable from the means of the metrics to the loss without regularization.
+        num_examples: images per epoch.
+        entropy_loss: function of the metrics' means that returns the loss without regularization.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class EpochLog(StepCounter):
         self._steps = 0
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
-        """Says that training starts, and starts the clock."""
+        """Prints that training starts, and starts the clock."""
         print("============== Starting Training ==============", flush=True)
         self._since = time.perf_counter()
 
@@ -63,12 +63,12 @@ class EpochLog(StepCounter):
 
 
 def last_step(epoch: int, batch_size: int, num_examples: int) -> int:
-    """Steps after which an epoch is complete, all before it included.
+    """Returns the number of steps after which an epoch, and all before it, are complete.
 
     Args:
-        epoch: its number, from 1; 0 gives 0.
+        epoch: number of the epoch, from 1; 0 gives 0.
         batch_size: images per step.
-        num_examples: images an epoch.
+        num_examples: images per epoch.
 
     Example:
         >>> last_step(2, batch_size=10, num_examples=25)

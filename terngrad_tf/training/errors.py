@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 
 class UserError(ValueError):
-    """A wrong argument, folder or file; the message is one line that says what to change."""
+    """A wrong argument, folder or file; the one-line message says what to change."""
 
 
 class DivergedError(RuntimeError):
-    """Training met a loss or weights that are not finite."""
+    """A loss or weights became non-finite in training."""
 
     def __init__(self, what: str, step: int, checkpoint: str | None):
         kept = f"last good checkpoint: {checkpoint}" if checkpoint else "no checkpoint yet"
@@ -24,12 +24,12 @@ class DivergedError(RuntimeError):
         self.checkpoint = checkpoint
 
 
-# The system's errors for a file that cannot be written whose place was good before.
+# System errors for files that became unwritable.
 _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 
 def write_failure(error: BaseException | None) -> str | None:
-    """One line on a file that could not be written, as on a full disk; None for other errors.
+    """Returns one line on a file that could not be written, as on a full disk, or None.
 
     Args:
         error: exception, of Python or of TensorFlow.
@@ -48,7 +48,7 @@ def write_failure(error: BaseException | None) -> str | None:
 
 @contextlib.contextmanager
 def as_user_error() -> Iterator[None]:
-    """Turns a ValueError of the code inside, which checks what a user gave, into a UserError."""
+    """Turns a ValueError of the context, which checks users' values, into a UserError."""
     try:
         yield
     except UserError:

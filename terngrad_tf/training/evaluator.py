@@ -32,21 +32,21 @@ from terngrad_tf.training.eval_config import EvalConfig
 from terngrad_tf.training.hits import count_hits
 from terngrad_tf.training.log import log
 
-# From one look whether the training has ended to the next.
+# Interval of checks whether the training has ended.
 _GLANCE_SECONDS = 1.0
 LAST, AVERAGE = "last weights", "moving average"
 
 
 @dataclasses.dataclass(frozen=True)
 class EvalResult:
-    """Figures of one checkpoint.
+    """Results for one checkpoint.
 
     Args:
-        step: steps the checkpoint had been trained for.
+        step: number of training steps of the checkpoint.
         precision_at_1: fraction of examples whose class has the largest logit.
         recall_at_5: fraction of examples whose class is among the five largest logits.
-        num_examples: examples evaluated, each once.
-        weights: which weights they are of, `LAST` or `AVERAGE`.
+        num_examples: number of examples evaluated, each once.
+        weights: weights evaluated, `LAST` or `AVERAGE`.
         cross_entropy: mean over the examples, without weight decay or label smoothing.
     """
 
@@ -61,8 +61,8 @@ class EvalResult:
 def evaluate(config: EvalConfig) -> EvalResult:
     """Evaluates the newest checkpoint, then, unless `run_once`, each new one that appears.
 
-    The loop ends after the checkpoint of step `max_steps` (default: that of the run), which it
-    takes as soon as it is there.
+    The loop ends after the checkpoint of step `max_steps` (default: the run's), which is evaluated
+    as soon as it exists.
 
     Args:
         config: `EvalConfig`.
@@ -71,7 +71,7 @@ def evaluate(config: EvalConfig) -> EvalResult:
         The last `EvalResult`.
 
     Raises:
-        UserError: an option does not fit the run, or `run_once` finds no checkpoint.
+        UserError: an option does not match the run, or `run_once` finds no checkpoint.
         slim_data.DataError: the data is missing or damaged.
     """
     _claim_eval_dir(config.eval_dir)
@@ -96,11 +96,11 @@ def evaluate(config: EvalConfig) -> EvalResult:
             try:
                 result = evaluate_checkpoint(path, run, config)
                 evaluated = path
-                # Networks and their functions refer to themselves. Python looks for such garbage by
-                # the number of objects, of which they have few for their size.
+                # Networks and their functions form reference cycles. Python collects these by the
+                # number of objects, which is small for their size.
                 gc.collect()
             except UserError:
-                # The trainer may have rotated the checkpoint away meanwhile: a newer one is there.
+                # Ignore a checkpoint that the trainer has rotated away; a newer one exists.
                 if pretrained.latest_checkpoint(config.checkpoint_dir) == path:
                     raise
                 continue
@@ -114,7 +114,7 @@ def evaluate(config: EvalConfig) -> EvalResult:
 
 
 def _wait(config, max_steps):
-    """Until the next look, or until the checkpoint of the last step is there."""
+    """Waits until the next evaluation, or until the last step's checkpoint exists."""
     end = time.monotonic() + config.eval_interval_secs
     while (left := end - time.monotonic()) > 0:
         time.sleep(min(left, _GLANCE_SECONDS))
@@ -127,23 +127,23 @@ def _wait(config, max_steps):
 
 
 def evaluate_checkpoint(path: str, run: dict[str, Any], config: EvalConfig) -> EvalResult:
-    """Evaluates one checkpoint and writes its figures for TensorBoard.
+    """Evaluates one checkpoint and writes its results for TensorBoard.
 
     Args:
         path: path of the checkpoint.
-        run: description of its run, as `run_folder.read_run` gives it.
+        run: description of the run, from `run_folder.read_run`.
         config: `EvalConfig`.
 
     Returns:
         An `EvalResult`.
 
     Raises:
-        UserError: an option does not fit the run.
+        UserError: an option does not match the run.
         slim_data.DataError: the data is missing or damaged.
     """
     config.check_run(run)
     name = config.data.dataset_name or run["identity"]["dataset_name"]
-    # Of images of one's own the training may have been told how many classes they have.
+    # For own images, training may have been given the number of classes.
     own_classes = run["identity"].get("num_classes")
     config = config.changed(dataset_name=name, num_classes=own_classes)
     batch_size = config.data.batch_size
@@ -193,28 +193,28 @@ def evaluate_checkpoint(path: str, run: dict[str, Any], config: EvalConfig) -> E
 
 
 def keeps_average(run: Mapping[str, Any]) -> bool:
-    """Whether checkpoints of a run, as `run_folder.read_run` gives it, hold a moving average."""
+    """Returns True if a run's checkpoints hold a moving average; `run` as for `restore_network`."""
     if inception_checkpoint.is_meant(run):
         return True
-    # Training in a subspace keeps none.
+    # Training in a subspace has no average.
     return run["identity"]["optimizer"] in optimizers.available()
 
 
 def restore_network(
     path: str, run: dict[str, Any], restore_avg_var: bool
 ) -> tuple[keras.Model, int]:
-    """The network of a run with the weights of a checkpoint.
+    """Builds the network of a run with the weights of a checkpoint.
 
     Args:
         path: path of the checkpoint.
-        run: what `run_folder.read_run` returns.
-        restore_avg_var: whether to take the weights' moving average, where the run kept one.
+        run: result of `run_folder.read_run`.
+        restore_avg_var: whether to use the weights' moving average, if the run kept one.
 
     Returns:
-        Pair of a `keras.Model` and the steps done.
+        Pair of a `keras.Model` and the number of steps done.
 
     Raises:
-        UserError: the checkpoint is damaged, or of something else.
+        UserError: the checkpoint is damaged, or does not match.
     """
     if inception_checkpoint.is_meant(run):
         model = inception_checkpoint.load(path, run, averages=restore_avg_var)
@@ -231,7 +231,7 @@ def restore_network(
         return model, checkpoints.step_of(path)
     saved = averaging = optimizers.build_optimizer(identity["optimizer"], schedules.Constant(0.0))
     if identity.get("sync_every") or identity.get("sync_seconds"):
-        # The outer optimizer, alone of the state of local steps, keeps averages.
+        # With local steps, only the outer optimizer keeps averages.
         momentum = identity.get("outer_momentum") or 0.0
         averaging = optimizers.build_outer(interval=1, learning_rate=0.0, momentum=momentum)
         saved = tf.Module()
@@ -246,7 +246,7 @@ def restore_network(
 
 
 def _device(name):
-    """The device asked for, or the CPU where this machine does not have it."""
+    """Returns the requested device, or the CPU if this machine lacks it."""
     try:
         wanted = tf.DeviceSpec.from_string(name)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The network of a run for use without this package's programs: `export`."""
+"""Exports the network of a run for use without this package's programs: `export`."""
 
 import os
 import pathlib
@@ -15,18 +15,18 @@ from terngrad_tf.training.log import log
 def export(config: ExportConfig) -> pathlib.Path:
     """Writes the network of a run's newest checkpoint, as a .keras file or a SavedModel.
 
-    Both take float32 images [n, side, side, channels], prepared as for evaluation, and give logits
-    [n, classes]. `keras.models.load_model` reads the first once `terngrad_tf.models` is imported,
-    `tf.saved_model.load` the second without it, whose `serve` is the network.
+    Both take float32 images [n, side, side, channels], preprocessed as for evaluation, and return
+    logits [n, classes]. `keras.models.load_model` reads the first once `terngrad_tf.models` is
+    imported; `tf.saved_model.load` reads the second without it, as `serve`.
 
     Args:
         config: `ExportConfig`.
 
     Returns:
-        `pathlib.Path` of what was written.
+        `pathlib.Path` of the output.
 
     Raises:
-        UserError: there is no run with a checkpoint, or the output is there already.
+        UserError: no run has a checkpoint there, or the output exists.
         OSError: the output cannot be written.
     """
     checkpoint, run = pretrained.newest_checkpoint(config.checkpoint_dir)
@@ -36,7 +36,7 @@ def export(config: ExportConfig) -> pathlib.Path:
     average = config.restore_avg_var and evaluator.keeps_average(run)
     model, step = evaluator.restore_network(checkpoint, run, config.restore_avg_var)
     output.parent.mkdir(parents=True, exist_ok=True)
-    # Keras looks at the ending.
+    # Keras requires the suffix.
     part = output.with_name(f".{secrets.token_hex(8)}.{output.name}")
     try:
         if output.suffix == ".keras":

@@ -12,14 +12,14 @@ _BATCH_SIZE = 100
 
 
 def subset_of(dataset_name: str, subset: str | None = None) -> str:
-    """Name of the part to evaluate on.
+    """Returns the name of the split to evaluate on.
 
     Args:
         dataset_name: name of the data set.
-        subset: name of the part. Default: the first one that is not for training.
+        subset: name of the split. Default: the first one that is not for training.
 
     Raises:
-        UserError: the data set has no such part.
+        UserError: the data set has no such split.
     """
     if subset is None:
         splits = slim_data.find_builder(dataset_name).info.splits
@@ -40,9 +40,9 @@ def evaluate_weights(
 
     Args:
         checkpoint: path without ".index".
-        train_dir: folder of its run.
+        train_dir: folder of the run.
         data_dir: folder with the TFRecords.
-        subset: part of the data set. Default: test or validation.
+        subset: split of the data set. Default: test or validation.
         eval_dir: folder for TensorBoard logs. Default: "eval" in train_dir.
         average: whether to evaluate the moving average. Default False.
 
@@ -52,7 +52,7 @@ def evaluate_weights(
     Raises:
         slim_data.DataError: the data is missing or damaged.
     """
-    run: Any = run_folder.read_run(train_dir)  # which the checkpoint is of
+    run: Any = run_folder.read_run(train_dir)  # the checkpoint's run
     subset = subset_of(run["identity"]["dataset_name"], subset)
     config = EvalConfig.of(
         checkpoint_dir=train_dir,
@@ -71,12 +71,12 @@ def evaluate(
     data_dir: str | os.PathLike,
     subset: str | None = None,
 ) -> dict[str, float]:
-    """As `evaluate_weights`, and prints the accuracies between bars, once as MindSpore does.
+    """Evaluates like `evaluate_weights`, and prints the accuracies in MindSpore's format.
 
-    A line before tells the accuracies of the last weights, which these are, and of their moving
-    average where there is one.
+    A line before reports the accuracies of the last weights and, if any, of the moving average.
 
     Returns:
+        Dict with "top_1_accuracy" and "top_5_accuracy", of the last weights.
         Dict with "top_1_accuracy" and "top_5_accuracy", of the last weights.
     """
     print("============== Starting Testing ==============", flush=True)

@@ -1,4 +1,4 @@
-"""How often a network is right."""
+"""Counts correct predictions of a network."""
 
 import dataclasses
 import math
@@ -16,16 +16,16 @@ PROGRESS_FREQ = 100
 
 @dataclasses.dataclass(frozen=True)
 class Hits:
-    """What a network got right.
+    """Correct predictions of a network.
 
     Args:
-        at_1: examples whose class has the largest logit.
-        at_5: examples whose class is among the five largest logits.
-        seen: examples looked at.
-        loss: sum of their cross-entropies, without weight decay or label smoothing; infinite where
-            a class is none of the network's.
-        by_class: int64 array [classes, 2], of each class of the network the examples and those of
-            `at_1`.
+        at_1: number of examples whose class has the largest logit.
+        at_5: number of examples whose class is among the five largest logits.
+        seen: number of examples.
+        loss: sum of the examples' cross-entropies, without weight decay or label smoothing;
+            infinite if the network lacks a class.
+        by_class: int64 array [classes, 2] with the number of examples of each class, and of those
+            in `at_1`.
     """
 
     at_1: int
@@ -42,14 +42,14 @@ def count_hits(
     batch_size: int,
     look: Callable[[tf.Tensor], None],
 ) -> Hits:
-    """Counts the examples whose class a network tells, and logs how far it is.
+    """Counts correctly classified examples and logs the progress.
 
     Args:
-        model: `keras.Model` that gives logits, the predictions first.
+        model: `keras.Model` that returns logits, the prediction first.
         examples: `tf.data.Dataset` of batches of images and labels.
-        wanted: examples to look at, at most.
-        batch_size: examples a batch.
-        look: called with the images of the first batch.
+        wanted: maximum number of examples.
+        batch_size: examples per batch.
+        look: function called with the images of the first batch.
 
     Returns:
         `Hits`.
@@ -57,11 +57,11 @@ def count_hits(
 
     @tf.function
     def hits(images, labels):
-        # A network may have further outputs, for training.
+        # A network may have further outputs for training.
         first = tf.nest.flatten(model(images, training=False))[0]
         logits = tf.cast(first, tf.float32)
         at_1, at_5 = (tf.cast(tf.math.in_top_k(labels, logits, k=k), tf.int64) for k in (1, 5))
-        # A class that the network has no output for is never told.
+        # A class without an output in the network is never predicted.
         known = labels < logits.shape[1]
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.where(known, labels, 0), logits)
         losses = tf.where(known, losses, math.inf)
@@ -73,7 +73,7 @@ def count_hits(
         sums = tf.reduce_sum(at_1), tf.reduce_sum(at_5), tf.reduce_sum(tf.cast(losses, tf.float64))
         return *sums, by_class
 
-    # Traced once, with the batch size left open: the last batch may be smaller.
+    # Traced once for any batch size, since the last batch may be smaller.
     hits = hits.get_concrete_function(
         tf.TensorSpec([None, *model.input_shape[1:]], tf.float32), tf.TensorSpec([None], tf.int32)
     )

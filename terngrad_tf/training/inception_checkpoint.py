@@ -1,10 +1,10 @@
-"""Inception-v3 as TensorFlow 1 saved it: the checkpoint `inception-v3-2016-03-01` and its like.
+"""Inception-v3 as saved by TensorFlow 1: the checkpoint `inception-v3-2016-03-01` and similar ones.
 
 Such a checkpoint is a file of named arrays, in TensorFlow's first format (one file, no ".index") or
-its second, without a description of the run beside it. Its variables have the names that the
-inception library of 2016 gave them: `conv0/weights`, `conv0/BatchNorm/beta`,
-`mixed_35x35x256a/branch5x5/Conv_1/weights`, `logits/logits/biases`. After each name stand, where
-the run kept them, its moving average (`.../ExponentialMovingAverage`) and what RMSProp keeps.
+its second, without a description of the run. Its variables have the names of the 2016 inception
+library: `conv0/weights`, `conv0/BatchNorm/beta`, `mixed_35x35x256a/branch5x5/Conv_1/weights`,
+`logits/logits/biases`. If the run kept them, suffixes of these names hold the moving average
+(`.../ExponentialMovingAverage`) and the state of RMSProp.
 """
 
 import re
@@ -20,13 +20,13 @@ from terngrad_tf.training.errors import UserError
 from terngrad_tf.training.statistics_average import StatisticsAverage
 
 NET = "inception_v3"
-# What tells such a checkpoint from others.
+# Variables by which such a checkpoint is recognized.
 _FIRST = "conv0/weights"
 _LOGITS = "logits/logits/weights"
 _AUXILIARY = "aux_logits/Conv/weights"
 
 _AVERAGE = "/ExponentialMovingAverage"
-# The mean of the squares and the accumulated steps, in the order in which they were made.
+# The mean of the squares and the accumulated steps, in the order of their creation.
 _SLOTS = ("/RMSProp", "/RMSProp_1")
 
 _VARIABLES = {
@@ -45,8 +45,8 @@ _OUTER = {
 }
 _ONE, _FORK = ("1",), ("row", "column")
 _TWO, _THREE, _FOUR, _FIVE = ("1", "2"), ("1", "2", "3"), tuple("1234"), tuple("12345")
-# Modules alike: {ours: theirs}, and the convolutions of each branch, whose scopes have equal names
-# that are told apart by the order in which they were made.
+# Groups of equal modules: {ours: theirs}, and the convolutions of each branch, whose scopes have
+# equal names and are distinguished by the order of their creation.
 _MODULES = (
     (
         {"5b": "35x35x256a", "5c": "35x35x288a", "5d": "35x35x288b"},
@@ -76,7 +76,7 @@ _MODULES = (
 
 
 def scopes() -> dict[str, str]:
-    """{name of a convolution or dense layer of `models.build("inception_v3")`: its scope there}.
+    """Returns {layer of `models.build("inception_v3")`: its scope in a checkpoint}.
 
     Example:
         >>> scopes()["mixed_5b_branch1_2"]
@@ -93,14 +93,14 @@ def scopes() -> dict[str, str]:
 
 
 def describe_run(path: str) -> dict[str, Any] | None:
-    """What `run_folder.read_run` would tell of the run that saved a checkpoint.
+    """Returns a description like `run_folder.read_run`'s of the run that saved a checkpoint.
 
     Args:
         path: path of the checkpoint without ".index".
 
     Returns:
-        A dict as from `run_folder.read_run` with "is_tensorflow_1" in it, which JSON can hold; None
-        where the file is no such checkpoint.
+        A JSON-compatible dict as from `run_folder.read_run` with "is_tensorflow_1"; None if the
+        file is not such a checkpoint.
     """
     try:
         shapes = tf.train.load_checkpoint(path).get_variable_to_shape_map()
@@ -108,7 +108,7 @@ def describe_run(path: str) -> dict[str, Any] | None:
         return None
     if not {_FIRST, _LOGITS, _AUXILIARY} <= shapes.keys():
         return None
-    # The last window of the auxiliary head covers all that is left: 5 pixels of 299.
+    # The last window of the auxiliary head covers the remaining pixels: 5 of 299.
     image_size = 48 * shapes[_AUXILIARY][0] + 59
     return {
         "is_tensorflow_1": True,
@@ -130,12 +130,12 @@ def describe_run(path: str) -> dict[str, Any] | None:
 
 
 def is_meant(run: Mapping[str, Any]) -> bool:
-    """Whether a description of a run is one of `describe_run`."""
+    """Returns True if a description of a run is from `describe_run`."""
     return run.get("is_tensorflow_1", False)
 
 
 def _step(path, shapes):
-    """Steps done, as the file's name tells or else the counter in it."""
+    """Returns the number of steps from the file's name, or else from its counter."""
     number = re.search(r"-(\d+)$", path)
     if number:
         return int(number[1])
@@ -146,18 +146,18 @@ def _step(path, shapes):
 
 
 def load(path: str, run: dict[str, Any], *, averages: bool) -> keras.Model:
-    """Builds the network of a checkpoint and gives it the weights.
+    """Builds the network of a checkpoint with its weights.
 
     Args:
         path: path of the checkpoint.
-        run: from `describe_run`.
-        averages: whether to take the moving averages, those of the batch-norm statistics too.
+        run: result of `describe_run`.
+        averages: whether to use the moving averages, also of the batch-norm statistics.
 
     Returns:
         A `keras.Model`.
 
     Raises:
-        UserError: a weight is missing or of another shape.
+        UserError: a weight is missing or has another shape.
     """
     network = run["model"]
     model = models.build(
@@ -169,21 +169,21 @@ def load(path: str, run: dict[str, Any], *, averages: bool) -> keras.Model:
 
 
 def restore_all(path: str, model: keras.Model, average: StatisticsAverage) -> None:
-    """Gives a compiled network weights, moving averages, state of the optimizer and step.
+    """Restores a compiled network's weights, moving averages, optimizer state and step.
 
     Args:
         path: path of the checkpoint.
         model: Inception-v3 with an `optimizers.RMSProp`.
-        average: `StatisticsAverage` of it.
+        average: `StatisticsAverage` of the network.
 
     Raises:
-        UserError: something is missing or of another shape.
+        UserError: a value is missing or has another shape.
     """
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     named = _named(model)
     name_of = {variable.path: name for variable, name in named}
     names = [name_of[variable.path] for variable in model.trainable_variables]
-    # The last ones, in lists: averages, means of the squares, accumulated steps.
+    # The last variables, grouped: averages, means of the squares, accumulated steps.
     kept = [name + suffix for suffix in (_AVERAGE, *_SLOTS) for name in names]
     of_weights = zip(optimizer.variables[-len(kept) :], kept, strict=True)
     of_statistics = (
@@ -195,7 +195,7 @@ def restore_all(path: str, model: keras.Model, average: StatisticsAverage) -> No
 
 
 def _named(model):
-    """[(variable, its name in a checkpoint)]."""
+    """Returns [(variable, its name in a checkpoint)]."""
     layers = scopes()
     return [
         (variable, f"{layers[layer.name.removesuffix('_bn')]}/{_VARIABLES[variable.name]}")
@@ -205,7 +205,7 @@ def _named(model):
 
 
 def _assign(path, names):
-    """Gives variables, [(variable, name)], their values once all are found to be there."""
+    """Assigns values to variables, [(variable, name)], after checking that all exist."""
     with checkpoints.reading(path):
         reader = tf.train.load_checkpoint(path)
         shapes = reader.get_variable_to_shape_map()

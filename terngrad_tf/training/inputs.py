@@ -1,4 +1,4 @@
-"""The batches that a run trains on, and which of the records each process reads."""
+"""Batches for training, and each process's share of the records."""
 
 import dataclasses
 import itertools
@@ -17,15 +17,15 @@ from terngrad_tf.training.run_config import RunConfig
 def find_shard(
     config: RunConfig, strategy: TernGradStrategy | None = None, shares_batches: bool = False
 ) -> data.DatasetShard:
-    """The `data.DatasetShard` that a process of a run trains on.
+    """Returns the `data.DatasetShard` on which a process of a run trains.
 
     Args:
         config: `RunConfig`.
-        strategy: the strategy, whose processes all call it. Default: this process looks alone.
+        strategy: the strategy; all of its processes must call this. Default: a single process.
         shares_batches: see `data.DatasetShard`. Default False.
 
     Raises:
-        UserError: the data set has no such part, or the processes' files do not fit together.
+        UserError: the data set has no such split, or the processes' files do not match.
         slim_data.DataError: the data set is unknown or its files are missing or damaged.
         PeerError: another process failed.
     """
@@ -72,13 +72,13 @@ def batches(
     shard: data.DatasetShard | None = None,
     strategy: TernGradStrategy | None = None,
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-    """Batches without end, from that of step `first_step` on, for `model.fit` under a strategy.
+    """Returns endless batches from step `first_step` on, for `model.fit` under a strategy.
 
     Args:
-        config: `RunConfig`; its batch_size is that of all replicas together.
-        first_step: steps done.
+        config: `RunConfig`; batch_size counts all replicas.
+        first_step: number of steps done.
         shard: `data.DatasetShard`. Default: this process reads all files.
-        strategy: the strategy. Default: there is none.
+        strategy: the strategy. Default: none.
 
     Returns:
         A `tf.data.Dataset` or, in a cluster, a `tf.distribute.DistributedDataset` of this process's
@@ -97,7 +97,7 @@ def batches(
             lambda context: rows_of_batches(config, shard, first_step, bounds)
         )
     batch_size = config.data.batch_size // strategy.num_replicas_in_sync
-    # Each replica of this process takes a batch in turn.
+    # The replicas of this process take batches in turn.
     return strategy.distribute_datasets_from_function(
         lambda context: _batches(config, shard, batch_size, first_step * num_local)
     )
@@ -106,17 +106,17 @@ def batches(
 def rows_of_batches(
     config: RunConfig, shard: data.DatasetShard, first_step: int, bounds: Sequence[int]
 ) -> tf.data.Dataset:
-    """Of each batch of a run the rows between bounds, those of each replica in turn.
+    """Returns the rows between bounds of a run's batches, split by replica, in turn.
 
     Args:
         config: `RunConfig`.
         shard: `data.DatasetShard`.
-        first_step: steps done.
+        first_step: number of steps done.
         bounds: ascending list of the first row of each of this process's replicas, and of the next
             process's.
 
     Returns:
-        A `tf.data.Dataset` of as many elements a batch as there are replicas.
+        A `tf.data.Dataset` with one element per batch and replica.
     """
     rows = bounds[0], bounds[-1]
     found = _batches(config, shard, config.data.batch_size, first_step, rows)

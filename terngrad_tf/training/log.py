@@ -1,7 +1,7 @@
-"""Lines of what a run does, on standard output.
+"""Log lines on standard output.
 
-They look as those of TernGrad, which scripts read; absl.logging writes to standard error, in a form
-of its own. On a terminal they break between words, so that none is longer than it is wide.
+The lines have TernGrad's format, which scripts read; absl.logging writes to standard error, in its
+own format. On a terminal, lines are wrapped between words.
 """
 
 import datetime
@@ -24,12 +24,12 @@ def log(text: object) -> None:
 
 
 def say(text: str) -> None:
-    """Prints a line at once; a terminal gets as many as its width asks for."""
+    """Prints a line at once, wrapped to the width of a terminal."""
     print(wrapped(text, sys.stdout), flush=True)
 
 
 def log_freq(tasks: "Tasks | None") -> int:
-    """Steps from one log line to the next: 10, in a cluster 30.
+    """Returns the number of steps between log lines: 10, or 30 in a cluster.
 
     Args:
         tasks: `TernGradStrategy.tasks`.
@@ -45,15 +45,15 @@ def log_worker(
     seconds: float,
     precision_at_1: float,
 ) -> None:
-    """Prints how far a worker of a cluster is.
+    """Prints the progress of a worker of a cluster.
 
     Args:
-        worker: its number.
-        step: steps done.
+        worker: number of the worker.
+        step: number of steps done.
         loss: the loss.
-        examples_per_second: its own speed.
-        seconds: time of a step.
-        precision_at_1: share of the examples whose class has the largest logit.
+        examples_per_second: speed of the worker.
+        seconds: time per step.
+        precision_at_1: fraction of the examples whose class has the largest logit.
     """
     say(
         f"Worker {worker}: {datetime.datetime.now()}: step {step}, loss = {loss:.2f}"

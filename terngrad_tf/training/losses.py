@@ -1,4 +1,4 @@
-"""What training minimizes: cross-entropy of each output, weighted, plus regularization."""
+"""The training loss: cross-entropy of each output, weighted, plus regularization."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ _ENTROPY, _ACCURACY = "entropy_loss", "precision_at_1"
 
 
 def compile_arguments(net: str, label_smoothing: float) -> dict[str, Any]:
-    """Losses and metrics of a network as arguments of `keras.Model.compile`.
+    """Returns losses and metrics of a network as arguments of `keras.Model.compile`.
 
     The loss is `sum_o w_o * mean(cross_entropy(targets, logits_o))` over the outputs o of the
     network, with `targets = (1 - s) * onehot(label) + s / num_classes` and label smoothing s. Keras
-    adds the regularization of the weights. (MindSpore's tutorial on dimension reduction spreads its
-    0.1 over the other labels alone: the same as 0.1 * num_classes / (num_classes - 1) here.)
+    adds the weights' regularization. (MindSpore's tutorial on dimension reduction spreads 0.1 over
+    the other labels only, which corresponds to 0.1 * num_classes / (num_classes - 1) here.)
 
     Args:
         net: name of the network.
@@ -33,13 +33,13 @@ def compile_arguments(net: str, label_smoothing: float) -> dict[str, Any]:
     return {
         "loss": [function] * len(weights),
         "loss_weights": weights,
-        # Keras 3.12 takes no list of lists for a single output.
+        # Keras 3.12 rejects a list of lists for a single output.
         "metrics": metrics if len(weights) > 1 else metrics[0],
     }
 
 
 def with_targets(net: str, examples: tf.data.Dataset) -> tf.data.Dataset:
-    """Gives each output of a network its labels.
+    """Repeats labels for each output of a network.
 
     Args:
         net: name of the network.
@@ -55,11 +55,11 @@ def with_targets(net: str, examples: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def cross_entropy(net: str, logs: dict[str, float]) -> float:
-    """Weighted sum of the outputs' cross-entropies, from the metrics of `compile_arguments`.
+    """Returns the weighted sum of the outputs' cross-entropies, from `compile_arguments` metrics.
 
     Args:
         net: name of the network.
-        logs: dict of float, as Keras hands it to callbacks.
+        logs: dict of float from Keras' callbacks.
 
     Returns:
         A float: the loss without regularization.
@@ -71,14 +71,14 @@ def cross_entropy(net: str, logs: dict[str, float]) -> float:
 
 
 def precision_at_1(net: str, logs: dict[str, float]) -> float:
-    """Share of the examples whose class has the largest logit of the first output.
+    """Returns the fraction of examples whose class has the largest logit of the first output.
 
     Args:
         net: name of the network.
-        logs: dict of float, as Keras hands it to callbacks.
+        logs: dict of float from Keras' callbacks.
 
     Returns:
-        A float within 0 and 1.
+        A float from 0 to 1.
     """
     first, *others = models.output_loss_weights(net)
     return logs[f"{first}_{_ACCURACY}" if others else _ACCURACY]

@@ -1,4 +1,4 @@
-"""The network of a run, and what describes it."""
+"""The network of a run, and its description."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from terngrad_tf.training.run_config import RunConfig
 
 
 def build_network(config: RunConfig, shard: DatasetShard) -> keras.Model:
-    """The network of a run.
+    """Builds the network of a run.
 
     Args:
-        config: `RunConfig`, image_size given.
+        config: `RunConfig` with an image_size.
         shard: `data.DatasetShard`.
 
     Raises:
@@ -25,7 +25,7 @@ def build_network(config: RunConfig, shard: DatasetShard) -> keras.Model:
         keras.config.set_dtype_policy("mixed_float16")
     try:
         return models.build(
-            model.net,  # pyright: ignore[reportArgumentType] (known by now)
+            model.net,  # pyright: ignore[reportArgumentType] (known here)
             shard.num_classes,
             model.image_size,
             shard.channels,
@@ -38,7 +38,7 @@ def build_network(config: RunConfig, shard: DatasetShard) -> keras.Model:
 
 
 def network_metadata(config: RunConfig, shard: DatasetShard) -> dict[str, Any]:
-    """What `run_folder` keeps of a network, for evaluation; arguments as for `build_network`."""
+    """Returns a network's description for `run_folder`; arguments: see `build_network`."""
     return {
         "net": config.model.net,
         "num_classes": shard.num_classes,
@@ -48,14 +48,14 @@ def network_metadata(config: RunConfig, shard: DatasetShard) -> dict[str, Any]:
 
 
 def random_variables(model: keras.Model) -> list[keras.Variable]:
-    """The `keras.Variable`s that count random draws, those of dropout.
+    """Returns the `keras.Variable`s that count random draws, such as dropout's.
 
-    Keras' own checkpoints leave them out, but a resumed run goes on with the next draw.
+    Keras' checkpoints omit them, but a resumed run continues with the next draw.
     """
     weights = {id(weight) for weight in model.weights}
     return [variable for variable in model.variables if id(variable) not in weights]
 
 
 def random_states(model: keras.Model) -> list[Any]:
-    """The values of `random_variables`, as checkpoints hold them."""
+    """Returns the values of `random_variables` for checkpoints."""
     return [variable.value for variable in random_variables(model)]

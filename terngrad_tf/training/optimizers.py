@@ -9,12 +9,12 @@ from terngrad_tf.arguments import did_you_mean
 from terngrad_tf.distribute import AbsAdam, DiLoCo
 
 EMA_MOMENTUM = 0.9999
-# The types that Keras infers for results refuse arithmetic.
+# The types that Keras infers for results do not support arithmetic.
 _ops: typing.Any = keras.ops
 
 
 def warm_up_momentum(limit: Any, n: Any) -> Any:
-    """`min(limit, (1 + n) / (10 + n))`: what averages keep of what they were, at step n.
+    """Returns `min(limit, (1 + n) / (10 + n))`, the fraction of averages to keep at step n.
 
     Example:
         >>> float(warm_up_momentum(0.9999, 0)), float(warm_up_momentum(0.5, 90))
@@ -38,7 +38,7 @@ class _WarmUpAverage(keras.optimizers.Optimizer):
         self._ema_limit = value
 
     def get_config(self):
-        # Keras reads the property here, but a configuration holds the limit.
+        # Keras reads the property here, but the configuration needs the limit.
         return {**super().get_config(), "ema_momentum": self._ema_limit}
 
 
@@ -47,7 +47,7 @@ class Momentum(_WarmUpAverage):
     """Momentum with the learning rate outside the accumulator.
 
     `a = momentum * a + g`, `w = w - learning_rate * a`. `keras.optimizers.SGD` has the rate inside
-    the accumulator, which differs whenever the rate changes.
+    the accumulator, which differs when the rate changes.
 
     Args:
         learning_rate: float or `keras.optimizers.schedules.LearningRateSchedule`. Default 0.01.
@@ -75,7 +75,7 @@ class Momentum(_WarmUpAverage):
         self.momentum = momentum
 
     def build(self, variables: list[keras.Variable]) -> None:
-        """Creates one accumulator a variable, zero at first."""
+        """Creates one accumulator per variable, initially zero."""
         if self.built:
             return
         super().build(variables)
@@ -92,13 +92,13 @@ class Momentum(_WarmUpAverage):
         self.assign_sub(variable, learning_rate * accumulator)
 
     def get_config(self) -> dict[str, Any]:
-        """Arguments that make an equal optimizer."""
+        """Returns the arguments of an equal optimizer."""
         return {**super().get_config(), "momentum": self.momentum}
 
 
 @keras.saving.register_keras_serializable(package="terngrad_tf")
 class RMSProp(_WarmUpAverage):
-    """RMSProp whose mean square starts at 1 and whose epsilon stands under the root.
+    """RMSProp with a mean square that starts at 1 and an epsilon inside the root.
 
     `ms = decay * ms + (1 - decay) * g**2`, `a = momentum * a + learning_rate * g / sqrt(ms +
     epsilon)`, `w = w - a`.
@@ -135,7 +135,7 @@ class RMSProp(_WarmUpAverage):
         self.epsilon = epsilon
 
     def build(self, variables: list[keras.Variable]) -> None:
-        """Creates the mean square, one at first, and the accumulator, zero, of each variable."""
+        """Creates each variable's mean square, initially one, and accumulator, initially zero."""
         if self.built:
             return
         super().build(variables)
@@ -165,7 +165,7 @@ class RMSProp(_WarmUpAverage):
         self.assign_sub(variable, accumulator)
 
     def get_config(self) -> dict[str, Any]:
-        """Arguments that make an equal optimizer."""
+        """Returns the arguments of an equal optimizer."""
         return {
             **super().get_config(),
             "decay": self.decay,
@@ -199,7 +199,7 @@ _BUILDERS = {
 
 
 def available() -> list[str]:
-    """Names that `build_optimizer` knows, sorted."""
+    """Returns the names for `build_optimizer`, sorted."""
     return sorted(_BUILDERS)
 
 
@@ -210,7 +210,7 @@ def build_optimizer(
     loss_scale: float | None = None,
     averages: bool = True,
 ) -> keras.optimizers.Optimizer:
-    """Makes an optimizer that also keeps moving averages of the weights (limit 0.9999).
+    """Creates an optimizer that also keeps moving averages of the weights (limit 0.9999).
 
     Args:
         name: "momentum", "adam" or "abs_adam" (epsilon 1e-8), "gd" or "rmsprop" (decay 0.9,
@@ -218,13 +218,13 @@ def build_optimizer(
         learning_rate: float or `keras.optimizers.schedules.LearningRateSchedule`.
         momentum: float in [0, 1], used by "momentum" and "rmsprop". Default 0.9.
         loss_scale: factor of the loss, by which gradients are divided again. Default: none.
-        averages: whether it keeps the moving averages. Default True.
+        averages: whether to keep the moving averages. Default True.
 
     Returns:
         A `keras.optimizers.Optimizer`.
 
     Raises:
-        ValueError: an unknown name or a momentum outside its range.
+        ValueError: the name is unknown or the momentum is out of range.
 
     Example:
         >>> build_optimizer("momentum", 0.01).name
@@ -254,30 +254,30 @@ def build_local_steps(
     momentum: float,
     **options: Any,
 ) -> DiLoCo:
-    """Lets an optimizer take local steps; moving averages are of the exchanged weights.
+    """Wraps an optimizer for local steps; moving averages follow the exchanged weights.
 
     Args:
         inner: `keras.optimizers.Optimizer` without moving averages.
-        sync_every: steps from an exchange of a weight to its next; None where time decides.
-        fragments: groups of weights that are exchanged in turn.
+        sync_every: steps between exchanges of a weight; None if time decides.
+        fragments: number of groups of weights that are exchanged in turn.
         learning_rate: float, the outer optimizer's.
-        momentum: float in [0, 1], its Nesterov momentum.
+        momentum: float in [0, 1], the outer optimizer's Nesterov momentum.
         **options: `sync_seconds`, `overlap` and `alpha` of `DiLoCo`.
 
     Returns:
         A `DiLoCo`.
     """
-    # With seconds, averages are those of steps.
+    # With seconds, averages count steps.
     interval = sync_every // fragments if sync_every else 1
     outer = build_outer(interval, learning_rate, momentum)
     return DiLoCo(inner, sync_every, outer=outer, fragments=fragments, **options)
 
 
 def build_outer(interval: int, learning_rate: float, momentum: float) -> GradientDescent:
-    """The outer optimizer of `build_local_steps`, which keeps the moving averages.
+    """Creates the outer optimizer of `build_local_steps`, which keeps the moving averages.
 
     Args:
-        interval: steps from one exchange to the next.
+        interval: steps between exchanges.
         learning_rate: float.
         momentum: float in [0, 1].
     """
@@ -286,7 +286,7 @@ def build_outer(interval: int, learning_rate: float, momentum: float) -> Gradien
         momentum=momentum,
         nesterov=momentum > 0,
         use_ema=True,
-        # As much is forgotten as in so many steps.
+        # Decays the average as `interval` single steps would.
         ema_momentum=EMA_MOMENTUM**interval,
     )
 

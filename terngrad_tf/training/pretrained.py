@@ -1,4 +1,4 @@
-"""Weights of another run to start from."""
+"""Initial weights from another run."""
 
 import os
 from typing import Any
@@ -14,25 +14,25 @@ from terngrad_tf.training.log import log
 from terngrad_tf.training.run_config import TrainConfig
 from terngrad_tf.training.statistics_average import StatisticsAverage
 
-# Path of a checkpoint, and the description of its run.
+# Path of a checkpoint and the description of the run.
 Source = tuple[str, dict[str, Any]]
 
 _ARGUMENT = "pretrained_model_checkpoint_path"
 
 
 def latest_checkpoint(folder: str) -> str | None:
-    """Path of the newest checkpoint in a folder, of either TensorFlow; None where there is none."""
+    """Returns the path of a folder's newest checkpoint, of TensorFlow 1 or 2, or None."""
     path = checkpoints.latest_checkpoint(folder)
     state = None if path else tf.train.get_checkpoint_state(folder)
-    # A folder that was moved may tell the place where it was.
+    # A folder that was moved may still state its old place.
     moved = os.path.join(folder, os.path.basename(state.model_checkpoint_path)) if state else None
     return path or (moved if moved and _exists(moved) else None)
 
 
 def run_of_checkpoint(checkpoint: str) -> dict[str, Any] | None:
-    """Describes the run of a checkpoint, as `run_folder.read_run` does; None where there is none.
+    """Describes the run of a checkpoint, as `run_folder.read_run`; None without a description.
 
-    The Inception-v3 checkpoint of TensorFlow 1 needs no run.json beside it.
+    The Inception-v3 checkpoint of TensorFlow 1 needs no run.json.
 
     Raises:
         UserError: run.json is unreadable.
@@ -45,13 +45,13 @@ def newest_checkpoint(folder: str) -> tuple[str, dict[str, Any]]:
     """Finds the newest checkpoint of a run.
 
     Args:
-        folder: the run's folder, as `--checkpoint_dir` names it.
+        folder: folder of the run, as in `--checkpoint_dir`.
 
     Returns:
-        (path of the checkpoint, dict as of `run_folder.read_run`).
+        (path of the checkpoint, dict from `run_folder.read_run`).
 
     Raises:
-        UserError: there is none, or run.json is unreadable.
+        UserError: no checkpoint exists, or run.json is unreadable.
     """
     checkpoint = latest_checkpoint(folder)
     run = run_of_checkpoint(checkpoint) if checkpoint else None
@@ -64,17 +64,17 @@ def newest_checkpoint(folder: str) -> tuple[str, dict[str, Any]]:
 
 
 def find_source(path: str) -> Source | None:
-    """Finds the checkpoint to start from and the description of its run.
+    """Finds the checkpoint to start from and the description of the run.
 
     Args:
-        path: a checkpoint, with or without ".index", or a folder, whose newest one is meant; ""
-            for a run that starts anew.
+        path: a checkpoint, with or without ".index", or a folder, for its newest checkpoint; "" for
+            a new run.
 
     Returns:
-        (path of the checkpoint without ".index", dict as of `run_folder.read_run`); None for "".
+        (path of the checkpoint without ".index", dict from `run_folder.read_run`); None for "".
 
     Raises:
-        UserError: there is no checkpoint, or no run.json beside it.
+        UserError: no checkpoint exists, or it has no run.json beside it.
     """
     if not path:
         return None
@@ -100,16 +100,16 @@ def find_source(path: str) -> Source | None:
 
 
 def _exists(checkpoint):
-    """Whether a checkpoint is there, in TensorFlow's format of today or its first one."""
+    """Returns True if a checkpoint exists, in TensorFlow's current or first format."""
     return os.path.isfile(f"{checkpoint}.index") or os.path.isfile(checkpoint)
 
 
 def check_source(source: Source | None, config: TrainConfig, shard: DatasetShard) -> None:
-    """Refuses a run whose weights do not fit the one that is to start.
+    """Refuses a run whose weights do not fit the new run.
 
     Args:
-        source: from `find_source`.
-        config: `TrainConfig` of the new run, image_size given.
+        source: result of `find_source`.
+        config: `TrainConfig` of the new run with an image_size.
         shard: `data.DatasetShard` of the new run.
 
     Raises:
@@ -151,17 +151,17 @@ def restore_source(
     checkpoint: tf.train.Checkpoint,
     average: StatisticsAverage,
 ) -> int:
-    """Takes the weights of another run, if any, and returns the step to go on from.
+    """Restores the weights of another run, if any, and returns the step to continue from.
 
     Args:
-        source: from `find_source`; `check_source` passed it.
+        source: result of `find_source`, after `check_source`.
         config: `TrainConfig` of the new run.
         model: compiled network of the new run.
         checkpoint: `tf.train.Checkpoint` of the new run.
         average: `StatisticsAverage` of the new run.
 
     Raises:
-        UserError: the checkpoint lacks something, or lies behind the new run's last step.
+        UserError: the checkpoint is incomplete, or beyond the new run's last step.
     """
     if source is None:
         return 0
@@ -179,7 +179,7 @@ def restore_source(
 
 
 def restore_features(path: str, run: dict[str, Any], model: keras.Model) -> None:
-    """Takes the weights of all layers but the classification layers, and prints which."""
+    """Restores the weights of all layers except classification layers, and logs their names."""
     network = run["model"]
     with tf.device("/cpu:0"):
         if inception_checkpoint.is_meant(run):
@@ -208,7 +208,7 @@ def restore_all(
     checkpoint: tf.train.Checkpoint,
     average: StatisticsAverage,
 ) -> int:
-    """Takes everything, and prints what; returns the checkpoint's step, to go on from."""
+    """Restores everything and logs it; returns the checkpoint's step, to continue from."""
     if inception_checkpoint.is_meant(run):
         inception_checkpoint.restore_all(path, model, average)
         step = run["max_steps"]

@@ -1,4 +1,4 @@
-"""Figures, a table and a plot of finished runs, read from their TensorBoard logs."""
+"""Results, a table and a plot of finished runs, read from their TensorBoard logs."""
 
 import os
 import pathlib
@@ -12,14 +12,14 @@ from slim_data.common.extras import import_extra
 from terngrad_tf import tags
 from terngrad_tf.files import atomic_write
 
-# Links for which transfers are told, in bits a second.
+# Links for which transfer times are reported, in bits per second.
 LINKS = {"100 Mbit/s": 1e8, "1 Gbit/s": 1e9}
 
 
 def read_scalars(folder: str | os.PathLike) -> dict[str, dict[int, float]]:
-    """Scalars in the TensorBoard logs of a folder.
+    """Reads the scalars in the TensorBoard logs of a folder.
 
-    Where a run was stopped and resumed, steps done twice count once, as done last.
+    If a run was stopped and resumed, the last value of a repeated step counts.
 
     Args:
         folder: path.
@@ -41,12 +41,12 @@ def read_scalars(folder: str | os.PathLike) -> dict[str, dict[int, float]]:
 def training_seconds(
     scalars: Mapping[str, Mapping[int, float]], batch_size: int, steps_before: int = 0
 ) -> float:
-    """Seconds that training took, added up over the log lines.
+    """Returns the training time in seconds, summed over the log lines.
 
     Args:
-        scalars: as `read_scalars` gives them.
+        scalars: result of `read_scalars`.
         batch_size: images per step over all replicas.
-        steps_before: as for `Board`. Default 0.
+        steps_before: see `Board`. Default 0.
     """
     seconds, before = 0.0, steps_before
     for step, speed in scalars.get(tags.EXAMPLES_PER_SECOND, {}).items():
@@ -56,7 +56,7 @@ def training_seconds(
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Text of a table, columns as wide as their widest cell, the first flush left.
+    """Formats a table; columns are as wide as their widest cell, the first left-aligned.
 
     Args:
         header: list of str.
@@ -83,7 +83,7 @@ def plot(
     """Draws curves side by side as a PNG.
 
     Args:
-        path: file to write, replaced once the new one is whole.
+        path: file to write; an existing file is replaced once the new one is complete.
         panels: dict from a panel's title to (label of the y axis, its scale "linear" or "log",
             dict from a curve's label to a dict from step to value).
     """

@@ -52,19 +52,19 @@ from terngrad_tf.training.training_log import TrainingLog
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What is trained, on what, and how far it is.
+    """A run with its model, data and progress.
 
     Args:
-        config: the configuration, its steps known.
+        config: the configuration, with known steps.
         strategy: the strategy.
-        shard: what this process reads of the data set.
+        shard: this process's share of the data set.
         model: compiled network.
-        first_step: steps done.
-        manager: checkpoints of the chief, or of a process that keeps what the chief keeps; None on
-            the others.
-        board: `Board` of the chief; None on the others and where no step of any is left.
-        shared: the variables that all processes hold alike after each step.
-        membership: `Membership` where workers come and go; None where they do not.
+        first_step: number of steps done.
+        manager: checkpoints of the chief, or of a process that keeps copies; None on other
+            processes.
+        board: `Board` of the chief; None on other processes and if no steps remain.
+        shared: variables that are equal on all processes after each step.
+        membership: `Membership` if workers may come and go, or None.
     """
 
     config: RunConfig
@@ -79,11 +79,11 @@ class Run:
 
     @property
     def is_finished(self) -> bool:
-        """Whether no step was left when it was opened."""
+        """True if no steps remained when the run was opened."""
         return self.first_step >= self.config.max_steps
 
     def watch_newcomers(self) -> contextlib.AbstractContextManager[Callable[[], str]]:
-        """As `Membership.watch`, where workers come and go."""
+        """Returns `Membership.watch` if workers may come and go."""
         if self.membership is None:
             return contextlib.nullcontext(lambda: "")
         return self.membership.watch()
@@ -101,18 +101,18 @@ def claim_folder(
     """Claims a run's folder.
 
     Args:
-        config: `RunConfig`, its steps known.
+        config: `RunConfig` with known steps.
         shard: `data.DatasetShard`.
-        network: what `run_folder` keeps of the network.
-        identity: as for `RunFolder`.
+        network: description of the network for `run_folder`.
+        identity: see `RunFolder`.
         checkpoint: `tf.train.Checkpoint` of the run.
-        steps_before: as for `Board`. Default 0.
+        steps_before: see `Board`. Default 0.
 
     Yields:
         `tf.train.CheckpointManager`.
 
     Raises:
-        UserError: the folder does not fit.
+        UserError: the folder is unsuitable.
     """
     details = {
         "max_steps": config.max_steps,
@@ -130,20 +130,20 @@ def claim_folder(
 def open_folder(
     config: RunConfig, shard: DatasetShard, *, start: Callable[[], int], **folder: Any
 ) -> Iterator[tuple[int, tf.train.CheckpointManager]]:
-    """Claims a run's folder and brings the run to where it stopped.
+    """Claims a run's folder and restores the run.
 
     Args:
-        config: `RunConfig`, its steps known.
+        config: `RunConfig` with known steps.
         shard: `data.DatasetShard`.
-        start: function, called where there is no checkpoint, that gives the variables their values
-            and returns the number of steps done.
-        **folder: `network`, `identity`, `checkpoint` and `steps_before`, as for `claim_folder`.
+        start: function, called without a checkpoint, that initializes the variables and returns the
+            number of steps done.
+        **folder: `network`, `identity`, `checkpoint` and `steps_before`, see `claim_folder`.
 
     Yields:
         (number of steps done, `tf.train.CheckpointManager`).
 
     Raises:
-        UserError: the folder does not fit.
+        UserError: the folder is unsuitable.
     """
     with claim_folder(config, shard, **folder) as manager:
         step = checkpoints.resume(manager)
@@ -160,24 +160,24 @@ def open_run(
     membership: Membership | None = None,
     **folder: Any,
 ) -> Iterator[Run]:
-    """Opens the chief's folder and brings all processes to where the run stopped.
+    """Opens the chief's folder and restores the run on all processes.
 
     Args:
-        config: `RunConfig`, its steps known.
+        config: `RunConfig` with known steps.
         strategy: the strategy.
         shard: `data.DatasetShard`.
         model: compiled `keras.Model`.
         variables: list of the variables of the run's checkpoint, of Keras or TensorFlow, which the
             other processes receive from the chief.
-        membership: `Membership` where workers come and go. Default: they do not.
-        **folder: `network`, `identity`, `checkpoint`, `start` and `steps_before`, as for
+        membership: `Membership` if workers may come and go. Default: None.
+        **folder: `network`, `identity`, `checkpoint`, `start` and `steps_before`, see
             `open_folder`.
 
     Yields:
         A `Run`.
 
     Raises:
-        UserError: the folder does not fit.
+        UserError: the folder is unsuitable.
         PeerError: another process failed.
     """
     folder["identity"] = folder["identity"] | cluster.cluster_identity(strategy, shard)
@@ -223,34 +223,34 @@ def fit(
 ) -> None:
     """Trains up to `max_steps`, with log lines, TensorBoard, checkpoints, progress.
 
-    In a cluster all processes call it and print log lines; all else is the chief's.
+    In a cluster, all processes must call it and print log lines; the chief does everything else.
 
     Args:
         run: `Run`.
-        learning_rate: function of the number of steps done. Default: there is none to tell.
-        traffic: function of the number of steps done to the `Traffic` of the next one. Default: as
-            the strategy counts it.
-        log_steps: steps from one log line to the next where the configuration does not say it, and
-            at most so many from one entry for TensorBoard to the next. Default 10, in a cluster 30.
-        log_epochs: whether to print a line at the end of each epoch too. Default False.
-        more_callbacks: Keras callbacks of those that keep the run's files, called before the
-            others. Default: none.
-        average: `StatisticsAverage` to update. Default: there is none.
+        learning_rate: function of the number of steps done. Default: none.
+        traffic: function of the number of steps done that returns the next step's `Traffic`.
+            Default: the strategy's.
+        log_steps: default for steps between log lines, and maximum number of steps between entries
+            for TensorBoard. Default 10, in a cluster 30.
+        log_epochs: whether to also print a line at the end of each epoch. Default False.
+        more_callbacks: Keras callbacks that keep the run's files, called before the others.
+            Default: none.
+        average: `StatisticsAverage` to update. Default: none.
 
     Raises:
         DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
-        PreemptedError: SIGTERM told a process of the run to stop; it is saved.
-        NewcomersError: workers wait to take part; it is saved.
+        PreemptedError: SIGTERM asked a process of the run to stop; the run is saved.
+        NewcomersError: workers wait to take part; the run is saved.
     """
     config, strategy, first_step = run.config, run.strategy, run.first_step
     telemetry_freq = config.checkpoints.telemetry_freq
-    net: Any = config.model.net  # known by now
+    net: Any = config.model.net  # known here
     entropy_loss = functools.partial(losses.cross_entropy, net)
     log_steps = log_steps or log_freq(strategy.tasks)
     line_steps = config.checkpoints.log_freq or log_steps
     averaging = average.callback(first_step) if average else None
     by_epoch = (first_step, config.data.batch_size, run.shard.num_examples, entropy_loss)
-    # Peers inside, so that a lost process is not looked for in the data.
+    # `peer_errors` is entered inside, so that a lost peer is not taken for a corrupt record.
     with (
         config.data.locate_corrupt_records(),
         peer_errors(strategy.tasks),
@@ -291,7 +291,7 @@ def fit(
             run.model.fit(
                 inputs.batches(config, first_batch, run.shard, strategy),
                 steps_per_epoch=config.max_steps - first_step,
-                shuffle=False,  # the data set shuffles
+                shuffle=False,  # the data set is shuffled
                 verbose=0,
                 callbacks=called,
             )
@@ -300,7 +300,7 @@ def fit(
 
 
 def _waits(run, shown):
-    """Writes how long processes wait for each other, for TensorBoard and on a `Screen`."""
+    """Writes the processes' waits for each other, for TensorBoard and on a `Screen`."""
     tasks = run.strategy.tasks
     others = [name for name in tasks.names if name != tasks.names[tasks.index]] if tasks else []
     if shown is not None:
@@ -318,8 +318,8 @@ def _waits(run, shown):
 
 
 def _log_advice(run):
-    """Tells what steps would take with other wires; on all processes, which measure the links."""
-    # Between local steps, what is measured is no step.
+    """Logs expected step times with other wires; on all processes, which measure the links."""
+    # With local steps, what is measured is not a training step.
     if local_steps_optimizer(run.model.optimizer) is None:
         advice = advise(run.strategy)
         if advice is not None and run.strategy.is_chief:
@@ -328,16 +328,16 @@ def _log_advice(run):
 
 def _telemetry(run):
     def write(scalars, step):
-        # Of single steps, these stand there already.
-        told = {tags.RECEIVED_BYTES, tags.COMPRESSION_RATIO}
-        run.board.scalars({t: value for t, value in scalars.items() if t not in told}, step)
+        # `TrainingLog` already writes these two for every step.
+        written = {tags.RECEIVED_BYTES, tags.COMPRESSION_RATIO}
+        run.board.scalars({t: value for t, value in scalars.items() if t not in written}, step)
 
     return Telemetry(run.config.train_dir, run.config.checkpoints.telemetry_freq, write=write)
 
 
 def _histograms(run):
     config = run.config.checkpoints
-    # The first record of gradients in each so many steps.
+    # Record gradients once every `gradients_freq` steps.
     freq = config.statistics_freq
     by_time = config.save_summaries_secs is not None
     gradients_freq = freq if by_time else -(-config.save_iter // freq) * freq

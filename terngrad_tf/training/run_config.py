@@ -35,8 +35,8 @@ class GradientConfig(Config, QuantizationOptions):
         "rotate",
         False,
         text="Rotate gradients before rounding, which leaves a smaller error at the same bytes and "
-        "needs no clipping. By default they are rounded as in TernGrad's paper; the library's "
-        "TernGradStrategy takes `Quantization(rotate=...)`.",
+        "needs no clipping, as the library's TernGradStrategy does by default. The programs' "
+        "default, without it, is the rule of TernGrad's paper.",
     )
     clip_factor: float | str = redeclared(
         QuantizationOptions,

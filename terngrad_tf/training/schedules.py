@@ -12,8 +12,8 @@ from terngrad_tf.training.model_config import OptimizerConfig
 class Constant(keras.optimizers.schedules.LearningRateSchedule):
     """The same rate at every step.
 
-    A schedule and not a float, which Keras would keep as a variable of the checkpoint: the flag
-    would then be overridden by the value saved.
+    A schedule, since Keras would store a float as a variable in the checkpoint, which would then
+    override the flag.
 
     Args:
         learning_rate: float.
@@ -27,13 +27,13 @@ class Constant(keras.optimizers.schedules.LearningRateSchedule):
         return keras.ops.convert_to_tensor(self.learning_rate, "float32")
 
     def get_config(self) -> dict[str, Any]:
-        """Arguments that make an equal schedule."""
+        """Returns the arguments of an equal schedule."""
         return {"learning_rate": self.learning_rate}
 
 
 @keras.saving.register_keras_serializable(package="terngrad_tf")
 class Linear(keras.optimizers.schedules.LearningRateSchedule):
-    """A rate that rises from 0 to `peak` in a line, then falls to 0 in another and stays there.
+    """A rate that rises linearly from 0 to `peak`, then falls linearly to 0 and stays there.
 
     `peak * t / w` at step t below w, else `peak * max(0, 1 - (t - w) / (d - w))`.
 
@@ -59,7 +59,7 @@ class Linear(keras.optimizers.schedules.LearningRateSchedule):
         return self.peak * rate
 
     def get_config(self) -> dict[str, Any]:
-        """Arguments that make an equal schedule."""
+        """Returns the arguments of an equal schedule."""
         return {
             "peak": self.peak,
             "warmup_steps": self.warmup_steps,
@@ -68,25 +68,25 @@ class Linear(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def available() -> list[str]:
-    """Names of decay types that `build_schedule` knows, sorted."""
+    """Returns the names of decay types for `build_schedule`, sorted."""
     return ["exponential", "fixed", "linear", "polynomial"]
 
 
 def build_schedule(
     config: OptimizerConfig, *, max_steps: int, steps_per_epoch: float
 ) -> keras.optimizers.schedules.LearningRateSchedule:
-    """Makes the learning rate of step t, counted from 0.
+    """Creates the learning rate of step t, counted from 0.
 
-    With the names of the configuration, `learning_rate_decay_type` says:
+    The configuration's `learning_rate_decay_type` selects the rule:
 
     - "fixed": `initial_learning_rate`.
     - "exponential": `initial_learning_rate * learning_rate_decay_factor ** floor(t / d)` with
       `d = floor(steps_per_epoch * num_epochs_per_decay)`.
-    - "linear": from 0 up to `initial_learning_rate` over `warmup_epochs`, then down to 0 at
+    - "linear": from 0 to `initial_learning_rate` over `warmup_epochs`, then to 0 at
       `decay_epochs` or else `max_steps`, see `Linear`.
     - "polynomial": `initial_learning_rate * sqrt(1 - t / max_steps)`.
 
-    Adam scales its steps itself: its rate is fixed, whatever the decay type, as in the TernGrad
+    Adam scales its steps itself: its rate is fixed for every decay type, as in the TernGrad
     experiments.
 
     Args:
@@ -98,7 +98,7 @@ def build_schedule(
         A `keras.optimizers.schedules.LearningRateSchedule`.
 
     Raises:
-        ValueError: an unknown decay type, or numbers that do not fit together.
+        ValueError: the decay type is unknown, or numbers contradict each other.
 
     Example:
         >>> from terngrad_tf.training.model_config import OptimizerConfig

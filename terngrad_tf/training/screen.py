@@ -1,6 +1,6 @@
-"""A table of what trains at the bottom of a terminal, below what is printed; plain lines elsewhere.
+"""A table of the training at the bottom of a terminal, below other output; plain lines elsewhere.
 
-`rich` draws it, and writes above it what the process prints meanwhile.
+`rich` draws the table and writes the process's other output above it.
 """
 
 import contextlib
@@ -20,9 +20,9 @@ _shown = None
 
 
 def is_live() -> bool:
-    """Whether standard output is a terminal on which lines can be drawn anew.
+    """Returns True if standard output is a terminal that can redraw lines.
 
-    Not with `TERM=dumb`, `NO_COLOR` or `CI` in the environment.
+    False with `TERM=dumb`, `NO_COLOR` or `CI` in the environment.
     """
     return (
         sys.stdout.isatty()
@@ -35,22 +35,22 @@ def is_live() -> bool:
 
 @contextlib.contextmanager
 def show() -> Iterator["Screen | None"]:
-    """Shows a table for as long as the context is open; within another one, the same table.
+    """Shows a table while the context is open; nested contexts share it.
 
-    It stays as it was last when the context ends, in whatever way.
+    The table keeps its last state when the context ends for any reason.
 
     Yields:
-        `Screen`; None where plain lines are wanted.
+        `Screen`; None if plain lines are preferred.
     """
     global _shown
     if _shown is not None or not is_live():
         yield _shown
         return
-    from rich import live  # which only a terminal needs
+    from rich import live  # only a terminal needs it
 
     screen = Screen()
     with live.Live(screen, refresh_per_second=_REFRESHES_PER_SECOND) as display:
-        # A process of a cluster may end at once, and would leave the terminal without its cursor.
+        # A process of a cluster may end abruptly and would leave the terminal without its cursor.
         display.console.show_cursor(True)
         _shown = screen
         try:
@@ -60,39 +60,39 @@ def show() -> Iterator["Screen | None"]:
 
 
 class Screen:
-    """Rows of a run or a worker each: step, loss, accuracy, speed, time left, loss so far."""
+    """One row per run or worker: step, loss, accuracy, speed, time left, loss so far."""
 
     def __init__(self):
         self._rows = {}
 
     def begin(self, name: str, batch_size: int, first_step: int, last_step: int) -> None:
-        """Adds a row, whose step is being built, or starts it anew.
+        """Adds or restarts a row whose step is being built.
 
         Args:
-            name: its name.
-            batch_size: images a step.
-            first_step: steps done.
-            last_step: steps of the whole run.
+            name: name of the row.
+            batch_size: images per step.
+            first_step: number of steps done.
+            last_step: number of steps of the whole run.
         """
         self._rows[name] = Row(batch_size, first_step, last_step)
 
     def step(self, name: str, step: int, loss: float, accuracy: float) -> None:
-        """Tells a row that a step is done.
+        """Updates a row after a step.
 
         Args:
-            name: of a row that was begun.
-            step: steps done.
+            name: name of an existing row.
+            step: number of steps done.
             loss: the loss.
-            accuracy: share of the examples whose class has the largest logit.
+            accuracy: fraction of the examples whose class has the largest logit.
         """
         self._rows[name].add(step, loss, accuracy)
 
     def note(self, name: str, text: str) -> None:
-        """Adds a row that has a text alone, or gives it another.
+        """Adds a row that shows only a text, or changes its text.
 
         Args:
-            name: its name.
-            text: what it says.
+            name: name of the row.
+            text: text of the row.
         """
         self._rows[name] = Note(text)
 
@@ -113,18 +113,18 @@ class Screen:
 
 
 class Note:
-    """A row of a `Screen` that says something instead of figures; `text` is what."""
+    """A row of a `Screen` that shows `text` instead of figures."""
 
     def __init__(self, text: str):
         self._text = text
 
     def cells(self) -> tuple[str, ...]:
-        """Texts of the columns after the name."""
+        """Returns the texts of the columns after the name."""
         return "", "", "", "", "", self._text
 
 
 class Row:
-    """What a row of a `Screen` tells; arguments as for `Screen.begin`."""
+    """A row of a `Screen` with figures; arguments: see `Screen.begin`."""
 
     def __init__(self, batch_size: int, first_step: int, last_step: int):
         self._batch_size = batch_size
@@ -136,10 +136,10 @@ class Row:
         self._since = self._now = time.monotonic()
 
     def add(self, step: int, loss: float, accuracy: float) -> None:
-        """Takes a step that is done, its loss and accuracy."""
+        """Adds a finished step with its loss and accuracy."""
         self._now = time.monotonic()
         if not self._count:
-            # The time that it took to build the step is none of training.
+            # Training time excludes the time to build the step.
             self._since, self._first_step = self._now, step
         self._count += 1
         self._step = step
@@ -147,7 +147,7 @@ class Row:
         self._accuracy = accuracy
 
     def cells(self) -> tuple[str, ...]:
-        """Texts of the columns after the name."""
+        """Returns the texts of the columns after the name."""
         steps = f"{self._step}/{self._last_step}"
         if not self._count:
             return (
@@ -169,7 +169,7 @@ class Row:
 
 
 class Curve:
-    """Values, of which neighbours are averaged where there are many."""
+    """A curve of values; neighbours are averaged if there are many."""
 
     def __init__(self):
         self.values = []
@@ -178,7 +178,7 @@ class Curve:
         self._open = []
 
     def add(self, value: float) -> None:
-        """Takes one more value."""
+        """Adds a value."""
         self.last = value
         self._open.append(value)
         if len(self._open) < self._each:
@@ -192,11 +192,11 @@ class Curve:
 
 
 def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
-    """Draws values from the least to the largest as blocks of eight heights.
+    """Draws values as blocks of eight heights, from the smallest to the largest.
 
     Args:
         values: list of finite floats.
-        width: most characters; where there are more values, neighbours are averaged.
+        width: maximum number of characters; with more values, neighbours are averaged.
 
     Example:
         >>> sparkline([8.0, 4.0, 2.0, 1.0])

@@ -1,4 +1,4 @@
-"""The mean of a run's weight snapshots as a run of its own: `average_run`."""
+"""The mean of a run's weight snapshots as a separate run: `average_run`."""
 
 import math
 import pathlib
@@ -15,19 +15,19 @@ from terngrad_tf.training.subspace_source import Start
 
 
 def average_run(config: AverageConfig) -> tuple[str, Start, int]:
-    """Averages snapshots, computes batch-norm statistics anew, and saves the network as a run.
+    """Averages snapshots, recomputes batch-norm statistics, and saves the network as a run.
 
-    A folder that holds the same average already is left as it is.
+    A folder with the same average is left unchanged.
 
     Args:
         config: `AverageConfig`.
 
     Returns:
-        Triple of the checkpoint's path, the `subspace_source.Start` of the other run and the number
-        of snapshots.
+        Triple of the checkpoint's path, the `subspace_source.Start` of the original run and the
+        number of snapshots.
 
     Raises:
-        UserError: an option, the snapshots or the folder does not fit.
+        UserError: an option, the snapshots or the folder is unsuitable.
         slim_data.DataError: the data is missing or damaged.
     """
     start = subspace_source.find_start(config.pretrained_weight_path)
@@ -52,7 +52,7 @@ def average_run(config: AverageConfig) -> tuple[str, Start, int]:
         shard,
         start=begin,
         network=networks.network_metadata(config, shard),
-        # As for training, so that evaluation finds what it needs.
+        # As for training, so that evaluation finds all values.
         identity=config.identity() | {"optimizer": "average_snapshots", "snapshots": names},
         checkpoint=tf.train.Checkpoint(model=network),
     ) as (step, manager):
@@ -62,7 +62,7 @@ def average_run(config: AverageConfig) -> tuple[str, Start, int]:
 
 
 def _newest(folder, number):
-    """Paths of the newest snapshots in a folder, all where no number is given."""
+    """Returns the paths of the `number` newest snapshots in a folder, by default of all."""
     found = snapshot_files.find_snapshots(folder) if pathlib.Path(folder).is_dir() else []
     if not found:
         raise UserError(

@@ -1,6 +1,6 @@
-"""Moving averages of batch norm's statistics, beside those that optimizers keep of the weights.
+"""Moving averages of batch-norm statistics, besides the optimizers' averages of the weights.
 
-Weights that are an average of many steps' need statistics that are. TernGrad's code averages both.
+Averaged weights need averaged statistics. TernGrad's code averages both.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from terngrad_tf.training import checkpoints, local_steps
 from terngrad_tf.training.callbacks import StepCounter
 from terngrad_tf.training.optimizers import warm_up_momentum
 
-# Of the checkpoint's part; TensorFlow makes a variable's name of it and of its place in the list.
+# Name of the part in checkpoints; TensorFlow derives variable names from it and the position.
 _PART = "statistics_average"
 
 
@@ -26,11 +26,11 @@ class StatisticsAverage:
     `warm_up_momentum(limit, n)`, and 0 at first.
 
     Args:
-        model: built `keras.Model`; made under its strategy's scope.
+        model: built `keras.Model`; create the average in its strategy's scope.
 
     Attributes:
-        statistics: the `keras.Variable`s that batch norm writes, means and variances in turn.
-        variables: a `keras.Variable` for each, its average.
+        statistics: `keras.Variable`s of batch norm, means and variances in turn.
+        variables: one `keras.Variable` per statistic, its average.
     """
 
     def __init__(self, model: keras.Model):
@@ -47,7 +47,7 @@ class StatisticsAverage:
         self._assign = tf.function(self._move, autograph=False)
 
     def update(self, momentum: float) -> None:
-        """Moves the averages to the statistics, the same on all replicas, by `1 - momentum`."""
+        """Moves the averages to the statistics, equal on all replicas, by `1 - momentum`."""
         self._assign(tf.constant(momentum, tf.float32))
 
     def _move(self, momentum):
@@ -56,14 +56,14 @@ class StatisticsAverage:
             average.assign(m * average.value + (1 - m) * tf.cast(statistic.value, average.dtype))
 
     def saved(self) -> dict[str, Any]:
-        """Arguments of `tf.train.Checkpoint`."""
+        """Returns arguments of `tf.train.Checkpoint`."""
         return {_PART: [variable.value for variable in self.variables]}
 
     def callback(self, first_step: int) -> keras.callbacks.Callback | None:
-        """Updates after each step, or each exchange of local steps; None without batch norm.
+        """Returns a callback that updates after each step or exchange; None without batch norm.
 
         Args:
-            first_step: steps done before `fit`.
+            first_step: number of steps done before `fit`.
         """
         return _Update(self, first_step) if self.variables else None
 
@@ -86,12 +86,12 @@ class _Update(StepCounter):
         self._count = int(optimizer.iterations.numpy())
 
     def on_step_end(self, logs: dict[str, float]) -> None:
-        """Updates where the weights' averages were."""
+        """Updates when the optimizer has updated the weights' averages."""
         if not local_steps.has_exchanged(self.model.optimizer, self.step):
             return
         count = int(self._optimizer.iterations.numpy())
         steps, self._last_step = self.step - self._last_step, self.step
-        # Loss scaling leaves out steps.
+        # Loss scaling skips steps.
         if count == self._count:
             return
         self._count = count
@@ -101,14 +101,14 @@ class _Update(StepCounter):
 
 
 def restore_statistics(model: keras.Model, path: str) -> None:
-    """Gives batch norm the averages of its statistics in a checkpoint, where there are any.
+    """Assigns the averages in a checkpoint, if any, to the batch-norm statistics.
 
     Args:
         model: `keras.Model`.
         path: path of the checkpoint without ".index".
 
     Raises:
-        UserError: the checkpoint is damaged, or of something else.
+        UserError: the checkpoint is damaged, or does not match.
     """
     found = [variable.value for variable in statistics(model)]
     with checkpoints.reading(path):

@@ -1,4 +1,4 @@
-"""What training in a subspace tells TensorBoard."""
+"""TensorBoard logs of training in a subspace."""
 
 import keras
 import numpy as np
@@ -11,7 +11,7 @@ from terngrad_tf.training.run import Run
 
 
 class Moves(StepCounter):
-    """Writes where the weights are, trials and failed searches, and counts what is exchanged.
+    """Writes positions, trials and failed searches, and counts exchanged bytes.
 
     Args:
         run: `Run` of a model with a `SubspaceBFGS` or `SubspaceSGD`.
@@ -27,13 +27,13 @@ class Moves(StepCounter):
         self._trials = self._failures = self._last_trials = 0
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
-        """Writes where the run starts."""
+        """Writes the initial position."""
         self._count()
         if self.step == 0:
             self.write_place(self.model)
 
     def on_step_end(self, logs: dict[str, float]) -> None:
-        """Writes what the step did."""
+        """Writes the results of the step."""
         failures = self._failures
         self._count()
         self.write_place(self.model)
@@ -44,10 +44,10 @@ class Moves(StepCounter):
             )
 
     def traffic(self, step: int) -> traffic.Traffic:
-        """`Traffic` of the last step, of hosts or, on a single one, between its workers.
+        """Returns the `Traffic` of the last step between hosts or, on one host, between workers.
 
-        `step` is the number of steps done before it. What counts are coordinates, losses, what the
-        optimizer says of its basis, and gradients where they travel.
+        `step` is the number of steps done before it. The traffic includes coordinates, losses, the
+        optimizer's exchanges for its basis, and gradients if they are exchanged.
         """
         members = self._strategy.num_processes
         if members == 1:
@@ -67,7 +67,7 @@ class Moves(StepCounter):
             self._failures = int(self._optimizer.num_failures.numpy())
 
     def write_place(self, model: keras.Model) -> None:
-        """Writes where the weights of a `keras.Model` are."""
+        """Writes the position of a `keras.Model`'s weights."""
         vector = np.concatenate([v.numpy().ravel() for v in model.trainable_variables])
         place = self._subspace.components[:2].astype(np.float32) @ vector
         self._board.scalars(

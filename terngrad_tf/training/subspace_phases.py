@@ -13,7 +13,7 @@ from terngrad_tf.training.subspace_trainer import SubspaceResult
 PHASE_1, PHASE_1_AVERAGE = "phase 1, last weights", "phase 1, moving average"
 PHASE_2 = "phase 2, last weights"
 
-# Of each kind of weights: what an evaluation found, by epochs.
+# For each kind of weights: results of evaluations by epoch.
 Accuracies = Mapping[str, Mapping[float, EvalResult]]
 
 
@@ -21,7 +21,7 @@ class Phases:
     """Epochs of both phases on one axis.
 
     Args:
-        result: `SubspaceResult` of the second.
+        result: `SubspaceResult` of the second phase.
     """
 
     def __init__(self, result: SubspaceResult):
@@ -32,7 +32,7 @@ class Phases:
         self._epochs_a_step_after = config.data.batch_size / num_examples
 
     def before(self, curve: Mapping[int, Any]) -> dict[float, Any]:
-        """A curve of the first phase, up to where the second starts, over epochs."""
+        """Returns a curve of the first phase, up to the start of the second, over epochs."""
         return {
             step * self._epochs_a_step_before: value
             for step, value in curve.items()
@@ -40,28 +40,27 @@ class Phases:
         }
 
     def after(self, curve: Mapping[int, Any]) -> dict[float, Any]:
-        """A curve of the second phase over epochs."""
+        """Returns a curve of the second phase over epochs."""
         begin = self.start_step * self._epochs_a_step_before
         return {begin + step * self._epochs_a_step_after: value for step, value in curve.items()}
 
 
 def evaluate_phases(result: SubspaceResult, subset: str | None = None) -> Accuracies:
-    """Evaluates what both phases kept, each kind of weights by itself.
+    """Evaluates the kept weights of both phases, each kind separately.
 
-    The second phase begins with the weights that it started at, where they are weights of a
-    checkpoint of the first.
+    The second phase includes its initial weights, if these are a checkpoint's of the first.
 
     Args:
-        result: `SubspaceResult` of the second.
-        subset: part of the data set. Default: test or validation.
+        result: `SubspaceResult` of the second phase.
+        subset: split of the data set. Default: test or validation.
 
     Returns:
-        Dict from `PHASE_1` (all checkpoints up to the start), `PHASE_1_AVERAGE` (that at the start
-        alone) and `PHASE_2` to a dict from epochs, of both phases together, to `EvalResult`; none
-        that is empty.
+        Dict from `PHASE_1` (all checkpoints up to the start), `PHASE_1_AVERAGE` (only the average
+        at the start) and `PHASE_2` to a non-empty dict from epochs, over both phases, to
+        `EvalResult`.
 
     Raises:
-        UserError: a checkpoint is damaged, or there is no such part.
+        UserError: a checkpoint is damaged, or the data set has no such split.
         slim_data.DataError: the data is missing or damaged.
     """
     config, start, phases = result.config, result.start, Phases(result)
@@ -95,10 +94,10 @@ def evaluate_phases(result: SubspaceResult, subset: str | None = None) -> Accura
 
 
 def table_rows(accuracies: Accuracies) -> list[list[str]]:
-    """A row for each kind of weights: what it is of, and its last accuracies.
+    """Returns a table row for each kind of weights: name and last accuracies.
 
     Args:
-        accuracies: as `evaluate_phases` returns them.
+        accuracies: result of `evaluate_phases`.
 
     Returns:
         List of [name, top-1 in percent, top-5 in percent], as text.
@@ -111,7 +110,7 @@ def table_rows(accuracies: Accuracies) -> list[list[str]]:
 
 
 def _kept(folder):
-    """Paths of the checkpoints that a run kept, ascending."""
+    """Returns the paths of a run's checkpoints, ascending."""
     state = tf.train.get_checkpoint_state(str(folder))
     paths = [] if state is None else state.all_model_checkpoint_paths
     return [path for path in paths if os.path.exists(f"{path}.index")]

@@ -1,4 +1,4 @@
-"""A picture of training in a subspace and of the phase before it."""
+"""A picture of training in a subspace and of the phase before."""
 
 import os
 import pathlib
@@ -25,7 +25,7 @@ from terngrad_tf.training.subspace_trainer import SubspaceResult
 
 FILE = "subspace.png"
 _GRID = 13
-# As many images as small ones need, and fewer large ones: the network computes them 169 times.
+# Enough for small images, fewer for large ones: the network computes them 169 times.
 _NUM_EXAMPLES = 256
 _NUM_VALUES = 2**21
 _MARGIN = 0.15
@@ -33,18 +33,18 @@ _LOG_SECONDS = 10.0
 
 
 def draw(result: SubspaceResult, accuracies: Accuracies) -> pathlib.Path:
-    """Draws what the subspace explains, the way through it, losses and accuracies of both phases.
+    """Draws explained variance, trajectory, losses and accuracies of both phases.
 
-    The loss surface is the mean cross-entropy of training images, 256 or as many as hold 2 million
-    numbers, in the plane of the first two components through the last weights. Training losses are
-    of the weights of each step; phase 2's begin with those that it started at.
+    The loss surface is the mean cross-entropy of training images (256, or fewer if these hold more
+    than 2 million numbers) in the plane of the first two components through the last weights. Each
+    training loss belongs to the weights of its step; phase 2's start with its initial weights.
 
     Args:
         result: `SubspaceResult` of the run.
-        accuracies: as `subspace_phases.evaluate_phases` returns them.
+        accuracies: result of `subspace_phases.evaluate_phases`.
 
     Returns:
-        `pathlib.Path` of the PNG, subspace.png in the run's folder, replaced if it is there.
+        `pathlib.Path` of the PNG, subspace.png in the run's folder; an existing file is replaced.
     """
     start = result.start
     scalars = _own_steps(result.config.train_dir, start.steps_before)
@@ -59,7 +59,7 @@ def draw(result: SubspaceResult, accuracies: Accuracies) -> pathlib.Path:
         ("training cross-entropy", "log"),
         {
             PHASE_1: phases.before(before.get(tags.CROSS_ENTROPY, {})),
-            # Each is logged once a step is done, and is of the weights before it.
+            # Logged after a step, but computed with the weights before it.
             PHASE_2: phases.after(
                 {step - 1: v for step, v in scalars.get(tags.CROSS_ENTROPY, {}).items()}
             ),
@@ -69,7 +69,7 @@ def draw(result: SubspaceResult, accuracies: Accuracies) -> pathlib.Path:
         name: {epochs: 100 * figures.precision_at_1 for epochs, figures in curve.items()}
         for name, curve in accuracies.items()
     }
-    # A level to be above, so that a gain over the last weights alone does not look like one.
+    # Drawn as a level, so that a gain over the last weights alone does not look like a gain.
     level = curves.pop(PHASE_1_AVERAGE, None)
     if level:
         axes[1, 1].axhline(*level.values(), color="gray", linestyle="--", label=PHASE_1_AVERAGE)
@@ -81,7 +81,7 @@ def draw(result: SubspaceResult, accuracies: Accuracies) -> pathlib.Path:
 
 
 def _own_steps(folder, steps_before):
-    """As `report.read_scalars`, over the steps of the run itself."""
+    """Returns the scalars of `report.read_scalars`, over the run's own steps."""
     return {
         tag: {step - steps_before: value for step, value in curve.items()}
         for tag, curve in report.read_scalars(folder).items()
@@ -139,7 +139,7 @@ def _draw_surface(axes, result, scalars):
 
 
 def _snapshots_in(result, rows):
-    """Places [snapshots, 2] of the first phase's snapshots; none where their folder is not here."""
+    """Returns positions [snapshots, 2] of the first phase's snapshots, or none."""
     folder = subspace_source.find_snapshots(result.config.basis.weight_load_dir, result.start)
     places = []
     for path in snapshot_files.find_snapshots(folder) if os.path.isdir(folder) else []:
@@ -156,8 +156,8 @@ def _snapshots_in(result, rows):
 
 
 def _surface(result, rows, first, second):
-    """Losses [places in second, places in first] in the plane through the last weights."""
-    # Batch norm works with the statistics of the batch, and nothing is dropped.
+    """Returns losses [positions in second, positions in first] in the plane of the last weights."""
+    # Batch norm uses the statistics of the batch, and dropout is off.
     config = result.config.changed(num_nodes=1, dropout_keep_prob=1.0)
     network = networks.build_network(config, inputs.find_shard(config))
     num_examples = min(_NUM_EXAMPLES, max(_NUM_VALUES // int(np.prod(network.input_shape[1:])), 1))

@@ -1,4 +1,4 @@
-"""Where training in a subspace comes from: the weights to start at, and the subspace."""
+"""The sources of training in a subspace: initial weights and subspace."""
 
 import dataclasses
 import os
@@ -23,7 +23,7 @@ _Config = TypeVar("_Config", bound=RunConfig)
 DEFAULT_COMPONENTS = 32
 SUBSPACE_FILE = "subspace.safetensors"
 
-# How MindSpore names checkpoints: prefix-epoch_steps.ckpt, with the steps of an epoch.
+# MindSpore's names of checkpoints: prefix-epoch_steps.ckpt, with the steps within an epoch.
 _MINDSPORE_NAME = re.compile(r".+-(\d{1,9})_(\d{1,9})\.ckpt")
 
 
@@ -33,8 +33,8 @@ class Start:
 
     Args:
         path: checkpoint without ".index", or weight snapshot.
-        folder: `pathlib.Path`, the run's folder.
-        run: description of the run, as `run_folder.read_run` gives it.
+        folder: `pathlib.Path`, folder of the run.
+        run: description of the run, from `run_folder.read_run`.
     """
 
     path: str
@@ -43,35 +43,35 @@ class Start:
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether it is a weight snapshot, which has no batch-norm statistics."""
+        """True for a weight snapshot, which has no batch-norm statistics."""
         return snapshot_files.step_of(self.path) is not None
 
     @property
     def step(self) -> int:
-        """Steps that its run had done."""
+        """Number of steps of the weights' run."""
         step = snapshot_files.step_of(self.path)
         return checkpoints.step_of(self.path) if step is None else step
 
     @property
     def steps_before(self) -> int:
-        """Steps that its run and those before it had done."""
+        """Number of steps of the weights' run and the runs before it."""
         return (self.run.get("steps_before") or 0) + self.step
 
     @property
     def keeps_average(self) -> bool:
-        """Whether it has a moving average of the weights, too."""
+        """True if a moving average of the weights exists, too."""
         return not self.is_snapshot and evaluator.keeps_average(self.run)
 
     def restore(self, model: keras.Model, average: bool = False) -> None:
-        """Gives a network the weights.
+        """Assigns the weights to a network.
 
         Args:
             model: `keras.Model`.
-            average: whether to take their moving average. Default False.
+            average: whether to use the moving average. Default False.
 
         Raises:
-            ValueError: they are not those of the network.
-            UserError: the checkpoint is damaged, or of something else.
+            ValueError: the weights do not match the network.
+            UserError: the checkpoint is damaged, or does not match.
         """
         if self.is_snapshot:
             restore_snapshot(model, self.path)
@@ -86,18 +86,18 @@ class Start:
 
 
 def find_start(path: str) -> Start:
-    """Finds weights and the run that they are of.
+    """Finds weights and their run.
 
     Args:
-        path: folder of a run, whose newest checkpoint is meant, a checkpoint with or without
-            ".index", or a snapshot in a run's folder of snapshots. "resnet-70_625.ckpt" in a run's
-            folder, as MindSpore names checkpoints, is the run's checkpoint of epoch 70.
+        path: folder of a run, for its newest checkpoint, a checkpoint with or without ".index", or
+            a snapshot in a run's folder of snapshots. "resnet-70_625.ckpt" in a run's folder,
+            MindSpore's form of a name, is the run's checkpoint of epoch 70.
 
     Returns:
         A `Start`.
 
     Raises:
-        UserError: there is nothing of that kind, or no run.json with it.
+        UserError: nothing of this kind exists there, or run.json is missing.
     """
     given = path
     checks.folder("pretrained_weight_path", path)
@@ -124,12 +124,12 @@ def find_start(path: str) -> Start:
 
 
 def _checkpoint_of_epoch(given, folder, run, epoch, steps):
-    """Path of the checkpoint that a run left at the end of an epoch, without ".index"."""
+    """Returns the path of a run's checkpoint at the end of an epoch, without ".index"."""
     steps_per_epoch = run.get("steps_per_epoch") or max(1, steps)
     saved = [str(path.with_suffix("")) for path in folder.glob(f"{checkpoints.NAME}-*.index")]
     saved.sort(key=checkpoints.step_of)
     epochs = {path: checkpoints.step_of(path) / steps_per_epoch for path in saved}
-    # Checkpoints come after whole steps, of which an epoch need not have a whole number.
+    # Checkpoints follow whole steps, and an epoch may have a fractional number of steps.
     found = min(epochs, key=lambda path: abs(epochs[path] - epoch), default=None)
     if found is None or round(epochs[found]) != epoch:
         there = ", ".join(
@@ -143,13 +143,12 @@ def _checkpoint_of_epoch(given, folder, run, epoch, steps):
 
 
 def find_snapshots(weight_load_dir: str, start: Start) -> str:
-    """Path of the folder of weight snapshots, which need not exist.
+    """Returns the path of the folder of weight snapshots, which may not exist.
 
     Args:
-        weight_load_dir: the option of that name. "" stands for the folder of the run to start from.
-            A relative path that the present folder lacks is looked for where that run's folder
-            lies: "./checkpoint_stage_1/checkpoint_pca" of MindSpore's tutorial is in
-            device0_stage_1.
+        weight_load_dir: the option of that name. "" means the initial run's folder. A relative path
+            that does not exist in the current folder is looked up beside that run's folder:
+            "./checkpoint_stage_1/checkpoint_pca" of MindSpore's tutorial is in device0_stage_1.
         start: `Start`.
     """
     given = os.path.expanduser(weight_load_dir)
@@ -160,24 +159,24 @@ def find_snapshots(weight_load_dir: str, start: Start) -> str:
 
 
 def subspace_path(config: SubspaceConfig) -> str:
-    """Path of the file that the subspace is read from or written to; `SubspaceConfig`."""
+    """Returns the path of the subspace's file for a `SubspaceConfig`."""
     given = os.path.expanduser(config.basis.pca_mat_path)
     return given or os.path.join(config.train_dir, SUBSPACE_FILE)
 
 
 def find_subspace(config: SubspaceConfig, start: Start) -> Subspace:
-    """Reads the subspace or, where its file is missing, computes it from the snapshots.
+    """Reads the subspace or, if its file is missing, computes it from the snapshots.
 
     Args:
         config: `SubspaceConfig`.
         start: `Start`.
 
     Returns:
-        A `Subspace`; one that was computed has no file yet.
+        A `Subspace`; a computed one has no file yet.
 
     Raises:
-        UserError: snapshots are missing or do not fit, or the file is damaged or has another number
-            of components.
+        UserError: snapshots are missing or do not match, or the file is damaged or has another
+            number of components.
     """
     path = subspace_path(config)
     if not os.path.exists(path):
@@ -197,7 +196,7 @@ def find_subspace(config: SubspaceConfig, start: Start) -> Subspace:
 
 
 def with_network(config: _Config, start: Start) -> _Config:
-    """The configuration with the network of the run to start from, and its data where none is.
+    """Returns the configuration with the initial run's network and, by default, its data.
 
     Args:
         config: `RunConfig`.
@@ -214,14 +213,14 @@ def with_network(config: _Config, start: Start) -> _Config:
 
 
 def start_at(config: SubspaceConfig, start: Start) -> str:
-    """Which weights to start at, one of `subspace_config.STARTS`.
+    """Returns the kind of weights to start at, one of `subspace_config.STARTS`.
 
     Args:
         config: `SubspaceConfig`.
         start: `Start`.
 
     Raises:
-        UserError: a moving average is asked for where there is none.
+        UserError: a moving average is requested but does not exist.
     """
     chosen = config.basis.start_at or ("average" if start.keeps_average else "last")
     if chosen == "average" and not start.keeps_average:
@@ -242,7 +241,7 @@ def _compute(config, folder):
             received = f"pca_mat_path={config.basis.pca_mat_path!r}, {received}"
         raise UserError(f"{rule}. Received: {received}")
     num_snapshots = len(snapshot_files.find_snapshots(folder))
-    # One snapshot is told by what needs two of them.
+    # PCA reports by itself that one snapshot is too few.
     num_components = min(DEFAULT_COMPONENTS, max(1, num_snapshots - 1))
     if config.basis.n_components is not None:
         num_components = config.basis.n_components

@@ -35,14 +35,14 @@ from terngrad_tf.training.subspace_source import Start
 
 @dataclasses.dataclass(frozen=True)
 class SubspaceResult:
-    """What `train_in_subspace` leaves.
+    """Result of `train_in_subspace`.
 
     Args:
-        step: steps done.
+        step: number of steps done.
         checkpoint: path of the newest checkpoint.
-        start: `subspace_source.Start` that it went out from.
+        start: `subspace_source.Start` of the run.
         subspace: the `Subspace`.
-        config: the run's `SubspaceConfig`, with the network of the run to start from.
+        config: the run's `SubspaceConfig`, with the initial run's network.
         is_chief: whether this process keeps the run's folder.
     """
 
@@ -55,31 +55,31 @@ class SubspaceResult:
 
 
 def train_in_subspace(config: SubspaceConfig, **cluster_options: Any) -> SubspaceResult:
-    """Trains for `config.epochs`, going on where a run in `train_dir` stopped.
+    """Trains for `config.epochs`, and resumes an existing run in `train_dir`.
 
-    At the end the batch-norm statistics are computed anew from the training data.
+    At the end, batch-norm statistics are recomputed from the training data.
 
-    In a cluster every process calls it with the same options. The chief alone uses `train_dir`,
-    the weights to start from, the snapshots and the file of the subspace, and sends the others what
-    they need of it. `data_dir` is as for `train`.
+    In a cluster, every process must call it with the same options. Only the chief uses `train_dir`,
+    the initial weights, the snapshots and the file of the subspace, and sends the others the
+    required data. `data_dir`: see `train`.
 
     Args:
         config: `SubspaceConfig`.
-        **cluster_options: `cluster_resolver`, `start_timeout` and `token`, as for `train`.
+        **cluster_options: `cluster_resolver`, `start_timeout` and `token`, see `train`.
 
     Returns:
         A `SubspaceResult`.
 
     Raises:
-        UserError: an option, the weights to start from, the subspace or the folder does not fit.
+        UserError: an option, the initial weights, the subspace or the folder is unsuitable.
         slim_data.DataError: the data is missing or damaged.
         DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
-        PreemptedError: as for `train`.
+        PreemptedError: see `train`.
         PeerError: another process of the cluster failed, is gone, or was started differently.
     """
     with as_user_error():
         float_epochs = cluster.FloatEpochs(config)
-        # How long an epoch is, at whose end gradients are looked at, is not known yet.
+        # The length of an epoch, at whose end gradients are recorded, is not known yet.
         strategy = cluster.make_strategy(config, float_epochs, statistics_freq=1, **cluster_options)
     with cluster.fail_together(strategy):
         cluster.compare_configs(config, strategy)
@@ -95,7 +95,7 @@ def train_in_subspace(config: SubspaceConfig, **cluster_options: Any) -> Subspac
         )
         with as_user_error(), strategy.scope():
             network, model, learning_rate = _build(config, shard, subspace)
-            # Whether the batch-norm statistics already belong to the last weights.
+            # True if the batch-norm statistics belong to the last weights.
             finished = tf.Variable(False, name="batch_norm_updated")
         checkpoint = tf.train.Checkpoint(
             model=network,
@@ -106,7 +106,7 @@ def train_in_subspace(config: SubspaceConfig, **cluster_options: Any) -> Subspac
 
         def begin():
             with as_user_error():
-                # Not to the compiled model, which would also take the state of its optimizer.
+                # Not into the compiled model, which would also restore its optimizer's state.
                 start.restore(network, average=config.basis.start_at == "average")
                 if config.basis.start_at == "mean":
                     subspace.assign_mean(network)
@@ -125,7 +125,7 @@ def train_in_subspace(config: SubspaceConfig, **cluster_options: Any) -> Subspac
             start=begin,
             steps_before=start.steps_before,
         ) as run:
-            # Written once all else is found to be good.
+            # Written after all other checks.
             if strategy.is_chief and subspace.path is None:
                 subspace.save(subspace_source.subspace_path(config))
             if run.first_step == 0 and (start.is_snapshot or config.basis.start_at != "last"):
@@ -152,7 +152,7 @@ def train_in_subspace(config: SubspaceConfig, **cluster_options: Any) -> Subspac
 
 
 def _find_start(config, strategy):
-    """The chief's `subspace_source.Start`, on all processes."""
+    """Returns the chief's `subspace_source.Start` on all processes."""
 
     def find():
         start = subspace_source.find_start(config.basis.pretrained_weight_path)
@@ -163,7 +163,7 @@ def _find_start(config, strategy):
 
 
 def _of_run(config, start):
-    """The configuration with what follows from the run to start from."""
+    """Returns the configuration with values that follow from the initial run."""
     taken = {"start_at": subspace_source.start_at(config, start)}
     if config.optimizer.name == "sgd" and config.optimizer.learning_rate is None:
         taken["learning_rate"] = start.run["identity"].get("initial_learning_rate")
@@ -176,7 +176,7 @@ def _of_run(config, start):
 
 
 def _origin(start, subspace):
-    """What makes the run another one than the next, besides its configuration."""
+    """Returns values that distinguish the run from others, besides its configuration."""
     return {
         "pretrained_weights": pathlib.Path(start.path).name,
         "subspace_fingerprint": subspace.fingerprint,
@@ -184,21 +184,21 @@ def _origin(start, subspace):
 
 
 def _build(config, shard, subspace):
-    """The network, the compiled model of its layers, and the learning rate, None where none is."""
+    """Returns the network, the compiled model of its layers, and the learning rate or None."""
     network = networks.build_network(config, shard)
     model = SubspaceModel(network.input, network.output)
     arguments = config.optimizer.arguments() | {"shard_basis": config.basis.shard_basis}
     if config.optimizer.name == "bfgs":
         learning_rate, optimizer = None, SubspaceBFGS(subspace, **arguments)
     else:
-        steps = max(1, config.max_steps)  # a line of no step has no rate
+        steps = max(1, config.max_steps)  # a schedule of zero steps has no rate
         learning_rate = schedules.Linear(arguments.pop("learning_rate"), 0, steps)
         optimizer = SubspaceSGD(subspace, learning_rate, **arguments)
     optimizer.build(model.trainable_variables)
     model.compile(
         optimizer=optimizer,
         **losses.compile_arguments(config.model.net, config.model.label_smoothing),
-        # XLA leaves out the strategy's reduction where every device is a GPU.
+        # XLA omits the strategy's reduction if every device is a GPU.
         jit_compile=False,  # pyright: ignore[reportArgumentType] (its type is that of "auto")
     )
     return network, model, learning_rate

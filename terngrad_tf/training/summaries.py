@@ -13,18 +13,18 @@ from terngrad_tf.training.triggers import Trigger
 
 
 class Histograms(StepCounter):
-    """Writes what each variable and each ternary gradient looks like, now and then.
+    """Writes histograms of variables and ternary gradients regularly.
 
-    A histogram of each trainable variable; and, where the strategy recorded them in the last step,
-    of each variable with a ternary gradient the fraction of zeros and a histogram of the values
+    Writes a histogram of each trainable variable. For each variable with a ternary gradient, if the
+    strategy recorded the last step, also writes the fraction of zeros and a histogram of the values
     -scale, 0 and scale, both of the first replica.
 
     Args:
-        first_step: steps done before `fit`.
+        first_step: number of steps done before `fit`.
         variables_due: rule of `triggers` for variables, of the number of steps done.
         gradients_due: rule for gradients, of the number of steps done before the last one.
         board: `Board`.
-        statistics: callable that gives the strategy's `gradient_statistics`.
+        statistics: function that returns the strategy's `gradient_statistics`.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class Histograms(StepCounter):
         self._statistics = statistics
 
     def on_step_end(self, logs: dict[str, float]) -> None:
-        """Writes what is due."""
+        """Writes due histograms."""
         if self._variables_due(self.step):
             self._board.histograms(weights_of(self.model), self.step)
-        # The optimizer counts a step as done after it has exchanged the step's gradients.
+        # The optimizer counts a step after exchanging the step's gradients.
         if self._gradients_due(self.step - 1):
             for path, recorded in self._statistics().items():
-                # Not so in a step with float gradients, which leaves the last record.
+                # Steps with float gradients keep the previous record.
                 if recorded.step == self.step - 1:
                     _write(self._board, path, recorded, self.step)
 
@@ -61,21 +61,21 @@ def _write(board, path, recorded, step):
 
 
 def weights_of(model: keras.Model) -> dict[str, Any]:
-    """Trainable variables of a `keras.Model`, by the tags of their histograms."""
+    """Returns a `keras.Model`'s trainable variables by the tags of their histograms."""
     return {tags.weights(variable.path): variable.value for variable in model.trainable_variables}
 
 
 def write_network(model: keras.Model, images: tf.Tensor, board: Board, step: int) -> None:
-    """Writes what a network's weights and its activations on some images look like.
+    """Writes histograms of a network's weights and of its activations on some images.
 
-    A histogram of each trainable variable; and of what each dense layer and each layer with an
-    activation function gives, a histogram and the fraction of zeros.
+    Writes a histogram of each trainable variable, and a histogram and the fraction of zeros of the
+    output of each dense layer and each layer with an activation function.
 
     Args:
-        model: `keras.Model`, of its layers.
+        model: `keras.Model`, from whose layers activations are read.
         images: tensor [batch, height, width, channels].
         board: `Board`.
-        step: steps done.
+        step: number of steps done.
     """
     layers = [layer for layer in model.layers if _is_activation(layer)]
     outputs = keras.Model(model.input, [layer.output for layer in layers])(images, training=False)

@@ -1,4 +1,4 @@
-"""Input made of nothing, for measuring how fast training is without reading data."""
+"""Synthetic input, to measure the speed of training without reading data."""
 
 import tensorflow as tf
 
@@ -11,16 +11,16 @@ PIXEL = 0.5
 
 
 def find_dataset(config: DataConfig) -> data.DatasetShard:
-    """What is known of a data set that need not be on disk.
+    """Describes a data set that need not be on disk.
 
     Args:
-        config: `DataConfig`; the number of examples is that of the published data set.
+        config: `DataConfig`; the number of examples is the published data set's.
 
     Returns:
         A `data.DatasetShard`.
 
     Raises:
-        UserError: the data set has no such part, or one of unknown size.
+        UserError: the data set has no such split, or the split's size is unknown.
         slim_data.DataError: the data set is unknown.
     """
     name, _, subset = config.place
@@ -38,14 +38,14 @@ def find_dataset(config: DataConfig) -> data.DatasetShard:
 def load(
     name: str, batch_size: int, image_size: int, *, seed: int, start_step: int
 ) -> tf.data.Dataset:
-    """Batches without end of images whose values are all 0.5 and of labels drawn uniformly.
+    """Returns endless batches of images with all values 0.5 and of uniformly drawn labels.
 
     Args:
-        name: name of the data set whose classes to draw and whose channels to have.
-        batch_size: images a batch.
+        name: name of the data set that defines classes and channels.
+        batch_size: images per batch.
         image_size: height and width in pixels.
         seed: int, selects the labels.
-        start_step: batches to leave out at the beginning, as if they had been consumed.
+        start_step: number of batches to skip, as if they had been consumed.
 
     Returns:
         A dataset of (float32 `[batch, image_size, image_size, channels]`, int32 `[batch]`).

@@ -33,13 +33,12 @@ SNAPSHOT_FOLDER = "checkpoint_pca"
 
 @dataclasses.dataclass(frozen=True)
 class TrainResult:
-    """What `train` leaves.
+    """Result of `train`.
 
     Args:
-        step: steps done.
+        step: number of steps done.
         checkpoint: path of the newest checkpoint.
-        traffic: bytes per member in the last step as the strategy counted them; None where no step
-            ran.
+        traffic: bytes per member in the last step, counted by the strategy; None if no step ran.
         is_chief: whether this process keeps the run's folder. Default True.
     """
 
@@ -52,35 +51,35 @@ class TrainResult:
 def train(
     config: TrainConfig, membership: Membership | None = None, **cluster_options: Any
 ) -> TrainResult:
-    """Trains until `config.max_steps`, going on where a run in `train_dir` stopped.
+    """Trains until `config.max_steps`, and resumes an existing run in `train_dir`.
 
-    A run that is stopped, by whatever means, and resumed has the weights, bit for bit, of the run
-    that was not stopped.
+    A run that was stopped in any way and resumed has the same weights, bit for bit, as an
+    uninterrupted run.
 
-    In a cluster every process calls it with the same options. The chief alone uses `train_dir`.
-    `data_dir` either holds the same files everywhere, of which each process reads a share, or files
-    of its own on each, which it reads whole. `batch_size` is that of all replicas together.
+    In a cluster, every process must call it with the same options. Only the chief uses `train_dir`.
+    `data_dir` either holds the same files on all processes, which share them, or different files on
+    each process, which reads all of its own. `batch_size` counts all replicas.
 
-    With `membership` workers may come and go: a call of `train` takes the run to where others wait
-    to take part, or one is lost. Whatever their number, `batch_size` is that of a step, of which
-    each takes about as many examples; `data_dir` must hold the same files everywhere. So steps,
-    epochs and rates mean the same, and no example comes twice in an epoch.
+    With `membership`, workers may come and go: a call of `train` ends when workers wait to take
+    part, or one is lost. For any number of workers, a step has `batch_size` examples, divided about
+    evenly; `data_dir` must hold the same files everywhere. Steps, epochs and rates thus keep their
+    meaning, and examples do not repeat within an epoch.
 
     Args:
         config: `TrainConfig`.
-        membership: from `join_cluster`, for `train_dir`. Default: all workers of the cluster must
-            be there all the time.
-        **cluster_options: `cluster_resolver` (default: `TF_CONFIG` if it is set, else a single
-            process), `start_timeout` (default 600) and `token`, as for `TernGradStrategy`.
+        membership: result of `join_cluster` for `train_dir`. Default: all workers of the cluster
+            are required all the time.
+        **cluster_options: `cluster_resolver` (default: `TF_CONFIG` if set, else a single process),
+            `start_timeout` (default 600) and `token`, see `TernGradStrategy`.
 
     Returns:
         A `TrainResult`.
 
     Raises:
-        UserError: an option, the data or the folder does not fit.
+        UserError: an option, the data or the folder is unsuitable.
         slim_data.DataError: the data is missing or damaged.
         DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
-        PreemptedError: SIGTERM told this process, or another of the cluster, to stop; the run is
+        PreemptedError: SIGTERM asked this process, or another of the cluster, to stop; the run is
             saved.
         NewcomersError: workers wait to take part; the run is saved.
         PeerError: another process of the cluster failed, is gone, or was started differently.
@@ -154,12 +153,12 @@ def train(
 
 
 def resolved(config: TrainConfig, source: pretrained.Source | None = None) -> TrainConfig:
-    """The configuration with a network and its own values where nothing was given.
+    """Returns the configuration with a network and its default values for missing options.
 
     Args:
         config: `TrainConfig`.
-        source: from `pretrained.find_source`. Default None: a configuration that waits for the
-            network of such a run is returned as it is.
+        source: result of `pretrained.find_source`. Default None: a configuration that needs the
+            network of such a run is returned unchanged.
 
     Raises:
         ValueError: the network is unknown.
@@ -174,7 +173,7 @@ def resolved(config: TrainConfig, source: pretrained.Source | None = None) -> Tr
 
 
 def _snapshots(config, num_examples, every_process):
-    """Callbacks, one or none, that keep weight snapshots."""
+    """Returns a list of at most one callback that keeps weight snapshots."""
     if config.snapshots.per_epoch is None and config.snapshots.every_steps is None:
         return []
     return [
@@ -186,7 +185,7 @@ def _snapshots(config, num_examples, every_process):
             keep_max=config.snapshots.keep_max,
             # `fit` sees the whole run as one epoch.
             steps_per_epoch=num_examples / config.data.batch_size,
-            # The folder is this run's, which may have been stopped before its first checkpoint.
+            # The folder is this run's, which may have stopped before its first checkpoint.
             starts_over=True,
             every_process=every_process,
         )
@@ -194,10 +193,10 @@ def _snapshots(config, num_examples, every_process):
 
 
 def build_model(config: TrainConfig, shard: DatasetShard) -> tuple[keras.Model, Any]:
-    """A compiled network and its learning rate.
+    """Builds a compiled network and its learning rate.
 
     Args:
-        config: `TrainConfig`, as `resolved` returns it.
+        config: `TrainConfig`, result of `resolved`.
         shard: `data.DatasetShard`.
 
     Returns:
@@ -230,9 +229,9 @@ def build_model(config: TrainConfig, shard: DatasetShard) -> tuple[keras.Model, 
     local_steps.keep_statistics(optimizer, model)
     model.compile(
         optimizer=optimizer,
-        # Both are known by now.
+        # Both are known here.
         **losses.compile_arguments(config.model.net, config.model.label_smoothing),  # pyright: ignore[reportArgumentType]
-        # XLA leaves out the strategy's reduction where every device is a GPU.
+        # XLA omits the strategy's reduction if every device is a GPU.
         jit_compile=False,  # pyright: ignore[reportArgumentType] (its type is that of "auto")
         auto_scale_loss=False,
     )
@@ -240,7 +239,7 @@ def build_model(config: TrainConfig, shard: DatasetShard) -> tuple[keras.Model, 
 
 
 def _optimizer_state(optimizer):
-    """Arguments of `tf.train.Checkpoint`: as without loss scaling, whose variables come beside."""
+    """Returns arguments of `tf.train.Checkpoint`, without the loss scaler's variables."""
     if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return {"optimizer": optimizer}
     inner = optimizer.inner_optimizer

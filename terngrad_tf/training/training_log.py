@@ -1,4 +1,4 @@
-"""What a run tells while it trains: log lines, and scalars for TensorBoard."""
+"""Logs of a run while it trains: log lines, and scalars for TensorBoard."""
 
 from __future__ import annotations
 
@@ -19,29 +19,27 @@ if typing.TYPE_CHECKING:
     from terngrad_tf.training.run import Run
 
 
-# How much of a smoothed loss is kept at each step.
+# Fraction of a smoothed loss kept at each step.
 _SMOOTHING = 0.9
 
 
 class TrainingLog(StepCounter):
-    """Prints losses, accuracy and speed now and then, and writes them for TensorBoard.
+    """Prints losses, accuracy and speed regularly, and writes them for TensorBoard.
 
     Losses and accuracy are means over the training examples of the steps since the last entry for
-    TensorBoard, which has the losses also smoothed: `s = d * s + (1 - d) * loss`, d being 0.9 a
-    step. The first line follows the first step and has the number of steps before it: it tells the
-    losses of the weights that there were, and how long it took to prepare the step. In a cluster
-    each process prints a line with its number and its own speed. On a terminal with a table that
-    tells every step there are no lines.
+    TensorBoard, which also has smoothed losses: `s = d * s + (1 - d) * loss`, with d = 0.9 per
+    step. The first line follows the first step and has the number of steps before it: it reports
+    the losses of the initial weights, and the time to prepare the step. In a cluster, each process
+    prints a line with its number and its own speed. A terminal with a table that shows every step
+    gets no lines.
 
     Args:
         run: `Run`.
-        learning_rate: callable from the number of steps done to the learning rate; None where
-            there is none.
-        traffic: callable from the number of steps done before a step to None or an object with
-            `received_bytes`, `float32_bytes` and `compression_ratio`.
-        freq: steps from one entry for TensorBoard to the next, which means are over.
-        line_freq: steps from one line to the next, a multiple of `freq`; an entry of the last step
-            comes with a line, too.
+        learning_rate: function of the number of steps done that returns the learning rate, or None.
+        traffic: function of the number of steps done before a step that returns None or an object
+            with `received_bytes`, `float32_bytes` and `compression_ratio`.
+        freq: steps between entries for TensorBoard, over which means are taken.
+        line_freq: steps between lines, a multiple of `freq`; the last step's entry also has a line.
         screen: `Screen`, or None.
     """
 
@@ -61,7 +59,7 @@ class TrainingLog(StepCounter):
         self._strategy = run.strategy
         self._tasks = run.strategy.tasks
         self._summary_due = triggers.summaries(run.config.checkpoints, freq)
-        self._net: Any = run.config.model.net  # known by now
+        self._net: Any = run.config.model.net  # known here
         self._learning_rate = learning_rate
         self._traffic = traffic
         self._freq = freq
@@ -78,7 +76,7 @@ class TrainingLog(StepCounter):
         self._smoothed = {}
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
-        """Starts the clock, and says what takes the time before the first step."""
+        """Starts the clock, and logs the reason for the wait before the first step."""
         if self._screen is None:
             log("building the step")
         else:
@@ -87,7 +85,7 @@ class TrainingLog(StepCounter):
         self._own_steps = local_steps.own_steps(self.model.optimizer, self._first_step)
 
     def on_step_end(self, logs: dict[str, float]) -> None:
-        """Reports where it is due and starts new means."""
+        """Reports if due and starts new means."""
         self._steps += 1
         figures = self._figures(logs)
         if self._screen is not None:
@@ -100,7 +98,7 @@ class TrainingLog(StepCounter):
         if self.step == self._first_step + 1 and not is_due:
             speed = self._tell(self._first_step, figures)
             if self._board is not None and self._first_step == 0:
-                # So that the speeds tell how long the whole run took.
+                # So that the speeds cover the time of the whole run.
                 self._board.scalars(self._speeds(speed), self.step)
         elif is_due:
             speed = self._tell(self.step, figures)
@@ -112,7 +110,7 @@ class TrainingLog(StepCounter):
             self.model.reset_metrics()
 
     def _figures(self, logs):
-        """Losses and accuracy, from the means of the metrics."""
+        """Returns losses and accuracy from the means of the metrics."""
         total, entropy = logs["loss"], losses.cross_entropy(self._net, logs)
         return {
             tags.PRECISION_AT_1: losses.precision_at_1(self._net, logs),
@@ -122,7 +120,7 @@ class TrainingLog(StepCounter):
         }
 
     def _tell_wires(self):
-        """Prints which wires "auto" takes, and why, where that is news."""
+        """Logs changes of the wires that "auto" chooses, with reasons."""
         reasons = self._strategy.wire_choices
         if reasons == self._told_wires:
             return
@@ -134,11 +132,11 @@ class TrainingLog(StepCounter):
             self._board.text(tags.WIRE_CHOICES, reasons, self.step)
 
     def _tell(self, step, figures):
-        """Prints the line that is due, starts the clock anew and returns images a second."""
+        """Prints the line if due, restarts the clock and returns images per second."""
         seconds = (time.perf_counter() - self._since) / self._steps
         speed = self._batch_size / seconds
         own_steps = local_steps.own_steps(self.model.optimizer, self.step)
-        # Of steps that processes take at their own speed, this one took so many.
+        # This process's fraction of the steps that processes take at their own speed.
         self._own_share = (own_steps - self._own_steps) / self._steps
         accuracy, entropy, regularization, total = figures.values()
         is_end = step in (self._first_step, self._last_step)
@@ -158,7 +156,7 @@ class TrainingLog(StepCounter):
         return speed
 
     def _speeds(self, speed):
-        """Images a second of all and, in a cluster, of this worker, whose lines tell the latter."""
+        """Returns images per second of all and, in a cluster, of this worker, for its lines."""
         speeds = {tags.EXAMPLES_PER_SECOND: speed}
         if self._tasks is not None:
             own_speed = speed * self._own_share / len(self._tasks.names)
@@ -173,7 +171,7 @@ class TrainingLog(StepCounter):
         return {tags.smoothed(tag): value for tag, value in self._smoothed.items()}
 
     def _rates(self):
-        """Learning rate and bytes of the step."""
+        """Returns learning rate and bytes of the step."""
         scalars = {}
         if self._learning_rate is not None:
             scalars[tags.LEARNING_RATE] = float(self._learning_rate(self.step - 1))
@@ -185,7 +183,7 @@ class TrainingLog(StepCounter):
 
 
 def _row_name(run):
-    """What a table calls a run: its folder or, in a cluster, its worker."""
+    """Returns the name of a run in a table: its folder or, in a cluster, its worker."""
     if run.strategy.tasks is not None:
         return f"worker {run.strategy.tasks.index}"
     return pathlib.Path(run.config.train_dir).resolve().name

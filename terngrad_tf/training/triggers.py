@@ -1,16 +1,16 @@
-"""When something is due: rules, each a function of the number of steps done to a bool."""
+"""Rules for when something is due, as functions of the number of steps done."""
 
 import time
 from collections.abc import Callable
 
 from terngrad_tf.training.run_config import CheckpointConfig
 
-# Whether something is due after so many steps.
+# Returns True if something is due after this number of steps.
 Trigger = Callable[[int], bool]
 
 
 def every_steps(steps: int) -> Trigger:
-    """After each so many steps.
+    """Returns a rule that is due after every `steps` steps.
 
     Args:
         steps: positive integer.
@@ -24,12 +24,12 @@ def every_steps(steps: int) -> Trigger:
 
 
 def every_seconds(seconds: float, steps: int = 1, at_once: bool = False) -> Trigger:
-    """When so many seconds have passed since the last time.
+    """Returns a rule that is due when `seconds` have passed since the last time.
 
     Args:
         seconds: number of at least 0.
-        steps: looks at the clock after each so many steps only. Default 1.
-        at_once: whether the first look finds it due. Default False: the clock starts now.
+        steps: the clock is checked only every `steps` steps. Default 1.
+        at_once: whether the first check is due. Default False: the clock starts now.
 
     Example:
         >>> due = every_seconds(1000.0, at_once=True)
@@ -50,19 +50,19 @@ def every_seconds(seconds: float, steps: int = 1, at_once: bool = False) -> Trig
 
 
 def never(step: int) -> bool:
-    """At no step."""
+    """Returns False: a rule that is never due."""
     return False
 
 
 def saving(config: CheckpointConfig) -> Trigger:
-    """When to save, by a `CheckpointConfig`."""
+    """Returns the rule for saving of a `CheckpointConfig`."""
     if config.save_interval_secs is None:
         return every_steps(config.save_iter)
     return every_seconds(config.save_interval_secs)
 
 
 def summaries(config: CheckpointConfig, steps: int) -> Trigger:
-    """When to write for TensorBoard what is known after each so many steps."""
+    """Returns the rule for TensorBoard's entries with values known every `steps` steps."""
     if config.save_summaries_secs is None:
         return every_steps(steps)
     return every_seconds(config.save_summaries_secs, steps, at_once=True)

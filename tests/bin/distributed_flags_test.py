@@ -121,7 +121,7 @@ class DistributedFlagsTest(tf.test.TestCase):
         for arguments, error in (
             ((), "`worker_hosts` must be given, or one of rank_table_file, slurm or"),
             ((*HOSTS, "--slurm"), "`slurm` must not be given together with `worker_hosts`"),
-            (("--job_name", "ps"), "`job_name` must be worker where `worker_hosts` is not given"),
+            (("--job_name", "ps"), "`job_name` must be worker if `worker_hosts` is not given"),
             ((*HOSTS, "--job_name", "boss"), "`job_name` must be one of"),
             ((*HOSTS, "--task_id", 3), r"`task_id` must lie in \[0, 3\)"),
             (("--slurm",), "SLURM_PROCID not found"),

@@ -38,6 +38,9 @@ REFUSED = {
     "evaluate": 'losses differ: loss is "mse" on worker 0 but "mae" on worker 1',
     "predict": "arguments of `predict` differ: batch_size is 8 on worker 0 but 4 on worker 1",
     "two optimizers": "optimizers differ: other.momentum is 0.9 on worker 0 but 0.5 on worker 1",
+    "loss of a compile": 'losses differ: loss is "mse" on worker 0 but "mae" on worker 1',
+    "loss of its own": "losses differ: own_loss.delta is 1.0 on worker 0 but 2.0 on worker 1",
+    "metric of its own": "metrics differ: own_metric.k is 1 on worker 0 but 2 on worker 1",
     "own loop": "optimizers differ: nesterov is true on worker 0 but false on worker 1",
     "gradients": r'models differ: gradient 0 is "float float32 \(4,\)" on worker 0'
     r' but "float float32 \(5,\)" on worker 1.*',
@@ -118,6 +121,32 @@ class AgreementTest(tf.test.TestCase):
         self.assertEqual(statuses, [3, 3], outputs)
         for output in outputs:
             self.assertIn("worker 0 in `fit`, worker 1 in the exchange of flags;", output)
+
+    @pytest.mark.slow
+    def test_processes_at_different_places_of_functions_are_found_out(self):
+        """Loops of the user's own, in functions and in Python."""
+        for case, places in (
+            ("takes_a_step_more", "`train_step` of `epoch`, worker 1 in `valid_step` of `epoch`"),
+            ("validates_once_more", "`valid_step` of `epoch`, worker 1 in a reduction of `epoch`"),
+            ("steps_while_the_other_fits", "`train_step` of `step`, worker 1 in `fit`"),
+        ):
+            _, statuses, outputs = self.run_two("alone_worker.py", case)
+            self.assertEqual(statuses, [3, 3], outputs)
+            for output in outputs:
+                self.assertIn(
+                    "trained\nerror: the processes wait for each other at different places: worker"
+                    f" 0 in {places};",
+                    re.sub("^[^a-z].*\n", "", output, flags=re.MULTILINE),
+                )
+        addresses, statuses, outputs = self.run_two(
+            "alone_worker.py", "steps_after_the_other_ended"
+        )
+        self.assertEqual(statuses, [3, 0], outputs)
+        self.assertIn(
+            f"error: lost worker 1 ({addresses[1]}: its program is over) while this process waits"
+            " in `train_step` of `step`, where all must take part\n",
+            outputs[0],
+        )
 
 
 if __name__ == "__main__":

@@ -82,9 +82,11 @@ def squares(scale):
 class Adversaries(keras.Sequential):
     """A model with a `compile` of its own."""
 
-    def compile(self, other, **options):
+    def compile(self, other, own_loss=None, own_metric=None, **options):
         super().compile(**options)
         self.other = other
+        self.own_loss = own_loss
+        self.own_metric = own_metric
 
 
 def refused(strategy, own):
@@ -116,6 +118,13 @@ def refused(strategy, own):
         "predict": lambda: build(strategy).predict(X, batch_size=own(8, 4), verbose=0),
         "method": lambda: own(fit, lambda model: model.evaluate(X, Y, verbose=0))(build(strategy)),
         "two optimizers": lambda: fit(adversaries(strategy, own(0.9, 0.5))),
+        "loss of a compile": lambda: fit(adversaries(strategy, loss=own("mse", "mae"))),
+        "loss of its own": lambda: fit(
+            adversaries(strategy, own_loss=keras.losses.Huber(own(1.0, 2.0)))
+        ),
+        "metric of its own": lambda: fit(
+            adversaries(strategy, own_metric=keras.metrics.TopKCategoricalAccuracy(own(1, 2)))
+        ),
         "own loop": lambda: loop(strategy, sgd(nesterov=own(True, False), momentum=0.9)),
         "gradients": lambda: loop(strategy, sgd(), own(4, 5)),
     }
@@ -128,10 +137,10 @@ def refused(strategy, own):
             print(f"{name}: {error}", flush=True)
 
 
-def adversaries(strategy, momentum):
+def adversaries(strategy, momentum=0.9, loss="mse", **own):
     with strategy.scope():
         model = Adversaries([keras.layers.Dense(2)])
-        model.compile(sgd(momentum=momentum)(), optimizer="sgd", loss="mse")
+        model.compile(sgd(momentum=momentum)(), optimizer="sgd", loss=loss, **own)
     return model
 
 

@@ -10,6 +10,7 @@ import time
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import terngrad_tf
 from terngrad_tf.distribute import PeerError
@@ -90,6 +91,67 @@ def compares(strategy, folder):
         terngrad_tf.distribute.compare_processes(strategy, "flags", {"batch_size": 4})
 
 
+def functions(strategy):
+    """A loop of the user's own in one function, and a step for loops in Python."""
+    with strategy.scope():
+        weight = keras.Variable(tf.ones([3]))
+        optimizer = keras.optimizers.SGD(0.1)
+        optimizer.build([weight])
+
+    def train_step():
+        optimizer.apply([tf.ones([3])], [weight])
+
+    def valid_step():
+        return tf.distribute.get_replica_context().all_reduce("sum", weight + 0.0)
+
+    @tf.function
+    def epoch(num_train, num_valid):
+        for _ in tf.range(num_train):
+            strategy.run(train_step)
+        for _ in tf.range(num_valid):
+            strategy.run(valid_step)
+        return strategy.reduce("SUM", tf.ones([]), axis=None)
+
+    @tf.function
+    def step():
+        strategy.run(train_step)
+
+    for _ in range(2):
+        epoch(tf.constant(100), tf.constant(2))
+        step()
+    print("trained", flush=True)
+    return epoch, step
+
+
+def takes_a_step_more(strategy, folder):
+    """In a loop in a function, the chief takes a step more than the other, which validates."""
+    epoch, _ = functions(strategy)
+    epoch(tf.constant(3 if strategy.is_chief else 2), tf.constant(2))
+
+
+def validates_once_more(strategy, folder):
+    """In a function, the chief validates once more than the other, which is at its end."""
+    epoch, _ = functions(strategy)
+    epoch(tf.constant(1), tf.constant(3 if strategy.is_chief else 2))
+
+
+def steps_while_the_other_fits(strategy, folder):
+    """In a loop in Python, the chief takes a step more than the other, which trains by `fit`."""
+    _, step = functions(strategy)
+    model = build(strategy)
+    for _ in range(3 if strategy.is_chief else 2):
+        step()
+    fit(model)
+
+
+def steps_after_the_other_ended(strategy, folder):
+    """The chief takes a step more than the other, which ends."""
+    _, step = functions(strategy)
+    if strategy.is_chief:
+        time.sleep(3)  # by itself: it waits for nobody
+        step()
+
+
 def main():
     case, folder = sys.argv[1:]
     logging.basicConfig(format="log: %(message)s")
@@ -99,7 +161,8 @@ def main():
         grad_bits=32, cluster_options=terngrad_tf.ClusterOptions(start_timeout=100)
     )
     try:
-        globals()[case](strategy, folder)
+        with terngrad_tf.distribute.peer_errors(strategy.tasks):
+            globals()[case](strategy, folder)
     except PeerError as error:
         print(f"error: {error}", flush=True)
         raise SystemExit(3) from None

@@ -1,5 +1,6 @@
 """Weights that a step assigns by hand: combined as asked for, refused where replicas differ."""
 
+import functools
 import sys
 
 import keras
@@ -12,7 +13,7 @@ from keras import layers
 from terngrad_tf.distribute import TernGradStrategy
 from tests.clients.comparison import ClientTest, numbers
 
-REFUSED = "values that differ between replicas"
+REFUSED = "A step assigned to the weight '[^']*Gewicht_ä' values that differ between replicas"
 
 
 class ByHand(keras.Model):
@@ -21,7 +22,9 @@ class ByHand(keras.Model):
     def __init__(self, write, aggregation="none"):
         super().__init__()
         self.write = write
-        self.w = self.add_weight(shape=(3, 1), initializer="ones", aggregation=aggregation)
+        self.w = self.add_weight(
+            shape=(3, 1), initializer="ones", aggregation=aggregation, name="Gewicht_ä"
+        )
         self.built = True
 
     def call(self, x):
@@ -54,6 +57,19 @@ def twice(w, gradient):
     w.assign_sub(step + 0.1 * gradient)
 
 
+def in_own_loop(model, run, in_function):
+    """A pass of a loop of the user's own."""
+    strategy = model.distribute_strategy
+    examples = tf.data.Dataset.from_tensor_slices((numbers(8, 3), numbers(8, 1, seed=1)))
+
+    def step(batch):
+        return strategy.run(run or model.train_step, args=(batch,))
+
+    step = tf.function(step) if in_function else step
+    for batch in strategy.experimental_distribute_dataset(examples.batch(8)):
+        step(batch)
+
+
 def train(strategy, write, aggregation="none", num_examples=8, run_eagerly=False):
     with strategy.scope():
         model = ByHand(write, aggregation)
@@ -84,17 +100,41 @@ class AssignedWeightsTest(ClientTest, parameterized.TestCase):
     def test_what_differs_is_refused(self, write, run_eagerly):
         for num_replicas in self.num_replicas:
             strategy = TernGradStrategy(num_replicas, grad_bits=32)
-            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, REFUSED):
+            with self.assertRaisesRegex(ValueError, f"^{REFUSED}[^\n]*$"):
                 train(strategy, write, run_eagerly=run_eagerly)
         # A single replica writes what a step without a strategy does.
         by_itself = train(TernGradStrategy(1, grad_bits=32), write)
         self.assertAllClose(by_itself, train(tf.distribute.get_strategy(), write))
 
+    @parameterized.product(
+        write=[subtracted, twice], place=["step", "function in run", "loop", "eager"]
+    )
+    def test_loops_of_ones_own_are_told_the_same_line(self, write, place):
+        strategy = TernGradStrategy(2, grad_bits=32)
+        with strategy.scope():
+            model = ByHand(write)
+        run = tf.function(model.train_step) if place == "function in run" else None
+        loop = functools.partial(in_own_loop, model, run, place == "step")
+        loop = tf.function(loop) if place == "loop" else loop
+        with self.assertRaisesRegex(ValueError, f"^{REFUSED}[^\n]*$"):
+            loop()
+        self.assertAllEqual(model.w.numpy(), np.ones([3, 1]))
+
+    def test_errors_of_the_users_own_checks_stay(self):
+        strategy = TernGradStrategy(2, grad_bits=32)
+
+        @tf.function
+        def step():
+            strategy.run(lambda: tf.debugging.assert_equal(tf.zeros([]) + 1.0, 2.0, "own check"))
+
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "own check"):
+            step()
+
     def test_no_weight_changes_before_the_refusal(self):
         with TernGradStrategy(4, grad_bits=32).scope():
             model = ByHand(subtracted)
             model.compile("sgd")
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "w|variable"):
+        with self.assertRaisesRegex(ValueError, REFUSED):
             model.fit(numbers(8, 3), numbers(8, 1, seed=1), batch_size=8, verbose=0)
         self.assertAllEqual(model.w.numpy(), np.ones([3, 1]))
 

@@ -54,6 +54,12 @@ class StateClusterTest(ClientTest):
         self.assert_close(lengths[:6], np.ones(6), "lengths")
         self.assertEqual(got["first/Count/state"], 6)
         self.assertRegex(str(got["refused"]), "gets a value that differs between replicas")
+        refused, weight = got["assigned"]
+        self.assertRegex(
+            refused, r"^A step assigned to the weight 'Variable\S*' values that differ"
+        )
+        self.assertNotIn("\n", refused)
+        self.assertEqual(weight, "[2. 3.]")
 
     def check_rows(self, plain, got):
         for program in (

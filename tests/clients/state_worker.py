@@ -32,7 +32,23 @@ def states(config):
         state_cases.train(strategy, state_cases.Queue)
     except ValueError as error:
         results["refused"] = np.array(str(error))
+    results["assigned"] = np.array(assigned(strategy))
     return results
+
+
+def assigned(strategy):
+    """What refuses a value that each process computes otherwise, and the weight after that."""
+    with strategy.scope():
+        weight = tf.Variable([2.0, 3.0])
+
+    @tf.function
+    def step():
+        strategy.run(lambda: weight.assign(weight + float(strategy.process_index)))
+
+    try:
+        step()
+    except ValueError as error:
+        return [str(error), str(weight.numpy())]
 
 
 def rows(config):

@@ -1,4 +1,7 @@
-"""Tests of TernaryAllReduce against a reduction written out step by step."""
+"""Tests of TernaryAllReduce; of the paper's rule, against a reduction written out step by step.
+
+What rotated gradients become is tested in `rotated_test.py`.
+"""
 
 import sys
 
@@ -17,7 +20,7 @@ NUM_REPLICAS = 4
 
 
 def expected_sums(gradients, clip_factor, rounding, seed=0, step=0, levels=1):
-    """The definition, tensor by tensor and replica by replica."""
+    """The paper's rule, tensor by tensor and replica by replica."""
     sums = []
     for index, per_replica in enumerate(zip(*gradients, strict=True)):
         scale = max(
@@ -67,7 +70,9 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         expected = expected_sums(self.gradients, clip_factor, rounding, seed=7)
         strategy = TernGradStrategy(
             NUM_REPLICAS,
-            quantization=Quantization(clip_factor=clip_factor, rounding=rounding, seed=7),
+            quantization=Quantization(
+                rotate=False, clip_factor=clip_factor, rounding=rounding, seed=7
+            ),
         )
         for got, want in zip(reduce_once(strategy, self.gradients), expected, strict=True):
             np.testing.assert_array_equal(got, want)
@@ -78,7 +83,8 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         for bits, levels in ((1, 1), (3, 3), (4, 7), (8, 127)):
             got = reduce_once(
                 TernGradStrategy(
-                    NUM_REPLICAS, quantization=Quantization(grad_bits=bits, clip_factor=0, seed=7)
+                    NUM_REPLICAS,
+                    quantization=Quantization(rotate=False, grad_bits=bits, clip_factor=0, seed=7),
                 ),
                 self.gradients,
             )
@@ -92,7 +98,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
     def test_stock_mirrored_strategy_gives_the_same(self):
         strategy = tf.distribute.MirroredStrategy(
             [f"CPU:{i}" for i in range(NUM_REPLICAS)],
-            cross_device_ops=TernaryAllReduce(quantization=Quantization(seed=3)),
+            cross_device_ops=TernaryAllReduce(quantization=Quantization(rotate=False, seed=3)),
         )
         expected = expected_sums(self.gradients, 2.5, "correlated", seed=3)
         for got, want in zip(reduce_once(strategy, self.gradients), expected, strict=True):
@@ -100,7 +106,9 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_one_replica_rounds_too(self):
         expected = expected_sums(self.gradients[:1], 2.5, "correlated")
-        got = reduce_once(TernGradStrategy(1), self.gradients[:1])
+        got = reduce_once(
+            TernGradStrategy(1, quantization=Quantization(rotate=False)), self.gradients[:1]
+        )
         for a, b in zip(got, expected, strict=True):
             np.testing.assert_array_equal(a, b)
 
@@ -124,7 +132,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
     def sums_of_quarters(self, wire):
         """The sum of four replicas' 4,000 elements of 1/4 and one of 1, whose scale is 1."""
         strategy = TernGradStrategy(
-            NUM_REPLICAS, wire=wire, quantization=Quantization(clip_factor=0.0)
+            NUM_REPLICAS, wire=wire, quantization=Quantization(rotate=False, clip_factor=0.0)
         )
         gradient = np.append(np.full([4000], 0.25), 1.0).astype(np.float32)
         (got,) = reduce_once(strategy, [[gradient]] * NUM_REPLICAS)
@@ -140,7 +148,9 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(strategy.traffic.compression_ratio, 1.0)
 
     def test_small_tensors_stay_float(self):
-        strategy = TernGradStrategy(NUM_REPLICAS, quantization=Quantization(min_size=360))
+        strategy = TernGradStrategy(
+            NUM_REPLICAS, quantization=Quantization(rotate=False, min_size=360)
+        )
         got = reduce_once(strategy, self.gradients)
         ternary_sums = expected_sums(self.gradients, 2.5, "correlated")
         for index, size in enumerate(int(np.prod(s)) for s in SHAPES):
@@ -150,7 +160,9 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
                 self.assertAllEqual(got[index], ternary_sums[index])
 
     def test_logits_stay_float_by_their_name(self):
-        strategy = TernGradStrategy(NUM_REPLICAS, quantization=Quantization(quantize_logits=False))
+        strategy = TernGradStrategy(
+            NUM_REPLICAS, quantization=Quantization(rotate=False, quantize_logits=False)
+        )
         names = ["kernel", "my_logits_kernel", "bias", "aux_logits_kernel"]
         got = reduce_once(strategy, self.gradients, names)
         self.assert_is_float_sum(got[1], [g[1] for g in self.gradients])
@@ -167,17 +179,21 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
     def test_a_nan_on_one_replica_reaches_all(self):
         for bad in (np.nan, np.inf):
             self.gradients[2][1][5] = bad
-            got = reduce_once(TernGradStrategy(NUM_REPLICAS), self.gradients)
+            got = reduce_once(
+                TernGradStrategy(NUM_REPLICAS, quantization=Quantization(rotate=False)),
+                self.gradients,
+            )
             self.assertTrue(np.isnan(got[1]).all())
             self.assertTrue(np.isfinite(got[3]).all())
 
     def test_steps_and_seeds_change_the_rounding(self):
-        first = reduce_once(TernGradStrategy(NUM_REPLICAS), self.gradients)[3]
-        again = reduce_once(TernGradStrategy(NUM_REPLICAS), self.gradients)[3]
-        seeded = reduce_once(
-            TernGradStrategy(NUM_REPLICAS, quantization=Quantization(seed=1)), self.gradients
+        strategy = TernGradStrategy(NUM_REPLICAS, quantization=Quantization(rotate=False))
+        first = reduce_once(strategy, self.gradients)[3]
+        again = reduce_once(
+            TernGradStrategy(NUM_REPLICAS, quantization=Quantization(rotate=False)), self.gradients
         )[3]
-        strategy = TernGradStrategy(NUM_REPLICAS)
+        seeded = TernGradStrategy(NUM_REPLICAS, quantization=Quantization(rotate=False, seed=1))
+        seeded = reduce_once(seeded, self.gradients)[3]
         with strategy.scope():
             optimizer = keras.optimizers.SGD(1.0)
             optimizer.iterations.assign(41)
@@ -189,7 +205,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_half_precision_gradients_keep_their_type(self):
         half = [[g.astype(np.float16) for g in replica] for replica in self.gradients]
-        strategy = TernGradStrategy(NUM_REPLICAS)
+        strategy = TernGradStrategy(NUM_REPLICAS, quantization=Quantization(rotate=False))
         got = reduce_once(strategy, half)
         expected = expected_sums(half, 2.5, "correlated")
         for a, b in zip(got, expected, strict=True):
@@ -198,8 +214,12 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
     def test_bad_options_name_the_argument_the_rule_and_the_value(self):
         for options, message in (
             ({"grad_bits": 9}, "`grad_bits` must be 1 .* Received: grad_bits=9"),
-            ({"clip_factor": -1}, "`clip_factor` must be .* Received: clip_factor=-1"),
-            ({"clip_factor": float("nan")}, "`clip_factor` must be"),
+            ({"clip_factor": 2.5}, "`clip_factor` must be None where .* Received: clip_factor=2.5"),
+            (
+                {"rotate": False, "clip_factor": -1},
+                "`clip_factor` must be 0 .* Received: clip_factor=-1",
+            ),
+            ({"rotate": False, "clip_factor": float("nan")}, "`clip_factor` must be"),
             ({"min_size": 0}, "`min_size` must be .* Received: min_size=0"),
             ({"quantize_logits": "yes"}, "`quantize_logits` must be a bool"),
             ({"sparse_as_dense": 1}, "`sparse_as_dense` must be a bool. Received: .*=1"),
@@ -255,7 +275,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_rows_become_tensors_on_request(self):
         strategy = TernGradStrategy(
-            2, sparse_as_dense=True, quantization=Quantization(clip_factor=0)
+            2, sparse_as_dense=True, quantization=Quantization(rotate=False, clip_factor=0)
         )
         table, optimizer = table_under(strategy)
 
@@ -328,7 +348,11 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
     @pytest.mark.slow
     def test_traffic_counts_the_streams_of_a_wire_of_no_fixed_size(self):
         size = 64 * 512
-        sparse, fixed = (TernGradStrategy(2, wire=w) for w in ("sparse", "allgather"))
+        wires = ("sparse", "allgather")
+        sparse, fixed = (
+            TernGradStrategy(2, wire=wire, quantization=Quantization(rotate=False))
+            for wire in wires
+        )
         for share in (0.0, 0.01, 1.0):
             gradient = np.zeros(size, np.float32)
             gradient[: round(share * size)] = 1.0

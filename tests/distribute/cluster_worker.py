@@ -24,7 +24,10 @@ def reduce_gradients(config):
     results = {}
     for wire in config["wires"]:
         strategy = TernGradStrategy(
-            config["num_local"], wire=wire, telemetry_freq=1, quantization=Quantization(seed=5)
+            config["num_local"],
+            wire=wire,
+            telemetry_freq=1,
+            quantization=Quantization(rotate=False, seed=5),
         )
         num_workers = strategy.num_replicas_in_sync
         gradients = [gradients_of(worker) for worker in range(num_workers)]
@@ -63,7 +66,9 @@ def choose(config):
     ):
         found = mock.patch.object(links, "measure", return_value=link)
         with found if link else contextlib.nullcontext():
-            strategy = TernGradStrategy(1, wire=wire, quantization=Quantization(seed=5))
+            strategy = TernGradStrategy(
+                1, wire=wire, quantization=Quantization(rotate=False, seed=5)
+            )
             reduced = reduce_once(strategy, gradients)
         results[f"{name}/wire"] = strategy.traffic.wire
         results[f"{name}/received_bytes"] = strategy.traffic.received_bytes
@@ -99,7 +104,9 @@ def tried(config):
                 1,
                 wire=wire,
                 telemetry_freq=2,
-                quantization=Quantization(seed=5, float_steps=lambda step: step % 5 == 4),
+                quantization=Quantization(
+                    rotate=False, seed=5, float_steps=lambda step: step % 5 == 4
+                ),
             )
             model = build(strategy, steps_per_execution=3)
             seen = Wires(strategy)
@@ -222,7 +229,7 @@ def overflow(config):
 def overlap(config):
     """Whether the last layer's scale is shared before the first layer has a gradient."""
     del config
-    strategy = TernGradStrategy(1, statistics_freq=1)
+    strategy = TernGradStrategy(1, statistics_freq=1, quantization=Quantization(rotate=False))
 
     def wait(gradient):
         deadline = time.monotonic() + 60

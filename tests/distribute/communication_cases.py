@@ -14,8 +14,8 @@ WORKER = pathlib.Path(__file__).with_name("communication_worker.py")
 # A scale that is a maximum is the same on all devices.
 OPTIONS = [
     {"grad_bits": 32},
-    {"grad_bits": 4, "clip_factor": 0.0},
-    *({"wire": wire, "clip_factor": 0.0} for wire in wires.WIRES),
+    {"grad_bits": 4, "rotate": False, "clip_factor": 0.0},
+    *({"wire": wire, "rotate": False, "clip_factor": 0.0} for wire in wires.WIRES),
 ]
 
 

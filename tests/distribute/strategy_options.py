@@ -10,7 +10,7 @@ _KINDS = {"quantization": Quantization, "cluster_options": ClusterOptions}
 def arguments(**options):
     """Arguments of `TernGradStrategy` that set options of it, `Quantization` and `ClusterOptions`.
 
-    >>> arguments(wire="sparse", seed=5)["quantization"].seed
+    >>> arguments(wire="alltoall", seed=5)["quantization"].seed
     5
     """
     for argument, kind in _KINDS.items():

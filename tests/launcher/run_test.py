@@ -11,7 +11,7 @@ import threading
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.launcher import batch_systems, parse_hosts
+from terngrad_tf.launcher import batch_systems, parse_hosts, remarks
 from tests.launcher import hosts
 
 ROOT = hosts.ROOT
@@ -129,6 +129,28 @@ class OneMachineTest(tf.test.TestCase):
         first, second = sorted(lines)
         self.assertStartsWith(first, "[0] 2 processes, weights ")
         self.assertEqual(first[4:], second[4:])
+        # What TensorFlow writes while it is imported is left out.
+        self.assertEmpty(errors)
+
+    def test_tensorflows_remarks_are_hidden_at_the_level_that_hides_them(self):
+        lines = [
+            "WARNING: All log messages before absl::InitializeLog() is called are written to"
+            " STDERR",
+            "I0000 00:00:1795783979.734903    7565 port.cc:153] oneDNN custom operations are on",
+            "W0000 00:00:1795783979.734903    7565 port/x.cc:153] a warning",
+            "E0000 00:00:1795783979.734903    7565 port.cc:153] an error",
+            "I1127 12:44:11.123456 140 train.py:12] the script's own",
+            "WARNING: the script's own",
+        ]
+        for level, shown in (
+            ("2", lines[3:]),
+            ("3", lines[3:]),
+            ("0", lines),
+            ("x", lines),
+            ("", lines),
+        ):
+            hide = remarks.Remarks({"TF_CPP_MIN_LOG_LEVEL": level}).hide
+            self.assertEqual([line for line in lines if not hide(line)], shown)
 
     def test_line_without_an_end_is_cut(self):
         lines, errors, status = result(start(SCRIPT, "no_line_end"))

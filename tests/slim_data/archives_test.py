@@ -67,7 +67,7 @@ class ArchivesTest(tf.test.TestCase):
                 self.assertRaises(DataError) as caught,
             ):
                 archives.read_member(archive, archives.list_members(archive)[header.name], 100)
-            self.assertIn(f"{name} is no regular file", str(caught.exception))
+            self.assertIn(f"{name} is not a regular file", str(caught.exception))
 
     def test_files_larger_than_they_may_be_are_refused(self):
         write_archive(self.path, [entry("x", b"1234567890")])
@@ -151,7 +151,7 @@ class ArchivesTest(tf.test.TestCase):
         header[148:156] = b" " * 8
         header[148:156] = b"%06o\0 " % sum(header)
         self.write_raw(bytes(header) + bytes(2048))
-        self.assert_refused("sparse is no regular file")
+        self.assert_refused("sparse is not a regular file")
 
     def test_archives_that_unpack_to_too_much_are_refused(self):
         # A header of a size that the limits allow is followed by more zeros than they do.

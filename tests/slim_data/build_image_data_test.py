@@ -151,7 +151,7 @@ class BuildImageDataTest(tf.test.TestCase):
     def test_there_are_no_more_files_than_images(self):
         done = self.build(train_shards=128, validation_shards=24, num_threads=8)
         self.assertEqual(done.status, 0, done.stderr)
-        self.assertIn("train: 24 files in place of 128, one for each image\n", done.stdout)
+        self.assertIn("train: 24 files instead of 128, one per image\n", done.stdout)
         self.assertNotIn("validation: ", done.stdout)
         for split in ("train", "validation"):
             self.assertLen(self.read(split), 24)

@@ -135,7 +135,7 @@ class Cifar10Test(tf.test.TestCase):
         for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE):
             link = cifar10_archives.entry(BINARY[1], kind=kind, target="/etc/passwd")
             self.write("binary", replaced={1: link})
-            self.assert_refused(self.path, BINARY[1], "no regular file")
+            self.assert_refused(self.path, BINARY[1], "not a regular file")
 
     def test_missing_files_are_named(self):
         self.write("binary", replaced={5: None})
@@ -160,7 +160,7 @@ class Cifar10Test(tf.test.TestCase):
             ({"data": images[:, :3071].copy()}, "`data` must be an array of shape (images, 3072)"),
             ({"data": images[0].copy()}, "Received: (3072,)"),
             ({"data": images.tobytes()}, "Received: bytes"),
-            ({"data": images.astype(np.int16)}, "no array of contiguous uint8"),
+            ({"data": images.astype(np.int16)}, "an array that is not contiguous uint8"),
             ({"data": images[:3].copy()}, "4 labels for 3 images"),
             ({"labels": labels.tobytes()}, "`labels` must be a list of integers"),
             ({"labels": [1, 2, True, 3]}, "`labels` must be a list of integers"),

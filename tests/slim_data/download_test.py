@@ -87,7 +87,7 @@ class DownloadTest(tf.test.TestCase):
 
     def test_the_next_call_goes_on_where_one_gave_up(self):
         self.server.faults = [servers.breaking_after(1000)] + [servers.close_connection] * 3
-        self.assert_refused("cannot be downloaded", "Run again to go on")
+        self.assert_refused("cannot be downloaded", "Run again to resume")
         self.assertEqual(samples.contents(self.folder), {PARTIAL: DATA[:1000]})
         self.fetch()
         self.assert_whole()
@@ -171,7 +171,7 @@ class DownloadTest(tf.test.TestCase):
         }.items():
             self.server.faults = [answer] * 3
             with self.subTest(what=what), fuzzing.limited():
-                self.assert_refused("a second for 0.2 seconds", patience=0.2)
+                self.assert_refused("per second for 0.2 seconds", patience=0.2)
         self.server.faults = [servers.repeating(b"x" * 9000, moved)]
         with fuzzing.limited():
             self.assert_refused("HTTP status 404")

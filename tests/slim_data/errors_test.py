@@ -82,7 +82,7 @@ class DataErrorTest(unittest.TestCase):
                 r"/a\x1b[2J: Permission denied",
             ),
             (OSError("of no file"), "a file: of no file"),
-            (MemoryError(), "the memory of this machine does not suffice"),
+            (MemoryError(), "this machine has too little memory"),
             (DataError("a\nb"), r"a\nb"),
         ):
             self.assertEqual(ending_with(error), f"x: error: {line}\n")

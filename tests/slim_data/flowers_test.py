@@ -116,9 +116,9 @@ class FlowersTest(tf.test.TestCase):
         name = "flower_photos/daisy/x.jpg"
         whole = next(iter(self.photos.values()))
         for bad, part in (
-            (entry(name, kind=tarfile.SYMTYPE, target="/etc/passwd"), "no regular file"),
+            (entry(name, kind=tarfile.SYMTYPE, target="/etc/passwd"), "not a regular file"),
             (entry(name, whole[: len(whole) // 2]), "cannot be decoded"),
-            (entry(name, tf.io.encode_png(np.zeros((2, 2, 3), np.uint8)).numpy()), "is no JPEG"),
+            (entry(name, tf.io.encode_png(np.zeros((2, 2, 3), np.uint8)).numpy()), "is not a JPEG"),
             (entry(name, b""), "Received: 0"),
             (entry(name, bytes(2**24 + 1)), f"Received: {2**24 + 1}"),
         ):

@@ -241,10 +241,10 @@ class ImagenetPreparationTest(tf.test.TestCase):
         for data, part in (
             (whole[: len(whole) // 2], ""),
             (whole[:700], ""),
-            (b"no archive" * 100, "no valid archive"),
-            (pictures.tar({f"{SYNSETS[0]}.tar": b"no archive" * 100}), "no valid archive"),
+            (b"no archive" * 100, "not a valid archive"),
+            (pictures.tar({f"{SYNSETS[0]}.tar": b"no archive" * 100}), "not a valid archive"),
             (pictures.tar({}), f"lacks {SYNSETS[0]}.tar"),
-            (pictures.tar({"a": link(f"{SYNSETS[0]}.tar", "/etc/passwd")}), "no regular file"),
+            (pictures.tar({"a": link(f"{SYNSETS[0]}.tar", "/etc/passwd")}), "not a regular file"),
         ):
             self.replace(ilsvrc.TRAIN, data)
             self.assert_refused(self.path(ilsvrc.TRAIN), part)
@@ -263,7 +263,7 @@ class ImagenetPreparationTest(tf.test.TestCase):
             self.assert_refused(f"{self.path(ilsvrc.VALIDATION)}: the archive lacks {name}")
             self.assert_nothing_else()
         self.replace(ilsvrc.VALIDATION, pictures.tar({**images, name: link(name, "/etc/passwd")}))
-        self.assert_refused(f"{name} is no regular file")
+        self.assert_refused(f"{name} is not a regular file")
         self.assert_nothing_else()
 
     def test_hostile_annotations_are_refused(self):
@@ -271,8 +271,8 @@ class ImagenetPreparationTest(tf.test.TestCase):
         name = f"{synset}/{synset}_1.xml"
         for files, part in (
             ({name: b"<!DOCTYPE a>"}, f"{name}: an annotation must not declare"),
-            ({name: b"<a/>"}, f"{name}: it is no annotation"),
-            ({name: link(name, "/etc/passwd")}, "no regular file"),
+            ({name: b"<a/>"}, f"{name}: it is not an annotation"),
+            ({name: link(name, "/etc/passwd")}, "not a regular file"),
             ({name: bytes(2**21)}, "must be 1 to"),
             ({"readme": b""}, "holds no boxes"),
         ):
@@ -333,7 +333,7 @@ class ImagenetPreparationTest(tf.test.TestCase):
         folder = "ILSVRC2012_devkit_t12/data"
         truth = f"{folder}/ILSVRC2012_validation_ground_truth.txt"
         for data, part in (
-            (b"no archive", "no valid archive"),
+            (b"no archive", "not a valid archive"),
             (pictures.tar({}, "gz"), f"lacks {folder}/meta.mat"),
             (pictures.tar({f"{folder}/meta.mat": b"?" * 200, truth: b"1"}, "gz"), "no list of"),
             (ilsvrc.devkit(truth=[1, 9]), "must hold numbers of classes (9)"),

@@ -104,7 +104,7 @@ class ImagenetTfdsTest(tf.test.TestCase):
 
     def test_two_sources_are_refused(self):
         done = self.build("--train_directory", "x")
-        self.assertIn("`tfds_dir` takes the place of --train_directory", done.stderr)
+        self.assertIn("`tfds_dir` replaces --train_directory", done.stderr)
 
 
 if __name__ == "__main__":

@@ -212,9 +212,9 @@ class LabelsFileTest(DatasetsTestCase):
             (b"\xff\xfe\n", None, "must be a text file"),
             ("\ufeff0:a\n1:b\n", 1, "without a byte order mark"),
             ("\ufeffa\nb\n", 1, "without a byte order mark"),
-            ("0:a\n2:b\n", 2, "without a gap, here 1"),
-            ("1:a\n1:b\n", 2, "without a gap, here 2"),
-            ("0:a\n\n2:b\n", 3, "without a gap, here 1"),
+            ("0:a\n2:b\n", 2, "without gaps, here 1"),
+            ("1:a\n1:b\n", 2, "without gaps, here 2"),
+            ("0:a\n\n2:b\n", 3, "without gaps, here 1"),
             ("a\n1:b\n", 1, "must be <number>:<name>"),
             ("0:a\n1 b\n2:c\n", 2, "must be <number>:<name>"),
             ("0:a\n1:\n2:c\n", 2, "must be <number>:<name>"),
@@ -224,8 +224,8 @@ class LabelsFileTest(DatasetsTestCase):
             ("99999999999:a\n0:b\n", 1, "must be <number>:<name>"),
             ("a\n\nb\n", 2, "only the last lines may be empty"),
             ("\na\n", 1, "only the last lines may be empty"),
-            ("a\nb\na\n", 3, "not that of line 1"),
-            ("0:a\n1:a\n", 2, "not that of line 1"),
+            ("a\nb\na\n", 3, "not repeat that of line 1"),
+            ("0:a\n1:a\n", 2, "not repeat that of line 1"),
             ("a\nb\x00\n", 2, "must be printable text"),
             ("a\nb\x0c\n", 2, "must be printable text"),
             ("0:a\n1:\x1b[31mb\n", 2, "must be printable text"),
@@ -313,7 +313,7 @@ class RegisterTest(DatasetsTestCase):
         slim_data.register(Stripes)
         slim_data.register(Stripes)
         other = type("Other", (Stripes,), {})
-        self.assert_refused(["a name of its own", "'stripes'"], slim_data.register, other)
+        self.assert_refused(["a name that is not taken", "'stripes'"], slim_data.register, other)
         self.assert_refused(["must be a subclass"], slim_data.register, Stripes())
 
 

@@ -134,7 +134,7 @@ class PicklesTest(tf.test.TestCase):
             np.zeros(4, bool),
             np.asfortranarray(np.zeros((4, 4), np.uint8)),
         ):
-            self.assert_refused(pickle.dumps(array, protocol=2), "no array of contiguous uint8")
+            self.assert_refused(pickle.dumps(array, protocol=2), "that is not contiguous uint8")
         short = cifar10_archives.python2_array(np.zeros((4, 5), np.uint8))
         grown = short.replace(struct.pack("<i", 5), struct.pack("<i", 2**30))
         self.assert_refused(b"\x80\x02" + grown + b".", "damaged")
@@ -171,7 +171,7 @@ class PicklesTest(tf.test.TestCase):
         depth = 200_000
         pickles.read_pickle(b"\x80\x02" + b")" + b"\x85" * depth + b".")
         self.assert_refused(
-            b"\x80\x02}" + b")" + b"\x85" * depth + b"K\x01s.", "keys that are no strings"
+            b"\x80\x02}" + b")" + b"\x85" * depth + b"K\x01s.", "keys that are not strings"
         )
 
     @settings(deadline=None, max_examples=300, derandomize=True)

@@ -96,7 +96,7 @@ class ValidationTest(tf.test.TestCase):
         self.assertEqual(
             str(caught.exception),
             f"{first}: record 0 (counted from 0): the data does not match its checksum; "
-            "and 19 more, in 3 files in all, as told above",
+            "and 19 more, in 3 files in all, see above",
         )
         rows = [line.split("  ")[0] for line in lines]
         places = [rows.index(os.path.basename(path)) for path in (first, second, third)]

@@ -128,7 +128,7 @@ class WritingTest(tf.test.TestCase):
         ):
             self.assert_refused(parts, **options)
         os.remove(os.path.join(self.folder, ".train.conversion.json"))
-        self.assert_refused(["train files", "nothing tells what they were made from"])
+        self.assert_refused(["train files", "their source is not recorded"])
         del before[".train.conversion.json"]
         self.assertEqual(samples.contents(self.folder), before)
 

@@ -109,7 +109,11 @@ def main(job, task, worker_hosts, ps_hosts, file):
     cluster.compare()
     model, optimizer, average = build()
     quantization = Quantization(
-        clip_factor=CLIP_FACTOR, min_size=MIN_SIZE, quantize_logits=False, seed=SEED
+        rotate=False,
+        clip_factor=CLIP_FACTOR,
+        min_size=MIN_SIZE,
+        quantize_logits=False,
+        seed=SEED,
     )
     served = ServedModel(
         *(model, optimizer, quantization, cluster.server_devices, cluster.num_workers, "sparse"),

@@ -1,4 +1,4 @@
-"""Bounding boxes of ImageNet: from XML annotations to a CSV file, and from there to the records.
+"""ImageNet's bounding boxes: from XML annotations to a CSV file, and on to the records.
 
 A line of the CSV file is `n00007846_147031.JPEG,0.0060,0.2620,0.7545,0.9940`: the image's name, and
 xmin, ymin, xmax and ymax relative to its width and height.
@@ -14,7 +14,7 @@ from slim_data.files import opening
 
 
 class Box(NamedTuple):
-    """A box and the name of what it holds, coordinates relative to the image's size."""
+    """A box and the name of its object; coordinates are relative to the image's size."""
 
     label: str
     xmin: float
@@ -26,20 +26,19 @@ class Box(NamedTuple):
 def from_xml(data: bytes) -> list[Box]:
     """Returns the boxes of one annotation.
 
-    They are scaled by the size that the annotation states, which need not be the image's. Reversed
-    corners are swapped, what lies outside is cut off, and boxes without an area are left out.
+    Coordinates are divided by the size that the annotation states, which may not be the image's.
+    Reversed corners are swapped, boxes are clipped to the image, and empty boxes are dropped.
 
     Args:
-        data: bytes of an XML file with `size` (`width`, `height`) and, of each `object`, `name` and
-            `bndbox` (`xmin`, `ymin`, `xmax`, `ymax` in pixels).
+        data: bytes of an XML file with `size` (`width`, `height`) and, for each `object`, `name`
+            and `bndbox` (`xmin`, `ymin`, `xmax`, `ymax` in pixels).
 
     Raises:
-        DataError: it is no such file.
+        DataError: the data is not such a file.
     """
     defusedxml, tree = import_extra("defusedxml"), import_extra("defusedxml.ElementTree")
     try:
-        # Annotations have no document type; entities that grow without bounds would be declared
-        # there.
+        # Annotations have no document type, which could declare entities of unlimited size.
         root = tree.fromstring(data, forbid_dtd=True)
         width, height = (float(root.findtext(f"size/{side}")) for side in ("width", "height"))
         boxes = [_scaled(box, width, height) for box in root.iter("object")]
@@ -47,12 +46,12 @@ def from_xml(data: bytes) -> list[Box]:
         raise DataError("an annotation must not declare a document type") from None
     except (
         tree.ParseError,
-        LookupError,  # an encoding that nobody knows
+        LookupError,  # an unknown encoding
         TypeError,
         ValueError,
         ZeroDivisionError,
     ) as error:
-        raise DataError(f"it is no annotation with size and boxes ({error})") from None
+        raise DataError(f"it is not an annotation with size and boxes ({error})") from None
     return [box for box in boxes if box.xmin < box.xmax and box.ymin < box.ymax]
 
 
@@ -66,10 +65,10 @@ def _scaled(annotated, width, height):
 
 
 def of_class(boxes: Iterable[Box], synset: str, synsets: Container[str]) -> list[Box]:
-    """Returns the boxes without those of another known class.
+    """Returns the boxes without those labelled as another known class.
 
-    Dogs are often labelled with the name of a breed in place of a WordNet id: what is no known id
-    is taken for the image's class.
+    Dogs are often labelled with the name of a breed instead of a WordNet id; unknown labels count
+    as the image's class.
     """
     return [box for box in boxes if box.label == synset or box.label not in synsets]
 
@@ -82,16 +81,16 @@ def lines(image: str, boxes: Iterable[Box]) -> list[str]:
 def read_boxes(
     path: str, images: Container[str] | None = None
 ) -> dict[str, list[tuple[float, ...]]]:
-    """Returns {name of an image: list of its boxes as (xmin, ymin, xmax, ymax)} of a CSV file.
+    """Returns {name of an image: list of boxes (xmin, ymin, xmax, ymax)} from a CSV file.
 
-    Boxes without an area are left out.
+    Boxes without area are dropped.
 
     Args:
         path: path of the file.
-        images: names of the images whose boxes are wanted; of all by default.
+        images: names of the images to read boxes of; default: all.
 
     Raises:
-        DataError: it cannot be read; names the line that is not as it should be.
+        DataError: the file cannot be read, or a line, which the message names, is invalid.
     """
     found = {}
     try:
@@ -103,7 +102,7 @@ def read_boxes(
                         f"{path}: line {number} must be `name,xmin,ymin,xmax,ymax` with values "
                         f"of 0 to 1. Received: {','.join(row)!r}"
                     )
-                # Four decimals leave nothing of the narrowest.
+                # Rounding to four decimals can remove the area of narrow boxes.
                 has_area = box[0] < box[2] and box[1] < box[3]
                 if has_area and (images is None or row[0] in images):
                     found.setdefault(row[0], []).append(box)

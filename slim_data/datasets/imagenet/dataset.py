@@ -1,4 +1,4 @@
-"""ImageNet (ILSVRC 2012) as training reads it.
+"""ImageNet (ILSVRC 2012) for training.
 
 Source: O. Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, IJCV 2015.
 """
@@ -10,7 +10,7 @@ from slim_data.preprocessing import styles
 
 
 class ImageNet(DatasetBuilder):
-    """1.3 million photos of 1,000 classes; `build_imagenet_data` writes them."""
+    """1.3 million photos of 1,000 classes, written by `build_imagenet_data`."""
 
     info = DatasetInfo(
         name="imagenet",

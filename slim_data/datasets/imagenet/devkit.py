@@ -1,7 +1,7 @@
-"""The classes of ImageNet (ILSVRC 2012) and those of its validation images, from its devkit.
+"""The classes of ImageNet (ILSVRC 2012) and of its validation images, from the devkit.
 
-Source: the development kit of tasks 1 and 2, `ILSVRC2012_devkit_t12.tar.gz`. It numbers the classes
-in an order of its own; sorted by their WordNet ids they are numbered as everywhere else.
+Source: the development kit of tasks 1 and 2, `ILSVRC2012_devkit_t12.tar.gz`. The devkit has its own
+order of classes; everywhere else, classes are numbered in the order of their WordNet ids.
 """
 
 import io
@@ -19,7 +19,7 @@ _MAX_FILE_SIZE = 2**24
 
 
 class Devkit(NamedTuple):
-    """What the devkit tells.
+    """Content of the devkit.
 
     Attributes:
         names: {WordNet id: names} of the classes, sorted by id.
@@ -31,10 +31,10 @@ class Devkit(NamedTuple):
 
 
 def read_devkit(path: str) -> Devkit:
-    """Returns the `Devkit` of its archive.
+    """Returns the content of a devkit archive.
 
     Raises:
-        DataError: the archive cannot be read or is no devkit.
+        DataError: the archive cannot be read or is not the devkit.
     """
     with archives.open_archive(path) as archive:
         members = archives.list_members(archive)
@@ -55,15 +55,15 @@ def read_devkit(path: str) -> Devkit:
 def _classes(path, meta):
     """Returns {number of a class: (WordNet id, names)}."""
     try:
-        # Files that are damaged on purpose crash SciPy.
+        # Crafted files can crash SciPy.
         classes = isolation.call_isolated(_parse, meta)
-    # Of a file that is no such file SciPy complains in many ways.
+    # SciPy raises many kinds of errors for other files.
     except Exception as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{path}: {_META} is no list of classes ({reason})") from None
     for synset, words in classes.values():
         wordnet.check_wordnet_id(synset, f"{path}: {_META}")
-        # They become lines of a file.
+        # Names become lines of a file.
         if len(words.splitlines()) != 1:
             raise DataError(f"{path}: {_META}: the names of {synset} must be text on one line")
     return classes
@@ -71,6 +71,6 @@ def _classes(path, meta):
 
 def _parse(meta):
     synsets = import_extra("scipy.io").loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"]
-    # The rest of them are groups of classes.
+    # The other entries are groups of classes.
     leaves = [synset for synset in synsets if synset["num_children"] == 0]
     return {int(s["ILSVRC2012_ID"]): (str(s["WNID"]), str(s["words"])) for s in leaves}

@@ -1,8 +1,7 @@
-"""From the official archives of ImageNet (ILSVRC 2012) to a folder a class and a list of boxes.
+"""Extracts ImageNet's (ILSVRC 2012) archives to one folder per class and a list of boxes.
 
-Each function can be called again after an interruption and goes on from there. Only members of the
-names that images and annotations have are written, into the folders that are given; an archive
-with others of a class is refused.
+Each function can be repeated after an interruption and resumes. Only members named like images or
+annotations are written, into the given folders; a class archive with other members is refused.
 """
 
 import os
@@ -25,24 +24,24 @@ _ANNOTATION = re.compile(r"(?:\S+/)?(n[0-9]{8})/(n[0-9]{8}_[0-9]+)\.xml")
 
 
 def missing_synsets(folder: str, synsets: Sequence[str]) -> list[str]:
-    """Returns the classes that have no folder of training images yet."""
+    """Returns the classes without a folder of training images."""
     return [synset for synset in synsets if not os.path.isdir(os.path.join(folder, synset))]
 
 
 def extract_train(
     path: str, folder: str, synsets: Sequence[str], progress: Callable[[int], object] = ignore
 ) -> None:
-    """Writes the training images, each class to a folder, which appears when it is whole.
+    """Writes the training images to one folder per class, which appears when complete.
 
     Args:
-        path: `ILSVRC2012_img_train.tar`, an archive of one archive a class, `<synset>.tar`.
-        folder: folder to write to; made if absent.
-        synsets: WordNet ids of the classes. Archives of others are left alone.
-        progress: function of the number of classes that are there, called after each.
+        path: `ILSVRC2012_img_train.tar`, an archive of one archive per class, `<synset>.tar`.
+        folder: folder to write to; created if absent.
+        synsets: WordNet ids of the classes. Archives of other classes are ignored.
+        progress: function of the number of finished classes, called after each.
 
     Raises:
-        DataError: the archive is damaged, lacks a class, or an inner one holds other things than
-            images of its class.
+        DataError: the archive is damaged or lacks a class, or a class archive holds members other
+            than images of the class.
     """
     wanted = missing_synsets(folder, synsets)
     done = len(synsets) - len(wanted)
@@ -74,11 +73,11 @@ def _extract_class(archive, folder, synset):
 
 
 def missing_validation(folder: str, labels: Sequence[str]) -> dict[str, str]:
-    """Returns {name: class} of the validation images that are not in their class's folder yet.
+    """Returns {name: class} of the validation images that their class's folder lacks.
 
     Args:
         folder: folder of the validation images.
-        labels: WordNet ids of the images' classes, by their numbers from 1.
+        labels: WordNet ids of the validation images, by their numbers from 1.
     """
     names = {f"ILSVRC2012_val_{i:08d}.JPEG": label for i, label in enumerate(labels, 1)}
     there = {(s, n) for s in set(labels) for n in _listed(os.path.join(folder, s))}
@@ -93,10 +92,10 @@ def _listed(folder):
 
 
 def sort_validation(folder: str, labels: Sequence[str]) -> int:
-    """Moves validation images that lie in the folder itself into the folders of their classes.
+    """Moves validation images from the folder itself into the folders of their classes.
 
     Args:
-        folder, labels: as for `missing_validation`.
+        folder, labels: see `missing_validation`.
 
     Returns:
         The number of images moved.
@@ -112,12 +111,12 @@ def sort_validation(folder: str, labels: Sequence[str]) -> int:
 def extract_validation(
     path: str, folder: str, labels: Sequence[str], progress: Callable[[int], object] = ignore
 ) -> None:
-    """Writes those validation images to the folders of their classes that are missing there.
+    """Extracts the missing validation images to the folders of their classes.
 
     Args:
         path: `ILSVRC2012_img_val.tar`.
-        folder, labels: as for `missing_validation`.
-        progress: function of the number of images that are there.
+        folder, labels: see `missing_validation`.
+        progress: function of the number of images in place.
 
     Raises:
         DataError: the archive is damaged or lacks an image.
@@ -144,21 +143,21 @@ def write_boxes(
 ) -> tuple[int, int]:
     """Writes the bounding boxes of the annotations as a sorted CSV file.
 
-    Images are called as their annotations' files are, and belong to the classes in whose folders
-    these lie: what the files themselves say is sometimes `%s`. Boxes of other known classes are
-    left out, see `bounding_boxes`.
+    Images are named after their annotation files and belong to the class of the file's folder:
+    annotations sometimes name the image `%s`. Boxes of other known classes are dropped, see
+    `bounding_boxes`.
 
     Args:
         path: `ILSVRC2012_bbox_train_v2.tar.gz`, an archive of `<synset>/<image>.xml`.
         csv_path: path of the file to write.
-        synsets: WordNet ids of the classes. Annotations of others are left out.
+        synsets: WordNet ids of the classes. Annotations of other classes are ignored.
         progress: function of the number of annotations read.
 
     Returns:
         (number of annotations, number of boxes).
 
     Raises:
-        DataError: the archive is damaged or holds no annotations; names the one at fault.
+        DataError: the archive is damaged, has no annotations or an invalid one, which is named.
     """
     known = set(synsets)
     lines = []

@@ -1,8 +1,7 @@
-"""The official archives of ImageNet (ILSVRC 2012), downloaded with an account of image-net.org.
+"""Downloads the official archives of ImageNet (ILSVRC 2012) with an account of image-net.org.
 
-The account is that of the environment variables IMAGENET_USERNAME and IMAGENET_ACCESS_KEY. It is
-sent encrypted and only to the server that gives the archives (HTTP Basic authentication), and shown
-nowhere.
+IMAGENET_USERNAME and IMAGENET_ACCESS_KEY in the environment hold the account. It is sent encrypted,
+only to the server of the archives (HTTP Basic authentication), and never shown.
 """
 
 import base64
@@ -15,7 +14,7 @@ from slim_data.common.errors import DataError
 from slim_data.files import download
 
 URL = "https://image-net.org/data/ILSVRC/2012/"
-# The place of the archives, such as that of a copy within a firm, where not image-net.org's.
+# Address of the archives, for example of a mirror within a company, if not image-net.org.
 URL_VARIABLE = "IMAGENET_URL"
 USERNAME = "IMAGENET_USERNAME"
 ACCESS_KEY = "IMAGENET_ACCESS_KEY"
@@ -25,7 +24,7 @@ VALIDATION = "ILSVRC2012_img_val.tar"
 ANNOTATIONS = "ILSVRC2012_bbox_train_v2.tar.gz"
 DEVKIT = "ILSVRC2012_devkit_t12.tar.gz"
 
-# Size and SHA-256. Of the boxes none are published; their archive has a checksum of its own inside.
+# Size and SHA-256. None are published for the boxes, whose archive has a checksum of its own.
 SIZES_AND_CHECKSUMS = {
     TRAIN: (147897477120, "b08200a27a8e34218a0e58fde36b0fe8f73bc377f4acea2d91602057c3ca45bb"),
     VALIDATION: (6744924160, "c7e06a6c0baccf06d8dbeb6577d71efff84673a5dbdd50633ab44f8ea0456ae0"),
@@ -35,10 +34,10 @@ SIZES_AND_CHECKSUMS = {
 
 
 def has_account() -> bool:
-    """Whether the environment holds an account.
+    """Returns True if the environment holds an account.
 
     Raises:
-        DataError: it holds one half of it.
+        DataError: only one of the two variables is set.
     """
     there = [name for name in (USERNAME, ACCESS_KEY) if os.environ.get(name)]
     if len(there) == 1:
@@ -52,7 +51,7 @@ def fetch_archive(name: str, folder: str | os.PathLike, report: Callable[[str], 
     """Downloads an archive to a folder.
 
     Args:
-        name: its name.
+        name: name of the archive.
         folder: path of the folder.
         report: function of a line of text.
 
@@ -75,8 +74,8 @@ def _place():
     is_local = parts.hostname in ("localhost", "127.0.0.1", "::1")
     if parts.scheme != "https" and not (parts.scheme == "http" and is_local):
         raise DataError(
-            f"{URL_VARIABLE} must start with https://, so that nobody reads the account on its "
-            f"way. Received: {URL_VARIABLE} with {parts.scheme + '://' if parts.scheme else 'none'}"
+            f"{URL_VARIABLE} must start with https://, so that the account is sent encrypted. "
+            f"Received: {URL_VARIABLE} with {parts.scheme + '://' if parts.scheme else 'none'}"
         )
     if "@" in parts.netloc:
         raise DataError(

@@ -1,14 +1,14 @@
-"""What `build_imagenet_data` reads, made from the official archives in a folder.
+"""Prepares the input of `build_imagenet_data` from the official archives in a folder.
 
-| made in `raw-data` | of |
+| made in `raw-data` | from |
 |---|---|
 | the lists of classes, names and validation labels | `ILSVRC2012_devkit_t12.tar.gz` |
 | `train/<synset>` | `ILSVRC2012_img_train.tar` |
-| `validation/<synset>` | `ILSVRC2012_img_val.tar`, or images that lie in `validation` |
+| `validation/<synset>` | `ILSVRC2012_img_val.tar`, or images in `validation` |
 | `imagenet_2012_bounding_boxes.csv` | `ILSVRC2012_bbox_train_v2.tar.gz` |
 
-What is there already is not made again, and its archive not needed. An archive that is lacking is
-downloaded where the environment holds an account, see `official_archives`.
+Existing parts are kept, and their archives are not needed. Missing archives are downloaded if the
+environment holds an account, see `official_archives`.
 """
 
 import os
@@ -30,27 +30,27 @@ DEVKIT = official_archives.DEVKIT
 TRAIN = official_archives.TRAIN
 VALIDATION = official_archives.VALIDATION
 ANNOTATIONS = official_archives.ANNOTATIONS
-# Where earlier scripts kept it.
+# Earlier scripts put the annotations here.
 _OTHER_ANNOTATIONS = os.path.join(RAW, "bounding_boxes", "annotations.tar.gz")
 
 
 def prepare(data_dir: str | os.PathLike, report: Callable[[str], object]) -> None:
-    """Makes everything in `raw-data` that is not there yet.
+    """Creates all missing parts of `raw-data`.
 
     Args:
         data_dir: folder that holds the archives.
-        report: function of a line of text, called with what was done.
+        report: function of a line of text, called after each step.
 
     Raises:
-        DataError: an archive that is needed is missing, and what to do about it; or one is
-            damaged, or the folder cannot be written to.
+        DataError: a required archive is missing (the message says how to get it) or damaged, or
+            the folder is not writable.
     """
     if not os.path.isdir(data_dir):
         raise DataError(f"DATA_DIR must be a folder that exists. Received: {data_dir!r}")
     try:
         os.makedirs(os.path.join(data_dir, RAW), exist_ok=True)
         if not all(os.path.isfile(_raw(data_dir, name)) for name in LISTS):
-            # All that is sure to be needed, so that nobody is told of one archive after the other.
+            # All archives that are certainly needed, so that one message names them together.
             made = {TRAIN: "train", VALIDATION: "validation", ANNOTATIONS: BOXES}
             others = [n for n, what in made.items() if not os.path.exists(_raw(data_dir, what))]
             _provide(data_dir, [DEVKIT, *others], report)
@@ -104,11 +104,11 @@ def _write_lists(data_dir, report):
 
 
 def read_wordnet_ids(path: str) -> list[str]:
-    """Returns the WordNet ids of a list that was made here, or that somebody has put there.
+    """Returns the WordNet ids of a list, written by this module or by the user.
 
     Raises:
-        DataError: it cannot be read, is empty, or holds anything else; names of folders are made of
-            them.
+        DataError: the file is unreadable or empty, or holds other text; the ids become names of
+            folders.
     """
     lines = [
         wordnet.check_wordnet_id(word, path) for line in read_lines(path) for word in line.split()
@@ -123,20 +123,20 @@ def _raw(data_dir, name):
 
 
 def _archive(data_dir, name):
-    """Returns the path of an archive, which need not be there."""
+    """Returns the path of an archive, which may be missing."""
     places = [name, _OTHER_ANNOTATIONS] if name == ANNOTATIONS else [name]
     paths = [os.path.join(data_dir, place) for place in places]
     return next((path for path in paths if os.path.isfile(path)), paths[0])
 
 
 def _provide(data_dir, names, report):
-    """Downloads the archives that are missing, or tells how to come by them."""
+    """Downloads the missing archives, or raises an error that says how to get them."""
     missing = [name for name in names if not os.path.isfile(_archive(data_dir, name))]
     if missing and not official_archives.has_account():
         raise DataError(
             f"{data_dir} lacks {', '.join(missing)}. Log in to https://image-net.org, which gives "
-            "the archives of ILSVRC 2012 to registered users, put what is lacking into that folder "
-            f"and run this command again; or set {official_archives.USERNAME} and "
+            "the archives of ILSVRC 2012 to registered users, put the missing files into that "
+            f"folder and run this command again; or set {official_archives.USERNAME} and "
             f"{official_archives.ACCESS_KEY} to those of your account"
         )
     for name in missing:

@@ -1,4 +1,4 @@
-"""Records of ImageNet (ILSVRC 2012) from its images, classes, their names and bounding boxes.
+"""Records of ImageNet (ILSVRC 2012) from images, classes, class names and bounding boxes.
 
 Source: O. Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, IJCV 2015.
 """
@@ -20,10 +20,10 @@ def read_names(path: str, synsets: Iterable[str]) -> dict[str, str]:
 
     Args:
         path: text file with a WordNet id, a tab and names on each line.
-        synsets: the ids that are wanted.
+        synsets: the requested ids.
 
     Raises:
-        DataError: the file cannot be read or lacks one of them.
+        DataError: the file cannot be read or lacks an id.
     """
     lines = read_lines(path, "imagenet_metadata_file")
     pairs = (line.split("\t", 1) for line in lines)
@@ -37,13 +37,13 @@ def read_names(path: str, synsets: Iterable[str]) -> dict[str, str]:
 def example_builder(
     names: Mapping[str, str], box_file: str, raw_side: int | None, files: Iterable[str]
 ) -> Callable[[str, bytes], bytes]:
-    """Returns the function that makes an example of an image, see `image_folders.split_source`.
+    """Returns a function that makes an example from an image, see `image_folders.split_source`.
 
     Args:
-        names: {WordNet id: names} of the classes, in their order; the first one is class 1.
+        names: {WordNet id: names} of the classes, in their order; the first is class 1.
         box_file: path of the CSV file with bounding boxes.
-        raw_side: as for `image_example`.
-        files: the images that will be asked for, as `<WordNet id>/<name>`.
+        raw_side: see `image_example`.
+        files: the images to make examples of, as `<WordNet id>/<name>`.
     """
     boxes = bounding_boxes.read_boxes(box_file, {os.path.basename(file) for file in files})
     labels = class_numbers(names)
@@ -57,7 +57,7 @@ def example_builder(
 
 
 def class_numbers(names: Iterable[str]) -> dict[str, int]:
-    """Returns {WordNet id: number} of the classes in their order, the first one being 1."""
+    """Returns {WordNet id: number} of the classes in their order, starting with 1."""
     return {synset: i for i, synset in enumerate(names, 1)}
 
 
@@ -74,9 +74,9 @@ def image_example(
 
     Args:
         data: bytes of the image file, JPEG or PNG.
-        filename, synset, label, text, boxes: as for `examples.build_example`.
-        raw_side: None keeps the image as JPEG; otherwise it becomes raw pixels, squeezed to a
-            square of so many pixels, or of its own size with 0.
+        filename, synset, label, text, boxes: see `examples.build_example`.
+        raw_side: None keeps the image as JPEG. A positive number stores raw pixels, resized to a
+            square of this many pixels; 0 stores them in the original size.
 
     Raises:
         DataError: the image is damaged.
@@ -88,7 +88,7 @@ def image_example(
 
 
 def _image(data, raw_side):
-    """Returns (bytes, format, (height, width, 3)) as a record holds them."""
+    """Returns (bytes, format, (height, width, 3)) for the record."""
     if raw_side is None:
         encoded, size = image_files.as_jpeg(data)
         return encoded, "JPEG", size

@@ -1,7 +1,7 @@
-"""ImageNet (ILSVRC 2012) as tensorflow-datasets has prepared it, as an alternative source.
+"""ImageNet (ILSVRC 2012) from tensorflow-datasets, as an alternative source.
 
-Source: https://www.tensorflow.org/datasets/catalog/imagenet2012. Its records hold the images as
-JPEG files, whose bytes are kept, and no bounding boxes; it has mended CMYK and PNG files itself.
+Source: https://www.tensorflow.org/datasets/catalog/imagenet2012. Its records hold JPEG files, whose
+bytes are kept, and no bounding boxes; tensorflow-datasets has already repaired CMYK and PNG files.
 """
 
 import functools
@@ -19,14 +19,14 @@ NAME = "imagenet2012"
 def find_sources(
     tfds_dir: str | None, names: Mapping[str, str], raw_side: int | None, options: Mapping[str, Any]
 ) -> dict[str, write_splits.SplitSource]:
-    """Returns {split: `SplitSource`}, after preparing the data set unless that is done.
+    """Returns {split: `SplitSource`}, after preparing the data set if necessary.
 
     Args:
-        tfds_dir: tensorflow-datasets' `data_dir`. What is to be prepared must lie in its folder
-            downloads/manual: ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar.
-        names: {WordNet id: names} of the classes, in their order; the first one is class 1.
-        raw_side: as for `records.image_example`.
-        options: dictionary of what else the examples depend on.
+        tfds_dir: tensorflow-datasets' `data_dir`. To prepare the data set, its folder
+            downloads/manual must hold ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar.
+        names: {WordNet id: names} of the classes, in their order; the first is class 1.
+        raw_side: see `records.image_example`.
+        options: dictionary of everything else that the examples depend on.
 
     Raises:
         DataError: tensorflow-datasets is not installed or cannot prepare the data set.

@@ -8,14 +8,14 @@ _ID = re.compile(r"n[0-9]{8}")
 
 
 def check_wordnet_id(name: str, place: str) -> str:
-    """Returns a WordNet id as it is.
+    """Returns a WordNet id unchanged.
 
     Args:
-        name: str, the id.
-        place: str, where it was found, for the message.
+        name: the id.
+        place: source of the id, for the message.
 
     Raises:
-        DataError: it is none. It could be a path, and files would be written there.
+        DataError: not an id. It becomes part of a path that files are written to.
     """
     if not _ID.fullmatch(name):
         raise DataError(f"{place}: a WordNet id must be n and 8 digits. Received: {name[:60]!r}")

@@ -1,6 +1,6 @@
-"""Rank tables, the JSON files that tell MindSpore's distributed training its devices.
+"""Reads rank tables, JSON files that list the devices of MindSpore's distributed training.
 
-Imports no TensorFlow: scripts read a table before they start processes.
+Imports no TensorFlow, since scripts read a table before they start processes.
 """
 
 import collections
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from terngrad_tf import strict_json
 from terngrad_tf.arguments import shown
 
-# Keys of a rank table: those that must be there, and those that may.
+# Required and optional keys of a rank table.
 _TABLE_KEYS = ({"version", "server_list", "status"}, {"server_count"})
 _SERVER_KEYS = ({"server_id", "device"}, {"host_nic_ip"})
 _DEVICE_KEYS = ({"device_id", "device_ip", "rank_id"}, set())
@@ -22,12 +22,12 @@ _DEVICE_KEYS = ({"device_id", "device_ip", "rank_id"}, set())
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """A device of a table, which is one process.
+    """A device of a table, used by one process.
 
     Args:
-        server_id: name of its server, as the table has it.
-        device_id: its number on that server.
-        address: IP address, one of version 6 in brackets.
+        server_id: name of the device's server in the table.
+        device_id: number of the device on the server.
+        address: IP address, with brackets for IPv6.
     """
 
     server_id: str
@@ -42,7 +42,7 @@ def read_rank_table(path: str | os.PathLike) -> list[Device]:
         path: the JSON file.
 
     Returns:
-        List of `Device`, in the order of their `rank_id`, which counts from 0.
+        List of `Device` in the order of `rank_id`, which counts from 0.
 
     Raises:
         ValueError: the file is not a completed rank table of version 1.0.
@@ -59,7 +59,7 @@ def read_rank_table(path: str | os.PathLike) -> list[Device]:
 
 
 def addresses(devices: Sequence[Device], port: int) -> list[str]:
-    """Addresses of the devices' processes, "ip:port"; those that share an IP take the next ports.
+    """Returns the addresses "ip:port" of the devices' processes; equal IPs use consecutive ports.
 
     Args:
         devices: list of `Device`.
@@ -82,18 +82,18 @@ def addresses(devices: Sequence[Device], port: int) -> list[str]:
 def on_this_machine(
     devices: Sequence[Device], server_id: str = ""
 ) -> tuple[list[int], Sequence[Device]]:
-    """Ranks of the devices of this machine, and where all processes meet.
+    """Returns the ranks of this machine's devices, and the devices with addresses to use.
 
-    This machine is the server that is named or, without a name, the table's only one or that of
-    which this machine has an address. The processes of a single server meet at 127.0.0.1: the
-    addresses in a table may be those of accelerators alone.
+    This machine is the named server or, without a name, the table's only server or the one with an
+    address of this machine. The processes of a single server use 127.0.0.1, since a table may list
+    the addresses of accelerators only.
 
     Args:
         devices: list of `Device`, from `read_rank_table`.
-        server_id: the server's name in the table. Default "": found by its addresses.
+        server_id: name of the server in the table. Default "": found by its addresses.
 
     Returns:
-        (list of ranks, list of `Device` with the addresses to take).
+        (list of ranks, list of `Device` with the addresses to use).
 
     Raises:
         ValueError: the table has no such server, or none with an address of this machine.
@@ -118,7 +118,7 @@ def on_this_machine(
 
 
 def _is_own(address):
-    """Whether an IP address is one of this machine's."""
+    """Returns True if an IP address is one of this machine's."""
     try:
         found = ipaddress.ip_address(address.strip("[]"))
         with socket.socket(socket.AF_INET6 if found.version == 6 else socket.AF_INET) as probe:

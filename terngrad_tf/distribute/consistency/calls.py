@@ -163,8 +163,10 @@ def _settings(calls, method, model, arguments):
     return {
         "models": calls.described(model),
         "optimizers": optimizers,
-        "losses": _flat({k: compiled.get(k) for k in ("loss", "loss_weights")}),
-        "metrics": _flat({k: compiled.get(k) for k in ("metrics", "weighted_metrics")}),
+        "losses": _flat({k: compiled.get(k) for k in ("loss", "loss_weights")})
+        | _held(model, keras.losses.Loss),
+        "metrics": _flat({k: compiled.get(k) for k in ("metrics", "weighted_metrics")})
+        | _held(model, keras.metrics.Metric),
         "arguments of `compile`": _flat({k: compiled.get(k) for k in _COMPILE_OPTIONS}),
         "callbacks": callback_settings(arguments.get("callbacks")),
         f"arguments of `{method}`": given
@@ -176,8 +178,14 @@ def _optimizers(model):
     """The options of all optimizers that a model holds, by key."""
     main = getattr(model, "optimizer", None)
     found = flatten(describe(main)) if isinstance(main, keras.optimizers.Optimizer) else {}
+    return found | _held(model, keras.optimizers.Optimizer, but_for=main)
+
+
+def _held(model, kind, but_for=None):
+    """The options of what a model holds, mostly from a `compile` of its own, by attribute."""
+    found = {}
     for name, value in sorted(vars(model).items()):
-        if isinstance(value, keras.optimizers.Optimizer) and value is not main:
+        if isinstance(value, kind) and value is not but_for:
             found |= flatten(describe(value), name)
     return found
 

@@ -49,13 +49,9 @@ class ReductionContext:
 
     def wire(self, name: str, sizes: Sequence[int], quantization: Quantization) -> Any:
         """The `Wire` of a name for tensors with these numbers of elements, rounded in this way."""
-        how = {"levels": quantization.levels}
-        rotation = quantization.rotation([[size] for size in sizes], self.num_replicas)
-        if rotation:
-            how |= {"num_scales": rotation.num_blocks, "num_elements": sum(sizes)}
-            sizes = rotation.sizes
         num_local = self.num_local if self.processes else 1
-        return wires.choose(name, sizes, self.num_members, num_local, **how)
+        how = quantization.levels, bool(quantization.rotate)
+        return wires.choose(name, sizes, self.num_members, num_local, *how)
 
     def with_processes(self, processes: Any) -> "ReductionContext":
         """A copy whose messages travel by `processes`."""

@@ -58,10 +58,10 @@ class Quantization(QuantizationOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rotate is None:
-            object.__setattr__(self, "rotate", False)
+            object.__setattr__(self, "rotate", self.bits_per_element is None)
         for name in ("clip_factor", "bits_per_element"):
             value = getattr(self, name)
-            rule = "must be None with rotate=True; rotate=False takes it"
+            rule = "must be None where gradients are rotated, as by default; rotate=False takes it"
             check(not self.rotate or value is None, name, rule, value)
         if self.clip_factor is None and not self.rotate:
             object.__setattr__(self, "clip_factor", 2.5 if self.levels == 1 else ternary.AUTO)

@@ -1,18 +1,18 @@
-"""The default momentum with which exchanged changes of local steps are applied."""
+"""The default momentum of the outer optimizer of local steps."""
 
-# Up to so many steps between exchanges it did harm; from twice as many on, half did good.
+# Momentum did harm with up to this many steps between exchanges; with twice as many, half helped.
 _SHORT = 16
 _MOST = 0.5
 
 
 def default_outer_momentum(sync_every: int | None) -> float:
-    """Nesterov momentum of the outer optimizer for steps from one exchange to the next.
+    """Returns the default Nesterov momentum of the outer optimizer.
 
-    `1 - 16 / sync_every`, but from 0 to 0.5: where exchanges follow each other about as quickly as
-    the steps that an inner momentum of 0.9 averages, a momentum of theirs did harm.
+    The momentum is `1 - 16 / sync_every`, limited to 0 to 0.5: it did harm if exchanges follow each
+    other about as quickly as the steps that an inner momentum of 0.9 averages.
 
     Args:
-        sync_every: steps; None where time decides, which is taken to be many.
+        sync_every: steps between exchanges; None if time decides, which counts as many.
 
     Example:
     >>> [default_outer_momentum(steps) for steps in (1, 16, 32, 128)]

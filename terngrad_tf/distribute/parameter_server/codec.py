@@ -26,27 +26,31 @@ def check_wire(wire: str, quantization: Quantization) -> None:
         wire,
     )
     check(
-        not quantization.rotate or wire == "auto", "wire", "must be 'auto' with rotate=True", wire
+        not quantization.rotate or wire == "auto",
+        "wire",
+        "must be 'auto' where gradients are rotated, as by default; rotate=False takes it",
+        wire,
     )
 
 
 class PushCodec:
     """Packs the gradients of one server's variables on a worker, and unpacks them on the server.
 
-    A gradient g is rounded without bias to `s * t / L`, t in -L..L, with a scale that no other
+    A gradient g is rounded without bias to `s * t / L`, t in -L..L, with scales that no other
     worker shares: in asynchronous training each push is applied by itself. L is the quantization's
     `levels`, 1 for ternary codes.
 
-        s = min(clip_factor * std(g), max|g|),   t = floor(clip(g / s, -1, 1) * L + u)
+    Gradients are rotated first and have a scale for each of their blocks, see
+    `terngrad_tf.ternary.rotation`; the step travels with the codes, since from it follows how
+    servers rotate them back. With `rotate=False` they have one scale a tensor:
 
-    Rotated gradients have a scale for each of their blocks, see `terngrad_tf.ternary.rotation`, and
-    the step travels with the codes: from it follows how servers rotate them back.
+        s = min(clip_factor * std(g), max|g|),   t = floor(clip(g / s, -1, 1) * L + u)
 
     One buffer of packed codes travels, or one stream of those that are not 0; one vector of scales;
     and the gradients that stay float. The codes are the same, bit for bit.
 
     Example:
-    >>> quantization = terngrad_tf.distribute.Quantization(clip_factor=0)
+    >>> quantization = terngrad_tf.distribute.Quantization(rotate=False, clip_factor=0)
     >>> codec = PushCodec([[3]], [0], [0], quantization, num_workers=1)
     >>> codec.decode(codec.encode([tf.constant([2.0, 0.0, -2.0])], 0, 0))[0].numpy().tolist()
     [2.0, 0.0, -2.0]
@@ -58,11 +62,11 @@ class PushCodec:
         quantization: `Quantization`, how gradients are rounded.
         num_workers: number of workers.
         wire: how codes travel, one of `PUSH_WIRES`: "auto" in words, "sparse" in streams
-            of ternary codes.
-            Default "auto".
+            of ternary codes that are not rotated. Default "auto".
 
     Raises:
-        ValueError: `wire` is another one, or "sparse" where codes are finer than ternary.
+        ValueError: `wire` is another one, or "sparse" where codes are rotated or finer than
+            ternary.
     """
 
     def __init__(

@@ -41,7 +41,6 @@ from terngrad_tf.distribute.private.keras.scopes import watch_scope
 from terngrad_tf.distribute.private.patches import install_patches, uninstall_patches
 from terngrad_tf.distribute.private.replicas import padded_reductions  # noqa: F401
 from terngrad_tf.distribute.private.replicas.devices import (
-    assert_on_host,
     cluster_is_joined,
     counts_once,
     devices_are_initialized,
@@ -59,6 +58,7 @@ from terngrad_tf.distribute.private.replicas.padding import (
     mask_gradients,
     padded_replica,
 )
+from terngrad_tf.distribute.private.replicas.step_checks import assert_on_host
 from terngrad_tf.distribute.private.strategies import device_buffers  # noqa: F401
 from terngrad_tf.distribute.private.strategies.cluster_strategy import TernGradClusterExtended
 from terngrad_tf.distribute.private.strategies.cross_device_ops import (

@@ -111,7 +111,8 @@ def advise(
     codec = [mean.scale_seconds, mean.encode_seconds, mean.decode_seconds]
     model = ExchangeModel(job, link, share)
     unit = model.unit_seconds(mean.wire, sum(s or 0.0 for s in codec))
-    modes = wires.possible(MODES, job.levels, job.rotated)
+    # Of float gradients, streams are told of, too: they would not be rotated for them.
+    modes = wires.possible(MODES, job.levels, job.rotated and bool(job.buckets))
     exchange_of = {mode: model.seconds(mode, unit) for mode in modes}
     return Advice(
         current=mean.wire,

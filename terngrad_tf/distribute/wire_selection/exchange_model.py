@@ -35,7 +35,7 @@ class ExchangeModel:
         num_bytes = ring_bytes(WORD_BYTES * sum(floats), self.job.num_members)
         messages = 2 if floats else 0
         for wire in map(self._wire_of(mode), buckets):
-            num_bytes += WORD_BYTES * wire.expected_words(self.nonzero_share)
+            num_bytes += wire.scale_bytes + WORD_BYTES * wire.expected_words(self.nonzero_share)
             # One more for the scales.
             messages += 1 + wire.num_messages
         codec = unit * self._units(mode)
@@ -49,7 +49,8 @@ class ExchangeModel:
     def _wire_of(self, mode):
         """Function of a bucket's sizes that returns its `Wire` in a mode."""
         job = self.job
-        return lambda sizes: wires.choose(mode, sizes, job.num_members, job.num_local, job.levels)
+        how = job.num_members, job.num_local, job.levels, job.rotated
+        return lambda sizes: wires.choose(mode, sizes, *how)
 
     def _units(self, mode):
         """What arithmetic takes, doubling a float32 in place being 1; see `Wire.work`."""
@@ -58,7 +59,7 @@ class ExchangeModel:
         for sizes in self._parts(mode)[0]:
             wire = self._wire_of(mode)(sizes)
             encode, decode = 2.3 * local, 1.2
-            if self.job.rotated:
+            if self.job.rotated and mode not in wires.STREAMS:
                 encode, decode = encode + 4.5 * local, decode + 4.0
             units += (encode + wire.work(self.nonzero_share) + decode) * sum(sizes)
         return units

@@ -1,7 +1,6 @@
 """The same maths as compiled loops: rounding, packing and adding in one pass over the gradients.
 
-What each function computes is said by `ternary`'s readable modules; the tests compare them bit for
-bit.
+`ternary`'s readable modules define each function; the tests compare the results bit for bit.
 """
 
 __all__ = []

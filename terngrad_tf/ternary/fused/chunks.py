@@ -1,4 +1,4 @@
-"""The middle of an all-to-all exchange: one owner adds the digits of one chunk of all senders."""
+"""The middle of an all-to-all exchange: each owner adds the digits of one chunk of all senders."""
 
 import functools
 import operator
@@ -11,7 +11,7 @@ from terngrad_tf.ternary import codec, quantizer, random_bits
 from terngrad_tf.ternary import scales as scale_rules
 from terngrad_tf.ternary.fused import compiled, digit_split, tiles
 
-# Tensor indices count from 0; the second rounding draws from sequences of its own.
+# Tensor indices start at 0; the second rounding draws from separate sequences.
 _SECOND_HOP = -1
 
 
@@ -21,7 +21,7 @@ def reduce_chunk(words: tf.Tensor, base_in: int = 3, *, base_out: int) -> tf.Ten
     Args:
         words: int32 tensor of shape [K, C], one chunk of the words of each sender.
         base_in: base of the words.
-        base_out: base of the sums, above the largest: at least `K * (base_in - 1) + 1`.
+        base_out: base of the sums, greater than the largest: at least `K * (base_in - 1) + 1`.
 
     Returns:
         int32 tensor of shape [num_words(digits_per_word(base_in) * C, base_out)]: the sums in
@@ -49,13 +49,13 @@ def reduce_chunk(words: tf.Tensor, base_in: int = 3, *, base_out: int) -> tf.Ten
 
 @functools.cache
 def _cut(base):
-    """Words to parts, compiled once for all that is made of these."""
+    """Returns the function that cuts words into parts, compiled once for all users."""
     return compiled.compiled(digit_split.of_base(base).cut)
 
 
 @functools.cache
 def _summer(senders, chunk, base_in, base_out):
-    del senders  # It selects the trace.
+    del senders  # selects the trace
     split = digit_split.of_base(base_in)
     cut = _cut(base_in)
 
@@ -72,12 +72,12 @@ def _summer(senders, chunk, base_in, base_out):
 
 
 def first_digits(digits: tf.Tensor, chunk: int, base: int) -> tf.Tensor:
-    """Digits `[count, size, chunk]` as a flat tensor without the places no word has."""
+    """Flattens digits `[count, size, chunk]`, without the places that no word has."""
     return tf.reshape(digits, [-1])[: codec.digits_per_word(base) * chunk]
 
 
 def pack_digits(digits: tf.Tensor, base: int) -> tf.Tensor:
-    """`codec.pack` in tiles that the compiler can vectorize; what it pads with is undefined."""
+    """`codec.pack` in tiles that the compiler can vectorize; the padding is undefined."""
     width = codec.num_words(digits.shape[0], base)
     planes = [
         tf.cast(plane, tf.uint32)
@@ -96,27 +96,26 @@ def sum_scales(
     levels: int = 1,
     base: int = 3,
 ) -> tf.Tensor:
-    """Scales for `requantize_chunk`: of the sums of codes in a chunk, one for each tensor in it.
+    """Computes the scales for `requantize_chunk`: one for the sums of each tensor in a chunk.
 
-    The scale is the largest size of a sum, or with `clip` that of `ScaleRule("auto")` for a single
-    replica, if it is smaller: the more replicas add their codes, the further are most sums below
-    the largest, and rounding adds the more variance.
+    The scale is the largest magnitude of a sum, or, with `clip`, that of `ScaleRule("auto")` for a
+    single replica, if smaller: with more replicas, most sums lie further below the largest, and
+    rounding adds more variance.
 
     Args:
-        words: int32 tensor of shape [K, C], one chunk of the words of each sender. What fills them
-            up are codes that are 0.
-        widths: of T tensors that follow each other, one at least, how many of the C words hold
-            their codes.
+        words: int32 tensor of shape [K, C], one chunk of the words of each sender, padded with
+            codes that are 0.
+        widths: number of words of each of T >= 1 consecutive tensors; their sum is C.
         num_replicas: N, the number of replicas whose codes the words hold.
         clip: whether sums may be clipped.
-        levels: L, of the codes that the words hold, and of those that they are to be rounded to.
+        levels: L of the codes in the words and of the codes after rounding.
         base: base of the words.
 
     Returns:
-        float32 tensor of shape [T]; 0 where all sums are, and where there are none.
+        float32 tensor of shape [T]; 0 for tensors whose sums are all 0, or that have none.
 
     Raises:
-        ValueError: `widths` do not add up to C.
+        ValueError: the sum of `widths` is not C.
 
     Example:
     >>> words = tf.stack([pack(tf.constant([2, 2, 1]), 3, padding=1)] * 4)
@@ -133,13 +132,13 @@ def sum_scales(
     largest = tf.stack([tf.reduce_max(values) for values in largest])
 
     def totals(parts):
-        # Whole numbers, whose sums are exact, in whatever order they are added.
+        # Whole numbers, whose sums are exact in any order.
         parts = [tf.reduce_sum(tf.cast(values, tf.float64)) for values in parts]
         return tf.cast(tf.stack(parts), tf.float32)
 
-    # The rule takes sums for means as well: it is about their ratio.
+    # The rule depends only on ratios of means, so sums serve as well.
     moments = scale_rules.Moments(
-        largest=tf.maximum(largest, 0.0),  # of none it is the least of all numbers
+        largest=tf.maximum(largest, 0.0),  # the maximum of no elements is -inf
         mean_size=totals(sizes) if clip else largest,
         mean_square=totals(squares) if clip else largest,
         deviation=tf.zeros_like(largest),
@@ -154,8 +153,8 @@ def _sum(tensors):
 
 @functools.cache
 def _sum_statistics(senders, chunk, base, largest):
-    """Function of words to `[3, chunk]`: the largest size, sizes and squares of a word's sums."""
-    del senders, chunk  # They select the trace.
+    """Returns a function of words to `[3, chunk]`: largest size, sizes and squares of the sums."""
+    del senders, chunk  # select the trace
     split = digit_split.of_base(base)
     cut = _cut(base)
 
@@ -163,7 +162,7 @@ def _sum_statistics(senders, chunk, base, largest):
     def statistics(parts):
         totals = split.sum_digits(parts) - largest
         totals = tf.reshape(totals, [-1, totals.shape[-1]])
-        # Digit by digit: XLA makes vectors of that, and none of a reduction.
+        # Digit by digit, since XLA vectorizes these operations, but not a reduction.
         sizes = [
             tf.cast(tf.abs(totals[digit]), tf.float32)
             for digit in range(codec.digits_per_word(base))
@@ -186,28 +185,28 @@ def requantize_chunk(
     base_out: int = 3,
     scales: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Rounds the sums of all replicas' codes to one code once more.
+    """Rounds the sums of all replicas' codes to one code.
 
     With the sum `t = sum_k (digit_k - L)` and its scale c, the new code is `floor(clip(t / c, -1,
     1) * L + u)`, packed as digit = code + L in `base_out`. `decode_chunks` with `total_bias=L` and
-    `c / L` as `owner_scales` gives an estimate of the sum, without bias where |t| <= c.
+    `c / L` as `owner_scales` estimates the sum, without bias if |t| <= c.
 
     Args:
         words: int32 tensor of shape [K, C], one chunk of the words of each sender.
         num_replicas: N, the number of replicas whose codes the words hold.
-        seed, step: as for `ternarize`.
+        seed, step: see `ternarize`.
         stream: number of the chunk, Python integer or scalar int32 tensor, so that chunks draw
             different random bits.
-        levels: L, of the codes that the words hold, and of the new ones.
+        levels: L of the codes in the words and of the new codes.
         base: base of the words.
         base_out: base of the new words, at least `2 * L + 1`.
-        scales: float32 tensor of shape [C], c of the sums in each word, such as `sum_scales` finds.
-            Default: the largest that a sum can be, N L for all, so that the code is one of the
+        scales: float32 tensor of shape [C], c of the sums in each word, as from `sum_scales`.
+            Default: N L, the largest possible sum, for all, so that the code is one of the
             replicas' mean.
 
     Returns:
         int32 tensor of shape [num_words(digits_per_word(base) * C, base_out)], plane-major as in
-        `reduce_chunk`; [C], in the layout of `words`, where the bases are the same.
+        `reduce_chunk`; [C], in the layout of `words`, if the bases are equal.
 
     Raises:
         ValueError: `num_replicas` or `levels` is out of range.
@@ -229,13 +228,13 @@ def requantize_chunk(
 
 @compiled.compiled
 def _keys(seed, step, stream):
-    """Those of the second rounding, by a function that the chunks of all sizes share."""
+    """Returns the keys of the second rounding, from one trace for chunks of all sizes."""
     return random_bits.key_schedule(seed, step, _SECOND_HOP, stream)
 
 
 @functools.cache
 def _rounder(senders, chunk, base, base_out, rounding):
-    del senders  # It selects the trace.
+    del senders  # selects the trace
     split = digit_split.of_base(base)
     cut = _cut(base)
     largest = rounding.num_replicas * rounding.levels

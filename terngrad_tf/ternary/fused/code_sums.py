@@ -1,4 +1,4 @@
-"""Sums of replicas' codes where nothing travels: rounded and added, never packed."""
+"""Sums of replicas' codes without an exchange: rounded and added, never packed."""
 
 import functools
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ import tensorflow as tf
 from terngrad_tf.ternary import quantizer
 from terngrad_tf.ternary.fused import compiled, loop_rounding, partition, tiles
 
-# Replicas whose gradients one loop reads. Sums are written once a loop and then added, the random
-# words made once; more would only take longer to compile.
+# Number of replicas per loop. Each loop writes its sums once and makes the random words once; more
+# replicas would only take longer to compile.
 _REPLICAS_OF_A_LOOP = 8
 
 
@@ -28,14 +28,14 @@ def sum_codes(
 ) -> list[tf.Tensor]:
     """Rounds the gradients of several replicas and adds the codes.
 
-    Every tensor is rounded as by `ternarize`: this is what `decode` of the replicas' words gives
-    before it multiplies by the scales.
+    Every tensor is rounded as by `ternarize`. The result equals `decode` of the replicas' words
+    before multiplication by the scales.
 
     Args:
-        gradients: list of K lists of T float16, bfloat16 or float32 tensors, one list a replica;
-            static shapes, the same for all replicas.
+        gradients: list of K lists of T float16, bfloat16 or float32 tensors, one list per replica;
+            static shapes, equal for all replicas.
         scales: float32 tensor of shape [T], the scales shared by all replicas.
-        seed, step, num_replicas, rounding, levels: as for `ternarize`; L is `levels`.
+        seed, step, num_replicas, rounding, levels: see `ternarize`; L is `levels`.
         replicas: K numbers in 0..num_replicas-1, Python integers or scalar int32 tensors.
         tensors: T integers that select the random sequence of each tensor. Default 0..T-1.
 
@@ -58,7 +58,7 @@ def sum_codes(
         return []
     pieces = _Pieces(shapes)
     numbers = loop_rounding.arguments(scales, tensors, len(shapes), seed, step)
-    # No loop adds to zeros that come from outside: TensorFlow would hold these as constants.
+    # Loops do not add to zeros passed from outside, which TensorFlow would hold as constants.
     sums = []
     for start in range(0, len(gradients), _REPLICAS_OF_A_LOOP):
         members = slice(start, start + _REPLICAS_OF_A_LOOP)
@@ -69,10 +69,10 @@ def sum_codes(
 
 
 class _Pieces:
-    """Tensors cut into whole tiles: those of each large tensor, and all the rest side by side.
+    """Tensors cut into whole tiles: each large tensor separately, and all the rest side by side.
 
-    Not one loop over columns of words, as in the encoder: filling large tensors up to whole words
-    would copy them.
+    The encoder's single loop over columns of words would have to copy large tensors to fill them
+    up to whole words.
 
     Args:
         shapes: T static shapes.
@@ -82,16 +82,16 @@ class _Pieces:
         self._shapes = shapes
         large, _ = partition.split(shapes)
         sizes = [partition.num_elements(shape) for shape in shapes]
-        # What is left of a large tensor after its last whole tile is short.
+        # The rest of a large tensor after its last whole tile is short.
         self._starts = {i: sizes[i] - sizes[i] % tiles.TILE for i in large}
         rest = {i: size - self._starts.get(i, 0) for i, size in enumerate(sizes)}
         self._of_large = [partition.Columns({i: start}) for i, start in self._starts.items()]
         rest = {i: width for i, width in rest.items() if width}
-        # One or none.
+        # A list of one item, or empty.
         self._rest = [partition.Columns(rest)] * bool(rest)
 
     def cut(self, tensors):
-        """Float tensors to the pieces, a list of tensors `[tiles, TILE]`."""
+        """Cuts float tensors into the pieces, a list of tensors `[tiles, TILE]`."""
         constant = compiled.constants()
         flat = [tf.reshape(tensor, constant((-1,))) for tensor in tensors]
         starts = self._starts.items()
@@ -100,13 +100,13 @@ class _Pieces:
         return result + [piece.join(rest) for piece in self._rest]
 
     def keys(self, element_keys, mix_keys, factors):
-        """Of each piece: the keyed number of each tile's first element, and what it is rounded by.
+        """Returns the number of each tile's first element plus its key, and the rounding's numbers.
 
         Args:
             element_keys, mix_keys, factors: by tensor, see `loop_rounding.by_tensor`.
 
         Returns:
-            List of three tensors `[tiles, 1]`, for each piece.
+            List of three tensors `[tiles, 1]` for each piece.
         """
         columns = [(piece, {}) for piece in self._of_large]
         columns += [(piece, self._starts) for piece in self._rest]
@@ -134,7 +134,7 @@ class _Pieces:
 
 
 def _concat(parts):
-    """Flat float32 tensors after each other; there may be none."""
+    """Concatenates flat float32 tensors; the list may be empty."""
     if not parts:
         return tf.zeros([0], tf.float32)
     return parts[0] if len(parts) == 1 else tf.concat(parts, 0)
@@ -142,8 +142,8 @@ def _concat(parts):
 
 @functools.cache
 def _adder(shapes, dtypes, count, rounding):
-    """The function that adds the codes of `count` replicas, in one loop a piece."""
-    del dtypes  # They select the trace.
+    """Returns the function that adds the codes of `count` replicas, in one loop per piece."""
+    del dtypes  # select the trace
     pieces = _Pieces(shapes)
 
     @compiled.compiled
@@ -161,11 +161,11 @@ def _adder(shapes, dtypes, count, rounding):
                     for piece, (first, mix_keys, factors) in of_pieces
                 ]
             )
-        # Floats, as TensorFlow holds int32 outside of compiled loops in a GPU's host's memory.
+        # As floats: outside of compiled loops, TensorFlow keeps int32 in a GPU's host memory.
         return [tf.cast(tf.add_n(of_piece), tf.float32) for of_piece in zip(*codes, strict=True)]
 
     def run(gradients, numbers, replicas):
-        # With correlated rounding all replicas draw the same words.
+        # All replicas draw the same words with correlated rounding.
         drawing = replicas[:1] if rounding.kind == "correlated" else replicas
         of_tensors = [loop_rounding.by_tensor(numbers, rounding, replica) for replica in drawing]
         keys = [pieces.keys(*by_tensor) for by_tensor in of_tensors]

@@ -1,4 +1,4 @@
-"""Functions that graphs call: how they are traced, and what they share."""
+"""Functions called by graphs: how they are traced, and their common parts."""
 
 import functools
 from collections.abc import Callable
@@ -10,23 +10,24 @@ import tensorflow as tf
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` of structures of tensors under XLA; its Python numbers come from a closure."""
+    """Compiles a function of structures of tensors with XLA; Python numbers come from closures."""
     return _traced_apart(function, jit_compile=True)
 
 
 def called(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` of structures of tensors that graphs call in place of repeating its operations.
+    """Turns a function of structures of tensors into one that graphs call, not repeat inline.
 
-    TensorFlow holds an operation of a graph several times, some 30 KB of memory in a step of `fit`.
+    TensorFlow keeps each operation of a graph several times, some 30 KB of memory per step of
+    `fit`.
     """
     return _traced_apart(function)
 
 
 def _traced_apart(function, **options):
-    """A `tf.function` that is traced once for each signature, by a thread of its own.
+    """Returns a `tf.function` that is traced once for each signature, in a separate thread.
 
-    XLA holds for each operation the names of all Python files and functions in whose calls it was
-    made, some 15 KB in a step of `fit`; in a thread of its own, calls begin.
+    XLA keeps, for each operation, the names of all Python files and functions on the call stack
+    where the operation was created, some 15 KB in a step of `fit`; a new thread has an empty stack.
     """
     traced = tf.function(function, autograph=False, **options)
     of_signature = {}
@@ -46,16 +47,16 @@ def _traced_apart(function, **options):
 
 
 def constants() -> Callable[[Any], tf.Tensor]:
-    """Function of integers or nested tuples of them to int32 constants, one for all that are equal.
+    """Returns a function of (nested tuples of) integers to int32 constants, one per distinct value.
 
-    Shapes and places that are given as Python numbers become operations of a graph for each use.
-    For a single trace: a graph knows only its own constants.
+    Shapes and positions given as Python numbers become one operation of a graph for each use. Use
+    the function for a single trace: a graph knows only its own constants.
     """
     return functools.cache(functools.partial(tf.constant, dtype=tf.int32))
 
 
 def scalar(value: Any, dtype: tf.DType) -> tf.Tensor:
-    """Scalar tensor of an integer; Python integers wrap around as their low bits."""
+    """Converts an integer to a scalar tensor; Python integers wrap around."""
     if isinstance(value, (int, np.integer)):
         bits = dtype.size * 8
         value = int(value) & ((1 << bits) - 1)
@@ -65,7 +66,7 @@ def scalar(value: Any, dtype: tf.DType) -> tf.Tensor:
 
 
 def static_shape(tensor: tf.Tensor, argument: str) -> tuple[int, ...]:
-    """Shape of a tensor as a tuple, which must be known when the function is traced."""
+    """Returns the shape of a tensor as a tuple; it must be known when the function is traced."""
     shape = tf.TensorShape(tensor.shape)
     if not shape.is_fully_defined():
         raise ValueError(f"`{argument}` must have a static shape. Received: shape={shape}")

@@ -1,4 +1,4 @@
-"""Packed words to gradients, in one pass under XLA."""
+"""Decodes packed words to gradients, in one pass under XLA."""
 
 import functools
 from collections.abc import Sequence
@@ -23,22 +23,22 @@ def decode(
     """Sums the codes of all senders and scales them: `s_t * (sum_k w_k digit_k - total_bias)`.
 
     Args:
-        words: int32 tensor of shape [K, W]: what `encode` returned on each of K senders, or
-            sums of it.
-        scales: float32 tensor of shape [T]. Divide by N for the mean over N replicas. Where a scale
+        words: int32 tensor of shape [K, W]: results of `encode` on each of K senders, or sums of
+            them.
+        scales: float32 tensor of shape [T]. Divide by N for the mean over N replicas. If a scale
             is NaN or infinite, the whole tensor is NaN.
         shapes: T static shapes.
         dtypes: T floating-point types; the result is computed in float32 and cast.
-        base: the base given to `encode`.
-        total_bias: number of replicas whose codes the words hold in all, since every code was
-            stored as code + 1: K for words of single replicas, the sum of the weights in general.
+        base: base given to `encode`.
+        total_bias: total number of replicas whose codes the words hold, since every code was
+            stored as code + 1: K for words of single replicas, otherwise the sum of the weights.
         weights: K positive integers w_k, such as `trit_values`. Default 1.
 
     Returns:
         List of T tensors.
 
     Raises:
-        ValueError: the arguments do not fit each other.
+        ValueError: the arguments do not match.
 
     Example:
     >>> words = encode([tf.constant([0.5, -0.5])], [0.5], seed=0, step=0, replica=0, num_replicas=1)
@@ -69,30 +69,30 @@ def decode_chunks(
     total_bias: int,
     owner_scales: tf.Tensor | None = None,
 ) -> list[tf.Tensor]:
-    """Decodes sums that were made chunk by chunk on M owners.
+    """Decodes sums that M owners computed chunk by chunk.
 
     The W words of `encode` in base `base_in`, padded to `M * chunk_words`, were cut into M chunks;
     owner m turned chunk m of all senders into row m of `words` with `reduce_chunk` (or with
-    `requantize_chunk`, where `base_out` is 3 and `total_bias` 1).
+    `requantize_chunk`, if `base_out` is 3 and `total_bias` 1).
 
     Args:
         words: int32 tensor of shape [M, num_words(digits_per_word(base_in) * chunk_words,
             base_out)].
-        scales: float32 tensor of shape [T], as for `decode`.
+        scales: float32 tensor of shape [T], see `decode`.
         shapes: T static shapes.
         dtypes: T floating-point types.
-        chunk_words: words of one chunk.
+        chunk_words: number of words of a chunk.
         base_in: base of the words that were summed.
         base_out: base of the sums.
-        total_bias: what to subtract from each digit: the number of replicas summed.
-        owner_scales: float32 tensor of shape [M, T]: what each owner's digits of each tensor are
-            times, besides its scale. Default 1.
+        total_bias: number to subtract from each digit: the number of replicas summed.
+        owner_scales: float32 tensor of shape [M, T]: further factors of each owner's digits of
+            each tensor. Default 1.
 
     Returns:
         List of T tensors, `s_t * owner_scale * (digit - total_bias)`.
 
     Raises:
-        ValueError: the arguments do not fit each other.
+        ValueError: the arguments do not match.
     """
     words = tf.convert_to_tensor(words)
     shapes, dtypes = _static(shapes, dtypes)
@@ -117,14 +117,14 @@ def _static(shapes, dtypes):
     dtypes = tuple(tf.as_dtype(dtype) for dtype in dtypes)
     if len(shapes) != len(dtypes):
         raise ValueError(
-            f"`dtypes` must have one entry a shape ({len(shapes)}). Received: {len(dtypes)}"
+            f"`dtypes` must have one entry per shape ({len(shapes)}). Received: {len(dtypes)}"
         )
     return shapes, dtypes
 
 
 @functools.cache
 def _decoder(weights, shapes, dtypes, base, total_bias):
-    """The function that decodes these tensors: words to parts, parts to values, one loop each."""
+    """Returns the function for these tensors: words to parts, parts to values, one loop each."""
     split = digit_split.of_base(base)
     cut = compiled.compiled(split.cut)
     digits = functools.partial(split.sum_digits, weights=weights)
@@ -154,13 +154,13 @@ def _chunks_decoder(owners, shapes, dtypes, chunk_words, base_in, base_out, tota
 
 
 class _Segments:
-    """Columns of words that are decoded by one loop: a large tensor, or a run of small ones.
+    """Columns of words decoded by one loop: a large tensor, or a run of small ones.
 
     Args:
         shapes: T static shapes.
-        dtypes: T types of the results.
+        dtypes: T dtypes of the results.
         base: base in which the tensors' words are laid out.
-        chunk_words: columns of an owner, where there are several.
+        chunk_words: number of columns per owner, if there are several owners.
     """
 
     def __init__(self, shapes, dtypes, base, chunk_words=1):
@@ -173,13 +173,13 @@ class _Segments:
         ]
 
     def decoder(self, digits, total_bias):
-        """Function of parts or digits `[..., columns]` and scales that returns the tensors.
+        """Returns a function of parts or digits `[..., columns]` and scales to the tensors.
 
-        Scales are `[T]`, or `[owners, T]` where each owner has its own.
+        Scales are `[T]`, or `[owners, T]` if they differ between owners.
 
         Args:
-            digits: function of some columns that returns their summed digits, int32.
-            total_bias: what to subtract from each.
+            digits: function of columns that returns their summed digits, int32.
+            total_bias: number to subtract from each digit.
         """
         ends = np.cumsum([sum(widths.values()) for widths in self._segments]).tolist()
         bounds = list(zip([0, *ends], ends, strict=False))
@@ -201,7 +201,7 @@ class _Segments:
         return lambda pieces, scales: self._tensors(values(pieces, self._scales(scales, bounds)))
 
     def _scales(self, scales, bounds):
-        """The scale of each segment: a scalar, one for each owner, or one value a column."""
+        """Returns the scale of each segment: a scalar, one per owner, or one value per column."""
         finite = tf.math.is_finite(scales)
         scales = tf.where(finite, scales, tf.constant(np.nan, tf.float32))
         return [
@@ -212,7 +212,7 @@ class _Segments:
         ]
 
     def _of_run(self, scales, widths, start):
-        """One scale a column of a run of small tensors."""
+        """Returns one scale per column of a run of small tensors."""
         constant = compiled.constants()
         owners = [tf.unstack(row) for row in tf.unstack(scales)] if scales.shape.rank == 2 else []
         values, fills = [] if owners else tf.unstack(scales), []
@@ -227,7 +227,7 @@ class _Segments:
         return tf.concat(fills, 0)
 
     def _of_columns(self, scale, start, end):
-        """The scale of each column of a tensor, from those of the owners."""
+        """Returns the scale of each column of a tensor, given one per owner."""
         owners = range(start // self._chunk_words, (end - 1) // self._chunk_words + 1)
         columns = tf.range(start, end)
         result = tf.fill([end - start], scale[owners[0]])
@@ -236,7 +236,7 @@ class _Segments:
         return result
 
     def _tensors(self, values):
-        """Values `[..., columns]` of the segments to the tensors."""
+        """Turns values `[..., columns]` of the segments into the tensors."""
         constant, result = compiled.constants(), []
         for widths, segment in zip(self._segments, values, strict=True):
             rows = segment.shape[:-1].num_elements()
@@ -245,7 +245,7 @@ class _Segments:
             for i, planes in zip(widths, parts, strict=True):
                 size = partition.num_elements(self._shapes[i])
                 if size < planes.shape.num_elements():
-                    # For sizes that are multiples of 16 this is a view, not a copy.
+                    # A view, not a copy, for sizes that are multiples of 16.
                     flat = tf.reshape(planes, constant((-1,)))
                     planes = tf.slice(flat, constant((0,)), constant((size,)))
                 if planes.shape != self._shapes[i]:

@@ -1,9 +1,9 @@
-"""Digits taken out of words with 32-bit products: a word is cut into parts, a part into digits.
+"""Splits words into digits with 32-bit products: a word into parts, a part into digits.
 
 A part holds `size` digits and is below 2**16. Digit j of a part p is `floor(base * frac(p /
 base**(j+1)))`, and the fraction, in units of 2**-32, is the low half of the product with the
-constant `ceil(2**32 / base**(j+1))`. Unlike a division by a constant, this is the same code for
-every j, so one short loop serves all digits.
+constant `ceil(2**32 / base**(j+1))`. Unlike division by a constant, this is the same code for every
+j, so one short loop computes all digits.
 """
 
 import dataclasses
@@ -18,12 +18,12 @@ from terngrad_tf.ternary import codec
 
 @dataclasses.dataclass(frozen=True)
 class DigitSplit:
-    """How the words of one base are cut.
+    """Split of the words of a base into parts and digits.
 
     Attributes:
         base: number of values of a digit.
-        count: parts of a word.
-        size: digits of a part; `count * size` may exceed the digits of a word.
+        count: number of parts of a word.
+        size: number of digits of a part; `count * size` may exceed the digits of a word.
     """
 
     base: int
@@ -32,7 +32,7 @@ class DigitSplit:
 
     @property
     def dtype(self) -> tf.DType:
-        """Type that holds a part and any digit."""
+        """Dtype that holds a part and any digit."""
         return tf.uint16 if self.base**self.size <= 2**16 else tf.uint32
 
     def cut(self, words: tf.Tensor) -> tf.Tensor:
@@ -46,10 +46,10 @@ class DigitSplit:
         return tf.stack([tf.cast(part, self.dtype) for part in (*result, rest)], axis=1)
 
     def digits(self, part: tf.Tensor) -> tf.Tensor:
-        """Digits of the parts of one sender.
+        """Returns the digits of one sender's parts.
 
         Args:
-            part: tensor of shape [count, W], a row of what `cut` returns.
+            part: tensor of shape [count, W], a row of the result of `cut`.
 
         Returns:
             uint32 tensor of shape [count, size, W]. Digit j of a word: `[j // size, j % size]`;
@@ -67,11 +67,11 @@ class DigitSplit:
         return tf.bitwise.right_shift(high, tf.constant(32 - bits, tf.uint32))
 
     def sum_digits(self, parts: tf.Tensor, weights: Sequence[int] | None = None) -> tf.Tensor:
-        """Sums over K senders of each digit: `[K, count, W]` to int32 `[count, size, W]`.
+        """Sums each digit over K senders: `[K, count, W]` to int32 `[count, size, W]`.
 
         Args:
-            parts: what `cut` returns.
-            weights: K positive integers that the senders' digits are times. Default 1.
+            parts: result of `cut`.
+            weights: K positive integers, factors of the senders' digits. Default 1.
         """
         total = None
         for sender, weight in enumerate(weights or [1] * parts.shape[0]):
@@ -82,9 +82,9 @@ class DigitSplit:
 
 
 def _fits(base: int, size: int) -> bool:
-    """Whether the digits of a part of `size` digits come out exactly.
+    """Returns True if the digits of a part of `size` digits are exact.
 
-    The rounded constant adds less than `base**size` units of 2**-32 to a fraction, cutting off the
+    The rounded constant adds less than `base**size` units of 2**-32 to a fraction, and dropping the
     low bits at most `2**bits` more; the distance to the next fraction is `2**32 / base**size`.
     """
     largest = base**size
@@ -93,7 +93,7 @@ def _fits(base: int, size: int) -> bool:
 
 @functools.cache
 def of_base(base: int) -> DigitSplit:
-    """Fewest parts for a base, of equal size."""
+    """Returns the split into the fewest parts of equal size."""
     digits = codec.digits_per_word(base)
     size = 1
     while _fits(base, size + 1):

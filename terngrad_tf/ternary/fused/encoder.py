@@ -1,4 +1,4 @@
-"""Gradients to packed words, in one pass under XLA."""
+"""Encodes gradients to packed words, in one pass under XLA."""
 
 import functools
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from terngrad_tf.ternary import codec, quantizer, random_bits
 from terngrad_tf.ternary.fused import compiled, loop_rounding, partition, tiles
 
 _SUPPORTED = (tf.float16, tf.bfloat16, tf.float32)
-# Columns of a tile of small tensors, each of which is filled up to whole tiles.
+# Columns per tile of small tensors, each of which is padded to whole tiles.
 _SMALL_TILE = 64
 
 
@@ -28,17 +28,17 @@ def encode(
     base: int = 3,
     tensors: Any = None,
 ) -> tf.Tensor:
-    """Rounds a list of tensors to codes and packs these into one buffer.
+    """Rounds a list of tensors to codes and packs them into one buffer.
 
-    Every tensor is rounded as by `ternarize` and its digits, code + L, are packed as by
-    `pack(digits, base, padding=L)`; the words of the tensors follow each other in list order.
-    With `base = 2 * n * L + 1` the words of n replicas can be added as int32: no digit carries into
-    the next, and `decode` with `total_bias=n * L` gives the sum of the n gradients.
+    Every tensor is rounded as by `ternarize`, and its digits, code + L, are packed as by
+    `pack(digits, base, padding=L)`; the words of the tensors follow each other in list order. With
+    `base = 2 * n * L + 1`, the words of n replicas can be added as int32 without carries between
+    digits, and `decode` with `total_bias=n * L` gives the sum of the n gradients.
 
     Args:
         gradients: list of T float16, bfloat16 or float32 tensors with static shapes.
         scales: float32 tensor of shape [T], the scales shared by all replicas.
-        seed, step, replica, num_replicas, rounding, levels: as for `ternarize`; L is `levels`.
+        seed, step, replica, num_replicas, rounding, levels: see `ternarize`; L is `levels`.
         base: number of values of a digit, at least `2 * L + 1`.
         tensors: T integers that select the random sequence of each tensor. Default 0..T-1.
 
@@ -47,7 +47,7 @@ def encode(
 
     Raises:
         ValueError: an argument is out of range or a shape is not static.
-        TypeError: a gradient is not of a supported type.
+        TypeError: a gradient's dtype is not supported.
 
     Example:
     >>> encode([tf.ones([40]), tf.zeros([3])], tf.ones([2]), seed=0, step=0, replica=0,
@@ -78,9 +78,9 @@ def encode(
 
 @functools.cache
 def _encoder(shapes, dtypes, rounding, base):
-    """The function that encodes tensors of these shapes, in compiled loops over words.
+    """Returns the function that encodes tensors of these shapes, in compiled loops over words.
 
-    One loop for each large tensor, one for all small tensors together.
+    Each large tensor has its own loop; all small tensors share one.
     """
     large, small = partition.split(shapes)
     widths = [codec.num_words(partition.num_elements(shape), base) for shape in shapes]
@@ -122,8 +122,8 @@ def _encoder(shapes, dtypes, rounding, base):
 
 @functools.cache
 def _large_encoder(size, dtype, rounding, base):
-    """The compiled loop over the words of a tensor, shared by all tensors of this size."""
-    del dtype  # It selects the trace.
+    """Returns the compiled loop over the words of a tensor, shared by all tensors of this size."""
+    del dtype  # selects the trace
     width, count = codec.num_words(size, base), codec.digits_per_word(base)
 
     @compiled.compiled
@@ -138,21 +138,21 @@ def _large_encoder(size, dtype, rounding, base):
 
 
 def _join_digits(rounding, base, planes, numbers, mix_key, factor, offset):
-    """Words of one column each.
+    """Rounds columns of digits and joins them into words.
 
     Args:
         rounding: `quantizer.Rounding`.
         base: number of values of a digit.
-        planes: for every digit a pair of the gradients, `[tiles, columns of a tile]`, and the key
-            that is added to their numbers, uint32, scalar or one a tile.
-        numbers: uint32, of the columns.
-        mix_key: uint32, scalar or one a tile.
-        factor: `rounding.factor` of the scale, scalar or one a tile.
+        planes: for each digit, a pair of the gradients, `[tiles, columns of a tile]`, and a key,
+            uint32, scalar or one per tile, that is added to their numbers.
+        numbers: uint32, numbers of the columns.
+        mix_key: uint32, scalar or one per tile.
+        factor: `rounding.factor` of the scale, scalar or one per tile.
         offset: uint32 scalar.
 
     Returns:
-        The words' bits as a float32 tensor of the planes' shape: outside of compiled loops
-        TensorFlow holds int32 in the memory of a GPU's host, and has fewer kernels for uint32.
+        The words' bits as a float32 tensor of the planes' shape: outside of compiled loops,
+        TensorFlow keeps int32 in the memory of a GPU's host, and has fewer kernels for uint32.
     """
     digit = _digit(rounding)
     digits = [digit(*plane, numbers, mix_key, factor, offset) for plane in planes]
@@ -161,7 +161,7 @@ def _join_digits(rounding, base, planes, numbers, mix_key, factor, offset):
 
 @functools.cache
 def _digit(rounding):
-    """The function of a plane of gradients to its digits, of which every word has one."""
+    """Returns the function that rounds a plane of gradients to one digit of each word."""
 
     def digit(*plane):
         codes = loop_rounding.round_elements(rounding, *plane)

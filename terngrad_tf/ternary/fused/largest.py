@@ -1,4 +1,4 @@
-"""The largest elements of tensors, of one size in each of them, found by compiled counts."""
+"""Largest elements of tensors, set to one magnitude per tensor, found by compiled counts."""
 
 import functools
 import math
@@ -9,31 +9,31 @@ import tensorflow as tf
 
 from terngrad_tf.ternary.fused import compiled
 
-_NUM_BITS = 31  # of a float32 that is not negative
-# Elements by which it is known what is large. A hundredth of them are 655, so that 4 % more or
-# fewer than a hundredth are kept, or 8 %.
+_NUM_BITS = 31  # of a non-negative float32
+# Sample size for the threshold. A hundredth of the sample is 655 elements, so the number kept of a
+# hundredth varies by 4 % (one deviation) or 8 % (two).
 _SAMPLE = 2**16
 
 
 def largest_as_codes(tensors: Sequence[tf.Tensor], share: float) -> list[tf.Tensor]:
-    """Gives the largest elements of each tensor the mean of their sizes, and others 0.
+    """Sets the largest elements of each tensor to their mean magnitude, and all others to 0.
 
-    Of the n elements of all tensors together, `ceil(share * n)` are kept, and those that are as
-    large as the smallest of them:
+    Keeps the `ceil(share * n)` largest of the n elements of all tensors together, and all elements
+    as large as the smallest of these:
 
-        y = sign(x) * s  where |x| >= t, else 0
+        y = sign(x) * s  if |x| >= t, else 0
 
-    with one t for all tensors, and s the mean of those |x| of the tensor, the nearest to them of
-    all single sizes. Of more than 65,536 elements, t is found by so many, always the same, so that
-    some more or fewer are kept.
+    with one t for all tensors, and s the mean of the tensor's kept |x|, the single magnitude
+    nearest to them. For more than 65,536 elements, t is found from a fixed sample of this size, so
+    that slightly more or fewer elements are kept.
 
     Args:
         tensors: list of float16, bfloat16 or float32 tensors with static shapes; computed in
             float32.
-        share: of the elements that are kept; above 0, at most 1.
+        share: fraction of the elements to keep, in (0, 1].
 
     Returns:
-        List of tensors of the shapes and dtypes of `tensors`. Where an element is NaN or infinite,
+        List of tensors with the shapes and dtypes of `tensors`. If an element is NaN or infinite,
         others may be NaN.
 
     Raises:
@@ -63,7 +63,7 @@ def largest_as_codes(tensors: Sequence[tf.Tensor], share: float) -> list[tf.Tens
 
 @functools.cache
 def _threshold_finder(sizes, share):
-    """The function of vectors to the bits of the size that this share of their elements reaches."""
+    """Returns a function of vectors to the bits of the magnitude that this share reaches."""
     places = _places_of_sample(sizes)
     count = math.ceil(share * sum(map(len, places)))
 
@@ -78,7 +78,7 @@ def _threshold_finder(sizes, share):
             reached = tf.math.count_nonzero(sample >= raised, dtype=tf.int32)
             return bit - 1, tf.where(reached >= count, raised, threshold)
 
-        # The greatest that so many reach, bit by bit.
+        # Find the largest threshold that `count` elements reach, bit by bit.
         _, threshold = tf.while_loop(
             lambda bit, threshold: bit >= 0, raise_threshold, (_NUM_BITS - 1, 0)
         )
@@ -88,11 +88,11 @@ def _threshold_finder(sizes, share):
 
 
 def _places_of_sample(sizes):
-    """Places in vectors of these sizes, an int32 array each: random ones, or all of few."""
+    """Returns positions in vectors of these sizes, one int32 array each: random, or all if few."""
     total = sum(sizes)
     places = np.arange(total)
     if total > _SAMPLE:
-        # A generator whose numbers no release changes.
+        # The numbers of this generator do not change between releases.
         places = np.sort(np.random.RandomState(0).randint(total, size=_SAMPLE))
     ends = np.cumsum(sizes)
     parts = np.split(places, np.searchsorted(places, ends[:-1]))
@@ -113,8 +113,5 @@ def _keep(vector, threshold):
 
 
 def _order(vector):
-    """Bits of `|x|`, int32: those of floats that are not negative have their order.
-
-    NaN is above all.
-    """
+    """Returns the bits of `|x|`, int32, which order non-negative floats; NaN is largest."""
     return tf.bitcast(tf.abs(vector), tf.int32)

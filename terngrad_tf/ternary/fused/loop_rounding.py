@@ -1,4 +1,4 @@
-"""Rounding inside compiled loops, as `quantizer.ternarize` does it for one tensor."""
+"""Rounding inside compiled loops, equal to `quantizer.ternarize` for one tensor."""
 
 import functools
 from typing import Any
@@ -8,19 +8,19 @@ import tensorflow as tf
 from terngrad_tf.ternary import quantizer, random_bits
 from terngrad_tf.ternary.fused import compiled
 
-# Keys of a list are made for a multiple of so many tensors, so that most lists share a function.
+# Keys are made for a multiple of this many tensors, so that most lists share a function.
 _LIST_LENGTH = 64
 
 
 def arguments(scales: tf.Tensor, tensors: Any, num_tensors: int, seed: int, step: Any) -> Any:
-    """What a loop over T tensors gets: scales, positions in the model, seed and step.
+    """Returns the inputs of a loop over T tensors: scales, positions in the model, seed and step.
 
-    The former two are filled up to a multiple of `_LIST_LENGTH`.
+    Scales and positions are padded to a multiple of `_LIST_LENGTH`.
     """
     tensors = range(num_tensors) if tensors is None else tensors
     if len(tensors) != num_tensors:
         raise ValueError(
-            f"`tensors` must have one entry a gradient ({num_tensors}). Received: {len(tensors)}"
+            f"`tensors` must have one entry per gradient ({num_tensors}). Received: {len(tensors)}"
         )
     padding = -num_tensors % _LIST_LENGTH
     return (
@@ -32,11 +32,11 @@ def arguments(scales: tf.Tensor, tensors: Any, num_tensors: int, seed: int, step
 
 
 def by_tensor(numbers: Any, rounding: quantizer.Rounding, replica: Any) -> Any:
-    """What differs between tensors: two keys and the scale's factor, of one of them in each place.
+    """Returns two keys and the scale's factor for each tensor.
 
     Args:
-        numbers: what `arguments` returned.
-        rounding: how is rounded.
+        numbers: result of `arguments`.
+        rounding: `quantizer.Rounding`.
         replica: scalar int32 tensor.
     """
     return _by_tensor(rounding)(numbers, replica)
@@ -62,9 +62,9 @@ def round_elements(
     factor: tf.Tensor,
     offset: tf.Tensor,
 ) -> tf.Tensor:
-    """Codes of elements by their numbers and by what `by_tensor` returned, which broadcasts.
+    """Rounds elements, given their numbers and the results of `by_tensor`, which broadcast.
 
-    Numbers, uint32, may count from another place, if the key was made larger by it.
+    Numbers, uint32, may be counted from another position if the key is increased by it.
     """
     words = random_bits.fmix32(numbers + element_key, mix_key) + offset
     return rounding.codes(tf.cast(gradient, tf.float32), factor, words)

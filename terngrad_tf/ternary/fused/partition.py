@@ -1,9 +1,9 @@
-"""How a list of tensors is divided among compiled loops: one for each large one, one for the rest.
+"""Divides a list of tensors among compiled loops: one per large tensor, one for the rest.
 
-All loops over several tensors cut them with this module. What they cut differs, because anything
-common to all would copy the gradients once more: the encoder and the decoder cut columns of words,
-the sum of codes, which makes no words, columns of elements. The decoder gives each run of small
-neighbours a loop of its own, since their words arrive side by side.
+All loops over several tensors use this module. They divide different things, because a common
+layout would copy the gradients once more: the encoder and the decoder divide columns of words, and
+the sum of codes, which makes no words, columns of elements. The decoder has a separate loop for
+each run of small neighbours, since their words arrive side by side.
 """
 
 import functools
@@ -15,25 +15,25 @@ import tensorflow as tf
 
 from terngrad_tf.ternary.fused import tiles
 
-# A loop of its own for a tensor saves copying it, and takes half a second to compile for each size.
+# A separate loop for a tensor avoids a copy, but takes half a second to compile for each size.
 LARGE = 2**20
 MOST_LARGE = 16
 
 
 def num_elements(shape: Sequence[int]) -> int:
-    """Number of elements of a static shape."""
+    """Returns the number of elements of a static shape."""
     return int(np.prod(shape, dtype=np.int64))
 
 
 def split(shapes: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
-    """Positions of the large tensors and of the others, each in list order."""
+    """Returns the positions of large and of other tensors, each in list order."""
     by_size = sorted(range(len(shapes)), key=lambda i: -num_elements(shapes[i]))
     large = sorted(i for i in by_size[:MOST_LARGE] if num_elements(shapes[i]) >= LARGE)
     return large, [i for i in range(len(shapes)) if i not in set(large)]
 
 
 def runs(positions: Iterable[int]) -> list[list[int]]:
-    """Ascending positions grouped into runs of neighbours."""
+    """Groups ascending positions into runs of neighbours."""
     result = []
     for position in positions:
         if result and result[-1][-1] == position - 1:
@@ -44,13 +44,13 @@ def runs(positions: Iterable[int]) -> list[list[int]]:
 
 
 class Columns:
-    """Columns of several tensors side by side, each tensor's filled up to whole tiles.
+    """Columns of several tensors side by side, each tensor's padded to whole tiles.
 
-    What differs from one tensor to the next becomes one value a tile.
+    Values that differ between tensors become one value per tile.
 
     Args:
-        widths: dict of a tensor's position in the list to the number of its columns.
-        tile: columns of a tile.
+        widths: dict from a tensor's position in the list to its number of columns.
+        tile: number of columns per tile.
     """
 
     def __init__(self, widths: dict[int, int], tile: int = tiles.TILE) -> None:
@@ -63,7 +63,7 @@ class Columns:
         self.num_tiles = sum(self._counts)
 
     def spread(self, values: Any) -> tf.Tensor:
-        """Values `[T]`, one a tensor of the list, to `[num_tiles, 1]`, one a tile."""
+        """Spreads values `[T]`, one per tensor, to `[num_tiles, 1]`, one per tile."""
         positions = np.repeat(np.array(self.members, np.int32), self._counts)[:, np.newaxis]
         if values.dtype != tf.uint32:
             return tf.gather(values, positions)
@@ -71,10 +71,10 @@ class Columns:
         return tf.bitcast(tf.gather(tf.bitcast(values, tf.int32), positions), tf.uint32)
 
     def firsts(self, starts: dict[int, int] | None = None) -> tf.Tensor:
-        """uint32 `[num_tiles, 1]`: the number of each tile's first column in its tensor.
+        """Returns the number of each tile's first column in its tensor, uint32 `[num_tiles, 1]`.
 
         Args:
-            starts: dict of positions to the number of the tensor's first column; 0 where missing.
+            starts: dict from positions to the number of the tensor's first column; default 0.
         """
         numbers = [
             np.arange(count, dtype=np.uint32) * np.uint32(self._tile)
@@ -84,7 +84,7 @@ class Columns:
         return tf.constant(np.concatenate(numbers)[:, np.newaxis])
 
     def join(self, parts: Any) -> tf.Tensor:
-        """Float tensors `[..., columns]` by position to float32 `[..., num_tiles, tile]`."""
+        """Joins float tensors `[..., columns]` by position to float32 `[..., num_tiles, tile]`."""
         zeros = functools.cache(functools.partial(tf.zeros, dtype=tf.float32))
         pieces = []
         for i, padding in zip(self.members, self._paddings, strict=True):
@@ -95,7 +95,7 @@ class Columns:
         return tf.reshape(joined, [*joined.shape[:-1], self.num_tiles, self._tile])
 
     def split(self, columns: Any) -> dict[int, tf.Tensor]:
-        """Inverse of `join`, to the part of each member by position."""
+        """Inverse of `join`; returns the part of each member by position."""
         flat = tf.reshape(columns, [*columns.shape[:-2], -1])
         pairs = zip(self._widths.values(), self._paddings, strict=True)
         lengths = [length for pair in pairs for length in pair]

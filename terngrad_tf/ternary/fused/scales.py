@@ -1,4 +1,4 @@
-"""The scales of many gradient tensors, in as few passes as can be."""
+"""The scales of many gradient tensors, in as few passes as possible."""
 
 import functools
 from collections.abc import Sequence
@@ -11,12 +11,11 @@ from terngrad_tf.ternary.fused import compiled, partition, tiles
 
 # Tensors up to this size are reduced together, padded to a power of four.
 _SMALL = 2**16
-# Tensors beyond this size are folded by XLA first; for smaller ones, compiling costs more than that
-# saves.
+# Larger tensors are first folded by XLA; for smaller ones, compiling costs more than this saves.
 _HUGE = 2**20
-# Parts of such a tensor that are added, element by element.
+# Number of parts of a huge tensor that are added element by element.
 _PLANES = 16
-# Squares and their sums are exact enough in float32 between these.
+# Squares and their sums are accurate enough in float32 between these magnitudes.
 _SQUARABLE = (1e-15, 1e15)
 
 
@@ -33,12 +32,12 @@ def local_scales(gradients: Sequence[Any], clip_factor: float | str, **options: 
 
 @functools.cache
 def _scaler(shapes, dtypes, rule):
-    """The function for tensors of these shapes.
+    """Returns the function for tensors of these shapes.
 
-    Plain TensorFlow, as XLA reduces on one thread; but it adds the planes of a huge tensor on all
-    threads, in fewer passes than single operations need.
+    Uses plain TensorFlow, since XLA reduces on one thread; but XLA adds the planes of a huge tensor
+    on all threads, in fewer passes than separate operations.
     """
-    del dtypes  # They select the trace.
+    del dtypes  # select the trace
     sizes = [partition.num_elements(shape) for shape in shapes]
     huge = [i for i, size in enumerate(sizes) if size > _HUGE]
     groups = {}
@@ -82,7 +81,7 @@ def _padded(size: int) -> int:
 
 
 def _folded_size(size):
-    """Elements of a tensor that `_fold` takes in."""
+    """Returns the number of elements of a tensor that `_fold` includes."""
     return size // (_PLANES * tiles.TILE) * _PLANES * tiles.TILE
 
 
@@ -91,11 +90,12 @@ def _fold(tensors):
     """Adds and compares the planes of flat tensors.
 
     Args:
-        tensors: list of floating-point tensors; of each, the first `_folded_size` elements count.
+        tensors: list of floating-point tensors, of which `_fold` uses the first `_folded_size`
+            elements.
 
     Returns:
         List of pairs of complex64 tensors with one element for every `_PLANES`: `sum + i * (sum of
-        squares)` and `largest size + i * (sum of sizes)`: XLA makes both parts of a complex
+        squares)` and `largest size + i * (sum of sizes)`. XLA computes both parts of a complex
         number in one pass.
     """
     results = []
@@ -116,7 +116,7 @@ def _pairwise(function, values):
 
 
 def _moments_of_folded(flat, sums, sizes):
-    """As `_moments`, from what `_fold` made and from the last elements."""
+    """Computes `_moments` from the results of `_fold` and the remaining elements."""
     rest = tf.cast(flat[_folded_size(flat.shape[0]) :], tf.float32)
     size = tf.constant(flat.shape[0], tf.float32)
     return (
@@ -128,11 +128,11 @@ def _moments_of_folded(flat, sums, sizes):
 
 
 def _moments(flat, axis):
-    """Largest size, mean size, mean and mean square, by reductions of a tensor in the cache.
+    """Computes largest size, mean size, mean and mean square by reductions of a cached tensor.
 
     Args:
         flat: floating-point vector.
-        axis: a constant 0, which graphs hold for each reduction that is not given one.
+        axis: constant 0; without it, graphs hold one for each reduction.
     """
     flat = tf.cast(flat, tf.float32)
     largest = tf.maximum(tf.reduce_max(flat, axis), -tf.reduce_min(flat, axis))
@@ -141,12 +141,12 @@ def _moments(flat, axis):
 
 
 def _large_scales(tensors, moments, rule):
-    """Scales of large tensors from their moments in float32, where those allow it."""
+    """Computes scales of large tensors from float32 moments if these are accurate enough."""
     largest, mean_size, mean, mean_square = (
         tf.stack(column) for column in zip(*moments, strict=True)
     )
     variance = mean_square - tf.square(mean)
-    # All false for NaN too. Where the mean prevails, the difference is mostly rounding error.
+    # Also false for NaN. If the mean dominates, the difference is mostly rounding error.
     is_squarable = (largest > _SQUARABLE[0]) & (largest < _SQUARABLE[1])
     is_exact = is_squarable & tf.math.is_finite(mean_square) & (variance > 0.01 * mean_square)
     is_exact |= (largest == 0) & (mean_square == 0)

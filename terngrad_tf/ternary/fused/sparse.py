@@ -1,25 +1,26 @@
-"""Codes that are mostly zero in fewer bits than a digit each: Elias-Fano coding of the others.
+"""Compresses codes that are mostly zero, by Elias-Fano coding of the others.
 
 The words of `encode` in base 4 are cut into units of 64, 16 or 8 elements. A stream holds, in bytes
-that are filled up to whole words,
+padded to whole words,
 
-    header     two words: 1 for units of 8, 2 of 16, 3 of 64, 0 where the words follow as they are;
-               and the bytes of the levels and the rest of the first half of the units
-    bitmap     one bit a unit: whether it holds a code that is not 0
+    header     two words: 1 for units of 8, 2 of 16, 3 of 64, 0 if the plain words follow; and the
+               number of bytes of the levels and the rest of the first half of the units
+    bitmap     one bit per unit: whether it holds a nonzero code
 
-and then, for the first half of the units and for the second, which two threads make side by side,
+and then, for each half of the units (two threads compute the halves in parallel),
 
-    level 1    of the first such code of each of these units: its place in the unit, whether it is
+    level 1    for the first nonzero code of each used unit: its place in the unit, whether it is
                positive, and whether the unit holds more
-    level 2-6  the same of the second to sixth, of the units that hold so many
-    rest       all other codes of the units that hold more than six, in 2 bits an element
+    level 2-6  the same for the second to sixth, of the units that hold enough
+    rest       all other codes of the units that hold more than six, in 2 bits per element
 
-A bit for each unit and each code that is not 0 tells how many a unit holds, and log2 of its
-elements tell the place: the two halves of Elias-Fano's code, but level by level, so that every step
-is a vector operation. Where a share p of the codes is not 0, an element takes `1/w + p (log2 w +
-2)` bits in units of w: 0.144 at p = 1.6 %, where the entropy is 0.134 and a base-3 digit 1.6.
+One bit per unit and per nonzero code gives the number of codes in a unit, and log2 of the unit's
+elements gives a place: the two halves of Elias-Fano coding, but level by level, so that every step
+is a vector operation. If a share p of the codes is nonzero, an element takes `1/w + p (log2 w +
+2)` bits in units of w: 0.144 at p = 1.6 %, compared with an entropy of 0.134 and 1.6 for a base-3
+digit.
 
-The size depends on the data, so this is not for accelerators: it runs on the host's CPU.
+The size depends on the data, which does not suit accelerators: compression runs on the host's CPU.
 
 Source: P. Elias, Efficient storage and retrieval by content and address of static files, Journal of
 the ACM 21(2), 1974.
@@ -40,13 +41,13 @@ _left, _right = tf.bitwise.left_shift, tf.bitwise.right_shift
 
 
 def compress(words: tf.Tensor) -> tf.Tensor:
-    """Words in base 4 to a stream, without loss.
+    """Compresses words in base 4 to a stream, without loss.
 
     Args:
-        words: int32 tensor of shape [W], W static: what `encode` returns with `base=4`.
+        words: int32 tensor of shape [W], W static: result of `encode` with `base=4`.
 
     Returns:
-        int32 tensor of shape [number of words that the data takes].
+        int32 tensor of shape [number of words that the data needs].
 
     Raises:
         ValueError: the shape of `words` is not static.
@@ -66,7 +67,7 @@ def decompress(stream: tf.Tensor, num_words: int) -> tf.Tensor:
     """Inverse of `compress`.
 
     Args:
-        stream: int32 tensor of one dimension; what follows the stream in it is not read.
+        stream: one-dimensional int32 tensor; elements after the stream are ignored.
         num_words: W.
 
     Returns:
@@ -84,7 +85,7 @@ def _compressor(size):
         plain = tf.pad(words, [[2, 0]])
         if not size:
             return plain
-        # Bits that a word takes: as it is, or in units of each size.
+        # Bits per word: plain, or in units of each size.
         codes = _codes_a_word(words)
         bits = [32.0, *(u.count(MULTIPLE) / MULTIPLE + u.code_bits * codes for u in SIZES)]
         branches = [functools.partial(_compress, words, header) for header in (1, 2, 3)]
@@ -97,7 +98,7 @@ def _compressor(size):
 
 @compiled.compiled
 def _codes_a_word(words):
-    """Codes a word that are not 0, of every seventh word: layers differ, so do columns."""
+    """Estimates the nonzero codes per word from every seventh word; layers and columns differ."""
     some = _xor(words[::7], tf.constant(ZEROS, tf.int32))
     counts = tf.raw_ops.PopulationCount(x=_and(some, tf.constant(ZEROS, tf.int32)))
     return tf.reduce_mean(tf.cast(counts, tf.float32))
@@ -125,7 +126,7 @@ def _compress(words, kind):
 
 @functools.cache
 def _levels_of(units):
-    """Of all units: the bitmap, whether each is used, its first codes, and the other codes."""
+    """Returns a function to the bitmap, used units, levels of first codes, and all other codes."""
 
     @compiled.compiled
     def run(words):
@@ -149,12 +150,12 @@ def _levels_of(units):
 
 
 def _positions(flags):
-    """Where flags, `[n]`, are true: int32."""
+    """Returns the positions of true flags, `[n]`, as int32."""
     return tf.cast(tf.reshape(tf.where(flags), [-1]), tf.int32)
 
 
 def _bytes(integers):
-    """Unsigned integers as flat uint8."""
+    """Reinterprets unsigned integers as flat uint8."""
     return tf.reshape(tf.bitcast(integers, tf.uint8), [-1])
 
 
@@ -187,7 +188,7 @@ def _decompress(stream, first_bytes, units, num_words):
 
 
 def _decompress_half(stream, is_used, units):
-    """The integers of the units of one half, whose levels and rest the stream begins with."""
+    """Returns the integers of the units of one half, whose levels and rest start the stream."""
     positions, counts, integers, start = [_positions(is_used)], [is_used.shape[0]], [], 0
     for _ in range(_LEVELS):
         counts.append(tf.size(positions[-1]))

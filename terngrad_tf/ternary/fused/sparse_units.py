@@ -1,4 +1,4 @@
-"""Units of a sparse stream: the words of how many elements, in which integers and bits."""
+"""Units of a sparse stream: their number of elements, integers and bits."""
 
 import dataclasses
 import functools
@@ -9,9 +9,9 @@ import tensorflow as tf
 from terngrad_tf.ternary import codec
 
 BASE = 4
-# A word of codes that are 0: digits are code + 1.
+# A word of zero codes: digits are code + 1.
 ZEROS = 0x55555555
-# Words are filled up to a multiple: whole bytes of the bitmap for every size of units.
+# Words are padded to a multiple, so that bitmaps are whole bytes for every size of units.
 MULTIPLE = 32
 
 _and, _or, _xor = tf.bitwise.bitwise_and, tf.bitwise.bitwise_or, tf.bitwise.bitwise_xor
@@ -22,13 +22,13 @@ _left, _right = tf.bitwise.left_shift, tf.bitwise.right_shift
 class Units:
     """Units of `2**log2` elements.
 
-    Two bits tell a code: whether it is not 0, and whether it is positive. A unit is one integer
+    Two bits store a code: whether it is nonzero, and whether it is positive. A unit is one integer
     with the two bits of each element side by side, or two integers: all first bits, all second.
 
     Attributes:
         log2: 3, 4 or 6.
-        dtype: unsigned integers of a unit.
-        planes: how many integers a unit takes.
+        dtype: unsigned dtype of a unit's integers.
+        planes: number of integers per unit.
     """
 
     log2: int
@@ -36,7 +36,7 @@ class Units:
     planes: int
 
     def count(self, num_words: int) -> int:
-        """Units of so many words."""
+        """Returns the number of units of `num_words` words."""
         return num_words * codec.digits_per_word(BASE) // 2**self.log2
 
     @property
@@ -48,7 +48,7 @@ class Units:
         return tf.constant(value, self.dtype)
 
     def from_words(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """int32 words to which elements are not 0 and which are positive, `[units]` each."""
+        """Turns int32 words into bits of nonzero and of positive elements, `[units]` each."""
         bits = tf.bitcast(_xor(words, tf.constant(ZEROS, tf.int32)), tf.uint32)
         evens = tf.constant(ZEROS, tf.uint32)
         present = _and(bits, evens)
@@ -56,7 +56,7 @@ class Units:
         return self._gathered(present), self._gathered(positive)
 
     def _gathered(self, bits):
-        """Every other bit of words, one integer a unit."""
+        """Collects every other bit of words, one integer per unit."""
         if self.planes == 1:
             return (
                 bits if self.dtype == tf.uint32 else tf.reshape(tf.bitcast(bits, self.dtype), [-1])
@@ -89,13 +89,13 @@ class Units:
         return _xor(tf.bitcast(bits, tf.int32), tf.constant(ZEROS, tf.int32))
 
     def join(self, present: tf.Tensor, positive: tf.Tensor) -> tf.Tensor:
-        """The integers of units, `[n, planes]`."""
+        """Joins both kinds of bits into the integers of units, `[n, planes]`."""
         if self.planes == 1:
             return _or(present, _left(positive, self.constant(1)))[:, tf.newaxis]
         return tf.stack([present, positive], axis=1)
 
     def place(self, lowest: tf.Tensor) -> tf.Tensor:
-        """Place in the unit, uint8, of the only element that is not 0."""
+        """Returns the place in the unit, uint8, of the only nonzero element."""
         below = tf.cast(tf.raw_ops.PopulationCount(x=lowest - self.constant(1)), tf.uint8)
         return below if self.planes == 2 else _right(below, tf.constant(1, tf.uint8))
 
@@ -103,7 +103,7 @@ class Units:
         return codes >= tf.constant(2 ** (self.log2 + 1), tf.uint8)
 
     def integers(self) -> tf.Tensor:
-        """The integers of a unit that holds one code: a row for every code of a level."""
+        """Returns the integers of a unit with one code: a row for every code of a level."""
         codes = np.arange(2**self.code_bits, dtype=np.uint64)
         place, is_positive = codes % 2**self.log2, codes >> np.uint64(self.log2) & np.uint64(1)
         one = np.uint64(1)
@@ -114,7 +114,7 @@ class Units:
         return tf.constant(rows.astype(self.dtype.as_numpy_dtype))
 
     def pack(self, codes: tf.Tensor) -> tf.Tensor:
-        """Codes, uint8 `[n]`, as bytes: one each, or `code_bits` bytes for 8 codes."""
+        """Packs codes, uint8 `[n]`, into bytes: one each, or `code_bits` bytes for 8 codes."""
         bits = self.code_bits
         if bits == 8:
             return codes
@@ -126,7 +126,7 @@ class Units:
     def unpack(
         self, stream: tf.Tensor, start: tf.Tensor, count: int | tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`count` codes that begin at byte `start`, and where the next part begins."""
+        """Returns `count` codes from byte `start`, and the position after them."""
         bits = self.code_bits
         if bits == 8:
             return stream[start : start + count], start + count
@@ -137,5 +137,5 @@ class Units:
         return tf.cast(tf.concat(planes, 0), tf.uint8)[:count], end
 
 
-# Parts of a word, whole words, and four words each; a header counts them from 1.
+# Parts of a word, whole words, and four words per unit; a header counts them from 1.
 SIZES = (Units(3, tf.uint16, 1), Units(4, tf.uint32, 1), Units(6, tf.uint64, 2))

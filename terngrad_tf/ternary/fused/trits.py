@@ -1,11 +1,10 @@
-"""Sums of codes as codes again: the digits of a sum in balanced ternary are -1, 0 and 1.
+"""Writes sums of codes as codes: the digits of a sum in balanced ternary are -1, 0 and 1.
 
     v = t_0 + 3 t_1 + 9 t_2 + ...        t_k in {-1, 0, 1}
 
-K digits, trits, hold every sum from `-(3**K - 1) / 2` to `(3**K - 1) / 2`: one those of a single
-replica, two those of 4, three those of 13. Trits of one place, of all elements, are codes in words
-as `encode` makes them, which `compress` shortens: those of sparse sums are sparse, and the higher
-the place the more so.
+K digits (trits) hold every sum from `-(3**K - 1) / 2` to `(3**K - 1) / 2`: one trit for 1 replica,
+two for 4, three for 13. The trits of one place, over all elements, form words like `encode`'s,
+which `compress` shortens: trits of sparse sums are sparse, increasingly so at higher places.
 """
 
 import functools
@@ -18,7 +17,7 @@ from terngrad_tf.ternary.fused.sparse_units import BASE
 
 
 def num_trits(bound: int) -> int:
-    """Trits of sums from `-bound` to `bound`.
+    """Returns the number of trits of sums from `-bound` to `bound`.
 
     Example:
     >>> [num_trits(bound) for bound in (1, 2, 4, 5, 13, 14)]
@@ -31,23 +30,23 @@ def num_trits(bound: int) -> int:
 
 
 def trit_values(count: int) -> list[int]:
-    """What a 1 is worth at each of so many places, lowest first."""
+    """Returns the value of a 1 at each of `count` places, lowest first."""
     return [3**place for place in range(count)]
 
 
 def sum_to_trits(
     words: tf.Tensor, bound: int, *, weights: Sequence[int] | None = None
 ) -> tf.Tensor:
-    """Adds the codes of R rows of words, element by element, and writes the sums as trits.
+    """Adds the codes of R rows of words element by element and writes the sums as trits.
 
     Args:
-        words: int32 tensor of shape [R, C]: words in base 4 as `encode` makes them.
+        words: int32 tensor of shape [R, C]: words of `encode` in base 4.
         bound: the sums lie between `-bound` and `bound`.
-        weights: R positive integers, what the codes of each row are times. Default 1.
+        weights: R positive integers, factors of the codes of each row. Default 1.
 
     Returns:
-        int32 tensor of shape [num_trits(bound), C]: words of the lowest trits, of the next and so
-        on, laid out as the words given. `decode` with the weights `trit_values` gives the sums.
+        int32 tensor of shape [num_trits(bound), C]: words of the trits, lowest place first, laid
+        out like the input. `decode` with the weights `trit_values` gives the sums.
 
     Example:
     >>> words = tf.stack([pack(tf.constant([2, 0, 1]), 4), pack(tf.constant([2, 2, 0]), 4)])
@@ -69,7 +68,7 @@ def _adder(columns, weights, count):
 
     @compiled.compiled
     def trits(parts):
-        # Digits are codes plus 1. With a 1 added at each place trits are plain digits, 0 to 2.
+        # Digits are codes plus 1. Adding 1 at each place turns trits into plain digits, 0 to 2.
         sums = split.sum_digits(parts, weights) + (sum(values) - sum(weights))
         sums, three = tf.bitcast(sums, tf.uint32), tf.constant(3, tf.uint32)
         places = [sums // tf.constant(value, tf.uint32) % three for value in values]

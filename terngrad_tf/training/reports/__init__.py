@@ -1,4 +1,4 @@
-"""Reports of runs: one HTML file each, which needs no network to be read."""
+"""Reports of runs: one HTML file each, readable without a network."""
 
 from terngrad_tf.training.reports.writing import write, write_or_warn
 

@@ -1,33 +1,33 @@
-"""Charts of a report, as plotly draws them: dicts of `data` and `layout`, colours left out."""
+"""Charts of a report for plotly: dicts of `data` and `layout`, without colours."""
 
 import html
 import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-# Points of a curve, and bars of a chart, at most: more are not seen.
+# Maximum number of points of a curve and bars of a chart; more are not visible.
 _Key = TypeVar("_Key")
 
 _MAX_POINTS = 1000
 _MAX_MARKED = 30
 _MAX_BARS = 60
-# Pixels: of a plot, its axes, a line of its legend, which is as narrow as a phone at worst.
+# Pixels of a plot, its axes and a line of its legend, which may be as narrow as a phone.
 _PLOT_HEIGHT = 260
 _AXES_HEIGHT = 80
 _LEGEND_LINE = 20
-# Lines that a legend tells at most; further ones tell their names where they are pointed at.
+# Maximum number of lines in a legend; other lines show their names on hover.
 _MAX_LEGEND = 12
 
 
 def curves(
     labels: tuple[str, str], series: Mapping[str, Mapping[Any, float]], *, log: bool = False
 ) -> dict[str, Any]:
-    """Lines over steps; where there are few points, these are marked.
+    """Draws lines over steps, with markers if there are few points.
 
     Args:
         labels: (label of the x axis, label of the y axis).
         series: dict from the name of a line to a dict from step to value.
-        log: whether the y axis is logarithmic, where all values allow it. Default False.
+        log: whether the y axis is logarithmic if all values are positive. Default False.
     """
     data = [
         {
@@ -54,13 +54,14 @@ def bars(
     stacked: bool = False,
     sideways: bool = False,
 ) -> dict[str, Any]:
-    """Bars, stacked or side by side.
+    """Draws bars, stacked or side by side.
 
     Args:
-        labels: as for `curves`, of the axes as they would be with upright bars.
+        labels: labels of the axes for upright bars, see `curves`.
         series: dict from the name of a kind of bars to a dict from the place to the length.
-        stacked: whether they stand on one another. Default False.
-        sideways: whether bars lie, with the names of their places on the left. Default False.
+        stacked: whether to stack the bars. Default False.
+        sideways: whether bars are horizontal, with the names of their places on the left. Default
+            False.
     """
     x, y = ("y", "x") if sideways else ("x", "y")
     data = []
@@ -84,7 +85,7 @@ def bars(
 
 
 def thinned(curve: Mapping[_Key, Any], most: int) -> list[_Key]:
-    """At most so many of a dict's keys, evenly spread, the last one among them.
+    """Returns at most `most` of a dict's keys, evenly spaced, including the last.
 
     Example:
         >>> thinned(dict.fromkeys(range(10)), 3)

@@ -1,4 +1,4 @@
-"""Sections on exchanges of gradients: bytes, times, codes, and who waits for whom."""
+"""Sections on the exchange of gradients: bytes, times, codes and waits."""
 
 import statistics
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from terngrad_tf.training.reports.page import Page, element
 from terngrad_tf.training.reports.reading import RunData, number
 from terngrad_tf.training.reports.texts import STEP, by_run, last, line_name, scaled, shown, whole
 
-# In the order of a step.
+# Ordered as in a step.
 _PHASES = {
     "rest_seconds": "forward, backward, data",
     "scale_seconds": "scales",
@@ -21,9 +21,9 @@ _PHASES = {
 
 
 def add_traffic(page: Page, runs: Sequence[RunData]) -> None:
-    """Bytes, their ratio to float32's, and how long they would take."""
+    """Adds bytes, their ratio to float32, and transfer times."""
     if not any(run.received_bytes is not None for run in runs):
-        page.section("Bytes", element("p", "Nothing was exchanged: one replica; see --num_nodes."))
+        page.section("Bytes", element("p", "No exchange: one replica only; see --num_nodes."))
         return
 
     def float32(run):
@@ -54,7 +54,7 @@ def add_traffic(page: Page, runs: Sequence[RunData]) -> None:
         element(
             "p",
             "Payload, means over the log lines. Each member sends as many bytes as it receives. On "
-            "one machine they take no time; the times are what they would take on a link.",
+            "one machine they take no time; the times are estimates for a link.",
         ),
         by_run(runs, rows),
         page.chart("Bytes a step", figure),
@@ -66,9 +66,9 @@ def _newest(run):
 
 
 def add_step_times(page: Page, runs: Sequence[RunData]) -> None:
-    """Where a step's time goes, and what ternary gradients lose."""
+    """Adds the phases of a step's time, and the errors of ternary gradients."""
     if not any(_phases(run) for run in runs):
-        how = "Nothing was measured: --telemetry_freq=10 makes a record every 10 steps, on CPUs."
+        how = "No measurements: --telemetry_freq=10 makes a record every 10 steps, on CPUs."
         page.section("Where a step's time goes", element("p", how))
         return
     if len(runs) == 1:
@@ -124,7 +124,7 @@ def _median(run, name):
 
 
 def add_codes(page: Page, runs: Sequence[RunData]) -> None:
-    """Share of zeros among the codes of each layer."""
+    """Adds the share of zeros among the codes of each layer."""
     found = {run.name: run.tagged(tags.ternary_sparsity) for run in runs}
     layers = sorted({layer for curves in found.values() for layer in curves})
     if not layers:
@@ -153,7 +153,7 @@ def add_codes(page: Page, runs: Sequence[RunData]) -> None:
 
 
 def add_stragglers(page: Page, runs: Sequence[RunData]) -> None:
-    """How long each process waits for the slowest."""
+    """Adds how long each process waits for the slowest."""
     series = {
         line_name(runs, run, process): {step: 1e3 * wait for step, wait in curve.items()}
         for run in runs
@@ -161,9 +161,9 @@ def add_stragglers(page: Page, runs: Sequence[RunData]) -> None:
     }
     if series:
         figure = charts.curves((STEP, "wait in a step / ms"), series)
-        told = page.chart("Waits, means of 100 steps; whom the others wait for waits least", figure)
+        content = page.chart("Waits, means of 100 steps; the slowest process waits least", figure)
     elif any(run.identity.get("num_hosts", 1) > 1 for run in runs):
-        told = element("p", "No waits were written: they are means of 100 steps, on CPUs.")
+        content = element("p", "No waits were written: they are means of 100 steps, on CPUs.")
     else:
-        told = element("p", "One process: nobody waits. A cluster's waits are shown here.")
-    page.section("Stragglers", told)
+        content = element("p", "One process, without waits. A cluster's waits are shown here.")
+    page.section("Stragglers", content)

@@ -1,7 +1,7 @@
-"""The HTML of a report: elements, tables and the page itself, all in one file.
+"""HTML of a report: elements, tables and the page itself, in a single file.
 
-Whatever stands in an element is text until the whole is written, so that nothing of a file is ever
-taken for HTML.
+Contents of elements are text until the page is written, so that text from files is never
+interpreted as HTML.
 """
 
 import base64
@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 from slim_data.common.errors import printable
 from slim_data.common.extras import import_extra
 
-# Characters of a cell that stay on one line.
+# Cells of at most this many characters stay on one line.
 _SHORT = 24
 _STYLE = """
 :root { color-scheme: light dark; --back: #fff; --text: #1f2328; --soft: #59636e;
@@ -44,7 +44,7 @@ img { max-width: 100%; background: #fff; border-radius: 6px; }
   gap: 1rem; }
 .charts > div { min-width: 0; }
 """
-# Charts are drawn in the page's own colours, anew when these change.
+# Charts use the page's colours and are redrawn when these change.
 _SCRIPT = """
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const touch = matchMedia("(pointer: coarse)");  // where a drag is to move the page
@@ -69,12 +69,12 @@ draw();
 def element(
     tag: str, *children: ElementTree.Element | str, **attributes: str
 ) -> ElementTree.Element:
-    """An HTML element.
+    """Creates an HTML element.
 
     Args:
-        tag: its name.
-        *children: further elements, and str, which are text.
-        **attributes: its attributes; of `class_` and others the last underscore is left out.
+        tag: name of the tag.
+        *children: further elements, or str for text.
+        **attributes: attributes; a last underscore, as in `class_`, is removed.
     """
     made = ElementTree.Element(tag, {name.rstrip("_"): text for name, text in attributes.items()})
     for child in children:
@@ -88,7 +88,7 @@ def element(
 
 
 def table(header: Iterable[str], rows: Iterable[Sequence[str]]) -> ElementTree.Element:
-    """A table whose first cell of each row is a heading; it scrolls where it is too wide.
+    """Creates a scrolling table with the first cell of each row as a heading.
 
     Args:
         header: list of str.
@@ -105,16 +105,16 @@ def table(header: Iterable[str], rows: Iterable[Sequence[str]]) -> ElementTree.E
 
 
 def picture(content: bytes, text: str) -> ElementTree.Element:
-    """An image of the bytes of a PNG, with a text for those who do not see it."""
+    """Creates an image from the bytes of a PNG, with an alternative text."""
     source = f"data:image/png;base64,{base64.b64encode(content).decode()}"
     return element("img", src=source, alt=text)
 
 
 class Page:
-    """A page under construction: sections one below the other.
+    """A page under construction, section by section.
 
     Args:
-        title: its title.
+        title: title of the page.
     """
 
     def __init__(self, title: str):
@@ -123,18 +123,18 @@ class Page:
         self._figures = []
 
     def section(self, title: str, *children: ElementTree.Element | str) -> None:
-        """Adds a heading and what stands below it."""
+        """Adds a heading with content."""
         self._body.append(element("section", element("h2", title), *children))
 
     def chart(self, title: str, figure: dict[str, Any]) -> ElementTree.Element:
-        """An element that shows a figure of `charts`."""
+        """Returns an element that shows a figure of `charts`."""
         self._figures.append(figure)
         name = f"figure-{len(self._figures) - 1}"
         place = element("div", id=name, style=f"height: {figure['layout']['height']}px")
         return element("div", element("h3", title), place)
 
     def html(self, footer: str) -> str:
-        """Text of the whole file.
+        """Returns the text of the whole file.
 
         Args:
             footer: last line of the page.
@@ -142,7 +142,7 @@ class Page:
         Raises:
             DataError: the library that draws the charts is not installed.
         """
-        # No "<" of a file may end the script.
+        # A "<" in the data must not end the script.
         figures = json.dumps(self._figures, allow_nan=False).replace("<", "\\u003c")
         scripts = [import_extra("plotly.offline").get_plotlyjs()] if self._figures else []
         scripts += [f"const FIGURES = {figures};{_SCRIPT}"] if self._figures else []

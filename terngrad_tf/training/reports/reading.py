@@ -1,4 +1,4 @@
-"""What the folder of a run tells: its description, logs, evaluations and checkpoints."""
+"""Reads a run's folder: its description, logs, evaluations and checkpoints."""
 
 import dataclasses
 import glob
@@ -23,7 +23,7 @@ _MAX_PICTURE_BYTES = 2**24
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint: steps done, bytes of its files, and when it was written, in Unix seconds."""
+    """A checkpoint: number of steps, size of its files in bytes, and Unix time of writing."""
 
     step: int
     num_bytes: int
@@ -35,15 +35,15 @@ class RunData:
     """A run, read from its folder.
 
     Args:
-        name: what it is called in the report.
-        folder: its folder.
-        description: as `run_folder.read_run` gives it.
-        scalars: as `report.read_scalars` gives them.
-        telemetry: records of its telemetry, by step, steps ascending.
+        name: name in the report.
+        folder: folder of the run.
+        description: result of `run_folder.read_run`.
+        scalars: result of `report.read_scalars`.
+        telemetry: telemetry records by step, ascending.
         evaluations: dict from the label of a folder of evaluations to its scalars.
-        checkpoints: `Checkpoint`s, the oldest first.
-        num_snapshots: weight snapshots kept.
-        picture: PNG of phase 2; None where there is none.
+        checkpoints: `Checkpoint`s, oldest first.
+        num_snapshots: number of weight snapshots.
+        picture: PNG of phase 2, or None.
     """
 
     name: str
@@ -58,48 +58,48 @@ class RunData:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What makes it another run than the next."""
+        """Options that distinguish the run from others."""
         return self.description["identity"]
 
     @property
     def options(self) -> dict[str, Any]:
-        """All that is known of its options, by name."""
+        """All known options, by name."""
         known = self.description.get("options") or {}
         return {"max_steps": self.description["max_steps"], **known, **self.identity}
 
     @property
     def is_phase_2(self) -> bool:
-        """Whether it trains in a subspace."""
+        """True if the run trains in a subspace."""
         return "subspace_fingerprint" in self.identity
 
     @property
     def has_codes(self) -> bool:
-        """Whether its gradients travel as codes, ternary or finer ones."""
+        """True if gradients are exchanged as codes, ternary or finer."""
         return self.identity.get("grad_bits", 32) != 32 and not self.is_phase_2
 
     @property
     def steps_before(self) -> int:
-        """Steps of the run that it goes on from, after which curves show its own."""
+        """Steps of the run that this one continues; its curves start after them."""
         return self.description.get("steps_before") or 0
 
     @property
     def last_step(self) -> int:
-        """The last step of curves and checkpoints, counted as curves do."""
-        told = [max(curve) for curve in self.scalars.values() if curve]
+        """The last step of curves and checkpoints, counted as in curves."""
+        logged = [max(curve) for curve in self.scalars.values() if curve]
         saved = [checkpoint.step + self.steps_before for checkpoint in self.checkpoints]
-        return max([self.steps_before, *told, *saved])
+        return max([self.steps_before, *logged, *saved])
 
     @property
     def step(self) -> int:
-        """Steps done, as far as logs and checkpoints tell."""
+        """Number of steps done, according to logs and checkpoints."""
         return self.last_step - self.steps_before
 
     def curve(self, tag: str) -> dict[int, float]:
-        """Dict from step to value; empty where nothing was written."""
+        """Returns a dict from step to value, possibly empty."""
         return self.scalars.get(tag, {})
 
     def tagged(self, tag_of: Callable[[str], str]) -> dict[str, dict[int, float]]:
-        """Dict from names to the curves of their tags; `tag_of` is one of `terngrad_tf.tags`."""
+        """Returns a dict from names to curves, for a function `tag_of` of `terngrad_tf.tags`."""
         prefix, suffix = tag_of("\0").split("\0")
         return {
             tag[len(prefix) : len(tag) - len(suffix)]: curve
@@ -108,13 +108,13 @@ class RunData:
         }
 
     def mean(self, tag: str) -> float | None:
-        """Mean of a curve; None where nothing was written."""
+        """Returns the mean of a curve, or None."""
         values = self.curve(tag).values()
         return sum(values) / len(values) if values else None
 
     @property
     def received_bytes(self) -> float | None:
-        """Mean payload bytes that a member received in a step, as the log lines count them."""
+        """Mean payload bytes received by a member per step, as in the log lines."""
         pushed, pulled = self.mean(tags.PUSHED_BYTES), self.mean(tags.PULLED_BYTES)
         if pushed is None or pulled is None:
             return self.mean(tags.RECEIVED_BYTES)
@@ -127,16 +127,16 @@ def read_run_data(
     """Reads the folder of a run.
 
     Args:
-        folder: its path.
-        name: what to call it.
-        eval_dir: folder of TensorBoard logs of its evaluations, besides those named eval... within
-            it and those beside it named as it is and _eval...
+        folder: path of the folder.
+        name: name for the report.
+        eval_dir: folder of TensorBoard logs of evaluations, besides folders named eval... inside
+            the run's folder, and folders beside it with its name and _eval...
 
     Returns:
         A `RunData`.
 
     Raises:
-        UserError: it holds no run, or run.json is damaged; or there is no `eval_dir`.
+        UserError: the folder holds no run, run.json is damaged, or `eval_dir` does not exist.
     """
     folder = pathlib.Path(folder)
     description = run_folder.read_run(folder)
@@ -159,7 +159,7 @@ def read_run_data(
 
 
 def _eval_dirs(folder, eval_dir):
-    """Dict from labels to paths."""
+    """Returns a dict from labels to paths."""
     if eval_dir is not None and not os.path.isdir(eval_dir):
         raise UserError(f"`eval_dir` must be a folder. Received: eval_dir={str(eval_dir)!r}")
     own = folder.absolute()
@@ -174,7 +174,7 @@ def _eval_dirs(folder, eval_dir):
 
 
 def _read_telemetry(path, steps_before):
-    """Records by step: of lines that were broken off, or are none, nothing is told."""
+    """Returns records by step; truncated and malformed lines are skipped."""
     records = {}
     try:
         with open_regular(path) as file:
@@ -193,7 +193,7 @@ def _read_telemetry(path, steps_before):
 
 
 def number(record: Mapping[str, Any], name: str) -> float | None:
-    """A finite number of a record of telemetry; None where it holds none of that name."""
+    """Returns a finite number from a telemetry record, or None."""
     value = record.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None

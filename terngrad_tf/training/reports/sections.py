@@ -1,4 +1,4 @@
-"""Sections of a report; each is a function of the page and of the runs."""
+"""Sections of a report; each is a function of the page and the runs."""
 
 import datetime
 import math
@@ -13,7 +13,7 @@ from terngrad_tf.training.reports.texts import STEP, by_run, last, line_name, sh
 
 
 def add_summary(page: Page, runs: Sequence[RunData]) -> None:
-    """What was trained, how far, and what came of it."""
+    """Adds a summary of network, data, progress and results."""
 
     def accuracy(run):
         found = {
@@ -58,7 +58,7 @@ def _training_time(run):
 
 
 def add_options(page: Page, runs: Sequence[RunData]) -> None:
-    """All options; of several runs first those that differ, of the ones that all have."""
+    """Adds all options; for several runs, first the common options that differ."""
     names = sorted({name for run in runs for name in run.options})
 
     def rows(chosen):
@@ -84,7 +84,7 @@ def add_options(page: Page, runs: Sequence[RunData]) -> None:
 
 
 def add_curves(page: Page, runs: Sequence[RunData]) -> None:
-    """Loss, accuracy, learning rate and speed over steps."""
+    """Adds loss, accuracy, learning rate and speed over steps."""
     losses, accuracies = {}, {}
     for run in runs:
         kinds = {"loss": tags.CROSS_ENTROPY, "smoothed": tags.smoothed(tags.CROSS_ENTROPY)}
@@ -104,10 +104,10 @@ def add_curves(page: Page, runs: Sequence[RunData]) -> None:
         series = {line_name(runs, run, ""): run.curve(tag) for run in runs}
         drawn.append((title, charts.curves((STEP, label), series)))
     missing = {
-        "Training loss": "No loss was written: the run was not trained so far.",
+        "Training loss": "No loss was written: the run has not trained so far.",
         "Accuracy": "None was written; the command for an evaluation is below.",
         "Learning rate": "None was written; P-BFGS has none: it searches the length of each step.",
-        "Speed": "No speed was written: the run was not trained so far.",
+        "Speed": "No speed was written: the run has not trained so far.",
     }
     page.section(
         "Curves",
@@ -125,21 +125,21 @@ def add_curves(page: Page, runs: Sequence[RunData]) -> None:
 
 
 def add_phase_2(page: Page, runs: Sequence[RunData]) -> None:
-    """Pictures of training in subspaces."""
+    """Adds pictures of training in subspaces."""
     drawn = [
         element("figure", picture(run.picture, f"Phase 2 of {run.name}"))
         for run in runs
         if run.picture is not None
     ]
     how = (
-        "No picture: subspace_train draws it once it has trained in the subspace of weight "
-        "snapshots, which --snapshot_every_steps or --snapshot_per_epoch keep."
+        "No picture: subspace_train draws it after training in the subspace of weight snapshots, "
+        "which --snapshot_every_steps or --snapshot_per_epoch keep."
     )
     page.section("Phase 2", *(drawn or [element("p", how)]))
 
 
 def add_checkpoints(page: Page, runs: Sequence[RunData]) -> None:
-    """Checkpoints and weight snapshots on disk."""
+    """Adds checkpoints and weight snapshots on disk."""
     header = ["run", "step", "MB", "written"]
     rows = [
         [
@@ -156,19 +156,19 @@ def add_checkpoints(page: Page, runs: Sequence[RunData]) -> None:
         for run in runs
         if run.num_snapshots
     ]
-    told = table(header, rows) if rows else element("p", "None yet; see --save_iter.")
-    page.section("Checkpoints", told, *snapshots)
+    content = table(header, rows) if rows else element("p", "None yet; see --save_iter.")
+    page.section("Checkpoints", content, *snapshots)
 
 
 def add_next_steps(
     page: Page, runs: Sequence[RunData], next_steps: Callable[[RunData], dict[str, str]]
 ) -> None:
-    """How to resume, export and evaluate each run.
+    """Adds the commands that resume, export and evaluate each run.
 
     Args:
         page: the page.
         runs: the runs.
-        next_steps: as for `writing.write`.
+        next_steps: see `writing.write`.
     """
     children = []
     for run in runs:

@@ -1,4 +1,4 @@
-"""How a report tells values of runs."""
+"""Formats values of runs for reports."""
 
 from collections.abc import Callable, Mapping, Sequence
 from xml.etree import ElementTree
@@ -6,12 +6,12 @@ from xml.etree import ElementTree
 from terngrad_tf.training.reports.page import table
 from terngrad_tf.training.reports.reading import RunData
 
-# Label of the axis of what goes over steps.
+# Label of the axis of steps.
 STEP = "step"
 
 
 def shown(value: object) -> str:
-    """Text of a value: numbers with four digits or whole, nothing as a dash."""
+    """Formats a value: numbers with four digits or as integers, None as a dash."""
     if value is None:
         return "–"
     if isinstance(value, float):
@@ -20,23 +20,23 @@ def shown(value: object) -> str:
 
 
 def whole(value: float | None) -> str:
-    """Text of a number without decimals; a dash for None."""
+    """Formats a number without decimals, None as a dash."""
     return "–" if value is None else f"{value:,.0f}"
 
 
 def last(curve: Mapping[int, float]) -> float | None:
-    """Value at the last step of a curve; None where it is empty."""
+    """Returns the value at the last step of a curve, or None."""
     return curve[max(curve)] if curve else None
 
 
 def by_run(
     runs: Sequence[RunData], rows: Mapping[str, Callable[[RunData], str]]
 ) -> ElementTree.Element:
-    """A table with a column a run.
+    """Creates a table with one column per run.
 
     Args:
         runs: the runs.
-        rows: dict from a row's title to a function of a run to its text.
+        rows: dict from a row's title to a function that maps a run to its text.
     """
     return table(
         ["", *(run.name for run in runs)],
@@ -45,10 +45,10 @@ def by_run(
 
 
 def line_name(runs: Sequence[RunData], run: RunData, name: str) -> str:
-    """Name of a line of a chart: that of the run too, where there are several."""
+    """Returns the name of a chart's line, which contains the run's name if there are several."""
     return name if len(runs) == 1 else run.name if not name else f"{run.name}: {name}"
 
 
 def scaled(value: float | None, factor: float, unit: str = "") -> str:
-    """Text of a number times a factor, with its unit behind; a dash for None."""
+    """Formats a number times a factor, with its unit; None as a dash."""
     return shown(None) if value is None else f"{shown(float(factor * value))}{unit}"

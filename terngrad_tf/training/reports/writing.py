@@ -1,4 +1,4 @@
-"""Writes reports: of some runs where the user wants it, and of a run at its end beside its logs."""
+"""Writes reports: of runs on request, and of a run at its end beside its logs."""
 
 import datetime
 import os
@@ -21,21 +21,21 @@ def write(
     eval_dirs: Sequence[str | os.PathLike | None] | None = None,
     next_steps: Callable[[reading.RunData], dict[str, str]] | None = None,
 ) -> pathlib.Path:
-    """Writes a report of runs, which are compared where there are several.
+    """Writes a report of runs, which compares several runs.
 
     Args:
-        folders: their folders.
-        output: path of the HTML file; replaced, if it is there, once all is written.
+        folders: folders of the runs.
+        output: path of the HTML file; an existing file is replaced once the report is complete.
         eval_dirs: further folder of evaluations of each run. Default: none; see
             `reading.read_run_data`.
-        next_steps: function of a `reading.RunData` to a dict from what may be done with the run
-            to the command for it. Default: nothing is told.
+        next_steps: function of a `reading.RunData` that returns a dict from a possible next step
+            to its command. Default: none.
 
     Returns:
         `pathlib.Path` of the file.
 
     Raises:
-        UserError: a folder holds no run, or the file cannot be written there.
+        UserError: a folder holds no run, or the file cannot be written.
         DataError: the library that draws the charts is not installed.
     """
     output = pathlib.Path(output)
@@ -66,7 +66,7 @@ def write(
 
 
 def _names(folders):
-    """The last parts of the paths, as many as tell them apart."""
+    """Returns the last parts of the paths, enough to distinguish them."""
     paths = [pathlib.Path(os.path.abspath(folder)).parts for folder in folders]
     if len(set(paths)) < len(paths):
         raise UserError(f"RUN must be given once each. Received: {' '.join(map(str, folders))}")
@@ -81,12 +81,12 @@ def write_or_warn(
     output: str | os.PathLike,
     next_steps: Callable[[reading.RunData], dict[str, str]],
 ) -> None:
-    """As `write` at the end of a run: tells where the report is, or warns where none could be made.
+    """Calls `write` at the end of a run and logs the report's path, or a warning on failure.
 
     Args:
-        folders, output, next_steps: as for `write`.
+        folders, output, next_steps: see `write`.
     """
     try:
         log(f"report: {write(folders, output, next_steps=next_steps)}")
-    except Exception as error:  # The run itself is done, and is good.
+    except Exception as error:  # the run itself has succeeded
         log(f"no report could be written: {printable(' '.join(str(error).split()))}")

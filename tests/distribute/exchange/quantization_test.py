@@ -50,30 +50,30 @@ class QuantizationTest(tf.test.TestCase, parameterized.TestCase):
     def test_finer_codes_are_as_many_levels_as_bits_hold(self):
         levels = [Quantization(grad_bits=bits).levels for bits in (1, 2, 3, 4, 8, 32)]
         self.assertEqual(levels, [1, 2, 3, 7, 127, 1])
-        clip_factors = [Quantization(grad_bits=bits).clip_factor for bits in (1, 4)]
-        self.assertEqual(clip_factors, [2.5, "auto"])
-        strategy, received = fit(grad_bits=4)
+        of_paper = [Quantization(rotate=False, grad_bits=bits) for bits in (1, 4)]
+        self.assertEqual([one.clip_factor for one in of_paper], [2.5, "auto"])
+        strategy, received = fit(grad_bits=4, rotate=False)
         self.assertEqual(strategy.traffic.wire, "allgather")
         # Eight of 15 values a word; two scales.
         self.assertBetween(strategy.traffic.compression_ratio, 7.9, 8.0)
         codes = strategy.gradient_statistics[KERNEL]
         self.assertEqual(codes.negative + codes.zero + codes.positive, 128 * 256)
         # Ternary ones are 0 more often.
-        ternary_codes = fit()[0].gradient_statistics[KERNEL]
+        ternary_codes = fit(rotate=False)[0].gradient_statistics[KERNEL]
         self.assertLess(codes.zero, 0.7 * ternary_codes.zero)
 
     @pytest.mark.slow
     def test_auto_takes_the_scale_for_the_number_of_replicas(self):
         rng = np.random.default_rng(1)
         gradient = tf.constant(rng.standard_t(3, size=5000), tf.float32)
-        quantization = Quantization(clip_factor="auto")
+        quantization = Quantization(rotate=False, clip_factor="auto")
         for num in (1, 16):
             (scale,) = quantization.local_scales([gradient], num)
             expected = ternary.local_scale(gradient, "auto", num_replicas=num)
             self.assertAllClose(scale, expected, rtol=1e-6)
-        strategy, _ = fit(2, 1, clip_factor="auto")
+        strategy, _ = fit(2, 1, rotate=False, clip_factor="auto")
         of_two = strategy.gradient_statistics[KERNEL].scale
-        strategy, _ = fit(4, 1, clip_factor="auto")
+        strategy, _ = fit(4, 1, rotate=False, clip_factor="auto")
         self.assertNotEqual(strategy.gradient_statistics[KERNEL].scale, of_two)
 
     @parameterized.parameters(
@@ -88,11 +88,11 @@ class QuantizationTest(tf.test.TestCase, parameterized.TestCase):
         ({"grad_bits": 4, "bits_per_element": 0.3}, "`bits_per_element` must be None with grad"),
         ({"grad_bits": 4, "wire": "sparse"}, "`wire` must be none of .*ternary.*grad_bits=4"),
         (
-            {"clip_factor": "none"},
+            {"rotate": False, "clip_factor": "none"},
             '`clip_factor` must be 0 .*, a number from .*, or "auto"',
         ),
-        ({"clip_factor": 1e-38}, "`clip_factor` must be 0 .* from 1e-05"),
-        ({"clip_factor": True}, "`clip_factor` must be 0 "),
+        ({"rotate": False, "clip_factor": 1e-38}, "`clip_factor` must be 0 .* from 1e-05"),
+        ({"rotate": False, "clip_factor": True}, "`clip_factor` must be 0 "),
         (
             {"bits_per_element": 0.3, "wire": "alltoall"},
             "`wire` must be one of .*with bits_per_element",

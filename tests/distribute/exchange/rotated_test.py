@@ -110,7 +110,7 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
         ("auto", 2, 1, 8),
     )
     def test_lossless_wires_give_all_the_bits_of_one_process(self, wire, processes, local, bits):
-        quantization = Quantization(rotate=True, grad_bits=bits, seed=4)
+        quantization = Quantization(grad_bits=bits, seed=4)
         count = processes * local
         context = buckets.ReductionContext(["CPU:0"] * count, count, None)
         gradients = [[tf.constant(g) for g in gradients_of(k)] for k in range(count)]
@@ -126,7 +126,7 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(1, 4)
     def test_bidirectional_gives_all_processes_the_same(self, bits):
-        quantization = Quantization(rotate=True, grad_bits=bits, seed=4)
+        quantization = Quantization(grad_bits=bits, seed=4)
         results = reduce_in_threads("bidirectional", 3, 2, quantization)
         for found, received, counted in results:
             for got, want in zip(found, results[0][0], strict=True):
@@ -156,16 +156,14 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(*ERRORS)
     def test_sums_are_as_near_to_floats_as_theory_says(self, bits):
-        strategy = TernGradStrategy(
-            4, quantization=Quantization(rotate=True, grad_bits=bits, seed=7)
-        )
+        strategy = TernGradStrategy(4, quantization=Quantization(grad_bits=bits, seed=7))
         got = reduce_once(strategy, self.gradients)
         self.assertBetween(
             relative_error(got, self.gradients), 0.2 * ERRORS[bits], 1.05 * ERRORS[bits]
         )
 
     def test_mean_over_steps_is_the_float_sum(self):
-        strategy = TernGradStrategy(2, quantization=Quantization(rotate=True, seed=1))
+        strategy = TernGradStrategy(2, quantization=Quantization(seed=1))
         gradients = [[g[3].astype(np.float32)] for g in self.gradients[:2]]
         gradients[0][0][3:30] = 0
         gradients[0][0][40, 5] = 100.0
@@ -197,33 +195,27 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
     def test_stock_mirrored_strategy_gives_the_same(self):
         strategy = tf.distribute.MirroredStrategy(
             [f"CPU:{i}" for i in range(4)],
-            cross_device_ops=TernaryAllReduce(quantization=Quantization(rotate=True, seed=3)),
+            cross_device_ops=TernaryAllReduce(quantization=Quantization(seed=3)),
         )
-        want = reduce_once(
-            TernGradStrategy(4, quantization=Quantization(rotate=True, seed=3)), self.gradients
-        )
+        want = reduce_once(TernGradStrategy(4, quantization=Quantization(seed=3)), self.gradients)
         for a, b in zip(reduce_once(strategy, self.gradients), want, strict=True):
             np.testing.assert_array_equal(a, b)
 
     def test_one_replica_rounds_too(self):
-        got = reduce_once(
-            TernGradStrategy(1, quantization=Quantization(rotate=True)), self.gradients[:1]
-        )
+        got = reduce_once(TernGradStrategy(1), self.gradients[:1])
         self.assertBetween(relative_error(got, self.gradients[:1]), 0.3, 0.5)
 
     @parameterized.parameters(np.nan, np.inf)
     def test_what_is_not_finite_reaches_all_in_its_block(self, value):
         self.gradients[2][3][1, 5] = value
-        got = reduce_once(
-            TernGradStrategy(4, quantization=Quantization(rotate=True)), self.gradients
-        )
+        got = reduce_once(TernGradStrategy(4), self.gradients)
         self.assertTrue(np.all(np.isnan(np.reshape(got[3], -1)[:1024])))
         self.assertTrue(np.all(np.isfinite(np.reshape(got[3], -1)[1024:])))
         for tensor in got[:3]:
             self.assertTrue(np.all(np.isfinite(tensor)))
 
     def test_small_tensors_and_float_ones_stay_float_on_request(self):
-        strategy = TernGradStrategy(4, quantization=Quantization(rotate=True, min_size=360))
+        strategy = TernGradStrategy(4, quantization=Quantization(min_size=360))
         got = reduce_once(strategy, self.gradients)
         for index in (1, 2):
             want = np.sum([g[index] for g in self.gradients], axis=0)
@@ -231,18 +223,37 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         self.assertNotAllClose(got[0], np.sum([g[0] for g in self.gradients], axis=0))
         exact = reduce_once(TernGradStrategy(4, grad_bits=32), self.gradients)
         both = reduce_once(
-            TernGradStrategy(4, quantization=Quantization(grad_bits=32, rotate=True)),
+            TernGradStrategy(4, quantization=Quantization(grad_bits=32, rotate=False)),
             self.gradients,
         )
         for a, b in zip(exact, both, strict=True):
             np.testing.assert_array_equal(a, b)
+
+    def test_tensors_of_all_sizes_and_types_take_part(self):
+        shapes = ((), (0,), (1,), (2, 5), (16,), (1024,), (1025,), (7, 0, 3))
+        rng = np.random.default_rng(1)
+        floats = [[rng.standard_normal(shape).astype(np.float32) for shape in shapes] * 3]
+        floats.append([2 * value for value in floats[0]])
+        types = [np.float32] * 8 + [np.float16] * 8 + [tf.bfloat16.as_numpy_dtype] * 8
+        gradients = [
+            [value.astype(kind) for value, kind in zip(of_replica, types, strict=True)]
+            for of_replica in floats
+        ]
+        strategy = TernGradStrategy(2, grad_bits=8)
+        got = reduce_once(strategy, gradients)
+        for value, shape, one, two in zip(got, 3 * shapes, *floats, strict=True):
+            self.assertEqual(value.shape, shape)
+            self.assertAllClose(value, one + two, atol=0.2)
+        # Words of four codes, and a scale a block.
+        padded = 3 * (16 + 16 + 16 + 16 + 1024 + 1024 + 16)
+        self.assertEqual(strategy.traffic.received_bytes, padded + 3 * 4 * 7)
 
     def test_steps_with_float_gradients_are_float(self):
         for is_float in (True, False):
             strategy = TernGradStrategy(
                 4,
                 quantization=Quantization(
-                    rotate=True, float_steps=lambda step, is_float=is_float: step < int(is_float)
+                    float_steps=lambda step, is_float=is_float: step < int(is_float)
                 ),
             )
             got = reduce_once(strategy, self.gradients)
@@ -250,9 +261,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             self.assertBetween(error, *((0, 1e-12) if is_float else (0.1, ERRORS[1])))
 
     def test_statistics_and_telemetry_tell_of_rotated_codes(self):
-        strategy = TernGradStrategy(
-            4, statistics_freq=1, telemetry_freq=1, quantization=Quantization(rotate=True)
-        )
+        strategy = TernGradStrategy(4, statistics_freq=1, telemetry_freq=1)
         got = reduce_once(strategy, self.gradients)
         for index, shape in enumerate(SHAPES):
             record = strategy.gradient_statistics[f"v{index}"]
@@ -265,9 +274,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(last.received_bytes, strategy.traffic.received_bytes)
 
     def test_rows_of_embeddings_become_tensors(self):
-        strategy = TernGradStrategy(
-            2, sparse_as_dense=True, quantization=Quantization(rotate=True, grad_bits=8)
-        )
+        strategy = TernGradStrategy(2, sparse_as_dense=True, grad_bits=8)
         with strategy.scope():
             table = keras.Variable(tf.zeros([500, 4]))
             optimizer = keras.optimizers.SGD(1.0)
@@ -290,7 +297,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         x, y = data(64)
 
         def model():
-            strategy = TernGradStrategy(2, quantization=Quantization(rotate=True))
+            strategy = TernGradStrategy(2)
             return build(strategy, dropout=0.0, optimizer=lambda: keras.optimizers.Adam(0.01))
 
         def fit(model, epochs):
@@ -301,7 +308,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         fit(stopped, 2)
         path = f"{runs.class_folder(type(self))}/model.keras"
         stopped.save(path)
-        with TernGradStrategy(2, quantization=Quantization(rotate=True)).scope():
+        with TernGradStrategy(2).scope():
             resumed = keras.models.load_model(path)
         fit(resumed, 2)
         for a, b in zip(whole.get_weights(), resumed.get_weights(), strict=True):
@@ -310,26 +317,35 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
     def test_local_steps_exchange_rotated_changes(self):
         x, y = data(128)
         losses = []
-        for options in ({"rotate": True}, {"grad_bits": 32}):
-            strategy = TernGradStrategy(2, **strategy_options.arguments(**options))
+        for options in ({}, {"grad_bits": 32}):
+            strategy = TernGradStrategy(2, **options)
             model = build(strategy, dropout=0.0, optimizer=lambda: DiLoCo("sgd", 4))
             history = model.fit(x, y, batch_size=16, epochs=6, shuffle=False, verbose=0)
             losses.append(history.history["loss"][-1])
         self.assertNear(losses[0], losses[1], 0.15)
 
     def test_options_that_do_not_go_with_rotation_are_refused(self):
+        rule = "must be None where gradients are rotated, as by default; rotate=False takes it"
         for options, message in (
-            ({"clip_factor": 2.5}, "`clip_factor` must be None with rotate=True.*2.5"),
-            ({"bits_per_element": 0.3}, "`bits_per_element` must be None with rotate=True.*0.3"),
-            ({"wire": "sparse"}, "`wire` must be none of .*rotate=True.*'?sparse"),
+            ({"clip_factor": 2.5}, f"`clip_factor` {rule}. Received: clip_factor=2.5"),
+            ({"clip_factor": 0, "grad_bits": 4}, f"`clip_factor` {rule}. Received: clip_factor=0"),
+            ({"rotate": True, "bits_per_element": 0.3}, f"`bits_per_element` {rule}. .*=0.3"),
+            ({"rotate": True, "wire": "sparse"}, "`wire` must be none of .*rotate=True.*sparse"),
+            ({"rotate": True, "wire": "sparse_bidirectional"}, "`wire` must be none of .*rotate="),
         ):
             with self.assertRaisesRegex(ValueError, message):
-                TernaryAllReduce(**strategy_options.arguments(rotate=True, **options))
+                TernaryAllReduce(**strategy_options.arguments(**options))
         with self.assertRaisesRegex(ValueError, "`rotate` must be a bool or None.*'yes'"):
             Quantization(rotate="yes")
 
-    def test_streams_and_budgets_are_not_rotated(self):
-        for options in ({"wire": "sparse"}, {"bits_per_element": 0.3}, {"clip_factor": 2.5}):
+    def test_all_but_streams_and_budgets_are_rotated(self):
+        for wire in WORDS:
+            for bits in range(1, 9):
+                self.assertTrue(TernaryAllReduce(wire=wire, grad_bits=bits).quantization.rotate)
+        for options in (
+            *({"wire": "sparse"}, {"wire": "sparse_bidirectional"}, {"bits_per_element": 0.3}),
+            {"wire": "sparse", "rotate": False, "clip_factor": 2.5},
+        ):
             self.assertFalse(
                 TernaryAllReduce(**strategy_options.arguments(**options)).quantization.rotate
             )
@@ -340,7 +356,7 @@ class PushesTest(tf.test.TestCase):
         gradients = [tf.constant(g) for g in gradients_of(0)]
         shapes = [g.shape for g in gradients]
         for bits, bound in ((1, 0.5), (4, 0.03)):
-            quantization = Quantization(rotate=True, grad_bits=bits)
+            quantization = Quantization(grad_bits=bits)
             push = PushCodec(shapes, [0, 1, 3], [4, 5, 6, 7], quantization, 3)
             packed = push.encode(gradients, tf.constant(2**33 + 5, tf.int64), tf.constant(1))
             arrived = push.decode(packed)
@@ -352,8 +368,10 @@ class PushesTest(tf.test.TestCase):
             self.assertEqual(int(push.num_bytes_of(packed)), travelling)
 
     def test_streams_of_pushes_are_not_rotated(self):
-        with self.assertRaisesRegex(ValueError, "`wire` must be 'auto' with rotate=True"):
-            PushCodec([[3]], [0], [0], Quantization(rotate=True), 1, wire="sparse")
+        with self.assertRaisesRegex(
+            ValueError, "`wire` must be 'auto' where gradients are rotated"
+        ):
+            PushCodec([[3]], [0], [0], Quantization(), 1, wire="sparse")
 
 
 class ClusterTest(tf.test.TestCase):

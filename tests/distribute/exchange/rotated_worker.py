@@ -17,9 +17,7 @@ def sums(config):
     results = {}
     for index, options in enumerate(config["options"]):
         strategy = TernGradStrategy(
-            1,
-            telemetry_freq=1,
-            **strategy_options.arguments(rotate=True, seed=5, **options),
+            1, telemetry_freq=1, **strategy_options.arguments(seed=5, **options)
         )
         gradients = [gradients_of(replica) for replica in range(2)]
         for i, value in enumerate(reduce_once(strategy, gradients)):
@@ -29,9 +27,7 @@ def sums(config):
         results[f"{index}/error"] = last.relative_error
     sick = [gradients_of(replica) for replica in range(2)]
     sick[1][3][0, 0] = np.inf
-    results["sick"] = reduce_once(
-        TernGradStrategy(1, quantization=Quantization(rotate=True)), sick
-    )[3]
+    results["sick"] = reduce_once(TernGradStrategy(1), sick)[3]
     return results
 
 
@@ -44,9 +40,7 @@ def train(config):
         ("local", lambda: DiLoCo("sgd", 2)),
     ):
         model = build(
-            TernGradStrategy(1, quantization=Quantization(rotate=True, seed=5)),
-            dropout=0.0,
-            optimizer=optimizer,
+            TernGradStrategy(1, quantization=Quantization(seed=5)), dropout=0.0, optimizer=optimizer
         )
         dataset = tf.data.Dataset.from_tensor_slices(data(64)).batch(16).repeat()
         model.fit(dataset, epochs=2, steps_per_epoch=4, verbose=0)

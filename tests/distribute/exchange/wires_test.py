@@ -1,4 +1,7 @@
-"""Tests of the wires: what they cost in bytes, and what they make of gradients."""
+"""Tests of the wires: what they cost in bytes, and what they make of gradients by the paper's rule.
+
+What they make of rotated ones is tested in `rotated_test.py`.
+"""
 
 import concurrent.futures
 import sys
@@ -91,15 +94,19 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_finer_codes_take_words_both_ways(self):
         for wire in ("alltoall", "bidirectional"):
-            self.check_sums(wire, quantization=Quantization(seed=4, grad_bits=4, clip_factor=0))
+            self.check_sums(
+                wire, quantization=Quantization(rotate=False, seed=4, grad_bits=4, clip_factor=0)
+            )
 
     def test_sums_are_rounded_once_more_without_bias_where_nothing_is_clipped(self):
-        self.check_sums("bidirectional", quantization=Quantization(seed=4, clip_factor=0))
+        self.check_sums(
+            "bidirectional", quantization=Quantization(rotate=False, seed=4, clip_factor=0)
+        )
 
     @parameterized.parameters("allgather", "allreduce", "auto")
     @pytest.mark.slow
     def test_finer_codes_take_the_other_wires_of_words(self, wire):
-        self.check_sums(wire, quantization=Quantization(seed=4, grad_bits=3))
+        self.check_sums(wire, quantization=Quantization(rotate=False, seed=4, grad_bits=3))
 
     @pytest.mark.slow
     def test_sums_of_many_members_travel_in_streams(self):
@@ -121,7 +128,7 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
         """Words that a replica of one process would receive if it were a process."""
         context = buckets.ReductionContext(["CPU:0"] * num_replicas, num_replicas, None)
         gradients = [[tf.constant(g) for g in gradients_of(k)] for k in range(num_replicas)]
-        bucket = bucket_of(context, Quantization(seed=4), gradients)
+        bucket = bucket_of(context, Quantization(rotate=False, seed=4), gradients)
         return float(buckets.reduce_bucket(bucket, wire)[1])
 
     def check_sums(self, wire, num_processes=3, num_local=2, quantization=None):
@@ -129,7 +136,7 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
 
         Returns the words that each received.
         """
-        quantization = quantization or Quantization(seed=4)
+        quantization = quantization or Quantization(rotate=False, seed=4)
         levels = quantization.levels
         gradients = [gradients_of(replica) for replica in range(num_processes * num_local)]
         scales = tf.reduce_max([quantization.local_scales(g) for g in gradients], axis=0)

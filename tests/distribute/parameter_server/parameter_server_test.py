@@ -1,4 +1,7 @@
-"""Tests of what travels between workers and parameter servers, and where variables lie."""
+"""Tests of what travels between workers and parameter servers, and where variables lie.
+
+Pushes are those of the paper's rule; those of rotated gradients are tested in `rotated_test.py`.
+"""
 
 import sys
 
@@ -23,7 +26,7 @@ def gradients_of(seed):
 
 
 def codec(ternary_positions, wire="auto", **options):
-    quantization = Quantization(seed=9, **options)
+    quantization = Quantization(rotate=False, seed=9, **options)
     return PushCodec(SHAPES, ternary_positions, [4, 5, 6, 7], quantization, 3, wire)
 
 

@@ -122,7 +122,7 @@ class PrivateTest(tf.test.TestCase):
             (mirrored_run, ["call_for_each_replica"]),
             (values, ["DistributedVariable", "Mirrored", "PerReplica", "PerReplicaSpec"]),
             (collective_util, ["CommunicationImplementation", "Options"]),
-            (polymorphic_function.Function, ["_clone", "python_function"]),
+            (polymorphic_function.Function, ["__call__", "_clone", "python_function"]),
             (
                 mirrored_strategy.MirroredExtended,
                 [

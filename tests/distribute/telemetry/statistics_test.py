@@ -48,7 +48,7 @@ class StatisticsTest(parameterized.TestCase, tf.test.TestCase):
         gradients = [rng.normal(size=(NUM_REPLICAS, size)).astype(np.float32) for size in SIZES]
         gradients[1][0, 3] = np.inf
         with mock.patch.object(statistics, "_LARGE", large):
-            strategy = reduced(gradients, seed=7, rounding=rounding)
+            strategy = reduced(gradients, rotate=False, seed=7, rounding=rounding)
         for index, (size, gradient) in enumerate(zip(SIZES, gradients, strict=True)):
             found = strategy.gradient_statistics[f"v{size}"]
             codes = ternary.ternarize(

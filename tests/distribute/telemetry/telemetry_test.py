@@ -103,7 +103,7 @@ class TelemetryTest(parameterized.TestCase, tf.test.TestCase):
     def test_equal_gradients_of_two_levels_have_no_error(self):
         gradient = np.where(np.arange(1000) % 3 == 0, -0.25, 0.25).astype(np.float32)
         strategy = TernGradStrategy(
-            NUM_REPLICAS, telemetry_freq=1, quantization=Quantization(clip_factor=0.0)
+            NUM_REPLICAS, telemetry_freq=1, quantization=Quantization(rotate=False, clip_factor=0.0)
         )
         reduce_once(strategy, [[gradient]] * NUM_REPLICAS)
         last = strategy.telemetry.last

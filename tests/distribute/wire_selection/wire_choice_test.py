@@ -57,7 +57,7 @@ def context_of(num_processes, rank=0, device="CPU:0"):
 
 def choice(wire, clip_factor, **options):
     """A new `WireChoice` for gradients of so many standard deviations."""
-    return WireChoice(wire, Quantization(clip_factor=clip_factor, **options))
+    return WireChoice(wire, Quantization(rotate=False, clip_factor=clip_factor, **options))
 
 
 def taken(wire_choice, context, job=LARGE):
@@ -96,6 +96,13 @@ class WireChoiceTest(parameterized.TestCase, tf.test.TestCase):
             wire = choice("auto", 2.5, bits_per_element=0.3).wire(context_of(2), LARGE)
         self.assertEqual(wire, "sparse")
         measure.assert_not_called()
+
+    def test_codes_of_rotated_gradients_take_words_on_all_links(self):
+        rotated = dataclasses.replace(LARGE, rotated=True)
+        for megabits in (1, 50, 9400):
+            with self.subTest(megabits), measured(Link(8 / (1e6 * megabits), 1e-4)):
+                wire = WireChoice("auto", Quantization()).wire(context_of(2), rotated)
+                self.assertEqual(wire, "auto")
 
     def test_all_processes_take_the_same_whatever_their_models_order(self):
         jobs = [LARGE, Job(2, 1, ((400_000,),), (9,)), Job(2, 1, ((70_000, 5),), ())]

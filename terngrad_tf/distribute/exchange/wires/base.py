@@ -98,17 +98,21 @@ class Wire:
         raise NotImplementedError
 
     @property
+    def scale_bytes(self) -> int:
+        """Bytes of scales that each member receives."""
+        num_scales = len(self.sizes) if self.num_scales is None else self.num_scales
+        return ring_bytes(WORD_BYTES * num_scales, self.num_members)
+
+    @property
     def traffic(self) -> Traffic:
         """`Traffic` of the exchange, scales included; without words of no fixed size."""
         words = self.received_words if self.has_fixed_size else 0
-        num_scales = len(self.sizes) if self.num_scales is None else self.num_scales
         num_elements = sum(self.sizes) if self.num_elements is None else self.num_elements
-        scales = ring_bytes(4 * num_scales, self.num_members)
         return Traffic(
             wire=self.name,
             num_members=self.num_members,
-            received_bytes=round(WORD_BYTES * words) + scales,
-            float32_bytes=ring_bytes(4 * num_elements, self.num_members),
+            received_bytes=round(WORD_BYTES * words) + self.scale_bytes,
+            float32_bytes=ring_bytes(WORD_BYTES * num_elements, self.num_members),
         )
 
 

@@ -1,8 +1,10 @@
 """The wires by their names."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
+from terngrad_tf import ternary
 from terngrad_tf.distribute.exchange.wires.allgather import AllGather
 from terngrad_tf.distribute.exchange.wires.allreduce import AllReduce
 from terngrad_tf.distribute.exchange.wires.alltoall import AllToAll
@@ -46,7 +48,7 @@ def choose(
     num_members: int,
     num_local: int,
     levels: int = 1,
-    **options: Any,
+    rotated: bool = False,
 ) -> Any:
     """The `Wire` of a name; for "auto" the lossless one of fixed size with the fewest bytes.
 
@@ -57,8 +59,12 @@ def choose(
         num_local: replicas whose codes a member adds before it sends.
         levels: codes are whole numbers from `-levels` to `levels`; no name of `STREAMS` where that
             is not 1.
-        **options: `num_scales` and `num_elements`, see `Wire`.
+        rotated: whether words hold the codes of rotated tensors. Those of streams never are.
     """
+    options = {}
+    if rotated and name not in STREAMS:
+        options["num_elements"] = sum(sizes)
+        sizes, options["num_scales"] = _when_rotated(tuple(sizes))
     names = LOSSLESS if name == "auto" else (name,)
     wires = [
         kind(tuple(sizes), num_members, num_local, levels, **options)
@@ -68,3 +74,10 @@ def choose(
     if name == "auto":
         wires = [wire for wire in wires if wire.has_fixed_size]
     return min(wires, key=lambda wire: wire.expected_words(NONZERO_SHARE))
+
+
+@functools.cache
+def _when_rotated(sizes):
+    """Elements of the vectors that tensors are rotated to, and their number of scales."""
+    rotation = ternary.Rotation([[size] for size in sizes], levels=1)
+    return rotation.sizes, rotation.num_blocks

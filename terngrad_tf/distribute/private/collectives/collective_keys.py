@@ -9,15 +9,15 @@ a function once more (its part of the last batch may be shorter) finds the same 
 """
 
 import collections
-import typing
+import functools
 import weakref
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context
-from tensorflow.python.framework import ops
 
 from terngrad_tf.distribute.private.collectives.local_weights import check_sends
+from terngrad_tf.distribute.private.collectives.traced_places import TracedPlaces, function_graph
 
 # Keys of collectives outside of functions count from 100.
 _FIRST_KEY = 2**30
@@ -45,7 +45,7 @@ class StaticKeys:
         Returns:
             An int, or an int32 scalar tensor where the shape is not known yet.
         """
-        graph = _function_graph()
+        graph = function_graph()
         counts = _launched.setdefault(graph, collections.Counter())
         kind = (name, tensor.dtype.name, tensor.shape.rank)
         counts[kind] += 1
@@ -54,8 +54,11 @@ class StaticKeys:
         return _FIRST_KEY + number % _NUM_PLACES * _NUM_SHAPES + _shape_number(tensor)
 
 
-def use_static_keys(launcher: Any, keys: StaticKeys) -> Any:
-    """Lets a stock launcher of collectives, and all that builds on it, take `StaticKeys`."""
+def use_static_keys(launcher: Any, keys: StaticKeys, traced: TracedPlaces) -> Any:
+    """Lets a stock launcher of collectives, and all that builds on it, take `StaticKeys`.
+
+    What it launches in functions is noted in `traced`.
+    """
     stock_key = launcher._next_instance_key
     current = []
 
@@ -68,7 +71,7 @@ def use_static_keys(launcher: Any, keys: StaticKeys) -> Any:
                 return stock(tensor, *args, **kwargs)
             current.append(keys.key(name, tensor))
             try:
-                return stock(tensor, *args, **kwargs)
+                return traced.launched(tensor, functools.partial(stock, tensor, *args, **kwargs))
             finally:
                 current.pop()
 
@@ -79,13 +82,6 @@ def use_static_keys(launcher: Any, keys: StaticKeys) -> Any:
     named("all_reduce")
     named("_all_gather")
     return launcher
-
-
-def _function_graph() -> typing.Any:
-    graph = typing.cast(typing.Any, ops.get_default_graph())
-    while getattr(graph, "is_control_flow_graph", False):
-        graph = graph.outer_graph
-    return graph
 
 
 def _shape_number(tensor):

@@ -1,6 +1,7 @@
 """Collectives and messages between the processes of a cluster."""
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,6 +37,7 @@ class ProcessGroup:
         keys = extended._collective_keys
         self._group_key = keys.get_group_key([self.device])
         self._keys = extended.static_keys
+        self._traced = extended.traced_places
         self._launcher = cross_device_utils.CollectiveReplicaLauncher(
             self._group_key, self.size, keys, self.device, self._options
         )
@@ -70,29 +72,31 @@ class ProcessGroup:
 
     def _launch(self, collective, tensor, **kwargs):
         check_sends()
-        place: Any = contextlib.nullcontext()
         if context.executing_eagerly():
             key = self._launcher._next_instance_key()
-            place = places.at("an exchange")
-        else:
-            key = self._keys.key(f"{collective.__name__} {kwargs}", tensor)
-        with place, tf.device(self.device):
-            # Collectives on GPUs must start in the same order everywhere; on CPUs an order would
-            # only keep a late bucket from being sent while an early one is on its way.
-            ordered = self.is_nccl
-            result = collective(
+            with places.at("an exchange"):
+                return self._launch_now(collective, tensor, key, kwargs)
+        key = self._keys.key(f"{collective.__name__} {kwargs}", tensor)
+        launch = functools.partial(self._launch_now, collective, tensor, key, kwargs)
+        result = self._traced.launched(tensor, launch)
+        # Collectives on GPUs must start in the same order everywhere; on CPUs an order would only
+        # keep a late bucket from being sent while an early one is on its way.
+        if not self.is_nccl:
+            run_independently(result.op)
+        return result
+
+    def _launch_now(self, collective, tensor, key, kwargs):
+        with tf.device(self.device):
+            return collective(
                 tensor,
                 group_size=self.size,
                 group_key=self._group_key,
                 instance_key=key,
                 communication_hint=self._options.implementation.value,
                 timeout=self._options.timeout_seconds or 0,
-                ordering_token=self._launcher._get_ordering_token() if ordered else None,
+                ordering_token=self._launcher._get_ordering_token() if self.is_nccl else None,
                 **kwargs,
             )
-        if not ordered and not context.executing_eagerly():
-            run_independently(result.op)
-        return result
 
 
 def publish(key: str, value: str) -> None:

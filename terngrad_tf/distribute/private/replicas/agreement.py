@@ -5,10 +5,10 @@ from typing import Any
 import tensorflow as tf
 
 from terngrad_tf.distribute.private.replicas.devices import (
-    assert_on_host,
     is_distributed,
     local_tensors,
 )
+from terngrad_tf.distribute.private.replicas.step_checks import assert_on_host
 
 # Of a value's norm. Different processors round sums otherwise in the last of 7 digits.
 _TOLERANCE = 1e-5

@@ -34,23 +34,6 @@ def devices_of_replicas(num_replicas: int, num_devices: int) -> list[int]:
     return [replica * num_devices // num_replicas for replica in range(num_replicas)]
 
 
-def assert_on_host(condition: Any, message: Any) -> Any:
-    """Lets a step fail with `tf.errors.InvalidArgumentError` where a condition is false.
-
-    TensorFlow's assertions do nothing on a GPU, and those that tell numbers run in a branch, which
-    is on the GPU wherever they are made.
-
-    Args:
-        condition: bool scalar.
-        message: str or string scalar tensor.
-
-    Returns:
-        The operation that others must depend on; None in eager code, which fails at once.
-    """
-    with tf.device("CPU:0"):
-        return tf.debugging.Assert(condition, [message])
-
-
 def mirrored(tensors: Sequence[tf.Tensor]) -> Any:
     """Groups one tensor a local device into a value that `select_replica` takes apart again."""
     # Its default, from which its type is read, is another subclass of DistributedValues.

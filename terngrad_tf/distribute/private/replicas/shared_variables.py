@@ -16,10 +16,11 @@ from terngrad_tf.distribute.private.replicas.aggregation import (
     warn_of_means,
 )
 from terngrad_tf.distribute.private.replicas.agreement import agreed_by_processes
-from terngrad_tf.distribute.private.replicas.devices import are_of_same_tensors, assert_on_host
+from terngrad_tf.distribute.private.replicas.devices import are_of_same_tensors
 from terngrad_tf.distribute.private.replicas.merging import merge
 from terngrad_tf.distribute.private.replicas.padding import current_padding
 from terngrad_tf.distribute.private.replicas.reductions import is_per_replica
+from terngrad_tf.distribute.private.replicas.step_checks import assert_on_host
 
 
 class SharedVariables(LocalReplicas):

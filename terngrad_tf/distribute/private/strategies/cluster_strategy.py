@@ -20,6 +20,7 @@ from tensorflow.python.eager import context
 
 from terngrad_tf.distribute.private.collectives.collective_keys import StaticKeys, use_static_keys
 from terngrad_tf.distribute.private.collectives.process_group import ProcessGroup, bounded_start
+from terngrad_tf.distribute.private.collectives.traced_places import traced_places
 from terngrad_tf.distribute.private.data.shared_data import SharedData
 from terngrad_tf.distribute.private.replicas.devices import cluster_is_joined, local_tensors
 from terngrad_tf.distribute.private.strategies.initial_values import InitialValues
@@ -70,9 +71,10 @@ class TernGradClusterExtended(
         if options.implementation == CommunicationImplementation.RING and len(devices) == 1:
             self._exchange_on_hosts(options)
         self.static_keys = StaticKeys()
+        self.traced_places = traced_places(self.host_device)
         for ops_ in {self._cross_device_ops, self._host_cross_device_ops}:
             for launcher in ops_._launchers:
-                use_static_keys(launcher, self.static_keys)
+                use_static_keys(launcher, self.static_keys, self.traced_places)
             _note_reductions(ops_)
         self.process_group = ProcessGroup(self) if self._num_workers > 1 else None
 
@@ -119,7 +121,7 @@ class TernGradClusterExtended(
         call = functools.partial(super()._call_for_each_replica, fn, args, kwargs)
         if self.process_group is None or self._run_depth:
             return call()
-        with self.initial_values.run():
+        with self.initial_values.run(), self.traced_places.run(fn):
             return call()
 
     def _update(self, var, fn, args, kwargs, group):

@@ -1,0 +1,44 @@
+"""Which lines of a process are TensorFlow's remarks, which its log level should have hidden."""
+
+import glob
+import os
+import re
+
+_VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
+_HIDES_REMARKS = 2
+_REMARK = re.compile(
+    r"WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR$"
+    r"|[IW]\d{4} \d\d:\d\d:\S+ +\d+ [\w/]+\.cc:\d+\] "
+)
+# An error only where a driver is installed.
+_NO_DRIVER = re.compile(r"E\d{4} .*\.cc:\d+\] failed call to cuInit")
+
+
+class Remarks:
+    """Tells TensorFlow's remarks from other lines on standard error.
+
+    TensorFlow writes some while it is imported, before it reads the level, and whatever that is.
+
+    Args:
+        environment: variables of the process that writes.
+    """
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        level = environment.get(_VARIABLE, "")
+        self._are_hidden = level.isdecimal() and int(level) >= _HIDES_REMARKS
+        self._has_driver = bool(glob.glob("/dev/nvidia*")) or os.path.exists("/dev/dxg")
+
+    def hide(self, line: str) -> bool:
+        """Whether the level hides this line.
+
+        Example:
+        >>> remark = "I0000 00:00:1795783979.734903    7565 port.cc:153] oneDNN custom ..."
+        >>> Remarks({"TF_CPP_MIN_LOG_LEVEL": "2"}).hide(remark)
+        True
+        >>> Remarks({}).hide(remark)
+        False
+        """
+        if not self._are_hidden:
+            return False
+        has_no_use = not self._has_driver and _NO_DRIVER.match(line)
+        return bool(has_no_use or _REMARK.match(line))
