@@ -1,6 +1,6 @@
 # The programs of terngrad_tf, run by a user without rights. Docker, podman and buildah build it:
 #     docker build --tag terngrad_tf .
-#     docker run --rm terngrad_tf mnist_distributed_train --help
+#     docker run --rm terngrad_tf terngrad mnist_distributed_train --help
 # BASE: an image with Python 3.10 to 3.13 and its venv module as python3.
 # EXTRAS: of pyproject.toml, with commas between them.
 ARG BASE=docker.io/library/python:3.12-slim

@@ -1,17 +1,17 @@
-"""Test accuracy of ternary against float gradients, for numbers of replicas that share one batch.
+"""Compares the test accuracy of ternary and float gradients for several numbers of replicas.
 
     python -m benchmarks.accuracy --json=accuracy.json
 
 Trains LeNet and ResNet-20 on scikit-learn's 1,797 handwritten digits (1,437 for training, 360 for
-testing: one of these is 0.28 %) by 2, 4, 8 and 16 replicas that divide batches of 64 images,
-with float gradients and with ternary ones: replicas' random bits correlated or independent, clipped
-at 2.5 standard deviations or not at all. Each combination runs once a seed. The seed fixes initial
-weights and the order of the images; accuracy is that of the weights at the end.
+testing: one test image is 0.28 %). 2, 4, 8 and 16 replicas divide batches of 64 images. Gradients
+are float, or ternary: with correlated or independent random bits across replicas, clipped at 2.5
+standard deviations or unclipped. Each combination runs once per seed. The seed fixes the initial
+weights and the order of the images; the accuracy is that of the final weights.
 
-The digits are 8x8 pixels. LeNet takes them enlarged to its own 28x28, ResNet-20 as they are.
+The digits have 8x8 pixels. LeNet reads them enlarged to 28x28, ResNet-20 in their own size.
 
-Finished runs stand in the JSON file. The same command goes on where it was stopped, and flags that
-choose part of the runs add to the file; the table shows all that it holds.
+The JSON file keeps finished runs. Repeat the command to resume; flags that select some runs add to
+the file, and the table shows the whole file.
 """
 
 import collections
@@ -32,15 +32,15 @@ from benchmarks.lib import digits, figures
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How a network is trained.
+    """Training settings of a network.
 
     Args:
         image_size: height and width of the images in pixels.
         epochs: passes through the training images.
-        learning_rate: rate of the first step; it falls along half a cosine, to 0 at the end.
+        learning_rate: rate of the first step; falls along half a cosine to 0 at the end.
         weight_decay: L2 factor of the kernels.
-        momentum: share of the last step that the next one keeps.
-        batch_size: images a step, over all replicas together.
+        momentum: share of the last step that the next step keeps.
+        batch_size: images per step, over all replicas.
     """
 
     image_size: int
@@ -66,9 +66,9 @@ GRADIENTS = {
     },
 }
 
-_NETS = flags.DEFINE_list("nets", list(NETS), f"Networks, of {', '.join(NETS)}.")
+_NETS = flags.DEFINE_list("nets", list(NETS), f"Networks, from {', '.join(NETS)}.")
 _REPLICAS = flags.DEFINE_list("replicas", ["2", "4", "8", "16"], "Numbers of replicas.")
-_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, one run each.")
+_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds; each is one run.")
 _JSON = flags.DEFINE_string("json", "accuracy.json", "File with the finished runs.")
 _RUNS = flags.DEFINE_string("runs", None, "Used for the processes of the runs.")
 
@@ -76,7 +76,7 @@ _RUNS = flags.DEFINE_string("runs", None, "Used for the processes of the runs.")
 class Trainer:
     """One model under one strategy, trained from the start for each seed.
 
-    Compiling takes longer than some runs, so the seeds of a kind of gradients share it.
+    Compiling takes longer than some runs, so the seeds of a kind of gradients share the model.
     """
 
     def __init__(self, net, num_replicas, gradients):
@@ -105,7 +105,7 @@ class Trainer:
             self._model.optimizer.build(self._model.trainable_variables)
 
     def run(self, seed):
-        """Trains and tests; returns test accuracy and the last epoch's loss, None if not finite."""
+        """Trains and tests; returns the test accuracy and the last epoch's loss or None."""
         import numpy as np
         import tensorflow as tf
 
@@ -134,14 +134,14 @@ class Trainer:
             self._settings.image_size,
             channels=1,
             weight_decay=self._settings.weight_decay,
-            seed=1000 * seed,  # layers count up from it
+            seed=1000 * seed,  # layers count up from this seed
         )
 
 
 def run_all(runs):
-    """Does runs of one network and number of replicas; prints a JSON line for each.
+    """Trains the runs of each network and number of replicas; prints a JSON line per run.
 
-    TensorFlow fixes the replicas' devices once a process, so each number has a process of its own.
+    TensorFlow fixes the replicas' devices per process, so each number has its own process.
     """
     for (net, replicas, gradients), group in itertools.groupby(runs, key=lambda run: run[:3]):
         start = time.perf_counter()
@@ -156,7 +156,7 @@ def run_all(runs):
 
 
 def results_of(runs):
-    """Yields the results of runs, done in a process of their own."""
+    """Yields the results of runs, which a child process trains."""
     command = [sys.executable, "-m", "benchmarks.accuracy", "--verbosity=-1"]
     process = subprocess.Popen(
         [*command, f"--runs={json.dumps(runs)}"],
@@ -175,12 +175,12 @@ def results_of(runs):
 
 
 def key(result):
-    """What tells runs apart: (net, replicas, gradients, seed)."""
+    """Returns the identity of a run: (net, replicas, gradients, seed)."""
     return tuple(result[name] for name in ("net", "replicas", "gradients", "seed"))
 
 
 def settings():
-    """Everything that the runs of a file share."""
+    """Returns the settings that all runs of a file share."""
     return {
         "nets": {net: dataclasses.asdict(settings) for net, settings in NETS.items()},
         "gradients": GRADIENTS,
@@ -188,7 +188,7 @@ def settings():
 
 
 def table(runs):
-    """Mean, least and greatest accuracy over seeds, in percent: a column a number of replicas."""
+    """Returns mean, minimum and maximum accuracy over seeds in percent, a column per number."""
     cells = collections.defaultdict(list)
     for run in runs:
         cells[key(run)[:3]].append(100 * run["accuracy"])
@@ -209,20 +209,20 @@ def table(runs):
 
 
 def main(argv):
-    """Does the runs that are missing and prints the table."""
+    """Trains the missing runs and prints the table."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     if _RUNS.value:
         return run_all(json.loads(_RUNS.value))
     if unknown := set(_NETS.value) - set(NETS):
-        raise app.UsageError(f"--nets must be of {', '.join(NETS)}. Received: {sorted(unknown)}")
+        raise app.UsageError(f"--nets must be from {', '.join(NETS)}. Received: {sorted(unknown)}")
     path = pathlib.Path(_JSON.value)
     runs = figures.read_finished(path, settings())
     done = {key(run) for run in runs}
     replicas, seeds = map(int, _REPLICAS.value), map(int, _SEEDS.value)
     chosen = itertools.product(_NETS.value, replicas, GRADIENTS, seeds)
     missing = [run for run in chosen if run not in done]
-    print(f"{len(done)} runs are done, {len(missing)} are to do", flush=True)
+    print(f"{len(done)} runs are done, {len(missing)} are missing", flush=True)
     for _, group in itertools.groupby(missing, key=lambda run: run[:2]):
         for result in results_of(list(group)):
             runs.append(result)
@@ -233,7 +233,7 @@ def main(argv):
                 f"({result['seconds']:.0f} s)",
                 flush=True,
             )
-    print(f"\nTest accuracy in %, mean (least to greatest) over seeds:\n\n{table(runs)}")
+    print(f"\nTest accuracy in %, mean (minimum to maximum) over seeds:\n\n{table(runs)}")
     return 0
 
 

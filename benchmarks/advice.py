@@ -1,10 +1,10 @@
-"""Whether `terngrad_tf.advise` names the quickest mode, and `wire="auto"` takes a quick wire.
+"""Checks the mode that `terngrad_tf.advise` names and the wire that `wire="auto"` takes.
 
-Makes hosts on this machine that are joined by links of a chosen rate (`lib/netns.sh`: Linux,
-root, iproute2). On each, one process trains the small network of `benchmarks/cluster/models.py`
-with float gradients and with every wire, which take turns, round by round; then each mode's run is
-asked for advice. Advice is good where the mode that it names takes at most 1.1 times the quickest;
-"auto" is where the wire that it took does so beside the lossless ones.
+Creates hosts on this machine, joined by links of a chosen rate (`lib/netns.sh`: Linux, root,
+iproute2). One process per host trains the small network of `benchmarks/cluster/models.py` with
+float gradients and with every wire; the modes take turns, round by round. Then the benchmark asks
+each mode's run for advice. Advice is good if the mode that it names takes at most 1.1 times the
+step time of the fastest mode; "auto" is good if its wire does so among the lossless wires.
 
     python -m benchmarks.advice --json=advice.json
 """
@@ -21,10 +21,10 @@ from benchmarks.lib import cluster_hosts, figures
 
 _HOSTS = flags.DEFINE_list("hosts", ["2"], "Numbers of hosts to measure.")
 _RATES = flags.DEFINE_list(
-    "rates", ["10mbit", "100mbit", "1gbit", "none"], "Rates of the links; none: any."
+    "rates", ["10mbit", "100mbit", "1gbit", "none"], "Rates of the links; none: unlimited."
 )
-_CLIP = flags.DEFINE_float("clip_factor", 2.5, "As of the strategy.")
-_ROUNDS = flags.DEFINE_integer("rounds", 7, "Measured rounds at most.", lower_bound=1)
+_CLIP = flags.DEFINE_float("clip_factor", 2.5, "The strategy's clip_factor.")
+_ROUNDS = flags.DEFINE_integer("rounds", 7, "Maximum number of measured rounds.", lower_bound=1)
 _SECONDS = flags.DEFINE_integer("seconds", 30, "Time for the measured rounds of a mode.")
 _JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
 _THREADS = flags.DEFINE_integer("worker_threads", None, "Set by the benchmark itself.")
@@ -33,13 +33,13 @@ PREFIX = "tga"
 SUBNET = "10.83.0"
 PORT = 4711
 BATCH = 64
-# Steps a round, of which all but the first follow one of the same mode.
+# Steps per round; all but the first follow a step of the same mode.
 STEPS = 5
 LIMIT = 1.1
 
 
 def _work():
-    """One host: measures all modes in turn, asks each for advice and prints a JSON line."""
+    """Measures all modes in turn on one host, asks each for advice and prints a JSON line."""
     import tensorflow as tf
 
     import terngrad_tf
@@ -68,11 +68,11 @@ def _work():
 
     for mode in modes:
         run(mode)
-        # A round has ended when the slowest host has.
+        # A round ends when the slowest host ends.
         seconds = max(all_gather_object(strategies[mode], f"warm {mode}", run(mode)))
         rounds[mode] = max(1, min(_ROUNDS.value, int(_SECONDS.value / STEPS / seconds)))
     for number in range(max(rounds.values())):
-        # Each mode starts a round in turn: what one leaves in the links' queues meets all.
+        # Each mode starts a round in turn: leftovers in the links' queues meet all modes alike.
         first = number % len(modes)
         for mode in modes[first:] + modes[:first]:
             if number < rounds[mode]:
@@ -95,7 +95,7 @@ def _work():
 
 
 def _measure(num_hosts, rate):
-    """What one cluster of hosts measured and advised: dict of JSON values."""
+    """Returns the measurements and the advice of one cluster as a dict of JSON values."""
     network = cluster_hosts.Network(PREFIX, SUBNET, num_hosts)
     command = [sys.executable, "-m", "benchmarks.advice", f"--clip_factor={_CLIP.value}"]
     command += [f"--rounds={_ROUNDS.value}", f"--seconds={_SECONDS.value}", "--worker_threads=1"]
@@ -115,14 +115,14 @@ def _measure(num_hosts, rate):
 
 
 def table(cell):
-    """One cell as Markdown: measured steps, expected ones, and what each mode's run was told."""
+    """Returns one cell as Markdown: measured steps, expected steps and each mode's advice."""
     from terngrad_tf.distribute.exchange.wires import LOSSLESS
 
     milliseconds, advice, taken = cell["milliseconds"], cell["advice"], cell["taken"]
     quickest = min(milliseconds.values())
     lines = [
         f"\n{cell['hosts']} hosts, {cell['rate']}: {advice['allgather']['line']}\n",
-        "| mode | measured ms | expected by allgather's run | names | that / quickest | |",
+        "| mode | measured ms | expected by allgather's run | names | that / fastest | |",
         "|---|---|---|---|---|---|",
     ]
     for mode, measured in milliseconds.items():
@@ -137,7 +137,7 @@ def table(cell):
     ratio = milliseconds[taken] / min(milliseconds[wire] for wire in LOSSLESS)
     verdict = "good" if ratio <= LIMIT else "WRONG"
     lines += ["", *cell["reasons"]]
-    lines.append(f"{taken} / quickest lossless wire = {ratio:.2f}: {verdict}")
+    lines.append(f"{taken} / fastest lossless wire = {ratio:.2f}: {verdict}")
     return "\n".join(lines)
 
 

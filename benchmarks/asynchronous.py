@@ -1,20 +1,20 @@
-"""Asynchronous against synchronous training: test accuracy, and bytes pushed and pulled a step.
+"""Compares asynchronous and synchronous training: test accuracy, bytes pushed and pulled per step.
 
-Trains LeNet on scikit-learn's handwritten digits by two workers, each on a host of its own (network
-namespaces, see `lib/netns.sh`: Linux, root), with `mnist_distributed_train`: synchronously
-with ternary gradients, and asynchronously with ternary and with float gradients over one and two
-parameter servers, which are hosts of their own. All runs see equally many examples. A synchronous
-step takes a batch of each worker, an asynchronous one that of one worker, at half the learning
-rate, which is as much for each example.
+Two workers train LeNet on scikit-learn's handwritten digits with `mnist_distributed_train`, each on
+its own host (network namespaces, see `lib/netns.sh`: Linux, root): synchronously with ternary
+gradients, and asynchronously with ternary and with float gradients over one and two parameter
+servers, which have their own hosts. All runs see the same number of examples. A synchronous step
+takes a batch from each worker. An asynchronous step takes a batch from one worker, at half the
+learning rate, so the rate per example is the same.
 
     python -m benchmarks.asynchronous --json=asynchronous.json
 
-Bytes are what the interfaces of the servers' hosts received and sent, headers included, from the
-first log line of the run to the last, for each step. Accuracy is that of the last weights on the
-360 test images, of which one is 0.28 %.
+Bytes are counts of the network interfaces of the servers' hosts, headers included, from the first
+log line of the run to the last, divided by the steps. The accuracy is that of the final weights on
+the 360 test images; one image is 0.28 %.
 
-Finished runs stand in the JSON file. The same command goes on where it was stopped, and flags that
-choose part of the runs add to the file; the table shows all that it holds.
+The JSON file keeps finished runs. Repeat the command to resume; flags that select some runs add to
+the file, and the table shows the whole file.
 """
 
 import collections
@@ -36,7 +36,7 @@ from benchmarks.lib import cluster_hosts, figures
 
 NUM_WORKERS = 2
 BATCH_SIZE = 32
-# (kind, parameter servers): flags.
+# (kind, number of parameter servers): flags.
 KINDS = {
     ("synchronous ternary", 0): {"grad_bits": 1},
     ("asynchronous ternary", 1): {"grad_bits": 1, "async_training": True},
@@ -49,19 +49,19 @@ SUBNET = "10.84.0"
 PORT = 4711
 TIMEOUT_SECONDS = 900
 
-_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, one run each.")
+_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds; each is one run.")
 _STEPS = flags.DEFINE_integer(
-    "steps", 540, "Asynchronous steps; synchronous ones are half as many.", lower_bound=120
+    "steps", 540, "Asynchronous steps; synchronous runs take half this number.", lower_bound=120
 )
-_RATE = flags.DEFINE_float("learning_rate", 0.02, "Rate of synchronous training.")
+_RATE = flags.DEFINE_float("learning_rate", 0.02, "Learning rate of synchronous training.")
 _JSON = flags.DEFINE_string("json", "asynchronous.json", "File with the finished runs.")
 
-# Not that of step 0, which tells when the first step was done.
+# Skips the line of step 0, which appears when the first step is done.
 _LINE = re.compile(r"Worker \d+: .*: step ([1-9]\d*), loss")
 
 
 def commands(folder, num_servers, seed, chosen, addresses):
-    """Command line of each process, workers first; parameter servers take few flags."""
+    """Returns the command line of each process, workers first; servers take few flags."""
     workers, servers = addresses[:NUM_WORKERS], addresses[NUM_WORKERS:][:num_servers]
     asynchronous = bool(num_servers)
     share = 1 if asynchronous else NUM_WORKERS
@@ -91,7 +91,7 @@ def commands(folder, num_servers, seed, chosen, addresses):
 
 
 def interface_bytes(network, hosts):
-    """Sums over hosts of the bytes that their interfaces received and sent."""
+    """Returns the bytes that the hosts' interfaces received and sent, summed over hosts."""
     totals = []
     for name in ("rx_bytes", "tx_bytes"):
         totals.append(0)
@@ -103,7 +103,7 @@ def interface_bytes(network, hosts):
 
 
 def train(network, command_lines, num_servers):
-    """Runs the processes of a run; returns bytes pushed and pulled a step, None without servers."""
+    """Runs a run's processes; returns bytes pushed and pulled per step, None without servers."""
     hosts = range(NUM_WORKERS, NUM_WORKERS + num_servers)
     environment = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="2", PYTHONPATH=str(cluster_hosts.ROOT))
     with contextlib.ExitStack() as stack:
@@ -135,7 +135,7 @@ def train(network, command_lines, num_servers):
 
 
 def accuracy(folder):
-    """Share of the test images that the last weights of a run tell right."""
+    """Returns the test accuracy of the final weights of a run."""
     from terngrad_tf import training
 
     config = training.EvalConfig(
@@ -150,7 +150,7 @@ def accuracy(folder):
 
 
 def measure(kind, num_servers, seed):
-    """One run, as a row of the table's figures."""
+    """Returns the figures of one run as a row of the table."""
     import slim_data
 
     network = cluster_hosts.Network(PREFIX, SUBNET, NUM_WORKERS + num_servers)
@@ -175,17 +175,17 @@ def measure(kind, num_servers, seed):
 
 
 def key(run):
-    """What tells runs apart."""
+    """Returns the identity of a run."""
     return run["kind"], run["servers"], run["seed"]
 
 
 def settings():
-    """What all runs of a file share."""
+    """Returns the settings that all runs of a file share."""
     return {"steps": _STEPS.value, "learning_rate": _RATE.value, "batch_size": BATCH_SIZE}
 
 
 def table(runs):
-    """Means over seeds as Markdown, of accuracy also the least and the greatest."""
+    """Returns means over seeds as Markdown; the accuracy also has its minimum and maximum."""
     groups = collections.defaultdict(list)
     for run in runs:
         groups[run["kind"], run["servers"]].append(run)
@@ -207,7 +207,7 @@ def table(runs):
 
 
 def main(argv):
-    """Does the runs that are missing and prints the table."""
+    """Trains the missing runs and prints the table."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     path = pathlib.Path(_JSON.value)
@@ -215,7 +215,7 @@ def main(argv):
     done = {key(run) for run in runs}
     chosen = [(*kind, seed) for seed, kind in itertools.product(map(int, _SEEDS.value), KINDS)]
     missing = [run for run in chosen if run not in done]
-    print(f"{len(done)} runs are done, {len(missing)} are to do", flush=True)
+    print(f"{len(done)} runs are done, {len(missing)} are missing", flush=True)
     for run in missing:
         result = measure(*run)
         runs.append(result)

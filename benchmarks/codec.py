@@ -1,17 +1,17 @@
-"""Speed of encoding and decoding, against `x * 2` and against ops that are not fused.
+"""Compares the speed of encoding and decoding with `x * 2` and with ops that are not fused.
 
     python -m benchmarks.codec --elements=16777216 --rounds=15 --json=codec.json
 
-All candidates run in turn, round after round, so that whatever else the machine does meets all of
-them. A ratio is the median over rounds of the time divided by that of `x * 2` in the same round.
-`x * 2` is the eager TensorFlow op, on all cores or on the GPU where there is one: it reads and
-writes every element once and compiles to nothing better under XLA. The others are functions as in a
-training step, whose words stay on the device. "rotated" are ternary codes of blocks that are
-rotated before they are rounded, with all that this takes. "4-bit" are codes of four bits. "sparse"
-are the streams of the sparse wire, where `--nonzero` of the codes are not 0: rounding and
-compressing, and the way back; "largest" is what error feedback takes for as many codes. The unfused
-sequence is the usual way to write TernGrad in single ops (draw, compare, select, add four quarters
-into bytes; divide, join, cut), run as one graph.
+All candidates run in turn, round after round, so that other work of the machine meets all of them
+alike. A ratio is the median over rounds of a candidate's time divided by the time of `x * 2` in the
+same round. `x * 2` is the eager TensorFlow op, on all cores or on the GPU if there is one: the op
+reads and writes every element once, and XLA compiles it to nothing better. The others are functions
+as in a training step; their words stay on the device. "rotated" is ternary codes of blocks that are
+rotated before rounding, rotation included. "4-bit" is codes of four bits. "sparse" is the streams
+of the sparse wire with a share of `--nonzero` nonzero codes: rounding and compressing, and the way
+back. "largest" is the work of error feedback for the same number of codes. The unfused sequence is
+the usual way to write TernGrad in single ops (draw, compare, select, add four quarters into bytes;
+divide, join, cut), run as one graph.
 """
 
 import math
@@ -30,10 +30,10 @@ _ROUNDS = flags.DEFINE_integer("rounds", 15, "Timed rounds.", lower_bound=1)
 _CLIP_FACTOR = flags.DEFINE_float("clip_factor", 2.5, "Standard deviations to clip at.")
 _BASE = flags.DEFINE_integer("base", 3, "Base of the digits: 3, or 4 for two bits each.")
 _NONZERO = flags.DEFINE_float(
-    "nonzero", 0.016, "Share of the codes of sparse streams that are not 0.", 1e-6, 0.7
+    "nonzero", 0.016, "Share of nonzero codes in sparse streams.", 1e-6, 0.7
 )
 _JSON = flags.DEFINE_string("json", None, "File to write the figures to.")
-# Levels of codes of four bits.
+# Levels of four-bit codes.
 _FINER = 7
 
 
@@ -52,14 +52,14 @@ def unfused_encode(gradient, scale):
 
 @tf.function(autograph=False)
 def unfused_decode(packed, size, scale):
-    """Inverse of `unfused_encode`: int32 divisions and remainders, joined and cut to size."""
+    """Inverts `unfused_encode` with int32 divisions and remainders, joined and cut to size."""
     packed = tf.cast(packed, tf.int32)
     quarters = [packed // 4**place % 4 for place in range(4)]
     return (tf.cast(tf.concat(quarters, 0), tf.float32)[:size] - 1.0) * scale
 
 
 def in_a_step(function):
-    """A function of nothing as a graph; int32 results as uint32."""
+    """Returns a function without arguments as a graph; casts int32 results to uint32."""
 
     def run():
         result = function()
@@ -70,7 +70,7 @@ def in_a_step(function):
 
 
 def candidates(size, clip_factor, base, nonzero):
-    """Functions without arguments to time, by name."""
+    """Returns the functions to time, without arguments, by name."""
     gradient = tf.random.stateless_normal([size], [1, 2])
     scales = ternary.local_scales([gradient], clip_factor)
     kwargs = {"seed": 0, "num_replicas": 4}
@@ -99,7 +99,7 @@ def candidates(size, clip_factor, base, nonzero):
         how = {"base": 2 * _FINER + 1, "total_bias": _FINER}
         return ternary.decode(of_sender, scales, [[size]], [tf.float32], **how)
 
-    # As unsigned integers: functions return int32 in the host's memory, whatever the device.
+    # Unsigned integers: functions return int32 in the host's memory, for every device.
     stream = in_a_step(encode_sparse)()
     words, finer_words = in_a_step(encode)(), in_a_step(encode_finer)()
 
@@ -149,7 +149,7 @@ def candidates(size, clip_factor, base, nonzero):
 
 
 def time_rounds(functions, rounds):
-    """Seconds of each function in each round, after one round that compiles."""
+    """Returns the seconds of each function in each round, after one round that compiles."""
     seconds = {name: [] for name in functions}
     for timed in range(-1, rounds):
         for name, function in functions.items():
@@ -164,7 +164,7 @@ def time_rounds(functions, rounds):
 
 
 def summarize(seconds, size):
-    """One row a function: medians, and ratios to `x * 2` and to the unfused sequence."""
+    """Returns one row per function: medians, and ratios to `x * 2` and the unfused sequence."""
 
     def ratio(name, other):
         return statistics.median(a / b for a, b in zip(seconds[name], seconds[other], strict=True))
@@ -185,7 +185,7 @@ def summarize(seconds, size):
 
 
 def table(rows):
-    """The rows as text."""
+    """Returns the rows as text."""
     lines = [f"{'':16}{'ms':>10}{'M elem/s':>12}{'/ x * 2':>10}{'unfused /':>12}"]
     for row in rows:
         faster = row.get("times_faster_than_unfused")
@@ -212,7 +212,7 @@ def main(argv):
         f" {os.cpu_count()} cores ({devices}), TensorFlow {tf.__version__}"
     )
     print(table(rows))
-    print(f"sparse: {_NONZERO.value:.2%} not 0, {bits:.3f} bits an element")
+    print(f"sparse: {_NONZERO.value:.2%} nonzero, {bits:.3f} bits per element")
     if _JSON.value:
         figures.write_json(
             _JSON.value,

@@ -1,7 +1,7 @@
-"""Shows which figures of a benchmark moved between two of its JSON files.
+"""Shows the figures of a benchmark that moved between two of its JSON files.
 
-Figures of one machine say little about another's; the machines of both files are told. Those that
-the tables of docs/results/ were made of lie in benchmarks/results/.
+Figures of different machines are hard to compare, so the output names the machines of both files.
+The figures of the tables in docs/results/ are in benchmarks/results/.
 
     python -m benchmarks.compare benchmarks/results/cluster.json cluster.json
 """
@@ -14,23 +14,23 @@ from absl import app, flags
 _KEYS = flags.DEFINE_list(
     "keys",
     ["hosts", "elements", "weights", "batch", "replicas", "clip_factor", "seed"],
-    "Fields that tell rows apart, besides those that are text.",
+    "Fields that identify rows, in addition to all text fields.",
 )
-_LEAST = flags.DEFINE_float("least", 1.1, "Least factor to show, up or down.", lower_bound=1.0)
+_LEAST = flags.DEFINE_float("least", 1.1, "Smallest factor to show, up or down.", lower_bound=1.0)
 
 
 def rows_by_key(content, keys):
-    """The rows of a file by what tells them apart.
+    """Returns the rows of a file by their keys.
 
     Args:
-        content: dict with one list of rows, flat dicts, as "rows", "runs" or "cells".
-        keys: names of the fields that tell rows apart besides those that are text.
+        content: dict with one list of rows, which are flat dicts, as "rows", "runs" or "cells".
+        keys: names of the fields that identify rows, in addition to all text fields.
 
     Returns:
-        {tuple of such values: {name: other number}}.
+        {tuple of the key's values: {name: other number}}.
 
     Raises:
-        ValueError: there is no such list, or two rows cannot be told apart.
+        ValueError: there is no such list, or two rows have the same key.
     """
     lists = [content[name] for name in ("rows", "runs", "cells") if name in content]
     if len(lists) != 1:
@@ -39,18 +39,18 @@ def rows_by_key(content, keys):
     for row in lists[0]:
         key = tuple(str(v) for k, v in row.items() if isinstance(v, str) or k in keys)
         if key in found:
-            raise ValueError(f"`--keys` must tell rows apart. Received: two of {' '.join(key)}")
+            raise ValueError(f"`--keys` must identify rows. Received: two of {' '.join(key)}")
         numbers = {k: v for k, v in row.items() if k not in keys and not isinstance(v, str | bool)}
         found[key] = {k: v for k, v in numbers.items() if isinstance(v, int | float)}
     return found
 
 
 def changes(before, after):
-    """What moved, as a list of (key, figure, number before, number after), most first.
+    """Returns a list of (key, figure, number before, number after), largest change first.
 
     Args:
         before: result of `rows_by_key`.
-        after: the same of the newer file. Rows and figures that one of them lacks are left out.
+        after: the same for the newer file. Rows and figures missing from either file are left out.
     """
     pairs = [
         (key, name, old, after[key][name])
@@ -62,19 +62,19 @@ def changes(before, after):
 
 
 def factor(old, new):
-    """By how much a number grew or shrank: 1 or more."""
+    """Returns the factor by which a number grew or shrank: 1 or more."""
     if old == new:
         return 1.0
     return max(old / new, new / old) if old * new > 0 else float("inf")
 
 
 def main(argv):
-    """Prints a table of what moved."""
+    """Prints a table of the figures that moved."""
     if len(argv) != 3:
         raise app.UsageError(f"two files are needed. Received: {argv[1:]}")
     contents = [json.loads(pathlib.Path(path).read_text()) for path in argv[1:]]
     for path, content in zip(argv[1:], contents, strict=True):
-        print(f"{path}: {content.get('machine', 'a machine that is not told')}")
+        print(f"{path}: {content.get('machine', 'an unknown machine')}")
     try:
         before, after = (rows_by_key(content, _KEYS.value) for content in contents)
     except ValueError as error:
@@ -89,7 +89,7 @@ def main(argv):
     print(f"\n{len(moved)} of {len(found)} figures moved by a factor of {_LEAST.value:g} or more.")
     alone = len(before.keys() ^ after.keys())
     if alone:
-        print(f"{alone} rows are in one file alone.")
+        print(f"{alone} rows are in only one of the files.")
     return 0
 
 

@@ -1,16 +1,16 @@
-"""What replicas cost: step time, start-up and memory for several numbers of replicas.
+"""Measures the cost of replicas: step time, start-up time and memory by number of replicas.
 
     python -m benchmarks.emulation --replicas=1,4,16,64 --batch_sizes=512,64 --json=emulation.json
 
-A network of terngrad_tf.models on random images of its usual size, ternary gradients, stock
-`model.fit`, the same total batch for every number of replicas; 0 replicas stand for Keras without a
-strategy. With --processes so many share the batch, with as many replicas each, and exchange through
-the memory of the host, on loopback. Each cell runs in a process of its own, and rounds over all
-cells follow each other, so that whatever else the machine does meets all of them. A step is the
-median over the steps after the first two, each with the device's work; start-up is from the
-creation of the strategy to the end of the first step, imports left out; memory is the largest
-resident set of the process, of several the first's. Replicas run on the machine's GPUs where it has
-any, which several processes share.
+Trains a network of terngrad_tf.models on random images of its usual size, with ternary gradients,
+stock `model.fit` and the same total batch for every number of replicas; 0 replicas mean Keras
+without a strategy. With --processes, several processes of the same number of replicas share the
+batch and exchange through the host's memory, on loopback. Each cell runs in its own process, and
+rounds cover all cells in turn, so that other work of the machine meets all of them alike. A step is
+the median over the steps after the first two, including the device's work. Start-up lasts from the
+creation of the strategy to the end of the first step, without imports. Memory is the largest
+resident set of the process (of several: the first one). Replicas run on the machine's GPUs if there
+are any; several processes share these.
 """
 
 import contextlib
@@ -31,14 +31,14 @@ _NET = flags.DEFINE_string("net", "lenet", "Network, of terngrad_tf.models.")
 _REPLICAS = flags.DEFINE_list(
     "replicas", ["1", "4", "16", "64"], "Numbers of replicas; 0 for Keras without a strategy."
 )
-_BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["512", "64"], "Images a step, all replicas.")
+_BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["512", "64"], "Images per step, all replicas.")
 _STEPS = flags.DEFINE_integer("steps", 20, "Timed steps of a process.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Processes of each cell.", lower_bound=1)
 _GRAD_BITS = flags.DEFINE_enum(
     "grad_bits",
     "1",
     [*map(str, GRAD_BITS)],
-    "1 for ternary, 3 to 8 for codes of so many bits, 32 for float.",
+    "1 for ternary, 3 to 8 for codes of this many bits, 32 for float.",
 )
 _PROCESSES = flags.DEFINE_integer("processes", 1, "Processes of a cell.", lower_bound=1)
 _JSON = flags.DEFINE_string("json", None, "File to write the figures to.")
@@ -49,11 +49,11 @@ _WARM_UP_STEPS = 2
 
 @contextlib.contextmanager
 def _peers():
-    """Makes this process the first of so many, and starts the others."""
+    """Makes this process the first of `--processes`, and starts the others."""
     if _PROCESSES.value == 1 or "TF_CONFIG" in os.environ:
         yield
         return
-    # Several may share a GPU.
+    # Several processes may share a GPU.
     os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     ports = cluster_hosts.free_ports(_PROCESSES.value)
     cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
@@ -73,7 +73,7 @@ def _peers():
 
 
 def _measure(batch_size, num_replicas):
-    """One cell, in this process: prints a JSON line."""
+    """Measures one cell in this process; prints a JSON line."""
     import keras
     import numpy as np
     import tensorflow as tf
@@ -81,7 +81,7 @@ def _measure(batch_size, num_replicas):
     import terngrad_tf
 
     class Clock(keras.callbacks.Callback):
-        """Notes when each step ends."""
+        """Records when each step ends."""
 
         def __init__(self):
             super().__init__()
@@ -91,7 +91,7 @@ def _measure(batch_size, num_replicas):
             """Called by `fit`."""
             if _PROCESSES.value == 1:
                 tf.test.experimental.sync_devices()
-            else:  # which is not for clusters: waits for one of the last results
+            else:  # sync_devices does not support clusters: waits for one of the last results
                 self.model.trainable_variables[0].numpy()
             self.times.append(time.perf_counter())
 
@@ -136,7 +136,7 @@ def _measure(batch_size, num_replicas):
 
 
 def _table(measured):
-    """Medians as a markdown table; ratios are to the first number of replicas of the same batch."""
+    """Returns medians as Markdown; ratios are to the first number of replicas of each batch."""
     lines = [
         "| batch | replicas | step, ms | / the first | start-up, s | memory, MiB |",
         "|---|---|---|---|---|---|",

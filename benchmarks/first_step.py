@@ -1,14 +1,14 @@
-"""What the first exchange of a network's gradients takes before all later ones: time and memory.
+"""Measures time and memory of the first exchange of a network's gradients.
 
     python -m benchmarks.first_step --nets=lenet,resnet_50 --json=first_step.json
 
-Nothing of the network is computed: its weights serve as gradients, which `--replicas` replicas of
-one process exchange as floats; as ternary codes that are summed where they are ("ternary", as
-wherever nothing travels); and as words in which they would travel ("words", by
-`wire="bidirectional"`). Each cell runs in a process of its own, in rounds. Processor time counts
-from the beginning of the first step to its end: Python builds the functions and XLA compiles them.
-Memory is what the process holds after `--steps` steps beyond what it held before the first, once
-free memory was given back; and the most that it held in between. Needs Linux and glibc.
+The network computes nothing: its weights serve as gradients, and `--replicas` replicas in one
+process exchange them as floats; as ternary codes that are summed in place ("ternary", as in every
+exchange within a process); and as words in the format that travels ("words", with
+`wire="bidirectional"`). Each cell runs in its own process, in rounds. Processor time counts from
+the beginning of the first step to its end: Python builds the functions and XLA compiles them.
+Memory is the increase from before the first step to after `--steps` steps, without free memory; and
+the largest increase in between. Needs Linux and glibc.
 """
 
 import ctypes
@@ -24,8 +24,8 @@ from absl import app, flags
 from benchmarks.lib import cells, figures
 
 MODES = ("float", "ternary", "words")
-_NETS = flags.DEFINE_list("nets", ["lenet", "resnet_50"], "Networks, of terngrad_tf.models.")
-_MODES = flags.DEFINE_multi_enum("modes", list(MODES), MODES, "What is exchanged; repeatable.")
+_NETS = flags.DEFINE_list("nets", ["lenet", "resnet_50"], "Networks, from terngrad_tf.models.")
+_MODES = flags.DEFINE_multi_enum("modes", list(MODES), MODES, "Format of gradients; repeatable.")
 _REPLICAS = flags.DEFINE_integer("replicas", 2, "Replicas.", lower_bound=1)
 _STEPS = flags.DEFINE_integer("steps", 4, "Steps of a process.", lower_bound=2)
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Processes of each cell.", lower_bound=1)
@@ -40,19 +40,19 @@ _OPTIONS = {
 
 
 def _held_mb(name):
-    """Memory of this process in MB: "VmRSS", or "VmHWM", the most since `_forget`."""
+    """Returns memory of this process in MB: "VmRSS", or "VmHWM", the maximum since `_forget`."""
     status = pathlib.Path("/proc/self/status").read_text()
     return int(re.search(rf"{name}:\s+(\d+)", status)[1]) / 1024
 
 
 def _forget():
-    """Gives free memory back, and begins to look for the most memory anew."""
+    """Gives free memory back and restarts the search for the maximum."""
     ctypes.CDLL(None).malloc_trim(0)
     pathlib.Path("/proc/self/clear_refs").write_text("5")
 
 
 def _measure(net, mode):
-    """One cell, in this process: prints a JSON line."""
+    """Measures one cell in this process; prints a JSON line."""
     import keras
     import tensorflow as tf
 
@@ -72,7 +72,7 @@ def _measure(net, mode):
 
         strategy.run(replica_step)
 
-    # What TensorFlow and XLA hold from their first use on.
+    # TensorFlow and XLA keep memory from their first use on.
     tf.function(lambda x: 2 * x, jit_compile=True)(tf.ones([10]))
     _forget()
     before, clock, begin = _held_mb("VmRSS"), time.process_time(), time.perf_counter()
@@ -94,7 +94,7 @@ def _measure(net, mode):
 
 
 def _table(measured):
-    """Medians as a Markdown table."""
+    """Returns medians as a Markdown table."""
     lines = [
         "| network | gradients | first step, s | of processor time | a later step, ms |"
         " memory, MB | at most |",

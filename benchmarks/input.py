@@ -1,24 +1,24 @@
-"""Images a second of the input pipelines, against their limits and against tensorflow-datasets.
+"""Compares images per second of input pipelines with their limits and with tensorflow-datasets.
 
     pip install 'terngrad_tf[tfds]'
     python -m benchmarks.input --rounds=7 --json=input.json
 
-Makes its data: photographs (smooth noise, 500 x 375 pixels, JPEG of quality 90, about 100 kB, which
-is the mean of ImageNet's), digits of 28 x 28 and images of 32 x 32 pixels as PNG; the same files
-once as TFRecords of `slim_data` and once as a data set of tensorflow-datasets. Each photograph is
-stored several times: with few records a file, opening files would count for more than it does in
-ImageNet. All candidates run in turn, round after round, with as many images under way a stage as
-there are cores (ours has one stage where tensorflow-datasets has two, and twice as many in it), no
-autotuning; the first images of a round are not counted. Figures are medians over rounds, ratios
-medians of the ratios in one round. The limits:
+Makes its own data: photographs (smooth noise, 500 x 375 pixels, JPEG of quality 90, about 100 kB,
+the mean of ImageNet), and digits of 28 x 28 and images of 32 x 32 pixels as PNG; the same files as
+TFRecords of `slim_data` and as a data set of tensorflow-datasets. Each photograph is stored several
+times: with few records per file, opening files would count more than in ImageNet. All candidates
+run in turn, round after round, without autotuning. A stage processes one image per core at a time;
+`slim_data` has one stage, which processes two, and tensorflow-datasets has two stages. The first
+images of a round do not count. Figures are medians over rounds; ratios are medians of the ratios
+within a round. The limits:
 
-- photographs: decoding alone, that is reading, parsing and `tf.io.decode_jpeg` of the same records;
-- small images: training LeNet on one batch that is in memory already, in a compiled step.
+- photographs: decoding alone: reading, parsing and `tf.io.decode_jpeg` of the same records;
+- small images: training LeNet in a compiled step on one batch in memory.
 
-A line of its own tells what remains of decoding alone once `tf.image.resize` to 224 x 224 and
-batching follow, the least that a pipeline of photographs does.
+A separate line reports the share of the speed of decoding alone that remains after
+`tf.image.resize` to 224 x 224 and batching, the least work of a pipeline of photographs.
 
-tensorflow-datasets decodes on its own; the same preprocessing follows.
+tensorflow-datasets decodes with its own code; the same preprocessing follows.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ CORES = os.cpu_count()
 
 
 class Decoded(encoded_image.EncodedImage):
-    """A photograph whose pixels are there already, as tensorflow-datasets delivers them."""
+    """A photograph with decoded pixels, as tensorflow-datasets delivers them."""
 
     def __init__(self, pixels):
         self._image = pixels
@@ -153,7 +153,7 @@ def ours(name, folder, style, training):
         shuffle_buffer=SHUFFLE_BUFFER,
         repeat=True,
         drop_remainder=True,
-        # As many as the two stages of tensorflow-datasets hold, and the training programs' default.
+        # Equals the sum of tensorflow-datasets' two stages, and the training programs' default.
         num_parallel_calls=2 * CORES,
     )
 
@@ -199,11 +199,11 @@ def theirs(name, builder, style, training):
 
 
 def decoding_alone(folder, resized=False):
-    """Returns images decoded from the same records, as many at once as a batch has.
+    """Returns images decoded from the same records, a batch at a time.
 
     Args:
         folder: folder of the records.
-        resized: whether to return the pixels of the images, resized, in place of their shapes.
+        resized: True returns the resized pixels of the images, False only their shapes.
     """
     files = slim_data.find_files("imagenet", folder, "train")
     size = DATASETS["imagenet"]
@@ -241,7 +241,7 @@ def lenet_training():
 
 
 def candidates(folder):
-    """Returns {(row, column): function that returns an iterable of batches}, batch sizes too."""
+    """Returns {(row, column): (function that returns batches, batch size)}."""
     found = {}
     for name in DATASETS:
         styles = STYLES if name == "imagenet" else [next(iter(slim_data.info(name).preprocessings))]
@@ -278,7 +278,7 @@ def _without_autotuning(stream):
 
 
 def images_per_second(make_stream, batch_size, num_images):
-    """Returns the speed of a stream, its first images apart."""
+    """Returns the speed of a stream without its first images."""
     num_batches = max(num_images // batch_size, 4)
     with contextlib.closing(_closable(make_stream())) as batches:
         for _ in range(num_batches // 2):
@@ -294,7 +294,7 @@ def _closable(stream):
 
 
 def measure(found, rounds):
-    """Returns {(row, column): images a second of each round}."""
+    """Returns {(row, column): images per second of each round}."""
     speeds = {key: [] for key in found}
     for timed in range(-1, rounds):
         for key, make_stream in found.items():
@@ -307,7 +307,7 @@ def measure(found, rounds):
 
 
 def ratio(speeds, key, other):
-    """Returns how many times faster one stream is than another."""
+    """Returns the factor by which one stream is faster than another."""
     return statistics.median(a / b for a, b in zip(speeds[key], speeds[other], strict=True))
 
 

@@ -1,17 +1,17 @@
-"""Memory of training large networks on photos, through the programs, on two hosts.
+"""Measures memory of training large networks on photos with the programs, on two hosts.
 
     python -m benchmarks.large --nets=resnet_50,vgg_16
     python -m benchmarks.large --nets=resnet_50 --modes=phase_2
 
 Makes photos of noise, converts them with `slim_data.build_image_data`, and trains each network on
-them at 224 x 224 with `imagenet_distributed_train`, a process on each of two hosts of this machine
-(see `lib/netns.sh`: Linux, root, iproute2), with ternary and with float gradients; and with
-`imagenet_train` in one process, which exchanges nothing. Tells the largest resident memory of a
-process until its first step, from there to the last, and after it, when the chief saves; and by how
-many float32 copies of the weights the middle one differs from that of one process.
+them at 224 x 224: with `imagenet_distributed_train`, one process on each of two hosts of this
+machine (see `lib/netns.sh`: Linux, root, iproute2), with ternary and with float gradients; and with
+`imagenet_train` in one process, without an exchange. Reports the largest resident memory of a
+process until its first step, from there to the last step, and after it, when the chief saves; and
+the difference of the second figure from that of one process, in float32 copies of the weights.
 
-"phase_2" is a ternary run that leaves snapshots, and one that goes on in their subspace with
-`subspace_train --shard_basis`, a process on each host.
+"phase_2" is a ternary run that keeps snapshots, followed by a run in their subspace with
+`subspace_train --shard_basis`, one process per host.
 """
 
 import contextlib
@@ -29,10 +29,10 @@ from benchmarks.lib import cluster_hosts, figures
 
 _NETS = flags.DEFINE_list("nets", ["resnet_50", "vgg_16"], "Networks, of terngrad_tf.models.")
 MODES = ("alone", "float", "ternary", "phase_2")
-_MODES = flags.DEFINE_multi_enum(*("modes", list(MODES), MODES), "How to train; repeatable.")
+_MODES = flags.DEFINE_multi_enum(*("modes", list(MODES), MODES), "Kinds of training; repeatable.")
 _STEPS = flags.DEFINE_integer("steps", 20, "Steps of a run.", lower_bound=4)
-_BATCH = flags.DEFINE_integer("batch_size", 2, "Photos a step of each process.", lower_bound=1)
-_COMPONENTS = flags.DEFINE_integer("components", 8, "Of the subspace.", lower_bound=1)
+_BATCH = flags.DEFINE_integer("batch_size", 2, "Photos per step and process.", lower_bound=1)
+_COMPONENTS = flags.DEFINE_integer("components", 8, "Size of the subspace.", lower_bound=1)
 _OPTIONS = flags.DEFINE_list("options", [], "Further flags of the training programs, without --.")
 _JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
 
@@ -41,7 +41,7 @@ PREFIX, SUBNET, PORT = "tgl", "10.95.0", 4711
 CLASSES = 4
 SNAPSHOT_STEPS = 2
 PHOTOS = 48
-# After which what the process holds counts as that of its steps.
+# From this step on, a process's memory counts as memory of its steps.
 FIRST_STEP = 2
 _STEP_LINE = re.compile(r"\bstep (\d+),")
 
@@ -73,7 +73,7 @@ def _environment():
 
 
 def _peak_mb(pid):
-    """Largest resident memory of a process since `_forget_peak`."""
+    """Returns the largest resident memory of a process since `_forget_peak`."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         found = re.search(r"VmHWM:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text())
         if found:
@@ -86,14 +86,14 @@ def _forget_peak(pid):
 
 
 def watch(commands):
-    """Runs programs side by side and follows the first one's lines.
+    """Runs programs side by side and reads the first one's lines.
 
     Returns:
-        A dict for each: MB at most until `FIRST_STEP` ("start"), until the last step ("steps"), and
-        after it ("end"). A process that tells no step has "end" alone.
+        A dict per program: most MB until `FIRST_STEP` ("start"), until the last step ("steps"), and
+        after it ("end"). A process that logs no step has only "end".
 
     Raises:
-        RuntimeError: one ended with another status than 0.
+        RuntimeError: a program ended with a status other than 0.
     """
     with contextlib.ExitStack() as stack:
         logs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in commands]
@@ -139,7 +139,7 @@ def _train_command(program, **options):
 
 
 def train(network, net, mode, data_dir, folder):
-    """`watch` of a run of a network."""
+    """Returns the result of `watch` for a run of a network."""
     common = {
         "net": net,
         "dataset_name": "folder",
@@ -171,7 +171,7 @@ def train(network, net, mode, data_dir, folder):
 
 
 def phase_2(network, data_dir, phase_1, folder):
-    """`watch` of training in the subspace of a run's snapshots, with a basis in pieces."""
+    """Returns the result of `watch` for a run in the snapshots' subspace with a sharded basis."""
     common = {
         "pretrained_weight_path": phase_1,
         "data_dir": data_dir,
@@ -191,7 +191,7 @@ def phase_2(network, data_dir, phase_1, folder):
 
 
 def num_weights(net):
-    """Trainable weights of a network."""
+    """Returns the number of trainable weights of a network."""
     from terngrad_tf import models
 
     model = models.build(net, CLASSES)
@@ -199,7 +199,7 @@ def num_weights(net):
 
 
 def table(rows):
-    """The rows as a Markdown table."""
+    """Returns the rows as a Markdown table."""
     lines = [
         "| network | MB of a float32 copy | run | process | peak MB until step 2 | in steps |"
         " when it saves | in steps, beyond one process: copies |",
@@ -221,7 +221,7 @@ def table(rows):
 
 
 def main(argv):
-    """Runs all, and prints the table."""
+    """Runs all modes and prints the table."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     network = cluster_hosts.Network(PREFIX, SUBNET, NUM_HOSTS)
@@ -246,7 +246,7 @@ def main(argv):
                     peaks = phase_2(network, data_dir, folder, place / f"{net}_subspace")
                 add(net, mode, peaks)
                 print(table(rows), flush=True)
-    print(f"{_STEPS.value} steps, {_BATCH.value} photos a step of each process")
+    print(f"{_STEPS.value} steps, {_BATCH.value} photos per step and process")
     print(table(rows))
     if _JSON.value:
         figures.write_json(_JSON.value, {"rows": rows})

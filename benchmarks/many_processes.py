@@ -1,12 +1,12 @@
-"""Many processes of one machine as one cluster: how long they take to start; whether bits agree.
+"""Measures how long many processes on one machine take to form a cluster; checks equal results.
 
     python -m benchmarks.many_processes --processes=16
 
-Each process is a worker on a port of its own and trains a small network on scikit-learn's digits
-with `TernGradStrategy`. Tells the seconds from the start of the first process until all have
-imported TensorFlow, from there until all are one cluster, until all have taken the first step, and
-of the steps after that; the memory that they hold together; and whether all end with the same
-weights and optimizer's state, bit for bit: otherwise it ends with status 1.
+Each process is a worker with its own port and trains a small network on scikit-learn's digits with
+`TernGradStrategy`. Reports the seconds from the start of the first process until all have imported
+TensorFlow, from there until all are one cluster, until all have taken the first step, and for the
+remaining steps; the total memory; and whether all processes end with the same weights and optimizer
+state, bit for bit. If not, the exit status is 1.
 """
 
 import hashlib
@@ -22,23 +22,23 @@ from benchmarks.lib import cluster_hosts, figures
 
 _PROCESSES = flags.DEFINE_integer("processes", 16, "Number of processes.", lower_bound=2)
 _STEPS = flags.DEFINE_integer("steps", 20, "Steps after the first.", lower_bound=1)
-_BATCH = flags.DEFINE_integer("batch_size", 4, "Images a step of each process.", lower_bound=1)
-_GRAD_BITS = flags.DEFINE_integer("grad_bits", 1, "As of the strategy.")
-_WIRE = flags.DEFINE_string("wire", "auto", "As of the strategy.")
+_BATCH = flags.DEFINE_integer("batch_size", 4, "Images per step and process.", lower_bound=1)
+_GRAD_BITS = flags.DEFINE_integer("grad_bits", 1, "The strategy's grad_bits.")
+_WIRE = flags.DEFINE_string("wire", "auto", "The strategy's wire.")
 _JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
 _WORKER = flags.DEFINE_bool("worker", False, "Set by the benchmark itself.")
 
 
-def _tell(**what):
-    """Says what was reached, and waits for the others."""
-    told = {**what, "time": time.monotonic(), "cpu_seconds": time.process_time()}
-    print(json.dumps(told), flush=True)
+def _report(**figures_of_stage):
+    """Reports the end of a stage, and waits for the other processes."""
+    now = {"time": time.monotonic(), "cpu_seconds": time.process_time()}
+    print(json.dumps({**figures_of_stage, **now}), flush=True)
     if not sys.stdin.readline():
         sys.exit("many_processes: the benchmark has ended")
 
 
 def _work():
-    """One process: a line of JSON at each stage, after which it waits for all."""
+    """Runs one process: prints a line of JSON after each stage, then waits for all processes."""
     import keras
     import tensorflow as tf
 
@@ -46,9 +46,9 @@ def _work():
     from benchmarks.lib import digits
 
     images, labels = digits.load(8)["train"]
-    _tell(stage="imported")
+    _report(stage="imported")
     strategy = terngrad_tf.TernGradStrategy(grad_bits=_GRAD_BITS.value, wire=_WIRE.value)
-    _tell(stage="one cluster")
+    _report(stage="one cluster")
     with strategy.scope():
         model = keras.Sequential(
             [
@@ -67,13 +67,13 @@ def _work():
     batches = tf.data.Dataset.from_tensor_slices((images, labels)).repeat()
     batches = batches.batch(_BATCH.value * strategy.num_processes, drop_remainder=True)
     model.fit(batches, steps_per_epoch=1, verbose=0)
-    _tell(stage="first step")
+    _report(stage="first step")
     model.fit(batches, steps_per_epoch=_STEPS.value, verbose=0)
     digest = hashlib.sha256()
     for variable in model.variables + model.optimizer.variables:
         digest.update(variable.numpy().tobytes())
     fields = pathlib.Path("/proc/self/smaps_rollup").read_text().split()
-    _tell(
+    _report(
         stage="last step",
         digest=digest.hexdigest(),
         pss_mb=int(fields[fields.index("Pss:") + 1]) / 1024,
@@ -81,11 +81,11 @@ def _work():
 
 
 def measure(count):
-    """Runs a cluster of so many processes.
+    """Runs a cluster of `count` processes.
 
     Returns:
-        Dict with "seconds" of each stage since the one before, "cpu_seconds" of all processes since
-        then, "pss_mb" of all together, and "digests", a set with one of each process's end.
+        Dict with "seconds" of each stage since the previous one, "cpu_seconds" of all processes in
+        it, "pss_mb" of all processes together, and "digests", the set of the processes' results.
     """
     cluster = {"worker": [f"127.0.0.1:{port}" for port in cluster_hosts.free_ports(count)]}
     command = [sys.executable, "-m", "benchmarks.many_processes", "--worker"]
@@ -123,24 +123,22 @@ def measure(count):
 
 
 def main(argv):
-    """Measures, and prints a table."""
+    """Measures and prints a table."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     if _WORKER.value:
         _work()
         return 0
     found = measure(_PROCESSES.value)
-    print(
-        f"| {_PROCESSES.value} processes, until all have reached | seconds since the one before |"
-    )
+    print(f"| {_PROCESSES.value} processes: all have reached | seconds since the previous stage |")
     print("|---|---|")
     for stage, seconds in found["seconds"].items():
         print(f"| {stage} | {seconds:.1f} |")
-    print(f"{found['pss_mb'] / 1024:.1f} GB together")
+    print(f"{found['pss_mb'] / 1024:.1f} GB in total")
     if _JSON.value:
         figures.write_json(_JSON.value, {**found, "digests": len(found["digests"])})
     if len(found["digests"]) > 1:
-        sys.exit(f"many_processes: {len(found['digests'])} different ends")
+        sys.exit(f"many_processes: {len(found['digests'])} different results")
     print("all ended with the same bits")
     return 0
 

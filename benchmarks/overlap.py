@@ -1,10 +1,10 @@
-"""When each bucket of gradients is sent, against the backward pass, from a trace of a real step.
+"""Compares when each bucket of gradients is sent with the backward pass, from a traced step.
 
     python -m benchmarks.overlap --rate=1gbit
 
 Trains a stack of dense layers with stock `model.fit` on hosts of this machine (see
 `lib/netns.sh`: Linux, root, iproute2) and traces the first host with TensorFlow's profiler.
-Times are milliseconds since the backward pass of the last step began. A bucket first shares its
+Times are milliseconds since the backward pass of the last step began. A bucket first exchanges its
 scales, then its words.
 """
 
@@ -22,8 +22,8 @@ from benchmarks.lib import cluster_hosts, figures
 _HOSTS = flags.DEFINE_integer("hosts", 2, "Number of hosts.", lower_bound=2)
 _RATE = flags.DEFINE_string("rate", "1gbit", "Rate of the links, or 'none'.")
 _LAYERS = flags.DEFINE_integer("layers", 6, "Dense layers.", lower_bound=1)
-_UNITS = flags.DEFINE_integer("units", 2048, "Units of each.", lower_bound=1)
-_BATCH = flags.DEFINE_integer("batch_size", 256, "Examples a host.", lower_bound=1)
+_UNITS = flags.DEFINE_integer("units", 2048, "Units of each layer.", lower_bound=1)
+_BATCH = flags.DEFINE_integer("batch_size", 256, "Examples per host.", lower_bound=1)
 _JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
 _WORKER = flags.DEFINE_bool("worker", False, "Set by the benchmark itself.")
 
@@ -38,7 +38,7 @@ _COLLECTIVE = re.compile(r"(^|/)bucket_(\d+)/Collective\w+:Collective")
 
 
 def _events(folder):
-    """(name, begin, end) of all that the profiler saw of the last step, in milliseconds."""
+    """Returns (name, begin, end) of all profiled events of the last step, in milliseconds."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     (path,) = pathlib.Path(folder).rglob("*.xplane.pb")
@@ -55,14 +55,14 @@ def _events(folder):
 
 
 def summarize(events):
-    """The backward pass and the exchange of each bucket.
+    """Returns the times of the backward pass and of each bucket's exchange.
 
     Args:
-        events: (name, begin, end) of what one step did.
+        events: (name, begin, end) of the events of one step.
 
     Returns:
         Dict with `backward_end` and `buckets`, a list of dicts with `scales_sent`, `words_sent` and
-        `received`; all in the events' unit since the backward pass began.
+        `received`; all times are in the events' unit since the backward pass began.
     """
     backward, collectives = [], {}
     for name, begin, end in events:
@@ -80,7 +80,7 @@ def summarize(events):
 
 
 def _work():
-    """One host: trains, and prints what a traced step looked like."""
+    """Trains on one host and prints the times of a traced step."""
     import keras
     import tensorflow as tf
 

@@ -1,30 +1,31 @@
-"""Expected step time of AlexNet on 2 to 512 workers, from measured costs, and a check of the model.
+"""Predicts the step time of AlexNet on 2 to 512 workers from measured costs; checks the model.
 
     python -m benchmarks.scaling --json=scaling.json
 
-One worker a host, which computes `--compute_ms` a step and then exchanges AlexNet's 61 million
-gradients. What the backward pass would hide is not taken off; no two hosts share a link or a core.
+Each worker is a host that computes for `--compute_ms` per step and then exchanges AlexNet's 61
+million gradients. The model has no overlap with the backward pass, and no two hosts share a link or
+a core.
 
     step      = compute + codec + wire
-    codec     = measured seconds an element (scales, encoding, adding, decoding; for this number of
+    codec     = measured seconds per element (scales, encoding, adding, decoding; for this number of
                 workers and the wire that "auto" chooses, or "bidirectional") * elements; 0 for
                 float32
-    wire      = bytes received * (8 / rate + measured seconds a byte of TensorFlow's own transport)
+    wire      = bytes received * (8 / rate + measured seconds per byte of TensorFlow's transport)
                 + collectives * measured seconds to start one
-                + messages one after another * measured seconds a small message
-                + messages beside another * measured seconds that one more takes
-    messages  = one after another 2 (N-1) for a ring all-reduce, N-1 for a ring all-gather; 1 for an
-                all-to-all, N-2 beside it; for ternary gradients one all-to-all more for the scales,
-                for each bucket
+                + consecutive messages * measured seconds of a small message
+                + messages beside another * measured seconds of an additional message
+    messages  = consecutive: 2 (N-1) for a ring all-reduce, N-1 for a ring all-gather, 1 for an
+                all-to-all, with N-2 beside it; ternary gradients have another all-to-all for the
+                scales; all of these for each bucket
 
-The codec runs as in training, between hosts that answer at once; the transport is measured between
-two hosts of this machine, a core each, joined by a link of any speed. What a small message takes is
-the difference of a ring all-reduce of two hosts, two messages, and an all-gather, one; many of them
-run in one call, whose own cost is no message's. Hosts are network namespaces (see
-`lib/netns.sh`: Linux, root, iproute2).
+The codec runs as in training, between hosts that answer at once. The transport is measured between
+two hosts of this machine with a core each, joined by a link without a limit. The time of a small
+message is the difference of a ring all-reduce of two hosts, which has two messages, and an
+all-gather, which has one; many of them run in one call, whose own cost cancels out. Hosts are
+network namespaces (see `lib/netns.sh`: Linux, root, iproute2).
 
-The check measures whole steps on `--hosts` hosts of this machine, whose cores these share: there
-codec and transport take as many times longer as there are threads for a core.
+The check measures whole steps on `--hosts` hosts of this machine, which share its cores: the
+expected times of codec and transport are multiplied by the number of threads per core.
 """
 
 import itertools
@@ -42,7 +43,7 @@ from benchmarks.lib import cluster_hosts, figures
 _WORKERS = flags.DEFINE_list(
     "workers", ["2", "4", "8", "16", "32", "64", "128", "256", "512"], "Numbers of workers."
 )
-_COMPUTE = flags.DEFINE_float("compute_ms", 100.0, "Computing of a step, in milliseconds.")
+_COMPUTE = flags.DEFINE_float("compute_ms", 100.0, "Computing time per step in milliseconds.")
 _RATE = flags.DEFINE_integer("rate_mbit", 1000, "Rate of the links, in Mbit/s.", lower_bound=1)
 _HOSTS = flags.DEFINE_list("hosts", ["2", "4"], "Numbers of hosts of the check.")
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Measured rounds; the median counts.", lower_bound=1)
@@ -52,17 +53,17 @@ _PROCESS = flags.DEFINE_string("process", None, "Set by the benchmark itself.")
 PREFIX = "tgs"
 SUBNET = "10.82.0"
 PORT = 4711
-# Of one bucket, on which codec and transport are measured.
+# Size of one bucket, with which codec and transport are measured.
 ELEMENTS = 4 * 2**20
 SMALL_ROUNDS = 50
-# Small collectives within one call, fewer and more.
+# Numbers of small collectives within one call: few and many.
 REPEATS = (1, 41)
 # Ternary modes and their wires.
 WIRES = {"ternary": "auto", "bidirectional": "bidirectional"}
 
 
 class InstantProcesses:
-    """Stands for `ProcessGroup`: all other hosts send at once what this one does."""
+    """Replaces `ProcessGroup`: all other hosts send the same data as this host, at once."""
 
     rank = 0
 
@@ -85,14 +86,14 @@ class InstantProcesses:
 
 
 def instant_context(num_hosts):
-    """`exchange.ReductionContext` of one worker on each of some hosts."""
+    """Returns the `ReductionContext` of one worker on each of `num_hosts` hosts."""
     from terngrad_tf.distribute.exchange import buckets as exchange
 
     return exchange.ReductionContext(["/cpu:0"], num_hosts, InstantProcesses(num_hosts))
 
 
 def codec_seconds(num_workers, wire):
-    """Measured seconds an element that a host computes for its exchange over a wire."""
+    """Returns the measured seconds per element of a host's codec for a wire."""
     import tensorflow as tf
 
     from terngrad_tf.distribute import Quantization
@@ -119,11 +120,11 @@ def codec_seconds(num_workers, wire):
 
 
 def transport_seconds(strategy):
-    """What TensorFlow's transport takes between two hosts, measured.
+    """Measures TensorFlow's transport between two hosts.
 
     Returns:
-        Dict of seconds: `byte` of a large message, `message` that is small, `collective` to start
-        one, and `beside`, one more small message at the same time.
+        Dict of seconds: per `byte` of a large message, per small `message`, to start a
+        `collective`, and `beside`, for an additional small message at the same time.
     """
     import tensorflow as tf
 
@@ -143,7 +144,7 @@ def transport_seconds(strategy):
         return tf.add_n([group.all_to_all(word) for word in tf.unstack(words)])
 
     def seconds_of_one(repeated):
-        """Of one more collective within the same call."""
+        """Returns the seconds of an additional collective within the same call."""
         few, many = (
             _median_seconds(_compiled(lambda n=n: repeated(n)), SMALL_ROUNDS) for n in REPEATS
         )
@@ -187,7 +188,7 @@ def _median_seconds(run, rounds):
 
 
 def buckets_of(shapes):
-    """Sizes of the gradients of each bucket."""
+    """Returns the sizes of the gradients of each bucket."""
     import tensorflow as tf
 
     from terngrad_tf.distribute.exchange import buckets as exchange
@@ -197,16 +198,16 @@ def buckets_of(shapes):
 
 
 def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
-    """Expected seconds of an exchange of AlexNet's gradients.
+    """Returns the expected seconds of an exchange of AlexNet's gradients.
 
     Args:
         num_workers: N.
-        costs: dict of `transport_seconds` with `codec`, seconds an element by mode and N.
-        rate: of the links, in bytes a second.
-        slowdown: how many times longer codec and transport take than measured.
+        costs: dict of `transport_seconds` with `codec`, seconds per element by mode and N.
+        rate: rate of the links in bytes per second.
+        slowdown: factor on the measured times of codec and transport.
 
     Returns:
-        Dict of seconds by mode: `float32` and those of `WIRES`.
+        Dict of seconds by mode: `float32` and the modes of `WIRES`.
     """
     from terngrad_tf.distribute.exchange.traffic import float32_traffic
 
@@ -242,9 +243,9 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
 
 
 def _measure_step(num_hosts):
-    """Median milliseconds of AlexNet's steps on hosts of this machine, by mode."""
+    """Returns the median milliseconds of AlexNet's steps on hosts of this machine, by mode."""
     network = cluster_hosts.Network(PREFIX, SUBNET, num_hosts)
-    # As in benchmarks/cluster/__main__.py, processes of their own.
+    # Separate processes, as in benchmarks/cluster/__main__.py.
     groups = (("no_exchange", *WIRES), ("float32",))
 
     def commands_of(modes, port):
@@ -293,7 +294,7 @@ def _work():
 
 
 def main(argv):
-    """Measures the costs, prints what they make of many workers, and checks that with few."""
+    """Measures the costs, prints the predictions for many workers, and checks them with few."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     if _PROCESS.value:

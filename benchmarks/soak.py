@@ -1,18 +1,18 @@
-"""Whether a long run keeps its memory, its files, its threads and its pace.
+"""Checks that a long run keeps its memory, files, threads and pace.
 
     python -m benchmarks.soak --folder=A --minutes=110
     python -m benchmarks.soak --folder=B --minutes=100 --kill_every=400 --seed=1 --equal_to=A
 
-Trains LeNet on scikit-learn's digits with `mnist_distributed_train --max_restarts`, a worker on
-each of two hosts of this machine (see `lib/netns.sh`: Linux, root, iproute2), for so many
-minutes and many epochs: saving, with telemetry and snapshots, and with `mnist_eval` beside. Every
-`SAMPLE_SECONDS` a line of `samples.jsonl` in the folder tells what each process holds. In the end a
-table compares the medians of a window after the start with those of the last window. `--kill_every`
-kills a worker drawn by the seed every so many seconds. With `--equal_to` all snapshots must be
-those of the other run, bit for bit.
+Trains LeNet on scikit-learn's digits with `mnist_distributed_train --max_restarts`, one worker on
+each of two hosts of this machine (see `lib/netns.sh`: Linux, root, iproute2), for `--minutes`: the
+run saves, has telemetry and snapshots, and `mnist_eval` runs beside it. Every `SAMPLE_SECONDS` a
+line of `samples.jsonl` in the folder records the resources of each process. At the end a table
+compares the medians of a window after the start with those of the last window. `--kill_every` is
+the interval in seconds at which the benchmark kills a worker drawn by the seed. With `--equal_to`,
+all snapshots must equal the other run's, bit for bit.
 
-The pace is the processor time that a step takes, which other work on the machine changes little. A
-control group keeps the load low where that is wished: all processes start from this one.
+The pace is the processor time per step, which depends little on other work of the machine. To keep
+the load low, run the benchmark in a control group: all processes start from this one.
 """
 
 import contextlib
@@ -32,36 +32,36 @@ from absl import app, flags
 from benchmarks.chaos.run import Broken, Run
 from benchmarks.lib import cluster_hosts
 
-_FOLDER = flags.DEFINE_string("folder", None, "Empty folder for all that the run leaves.")
+_FOLDER = flags.DEFINE_string("folder", None, "Empty folder for all files of the run.")
 _MINUTES = flags.DEFINE_float("minutes", 110, "Length of the run.", lower_bound=1)
 _WINDOW = flags.DEFINE_float("window", 15, "Minutes of the first and the last window.")
 _WARM_UP = flags.DEFINE_float("warm_up", 10, "Minutes before the first window.")
 _KILL_EVERY = flags.DEFINE_float("kill_every", 0, "Seconds from one kill to the next; 0: none.")
-_EQUAL_TO = flags.DEFINE_string("equal_to", None, "Folder of a run that has the same snapshots.")
-_SEED = flags.DEFINE_integer("seed", 0, "Of who is killed.")
-_REPORT = flags.DEFINE_bool("report", False, "Only the tables, of what the folder holds already.")
+_EQUAL_TO = flags.DEFINE_string("equal_to", None, "Folder of a run with the same snapshots.")
+_SEED = flags.DEFINE_integer("seed", 0, "Seed of the choice of killed workers.")
+_REPORT = flags.DEFINE_bool("report", False, "Prints only the tables of the folder's samples.")
 
 SAMPLE_SECONDS = 30
 NUM_HOSTS = 2
 SAVE_SECONDS = 60
 SNAPSHOT_STEPS = 500
 TELEMETRY_STEPS = 20
-# Two runs at a time: an undisturbed and a disturbed one.
+# One network each for an undisturbed and a disturbed run, which may run at the same time.
 PREFIXES = {False: ("tgsa", "10.93.0"), True: ("tgsb", "10.94.0")}
 STATUS_STOPPED = 75
-# Anonymous memory is the process's own; what else is resident are files, which the system drops
-# when memory is short.
+# Anonymous memory is the process's own; the remaining resident memory is of files, which the system
+# drops if memory is short.
 KINDS = ("rss_mb", "anonymous_mb", "fds", "threads")
 
 
 def sample(pid):
-    """What a process holds: dict of `KINDS` and "cpu_seconds"; None where it has ended."""
+    """Returns a process's resources: `KINDS` and "cpu_seconds"; None if it has ended."""
     proc = pathlib.Path("/proc", str(pid))
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         fields = dict(
             line.split(":", 1) for line in (proc / "smaps_rollup").read_text().splitlines()[1:]
         )
-        # After the name, which may hold blanks.
+        # The fields after the name, which may hold blanks.
         stat = (proc / "stat").read_text().rpartition(")")[2].split()
         return {
             "rss_mb": int(fields["Rss"].split()[0]) / 1024,
@@ -74,17 +74,17 @@ def sample(pid):
 
 
 def newest_step(train_dir):
-    """The last step that telemetry tells; 0 where it has told none."""
+    """Returns the last step of the telemetry, 0 if there is none."""
     with contextlib.suppress(FileNotFoundError), open(train_dir / "telemetry.jsonl", "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
-        # The last line may not be whole yet.
+        # The last line may be incomplete.
         lines = file.read().decode().rpartition("\n")[0].splitlines()
         return json.loads(lines[-1])["step"] if lines else 0
     return 0
 
 
 def _processes(run, evaluator):
-    """Pairs of the name and the number of each process that there is now."""
+    """Yields pairs of the name and the ID of each running process."""
     yield "mnist_eval", evaluator.pid
     for task in range(NUM_HOSTS):
         supervisor, programs = run.programs(task)
@@ -95,7 +95,7 @@ def _processes(run, evaluator):
 
 @contextlib.contextmanager
 def _evaluation(folder, run):
-    """`mnist_eval` beside a run, in this context: `subprocess.Popen`."""
+    """Runs `mnist_eval` beside a run, in this context; yields its `subprocess.Popen`."""
     command = [sys.executable, "-m", "terngrad_tf.bin.mnist_eval"]
     command += [f"--checkpoint_dir={run.train_dir(0)}", f"--data_dir={folder / 'data'}"]
     command += [f"--eval_dir={folder / 'eval'}", f"--eval_interval_secs={SAVE_SECONDS}"]
@@ -114,7 +114,7 @@ def _evaluation(folder, run):
 
 
 def _watch(run, evaluator, samples, draw):
-    """Samples, and kills, until the time is over; returns the number of kills."""
+    """Samples and kills until the time is over; returns the number of kills."""
     end = time.monotonic() + 60 * _MINUTES.value
     next_kill = time.monotonic() + _KILL_EVERY.value
     num_kills = 0
@@ -140,10 +140,10 @@ def _watch(run, evaluator, samples, draw):
 
 
 def soak(folder):
-    """Runs the programs; leaves samples, snapshots and logs in the folder.
+    """Runs the programs, which leave samples, snapshots and logs in the folder.
 
     Raises:
-        Broken: a process ended that should not.
+        Broken: a process ended unexpectedly.
     """
     import slim_data
 
@@ -159,7 +159,7 @@ def soak(folder):
             save_interval_secs=SAVE_SECONDS,
             snapshot_every_steps=SNAPSHOT_STEPS,
             telemetry_freq=TELEMETRY_STEPS,
-            # So that weights go on changing.
+            # A fixed rate, so that the weights keep changing.
             learning_rate_decay_type="fixed",
             initial_learning_rate=0.001,
             start_timeout=1200,
@@ -174,14 +174,14 @@ def soak(folder):
                 os.kill(run.programs(task)[0], signal.SIGTERM)
             ends = [run.end_of(task, 300) for task in range(NUM_HOSTS)]
             if _KILL_EVERY.value == 0 and ends != [STATUS_STOPPED] * NUM_HOSTS:
-                raise Broken(f"told to stop, workers ended with {ends}: {run.ends()}")
+                raise Broken(f"after SIGTERM, workers ended with {ends}: {run.ends()}")
         finally:
             run.kill()
     (folder / "kills.json").write_text(json.dumps(num_kills))
 
 
 def _rate(samples):
-    """Processor time of a step in ms, by least squares; None where the process was not the same."""
+    """Returns ms of processor time per step by least squares; None if the process restarted."""
     steps = np.array([found["step"] for found in samples], np.float64)
     seconds = np.array([found["cpu_seconds"] for found in samples])
     if len({found["pid"] for found in samples}) > 1 or np.ptp(steps) == 0:
@@ -190,13 +190,13 @@ def _rate(samples):
 
 
 def report(folder):
-    """Prints what each process held in the first and the last window."""
+    """Prints the resources of each process in the first and the last window."""
     samples = [json.loads(line) for line in open(folder / "samples.jsonl")]
     last = samples[-1]["minutes"]
     windows = [(_WARM_UP.value, _WARM_UP.value + _WINDOW.value), (last - _WINDOW.value, last)]
     print(f"{last:.0f} minutes, {samples[-1]['step']} steps, ", end="")
     print(f"{json.loads((folder / 'kills.json').read_text())} kills")
-    print("| process | what | first window | last window | growth |")
+    print("| process | resource | first window | last window | growth |")
     print("|---|---|---|---|---|")
     for name in sorted({found["name"] for found in samples}):
         early, late = (
@@ -214,13 +214,13 @@ def report(folder):
 
 
 def compare(folder, other):
-    """Compares the snapshots of two runs, of all steps that both have.
+    """Compares the snapshots of two runs at all common steps.
 
     Returns:
-        Their number, and the last of the steps.
+        Number of common steps, and the last of them.
 
     Raises:
-        Broken: some differ.
+        Broken: some snapshots differ.
     """
     from terngrad_tf.subspace import snapshot_files
 
@@ -235,12 +235,12 @@ def compare(folder, other):
     steps = sorted(found.keys() & expected.keys())
     different = [step for step in steps if weights(found[step]) != weights(expected[step])]
     if different or not steps:
-        raise Broken(f"of {len(steps)} snapshots these differ: {different}")
+        raise Broken(f"of {len(steps)} common snapshots these differ: {different}")
     return len(steps), steps[-1]
 
 
 def main(argv):
-    """Runs, and prints the table."""
+    """Runs and prints the table."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     folder = pathlib.Path(_FOLDER.value)
@@ -250,7 +250,7 @@ def main(argv):
         report(folder)
         if _EQUAL_TO.value:
             num, step = compare(folder, pathlib.Path(_EQUAL_TO.value))
-            print(f"{num} snapshots, the last of step {step}, are the same to the bit")
+            print(f"{num} snapshots up to step {step} are the same, bit for bit")
     except Broken as error:
         sys.exit(f"soak: {error}")
     return 0

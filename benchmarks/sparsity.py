@@ -1,12 +1,11 @@
-"""How sparse the codes of real gradients are, and what the wires make of them.
+"""Measures how sparse the codes of real gradients are, and the resulting bytes of the wires.
 
     python -m benchmarks.sparsity --raw_dir=/usr/share/datasets/fashion-mnist --json=sparsity.json
 
-Trains LeNet on Fashion-MNIST with replicas that see 16 images each a step, and tells of the last
-steps, as means: the share of the first replica's codes that is not 0, its entropy (for codes that
-know nothing of each other), and the bytes that each replica would receive if it were a host of its
-own, against those of a float32 ring. Nothing leaves the process: the bytes are counted, those of
-streams with what fills their messages up.
+Trains LeNet on Fashion-MNIST with replicas of 16 images per step, and reports means over the last
+steps: the share of nonzero codes of the first replica, its entropy (for independent codes), and the
+bytes that each replica would receive if each were a separate host, relative to a float32 ring. No
+data leaves the process: the bytes are counted, for streams with the padding of their messages.
 """
 
 import math
@@ -20,30 +19,30 @@ from benchmarks.lib import figures
 _RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with the four files in MNIST's format.")
 _REPLICAS = flags.DEFINE_list("replicas", ["2", "4", "8"], "Numbers of replicas.")
 _CLIP_FACTORS = flags.DEFINE_list("clip_factors", ["0", "2.5"], "Standard deviations to clip at.")
-_STEPS = flags.DEFINE_integer("steps", 300, "Steps before those that are told.", lower_bound=0)
-_TOLD = flags.DEFINE_integer("told_steps", 20, "Steps that are told.", lower_bound=1)
-_BATCH = flags.DEFINE_integer("batch_size", 16, "Images of each replica a step.", lower_bound=1)
+_STEPS = flags.DEFINE_integer("steps", 300, "Steps before the reported ones.", lower_bound=0)
+_TOLD = flags.DEFINE_integer("told_steps", 20, "Number of reported steps.", lower_bound=1)
+_BATCH = flags.DEFINE_integer("batch_size", 16, "Images per step and replica.", lower_bound=1)
 _RATE = flags.DEFINE_float("learning_rate", 0.01, "Rate of SGD with momentum 0.9.")
-_WIRES = flags.DEFINE_list("wires", ["auto", "sparse", "sparse_bidirectional"], "What is compared.")
+_WIRES = flags.DEFINE_list("wires", ["auto", "sparse", "sparse_bidirectional"], "Compared wires.")
 _JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
 
 
 def entropy(share):
-    """Bits of a code that is 0 with probability `1 - share`, and else 1 or -1 alike."""
+    """Returns the bits of a code that is 0 with probability `1 - share`, else 1 or -1 alike."""
     if share in (0, 1):
         return share
     return -share * math.log2(share) - (1 - share) * math.log2(1 - share) + share
 
 
 def measure(data_dir, num_replicas, clip_factor, wire):
-    """Means over the steps that are told: share of codes, received bytes, and the ratio."""
+    """Returns means over the reported steps: share of codes, received bytes, and the ratio."""
     import keras
 
     import slim_data
     import terngrad_tf
 
     class Notes(keras.callbacks.Callback):
-        """What the last steps exchanged."""
+        """Records the exchanges of the last steps."""
 
         def __init__(self):
             super().__init__()
@@ -102,7 +101,7 @@ def main(argv):
             raw_dir=_RAW_DIR.value,
             allow_other_archives=True,
         )
-        print("| clip | replicas | wire | not 0, % | entropy, bits | received kB | fewer bytes |")
+        print("| clip | replicas | wire | nonzero, % | entropy, bits | received kB | fewer bytes |")
         print("|---|---|---|---|---|---|---|")
         for clip_factor in map(float, _CLIP_FACTORS.value):
             for num_replicas in map(int, _REPLICAS.value):

@@ -1,8 +1,8 @@
-"""Bytes and time of one gradient reduction between hosts, for every wire.
+"""Measures bytes and time of one gradient reduction between hosts, for every wire.
 
-Makes hosts on this machine that are joined by links of a chosen rate (`lib/netns.sh`: Linux,
-root, iproute2), starts one process on each and lets all wires take turns, round by round, in the
-same processes. Bytes are what a host's network interface received, headers included.
+Creates hosts on this machine, joined by links of a chosen rate (`lib/netns.sh`: Linux, root,
+iproute2), starts one process per host, and lets all wires take turns, round by round, in the same
+processes. Bytes are those that a host's network interface received, headers included.
 
     python -m benchmarks.wire --hosts=2,4,8 --rates=1gbit,100mbit --json=wire.json
 """
@@ -22,7 +22,7 @@ _RATES = flags.DEFINE_list("rates", ["1gbit", "100mbit"], "Rates of the links, o
 _ELEMENTS = flags.DEFINE_integer("elements", 4 * 2**20, "Elements of the gradient.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 7, "Measured rounds; the median counts.", lower_bound=1)
 _NONZERO = flags.DEFINE_float(
-    "nonzero", None, "Clip nothing, and let this share of the codes not be 0.", 1e-6, 0.7
+    "nonzero", None, "Does not clip, and makes this share of the codes nonzero.", 1e-6, 0.7
 )
 _JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
 _WORKER = flags.DEFINE_string("worker", None, "Interface to watch. Set by the benchmark itself.")
@@ -44,7 +44,7 @@ PORT = 4711
 
 
 def _steps(strategy, num_elements):
-    """A compiled function a mode, each reducing the same gradient over all hosts."""
+    """Returns a compiled function per mode; each reduces the same gradient over all hosts."""
     import tensorflow as tf
 
     from terngrad_tf.distribute import Quantization, TernaryAllReduce
@@ -52,7 +52,7 @@ def _steps(strategy, num_elements):
     gradient = tf.random.stateless_normal([num_elements], [strategy.process_index, 1])
     clip_factor = 2.5
     if _NONZERO.value:
-        # The mean of |g| is sqrt(2 / pi), the scale the largest.
+        # The mean of |g| is sqrt(2 / pi); the scale is the largest element.
         clip_factor, largest = 0, math.sqrt(2 / math.pi) / _NONZERO.value
         gradient = tf.concat([gradient[1:], [largest]], 0)
     counter = tf.Variable(0)
@@ -69,7 +69,7 @@ def _steps(strategy, num_elements):
             counter.assign_add(1)
             with tf.device(strategy.extended.worker_devices[0]):
                 sent = tf.identity(tf.cast(gradient, mode) if bits == 32 else gradient)
-            (total,) = op.reduce_gradients(
+            (total,), _ = op.reduce_gradients(
                 strategy,
                 [sent],
                 op.local_scales([sent], ["gradient"], strategy.num_replicas_in_sync),
@@ -87,7 +87,7 @@ def _steps(strategy, num_elements):
 
 
 def _work(interface):
-    """One host: measures all modes in turn and prints a JSON line."""
+    """Measures all modes in turn on one host and prints a JSON line."""
     import terngrad_tf
 
     strategy = terngrad_tf.TernGradStrategy()
@@ -96,13 +96,13 @@ def _work(interface):
     received = {mode: [] for mode in MODES}
     with strategy.scope():
         for step_number in range(_ROUNDS.value + 2):
-            # Each mode starts a round in turn: what one leaves in the links' queues meets all.
+            # Each mode starts a round in turn: leftovers in the links' queues meet all alike.
             for mode in MODES[step_number % len(MODES) :] + MODES[: step_number % len(MODES)]:
                 step = steps[mode][0]
                 before, start = step_server.received_bytes(interface), time.perf_counter()
                 step().numpy()
                 elapsed = time.perf_counter() - start
-                # Everything that was sent for this step has arrived when all hosts pass.
+                # All data of this step has arrived when all hosts pass.
                 time.sleep(0.05)
                 if step_number >= 2:
                     times[mode].append(elapsed)
@@ -112,7 +112,7 @@ def _work(interface):
 
 
 def _measure(num_hosts, rate):
-    """Runs one cluster; returns a row a mode."""
+    """Runs one cluster; returns a row per mode."""
     network = cluster_hosts.Network(PREFIX, SUBNET, num_hosts)
     command = [sys.executable, "-m", "benchmarks.wire"]
     command += [f"--elements={_ELEMENTS.value}", f"--rounds={_ROUNDS.value}"]
@@ -122,7 +122,7 @@ def _measure(num_hosts, rate):
         results = [host.answer() for host in hosts]
     rows = []
     for mode in MODES:
-        # A step has ended when the slowest host has.
+        # A step ends when the slowest host ends.
         slowest = [max(r["times"][mode][i] for r in results) for i in range(_ROUNDS.value)]
         rows.append(
             {

@@ -1,9 +1,9 @@
-"""A training loop of one's own, as TensorFlow's tutorials write it for any strategy.
+"""A custom training loop, as in TensorFlow's tutorials on strategies.
 
     python examples/custom_training_loop.py
 
-The optimizer exchanges the gradients in `apply`. Keras' losses divide by the number of replicas
-themselves; `tf.nn.compute_average_loss` does it for losses of one's own.
+The optimizer exchanges the gradients in `apply`. Keras' losses divide by the number of replicas;
+`tf.nn.compute_average_loss` does so for custom losses.
 """
 
 import keras

@@ -2,8 +2,8 @@
 
     python examples/mnist_convnet.py
 
-Uses scikit-learn's digits of 8 x 8 pixels, which need no download; `keras.datasets.mnist` does as
-well. Compare with `grad_bits=32`, which is float.
+Uses scikit-learn's digits of 8 x 8 pixels, which need no download; `keras.datasets.mnist` works
+too. Compare with `grad_bits=32`, which is float.
 """
 
 import keras

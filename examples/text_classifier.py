@@ -1,10 +1,10 @@
-"""A text classifier whose vocabulary is learnt, with an embedding, on 4 replicas.
+"""A text classifier with a learnt vocabulary and an embedding, on 4 replicas.
 
     python examples/text_classifier.py
 
-The sentences are made here: whether a day was good or bad is told by one word in each. Gradients of
-an embedding hold only the rows of the words that occurred: they travel as they are, all others as
-ternary codes.
+The program makes its sentences: one word in each shows a good or a bad day. Gradients of an
+embedding hold only the rows of the words in a batch, which travel unchanged; all other gradients
+travel as ternary codes.
 """
 
 import keras
@@ -25,7 +25,7 @@ def sentences(number, seed):
     return np.array(texts), labels
 
 
-# Before anything of TensorFlow is used.
+# Create the strategy before the first use of TensorFlow.
 strategy = terngrad_tf.TernGradStrategy(num_nodes=4)
 
 texts, labels = sentences(2000, seed=0)

@@ -1,8 +1,8 @@
-"""A body trained on the digits 0 to 4 learns 5 to 9: first a new head, then all of it.
+"""A body trained on the digits 0 to 4 learns 5 to 9: first a new head, then all weights.
 
     python examples/transfer_learning.py
 
-Frozen weights have no gradients: while the head trains, only its own travel.
+Frozen weights have no gradients: while the head trains, only its gradients travel.
 """
 
 import keras

@@ -1,9 +1,9 @@
-"""The same program on two hosts, which `TF_CONFIG` names; it goes on where it was stopped.
+"""One program on two hosts, which `TF_CONFIG` names; a stopped run resumes when restarted.
 
     TF_CONFIG='{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]},
                 "task": {"type": "worker", "index": 0}}' python examples/two_hosts.py
 
-on the first host, and with `"index": 1` on the second. The first alone writes to `run`.
+on the first host, and with `"index": 1` on the second. Only the first host writes to `run`.
 """
 
 import keras
@@ -17,7 +17,7 @@ EPOCHS = 6
 
 
 class SaveCheckpoint(keras.callbacks.Callback):
-    """Saves at the end of each epoch, on the chief alone."""
+    """Saves at the end of each epoch, on the chief only."""
 
     def __init__(self, manager):
         super().__init__()
@@ -30,7 +30,7 @@ class SaveCheckpoint(keras.callbacks.Callback):
 def main(strategy):
     digits = sklearn.datasets.load_digits()
     images = digits.images[..., None].astype("float32") / 16.0
-    # Of each batch every host takes its half.
+    # Each host takes half of every batch.
     train = tf.data.Dataset.from_tensor_slices((images, digits.target)).shuffle(1797, seed=0)
 
     with strategy.scope():
@@ -53,7 +53,7 @@ def main(strategy):
         path = manager.restore_or_initialize()
         return int(path.rpartition("-")[2]) if path else 0
 
-    # What the chief read is what all go on from.
+    # All hosts continue from the checkpoint that the chief read.
     first = run_on_chief(strategy, "the first epoch", restore)
     broadcast_variables(strategy, [*model.variables, *model.optimizer.variables])
     callbacks = [SaveCheckpoint(manager)] if strategy.is_chief else []
@@ -64,6 +64,6 @@ def main(strategy):
 
 
 if __name__ == "__main__":
-    # Where the other host fails, one line names it, and the status is 3.
+    # If the other host fails, one line names it, and the exit status is 3.
     with terngrad_tf.distribute.exit_on_peer_error():
         main(terngrad_tf.TernGradStrategy())

@@ -9,6 +9,7 @@ The package needs neither Keras nor `terngrad_tf`, and loads TensorFlow at first
 from slim_data.common.errors import DataError
 from slim_data.datasets.builder import DatasetBuilder, DatasetInfo
 from slim_data.datasets.conversion import convert
+from slim_data.datasets.folder_conversion import convert_folder
 from slim_data.datasets.registry import DATASETS, find_builder, info, register
 from slim_data.input.corrupt_records import (
     corrupt_records,
@@ -32,6 +33,7 @@ __all__ = [
     "DatasetInfo",
     "LoadOptions",
     "convert",
+    "convert_folder",
     "corrupt_records",
     "count_examples",
     "locate_corrupt_record",

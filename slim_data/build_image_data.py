@@ -4,11 +4,13 @@ r"""Writes folders of images as TFRecords, one folder a class.
         --validation_directory flowers/validation --labels_file flowers/labels.txt \
         --output_directory ~/dataset/flowers-data
 
-reads <directory>/<label>/*, JPEG or PNG told by content, and writes validation-00000-of-00002,
-train-00000-of-00002 and so on, in an order that is shuffled but always the same. Classes are
-numbered from 1 in the order of the labels file. JPEG files are kept byte for byte; PNG and CMYK
-become RGB JPEG of quality 100. The same command again goes on where it was interrupted. Training
-takes the result with --dataset_name folder; labels.txt, beside the files, names the classes.
+reads <directory>/<label>/*, JPEG, PNG, GIF, WebP or BMP told by content, and writes
+validation-00000-of-00002, train-00000-of-00002 and so on, in an order that is shuffled but always
+the same. Classes are numbered from 1 in the order of the labels file. JPEG files are kept byte for
+byte unless they are CMYK or EXIF says to turn them; all others become RGB JPEG of quality 100. The
+same command again goes on where it was interrupted. Training takes the result with --dataset_name
+folder; labels.txt, beside the files, names the classes. `terngrad convert folder` needs neither a
+labels file nor a folder of images to validate with.
 """
 
 import os

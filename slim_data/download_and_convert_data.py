@@ -16,8 +16,8 @@ Data sets, and the official files that `--raw_dir` may already hold:
 `flowers`: flower_photos.tgz, written as `train-00000-of-00005` and so on, labels from 1.
 
 Archives that are not the official ones, by their checksums, are refused unless
---allow_other_archives is given. Folders of images have a program of their own, build_image_data,
-and ImageNet has build_imagenet_data.
+--allow_other_archives is given. Folders of images have a program of their own, convert_folder, and
+ImageNet has build_imagenet_data.
 """
 
 import os

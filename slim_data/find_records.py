@@ -8,7 +8,7 @@ prints ./imagenet if this folder holds train-* files. If it holds images instead
     imagenet/val/<class>/*.JPEG          (or validation, or validation_preprocess)
 
 it writes them to ./imagenet/tfrecords, which takes as much space again, and prints that. Classes
-are numbered from 1 in the order of their names. JPEG and PNG are told by content; an image that is
+are numbered from 1 in the order of their names. Files are told by content; an image that is
 damaged is an error that names it. The same command again goes on where it was interrupted, and
 looks at the images no more once all are written: remove the folder tfrecords after a change.
 scripts/run_stage_1.sh and run_stage_2.sh call it.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from terngrad_tf.version import __version__
 
 if TYPE_CHECKING:  # what editors read
+    from terngrad_tf.checkpoints import Checkpoint
     from terngrad_tf.distribute import (
         AbsAdam,
         ClusterOptions,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:  # what editors read
 
 _ORIGINS = {
     "AbsAdam": "terngrad_tf.distribute",
+    "Checkpoint": "terngrad_tf.checkpoints",
     "ClusterOptions": "terngrad_tf.distribute",
     "DiLoCo": "terngrad_tf.distribute",
     "Quantization": "terngrad_tf.distribute",
@@ -44,7 +46,7 @@ _ORIGINS = {
     "Traffic": "terngrad_tf.distribute",
     "advise": "terngrad_tf.distribute",
 }
-_SUBPACKAGES = ("distribute", "models", "subspace", "ternary", "training")
+_SUBPACKAGES = ("checkpoints", "distribute", "models", "subspace", "ternary", "training")
 
 __all__ = [*_ORIGINS, "__version__", *_SUBPACKAGES]  # pyright: ignore[reportUnsupportedDunderAll] (one list is enough)
 

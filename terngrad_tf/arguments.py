@@ -1,7 +1,7 @@
 """Checks of users' arguments, with errors of one form."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, TypeGuard
 
 # Maximum number of characters of a value in an error.
@@ -62,7 +62,7 @@ def shown(value: object) -> str:
     return f"{text[: _MAX_SHOWN // 2]}[... {len(text)} characters ...]{text[-_MAX_SHOWN // 4 :]}"
 
 
-def did_you_mean(name: object, known: Sequence[str], prefix: str = "") -> str:
+def did_you_mean(name: object, known: Iterable[str], prefix: str = "") -> str:
     """Returns a hint at the known name nearest to an unknown one, or "".
 
     Args:

@@ -119,7 +119,7 @@ class LanguageTest(unittest.TestCase):
         )
         self.assertEqual(first.count(" s)\n"), 2, first)
         self.assertEqual(
-            second, "2 runs are done, 0 are to do\n" + first[first.index("\n| exch") :]
+            second, "2 runs are done, 0 are missing\n" + first[first.index("\n| exch") :]
         )
         runs = json.loads((folder / "found.json").read_text(encoding="utf-8"))["runs"]
         self.assertEqual([run["way"] for run in runs], list(ways))

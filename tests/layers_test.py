@@ -10,12 +10,23 @@ import unittest
 
 import pytest
 
+from terngrad_tf.bin.commands import ALL
 from tests import source_tree
 
 # Lower layers first: a module imports its own layer and those before it.
-LAYERS = ("launcher", "ternary", "distribute", "subspace", "models", "training", "bin")
+LAYERS = (
+    "launcher",
+    "ternary",
+    "distribute",
+    "checkpoints",
+    "subspace",
+    "models",
+    "training",
+    "bin",
+)
 # The same within distribute: packages and, beside them, modules. Its `__init__.py` re-exports all.
 ROOMS = (
+    "steps",
     "private",
     "communication",
     "cluster",
@@ -52,9 +63,10 @@ NOT_IN_SLIM_DATA = ("keras", "tensorflow.keras", "terngrad_tf")
 
 
 def commands():
-    """Returns the modules behind the console commands of pyproject.toml."""
+    """Returns the modules behind the command of pyproject.toml, and all that it can do."""
     text = (source_tree.ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    return set(re.findall(r'^\w+ = "([\w.]+):run"$', text, re.MULTILINE))
+    names = set(re.findall(r'^\w+ = "([\w.]+):run"$', text, re.MULTILINE))
+    return names | {command.module for command in ALL.values()}
 
 
 def within(name, package):

@@ -9,8 +9,10 @@ load("@rules_python//python:defs.bzl", "py_binary", "py_library", "py_test")
 PACKAGES = [
     "terngrad_tf",
     "terngrad_tf/bin",
+    "terngrad_tf/checkpoints",
     "terngrad_tf/distribute",
     "terngrad_tf/distribute/private",
+    "terngrad_tf/distribute/steps",
     "terngrad_tf/launcher",
     "terngrad_tf/models",
     "terngrad_tf/subspace",
@@ -20,6 +22,7 @@ PACKAGES = [
 ]
 TESTS = [
     "tests/bin",
+    "tests/checkpoints",
     "tests/clients",
     "tests/distribute",
     "tests/distribute/cluster",

@@ -1,4 +1,4 @@
-"""How the docstrings of this project become those that the site's generator reads."""
+"""Converts the docstrings of this project for the site's generator."""
 
 import ast
 import re
@@ -6,7 +6,7 @@ import textwrap
 
 import griffe
 
-# A line that announces an example, and what follows up to an empty line.
+# The heading of an example, and the lines below it up to an empty line.
 EXAMPLE = re.compile(r"^(Example\b[^:]*:)\n((?:.+(?:\n|\Z))+)", re.MULTILINE)
 
 

@@ -1,9 +1,8 @@
-"""What MkDocs calls while it builds the site: pages of all programs' flags, and formulas."""
+"""Hooks of MkDocs: pages of all programs' flags, and formulas."""
 
 import ast
 import contextlib
 import importlib
-import importlib.metadata
 import io
 import os
 import pathlib
@@ -16,13 +15,15 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 import terngrad_tf
+from terngrad_tf.bin import terngrad
+from terngrad_tf.bin.commands import ALL
 
 FOLDER = "reference/programs"
 PRIVATE = pathlib.Path("terngrad_tf/distribute/private")
-# Those that every program built on absl has.
+# Flags of every program built on absl.
 COMMON = {"help", "helpshort", "helpfull", "helpxml", "version", "flagfile", "undefok"}
 
-# What a browser fetches by itself.
+# Elements that a browser loads without a click.
 LOADS = re.compile(
     r"<(?:script|img|iframe|source|link(?![^>]*rel=.?(?:canonical|prev|next|alternate)))\b"
     r"[^>]*\b(?:src|srcset|href)=.?https?:[^>]*>"
@@ -30,25 +31,25 @@ LOADS = re.compile(
 
 
 def on_files(files, config):
-    """Adds a page for each console command, made of the program itself."""
-    commands = importlib.metadata.distribution("terngrad_tf").entry_points
-    for command in sorted(commands, key=lambda command: command.name):
-        module = importlib.import_module(command.module)
+    """Adds a page for each command of `terngrad`, made of the program itself."""
+    for name in sorted(ALL):
+        module = importlib.import_module(ALL[name].module)
         define = getattr(module, "define_flags", None)
-        body = absl_flags(define) if define else help_text(command)
+        body = absl_flags(define) if define else help_text(name)
         about = re.split(r"\n\s*Example:", module.__doc__)[0].strip()
-        text = f"# {command.name}\n\n{about}\n\n    python -m {command.module} --help\n\n{body}"
-        files.append(File.generated(config, f"{FOLDER}/{command.name}.md", content=text))
+        text = f"# terngrad {name}\n\n{about}\n\n    terngrad {name} --help\n\n{body}"
+        page = f"{FOLDER}/{name.replace(' ', '_')}.md"
+        files.append(File.generated(config, page, content=text))
     return files
 
 
 def is_result(page):
-    """Whether a page holds tables of figures."""
+    """Returns True if a page holds tables of figures."""
     return page.file.src_uri.startswith("results/")
 
 
 def on_page_markdown(markdown, page, **_):
-    """Puts what is made from the code where a page asks for it; gives wide tables more room."""
+    """Inserts text generated from the code at a page's marks; gives wide tables more room."""
     if is_result(page):
         page.meta["hide"] = ["toc"]
     names = ", ".join(f"`{name}`" for name in terngrad_tf.__all__ if not name.startswith("_"))
@@ -56,14 +57,14 @@ def on_page_markdown(markdown, page, **_):
 
 
 def on_page_content(html, page, **_):
-    """Marks the pages of results, whose tables hold numbers: these stay on their line."""
+    """Marks the pages of results, whose tables keep each number on one line."""
     if is_result(page):
         return f'<div class="results">{html}</div>'
     return html
 
 
 def on_post_build(config):
-    """Raises where a page would load something from elsewhere."""
+    """Raises PluginError if a page loads a file from another site."""
     for page in pathlib.Path(config["site_dir"]).rglob("*.html"):
         found = LOADS.findall(page.read_text(encoding="utf-8"))
         if found:
@@ -71,7 +72,7 @@ def on_post_build(config):
 
 
 def patches_table():
-    """A Markdown table of the functions in the manifest of patches, read from the sources."""
+    """Returns a Markdown table of the manifest of patches, read from the sources."""
     lines = ["| function | of | what its replacement does |", "|---|---|---|"]
     for path in sorted(PRIVATE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -85,7 +86,7 @@ def patches_table():
 
 
 def absl_flags(define):
-    """A Markdown list of the flags that the function `define` defines."""
+    """Returns a Markdown list of the flags that the function `define` defines."""
     values = flags.FlagValues()
     define(values)
     lines = []
@@ -99,14 +100,14 @@ def absl_flags(define):
     return "\n".join(lines)
 
 
-def help_text(command):
-    """What a program built on argparse prints for `--help`, as a Markdown code block."""
+def help_text(name):
+    """What a command built on argparse prints for `--help`, as a Markdown code block."""
     printed = io.StringIO()
     arguments, columns = sys.argv, os.environ.get("COLUMNS")
-    sys.argv, os.environ["COLUMNS"] = [command.name, "--help"], "88"
+    os.environ["COLUMNS"] = "88"
     try:
         with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-            command.load()()
+            terngrad.main(["terngrad", *name.split(), "--help"])
     finally:
         sys.argv = arguments
         os.environ.pop("COLUMNS") if columns is None else os.environ.update(COLUMNS=columns)

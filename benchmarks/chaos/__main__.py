@@ -1,22 +1,22 @@
-"""Whether runs survive what happens to hosts and links, at random moments.
+"""Checks that runs survive incidents of hosts and links at random moments.
 
     python -m benchmarks.chaos --hosts=3 --incidents=20
     python -m benchmarks.chaos --hosts=2 --incidents=20 --sync_every=8 --seed=1
     python -m benchmarks.chaos --hosts=4 --incidents=20 --min_workers=1
 
-Trains LeNet on scikit-learn's digits with `mnist_distributed_train --max_restarts`, one worker on
-each host of this machine (see `lib/netns.sh`: Linux, root, iproute2), saving each step.
-Meanwhile incidents happen, drawn from a seed: those of `chaos_events`, a third of them in pairs,
-the second while the first is being dealt with. After each the run must go on from what is saved,
-within a bound; all that is saved must be whole; and no worker may run twice. In the end all workers
-must end well, with the weights of a run that nobody disturbed, bit for bit.
+Trains LeNet on scikit-learn's digits with `mnist_distributed_train --max_restarts`, one worker per
+host of this machine (see `lib/netns.sh`: Linux, root, iproute2), and saves each step. Meanwhile
+incidents from `chaos.events` happen, drawn from a seed; a third come in pairs, the second during
+recovery from the first. After each incident the run must continue from its saved state within a
+bound, all saved files must be whole, and no worker may run twice. At the end all workers must
+succeed, with the weights of an undisturbed run, bit for bit.
 
-With --min_workers, workers come and go, and more happens, see `chaos_members`: hosts stay away, the
-chief's disk is lost, the network is split in halves. Those that may go on must do so within the
-bound, the others must not; after each incident all must train together again within the bound; and
-never may two parts train at a time. At last the chief is lost for good. What is saved then must
-load, be the same on all that keep it, and be as accurate as runs of other seeds that nobody
-disturbed. Anything else is an error.
+With --min_workers, workers leave and join, and `chaos.members` adds incidents: hosts stay away, the
+chief loses its disk, the network splits in halves. The workers that may continue must do so within
+the bound, the others must not. After each incident all workers must train together again within the
+bound, and two parts may never train at the same time. At the end the chief is lost for good. The
+saved weights must then load, be the same on all workers that keep them, and be as accurate as
+undisturbed runs of other seeds. Anything else is an error.
 """
 
 import collections
@@ -38,28 +38,28 @@ from benchmarks.lib import cluster_hosts, figures
 
 _HOSTS = flags.DEFINE_integer("hosts", 2, "Number of hosts.", lower_bound=2)
 _INCIDENTS = flags.DEFINE_integer("incidents", 20, "Number of incidents.", lower_bound=1)
-_EVENTS = flags.DEFINE_list("events", None, "What may happen. Default: all that is known.")
-_SYNC_EVERY = flags.DEFINE_integer("sync_every", 0, "Local steps to an exchange. 0: none.")
-_MIN_WORKERS = flags.DEFINE_integer("min_workers", 0, "Where workers come and go. 0: they do not.")
+_EVENTS = flags.DEFINE_list("events", None, "Possible incidents. Default: all known ones.")
+_SYNC_EVERY = flags.DEFINE_integer("sync_every", 0, "Local steps per exchange. 0: no local steps.")
+_MIN_WORKERS = flags.DEFINE_integer("min_workers", 0, "Lets workers leave and join. 0: they stay.")
 _RUNS = flags.DEFINE_integer(
-    "runs", 3, "With --min_workers, runs that nobody disturbs. 0: accuracy is not looked at."
+    "runs", 3, "Undisturbed runs with --min_workers. 0: accuracy is not checked."
 )
-_SEED = flags.DEFINE_integer("seed", 0, "Of what happens when.")
+_SEED = flags.DEFINE_integer("seed", 0, "Seed of the incidents and their times.")
 _JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
 
 PREFIX = "tgx"
 SUBNET = "10.87.0"
-# At most so many are taken before an incident, and before the second of a pair.
+# Most steps before an incident, and before the second incident of a pair.
 PAUSE_STEPS = 15
-# For each incident: those, and what is taken while it is looked at.
+# Steps per incident: these pauses, and the steps during its checks.
 STEPS = 4 * PAUSE_STEPS
-# With --min_workers the run ends so many steps after the last incident, whenever that is.
+# With --min_workers the run ends this many steps after the last incident.
 LAST_STEPS = 30
 ENDLESS_STEPS = 10**6
-# Room for several checkpoints that hold the local steps of all workers.
+# Holds several checkpoints with the local steps of all workers.
 DISK_MB = 256
 JOIN_SECONDS = 5
-# Those that may not go on end after so long.
+# Workers that may not continue end after this time.
 MEMBERS_START_TIMEOUT = 60
 
 
@@ -68,7 +68,7 @@ def _events():
 
 
 def _draw_incident(draw, names):
-    """Names of events; those for which the others go on alone have no second one."""
+    """Draws names of events; events that leave the others training alone have no second one."""
     incident = [draw.choice(names)]
     seconds = [name for name in names if name not in members.ALONE]
     if draw.random() < 1 / 3 and incident[0] in seconds:
@@ -77,10 +77,10 @@ def _draw_incident(draw, names):
 
 
 def _disturb(run, draw):
-    """Lets incidents happen: list of (names of events, seconds to the next saved step, seconds).
+    """Causes incidents; returns a list of (events, seconds to the next saved step, seconds).
 
-    The former are None where nobody may go on before the worker is back. The latter, until all
-    train together again, are None but for members.
+    The first seconds are None if no worker may continue before the lost worker is back. The second
+    seconds, until all workers train together again, are None without `--min_workers`.
     """
     happened = []
     run.go_on(1)
@@ -102,16 +102,16 @@ def _disturb(run, draw):
         together = run.await_members(run.hosts) if _MIN_WORKERS.value else None
         run.check()
         happened.append((incident, seconds, together))
-        told = [f"{len(happened)}. {', '.join(incident)}:"]
-        told.append("none went on" if seconds is None else f"went on after {seconds:.1f} s")
-        told += [] if together is None else [f"all together {together:.1f} s later"]
-        print(*told, flush=True)
+        line = [f"{len(happened)}. {', '.join(incident)}:"]
+        line.append("none continued" if seconds is None else f"continued after {seconds:.1f} s")
+        line += [] if together is None else [f"all together {together:.1f} s later"]
+        print(*line, flush=True)
     return happened
 
 
 @contextlib.contextmanager
 def _disk(folder):
-    """A file system of `DISK_MB` MB at a path, in this context."""
+    """Mounts a file system of `DISK_MB` MB at a path, in this context."""
     folder.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", folder], check=True)
     try:
@@ -122,7 +122,7 @@ def _disk(folder):
 
 @contextlib.contextmanager
 def _run(network, folder):
-    """A run, in this context; all its workers share a disk, or each has its own."""
+    """Starts a run, in this context; its workers share a disk, or each has its own."""
     options = {"data_dir": folder.with_name("data"), "sync_every": _SYNC_EVERY.value}
     with contextlib.ExitStack() as stack:
         if _MIN_WORKERS.value:
@@ -130,7 +130,7 @@ def _run(network, folder):
             disks = [stack.enter_context(_disk(one)) for one in folders]
             options |= {
                 "min_workers": _MIN_WORKERS.value,
-                # Whichever part may go on has what was saved.
+                # Every part that may continue then has the saved state.
                 "replicate_checkpoints": max(1, (_HOSTS.value + 1) // 2 - 1),
                 "join_timeout": JOIN_SECONDS,
                 "start_timeout": MEMBERS_START_TIMEOUT,
@@ -146,10 +146,10 @@ def _run(network, folder):
 
 
 def chaos():
-    """Disturbs a run; returns its incidents and, where workers come and go, its end.
+    """Disturbs a run; returns its incidents and, with `--min_workers`, its final state.
 
     Raises:
-        Broken: it did not survive.
+        Broken: the run did not survive.
     """
     import slim_data
 
@@ -167,19 +167,19 @@ def chaos():
             run.finish()
             found = run.saved()
     if different := _different(expected, found):
-        raise Broken(f"not saved as undisturbed: {different}")
+        raise Broken(f"saved arrays differ from the undisturbed run: {different}")
     return happened, {}
 
 
 def _come_and_go(network, folder):
     with _run(network, folder / "disturbed") as run:
         happened = _disturb(run, random.Random(_SEED.value))
-        # The other of two workers would have to wait for it.
+        # Of two workers, the second would have to wait for the first.
         seconds = members.lose_chief(run) if _HOSTS.value > 2 else None
         end = {"steps": members.go_on_to(run, LAST_STEPS), "chief_lost": seconds}
         for task in run.keepers:
             if different := _different(run.saved(), run.saved(task)):
-                raise Broken(f"worker {task} keeps others than the chief: {different}")
+                raise Broken(f"worker {task} keeps other arrays than the chief: {different}")
         if _RUNS.value:
             accuracy = chaos_accuracy.Undisturbed(folder, _HOSTS.value, _SYNC_EVERY.value)
             end["accuracy"] = accuracy.of(run.train_dir(run.chief))
@@ -190,7 +190,7 @@ def _come_and_go(network, folder):
 
 
 def _different(expected, found):
-    """Names of the arrays that are not the same, bit for bit."""
+    """Returns the names of the arrays that differ in any bit."""
     different = expected.keys() ^ found.keys()
     same = expected.keys() & found.keys()
     return sorted(different | {key for key in same if bytes(found[key]) != bytes(expected[key])})
@@ -218,11 +218,11 @@ def _median_and_longest(seconds):
 
 
 def main(argv):
-    """Disturbs a run, and prints a table of what happened."""
+    """Disturbs a run and prints a table of the incidents."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     if unknown := set(_EVENTS.value or ()) - set(_events()):
-        raise app.UsageError(f"--events must be of {list(_events())}. Received: {sorted(unknown)}")
+        raise app.UsageError(f"--events must be in {list(_events())}. Received: {sorted(unknown)}")
     try:
         happened, end = chaos()
     except Broken as error:

@@ -1,4 +1,4 @@
-"""Accuracy of a disturbed run, beside that of runs that nobody disturbed."""
+"""Accuracy of a disturbed run, compared with undisturbed runs."""
 
 import math
 import os
@@ -8,25 +8,25 @@ import sys
 from benchmarks.chaos.run import FLAGS, Broken
 from benchmarks.lib import cluster_hosts
 
-# Of the share of so many test images that are told rightly, by chance, in standard deviations.
+# Chance: standard deviations of the test accuracy on this number of images.
 NUM_TEST_IMAGES = 360
 _DEVIATIONS = 2
 
 
 class Undisturbed:
-    """Runs of one process, with as many replicas as there are hosts.
+    """Undisturbed runs in one process, with one replica per host.
 
     Args:
-        folder: path of a folder that holds the data in `data`.
+        folder: path of a folder with the data in `data`.
         hosts: number of replicas.
-        sync_every: as for the program.
+        sync_every: as the program's flag.
     """
 
     def __init__(self, folder, hosts, sync_every):
         self._folder, self._hosts, self._sync_every = folder, hosts, sync_every
 
     def train(self, seed, max_steps):
-        """Accuracy of a run of a seed."""
+        """Returns the accuracy of a run with this seed."""
         train_dir = self._folder / f"undisturbed_{seed}"
         own = {"batch_size": self._hosts * FLAGS["batch_size"], "num_nodes": self._hosts}
         own |= {"sync_every": self._sync_every, "seed": seed, "max_steps": max_steps}
@@ -45,7 +45,7 @@ class Undisturbed:
         return self.of(train_dir)
 
     def of(self, train_dir):
-        """Accuracy of the newest checkpoint of a folder on the test images."""
+        """Returns the test accuracy of the newest checkpoint in a folder."""
         from terngrad_tf import training
 
         config = training.EvalConfig.of(
@@ -60,7 +60,7 @@ class Undisturbed:
 
 
 def check(accuracy, undisturbed):
-    """Raises Broken where an accuracy is below those undisturbed by more than chance."""
+    """Raises Broken if the accuracy is below the undisturbed runs' by more than chance."""
     least = min(undisturbed)
     chance = _DEVIATIONS * math.sqrt(least * (1 - least) / NUM_TEST_IMAGES)
     if accuracy < least - chance:

@@ -1,4 +1,4 @@
-"""What may happen to a run of `benchmarks.chaos`."""
+"""Incidents of a run of `benchmarks.chaos`."""
 
 import contextlib
 import os
@@ -8,25 +8,25 @@ import time
 from benchmarks.chaos.run import Broken
 
 STATUS_DISK = 4
-# Seconds, shorter and longer than workers wait for each other.
+# Seconds: shorter and longer than the workers' wait for each other.
 BRIEF = 1, 8
 LONG = 75, 80
 
 
 def _kill(run, task, draw):
-    """The program is killed."""
+    """Kills the program."""
     del draw
     run.signal(task, signal.SIGKILL)
 
 
 def _terminate(run, task, draw):
-    """The program is told to stop, by SIGTERM."""
+    """Stops the program with SIGTERM."""
     del draw
     run.signal(task, signal.SIGTERM)
 
 
 def _lose_host(run, task, draw):
-    """All on a host is killed, and started again by hand some seconds later."""
+    """Kills all processes of a host, and starts the worker again some seconds later."""
     run.kill_host(task)
     time.sleep(draw.uniform(*BRIEF))
     run.start(task)
@@ -57,7 +57,7 @@ def _cut_for(seconds):
 
 @contextlib.contextmanager
 def full(disk):
-    """A disk is full in this context."""
+    """Fills a disk in this context."""
     filler = disk / "filler"
     with contextlib.suppress(OSError), open(filler, "wb") as file:
         while True:
@@ -69,11 +69,11 @@ def full(disk):
 
 
 def _fill_disk(run, task, draw):
-    """The disk of the run and its logs is full until the chief ends; who did is started by hand."""
+    """Fills the disk of the run and its logs until the chief ends; restarts the ended workers."""
     del task, draw
     with full(run.disks[run.chief]):
         run.end_of(run.chief, run.bound_seconds)
-    # Others may have met it, too.
+    # The full disk may end other workers too.
     time.sleep(BRIEF[1])
     for other in range(run.network.num_hosts):
         if (status := run.end_of(other, 0)) == STATUS_DISK:

@@ -1,4 +1,4 @@
-"""A disturbed run whose workers come and go: who trains when, and what must hold of that."""
+"""A disturbed run whose workers leave and join, and its rules."""
 
 import json
 import shutil
@@ -10,20 +10,21 @@ from benchmarks.chaos import events
 from benchmarks.chaos.run import Broken, Run
 
 _POLL_SECONDS = 0.2
-TOO_FEW = "error: too few workers are there"
+TOO_FEW = "error: too few workers are present"
 STATUS_STOPPED = 75
-# What a worker may still save that others have given up: it was saving, and another step had ended.
+# Steps that a worker may still save after the others gave up: one in progress, and one more that
+# had ended.
 _MOST_LATE = 2
 
 
 class Watch:
-    """Finds out, from what workers keep, who trains, and whether two parts ever did at a time.
+    """Finds out from the workers' files who trains, and whether two parts trained at the same time.
 
-    They would save in two generations in turn, or two groups would save in one.
+    Two parts would save in two generations in turn, or two groups would save in one generation.
 
     Attributes:
-        newest: number of the newest generation in which a step was saved, and its members.
-        fault: what was seen that must not be; None for nothing.
+        newest: number and members of the newest generation that saved a step.
+        fault: description of a broken rule; None if there is none.
     """
 
     def __init__(self):
@@ -34,13 +35,13 @@ class Watch:
         self._late = {}
 
     def look(self, task, number, members, saved):
-        """Takes in what a worker keeps.
+        """Reads a worker's state.
 
         Args:
             task: the worker.
-            number: of the generation that it agreed to last.
-            members: tuple of that.
-            saved: (generation, step) that it saved last; None for nothing.
+            number: number of the last generation that the worker agreed to.
+            members: tuple of this generation's members.
+            saved: (generation, step) of the worker's last save; None without one.
         """
         if saved is None or saved == self._states.get(task):
             return
@@ -61,9 +62,9 @@ class Watch:
 
 
 class MembersRun(Run):
-    """A `Run` each of whose workers has a folder of its own; a `Watch` looks all the time."""
+    """A `Run` with a folder per worker, observed by a `Watch`."""
 
-    # What takes a minute on a machine of its own takes many where others work, too.
+    # Recovery takes one minute on an idle machine, and many on a busy one.
     bound_seconds = 900
 
     def __init__(self, network, disks, max_steps, **options):
@@ -75,22 +76,22 @@ class MembersRun(Run):
 
     @property
     def chief(self):
-        """The chief of the newest generation that saved."""
+        """Returns the chief of the newest generation that saved."""
         members = self._watch.newest[1]
         return members[0] if members else 0
 
     @property
     def keepers(self):
-        """The chief, and the others that save."""
+        """Returns the chief and the other workers that save."""
         return self._watch.newest[1][: 1 + self._options["replicate_checkpoints"]]
 
     @property
     def hosts(self):
-        """All workers that there are."""
+        """Returns all workers."""
         return set(range(self.network.num_hosts))
 
     def may_go_on(self, present):
-        """Whether these workers alone go on, by those that agreed last."""
+        """Returns True if these workers alone may continue, by the last generation's rule."""
         from terngrad_tf.distribute.cluster.membership import Generation
 
         found = [read for task in self.hosts if (read := self._read(task))]
@@ -98,7 +99,7 @@ class MembersRun(Run):
         return Generation(number, members).may_continue(present)
 
     def await_members(self, expected):
-        """Waits until these workers, and no others, have saved a step; returns the seconds."""
+        """Waits until exactly these workers have saved a step; returns the seconds."""
         begin, number = time.monotonic(), self._watch.newest[0]
         while time.monotonic() < begin + self.bound_seconds:
             self.raise_fault()
@@ -113,37 +114,37 @@ class MembersRun(Run):
         )
 
     def sizes(self):
-        """Lengths of all logs, for `await_line`."""
+        """Returns the lengths of all logs, for `await_line`."""
         return {task: self.log(task).stat().st_size for task in self.hosts}
 
     def await_line(self, tasks, text, sizes):
-        """Waits until each of some workers has written a text after its log had a length."""
+        """Waits until each of these workers has logged a text after the given length of its log."""
         end = time.monotonic() + self.bound_seconds
         for task in tasks:
             while text not in self.log(task).read_bytes()[sizes[task] :].decode():
                 self.raise_fault()
                 if time.monotonic() > end:
-                    raise Broken(f"worker {task} did not say {text!r}: {self.ends()}")
+                    raise Broken(f"worker {task} did not log {text!r}: {self.ends()}")
                 time.sleep(_POLL_SECONDS)
 
     def empty(self, task):
-        """Removes all that a worker, which does not run, has kept."""
+        """Removes all files of a worker that does not run."""
         shutil.rmtree(self.train_dir(task))
 
     def raise_fault(self):
-        """Raises Broken where two parts were seen to train."""
+        """Raises Broken if two parts trained."""
         if self._watch.fault:
             raise Broken(self._watch.fault)
 
     def check(self):
-        """What must hold at any time; all that any worker keeps is readable."""
+        """Checks the rules that always hold; all workers' files must be readable."""
         super().check()
         self.raise_fault()
         for task in self.keepers:
             self.saved(task)
 
     def stop(self):
-        """Tells the workers that are there to save and end."""
+        """Stops the present workers with SIGTERM; they save and end."""
         there = self.hosts - self.lost
         for task in there:
             self._supervisors[task].send_signal(signal.SIGTERM)
@@ -158,7 +159,7 @@ class MembersRun(Run):
         super().kill()
 
     def _read(self, task):
-        """(Number, members, what was saved) of a worker's newest generation; None without any."""
+        """Returns (number, members, last save) of a worker's newest generation or None."""
         try:
             text = (self.train_dir(task) / f".members-{task}.json").read_text()
         except FileNotFoundError:
@@ -175,10 +176,10 @@ class MembersRun(Run):
 
 
 def _without(run, lost, end):
-    """Waits until the others go on without some workers, which are back after `end()`.
+    """Waits until the others continue without the lost workers, which return with `end()`.
 
-    Where the others may not go on they must end with one line, and save nothing. Returns the
-    seconds until they saved, None where they may not.
+    If the others may not continue, they must end with one line and save nothing. Returns the
+    seconds until they saved, None if they may not.
     """
     others, sizes, step = run.hosts - lost, run.sizes(), run.step()
     if run.may_go_on(others):
@@ -187,13 +188,13 @@ def _without(run, lost, end):
         seconds = None
         run.await_line(others, TOO_FEW, sizes)
         if run.step() > step + _MOST_LATE:
-            raise Broken(f"workers {sorted(others)} went on, from step {step} to {run.step()}")
+            raise Broken(f"workers {sorted(others)} continued from step {step} to {run.step()}")
     end()
     return seconds
 
 
 def _leave(run, task, draw):
-    """A host is lost; it is back when the others have gone on, and some seconds later."""
+    """Loses a host, which returns some seconds after the others have continued."""
 
     def back():
         time.sleep(draw.uniform(*events.BRIEF))
@@ -204,13 +205,13 @@ def _leave(run, task, draw):
 
 
 def _chief_leaves(run, task, draw):
-    """The chief's host is lost, and back later."""
+    """Loses the chief's host, which returns later."""
     del task
     return _leave(run, run.chief, draw)
 
 
 def _chief_is_replaced(run, task, draw):
-    """The chief's host and disk are lost for good; a new machine takes its place later."""
+    """Loses the chief's host and disk for good; a new machine takes its place later."""
     del task
     chief = run.chief
     run.kill_host(chief)
@@ -224,7 +225,7 @@ def _chief_is_replaced(run, task, draw):
 
 
 def _split(run, task, draw):
-    """The network is split in halves until the part that may not go on has ended with a line."""
+    """Splits the network in halves until the part that may not continue ends with a line."""
     del task
     hosts = sorted(run.hosts)
     draw.shuffle(hosts)
@@ -238,12 +239,12 @@ def _split(run, task, draw):
         run.go_on(1)
         run.raise_fault()
         if run.step() == step:
-            raise Broken(f"workers {sorted(going)} did not go on: {run.ends()}")
+            raise Broken(f"workers {sorted(going)} did not continue: {run.ends()}")
     return seconds
 
 
 def _fill_disk(run, task, draw):
-    """The disk of a worker that keeps what is saved is full until it ends."""
+    """Fills the disk of a worker that saves, until the worker ends."""
     task = draw.choice(run.keepers)
     with events.full(run.disks[task]):
         if (status := run.end_of(task, run.bound_seconds)) != events.STATUS_DISK:
@@ -253,7 +254,7 @@ def _fill_disk(run, task, draw):
     return seconds
 
 
-# After these the others go on for as long as it takes; the rest is as without members.
+# Incidents after which the others continue alone.
 ALONE = {
     "away": _leave,
     "chief_away": _chief_leaves,
@@ -265,14 +266,14 @@ EVENTS = events.EVENTS | ALONE
 
 
 def lose_chief(run):
-    """The chief's host is lost for good; the others go on."""
+    """Loses the chief's host for good; the others continue."""
     chief = run.chief
     run.kill_host(chief)
     return run.await_members(run.hosts - {chief})
 
 
 def go_on_to(run, num_steps):
-    """Stops the run, and lets it take that many more steps to its end; returns the last one."""
+    """Stops the run, then continues for `num_steps` more steps to its end; returns the last one."""
     run.stop()
     run.max_steps = run.step() + num_steps
     for task in run.hosts - run.lost:

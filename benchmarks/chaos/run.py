@@ -1,4 +1,4 @@
-"""A run of several workers that can be disturbed, and what must hold of it."""
+"""A run of several workers that incidents disturb, and its rules."""
 
 import contextlib
 import os
@@ -10,27 +10,27 @@ import time
 from benchmarks.lib import cluster_hosts
 
 PORT = 4711
-# Of each worker.
+# Flags of each worker.
 FLAGS = {"dataset_name": "digits", "image_size": 12, "batch_size": 6, "grad_bits": 1}
 START_TIMEOUT = 120
-# TensorFlow tells a lost worker after less than a minute; then all start, and meet.
+# TensorFlow reports a lost worker in less than a minute; then all workers start and connect.
 BOUND_SECONDS = 60 + START_TIMEOUT
 _OWN_LINES = "mnist_distributed_train:", "waiting"
 
 
 class Broken(Exception):
-    """A run that did not survive."""
+    """The run did not survive."""
 
 
 class Run:
-    """Workers under their supervisors, and what was saved.
+    """Workers under their supervisors, and their checkpoints.
 
-    `lost` is the set of workers that were killed and not started again, `bound_seconds` how long
-    the run may take to the next step.
+    `lost` is the set of workers that were killed and not restarted; `bound_seconds` is the longest
+    time to the next step.
 
     Args:
-        network: `cluster_hosts.Network` that is up.
-        disks: path of an empty folder for each worker; they may be the same.
+        network: a `cluster_hosts.Network` that is up.
+        disks: path of an empty folder per worker; workers may share one.
         max_steps: steps until the run ends.
         **options: further flags of `mnist_distributed_train`.
     """
@@ -47,21 +47,21 @@ class Run:
             self.start(task)
 
     def train_dir(self, task):
-        """Path of the folder in which a worker keeps what it saves."""
+        """Returns the path of a worker's checkpoints."""
         return self.disks[task] / "run"
 
     @property
     def chief(self):
-        """The worker that keeps what is saved."""
+        """Returns the worker that saves."""
         return 0
 
     @property
     def keepers(self):
-        """The chief, and the others that save."""
+        """Returns the chief and the other workers that save."""
         return (self.chief,)
 
     def start(self, task):
-        """Starts a worker's supervisor, by the command that started it before."""
+        """Starts a worker's supervisor, always with the same command."""
         flags_of_worker = {
             **FLAGS,
             "train_dir": self.train_dir(task),
@@ -85,11 +85,11 @@ class Run:
             )
 
     def log(self, task):
-        """Path of what a worker and its supervisor wrote to standard error."""
+        """Returns the path of the standard error of a worker and its supervisor."""
         return self.disks[task] / f"worker_{task}.log"
 
     def programs(self, task):
-        """Process numbers of a worker's supervisor, then of its programs: one, or none."""
+        """Returns the process IDs of a worker's supervisor and of its programs: one, or none."""
         pids = subprocess.run(
             ["ip", "netns", "pids", f"{self.network.prefix}{task}"],
             check=True,
@@ -100,43 +100,43 @@ class Run:
         return supervisor, [int(pid) for pid in pids.stdout.split() if int(pid) != supervisor]
 
     def signal(self, task, number):
-        """Sends a signal to a worker's program, if there is one."""
+        """Sends a signal to a worker's program, if it runs."""
         for pid in self.programs(task)[1]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     def kill_host(self, task):
-        """Ends all that runs on a host."""
+        """Kills all processes of a host."""
         self.lost.add(task)
         self._supervisors[task].kill()
         self.signal(task, signal.SIGKILL)
         self._supervisors[task].wait()
 
     def end_of(self, task, seconds):
-        """Exit status of a worker's supervisor, waited for; None where it has not ended."""
+        """Waits for a worker's supervisor; returns its exit status, None if it has not ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self._supervisors[task].wait(seconds)
 
     def is_over(self):
-        """Whether all supervisors have ended."""
+        """Returns True if all supervisors have ended."""
         return all(self.end_of(task, 0) is not None for task in self._supervisors)
 
     def step(self):
-        """The newest step that is saved, 0 where there is none."""
+        """Returns the newest saved step, 0 if there is none."""
         import tensorflow as tf
 
         for disk in self._newest_steps:
-            # While a list of checkpoints takes another's place it may be read as none.
+            # While a new list of checkpoints replaces the old one, a read may find none.
             if newest := tf.train.latest_checkpoint(disk / "run"):
                 self._newest_steps[disk] = int(newest.rpartition("-")[2])
         return max(self._newest_steps.values())
 
     def saved(self, task=None):
-        """Arrays of the newest checkpoint of a worker, by name; all is readable. Default: chief."""
+        """Reads the newest checkpoint of a worker (default: chief); returns its arrays by name."""
         import tensorflow as tf
 
         folder = self.train_dir(self.chief if task is None else task)
-        # Older ones are removed meanwhile.
+        # The run removes older checkpoints meanwhile.
         for _ in range(10):
             newest = tf.train.latest_checkpoint(folder)
             try:
@@ -150,19 +150,19 @@ class Run:
             except (tf.errors.OpError, ValueError) as error:
                 if newest == tf.train.latest_checkpoint(folder):
                     raise Broken(f"{newest} is damaged: {error}") from error
-        raise Broken(f"{folder}: no checkpoint stays for long enough to be read")
+        raise Broken(f"{folder}: no checkpoint stays long enough to be read")
 
     def wait_for(self, step, seconds):
-        """Waits until a step is saved, all have ended, or time is over."""
+        """Waits until the step is saved, all workers have ended, or the time is over."""
         end = time.monotonic() + seconds
         while self.step() < step and not self.is_over() and time.monotonic() < end:
             time.sleep(0.02)
 
     def go_on(self, num_steps):
-        """Waits until so many more steps are saved; returns the seconds.
+        """Waits until `num_steps` more steps are saved; returns the seconds.
 
         Raises:
-            Broken: that takes too long.
+            Broken: the steps take too long.
         """
         begin, step = time.monotonic(), self.step() + num_steps
         self.wait_for(step, self.bound_seconds)
@@ -171,7 +171,7 @@ class Run:
         return time.monotonic() - begin
 
     def check(self):
-        """What must hold at any time."""
+        """Checks the rules that always hold."""
         for task in self._supervisors:
             if len(programs := self.programs(task)[1]) > 1:
                 raise Broken(f"worker {task} runs more than once: {programs}")
@@ -179,7 +179,7 @@ class Run:
             self.saved()
 
     def ends(self):
-        """The last line of each worker that is not TensorFlow's."""
+        """Returns the last line of each worker that TensorFlow did not write."""
         said = []
         for task in self._supervisors:
             lines = self.log(task).read_text(errors="replace").splitlines()
@@ -188,7 +188,7 @@ class Run:
         return " | ".join(said)
 
     def finish(self):
-        """Waits for the end, which must be a good one for all that are not `lost`."""
+        """Waits for the end; all workers that are not `lost` must succeed."""
         for task in self._supervisors.keys() - self.lost:
             while (status := self.end_of(task, 0)) is None:
                 self.go_on(1)

@@ -1,24 +1,24 @@
-"""Step time and received bytes on several hosts: ternary and float gradients, TensorFlow, PyTorch.
+"""Measures step time and received bytes on several hosts, for TensorFlow and PyTorch.
 
-Makes hosts on this machine that are joined by links of a chosen rate (`lib/netns.sh`: Linux,
-root, iproute2). On each, processes wait, and all modes take turns, round by round. "bidirectional"
-is ternary too, but its sum is rounded once more before it comes back; unclipped is ternary without
-clipping, whose wire is chosen as that of ternary is; four_bits are codes of so many; the sparse
-modes are the wires of these names, of the same codes; local_steps are means of 32 steps of `DiLoCo`
-and the exchange that ends them, local_steps_overlap of 32 steps with an exchange beside 24 of them.
-Bytes are what a host's network interface received, headers included; CPU time is that of a process
-and all its threads. For AlexNet, ternary gradients, float32 beside TensorFlow, and PyTorch are
-measured one after another: 4 hosts of all need more than 20 GB of memory.
+Creates hosts on this machine, joined by links of a chosen rate (`lib/netns.sh`: Linux, root,
+iproute2). Processes wait on each host, and all modes take turns, round by round. "ternary" is the
+default of the strategy, "unrotated" the rule of TernGrad's paper, which chooses its wire;
+"unclipped" is the same without clipping. "bidirectional" is ternary and rounds the sum again on its
+way back. "four_bits" sends codes of four bits. The sparse modes are unclipped on the wires of these
+names. "local_steps" is the mean of 32 steps of `DiLoCo` and the exchange that ends them;
+"local_steps_overlap" is the mean of 32 steps, 24 of which run beside an exchange. Bytes are those
+that a host's network interface received, headers included; CPU time is that of a process with all
+its threads. For AlexNet, ternary gradients, TensorFlow's float32 and PyTorch run one after another:
+together on 4 hosts they need more than 20 GB of memory.
 
     python -m benchmarks.cluster --torch_python=TORCH_VENV/bin/python --json=cluster.json
 
-PyTorch lives in an environment of its own, so that the two frameworks' libraries cannot clash:
-`python3 -m venv TORCH_VENV && TORCH_VENV/bin/pip install torch numpy`, of PyTorch's CPU build.
-Without --torch_python its rows are left out.
+PyTorch has its own environment, so that the libraries of the two frameworks cannot clash:
+`python3 -m venv TORCH_VENV && TORCH_VENV/bin/pip install torch numpy`, with PyTorch's CPU build.
+Without --torch_python its rows are missing.
 
-Finished cells, of a model, a number of hosts and a rate, stand in the JSON file. The same command
-goes on where it was stopped, and flags that choose part of the cells add to the file; tables and
-goals are those of all that it holds.
+The JSON file keeps finished cells (model, number of hosts, rate). Repeat the command to resume;
+flags that select some cells add to the file, and tables and goals cover the whole file.
 """
 
 import itertools
@@ -36,19 +36,19 @@ _HOSTS = flags.DEFINE_list("hosts", ["2", "4"], "Numbers of hosts to measure.")
 _RATES = flags.DEFINE_list(
     "rates",
     ["100mbit", "1gbit", "none"],
-    "Rates of the links, such as 1gbit, none (any) or 1gbit+20ms (with a round trip).",
+    "Rates of the links, such as 1gbit, none (unlimited) or 1gbit+20ms (with a round trip).",
 )
 _MODELS = flags.DEFINE_list("models", list(models.MODELS), "Workloads to measure.")
 _ROUNDS = flags.DEFINE_integer(
-    "rounds", 7, "Measured rounds at most; the median counts.", lower_bound=1
+    "rounds", 7, "Maximum number of measured rounds; the median counts.", lower_bound=1
 )
-_STEPS = flags.DEFINE_integer("steps", 3, "Steps a mode and round, at most.", lower_bound=1)
+_STEPS = flags.DEFINE_integer("steps", 3, "Most steps per mode and round.", lower_bound=1)
 _SECONDS = flags.DEFINE_integer(
-    "seconds", 60, "Time for the measured rounds of a mode, of which there is at least one."
+    "seconds", 60, "Time for the measured rounds of a mode; there is at least one round."
 )
-_BATCH = flags.DEFINE_integer("batch_size", 64, "Examples a worker (digits).", lower_bound=1)
+_BATCH = flags.DEFINE_integer("batch_size", 64, "Examples per worker (digits).", lower_bound=1)
 _THREADS = flags.DEFINE_integer(
-    "threads", None, "Threads a worker computes with. Default: cores / hosts."
+    "threads", None, "Compute threads per worker. Default: cores / hosts."
 )
 _TORCH = flags.DEFINE_string("torch_python", None, "Interpreter that has PyTorch.")
 _JSON = flags.DEFINE_string("json", "cluster.json", "File with the finished cells.")
@@ -56,18 +56,19 @@ _JSON = flags.DEFINE_string("json", "cluster.json", "File with the finished cell
 PREFIX = "tgb"
 SUBNET = "10.80.0"
 PORT = 4711
-# PowerSGD's first two steps are float32; the first of every mode also traces and compiles.
+# PowerSGD's first two steps are float32; every mode's first step also traces and compiles.
 WARM_UP_STEPS = 3
-# Where a wire is chosen: `wire_trial` rests, tries up to three wires, and decides, so that it is
-# REST + 3 * TRIES + 1.
+# If a wire is chosen, `wire_trial` rests, tries up to three wires and decides:
+# REST + 3 * TRIES + 1 steps.
 TRIAL_STEPS = 24
-# A round of a mode is one step where three would take longer than this.
+# A round of a mode is one step if three steps would take longer.
 ROUND_SECONDS = 6.0
 
-# Modes of one process a host. What is compared within a few per cent shares none: more models of
-# AlexNet's size in a process made its steps up to a fifth slower.
+# Modes of one process per host. Modes that are compared within a few per cent share no process:
+# more models of AlexNet's size in a process made its steps up to a fifth slower.
 TENSORFLOW = (
     ("no_exchange", "ternary", "bidirectional"),
+    ("unrotated",),
     ("unclipped", "sparse", "sparse_bidirectional"),
     ("four_bits",),
     ("local_steps",),
@@ -77,10 +78,10 @@ TENSORFLOW = (
 )
 TORCH = ("ddp_float32", "ddp_fp16", "ddp_powersgd")
 MODES = (*itertools.chain(*TENSORFLOW), *TORCH)
-WITH_TRIALS = ("ternary", "unclipped")
+WITH_TRIALS = ("unrotated", "unclipped")
 
 _MODES = flags.DEFINE_list(
-    "modes", list(MODES), "Modes to measure in cells that are missing; ternary always is."
+    "modes", list(MODES), "Modes to measure in missing cells; ternary is always measured."
 )
 flags.register_validator(
     _MODES,
@@ -100,7 +101,7 @@ GOALS = (
 
 
 def _commands(network, modes, port, model):
-    """What runs on each host."""
+    """Yields the command of each host."""
     threads = _THREADS.value or max(1, (os.cpu_count() or 1) // network.num_hosts)
     for index in range(network.num_hosts):
         common = [model, network.interface(index), str(threads), str(_BATCH.value)]
@@ -120,7 +121,7 @@ def _commands(network, modes, port, model):
 
 
 def _measure_together(network, groups, model):
-    """Lists of what a step took, one a mode of all groups, which take turns."""
+    """Measures the modes of all groups in turn; returns a list of step measurements per mode."""
 
     def commands_of(modes, port):
         return _commands(network, modes, port, model)
@@ -129,7 +130,7 @@ def _measure_together(network, groups, model):
 
         def run(mode, num_steps):
             answers = answers_of(mode, num_steps)
-            # A step has ended when the slowest host has.
+            # A step ends when the slowest host ends.
             return {
                 "milliseconds": 1e3 * max(answer["seconds"] for answer in answers),
                 "cpu_milliseconds": 1e3 * statistics.mean(a["cpu_seconds"] for a in answers),
@@ -145,7 +146,7 @@ def _measure_together(network, groups, model):
             steps[mode] = max(1, min(_STEPS.value, int(ROUND_SECONDS / seconds)))
             rounds[mode] = max(1, min(_ROUNDS.value, int(_SECONDS.value / seconds / steps[mode])))
         for number in range(max(rounds.values())):
-            # Each mode starts a round in turn: what one leaves in the links' queues meets all.
+            # Each mode starts a round in turn: leftovers in the links' queues meet all modes alike.
             first = number % len(modes)
             for mode in modes[first:] + modes[:first]:
                 if number < rounds[mode]:
@@ -154,14 +155,14 @@ def _measure_together(network, groups, model):
 
 
 def _chosen(groups):
-    """Groups of those of their modes that are measured."""
+    """Returns the groups without the modes that are not measured."""
     modes = {*_MODES.value, "ternary"}
     chosen = [tuple(mode for mode in group if mode in modes) for group in groups]
     return [group for group in chosen if group]
 
 
 def _measure(model, num_hosts, rate):
-    """Rows of one cell, one a mode."""
+    """Measures one cell; returns a row per mode."""
     torch = [TORCH] if _TORCH.value else []
     ternary, *floats = TENSORFLOW
     turns = [[ternary, *floats, *torch]] if model == "digits" else [[ternary], floats, torch]
@@ -183,14 +184,14 @@ def _measure(model, num_hosts, rate):
 
 
 def cell(row):
-    """What tells cells apart: (model, hosts, rate)."""
+    """Returns the identity of a cell: (model, hosts, rate)."""
     return row["model"], row["hosts"], row["rate"]
 
 
 def table(rows):
-    """All rows as Markdown, of one step; ratios are to the ternary one of the same cell."""
+    """Returns all rows as Markdown, per step; ratios are to the ternary row of the same cell."""
     lines = [
-        "| model | hosts | link | gradients | ms | ternary = 1 | CPU ms a host | received MB |",
+        "| model | hosts | link | gradients | ms | ternary = 1 | CPU ms per host | received MB |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for _, group in itertools.groupby(rows, key=cell):
@@ -206,7 +207,7 @@ def table(rows):
 
 
 def summary(rows):
-    """Milliseconds a step of all modes as Markdown, a line a cell."""
+    """Returns milliseconds per step of all modes as Markdown, a line per cell."""
     modes = [mode for mode in MODES if any(row["mode"] == mode for row in rows)]
     lines = [f"| model | hosts | link | {' | '.join(modes)} |", "|---" * (3 + len(modes)) + "|"]
     for name, group in itertools.groupby(rows, key=cell):
@@ -217,7 +218,7 @@ def summary(rows):
 
 
 def goals(rows):
-    """One line a goal and cell, which says whether it holds."""
+    """Returns one line per goal and cell with its verdict."""
     lines = []
     for (model, hosts, rate), group in itertools.groupby(rows, key=cell):
         milliseconds = {row["mode"]: row["milliseconds"] for row in group}
@@ -233,7 +234,7 @@ def goals(rows):
 
 
 def main(argv):
-    """Measures the cells that are missing and prints the table."""
+    """Measures the missing cells and prints the table."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     path = pathlib.Path(_JSON.value)

@@ -1,4 +1,4 @@
-"""The two workloads of the cluster benchmark, without any framework."""
+"""The two workloads of the cluster benchmark, independent of any framework."""
 
 # AlexNet of two towers, 1,001 classes: 60,969,321 elements.
 ALEXNET_SHAPES = (
@@ -11,8 +11,8 @@ ALEXNET_SHAPES = (
 )
 
 # digits: an 8x8 image, 3x3 convolution with 32 filters, batch norm, dense 1024, dense 10:
-# 2.1 million trainable elements. alexnet: gradients of its shapes, of a loss that is linear in
-# the weights, so that next to nothing but the exchange is measured.
+# 2.1 million trainable elements. alexnet: gradients of its shapes, from a loss that is linear in
+# the weights, so that almost only the exchange is measured.
 MODELS = ("digits", "alexnet")
 IMAGE = 8
 FILTERS = 32

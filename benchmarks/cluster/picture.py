@@ -1,6 +1,6 @@
-"""Draws step time over link rate, as `benchmarks.cluster` measured it, for light and dark pages.
+"""Draws step time over link rate, from figures of `benchmarks.cluster`, for light and dark pages.
 
-Run it again where the figures change:
+Run the module again when the figures change:
 
     python -m benchmarks.cluster.picture --json=benchmarks/results/cluster.json --output=docs/images
 """
@@ -14,13 +14,13 @@ from matplotlib import pyplot as plt
 
 from benchmarks.lib import pages
 
-_JSON = flags.DEFINE_string("json", "benchmarks/results/cluster.json", "Figures, as rows of cells.")
+_JSON = flags.DEFINE_string("json", "benchmarks/results/cluster.json", "File with the figures.")
 _OUTPUT = flags.DEFINE_string("output", "docs/images", "Folder to write step_time_*.svg to.")
 
 HOSTS = 2
 RATES = {"100mbit": "100 Mbit/s", "1gbit": "1 Gbit/s", "none": "any rate"}
 MODELS = {"digits": "2.1 million gradients", "alexnet": "61 million gradients"}
-# Name, colour on light and on dark pages, width of the line.
+# Name, colour on light pages, colour on dark pages, width of the line.
 MODES = {
     "ddp_float32": ("PyTorch DDP, float32", "#8a6d00", "#d9b23c", 1.5),
     "ddp_fp16": ("PyTorch DDP, fp16 hook", "#b3471f", "#ef8354", 1.5),
@@ -32,11 +32,11 @@ MARKERS = "sD^ox"
 
 
 def draw(rows, page):
-    """A figure of two panels, one a model.
+    """Returns a figure of two panels, one per model.
 
     Args:
         rows: list of dicts with "model", "hosts", "rate", "mode" and "milliseconds".
-        page: "light" or "dark", the page that it is for.
+        page: "light" or "dark".
     """
     with pages.inks(page) as ink:
         figure, panels = plt.subplots(1, 2, figsize=(8, 3.6))
@@ -68,7 +68,7 @@ def draw(rows, page):
 
 
 def main(argv):
-    """Writes one file for light pages and one for dark ones."""
+    """Writes a file for light pages and a file for dark pages."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     rows = json.loads(pathlib.Path(_JSON.value).read_text())["rows"]

@@ -1,6 +1,6 @@
-"""A worker of the cluster benchmark under TensorFlow: one process a host, TF_CONFIG set.
+"""A worker of the cluster benchmark under TensorFlow: one process per host, TF_CONFIG set.
 
-Run by `benchmarks.cluster`: MODES MODEL INTERFACE THREADS BATCH_SIZE, with commas between modes.
+`benchmarks.cluster` runs it: MODES MODEL INTERFACE THREADS BATCH_SIZE, with commas between modes.
 """
 
 import functools
@@ -9,9 +9,9 @@ import sys
 from benchmarks.cluster import models
 from benchmarks.lib import step_server
 
-# Of local steps, from one exchange to the next.
+# Local steps from one exchange to the next.
 SYNC_EVERY = 32
-# Steps that are taken while changes travel, in the mode that does so.
+# Steps taken while changes travel, in "local_steps_overlap".
 OVERLAP = 24
 
 
@@ -32,7 +32,7 @@ def _network():
 
 
 def digits_step(strategy, batch_size, sync_every, overlap=0):
-    """Function that runs a training step of the digits' network under a strategy to its end."""
+    """Returns a function that runs one training step of the digits' network under a strategy."""
     import keras
     import tensorflow as tf
 
@@ -46,7 +46,7 @@ def digits_step(strategy, batch_size, sync_every, overlap=0):
 
     def replica():
         with tf.GradientTape() as tape:
-            # Keras' losses are divided by the number of replicas already.
+            # Keras' losses are already divided by the number of replicas.
             loss = loss_of(labels, model(images, training=True))
         variables = model.trainable_variables
         optimizer.apply(tape.gradient(loss, variables), variables)
@@ -102,12 +102,12 @@ def _compiled(strategy, replica, optimizer, sync_every):
     def run():
         for _ in range(max(1, sync_every)):
             step()
-        # The step counter is assigned last, on the host.
+        # The step assigns the counter last, on the host.
         optimizer.iterations.numpy()
 
     run.num_steps = max(1, sync_every)
     if sync_every and optimizer.overlap:
-        # What is measured begins and ends with nothing under way.
+        # The measurement begins and ends without an exchange in progress.
         for _ in range((sync_every + optimizer.overlap) // 2):
             step()
     return run
@@ -140,7 +140,7 @@ def main(argv):
         "local_steps_overlap": TernGradStrategy,
         "float32": lambda: TernGradStrategy(grad_bits=32),
         "tensorflow": tf.distribute.MultiWorkerMirroredStrategy,
-        # What the same step takes where nothing is exchanged.
+        # The same step without an exchange.
         "no_exchange": tf.distribute.get_strategy,
     }
     make_step = {"digits": digits_step, "alexnet": _alexnet_step}[model]

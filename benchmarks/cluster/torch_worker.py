@@ -1,6 +1,6 @@
 """A worker of the cluster benchmark under PyTorch: DistributedDataParallel over gloo.
 
-Run by `benchmarks.cluster`, with an interpreter that has PyTorch: MODES RANK HOSTS ADDRESS MODEL
+`benchmarks.cluster` runs it, with an interpreter that has PyTorch: MODES RANK HOSTS ADDRESS MODEL
 INTERFACE THREADS BATCH_SIZE, with commas between modes.
 """
 
@@ -44,7 +44,7 @@ def _hooks():
 def _step(module, hook, loss_of):
     import torch
 
-    # PowerSGD's hook waits for an exchange within gloo's two threads: with two buckets, for ever.
+    # PowerSGD's hook waits for an exchange within gloo's two threads: two buckets deadlock.
     power = hook is not None and hook[0] is not None
     model = torch.nn.parallel.DistributedDataParallel(
         module, gradient_as_bucket_view=True, bucket_cap_mb=1024 if power else None

@@ -1,27 +1,27 @@
-"""Ternary against float training: by optimizer, clip factor and workers, network, batch, precision.
+"""Compares ternary and float training: optimizer, clip factor, workers, network, batch, precision.
 
     python -m benchmarks.fidelity --raw_dir=/usr/share/datasets/fashion-mnist --folder=fidelity
 
-Tables, of --tables:
+--tables selects tables:
 
 * `optimizers`: a small CNN (0.08 M weights) on 8 workers of 32 images each, by optimizer. A sweep
-  with one seed chooses each way's rate by the loss on 5,000 images held out; the table is of other
-  seeds.
+  with one seed chooses the rate of each way to exchange gradients by the loss on 5,000 held-out
+  images; the table has other seeds.
 * `workers`: SGD with momentum at a fixed rate, batches of 128 images over 1 to 64 workers, by clip
-  factor and rounding. Float gradients run once where their mean does not depend on the workers, as
-  it does with batch norm.
-* `budgets`: the same with a clip factor, in words, and with budgets of bits an element, in streams,
-  and how many times fewer bytes than float gradients a worker receives, if each is a host of its
-  own.
+  factor and rounding. Float gradients run once if their mean does not depend on the workers; with
+  batch norm the mean does.
+* `budgets`: the same with a clip factor, in words, and with budgets of bits per element, in
+  streams. The table also has the factor by which a worker receives fewer bytes than with float
+  gradients if each worker is a separate host.
 * `kinds`: a vision transformer on Fashion-MNIST, a transformer of text and two bags of embeddings
   on snippets of installed packages' source (`source_text.py`), as in `optimizers`.
 * `batches`, `precisions`: the small CNN with batches of 32 to 1,024 images, and in mixed precision,
   as in `optimizers`.
 
-A run's seed fixes its initial weights and the order of images, for all ways alike, so differences
-to float are paired; p is that of Student's paired test. Finished runs stand in the folder, a JSON
-line each. The same command goes on where it was stopped, and flags that choose part of the runs add
-to them; tables show all runs of --images and --epochs that there are.
+A run's seed fixes its initial weights and the order of images for all ways alike, so differences
+to float are paired; p is from Student's paired test. The folder keeps finished runs, a JSON line
+each. Repeat the command to resume; flags that select some runs add to the folder, and tables show
+all runs of --images and --epochs in it.
 """
 
 import functools
@@ -42,29 +42,29 @@ _OPTIMIZERS = flags.DEFINE_multi_enum(
     "optimizers",
     None,
     list(settings.OPTIMIZERS),
-    "Optimizer of a table with rates of their own; repeatable. Default: the table's.",
+    "Optimizer of a table with swept rates; repeatable. Default: the table's.",
 )
 _KINDS = flags.DEFINE_multi_enum(
     *("kinds", settings.KINDS, settings.KINDS),
-    "Network of that table; repeatable.",
+    "Network of the table `kinds`; repeatable.",
 )
 _BATCHES = flags.DEFINE_list(
-    "batches", [str(batch) for batch in settings.BATCHES], "Batches of that table."
+    "batches", [str(batch) for batch in settings.BATCHES], "Batches of the table `batches`."
 )
 _PRECISIONS = flags.DEFINE_multi_enum(
     *("precisions", settings.PRECISIONS, settings.PRECISIONS),
-    "Precision of that table; repeatable.",
+    "Precision of the table `precisions`; repeatable.",
 )
 _NETS = flags.DEFINE_multi_enum(
     *("nets", ["small_cnn", "lenet"], list(settings.NETS)),
-    "Network of the tables of workers and of budgets; repeatable.",
+    "Network of the tables `workers` and `budgets`; repeatable.",
 )
-_WORKERS = flags.DEFINE_list("workers", ["1", "4", "16"], "Numbers of workers in them.")
+_WORKERS = flags.DEFINE_list("workers", ["1", "4", "16"], "Numbers of workers in both tables.")
 _GRADIENTS = flags.DEFINE_multi_enum(
     *("gradients", None, list(settings.GRADIENTS)),
     "Way to exchange gradients; repeatable. Default: the table's.",
 )
-_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, one run each.")
+_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds; each is one run.")
 _IMAGES = flags.DEFINE_integer(
     *("images", 12000, "Training images."), lower_bound=256, upper_bound=55000
 )
@@ -72,7 +72,7 @@ _EPOCHS = flags.DEFINE_integer("epochs", 3, "Passes through the images.", lower_
 
 
 def perform(runs, rows):
-    """Does those of `runs` that `rows` lacks; runs of one shape follow each other."""
+    """Trains the `runs` that `rows` lacks; runs of one shape follow each other."""
     from benchmarks.fidelity import training
 
     data = functools.cache(lambda net: training.load(net, _RAW_DIR.value, _IMAGES.value))
@@ -84,14 +84,14 @@ def perform(runs, rows):
             rows.add(run, row)
             print(
                 f"{run.net}, {run.optimizer} {run.rate:g}, {run.gradients}, {run.num_nodes} workers"
-                f" of {run.batch_size} in all, {run.precision}, seed {run.seed}:"
+                f" with {run.batch_size} images, {run.precision}, seed {run.seed}:"
                 f" {100 * row['accuracy']:.2f} % ({row['seconds']:.0f} s)",
                 flush=True,
             )
 
 
 def tuned_runs(rows, size, seeds, default_optimizers, **options):
-    """Does sweeps of optimizers, and what `fidelity_settings.tuned` makes of them."""
+    """Runs sweeps of optimizers, and the runs that `settings.tuned` derives from them."""
     for optimizer in _OPTIMIZERS.value or default_optimizers:
         ways = _GRADIENTS.value or settings.OF_OPTIMIZERS
         sweep = settings.sweep(*size, optimizer, ways, **options)
@@ -100,7 +100,7 @@ def tuned_runs(rows, size, seeds, default_optimizers, **options):
 
 
 def main(argv):
-    """Does the runs that are missing and prints the tables."""
+    """Trains the missing runs and prints the tables."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -1,6 +1,6 @@
-"""Draws test accuracy over bytes, as `benchmarks.fidelity --tables=budgets` measured them.
+"""Draws test accuracy over bytes, from figures of `benchmarks.fidelity --tables=budgets`.
 
-Run it again where the figures change; the file is that of the finished runs:
+Run the module again when the figures change; the file is that of the finished runs:
 
     python -m benchmarks.fidelity.budget_picture --runs=benchmarks/results/fidelity.jsonl
 """
@@ -19,16 +19,16 @@ from benchmarks.lib import pages
 _RUNS = flags.DEFINE_string("runs", "benchmarks/results/fidelity.jsonl", "Finished runs.")
 _PICTURES = flags.DEFINE_string("pictures", "docs/images", "Folder to write budgets_*.svg to.")
 
-# Colour on light and on dark pages, marker.
+# Colour on light pages, colour on dark pages, marker.
 NETS = {"lenet": ("#0b62c4", "#58a6ff", "o"), "small_cnn": ("#b3471f", "#ef8354", "s")}
 
 
 def draw(rows, page):
-    """A figure of one panel: a line a network of `NETS`, means over seeds, least and greatest thin.
+    """Returns a figure: a line per network of `NETS`, means over seeds; thin bars show the range.
 
     Args:
         rows: mapping from `Run` to its row.
-        page: "light" or "dark", the page that it is for.
+        page: "light" or "dark".
     """
     points = tables.budget_points(rows)
     with pages.inks(page):
@@ -63,7 +63,7 @@ def draw(rows, page):
 
 
 def main(argv):
-    """Writes one file for light pages and one for dark ones."""
+    """Writes a file for light pages and a file for dark pages."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     rows = fidelity_rows.Rows(pathlib.Path(_RUNS.value))

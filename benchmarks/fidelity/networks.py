@@ -1,4 +1,4 @@
-"""The networks of the study of fidelity."""
+"""Networks of the fidelity study."""
 
 import keras
 from keras import layers, ops
@@ -9,12 +9,12 @@ from terngrad_tf import models
 _WEIGHT_DECAY = {"lenet": 5e-4, "resnet_20": 1e-4}
 # Width and number of attention heads of the transformers.
 _WIDTH, _HEADS = 64, 4
-# Rows and columns of the tables of embeddings, and characters that choose a row together.
+# Rows and columns of the embedding tables, and number of characters that choose a row.
 _ROWS, _COLUMNS, _GRAM = 2**14, 32, 3
 
 
 def build(net, seed):
-    """The network of that name of `fidelity_settings`, its weights drawn with `seed`."""
+    """Builds the network `net` of `fidelity.settings`; `seed` draws its weights."""
     if net in _BUILDERS:
         keras.utils.set_random_seed(seed)
         return _BUILDERS[net]()
@@ -39,7 +39,7 @@ def _small_cnn():
 
 
 def _vit():
-    """A vision transformer: 49 patches of 4 x 4 pixels, two blocks."""
+    """Builds a vision transformer: 49 patches of 4 x 4 pixels, two blocks."""
     images = keras.Input((28, 28, 1))
     x = layers.Conv2D(_WIDTH, 4, strides=4)(images)
     x = layers.Reshape((49, _WIDTH))(x)
@@ -47,7 +47,7 @@ def _vit():
 
 
 def _text_transformer():
-    """A transformer of bytes: eight of them make a token, two blocks."""
+    """Builds a transformer of bytes: eight bytes make a token, two blocks."""
     text = keras.Input((source_text.LENGTH,), dtype="int32")
     x = layers.Embedding(256, 16)(text)
     x = layers.Conv1D(_WIDTH, 8, strides=8)(x)
@@ -55,7 +55,7 @@ def _text_transformer():
 
 
 def _transformed(x, num_classes):
-    """Logits of tokens, `[batch, tokens, _WIDTH]`, by two blocks of a transformer."""
+    """Applies two transformer blocks to tokens `[batch, tokens, _WIDTH]`; returns logits."""
     x = Positions()(x)
     for _ in range(2):
         y = layers.LayerNormalization()(x)
@@ -77,11 +77,11 @@ class Positions(layers.Layer):
 
 
 def _embeddings(dense):
-    """A bag of embeddings: each three bytes choose a row of a table; the rows' mean decides.
+    """Builds a bag of embeddings: three bytes choose a row of a table; the rows' mean decides.
 
     Args:
-        dense: whether the table's gradient is dense, as of a table that is also used elsewhere;
-            otherwise it is of the rows that were chosen.
+        dense: True for a dense gradient of the table, as of a table that is also used elsewhere;
+            False for a gradient of the chosen rows.
     """
     text = keras.Input((source_text.LENGTH,), dtype="int32")
     rows = _Table(dense)(_Rows()(text))
@@ -92,7 +92,7 @@ def _embeddings(dense):
 
 
 class _Rows(layers.Layer):
-    """Row of the table of each `_GRAM` bytes that follow each other."""
+    """Maps each `_GRAM` consecutive bytes to a row of the table."""
 
     def call(self, text):
         number = ops.zeros_like(text[:, _GRAM - 1 :])

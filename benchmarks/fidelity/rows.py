@@ -1,4 +1,4 @@
-"""The file that the study of fidelity keeps its finished runs in."""
+"""File of the finished runs of the fidelity study."""
 
 import dataclasses
 import json
@@ -10,10 +10,10 @@ _FIELDS = [field.name for field in dataclasses.fields(Run)]
 
 
 class Rows(Mapping):
-    """What runs found: a mapping from `Run` to its row, a dict, kept as a JSON line a run.
+    """Finished runs: a mapping from `Run` to its row, a dict; the file has a JSON line per run.
 
     Args:
-        path: the file; it need not exist.
+        path: the file, which may be missing.
     """
 
     def __init__(self, path):
@@ -22,18 +22,18 @@ class Rows(Mapping):
         if path.exists():
             for line in path.read_text().splitlines():
                 row = json.loads(line)
-                # Older rows lack fields that came later.
+                # Older rows lack newer fields.
                 self._rows[Run(**{n: row.pop(n) for n in _FIELDS if n in row})] = row
 
     def add(self, run, row):
-        """Appends a run's row, in one write: other processes may add to the file."""
+        """Appends a run's row in one write, because other processes may add to the file."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a") as file:
             file.write(json.dumps(dataclasses.asdict(run) | row) + "\n")
         self._rows[run] = row
 
     def of(self, images, epochs):
-        """Dict of the runs with so many images and epochs."""
+        """Returns the runs with these numbers of images and epochs, as a dict."""
         return {r: row for r, row in self.items() if (r.images, r.epochs) == (images, epochs)}
 
     def __getitem__(self, run):

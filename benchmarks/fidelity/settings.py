@@ -1,4 +1,4 @@
-"""Which runs the study of fidelity consists of."""
+"""Runs of the fidelity study."""
 
 import dataclasses
 import math
@@ -35,10 +35,10 @@ GRADIENTS = {
 # What accuracy is compared with bytes for.
 OF_BUDGETS = (FLOAT, "correlated, clip 2.5", "correlated, clip 0", "correlated, auto")
 OF_BUDGETS += tuple(way for way in GRADIENTS if way.endswith(" bits"))
-# What optimizers are compared with, and numbers of workers, where no others are asked for.
+# Default gradients of the tables of optimizers and of workers.
 OF_OPTIMIZERS = (FLOAT, "correlated, clip 2.5", "correlated, clip 0")
-OF_WORKERS = tuple(way for way in GRADIENTS if "bit" not in way)
-# First rates, those of the sweep that chooses one for each way.
+OF_WORKERS = (FLOAT, *(way for way in _PAPER if "bit" not in way))
+# Rates of the sweep that chooses one for each way to exchange gradients.
 OPTIMIZERS = {
     "SGD, momentum 0.9": (0.01, 0.03, 0.1, 0.3),
     "Adam": (0.001, 0.003, 0.01, 0.03),
@@ -47,17 +47,17 @@ OPTIMIZERS = {
     "AdamW": (0.001, 0.003, 0.01, 0.03),
     "AbsAdam": (0.001, 0.003, 0.01, 0.03),
 }
-# Networks and the rate of SGD with momentum at which numbers of workers are compared.
+# Networks, and the rate of SGD with momentum for the tables of workers.
 NETS = {"small_cnn": 0.05, "lenet": 0.02, "resnet_20": 0.1}
-# Those in which the mean of float gradients depends on the number of workers: each normalizes its
-# own images.
+# Networks whose mean of float gradients depends on the number of workers: each worker normalizes
+# its own images.
 WITH_BATCH_NORM = {"resnet_20"}
-# Networks that are compared at rates of their own, and with which optimizers.
+# Networks with swept rates, and their optimizers.
 KINDS = ("vit", "text_transformer", "embeddings", "embeddings_dense")
 OF_KINDS = ("SGD, momentum 0.9", "Adam", "AbsAdam")
-# Of which the data are snippets of source, see `source_text`; of the others Fashion-MNIST.
+# Networks of source snippets, see `source_text`; the others use Fashion-MNIST.
 TEXT_NETS = {"text_transformer", "embeddings", "embeddings_dense"}
-# Images a step over all workers, beside the 256 of the table of optimizers.
+# Images per step over all workers, in addition to the 256 of the table of optimizers.
 BATCHES = (32, 64, 1024)
 OF_BATCHES = ("SGD, momentum 0.9", "Adam", "AbsAdam")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
@@ -67,19 +67,19 @@ TUNING_SEED = 0
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One training run.
+    """A training run.
 
     Args:
         net: name of a network in `NETS` or `KINDS`.
         optimizer: name in `OPTIMIZERS`.
         gradients: name in `GRADIENTS`.
         num_nodes: replicas.
-        batch_size: images a step, over all replicas together.
-        images: for training, the first of the data set.
-        epochs: passes through them.
-        rate: of the first step; it falls along half a cosine, to 0 at the end.
-        seed: fixes initial weights and order of the images.
-        precision: Keras' policy, of `PRECISIONS`.
+        batch_size: images per step, over all replicas.
+        images: number of training images, the first of the data set.
+        epochs: passes through the images.
+        rate: learning rate of the first step; falls along half a cosine to 0 at the end.
+        seed: fixes the initial weights and the order of the images.
+        precision: Keras' dtype policy, from `PRECISIONS`.
     """
 
     net: str
@@ -95,14 +95,14 @@ class Run:
 
     @property
     def shape(self):
-        """All but rate and seed: runs of one shape share a compiled training function."""
+        """The run without rate and seed: runs of one shape share a compiled training function."""
         return dataclasses.replace(self, rate=0.0, seed=0)
 
 
 def sweep(
     images, epochs, optimizer, gradients, net="small_cnn", batch=256, precision=PRECISIONS[0]
 ):
-    """The runs that choose rates: each way at each rate of an optimizer, with one seed."""
+    """Returns the runs that choose rates: each way at each rate of an optimizer, with one seed."""
     return [
         Run(net, optimizer, way, 8, batch, images, epochs, rate, TUNING_SEED, precision)
         for way in gradients
@@ -111,7 +111,7 @@ def sweep(
 
 
 def tuned(found, seeds):
-    """Runs at each way's best rate: that of the lowest loss on images held out.
+    """Returns the runs at each way's best rate, which has the lowest loss on held-out images.
 
     Args:
         found: results of the sweep, dict from `Run` to its row.
@@ -124,13 +124,13 @@ def tuned(found, seeds):
 
 
 def workers(images, epochs, nets, counts, gradients, seeds):
-    """Runs by number of workers: of float gradients only one, where their mean is that of any."""
+    """Returns runs by number of workers; one of float gradients if workers do not matter."""
     return [
         Run(net, "SGD, momentum 0.9", way, count, 128, images, epochs, NETS[net], seed)
         for net in nets
         for way in gradients
         for count in (counts if way != FLOAT or net in WITH_BATCH_NORM else [1])
-        # One worker rounds alike either way.
+        # Correlated and independent rounding are the same with one worker.
         if count > 1 or not way.startswith("independent")
         for seed in seeds
     ]

@@ -1,4 +1,4 @@
-"""The Markdown tables of the study of fidelity."""
+"""Markdown tables of the fidelity study."""
 
 import collections
 import dataclasses
@@ -27,16 +27,16 @@ TITLES = (
 )
 
 
-# What the tables with rates of their own are by, besides optimizer and gradients.
+# The field that groups each table's rows, in addition to optimizer and gradients.
 _BY = {"optimizers": None, "kinds": "net", "batches": "batch_size", "precisions": "precision"}
 
 
 def tuned(rows, table):
-    """By optimizer and gradients, at the rate that the sweep chose for each.
+    """Returns a table by optimizer and gradients, at the rate that the sweep chose for each.
 
     Args:
         rows: dict from `Run` to its row.
-        table: name of one of `_BY`.
+        table: name of a table in `_BY`.
     """
     groups = _by_seed(rows, lambda run: _is_of(run, table) and run.seed != TUNING_SEED)
     by = _BY[table]
@@ -54,7 +54,7 @@ def tuned(rows, table):
 
 
 def rates(rows, table):
-    """The sweep: test accuracy of the last weights by optimizer, gradients and rate, one seed.
+    """Returns the sweep: accuracy of the final weights by optimizer, gradients and rate, one seed.
 
     Args: as of `tuned`.
     """
@@ -84,13 +84,13 @@ def _key(run, by):
 
 
 def _in_order(keys):
-    """What a table is by, each once."""
+    """Returns the distinct keys in the table's order."""
     order = [*KINDS, *PRECISIONS]
     return sorted(set(keys), key=lambda key: order.index(key) if key in order else key or 0)
 
 
 def workers(rows):
-    """By network, gradients and number of workers.
+    """Returns a table by network, gradients and number of workers.
 
     Args:
         rows: dict from `Run` to its row.
@@ -103,7 +103,7 @@ def workers(rows):
 
 
 def budgets(rows):
-    """Accuracy beside bytes, by network and number of workers, of the runs that tell bytes.
+    """Returns accuracy and bytes by network and number of workers, for runs with known bytes.
 
     Args: as of `workers`.
     """
@@ -117,7 +117,7 @@ def budgets(rows):
 
 
 def budget_points(rows):
-    """{network: [(times fewer bytes, accuracies of the last weights by seed), ...]}, ascending.
+    """Returns {network: [(times fewer bytes, final accuracies by seed), ...]}, ascending.
 
     Args: as of `workers`.
     """
@@ -131,7 +131,7 @@ def budget_points(rows):
 
 
 def _of_budgets(rows):
-    """By seed, the runs that tell bytes, of networks and numbers of workers that budgets ran on."""
+    """Returns, by seed, runs with known bytes on networks and workers that budgets ran on."""
     budgets = [run for run in rows if "bits_per_element" in GRADIENTS[run.gradients]]
     ran = {(run.net, run.num_nodes) for run in budgets}
     nets = {net for net, _ in ran}
@@ -151,9 +151,9 @@ def _times_fewer_bytes(found):
 
 
 def _by_net(groups):
-    """Triples of a network, a run of it with seed 0, and what float gradients found by seed.
+    """Yields triples of a network, a run with seed 0, and the float gradients' rows by seed.
 
-    With batch norm, float gradients on as many workers.
+    With batch norm, the float gradients have the same number of workers.
     """
     for net in NETS:
         shapes = sorted(
@@ -167,16 +167,16 @@ def _by_net(groups):
 
 
 def _workers(run):
-    """How many there are, if that counts."""
+    """Returns the number of workers as text, "any" if the number does not matter."""
     is_any = run.gradients == FLOAT and run.net not in WITH_BATCH_NORM
     return "any" if is_any else str(run.num_nodes)
 
 
 def _is_of(run, table):
-    """Whether a run belongs to a table; that of workers has batches of 128."""
+    """Returns True if a run belongs to a table; the table of workers has batches of 128."""
     if run.batch_size == 128:
         return False
-    # All are of the small CNN with batches of 256 in float32, but for what they are by.
+    # All other tables have the small CNN, batches of 256 and float32, except for the grouped field.
     usual = {"net": "small_cnn", "batch_size": 256, "precision": PRECISIONS[0]}
     if table == "kinds":
         usual["net"] = run.net if run.net in KINDS else None
@@ -187,7 +187,7 @@ def _is_of(run, table):
 
 
 def _by_seed(rows, belongs):
-    """{run of seed 0: {seed: row}} of the runs that belong to a table."""
+    """Returns {run with seed 0: {seed: row}} of the runs that belong to a table."""
     groups = collections.defaultdict(dict)
     for run, row in rows.items():
         if belongs(run):
@@ -210,7 +210,7 @@ def _line(first, found, baseline):
 
 
 def _mean(values, digits):
-    """Mean and standard deviation over seeds."""
+    """Returns the mean and the standard deviation over seeds."""
     if None in values:
         return "not finite"
     text = f"{statistics.mean(values):.{digits}f}"
@@ -218,14 +218,15 @@ def _mean(values, digits):
 
 
 def difference(found, baseline, name, factor=100, digits=2):
-    """Mean difference to a baseline of the same seeds, and p of the paired test.
+    """Returns the mean difference to a baseline with the same seeds, and p of the paired test.
 
     Args:
         found: dict from seed to row, a dict.
-        baseline: like it; the same one, or one without any of the seeds, has no difference.
-        name: of the quantity in the rows.
-        factor: what it is told times. Default 100, which makes points of a share.
-        digits: after the point. Default 2.
+        baseline: the same for the baseline; `found` itself, or a dict without any of the seeds, has
+            no difference.
+        name: the quantity in the rows.
+        factor: multiplies the quantity. Default 100, for percentage points.
+        digits: digits after the point. Default 2.
 
     Returns:
         List of two texts.

@@ -1,4 +1,4 @@
-"""Trains and tests the runs of the study of fidelity, in this process."""
+"""Trains and tests the runs of the fidelity study in this process."""
 
 import math
 import time
@@ -26,10 +26,10 @@ _OPTIMIZERS = {
 
 
 class CosineDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """A rate that falls along half a cosine to 0, from a start that may be set again.
+    """Learning rate that falls along half a cosine to 0, from a start that can be set again.
 
     Args:
-        steps: integer, where it is 0.
+        steps: integer, step at which the rate is 0.
     """
 
     def __init__(self, steps):
@@ -37,17 +37,17 @@ class CosineDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.start = tf.Variable(0.0)
 
     def __call__(self, step):
-        """Rate at a step."""
+        """Returns the rate at a step."""
         return self.start * (1 + tf.cos(math.pi * tf.cast(step, tf.float32) / self._steps)) / 2
 
 
 def load(net, raw_dir, images):
-    """{"train", "held_out", "test"}: (images, labels) each, see `fashion.load`, `source_text.load`.
+    """Returns {"train", "held_out", "test"}: (images, labels), as `fashion` and `source_text` load.
 
     Args:
-        net: name of the network that is to train on them.
+        net: name of the network to train.
         raw_dir: folder with the archives of Fashion-MNIST.
-        images: for training; the next 5,000 are held out to choose rates by.
+        images: number of training images; the next 5,000 are held out to choose rates.
     """
     if net in TEXT_NETS:
         data = source_text.load(images + HELD_OUT, _TEST_SNIPPETS)
@@ -62,7 +62,7 @@ def load(net, raw_dir, images):
 
 
 class _Received(keras.callbacks.Callback):
-    """Looks at every tenth step's bytes.
+    """Records the bytes of every tenth step.
 
     Args:
         strategy: `TernGradStrategy`.
@@ -80,17 +80,17 @@ class _Received(keras.callbacks.Callback):
 
     @property
     def compression(self):
-        """Bytes of float32 gradients by those received, of all steps looked at."""
+        """Returns bytes of float32 gradients divided by received bytes, over all recorded steps."""
         received = sum(traffic.received_bytes for traffic in self._traffic)
         return sum(traffic.float32_bytes for traffic in self._traffic) / received if received else 1
 
 
 class Trainer:
-    """The training function of all runs of one shape.
+    """Training function of all runs of one shape.
 
     Args:
-        shape: `Run`, whose rate and seed do not matter.
-        data: as `load` returns it.
+        shape: `Run`; its rate and seed are not used.
+        data: result of `load`.
     """
 
     def __init__(self, shape, data):
@@ -124,11 +124,11 @@ class Trainer:
         """Trains from the start and tests.
 
         Returns:
-            Dict with "training_loss" of the last epoch, "accuracy", "loss" (on test images, of
-            the last weights), "average_accuracy", "average_loss" (of their moving average),
-            "held_out_loss" (of the last weights), "compression", how many times fewer bytes a
-            worker receives than with float32 gradients, if each is a host of its own, and
-            "seconds"; losses that are not finite are None.
+            Dict with "training_loss" of the last epoch; "accuracy" and "loss" of the final weights
+            on test images; "average_accuracy" and "average_loss" of their moving average;
+            "held_out_loss" of the final weights; "compression", the factor by which a worker
+            receives fewer bytes than with float32 gradients if each worker is a separate host; and
+            "seconds". Losses that are not finite are None.
         """
         start = time.perf_counter()
         self._rate.start.assign(rate)

@@ -1,23 +1,23 @@
-"""A language model by ternary gradients and local steps: bits a character after the same text.
+"""Trains a language model by ternary gradients and local steps: bits per character.
 
-Trains a transformer of 0.6 M weights, which predicts the next character, on a text file by four
-replicas that share batches of 32 pieces of 64 characters, with AdamW at a rate that warms up and
-falls along half a cosine to 0. The first eight tenths of the text are for training, the next one
-chooses rates, and the last one is the test:
+A transformer of 0.6 M weights predicts the next character of a text file. Four replicas share
+batches of 32 pieces of 64 characters, with AdamW at a rate that warms up and falls along half a
+cosine to 0. The first eight tenths of the text are for training, the next tenth chooses rates, and
+the last one is the test:
 
     sudo apt-get install bible-kjv && bible -f gen1:1-rev22:21 > kjv.txt
     python -m benchmarks.language --text=kjv.txt
 
-Ways are gradients in every step, with the embedding's as rows or whole, and `DiLoCo` with 8, 32 and
-128 steps from one exchange to the next: float, ternary, codes of four bits, other outer rates and
-momenta. Each is trained at every one of --learning_rates; the table shows the rate with the fewest
+The ways to train are gradients in every step, with the embedding's as rows or whole, and `DiLoCo`
+with 8, 32 and 128 steps per exchange: float, ternary, codes of four bits, other outer rates and
+momenta. Each way trains at every rate of --learning_rates. The table shows the rate with the fewest
 bits on the held-out text, and the difference to float gradients in every step, with p of Student's
-paired test over the seeds that both have. Bytes are those that a replica receives a step if each is
-a host of its own. A seed fixes the first weights and the pieces of text, for all ways alike. All
-figures are of the last weights.
+paired test over the common seeds. Bytes are those that a replica receives per step if each replica
+is a separate host. A seed fixes the initial weights and the pieces of text for all ways alike. All
+figures are of the final weights.
 
-Finished runs stand in the JSON file. The same command goes on where it was stopped, and flags that
-choose part of the runs add to the file; the tables show all that it holds.
+The JSON file keeps finished runs. Repeat the command to resume; flags that select some runs add to
+the file, and the tables show the whole file.
 """
 
 import os
@@ -31,8 +31,8 @@ from benchmarks.lib import figures
 
 _TEXT = flags.DEFINE_string("text", None, "Text file, UTF-8.")
 _STEPS = flags.DEFINE_integer("steps", 1024, "Steps of training.", lower_bound=10)
-_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, one run each.")
-_RATES = flags.DEFINE_list("learning_rates", ["0.001", "0.003"], "Highest rates.")
+_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds; each is one run.")
+_RATES = flags.DEFINE_list("learning_rates", ["0.001", "0.003"], "Highest learning rates.")
 _WAYS = flags.DEFINE_multi_enum(
     *("ways", None, list(tables.WAYS)), "Way to train; repeatable. Default: all."
 )
@@ -40,7 +40,7 @@ _JSON = flags.DEFINE_string("json", "language.json", "File with the finished run
 
 
 def main(argv):
-    """Does the runs that are missing and prints the tables."""
+    """Trains the missing runs and prints the tables."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -57,7 +57,7 @@ def main(argv):
         for rate in map(float, _RATES.value)
         if (key := (way, rate, seed)) not in done
     ]
-    print(f"{len(done)} runs are done, {len(missing)} are to do", flush=True)
+    print(f"{len(done)} runs are done, {len(missing)} are missing", flush=True)
     text = training.load(_TEXT.value)
     for way, rate, seed in missing:
         start = time.perf_counter()

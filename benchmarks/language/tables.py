@@ -1,4 +1,4 @@
-"""Ways to train the language model, and the table of what came of them."""
+"""Ways to train the language model, and the table of their results."""
 
 import collections
 import statistics
@@ -36,11 +36,11 @@ WAYS = {
 
 
 def table(runs):
-    """Means over seeds at each way's best rate, with the least and the greatest, as Markdown.
+    """Returns means over seeds at each way's best rate, with minimum and maximum, as Markdown.
 
     Args:
-        runs: list of dicts with "way", "rate", "seed", "bits" (a character of the test text),
-            "held_out_bits", by which rates are chosen, "training_bits" and "received_bytes".
+        runs: list of dicts with "way", "rate", "seed", "bits" (per character of the test text),
+            "held_out_bits", which choose the rate, "training_bits" and "received_bytes".
     """
     groups = _by_way(runs)
     best = {
@@ -64,7 +64,7 @@ def table(runs):
 
 
 def rates(runs):
-    """Bits a character of the test text by way and rate, where several were tried, as Markdown."""
+    """Returns test bits per character by way and rate, for ways with several rates, as Markdown."""
     groups = _by_way(runs)
     lines = ["| exchange | bits a character, by rate |", "|---|---|"]
     for way in filter(groups.get, WAYS):
@@ -78,7 +78,7 @@ def rates(runs):
 
 
 def _by_way(runs):
-    """{way: {rate: {seed: run}}}"""
+    """Returns {way: {rate: {seed: run}}}."""
     groups = collections.defaultdict(lambda: collections.defaultdict(dict))
     for run in runs:
         groups[run["way"]][run["rate"]][run["seed"]] = run

@@ -20,17 +20,17 @@ _WARM_UP = 0.05
 
 
 def load(path):
-    """The text as numbers of its characters, in three parts.
+    """Reads a text as numbers of its characters, in three parts.
 
     Args:
         path: text file, UTF-8.
 
     Returns:
         ({"train": int32 [n], "held_out": ..., "test": ...}, number of different characters): eight
-        tenths, one and one.
+        tenths, one tenth and one tenth of the text.
 
     Raises:
-        SystemExit: there is no such file, it is no text, or too short for the parts.
+        SystemExit: the file is missing, is not text, or is too short for the parts.
     """
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8")
@@ -52,7 +52,7 @@ def load(path):
 
 
 def build(num_letters):
-    """Decoder-only transformer with causal attention; inputs `[batch, LENGTH]`, outputs logits."""
+    """Builds a causal decoder-only transformer: inputs `[batch, LENGTH]`, outputs logits."""
     text = keras.Input((LENGTH,), dtype="int32")
     x = layers.Embedding(num_letters, _WIDTH)(text)
     x = Positions()(x)
@@ -65,19 +65,19 @@ def build(num_letters):
 
 
 def train(parts, num_letters, way, rate, seed, steps):
-    """Trains from the start, and tests the last weights.
+    """Trains from the start and tests the final weights.
 
     Args:
-        parts: the text, as `load` returns it.
+        parts: the text, first result of `load`.
         num_letters: number of different characters.
         way: name in `WAYS`.
         rate: highest rate of AdamW.
-        seed: fixes the first weights and the pieces of text.
-        steps: of training.
+        seed: fixes the initial weights and the pieces of text.
+        steps: number of training steps.
 
     Returns:
-        Dict with "bits" and "held_out_bits", the cross-entropy a character of those parts of the
-        text, "training_bits", its mean over the last tenth of the steps, and "received_bytes" a
+        Dict with "bits" and "held_out_bits", the cross-entropy per character of these parts of the
+        text, "training_bits", its mean over the last tenth of the steps, and "received_bytes" per
         step.
     """
     options, local = WAYS[way]
@@ -114,7 +114,7 @@ def train(parts, num_letters, way, rate, seed, steps):
 
 
 def pieces(codes, seed):
-    """Batches without end: pieces from random places, and the same one character on."""
+    """Returns endless batches: pieces from random places, and the same shifted by one character."""
     codes = tf.constant(codes)
     starts = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=False)
 
@@ -128,7 +128,7 @@ def pieces(codes, seed):
 
 
 def bits_of(model, codes):
-    """Cross-entropy a character of a part of the text, in bits; compiles the model."""
+    """Returns the cross-entropy per character of a part, in bits; compiles the model."""
     whole = codes[: (len(codes) - 1) // LENGTH * LENGTH + 1]
     inputs, targets = whole[:-1].reshape(-1, LENGTH), whole[1:].reshape(-1, LENGTH)
     model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))

@@ -1,4 +1,4 @@
-"""Cells of a table, each measured by a process of its own, in rounds."""
+"""Cells of a table, each measured by its own process, in rounds."""
 
 import json
 import os
@@ -10,13 +10,13 @@ def measure(module, cells, rounds, *options):
     """Runs `python -m benchmarks.MODULE --cell=CELL` for all cells, one round after the other.
 
     Args:
-        module: a module of `benchmarks`, which prints a JSON line for a cell.
-        cells: list of tuples, the cells, given with commas.
-        rounds: processes of each.
+        module: a module of `benchmarks`; prints a JSON line per cell.
+        cells: list of tuples; `--cell` joins each tuple with commas.
+        rounds: number of processes per cell.
         options: further flags.
 
     Returns:
-        Dict of cells to lists of what the line held, one a round.
+        Dict from cell to a list of the lines' contents, one per round.
 
     Raises:
         RuntimeError: a process failed.

@@ -1,4 +1,4 @@
-"""Hosts on this machine, joined by links of a chosen rate and delay, and processes on them.
+"""Hosts on this machine, joined by links of a chosen rate and delay, and their processes.
 
 Needs Linux, root and iproute2; see `lib/netns.sh`.
 """
@@ -15,13 +15,13 @@ import tempfile
 from benchmarks.lib import delayed_links, encrypted_links
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# In the name of a link.
+# Part of the name of an encrypted link.
 WIREGUARD = "wireguard"
 NETNS = pathlib.Path(__file__).with_name("netns.sh")
 
 
 class Unavailable(SystemExit):
-    """This machine cannot make hosts; the message says why."""
+    """This machine cannot create hosts; the message gives the reason."""
 
 
 class Network:
@@ -29,27 +29,27 @@ class Network:
 
     Args:
         prefix: 1 to 6 letters that no other network of this machine uses.
-        subnet: first three numbers of the hosts' addresses, the same.
+        subnet: first three numbers of the hosts' addresses, also used by no other network.
         num_hosts: number of hosts.
     """
 
     def __init__(self, prefix, subnet, num_hosts):
         self.prefix, self.subnet, self.num_hosts = prefix, subnet, num_hosts
         self._inside = subnet
-        # Function of seconds for which all packets wait from there on.
+        # Function that delays all packets for a number of seconds.
         self.stall = None
 
     @contextlib.contextmanager
     def up(self, link):
-        """The hosts exist in this context.
+        """Creates the hosts in this context.
 
         Args:
-            link: rate of each host's link, such as "1gbit", or "none": any rate. With a round trip,
-                as in "10mbit+20ms", links can `stall`; without one, they can be `cut` and `split`.
-                With "+wireguard" `addresses` are of hosts whose packets are encrypted.
+            link: rate of each host's link, such as "1gbit", or "none" for no limit. With a round
+                trip, as in "10mbit+20ms", links can `stall`; without one, they can be `cut` and
+                `split`. With "+wireguard", the hosts at `addresses` encrypt their packets.
 
         Raises:
-            Unavailable: there can be none.
+            Unavailable: this machine cannot create the hosts.
         """
         if os.geteuid() or shutil.which("ip") is None:
             raise Unavailable(
@@ -57,7 +57,7 @@ class Network:
                 " apt-get install iproute2"
             )
         rate, *more = link.split("+")
-        # Who was killed left its hosts.
+        # Killed processes leave their hosts.
         self._netns("down")
         self._inside = self.subnet
         with contextlib.ExitStack() as stack:
@@ -87,19 +87,19 @@ class Network:
             )
 
     def addresses(self, port):
-        """Address of a port on each host."""
+        """Returns the address of a port on each host."""
         return [f"{self._inside}.{index + 1}:{port}" for index in range(self.num_hosts)]
 
     def interface(self, index):
-        """Name of a host's network interface."""
+        """Returns the name of a host's network interface."""
         return f"{self.prefix}e{index}"
 
     def on_host(self, index, command):
-        """A command, list of str, as it runs on a host."""
+        """Returns the command, a list of str, that runs a command on a host."""
         return ["ip", "netns", "exec", f"{self.prefix}{index}", *command]
 
     def cut(self, index):
-        """From here on nothing reaches a host, nor leaves it."""
+        """Stops all packets to and from a host."""
         self._set_link(index, "down")
 
     def join(self, index):
@@ -108,7 +108,7 @@ class Network:
 
     @contextlib.contextmanager
     def split(self, part):
-        """In this context nothing passes between the hosts of a part, by index, and the others."""
+        """Stops packets between the hosts of `part`, by index, and the others in this context."""
         other = f"{self.prefix}b2"
         subprocess.run(["ip", "link", "add", other, "type", "bridge"], check=True)
         try:
@@ -121,11 +121,11 @@ class Network:
 
     @contextlib.contextmanager
     def processes(self, port, commands):
-        """A worker of the cluster of `addresses(port)` on each host, in this context: `Process`es.
+        """Starts a worker of the cluster `addresses(port)` on each host; yields their `Process`es.
 
         Args:
             port: TCP port.
-            commands: list of str for each host.
+            commands: list of str per host.
         """
         started = []
         try:
@@ -146,15 +146,15 @@ class Network:
 
     @contextlib.contextmanager
     def workers(self, port, groups, commands_of):
-        """Processes of `cluster_worker.serve` on each host, ready to step, in this context.
+        """Starts processes of `step_server.serve` on each host, ready to step, in this context.
 
         Args:
-            port: TCP port of the first group; the next takes the next.
+            port: TCP port of the first group; each further group takes the next port.
             groups: tuples of the modes that share a process.
-            commands_of: function of such a tuple and its port to the commands of all hosts.
+            commands_of: function from such a tuple and its port to the commands of all hosts.
 
         Yields:
-            Function of a mode and a number of steps to what each host answered.
+            Function from a mode and a number of steps to the answers of the hosts.
         """
         with contextlib.ExitStack() as stack:
             hosts_of = {}
@@ -190,7 +190,7 @@ class Network:
 
 
 def free_ports(count):
-    """Ports of this machine on which nobody listens."""
+    """Returns free ports of this machine."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -199,7 +199,7 @@ def free_ports(count):
 
 
 def _milliseconds(text):
-    """Number of a text such as "20ms"."""
+    """Returns the number of a text such as "20ms"."""
     if not text.endswith("ms"):
         raise ValueError(f"A round trip must be given as 20ms. Received: {text}")
     return float(text.removesuffix("ms"))
@@ -225,7 +225,7 @@ class Process:
         self._process.stdin.flush()
 
     def answer(self):
-        """Waits for the next object of JSON.
+        """Waits for the next JSON object.
 
         Raises:
             RuntimeError: the process ended; the message holds the end of its errors.

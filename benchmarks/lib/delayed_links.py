@@ -1,7 +1,7 @@
-"""Links between hosts of this machine that take their time, where the kernel has no netem.
+"""Links with a delay between hosts of this machine, for kernels without netem.
 
-Each host's link is a TUN device, whose packets a process of its own, `python delayed_links.py
-SECONDS DESCRIPTOR ...`, takes to the others after a while. Needs Linux, root and /dev/net/tun.
+Each host's link is a TUN device. A separate process, `python delayed_links.py SECONDS DESCRIPTOR
+...`, forwards its packets to the others after the delay. Needs Linux, root and /dev/net/tun.
 """
 
 import collections
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-# Of linux/if_tun.h: packets without a header of their own.
+# From linux/if_tun.h: packets without an additional header.
 _TUNSETIFF = 0x400454CA
 _IFF_TUN, _IFF_NO_PI = 0x0001, 0x1000
 _MAX_PACKET = 1 << 16
@@ -23,17 +23,17 @@ _IPV4 = 4
 
 @contextlib.contextmanager
 def up(interfaces, round_trip):
-    """Interfaces of hosts, joined by links, exist in this context; they may be given to namespaces.
+    """Creates interfaces of linked hosts in this context; callers may move them to namespaces.
 
     Args:
         interfaces: names. The i-th of N gets the packets to IPv4 addresses that end in i + 1.
-        round_trip: seconds from one to another and back.
+        round_trip: seconds from one host to another and back.
 
     Yields:
-        Function of seconds for which all packets wait from its call on; none is lost.
+        Function that delays all packets for a number of seconds from its call on; none is lost.
 
     Raises:
-        OSError: there is no /dev/net/tun, or no right to it.
+        OSError: /dev/net/tun is missing or not permitted.
     """
     with contextlib.ExitStack() as stack:
         devices = []
@@ -59,12 +59,12 @@ def up(interfaces, round_trip):
 
 
 def forward(devices, delay, commands):
-    """Takes packets from host to host until `commands` ends.
+    """Forwards packets from host to host until `commands` ends.
 
     Args:
         devices: file descriptors of the hosts' TUN devices.
         delay: seconds that a packet takes.
-        commands: text file; a line is the seconds that all packets wait from there on.
+        commands: text file; each line is a number of seconds that delays all packets.
     """
     on_the_way = collections.deque()
     stalled_until = 0.0
@@ -81,7 +81,7 @@ def forward(devices, delay, commands):
                 stalled_until = now + float(line)
                 continue
             packet = os.read(source, _MAX_PACKET)
-            # The last number of an IPv4 address; other packets look for neighbours.
+            # The last number of an IPv4 address; other packets search for neighbours.
             host = packet[19] - 1 if packet[0] >> 4 == _IPV4 else -1
             if 0 <= host < len(devices):
                 on_the_way.append((now + delay, devices[host], packet))

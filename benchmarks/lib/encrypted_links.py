@@ -1,4 +1,4 @@
-"""Hosts of this machine that talk through WireGuard, in its form that needs no kernel module.
+"""Hosts of this machine that communicate through WireGuard without a kernel module.
 
 Needs Debian's packages wireguard-go and wireguard-tools, root and /dev/net/tun.
 """
@@ -10,7 +10,7 @@ import subprocess
 import time
 
 PORT = 51820
-# What WireGuard leaves of Ethernet's 1500 bytes, over IPv6 too.
+# WireGuard's share of Ethernet's 1500 bytes, over IPv6 too.
 _MTU = 1420
 _START_SECONDS = 10
 
@@ -20,10 +20,10 @@ class Host:
     """A host.
 
     Attributes:
-        before: command, list of str, that runs a command on it.
-        interface: name of its interface of WireGuard, which is made.
-        outside: address at which others reach it.
-        inside: its address behind WireGuard.
+        before: command, list of str, that runs a command on the host.
+        interface: name of the WireGuard interface, which `up` creates.
+        outside: address by which others reach the host.
+        inside: address of the host behind WireGuard.
     """
 
     before: list
@@ -32,7 +32,7 @@ class Host:
     inside: str
 
     def run(self, *command, text=None):
-        """Runs a command on the host; returns what it printed."""
+        """Runs a command on the host; returns its output."""
         return subprocess.run(
             [*self.before, *command], input=text, check=True, capture_output=True, text=True
         ).stdout.strip()
@@ -40,7 +40,7 @@ class Host:
 
 @contextlib.contextmanager
 def up(hosts):
-    """Each `Host` reaches all others' inside addresses in this context.
+    """Connects each `Host` to all others' inside addresses in this context.
 
     Raises:
         OSError: a program of WireGuard is not installed, or does not start.
@@ -77,7 +77,7 @@ def up(hosts):
 
 
 def _wait_for(process, host):
-    """Waits until WireGuard takes settings."""
+    """Waits until WireGuard accepts settings."""
     end = time.monotonic() + _START_SECONDS
     while subprocess.run(
         [*host.before, "wg", "show", host.interface], capture_output=True

@@ -1,4 +1,4 @@
-"""Fashion-MNIST in memory, for benchmarks that train on it."""
+"""Fashion-MNIST in memory, for benchmarks."""
 
 import itertools
 
@@ -8,11 +8,11 @@ import slim_data
 
 
 def load(raw_dir, num_examples):
-    """Reads the first training images and all 10,000 for testing.
+    """Reads the first training images and all 10,000 test images.
 
     Args:
         raw_dir: folder with the four official archives.
-        num_examples: training images, at most 60,000.
+        num_examples: number of training images, at most 60,000.
 
     Returns:
         {"train": (images, labels), "test": ...}: images float32 [n, 28, 28, 1] in [-1, 1], labels

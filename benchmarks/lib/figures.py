@@ -1,4 +1,4 @@
-"""The file that a benchmark leaves its figures in, and finds those of finished runs in."""
+"""Files of a benchmark's figures and finished runs."""
 
 import json
 import os
@@ -7,11 +7,11 @@ import platform
 
 
 def write_json(path, figures):
-    """Writes beside the file and renames, so that a broken run leaves no half file.
+    """Writes figures to another file and renames it, so that a broken run leaves no half file.
 
     Args:
         path: the file.
-        figures: dict of JSON values; the machine and its number of cores are added.
+        figures: dict of JSON values; the function adds the machine and its number of cores.
     """
     path = pathlib.Path(path)
     content = {"machine": platform.platform(), "cores": os.cpu_count(), **figures}
@@ -21,15 +21,15 @@ def write_json(path, figures):
 
 
 def read_finished(path, settings, name="runs"):
-    """What runs before this one left in a file, if it is there.
+    """Reads the finished runs of a file, if the file exists.
 
     Args:
-        path: the file, as `write_json` wrote it with `{"settings": settings, name: list}`.
-        settings: what all runs of a file share.
-        name: of the list. Default "runs".
+        path: the file, written by `write_json` with `{"settings": settings, name: list}`.
+        settings: the settings that all runs of a file share.
+        name: name of the list. Default "runs".
 
     Returns:
-        List, empty where there is no file.
+        List, empty if there is no file.
 
     Raises:
         SystemExit: the file's runs had other settings, so that no table can hold both.

@@ -1,4 +1,4 @@
-"""What the pictures of figures share: colours for light and dark pages, axes, files."""
+"""Common parts of the figures' pictures: colours for light and dark pages, axes, files."""
 
 import contextlib
 import pathlib
@@ -6,7 +6,7 @@ import pathlib
 import matplotlib
 
 matplotlib.use("svg")
-import matplotlib.pyplot as plt  # noqa: E402 - after the choice of what draws
+import matplotlib.pyplot as plt  # noqa: E402 - after the choice of the backend
 from matplotlib import ticker  # noqa: E402
 
 # Ink and grid. The background is transparent.
@@ -15,7 +15,7 @@ PAGES = {"light": ("#1f2328", "#d0d7de"), "dark": ("#e6edf3", "#3d444d")}
 
 @contextlib.contextmanager
 def inks(page):
-    """Within it figures are drawn in the colours of a page, "light" or "dark"; yields its ink."""
+    """Sets the colours of a page, "light" or "dark", in this context; yields its ink."""
     ink, grid = PAGES[page]
     colours = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), ink)
     with plt.rc_context({**colours, "axes.edgecolor": grid, "grid.color": grid, "font.size": 10}):
@@ -23,13 +23,13 @@ def inks(page):
 
 
 def frame(panel):
-    """Leaves of a panel's frame the two axes, and draws lines across from the ordinate."""
+    """Keeps the two axes of a panel's frame, and draws grid lines from the ordinate."""
     panel.grid(axis="y", linewidth=0.6)
     panel.spines[["top", "right"]].set_visible(False)
 
 
 def in_decades(axis):
-    """Ticks at 1, 2, 5, 10, 20, ... of a logarithmic axis, as plain numbers."""
+    """Sets ticks at 1, 2, 5, 10, 20, ... of a logarithmic axis, as plain numbers."""
     axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axis.set_minor_locator(ticker.NullLocator())
@@ -39,7 +39,7 @@ def write(draw, folder, name):
     """Writes NAME_light.svg and NAME_dark.svg to a folder.
 
     Args:
-        draw: function of a page that returns a figure.
+        draw: function from a page to a figure.
         folder: path.
         name: string.
     """

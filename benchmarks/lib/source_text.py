@@ -1,4 +1,4 @@
-"""Text that ships with packages, for benchmarks: snippets of source, and which package they are of.
+"""Text from installed packages, for benchmarks: snippets of source, labelled by package.
 
 Nothing is downloaded; another release of a package has other snippets.
 """
@@ -14,12 +14,12 @@ PACKAGES = (
     *("scipy", "sklearn", "tensorboard", "tensorflow"),
 )
 LENGTH = 128
-# Of ten files, so many are for training and held out; those for testing are others.
+# Of ten files, this many are for training and held out; the others are for testing.
 _TRAINING_TENTHS = 7
 
 
 def load(num_training, num_test):
-    """Snippets of the packages' Python files, as many of each package.
+    """Reads snippets of the packages' Python files, the same number per package.
 
     Args:
         num_training: integer, a multiple of the number of `PACKAGES`.
@@ -27,10 +27,10 @@ def load(num_training, num_test):
 
     Returns:
         {"train": (bytes, labels), "test": ...}: int32 [n, LENGTH] in 0..255, and int32 [n]. The two
-        are of different files; both in an order that is the same each time.
+        come from different files; the order of both is always the same.
 
     Raises:
-        ValueError: a package has too few.
+        ValueError: a package has too few snippets.
     """
     counts = {"train": num_training // len(PACKAGES), "test": num_test // len(PACKAGES)}
     found = {"train": [], "test": []}
@@ -49,7 +49,7 @@ def load(num_training, num_test):
 
 
 def _snippets(package):
-    """{"train", "test"}: uint8 [n, LENGTH] of a package."""
+    """Returns {"train", "test"}: uint8 [n, LENGTH] of a package."""
     folder = pathlib.Path(importlib.util.find_spec(package).origin).parent
     found = {"train": [], "test": []}
     for path in sorted(folder.rglob("*.py")):
@@ -57,6 +57,6 @@ def _snippets(package):
         tenth = hashlib.sha256(name.encode()).digest()[0] * 10 // 256
         text = np.frombuffer(path.read_bytes(), np.uint8)
         whole = text[: len(text) // LENGTH * LENGTH].reshape(-1, LENGTH)
-        # The first says whose it is.
+        # The head of a file names its package.
         found["train" if tenth < _TRAINING_TENTHS else "test"].append(whole[4:])
     return {split: np.concatenate(of_files) for split, of_files in found.items()}

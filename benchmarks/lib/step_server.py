@@ -1,4 +1,4 @@
-"""What every worker of the cluster benchmark does: runs the steps that its input asks for."""
+"""Loop of every worker of the cluster benchmark: runs the steps that its input requests."""
 
 import json
 import pathlib
@@ -7,19 +7,19 @@ import time
 
 
 def received_bytes(interface):
-    """Bytes that a network interface has received."""
+    """Returns the bytes that a network interface has received."""
     return int(pathlib.Path(f"/sys/class/net/{interface}/statistics/rx_bytes").read_text())
 
 
 def serve(interface, step_of_mode):
-    """Answers each line "MODE STEPS" with a line of JSON: what a step took and received.
+    """Answers each line "MODE STEPS" with a line of JSON: the cost of the steps.
 
-    That is `seconds`, `cpu_seconds` of all threads of the process, and `received` bytes.
+    The keys are `seconds`, `cpu_seconds` of all threads of the process, and `received` bytes.
 
     Args:
         interface: the network interface to watch.
-        step_of_mode: dict of name to a function that runs one step to its end; or several, if its
-            attribute `num_steps` says so.
+        step_of_mode: dict from name to a function that runs one step to its end, or several steps,
+            given by its attribute `num_steps`.
     """
     print(json.dumps({"ready": sorted(step_of_mode)}), flush=True)
     for line in sys.stdin:
@@ -32,7 +32,7 @@ def serve(interface, step_of_mode):
             "seconds": time.perf_counter() - start,
             "cpu_seconds": time.process_time() - cpu_start,
         }
-        # Everything that was sent for these steps has arrived when all hosts pass.
+        # All data of these steps has arrived when all hosts pass.
         time.sleep(0.05)
         spent["received"] = received_bytes(interface) - before
         num_steps = int(count) * getattr(step, "num_steps", 1)

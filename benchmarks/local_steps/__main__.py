@@ -1,21 +1,21 @@
-"""Local steps against gradients in every step: accuracy after the same images.
+"""Compares local steps with gradients in every step: accuracy after the same images.
 
-Trains a network on Fashion-MNIST, or other files in MNIST's format, by replicas that share batches
-of 128 images, at a rate that warms up and falls to 0 in a line, and evaluates the last weights and
+Trains a network on Fashion-MNIST, or other files in MNIST's format, on replicas that share batches
+of 128 images, at a rate that warms up and falls linearly to 0, and evaluates the final weights and
 their moving average:
 
     python -m benchmarks.local_steps --raw_dir=/usr/share/datasets/fashion-mnist
 
-Ways are gradients in every step, and `DiLoCo` with 8, 32 and 128 steps from one exchange to the
-next, each float, ternary and in codes of four bits, budgets of bits an element, and at 32 steps
-other scales, outer rates and momenta, and exchanges that overlap with steps. Each is trained at
-every one of --learning_rates; the table shows the rate with the lowest mean test loss of the
-average, and the difference of its accuracy to float gradients in every step, in points, with p of
-Student's paired test over the seeds that both have. Bytes are those that a replica receives a step
-if each is a host of its own; those of streams are the last exchange's.
+The ways to train are gradients in every step, and `DiLoCo` with 8, 32 and 128 steps per exchange:
+each float, ternary and in codes of four bits; budgets of bits per element; and at 32 steps other
+scales, outer rates and momenta, and exchanges that overlap with steps. Each way trains at every
+rate of --learning_rates. The table shows the rate with the lowest mean test loss of the average,
+and the difference of its accuracy to float gradients in every step, in points, with p of Student's
+paired test over the common seeds. Bytes are those that a replica receives per step if each replica
+is a separate host; for streams, in the last exchange.
 
-Finished runs stand in the JSON file. The same command goes on where it was stopped, and flags that
-choose part of the runs add to the file; the table shows all that it holds.
+The JSON file keeps finished runs. Repeat the command to resume; flags that select some runs add to
+the file, and the table shows the whole file.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ BATCH_SIZE = 128
 IMAGE_SIZE = 28
 
 _RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with the four files in MNIST's format.")
-_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, one run each.")
+_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds; each is one run.")
 _RATES = flags.DEFINE_list("learning_rates", ["0.02", "0.05", "0.1"], "Highest inner rates.")
 _NET = flags.DEFINE_enum("net", "lenet", ["lenet", "resnet_20"], "Network.")
 _OPTIMIZER = flags.DEFINE_enum(
@@ -48,9 +48,9 @@ _JSON = flags.DEFINE_string("json", "local_steps.json", "File with the finished 
 
 
 def settings():
-    """What all runs of a file share."""
+    """Returns the settings that all runs of a file share."""
     shared = {"net": _NET.value, "replicas": _REPLICAS.value, "epochs": _EPOCHS.value}
-    # Files of momentum SGD do not tell it.
+    # Files of momentum SGD do not name the optimizer.
     other = {} if _OPTIMIZER.value == "momentum" else {"optimizer": _OPTIMIZER.value}
     return shared | other
 
@@ -89,7 +89,7 @@ def train(data_dir, folder, way, rate, seed):
 
 
 def evaluate(data_dir, checkpoint, averages):
-    """Accuracy and loss of a checkpoint's weights, or of their moving average, on test images."""
+    """Returns test accuracy and loss of a checkpoint's weights or of their moving average."""
     import keras
 
     import slim_data
@@ -99,7 +99,7 @@ def evaluate(data_dir, checkpoint, averages):
     model, _ = evaluator.restore_network(checkpoint, run, averages)
     bare = keras.Model(model.inputs, model.outputs)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    # The loss itself would hold the network's weight decay too.
+    # The model's loss would include the network's weight decay.
     entropy = keras.metrics.SparseCategoricalCrossentropy("cross_entropy", from_logits=True)
     bare.compile(loss=loss, metrics=["accuracy", entropy])
     examples = slim_data.load("mnist", str(data_dir), "test", 500, IMAGE_SIZE, False)
@@ -108,7 +108,7 @@ def evaluate(data_dir, checkpoint, averages):
 
 
 def main(argv):
-    """Does the runs that are missing and prints the table."""
+    """Trains the missing runs and prints the table."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     import slim_data
@@ -129,7 +129,7 @@ def main(argv):
         for rate in map(float, _RATES.value)
         if (key := (way, rate, seed)) not in done
     ]
-    print(f"{len(done)} runs are done, {len(missing)} are to do", flush=True)
+    print(f"{len(done)} runs are done, {len(missing)} are missing", flush=True)
     with tempfile.TemporaryDirectory() as data_dir:
         if missing:
             slim_data.convert(

@@ -1,4 +1,4 @@
-"""Ways to exchange what local steps changed, and the table of what came of them."""
+"""Ways to exchange the changes of local steps, and the table of their results."""
 
 import collections
 import statistics
@@ -63,7 +63,7 @@ QUANTITIES = {
 
 
 def table(runs):
-    """Means over seeds at each way's best rate, with the least and the greatest, as Markdown."""
+    """Returns means over seeds at each way's best rate, with minimum and maximum, as Markdown."""
     groups = collections.defaultdict(lambda: collections.defaultdict(list))
     for run in runs:
         groups[run["way"]][run["rate"]].append(run)

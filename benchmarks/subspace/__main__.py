@@ -1,26 +1,26 @@
-"""What training in a subspace gains over other ways to spend a few more epochs.
+"""Compares training in a subspace with other ways to use a few more epochs.
 
     python -m benchmarks.subspace --json=subspace.json
 
 Trains LeNet on 10,000 and on 2,000 images of Fashion-MNIST (10,000 for testing), and LeNet and
-ResNet-20 on scikit-learn's handwritten digits (1,437 for training, 360 for testing: one of these is
-0.28 %), at a constant rate, and then goes on from the end in every way that is to be compared:
+ResNet-20 on scikit-learn's handwritten digits (1,437 for training, 360 for testing: one test image
+is 0.28 %), at a constant rate, and then continues from the end in each of these ways:
 
-- continued: phase 1 goes on;
-- rate to 0: phase 1 goes on while its rate falls in a line to 0;
-- P-BFGS and P-SGD in the 16 components of phase 1's last 20 snapshots, from its last weights or its
-  moving average. Batches are of 512 images for P-BFGS, 128 for P-SGD but for what a name says;
-  "full batch" is one step an epoch.
+- continued: phase 1 continues;
+- rate to 0: phase 1 continues while its rate falls linearly to 0;
+- P-BFGS and P-SGD in the 16 components of phase 1's last 20 snapshots, from its final weights or
+  its moving average. Batches have 512 images for P-BFGS and 128 for P-SGD unless a name says
+  otherwise; "full batch" is one step per epoch.
 
-Each is tested at its last weights and at their moving average, as all programs keep it (decay
-min(0.9999, (1 + n) / (10 + n)) at step n; that of phase 2 starts anew), phase 1 and "continued"
-also at the mean of the last 20 snapshots. All that once with right labels and once with 20 % of the
-training labels wrong, for each seed. Batch-norm statistics are re-estimated over the training
-images before each test, for all ways alike. Training loss is that of the first 5,000 images. Time
-is CPU time after phase 1, one of its epochs being 1; building graphs and testing do not count.
+Each way is tested at its final weights and at their moving average, which has the programs' decay
+(min(0.9999, (1 + n) / (10 + n)) at step n; phase 2 starts a new average). Phase 1 and "continued"
+are also tested at the mean of the last 20 snapshots. Each seed trains once with correct labels and
+once with 20 % wrong training labels. Before each test, for all ways alike, batch-norm statistics
+are re-estimated over the training images. Training loss is the loss of the first 5,000 images. Time
+is CPU time after phase 1, in epochs of phase 1; building graphs and testing do not count.
 
-Finished runs stand in the JSON file. The same command goes on where it was stopped, and flags that
-choose part of the runs add to the file; the tables show all that it holds.
+The JSON file keeps finished runs. Repeat the command to resume; flags that select some runs add to
+the file, and the tables show the whole file.
 """
 
 import collections
@@ -36,13 +36,13 @@ from benchmarks.lib import figures
 from benchmarks.subspace import settings as subspace_settings
 
 NOISES = {0.0: "", 0.2: ", 20 % wrong labels"}
-# Of a result: title, factor, digits.
+# Title, factor and digits of a result.
 QUANTITIES = {
     "test_accuracy": ("test accuracy / %", 100, 2),
     "test_loss": ("test loss", 1, 4),
     "training_loss": ("training loss", 1, 4),
 }
-# What every other way is compared with: a way, its weights, and whether it takes no epoch.
+# Baselines of every other way: a way, its weights, and True if it takes no epoch.
 BASELINES = (
     ("phase 1", "moving average", True),
     ("phase 1", "mean of 20", True),
@@ -50,9 +50,9 @@ BASELINES = (
 )
 
 _TASKS = flags.DEFINE_list(
-    "tasks", list(subspace_settings.TASKS), f"Of {', '.join(subspace_settings.TASKS)}."
+    "tasks", list(subspace_settings.TASKS), f"Tasks, from {', '.join(subspace_settings.TASKS)}."
 )
-_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, one run each.")
+_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds; each is one run.")
 _NOISES = flags.DEFINE_list("noises", list(map(str, NOISES)), "Shares of wrong labels: 0.0, 0.2.")
 _RAW_DIR = flags.DEFINE_string(
     "raw_dir", "/usr/share/datasets/fashion-mnist", "Folder with the archives of Fashion-MNIST."
@@ -61,15 +61,15 @@ _JSON = flags.DEFINE_string("json", "subspace.json", "File with the finished run
 
 
 def settings():
-    """Everything that the runs of a file share."""
+    """Returns the settings that all runs of a file share."""
     tasks = {name: dataclasses.asdict(task) for name, task in subspace_settings.TASKS.items()}
     variants = {n: dataclasses.asdict(v) for n, v in subspace_settings.PHASE_TWO.items()}
-    # As JSON has them: lists for tuples.
+    # JSON has lists instead of tuples.
     return json.loads(json.dumps({"tasks": tasks, "phase_two": variants}))
 
 
 def results(runs, task):
-    """Dict from (way, weights, epochs after phase 1) to a dict from (noise, seed) to result."""
+    """Returns {(way, weights, epochs after phase 1): {(noise, seed): result}}."""
     found = collections.defaultdict(dict)
     for run in runs:
         for result in run["results"] if run["task"] == task else []:
@@ -79,10 +79,10 @@ def results(runs, task):
 
 
 def table(found):
-    """Mean and standard deviation over seeds: a row for each way, its weights and its length.
+    """Returns mean and standard deviation over seeds: a row per way, weights and length.
 
-    The last columns are in how many runs the test loss is below that of each of `BASELINES`, after
-    as many epochs or after none.
+    The last columns count the runs whose test loss is below that of each of `BASELINES`, after the
+    same number of epochs or after none.
     """
     columns = list(itertools.product(NOISES, QUANTITIES))
     heads = [f"{QUANTITIES[quantity][0]}{NOISES[noise]}" for noise, quantity in columns]
@@ -109,7 +109,7 @@ def table(found):
 
 
 def cell(values, digits):
-    """Mean of values, and their standard deviation where there are several."""
+    """Returns the mean of values, with their standard deviation if there are several."""
     if not values:
         return ""
     mean = f"{statistics.mean(values):.{digits}f}"
@@ -124,19 +124,19 @@ def show(runs):
 
 
 def main(argv):
-    """Does the runs that are missing and prints the tables."""
+    """Trains the missing runs and prints the tables."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     known = list(subspace_settings.TASKS)
     if unknown := set(_TASKS.value) - set(known):
-        raise app.UsageError(f"--tasks must be of {known}. Received: {sorted(unknown)}")
+        raise app.UsageError(f"--tasks must be in {known}. Received: {sorted(unknown)}")
     path = pathlib.Path(_JSON.value)
     runs = figures.read_finished(path, settings())
     done = {(run["task"], run["seed"], run["noise"]) for run in runs}
     noises = map(float, _NOISES.value)
     chosen = itertools.product(_TASKS.value, map(int, _SEEDS.value), noises)
     missing = [run for run in chosen if run not in done]
-    print(f"{len(done)} runs are done, {len(missing)} are to do", flush=True)
+    print(f"{len(done)} runs are done, {len(missing)} are missing", flush=True)
     for task, group in itertools.groupby(missing, key=lambda run: run[0]):
         from benchmarks.subspace import study as subspace_study  # loads TensorFlow
 

@@ -1,16 +1,16 @@
-"""Time and memory of the principal components of weight snapshots, against the usual ways.
+"""Compares time and memory of the principal components of weight snapshots with usual methods.
 
     python -m benchmarks.subspace.pca --weights=2500000,25000000 --json=pca.json
 
-Snapshots of a random walk with shrinking steps are written once for each size. Then every method
-runs in a process of its own: ours (`Subspace.fit`), scikit-learn's PCA with each solver that can
-take so many features, and SciPy's SVD of the centred matrix, as in MindSpore Boost's first release.
-Time counts from the files to the components; peak memory is the process's largest resident set
-minus that before, and "beyond the result" is what remains of it without the components and the mean
-in float32. Angles are the largest principal angle to components computed in float64 by a QR
+The benchmark writes snapshots of a random walk with shrinking steps once for each size. Then every
+method runs in its own process: ours (`Subspace.fit`), scikit-learn's PCA with each solver that
+supports this number of features, and SciPy's SVD of the centred matrix, as in MindSpore Boost's
+first release. Time counts from the files to the components. Peak memory is the increase of the
+process's largest resident set; "beyond the result" is this increase without the components and the
+mean in float32. Angles are the largest principal angle to components computed in float64 by a QR
 decomposition of the snapshots, which squares nothing.
 
-scikit-learn's full SVD needs 20 GB for 25 million weights: choose --methods by the memory there is.
+scikit-learn's full SVD needs 20 GB for 25 million weights: choose --methods that fit the memory.
 """
 
 import json
@@ -40,9 +40,9 @@ _METHODS = (
 _WEIGHTS = flags.DEFINE_list("weights", ["2500000"], "Numbers of weights, rounded to whole layers.")
 _SNAPSHOTS = flags.DEFINE_integer("snapshots", 40, "Number of snapshots.", lower_bound=2)
 _COMPONENTS = flags.DEFINE_integer("components", 32, "Number of components.", lower_bound=1)
-_METHOD_LIST = flags.DEFINE_list("methods", list(_METHODS), f"Methods, of {', '.join(_METHODS)}.")
+_METHOD_LIST = flags.DEFINE_list("methods", list(_METHODS), f"Methods, in {', '.join(_METHODS)}.")
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Runs of each method; medians count.", lower_bound=1)
-_FOLDER = flags.DEFINE_string("folder", None, "Where to write snapshots. Default: temporary files.")
+_FOLDER = flags.DEFINE_string("folder", None, "Folder of the snapshots. Default: temporary files.")
 _JSON = flags.DEFINE_string("json", None, "File to write the figures to.")
 _RUN = flags.DEFINE_string("run", None, "Used for the processes of the methods.")
 
@@ -51,7 +51,7 @@ _PIECE = 100_000
 
 
 def write_snapshots(folder, num_weights, num_snapshots):
-    """A random walk with shrinking steps: as many directions as there are steps."""
+    """Writes a random walk with shrinking steps: each step has a new direction."""
     num_layers = max(1, round(num_weights / _LAYER))
     inputs = keras.Input((1,))
     outputs = [keras.layers.Dense(_LAYER, use_bias=False)(inputs) for _ in range(num_layers)]
@@ -65,7 +65,7 @@ def write_snapshots(folder, num_weights, num_snapshots):
 
 
 def matrix_of(folder):
-    """All snapshots as one float32 matrix, as the other methods need it."""
+    """Returns all snapshots as one float32 matrix, the input of the other methods."""
     snapshots = snapshot_files.open_snapshots(folder)
     return np.stack([np.concatenate([t.ravel() for t in s.read()]) for s in snapshots])
 
@@ -83,7 +83,7 @@ def components_of(method, folder, k):
 
 
 def largest_angle(folder, components):
-    """Largest principal angle to the components in float64, in radians."""
+    """Returns the largest principal angle to the components in float64, in radians."""
     snapshots = snapshot_files.open_snapshots(folder)
     length, k = components.shape[1], components.shape[0]
 
@@ -111,7 +111,7 @@ def largest_angle(folder, components):
 
 
 def run_method(method, folder, k):
-    """One process: prints the figures of one method as a line of JSON."""
+    """Runs one method in this process; prints its figures as a line of JSON."""
     kib = 1024
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * kib
     start = time.perf_counter()
@@ -134,7 +134,7 @@ def run_method(method, folder, k):
 
 
 def measure(folder):
-    """Medians over interleaved rounds, one row a method."""
+    """Returns medians over interleaved rounds, one row per method."""
     rows = {method: [] for method in _METHOD_LIST.value}
     for _ in range(_ROUNDS.value):
         for method, results in rows.items():
@@ -157,7 +157,7 @@ def measure(folder):
 
 
 def table(rows):
-    """The rows as a Markdown table."""
+    """Returns the rows as a Markdown table."""
     lines = [
         "| weights | method | seconds | times ours | peak GB | beyond the result GB | angle |",
         "|---|---|---|---|---|---|---|",
@@ -179,7 +179,7 @@ def main(argv):
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     unknown = [m for m in _METHOD_LIST.value if m not in _METHODS]
     if unknown:
-        raise app.UsageError(f"`methods` must be of {', '.join(_METHODS)}. Received: {unknown}")
+        raise app.UsageError(f"`methods` must be in {', '.join(_METHODS)}. Received: {unknown}")
     if _RUN.value:
         run_method(_RUN.value, _FOLDER.value, _COMPONENTS.value)
         return

@@ -1,21 +1,22 @@
-"""How phase 2 should step outside of the subspace: ternary gradients, or float ones now and then.
+"""Compares steps of phase 2 outside of the subspace: ternary gradients, or infrequent float ones.
 
-Trains LeNet on a third of the images of Fashion-MNIST, or other files in MNIST's format, by 4
-workers with batches of 128 for 3 epochs at the stage-1 program's schedule, keeps the last 40 of 16
-snapshots an epoch, and goes on for one epoch by P-BFGS with batches of 512 in their 32 components:
+Four workers train LeNet on a third of the images of Fashion-MNIST, or of other files in MNIST's
+format, with batches of 128 for 3 epochs at the stage-1 program's schedule. The run keeps the last
+40 snapshots, 16 per epoch, and continues for one epoch by P-BFGS with batches of 512 in their 32
+components:
 
     python -m benchmarks.subspace.residual --raw_dir=/usr/share/datasets/fashion-mnist \
         --json=residual.json
 
-The ways differ in how the part of the gradient outside of the subspace is used, with the tutorial's
-alpha of 0.001: not at all; in every step, float or ternary; float in every 13th step, which takes
-as many bytes as ternary in every step does with 4 workers, with that alpha and with one 13 times as
-large, so that as long a way is gone. Bytes are those that a worker receives a step if each is a
-host of its own. Losses are the mean cross-entropy of all test images and of the first 10,000
-training images at the last weights.
+The ways differ in their use of the gradient's part outside of the subspace, with the tutorial's
+alpha of 0.001: no use; in every step, float or ternary; float in every 13th step, which takes the
+same bytes as ternary in every step with 4 workers, with this alpha and with 13 times this alpha,
+which moves the same distance. Bytes are those that a worker receives per step if each worker is a
+separate host. Losses are the mean cross-entropy of all test images and of the first 10,000 training
+images at the final weights.
 
-Finished runs stand in the JSON file. The same command goes on where it was stopped, and flags that
-choose part of the runs add to the file; the table shows all that it holds.
+The JSON file keeps finished runs. Repeat the command to resume; flags that select some runs add to
+the file, and the table shows the whole file.
 """
 
 import collections
@@ -37,8 +38,8 @@ EPOCHS = 3
 BATCH_SIZE = 128
 SNAPSHOTS_PER_EPOCH = 16
 NUM_SNAPSHOTS = 40
-NUM_PARTS = 3  # of the training images, of which the first is used
-NUM_TRAINING_IMAGES = 10000  # whose loss is told
+NUM_PARTS = 3  # of the training images; phase 1 and 2 use the first part
+NUM_TRAINING_IMAGES = 10000  # for the training loss
 ALPHA = 0.001
 WAYS = {
     "none": {"alpha": 0.0},
@@ -50,7 +51,7 @@ WAYS = {
         **{"alpha": 13 * ALPHA, "grad_bits": 32, "residual_every": 13}
     },
 }
-# Of a result: title, factor, digits.
+# Title, factor and digits of a result.
 QUANTITIES = {
     "test_accuracy": ("test accuracy / %", 100, 2),
     "test_loss": ("test loss", 1, 4),
@@ -60,13 +61,13 @@ QUANTITIES = {
 PHASE_1 = "phase 1"
 
 _RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with the four files in MNIST's format.")
-_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, one run each.")
-_RATE = flags.DEFINE_float("learning_rate", 0.02, "Rate of phase 1 at its height.")
+_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds; each is one run.")
+_RATE = flags.DEFINE_float("learning_rate", 0.02, "Highest rate of phase 1.")
 _JSON = flags.DEFINE_string("json", "residual.json", "File with the finished runs.")
 
 
 def settings():
-    """What all runs of a file share."""
+    """Returns the settings that all runs of a file share."""
     return {
         **{"net": NET, "workers": NUM_WORKERS, "epochs": EPOCHS, "batch_size": BATCH_SIZE},
         **{"learning_rate": _RATE.value, "parts": NUM_PARTS, "ways": WAYS},
@@ -74,7 +75,7 @@ def settings():
 
 
 def examples(folder, split, num_batches=-1):
-    """Images and labels as evaluation sees them."""
+    """Returns images and labels, preprocessed for evaluation."""
     import slim_data
 
     batches = slim_data.load("mnist", str(folder / "data"), split, 500, 28, False)
@@ -82,7 +83,7 @@ def examples(folder, split, num_batches=-1):
 
 
 def figures_of(folder, checkpoint):
-    """Accuracy and losses of a checkpoint's weights."""
+    """Returns accuracy and losses of a checkpoint's weights."""
     import keras
     import tensorflow as tf
 
@@ -91,7 +92,7 @@ def figures_of(folder, checkpoint):
     model = models.build(NET, 10)
     tf.train.Checkpoint(model=model).restore(checkpoint).expect_partial()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    # The network's own loss would hold its weight decay too.
+    # The network's own loss would include its weight decay.
     bare = keras.Model(model.inputs, model.outputs)
     bare.compile(loss=loss, metrics=["accuracy", loss_metric()])
     test = bare.evaluate(examples(folder, "test"), verbose=0, return_dict=True)
@@ -153,7 +154,7 @@ def second_phase(folder, seed, way):
             data_dir=str(folder / "data"),
             pretrained_weight_path=str(folder / "phase_1"),
             pca_mat_path=str(folder / "subspace.safetensors"),
-            # So that all that differs from phase 1 is what phase 2 did.
+            # Every difference from phase 1 is then an effect of phase 2.
             start_at="last",
             epochs=1,
             num_nodes=NUM_WORKERS,
@@ -180,7 +181,7 @@ def measure(data_dir, seed):
 
 
 def table(runs):
-    """Means over seeds as Markdown, with the least and the greatest."""
+    """Returns means over seeds as Markdown, with minimum and maximum."""
     groups = collections.defaultdict(list)
     for run in runs:
         groups[run["way"]].append(run)
@@ -204,7 +205,7 @@ def table(runs):
 
 
 def main(argv):
-    """Does the seeds that are missing and prints the table."""
+    """Trains the missing seeds and prints the table."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     import slim_data
@@ -213,7 +214,7 @@ def main(argv):
     runs = figures.read_finished(path, settings())
     done = {seed for seed, _ in itertools.groupby(runs, key=lambda run: run["seed"])}
     missing = [seed for seed in map(int, _SEEDS.value) if seed not in done]
-    print(f"{len(done)} seeds are done, {len(missing)} are to do", flush=True)
+    print(f"{len(done)} seeds are done, {len(missing)} are missing", flush=True)
     with tempfile.TemporaryDirectory() as data_dir:
         if missing:
             slim_data.convert(

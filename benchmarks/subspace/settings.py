@@ -1,10 +1,10 @@
-"""What the study of phase 2 trains, and for how long."""
+"""Networks, data and lengths of the study of phase 2."""
 
 import dataclasses
 
-NUM_SNAPSHOTS = 20  # of which a mean and components are taken, the last ones
+NUM_SNAPSHOTS = 20  # the last ones, for the mean and the components
 NUM_COMPONENTS = 16
-FULL = 0  # stands for all examples in a batch
+FULL = 0  # all examples in a batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -12,9 +12,9 @@ class PhaseTwo:
     """A variant of training in the subspace.
 
     Args:
-        from_average: whether it starts at the moving average and not at the last weights.
-        batch_size: images a step; `FULL` takes all.
-        sgd: P-SGD, at the rate of phase 1 that falls to 0, instead of P-BFGS.
+        from_average: True to start at the moving average, False to start at the final weights.
+        batch_size: images per step; `FULL` takes all images.
+        sgd: True for P-SGD, at phase 1's rate falling to 0; False for P-BFGS.
     """
 
     from_average: bool = False
@@ -33,14 +33,14 @@ PHASE_TWO = {
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """How a network is trained in phase 1, and what is tried after it.
+    """Phase 1 of a network, and the ways to continue.
 
     Args:
-        title: for the tables.
+        title: title in the tables.
         net: name of the network.
         image_size: height and width of the images in pixels.
-        num_examples: training images, the first of the data set; None takes all of the digits.
-        batch_size: images a step.
+        num_examples: number of training images, the first of the data set; None takes all digits.
+        batch_size: images per step.
         epochs: passes through the training images.
         learning_rate: constant through phase 1.
         weight_decay: L2 factor of the kernels, in both phases.
@@ -67,7 +67,7 @@ TASKS = {
     "fashion": Task(
         *("LeNet, 10,000 images of Fashion-MNIST", *_LENET, 10000, 128, 6, 0.02, 5e-4, 8),
         lengths=(2,),
-        # A step of all images takes more memory than it is worth.
+        # A step on all images takes too much memory.
         phase_two=tuple(name for name, v in PHASE_TWO.items() if v.batch_size != FULL),
     ),
     "few": Task(*("LeNet, 2,000 images of Fashion-MNIST", *_LENET, 2000, 64, 10, 0.02, 5e-4, 6)),

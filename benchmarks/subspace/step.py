@@ -1,13 +1,13 @@
-"""Time of a P-BFGS step against an SGD step of the same network, and what workers exchange.
+"""Compares the time of a P-BFGS step with an SGD step, and the bytes that workers exchange.
 
     python -m benchmarks.subspace.step --nets=lenet,cifar10_alexnet --batch_sizes=128,1024
 
-Both train the same network on the same batch of random images, step after step in turn, one replica
-each. A step's time counts in the row of the number of trials that its line search needed; the CPU
-time of all threads stands beside it, which other programs on the machine disturb less. A step is
-that of SGD, one more forward pass a trial, and two passes over the components: their share is the
-larger, the more weights there are for a batch. Bytes are what a worker sends a step: the k
-coordinates, the loss, and one loss a trial, against one float32 a weight.
+Both optimizers train the same network on the same batch of random images, step after step in turn,
+with one replica each. A step's time counts in the row of the number of trials of its line search;
+the CPU time of all threads, also in the row, depends less on other programs. A P-BFGS step is an
+SGD step, one more forward pass per trial, and two passes over the components, whose share grows
+with the number of weights per example. Bytes are those that a worker sends per step: the k
+coordinates, the loss, and one loss per trial, compared with one float32 per weight.
 """
 
 import os
@@ -22,7 +22,7 @@ from terngrad_tf import models
 from terngrad_tf.subspace import Subspace, SubspaceBFGS, SubspaceModel
 
 _NETS = flags.DEFINE_list("nets", ["lenet"], "Networks, of terngrad_tf.models.")
-_BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["128", "1024"], "Examples a step.")
+_BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["128", "1024"], "Examples per step.")
 _COMPONENTS = flags.DEFINE_integer("components", 32, "Dimension of the subspace.", lower_bound=1)
 _STEPS = flags.DEFINE_integer("steps", 30, "Timed steps of each optimizer.", lower_bound=1)
 _DTYPE = flags.DEFINE_enum("dtype", "float32", ["float32", "float16", "bfloat16"], "Basis dtype.")
@@ -32,7 +32,7 @@ _CLASSES = 10
 
 
 def compiled(net, optimizer_of):
-    """The network, with the optimizer that `optimizer_of` makes for its number of weights."""
+    """Returns the network; `optimizer_of` makes its optimizer from the number of weights."""
     keras.utils.set_random_seed(0)
     network = models.build(net, _CLASSES)
     model = SubspaceModel(network.inputs, network.outputs)
@@ -43,14 +43,14 @@ def compiled(net, optimizer_of):
 
 
 def random_subspace(num_weights):
-    """Random directions: the time does not depend on which."""
+    """Returns random directions: the time does not depend on the choice."""
     rng = np.random.default_rng(0)
     columns = rng.standard_normal((num_weights, _COMPONENTS.value), np.float32)
     return Subspace(np.ascontiguousarray(np.linalg.qr(columns)[0].T))
 
 
 def measure(net, batch_size):
-    """Rows, one a number of trials, for a network and batch size."""
+    """Returns the rows of a network and batch size, one per number of trials."""
     image_size, channels = models.input_shape(net)
     rng = np.random.default_rng(1)
     x = rng.standard_normal((batch_size, image_size, image_size, channels), np.float32)
@@ -92,7 +92,7 @@ def measure(net, batch_size):
 
 
 def table(rows):
-    """The rows as a Markdown table."""
+    """Returns the rows as a Markdown table."""
     lines = [
         "| network | weights | batch | trials | steps | SGD ms | P-BFGS ms | ratio | SGD CPU ms"
         " | P-BFGS CPU ms | CPU ratio | sent bytes | float32 bytes |",

@@ -1,4 +1,4 @@
-"""The study of phase 2: phase 1 once for each seed, then every way to go on from its end."""
+"""The study of phase 2: phase 1 once per seed, then every way to continue from its end."""
 
 import tempfile
 import time
@@ -16,13 +16,13 @@ from terngrad_tf.training.optimizers import EMA_MOMENTUM
 
 _NEVER = 1e9
 _TEST_BATCH = 1000
-_NUM_TRAINING_IMAGES = 5000  # whose loss is told
+_NUM_TRAINING_IMAGES = 5000  # for the training loss
 
 
 class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """A rate that falls in a line to 0 between two steps that may be set again and again.
+    """Learning rate that falls linearly to 0 between two steps, which can be set again.
 
-    One compiled training function then serves every schedule of the study.
+    One compiled training function thus serves every schedule of the study.
     """
 
     def __init__(self, rate):
@@ -31,22 +31,22 @@ class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         self._end = tf.Variable(2 * _NEVER)
 
     def fall(self, start=_NEVER, end=2 * _NEVER):
-        """Sets the steps between which the rate falls; without any it is constant."""
+        """Sets the steps between which the rate falls; without arguments the rate is constant."""
         self._start.assign(start)
         self._end.assign(end)
 
     def __call__(self, step):
-        """Rate at a step."""
+        """Returns the rate at a step."""
         left = (self._end - tf.cast(step, tf.float32)) / (self._end - self._start)
         return self._rate * tf.clip_by_value(left, 0.0, 1.0)
 
 
 def noisy_labels(labels, share, seed):
-    """A copy with a share of the labels, chosen at random, replaced by another of the 10 classes.
+    """Returns a copy with a random share of the labels replaced by other classes.
 
     Args:
         labels: int32 array [n].
-        share: part to replace, in [0, 1].
+        share: share to replace, in [0, 1].
         seed: fixes the choice.
     """
     rng = np.random.default_rng(seed)
@@ -57,7 +57,7 @@ def noisy_labels(labels, share, seed):
 
 
 class MovingAverage(keras.callbacks.Callback):
-    """The programs' moving average of weights, whose decay is min(0.9999, (1 + n) / (10 + n)).
+    """The programs' moving average of weights, with a decay of min(0.9999, (1 + n) / (10 + n)).
 
     Args:
         weights: list of `keras.Variable`.
@@ -71,12 +71,12 @@ class MovingAverage(keras.callbacks.Callback):
         self.state = [*self._average, self._count]
 
     def begin(self):
-        """Starts at the present weights."""
+        """Starts at the current weights."""
         self._count.assign(0.0)
         assign(self._average, values(self._weights))
 
     def assign_to_weights(self):
-        """Gives the weights the values of their average."""
+        """Assigns the average to the weights."""
         assign(self._weights, values(self._average))
 
     def on_train_batch_end(self, batch, logs=None):
@@ -85,7 +85,7 @@ class MovingAverage(keras.callbacks.Callback):
 
     @tf.function
     def _update(self):
-        # The first step leaves nothing of the initial weights.
+        # After the first step, the average holds nothing of the initial weights.
         decay = tf.minimum(EMA_MOMENTUM, (1 + self._count) / (10 + self._count))
         decay = tf.where(self._count > 0, decay, 0.0)
         for average, weight in zip(self._average, self._weights, strict=True):
@@ -94,12 +94,12 @@ class MovingAverage(keras.callbacks.Callback):
 
 
 def values(variables):
-    """Copies of variables' values, a list of arrays."""
+    """Returns copies of variables' values, a list of arrays."""
     return [v.numpy() for v in variables]
 
 
 def assign(variables, arrays):
-    """Gives variables the values of arrays."""
+    """Assigns arrays to variables."""
     for variable, array in zip(variables, arrays, strict=True):
         variable.assign(array)
 
@@ -108,7 +108,7 @@ class Study:
     """A task and its compiled training, for any seeds and shares of wrong labels.
 
     Args:
-        name: of a task in `subspace_settings.TASKS`.
+        name: name of a task in `settings.TASKS`.
         raw_dir: folder with the archives of Fashion-MNIST.
     """
 
@@ -122,7 +122,7 @@ class Study:
         self._steps = self._num_examples // task.batch_size
         self._network = self._build(seed=0)
         self._rate = LinearDecay(task.learning_rate)
-        # Two models of the same weights: compiling one leaves the other's functions in place.
+        # Two models with the same weights: compiling one keeps the other's functions.
         self._first = self._compiled(keras.optimizers.SGD(self._rate, momentum=0.9))
         self._average = MovingAverage(self._network.trainable_variables)
         self._state = [
@@ -142,14 +142,14 @@ class Study:
 
         Args:
             seed: fixes initial weights, order of the images and wrong labels.
-            noise: share of training labels that are wrong.
+            noise: share of wrong training labels.
 
         Yields:
             Dicts with "method", "weights" ("last", "moving average", or "mean of 20" snapshots),
-            "epochs" after phase 1, "training_loss" (cross-entropy on the labels trained on),
+            "epochs" after phase 1, "training_loss" (cross-entropy on the training labels),
             "test_loss", "test_accuracy", and "time", CPU seconds of training and of the components
-            relative to those of an epoch of phase 1. Building graphs, re-estimating batch-norm
-            statistics and testing do not count.
+            relative to an epoch of phase 1. Building graphs, re-estimating batch-norm statistics
+            and testing do not count.
         """
         images, labels = self._data["train"]
         self._train_data = images, noisy_labels(labels, noise, seed)
@@ -172,7 +172,7 @@ class Study:
             yield from self._in_subspace()
 
     def _continued(self, directory):
-        """At the rate of phase 1; also the mean of the last snapshots that this adds."""
+        """Continues at the rate of phase 1; also yields the mean of the new last snapshots."""
         done, seconds = 0, 0.0
         for length in self._task.lengths:
             seconds += self._train(length - done, directory)
@@ -186,7 +186,7 @@ class Study:
             assign(self._state, here)
 
     def _decayed(self):
-        """At a rate that falls to 0 at the end."""
+        """Continues at a rate that falls to 0 at the end."""
         epochs = self._task.epochs
         for length in self._task.lengths:
             assign(self._state, self._end)
@@ -195,7 +195,7 @@ class Study:
         self._rate.fall()
 
     def _in_subspace(self):
-        """Training in the subspace of the snapshots, with a moving average of its own."""
+        """Trains in the subspace of the snapshots, with a separate moving average."""
         snapshots = self._snapshots[-NUM_SNAPSHOTS:]
         subspace, fit_seconds = self._subspace(snapshots, NUM_COMPONENTS)
         for sgd in (False, True):
@@ -217,7 +217,7 @@ class Study:
         """Trains in the subspace; yields each length and the CPU seconds up to it.
 
         Args:
-            model: compiled for it.
+            model: compiled model of the variant.
             variant: `PhaseTwo`.
             rate: `LinearDecay` of P-SGD.
             fresh: state of the model's optimizer before its first step.
@@ -225,7 +225,7 @@ class Study:
         size = variant.batch_size or self._num_examples
         done, seconds = 0, 0.0
         for length in self._task.lengths:
-            # Only P-SGD has a rate that depends on the length.
+            # Only P-SGD's rate depends on the length.
             if variant.sgd or done == 0:
                 done, seconds = 0, 0.0
                 assign(model.optimizer.variables, fresh)
@@ -239,12 +239,12 @@ class Study:
             yield length, seconds
 
     def _subspace(self, snapshots, num_components):
-        """Components of snapshot files, and CPU seconds."""
+        """Returns the components of snapshot files, and the CPU seconds."""
         start = time.process_time()
         return terngrad_tf.Subspace.fit(snapshots, num_components), time.process_time() - start
 
     def _train(self, epochs, directory=None):
-        """Trains as in phase 1, with snapshots where there is a folder; returns CPU seconds."""
+        """Trains as in phase 1, with snapshots if there is a folder; returns CPU seconds."""
         callbacks = [self._average]
         if directory:
             every = self._task.snapshot_every
@@ -252,7 +252,7 @@ class Study:
         return fit(self._first, self._batches(self._task.batch_size), epochs, callbacks)
 
     def _batches(self, size):
-        # All shapes are one to the compiled functions: sizes are not part of the type.
+        # The compiled functions have one signature: batch sizes are not part of the type.
         return (
             tf.data.Dataset.from_tensor_slices(self._train_data)
             .shuffle(self._num_examples, seed=self._seed)
@@ -261,7 +261,7 @@ class Study:
         )
 
     def _measured(self, method, epochs, seconds):
-        """Results of the present weights and of their moving average; leaves the former."""
+        """Yields results of the current weights and of their moving average; keeps the weights."""
         yield self._tested(method, "last", epochs, seconds)
         here = values(self._state)
         self._average.assign_to_weights()
@@ -269,15 +269,15 @@ class Study:
         assign(self._state, here)
 
     def _tested(self, method, weights, epochs, seconds):
-        """A result for the weights that the network has, with batch-norm statistics of theirs.
+        """Returns a result of the network's current weights, with their batch-norm statistics.
 
         Args:
             method: name of the way.
-            weights: which weights of it these are.
-            epochs: after phase 1.
+            weights: name of the weights.
+            epochs: epochs after phase 1.
             seconds: CPU seconds after phase 1.
         """
-        # One pass: building its graph would take longer.
+        # Eager, because building a graph takes longer than this one pass.
         tf.config.run_functions_eagerly(True)
         terngrad_tf.subspace.update_batch_norm(self._network, self._batches(self._num_examples))
         tf.config.run_functions_eagerly(False)
@@ -308,11 +308,11 @@ class Study:
             task.image_size,
             channels=1,
             weight_decay=task.weight_decay,
-            seed=1000 * seed,  # layers count up from it
+            seed=1000 * seed,  # layers count up from this seed
         )
 
     def _compiled(self, optimizer):
-        """A model of the network's weights, with the optimizer's state created."""
+        """Returns a model of the network's weights, with the optimizer's state created."""
         model = terngrad_tf.SubspaceModel(self._network.inputs, self._network.outputs)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(optimizer, loss, jit_compile=False)
@@ -321,7 +321,7 @@ class Study:
 
 
 def fit(model, batches, epochs, callbacks=None):
-    """Trains without a word; returns CPU seconds, which other programs disturb the least."""
+    """Trains silently; returns CPU seconds, which depend least on other programs."""
     start = time.process_time()
     model.fit(batches, epochs=epochs, shuffle=False, verbose=0, callbacks=callbacks)
     return time.process_time() - start

@@ -1,4 +1,4 @@
-"""Time to an accuracy over slow links: ternary gradients, local steps, and PyTorch's ways.
+"""Measures the time to an accuracy over slow links: ternary gradients, local steps, PyTorch.
 
 All modes train the same network on the same images of Fashion-MNIST from the same weights, on hosts
 of this machine that are joined by links of a chosen rate (`lib/netns.sh`: Linux, root,
@@ -7,19 +7,19 @@ iproute2):
     python -m benchmarks.time_to_accuracy --torch_python=TORCH_VENV/bin/python \
         --raw_dir=/usr/share/datasets/fashion-mnist --json=time_to_accuracy.json
 
-float32 would take an hour over 10 Mbit/s. So three parts, of --parts, tell the time:
+Because float32 would take an hour over 10 Mbit/s, --parts measures the time in three parts:
 
-* `trainings`: each mode trains over links of any rate and is tested every 32 steps. Of
-  --learning_rates each takes the one that was best on 5,000 images held out, with the first seed.
+* `trainings`: each mode trains over links without a limit and is tested every 32 steps. Each mode
+  uses the rate from --learning_rates that was best on 5,000 held-out images with the first seed.
 * `steps`: over each link all modes take steps in turn, round by round: the time of a step.
-* `checks`: trainings over a link itself, of --checks, to compare.
+* `checks`: trainings over a link itself, from --checks, to compare.
 
-The time to an accuracy is the steps of the first part, times the second's time of a step. Tests,
-the start of processes and the first broadcast of the weights do not count. PyTorch's modes are
-described in `time_to_accuracy_torch.py`, and find PyTorch as in `benchmarks.cluster`.
+The time to an accuracy is the number of steps from the first part times the time of a step from the
+second. Tests, the start of processes and the first broadcast of the weights do not count. Module
+`torch_worker` describes PyTorch's modes, which find PyTorch as in `benchmarks.cluster`.
 
-Finished rows stand in the JSON file. The same command goes on where it was stopped, and flags that
-choose part of the rows add to the file; tables and pictures (--images) are of all that it holds.
+The JSON file keeps finished rows. Repeat the command to resume; flags that select some rows add to
+the file, and tables and pictures (--images) show the whole file.
 """
 
 import contextlib
@@ -40,26 +40,26 @@ TEST_EVERY = 32
 PREFIX, SUBNET, PORT = "tgr", "10.81.0", 4721
 # Two float32 steps of PowerSGD, and one that traces and compiles.
 WARM_UP_STEPS = 3
-# A round of a mode that exchanges in every step is one step where more would take longer.
+# A round of a mode that exchanges in every step is one step if more steps would take longer.
 ROUND_SECONDS = 6.0
 
 _RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with Fashion-MNIST's four archives.")
 _TORCH = flags.DEFINE_string("torch_python", None, "Interpreter that has PyTorch.")
 _PARTS = flags.DEFINE_multi_enum(
     *("parts", ["trainings", "steps", "checks"], ["trainings", "steps", "checks"]),
-    "What to measure; repeatable.",
+    "Part to measure; repeatable.",
 )
 _MODES = flags.DEFINE_list("modes", list(tables.NAMES), "Modes to measure.")
 _HOSTS = flags.DEFINE_integer("hosts", 2, "Hosts.", lower_bound=2)
 _LINKS = flags.DEFINE_list("links", list(tables.LINKS), "Rates of the links.")
 _CHECKS = flags.DEFINE_list("checks", [], "Trainings over links, such as 10mbit:local_32.")
 _RATES = flags.DEFINE_list("learning_rates", ["0.01", "0.03"], "First rates to choose from.")
-_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds, the first of which chooses rates.")
+_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds; the first one chooses rates.")
 _STEPS = flags.DEFINE_integer("steps", 512, "Steps of a training.", lower_bound=2 * TEST_EVERY)
 _LEVELS = flags.DEFINE_list(
     "accuracies", ["0.84", "0.85", "0.86"], "Accuracies; the picture shows the first."
 )
-_ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds of steps at most; the median counts.")
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Most rounds of steps; the median counts.")
 _SECONDS = flags.DEFINE_integer("seconds", 40, "Time for a mode's rounds; there is at least one.")
 _JSON = flags.DEFINE_string("json", "time_to_accuracy.json", "File with the finished rows.")
 _IMAGES = flags.DEFINE_string("images", None, "Folder to draw time_to_accuracy_*.svg in.")
@@ -76,27 +76,27 @@ class Workers:
         self._hosts_of = hosts_of
 
     def ask(self, do, mode, **what):
-        """What each host answers; see `time_to_accuracy_worker`."""
+        """Returns the answers of the hosts; see `worker`."""
         hosts = self._hosts_of[mode]
         for host in hosts:
             host.ask(json.dumps({"do": do, "mode": mode, **what}))
         return [host.answer() for host in hosts]
 
     def steps(self, mode, count):
-        """Seconds of the slowest host and mean received bytes, of so many steps."""
+        """Returns the slowest host's seconds and the mean received bytes of `count` steps."""
         answers = self.ask("steps", mode, count=count)
         seconds = max(answer["seconds"] for answer in answers)
         return seconds, statistics.mean(answer["received"] for answer in answers)
 
     def accuracy(self, mode, split):
-        """Part of the split's images that are told right; each host tests its share."""
+        """Returns the accuracy on a split; each host tests its share."""
         answers = self.ask("test", mode, split=split)
         return sum(a["right"] for a in answers) / sum(a["images"] for a in answers)
 
 
 @contextlib.contextmanager
 def workers(link, modes, data_dir):
-    """`Workers` on hosts that are joined by links of a rate, in this context."""
+    """Yields `Workers` on hosts that are joined by links of a rate, in this context."""
     threads = str(max(1, (os.cpu_count() or 1) // _HOSTS.value))
     kinds = {
         tuple(m for m in modes if m in tensorflow_worker.MODES): "tensorflow",
@@ -127,12 +127,12 @@ def workers(link, modes, data_dir):
 
 
 def chosen_modes():
-    """Modes to measure: without PyTorch, those of TensorFlow."""
+    """Returns the modes to measure: without PyTorch, only TensorFlow's."""
     return [m for m in _MODES.value if _TORCH.value or m in tensorflow_worker.MODES]
 
 
 def train(team, mode, rate, seed, link):
-    """The row of a training."""
+    """Trains once and returns the row."""
     team.ask("begin", mode, rate=rate, seed=seed, num_steps=_STEPS.value)
     row = {"kind": "training", "hosts": _HOSTS.value, "link": link, "mode": mode}
     row |= {"rate": rate, "seed": seed, "steps": [], "accuracy": [], "seconds": []}
@@ -141,7 +141,7 @@ def train(team, mode, rate, seed, link):
         seconds += team.steps(mode, TEST_EVERY)[0]
         if step == TEST_EVERY:
             row["first_seconds"] = seconds
-        # Nothing is near the accuracies of interest before.
+        # Accuracies of interest occur only in the second half.
         if 2 * step > _STEPS.value:
             row["steps"].append(step)
             row["accuracy"].append(team.accuracy(mode, "test"))
@@ -150,13 +150,13 @@ def train(team, mode, rate, seed, link):
 
 
 def time_steps(team, modes, link):
-    """Rows of all modes over a link, which take turns."""
+    """Times the steps of all modes over a link in turn; returns their rows."""
     counts, rounds, found = {}, {}, {mode: [] for mode in modes}
     for mode in modes:
         team.ask("begin", mode, rate=0.01, seed=0, num_steps=_STEPS.value)
         local = "local" in mode or "diloco" in mode
         if local:
-            # Whole periods of local steps: exchanges are counted with them.
+            # Whole periods of local steps include their exchanges.
             seconds = team.steps(mode, TEST_EVERY)[0] / TEST_EVERY
         else:
             team.steps(mode, WARM_UP_STEPS - 1)
@@ -165,7 +165,7 @@ def time_steps(team, modes, link):
         counts[mode] = TEST_EVERY if local else most
         rounds[mode] = max(1, min(_ROUNDS.value, int(_SECONDS.value / seconds / counts[mode])))
     for number in range(max(rounds.values())):
-        # Each mode starts a round in turn: what one leaves in the links' queues meets all.
+        # Each mode starts a round in turn: leftovers in the links' queues meet all modes alike.
         first = number % len(modes)
         for mode in modes[first:] + modes[:first]:
             if number < rounds[mode]:
@@ -180,7 +180,7 @@ def time_steps(team, modes, link):
 
 
 def missing_trainings(rows):
-    """(mode, rate, seed) of trainings that are to be made, as long as there are some."""
+    """Returns (mode, rate, seed) of the next trainings to run."""
     first, *others = map(int, _SEEDS.value)
 
     def to_do(seed, rates_of):
@@ -196,7 +196,7 @@ def missing_trainings(rows):
 
 
 def write_data(folder):
-    """Writes what workers read, a file each: images to train with, to choose rates by, to test."""
+    """Writes the workers' input, a file each: images to train, to choose rates by, and to test."""
     data = fashion.load(_RAW_DIR.value, 60_000)
     images, labels = data["train"]
     splits = {
@@ -210,7 +210,7 @@ def write_data(folder):
 
 
 def measure(rows, save, data_dir):
-    """Adds the rows that are missing, and saves after each."""
+    """Adds the missing rows, and saves after each."""
 
     def add(row):
         rows.append(row)
@@ -236,7 +236,7 @@ def measure(rows, save, data_dir):
 
 
 def main(argv):
-    """Measures what is missing, prints the tables and draws."""
+    """Measures the missing rows, prints the tables and draws."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     path = pathlib.Path(_JSON.value)

@@ -8,7 +8,7 @@ from benchmarks.lib import pages
 from benchmarks.time_to_accuracy import tables
 
 HOSTS = 2
-# Colour on light and on dark pages, width of the line, marker.
+# Colour on light pages, colour on dark pages, width of the line, marker.
 MODES = {
     "ddp_float32": ("#8a6d00", "#d9b23c", 1.5, "s"),
     "ddp_fp16": ("#b3471f", "#ef8354", 1.5, "D"),
@@ -23,14 +23,14 @@ MODES = {
 
 
 def draw(rows, accuracy, page):
-    """A figure, of 2 hosts; modes that did not reach the accuracy are left out.
+    """Returns a figure for 2 hosts.
 
-    So are links over which a mode was not timed.
+    The figure omits modes that did not reach the accuracy, and links without a timed step.
 
     Args:
-        rows: list of dicts, see `time_to_accuracy_tables`.
+        rows: list of dicts, see `tables`.
         accuracy: in [0, 1].
-        page: "light" or "dark", the page that it is for.
+        page: "light" or "dark".
     """
     with pages.inks(page):
         figure, panel = plt.subplots(figsize=(8, 4.4))

@@ -1,13 +1,13 @@
-"""What the benchmark of time to accuracy found, from its rows: the rates chosen, times and tables.
+"""Results of the benchmark of time to accuracy: chosen rates, times and tables.
 
-Rows of kind "training" tell a training's accuracy after so many steps; those of kind "step" what a
-step takes over a link.
+Rows of kind "training" hold a training's accuracy by number of steps; rows of kind "step" hold the
+cost of a step over a link.
 """
 
 import collections
 import statistics
 
-# The links' rates in bit/s, by name; "none" is any rate.
+# The links' rates by name.
 LINKS = {"1mbit": "1 Mbit/s", "10mbit": "10 Mbit/s", "100mbit": "100 Mbit/s", "1gbit": "1 Gbit/s"}
 NAMES = {
     "ternary": "terngrad_tf, ternary",
@@ -27,25 +27,25 @@ NAMES = {
     "torch_diloco_8": "PyTorch DiLoCo 8, float",
     "torch_diloco_32": "PyTorch DiLoCo 32, float",
 }
-# Modes whose first steps send float32: their number.
+# Number of the first steps that send float32, by mode.
 FLOAT_STEPS = {"ddp_powersgd_1": 2, "ddp_powersgd_2": 2}
 
 
 def trainings(rows, hosts, mode, link="none"):
-    """Rows of a mode's trainings over a link."""
+    """Returns the rows of a mode's trainings over a link."""
     wanted = ("training", hosts, mode, link)
     return [r for r in rows if (r["kind"], r["hosts"], r["mode"], r.get("link")) == wanted]
 
 
 def best_rate(rows, hosts, mode):
-    """The rate whose first seed was best on images held out; None without a training."""
+    """Returns the rate whose first seed was best on held-out images; None without a training."""
     found = trainings(rows, hosts, mode)
     first = [row for row in found if row["seed"] == min(r["seed"] for r in found)]
     return max(first, key=lambda row: row["held_out"])["rate"] if first else None
 
 
 def steps_to(row, accuracy):
-    """Steps after which a training had first reached an accuracy when it was tested, or None."""
+    """Returns the tested step at which a training first reached an accuracy, or None."""
     reached = (
         s for s, found in zip(row["steps"], row["accuracy"], strict=True) if found >= accuracy
     )
@@ -53,14 +53,14 @@ def steps_to(row, accuracy):
 
 
 def mean_steps(rows, hosts, mode, accuracy):
-    """Mean over seeds of `steps_to` at the best rate; None unless all seeds reach it."""
+    """Returns the mean of `steps_to` over seeds at the best rate; None if a seed misses it."""
     rate = best_rate(rows, hosts, mode)
     found = [steps_to(r, accuracy) for r in trainings(rows, hosts, mode) if r["rate"] == rate]
     return statistics.mean(found) if found and None not in found else None
 
 
 def seconds_to(rows, hosts, link, mode, accuracy):
-    """Seconds to an accuracy over a link, steps times the time of a step; None if not known."""
+    """Returns seconds to an accuracy over a link, steps times a step's time; None if unknown."""
     milliseconds = {
         row["mode"]: row["milliseconds"]
         for row in rows
@@ -75,17 +75,17 @@ def seconds_to(rows, hosts, link, mode, accuracy):
 
 
 def measured_links(rows, hosts):
-    """Links over which steps were timed, from the slowest on."""
+    """Returns the links with timed steps, slowest first."""
     found = {row["link"] for row in rows if (row["kind"], row["hosts"]) == ("step", hosts)}
     return [link for link in LINKS if link in found]
 
 
 def accuracies(rows, hosts, levels):
-    """A mode a line: rate, test accuracy at the end, steps to each level of accuracy, as Markdown.
+    """Returns rate, final test accuracy and steps to each level, a line per mode, as Markdown.
 
     Args:
         rows: list of dicts.
-        hosts: their number.
+        hosts: number of hosts.
         levels: accuracies, in [0, 1].
     """
     titles = " | ".join(f"steps to {100 * level:g} %" for level in levels)
@@ -107,7 +107,7 @@ def accuracies(rows, hosts, levels):
 
 
 def spread(values, digits):
-    """Mean, and the least and the greatest of several."""
+    """Returns the mean as text, with minimum and maximum if there are several values."""
     text = f"{statistics.mean(values):.{digits}f}"
     if len(values) > 1:
         text += f" ({min(values):.{digits}f} to {max(values):.{digits}f})"
@@ -115,7 +115,7 @@ def spread(values, digits):
 
 
 def times(rows, hosts, level):
-    """A mode a line, by link: ms a step, and seconds to an accuracy, as Markdown."""
+    """Returns ms per step and seconds to an accuracy by link, a line per mode, as Markdown."""
     links = measured_links(rows, hosts)
     found = collections.defaultdict(dict)
     for row in rows:
@@ -138,23 +138,23 @@ def times(rows, hosts, level):
 
 
 def checks(rows, level):
-    """A line for each training that was made over its link: seconds told and seconds measured.
+    """Returns a line per training over its link: predicted and measured seconds.
 
-    In its first steps functions are traced; all that follow are told by the time of a step.
+    The first steps trace functions; the prediction has the time of a step for all steps.
     """
     lines = [
-        "| mode | link | s told | s measured | of which the first 32 steps |",
+        "| mode | link | s predicted | s measured | of which the first 32 steps |",
         "|---|---|---|---|---|",
     ]
     for row in rows:
         if row["kind"] != "training" or row["link"] == "none":
             continue
         steps = steps_to(row, level)
-        told = seconds_to(rows, row["hosts"], row["link"], row["mode"], level)
-        if steps is not None and told is not None:
-            # Of this seed's steps, so that what is compared is the time of a step.
-            told *= steps / mean_steps(rows, row["hosts"], row["mode"], level)
+        predicted = seconds_to(rows, row["hosts"], row["link"], row["mode"], level)
+        if steps is not None and predicted is not None:
+            # Scaled to this seed's steps, so that the comparison is of the time of a step.
+            predicted *= steps / mean_steps(rows, row["hosts"], row["mode"], level)
             measured = row["seconds"][row["steps"].index(steps)]
-            seconds = [f"{value:,.1f}" for value in (told, measured, row["first_seconds"])]
+            seconds = [f"{value:,.1f}" for value in (predicted, measured, row["first_seconds"])]
             lines.append(f"| {' | '.join([NAMES[row['mode']], LINKS[row['link']], *seconds])} |")
     return "\n".join(lines)

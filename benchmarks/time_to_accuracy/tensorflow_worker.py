@@ -1,6 +1,6 @@
 """A worker of the benchmark of time to accuracy under TensorFlow, with TF_CONFIG set.
 
-Run by `benchmarks.time_to_accuracy`: INDEX HOSTS INTERFACE DATA THREADS.
+`benchmarks.time_to_accuracy` runs it: INDEX HOSTS INTERFACE DATA THREADS.
 """
 
 import functools
@@ -53,7 +53,7 @@ class Training:
 
         def replica(images, labels):
             with tf.GradientTape() as tape:
-                # Keras' losses are divided by the number of replicas already.
+                # Keras' losses are already divided by the number of replicas.
                 loss = loss_of(labels, model(images, training=True))
             variables = model.trainable_variables
             optimizer.apply(tape.gradient(loss, variables), variables)
@@ -64,7 +64,7 @@ class Training:
 
         logits = tf.function(lambda images: model(images, training=False))
         self.step = lambda images, labels: step(tf.constant(images), tf.constant(labels))
-        # The step counter is assigned last, on the host.
+        # The step assigns the counter last, on the host.
         self.finish = optimizer.iterations.numpy
         self.logits = lambda images: logits(tf.constant(images)).numpy()
 

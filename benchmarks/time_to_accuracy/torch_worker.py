@@ -1,6 +1,6 @@
 """A worker of the benchmark of time to accuracy under PyTorch, over gloo.
 
-Run by `benchmarks.time_to_accuracy`, with an interpreter that has PyTorch: INDEX HOSTS INTERFACE
+`benchmarks.time_to_accuracy` runs it, with an interpreter that has PyTorch: INDEX HOSTS INTERFACE
 DATA THREADS ADDRESS.
 """
 
@@ -21,7 +21,7 @@ from benchmarks.time_to_accuracy import worker, workload
 
 
 class Network(nn.Module):
-    """The network, whose weights are those of `workload.SHAPES`, axes in PyTorch's order."""
+    """The network; its weights are those of `workload.SHAPES`, with axes in PyTorch's order."""
 
     def __init__(self, weights):
         super().__init__()
@@ -41,17 +41,17 @@ class Network(nn.Module):
                 parameter.copy_(torch.from_numpy(array.transpose(axes).copy()))
 
     def forward(self, images):
-        """Logits of images [n, 28, 28, 1]."""
-        # One channel: the other order of the axes is the same memory.
+        """Returns logits of images [n, 28, 28, 1]."""
+        # With one channel, both orders of the axes have the same memory.
         features = self.features(images.reshape(-1, 1, 28, 28))
         return self.dense(features.permute(0, 2, 3, 1).flatten(1))
 
 
 class DiLoCo:
-    """An optimizer that exchanges what local steps changed, in float, as torchft's does.
+    """An optimizer that exchanges the changes of local steps in float, as torchft's does.
 
-    After `sync_every` steps of `inner`, the outer optimizer takes the mean over processes of
-    (weights of the last exchange - own weights) as gradient.
+    After `sync_every` steps of `inner`, the outer optimizer takes as gradient the mean over
+    processes of (weights of the last exchange - own weights).
     """
 
     def __init__(self, inner, parameters, sync_every):
@@ -64,11 +64,11 @@ class DiLoCo:
         )
 
     def zero_grad(self):
-        """Forgets the own weights' gradients."""
+        """Clears the gradients of the own weights."""
         self._inner.zero_grad()
 
     def step(self):
-        """Takes a step, and exchanges where that is due."""
+        """Takes a step; exchanges if an exchange is due."""
         self._inner.step()
         self._steps += 1
         if self._steps % self._sync_every == 0:
@@ -76,7 +76,7 @@ class DiLoCo:
             distributed.all_reduce(change)
             self._shared.grad = change / distributed.get_world_size()
             self._outer.step()
-            # Parameters become views of what they are given.
+            # Parameters become views of the vector, so this is a copy.
             nn.utils.vector_to_parameters(self._shared.detach().clone(), self._parameters)
 
     def _own(self):
@@ -84,14 +84,14 @@ class DiLoCo:
 
 
 def _parallel(module, power=False):
-    # PowerSGD's hook waits for an exchange within gloo's two threads: with two buckets, for ever.
+    # PowerSGD's hook waits for an exchange within gloo's two threads: two buckets deadlock.
     return nn.parallel.DistributedDataParallel(
         module, gradient_as_bucket_view=True, bucket_cap_mb=1024 if power else None
     )
 
 
 def _prepare(mode, module, optimizer):
-    """The module and the optimizer of a mode."""
+    """Returns the module and the optimizer of a mode."""
     name, _, number = mode.rpartition("_")
     if name == "torch_diloco":
         return module, DiLoCo(optimizer, list(module.parameters()), int(number))
@@ -99,18 +99,18 @@ def _prepare(mode, module, optimizer):
     if mode == "ddp_fp16":
         model.register_comm_hook(None, default_hooks.fp16_compress_hook)
     elif name == "ddp_powersgd":
-        # It starts from a warm state, so its first two steps are float32.
+        # PowerSGD starts from a warm state, so its first two steps are float32.
         state = powerSGD_hook.PowerSGDState(
             process_group=None, matrix_approximation_rank=int(number), start_powerSGD_iter=2
         )
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     elif name == "post_local_sgd":
-        # No synchronous steps at first: on slow links these alone would take longer than the rest.
+        # No synchronous steps first: on slow links these would take longer than all others.
         state = post_localSGD_hook.PostLocalSGDState(
             None, None, start_localSGD_iter=0, post_local_gradient_allreduce=False
         )
         model.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
-        # Without these warm-up steps it would average after the first step, not after the period.
+        # Without warm-up steps, the averager would run after the first step, not after the period.
         averager = PeriodicModelAverager(period=int(number), warmup_steps=int(number) - 1)
         optimizer = PostLocalSGDOptimizer(optimizer, averager)
     return model, optimizer
@@ -136,11 +136,11 @@ class Training:
         self._steps += 1
 
     def finish(self):
-        """Steps end when they return."""
+        """Does nothing, because steps return when they end."""
 
     def logits(self, images):
-        """Logits, without gradients."""
-        # The module itself: DistributedDataParallel would broadcast in its forward pass.
+        """Returns the logits without gradients."""
+        # Calls the module, because DistributedDataParallel would broadcast in its forward pass.
         module = getattr(self._model, "module", self._model)
         with torch.no_grad():
             return module(torch.from_numpy(images)).numpy()

@@ -1,10 +1,10 @@
-"""What every worker of the benchmark of time to accuracy does: trains and tests as it is asked to.
+"""Loop of every worker of the benchmark of time to accuracy: trains and tests on request.
 
-It answers each line of JSON with one:
+Each line of JSON has one line as answer:
 
     {"do": "begin", "mode", "rate", "seed", "num_steps"}    starts a training from its beginning
     {"do": "steps", "mode", "count"}    takes steps: "seconds" and "received" bytes of all of them
-    {"do": "test", "mode", "split"}     "right": of its share of the images, "images": their number
+    {"do": "test", "mode", "split"}     "right": correct answers on its share, "images": its size
 """
 
 import json
@@ -19,17 +19,17 @@ from benchmarks.time_to_accuracy import workload
 
 
 def serve(make, arguments):
-    """Answers until its input ends.
+    """Answers until the input ends.
 
     Args:
-        make: function of a mode, initial weights, first learning rate and number of steps to a
+        make: function from a mode, initial weights, first learning rate and number of steps to a
             training: an object with `step(images, labels)`, `finish()`, which waits for the last
-            step, and `logits(images)`, arrays all.
-        arguments: list of str: this worker's index, number of workers, network interface, and the
+            step, and `logits(images)`; all values are arrays.
+        arguments: list of str: index of this worker, number of workers, network interface, and the
             folder with train_images.npy, train_labels.npy and so on.
     """
     index, count, interface = int(arguments[0]), int(arguments[1]), arguments[2]
-    # Mapped: all processes share the memory.
+    # Memory-mapped: all processes share the memory.
     files = pathlib.Path(arguments[3]).glob("*.npy")
     data = {file.stem: np.load(file, mmap_mode="r") for file in files}
     trainings, batches_of = {}, {}
@@ -60,7 +60,7 @@ def _take_steps(count, training, batches, data, interface):
         training.step(data["train_images"][chosen], data["train_labels"][chosen])
     training.finish()
     seconds = time.perf_counter() - start
-    # Everything that was sent for these steps has arrived when all hosts pass.
+    # All data of these steps has arrived when all hosts pass.
     time.sleep(0.05)
     return {"seconds": seconds, "received": step_server.received_bytes(interface) - before}
 

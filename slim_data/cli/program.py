@@ -1,13 +1,13 @@
 """Argument parsing, error reports and exit statuses of the data programs."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TextIO
 
 from slim_data.cli import help_arguments, legacy_flags
 from slim_data.common.errors import DataError, printable
-from slim_data.common.extras import check_installed
 from slim_data.common.lazy import tf
 
 STATUS_ERROR = 2
@@ -31,7 +31,14 @@ def console_command(
     Args:
         name, description, add_arguments, main: see `run_program`.
     """
-    return lambda: sys.exit(run_program(name, description, add_arguments, main))
+
+    def run() -> NoReturn:
+        # What runs it as a subcommand says so in this place.
+        is_subcommand = " " in os.path.basename(sys.argv[0])
+        typed = sys.argv[0] if is_subcommand else name
+        sys.exit(run_program(typed, description, add_arguments, main))
+
+    return run
 
 
 def run_program(
@@ -65,7 +72,6 @@ def run_program(
     add_arguments(parser)
     try:
         values = parser.parse_args(arguments)
-        check_installed()
         main(values)
     except DataError as error:
         return _fail(name, error)

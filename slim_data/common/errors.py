@@ -26,18 +26,22 @@ class DataErrors(DataError):
 
     Args:
         faults: messages, at least one.
+        advice: what to do about them, the end of the message.
     """
 
-    def __init__(self, faults: Iterable[str]):
+    def __init__(self, faults: Iterable[str], advice: str = ""):
         self.faults = tuple(map(printable, faults))
+        self.advice = advice
         more = len(self.faults) - 1
         # What is told last is not left out where the message is long.
-        first = printable(self.faults[0], MAX_LENGTH - 100) if more else self.faults[0]
-        super().__init__(f"{first}; and {more} more, as told above" if more else first)
+        ends = [f"and {more} more, as told above"] if more else []
+        ends += [advice] if advice else []
+        first = printable(self.faults[0], MAX_LENGTH - 200) if ends else self.faults[0]
+        super().__init__("; ".join([first, *ends]))
 
     def __reduce__(self):
         # Processes send it to one another.
-        return type(self), (self.faults,)
+        return type(self), (self.faults, self.advice)
 
 
 def printable(text: object, max_length: int = MAX_LENGTH) -> str:

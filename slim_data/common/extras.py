@@ -6,9 +6,6 @@ from typing import Any
 
 from slim_data.common.errors import DataError
 
-# Packages of [experiments] that slim_data uses and that no core package installs.
-_PACKAGES = ("defusedxml", "scipy", "sklearn")
-
 
 def import_extra(name: str, extra: str = "experiments") -> Any:
     """Imports a module of an optional package at its use, since most are slow and rarely needed.
@@ -26,9 +23,15 @@ def import_extra(name: str, extra: str = "experiments") -> Any:
         raise _missing(name, extra) from None
 
 
-def check_installed() -> None:
-    """Raises DataError if the extra that the programs need is not installed."""
-    for name in _PACKAGES:
+def check_installed(*names: str) -> None:
+    """Raises DataError if a package of [experiments] is not installed.
+
+    What needs a package at the end of long work calls this at its start.
+
+    Args:
+        *names: of packages.
+    """
+    for name in names:
         if importlib.util.find_spec(name) is None:
             raise _missing(name, "experiments")
 

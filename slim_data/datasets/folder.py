@@ -1,4 +1,6 @@
-"""Photos of one's own: what `build_image_data` or `find_records` wrote to a folder."""
+"""Images of one's own: what `convert_folder`, `build_image_data` or `find_records` wrote."""
+
+import os
 
 from slim_data.datasets.builder import DatasetBuilder, DatasetInfo
 from slim_data.preprocessing import styles
@@ -16,4 +18,9 @@ class Folder(DatasetBuilder):
         splits={"train": None, "validation": None},
         preprocessings=styles.PHOTO,
     )
-    program = "build_image_data"
+    program = "convert_folder"
+
+    @classmethod
+    def command(cls, data_dir: str | os.PathLike) -> str:
+        """See the base class."""
+        return f"python -m slim_data.{cls.program} DIR {data_dir}"

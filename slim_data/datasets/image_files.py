@@ -1,17 +1,33 @@
 """Image files of unknown format, recognized by their content and converted for the records."""
 
+import io
 import os
 
 import numpy as np
 
 from slim_data.common.errors import DataError
+from slim_data.common.extras import import_extra
 from slim_data.common.lazy import tf
 from slim_data.files import opening
 
 _JPEG_START = b"\xff\xd8\xff"
 _PNG_START = b"\x89PNG\r\n\x1a\n"
+# Those that Pillow reads; TensorFlow reads WebP since 2.20 only, and not each of its kinds.
+_OTHER_FORMATS = ("GIF", "WEBP", "BMP")
+# Of EXIF: {orientation: (quarter turns to the left, whether it is mirrored after these)}.
+_ORIENTATION = 0x0112
+_TURNS = {
+    2: (0, True),
+    3: (2, False),
+    4: (2, True),
+    5: (3, True),
+    6: (3, False),
+    7: (1, True),
+    8: (1, False),
+}
 _CMYK_COMPONENTS = 4
 _QUALITY = 100
+DAMAGED = "the image is damaged and cannot be decoded"
 
 
 def read_image_file(path: str | os.PathLike) -> bytes:
@@ -25,6 +41,29 @@ def read_image_file(path: str | os.PathLike) -> bytes:
             return file.read()
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from error
+
+
+def upright(data: bytes) -> bytes:
+    """Returns an image as a JPEG or PNG file that shows it as people see it.
+
+    JPEG and PNG files stay as they are, byte for byte, unless EXIF says that the image is turned or
+    mirrored. All others become PNG: RGB, without transparency, of an animation the first picture.
+
+    Args:
+        data: bytes of a JPEG, PNG, GIF, WebP or BMP file, whatever its name.
+
+    Raises:
+        DataError: it is none of these, or damaged.
+    """
+    if data.startswith((_JPEG_START, _PNG_START)):
+        turns, is_mirrored = _TURNS.get(_orientation(data), (0, False))
+        if not turns and not is_mirrored:
+            return data
+        pixels = np.rot90(decode_image(data), turns)
+        pixels = pixels[:, ::-1] if is_mirrored else pixels
+    else:
+        pixels = _decode_other(data)
+    return tf.io.encode_png(np.ascontiguousarray(pixels)).numpy()
 
 
 def as_jpeg(data: bytes) -> tuple[bytes, tuple[int, int, int]]:
@@ -66,7 +105,7 @@ def decode_image(data: bytes) -> np.ndarray:
     try:
         return decoder(data, channels=3).numpy()
     except tf.errors.InvalidArgumentError:
-        raise DataError("the image is damaged and cannot be decoded") from None
+        raise DataError(DAMAGED) from None
 
 
 def resize_image(pixels: np.ndarray, side: int) -> np.ndarray:
@@ -81,6 +120,29 @@ def resize_image(pixels: np.ndarray, side: int) -> np.ndarray:
     """
     resized = tf.image.resize(pixels, [side, side], method="bilinear", antialias=True)
     return np.clip(np.rint(resized.numpy()), 0, 255).astype(np.uint8)
+
+
+def _orientation(data):
+    if data.startswith(_PNG_START) and b"eXIf" not in data:
+        return 1  # Pillow would decode all of it to find that out
+    # Pillow raises errors of many kinds for a header that is not well formed, and others decode
+    # such files all the same.
+    try:
+        with import_extra("PIL.Image").open(io.BytesIO(data), formats=("JPEG", "PNG")) as image:
+            return image.getexif().get(_ORIENTATION, 1)
+    except DataError:
+        raise
+    except Exception:
+        return 1
+
+
+def _decode_other(data):
+    pillow, ops = import_extra("PIL.Image"), import_extra("PIL.ImageOps")
+    try:
+        with pillow.open(io.BytesIO(data), formats=_OTHER_FORMATS) as image:
+            return np.asarray(ops.exif_transpose(image).convert("RGB"))
+    except Exception:  # of many kinds, as each format has a reader of its own
+        raise DataError("it is no JPEG, PNG, GIF, WebP or BMP image, or damaged") from None
 
 
 def _num_components(data):

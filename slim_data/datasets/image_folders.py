@@ -102,25 +102,28 @@ def split_source(
     return write_splits.SplitSource(generate, len(files), fingerprint, may_change=("images",))
 
 
-def example_builder(labels: Sequence[str]) -> Build:
-    """Returns the `build` that `split_source` takes for images whose classes are numbered from 1.
+def example_builder(labels: Sequence[str], label_offset: int = 1) -> Build:
+    """Returns the `build` that `split_source` takes for images of classes without more to them.
+
+    Images that EXIF says to turn are turned.
 
     Args:
         labels: names of the classes.
+        label_offset: number of the first.
 
     Raises:
         DataError: a name cannot be a line of labels.txt.
     """
     check_labels(labels)
-    return functools.partial(_builder, {label: number for number, label in enumerate(labels, 1)})
+    return functools.partial(_builder, {label: i for i, label in enumerate(labels, label_offset)})
 
 
 def _builder(numbers, files):
     del files
 
     def build(file, data):
-        label, name = os.path.split(file)
-        encoded, size = image_files.as_jpeg(data)
+        label, _, name = file.partition("/")
+        encoded, size = image_files.as_jpeg(image_files.upright(data))
         return examples.build_example(encoded, "JPEG", size, numbers[label], label, filename=name)
 
     return build

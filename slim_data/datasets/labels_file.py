@@ -19,9 +19,10 @@ DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight"
 def check_labels(labels: Sequence[str]) -> None:
     """Raises DataError if a name cannot be a line of labels.txt, or is repeated."""
     for number, label in enumerate(labels, 1):
-        if not label or not label.isprintable():
+        if not label or not label.isprintable() or label != label.strip():
             raise DataError(
-                f"the name of a class must be printable text. Received: {label!r} of class {number}"
+                "the name of a class must be printable text without spaces around it. "
+                f"Received: {label!r} of class {number}"
             )
     if len(set(labels)) < len(labels):
         twice = next(label for label in labels if labels.count(label) > 1)

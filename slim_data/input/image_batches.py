@@ -7,6 +7,7 @@ import numpy as np
 
 from slim_data.common.arguments import check_at_least
 from slim_data.common.errors import DataError
+from slim_data.common.extras import check_installed
 from slim_data.common.lazy import tf
 from slim_data.datasets import image_files, registry
 from slim_data.datasets.builder import DatasetInfo
@@ -21,6 +22,7 @@ def image_batches(
     batch_size: int,
     image_size: int,
     preprocessing: str | None = None,
+    bad: dict[str, str] | None = None,
 ) -> Iterator[np.ndarray]:
     """Yields image files as a network gets them that was trained on a data set.
 
@@ -28,13 +30,15 @@ def image_batches(
     they shrink and without keeping the aspect ratio.
 
     Args:
-        paths: of JPEG, PNG, BMP or GIF files, told by their content; of a GIF the first image
-            counts.
+        paths: of JPEG, PNG, GIF, WebP or BMP files, told by their content; of an animation the
+            first picture counts. Images that EXIF says to turn are turned.
         name: name of the data set, one of `DATASETS`.
         data_dir: its folder, which data sets need that name their classes there.
         batch_size: images a batch; the last may be smaller.
         image_size: height and width in pixels of what is returned.
         preprocessing: style, one of the data set's. Default: its first.
+        bad: dictionary that takes, of each file that cannot be read or decoded, the path and the
+            reason; a batch is then made without it. Default: the first such file is an error.
 
     Yields:
         float32 arrays [n, image_size, image_size, channels].
@@ -45,8 +49,18 @@ def image_batches(
     check_at_least(1, batch_size=batch_size, image_size=image_size)
     info = registry.info(name, data_dir)
     style = info.find_preprocessing(preprocessing, image_size)
+    check_installed("PIL")
     for start in range(0, len(paths), batch_size):
-        images = [_read(path, info) for path in paths[start : start + batch_size]]
+        images = []
+        for path in paths[start : start + batch_size]:
+            try:
+                images.append(_read(path, info))
+            except DataError as error:
+                if bad is None:
+                    raise
+                bad[os.fspath(path)] = str(error)
+        if not images:
+            continue
         if info.image_size is None:
             ready = [style.evaluate(image, image_size).numpy() for image in images]
             yield np.stack(ready)
@@ -58,9 +72,12 @@ def _read(path: str | os.PathLike[str], info: DatasetInfo):
     """Returns a style's input: uint8 pixels, or an `EncodedImage` if sizes differ."""
     data = image_files.read_image_file(path)
     try:
+        data = image_files.upright(data)
         pixels = tf.io.decode_image(data, info.channels, expand_animations=False)
     except tf.errors.InvalidArgumentError:
-        raise DataError(f"{path}: it is no JPEG, PNG, BMP or GIF image, or damaged") from None
+        raise DataError(f"{path}: {image_files.DAMAGED}") from None
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
     if info.image_size is None:
         return EncodedImage(tf.constant(data), tf.constant(""), -1, -1, lambda: tf.zeros([0, 4]))
     side = info.image_size

@@ -95,5 +95,5 @@ class LoadOptions:
 
     @property
     def drops_remainder(self) -> bool:
-        """Whether a last, smaller batch is dropped; by default with `repeat`, which has none."""
+        """True if a last, smaller batch is dropped; by default `repeat`, which has none."""
         return self.repeat if self.drop_remainder is None else self.drop_remainder

@@ -1,7 +1,7 @@
 """Classifies images with a run's network.
 
 Example:
-    terngrad_predict --checkpoint_dir /tmp/run photos/ cat.jpg --output predictions.csv
+    terngrad predict --checkpoint_dir /tmp/run photos/ cat.jpg --output predictions.csv
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from terngrad_tf.bin import flags, program, train_flags
 from terngrad_tf.training.predict_config import PredictConfig
 
 DESCRIPTION = (
-    "terngrad_predict --checkpoint_dir RUN IMAGE [IMAGE...] prints the likeliest classes of images "
-    "in files or folders, preprocessed as for the evaluation of the run's network."
+    "terngrad predict --checkpoint_dir RUN IMAGE [IMAGE...] tells the likeliest classes of images, "
+    "files or folders of them, made ready as those that the network of the run was evaluated on."
 )
 
 

@@ -12,13 +12,11 @@ from absl import flags
 from slim_data import DataError
 from slim_data.cli import legacy_flags
 from slim_data.common.captured_stderr import capture_stderr
-from slim_data.common.extras import check_installed
 from slim_data.common.uncollected import without_collections
-from terngrad_tf import files
+from terngrad_tf import files, preemption
 from terngrad_tf.last_line import flush_or_drop, is_interrupt, one_line, write_last_line
 from terngrad_tf.launcher import supervisor
 from terngrad_tf.terminal import wrapped
-from terngrad_tf.training import preemption
 from terngrad_tf.version import __version__
 
 STATUS_DIVERGED = 1
@@ -113,7 +111,6 @@ def run_program(
             from terngrad_tf.distribute import NewcomersError, PeerError
             from terngrad_tf.training.errors import DivergedError, UserError, write_failure
         try:
-            check_installed()
             main(values, rest) if takes_words else main(values)
         except (UserError, DataError) as error:
             return fail(error, STATUS_ERROR)

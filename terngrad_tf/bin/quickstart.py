@@ -10,6 +10,7 @@ from typing import Any
 
 from absl.flags import FlagValues
 
+from slim_data.common.extras import check_installed
 from terngrad_tf.bin import flags, program, run_reports
 from terngrad_tf.training import checks
 from terngrad_tf.training.config import Config, configuration, option
@@ -78,6 +79,7 @@ def _main(values):
 
     # Reports an invalid number before any data is written.
     config = flags.config_of(values, QuickstartConfig)
+    check_installed("sklearn", "matplotlib", "plotly")
     output = pathlib.Path(values.output_dir)
     data_dir = output / "data"
     _say(f"writing scikit-learn's digits as TFRecords to {data_dir}")

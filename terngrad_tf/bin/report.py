@@ -1,7 +1,7 @@
 """Writes a report of runs as one HTML file, which compares several runs.
 
 Example:
-    terngrad_report /tmp/ternary /tmp/float --output report.html
+    terngrad report /tmp/ternary /tmp/float --output report.html
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from terngrad_tf.bin import flags, program, run_reports
 from terngrad_tf.training.config import Config, configuration, option
 
 DESCRIPTION = (
-    "terngrad_report RUN [RUN...] --output FILE writes a report of runs, given by their "
-    "--train_dir, as an HTML file that needs no network: configuration, curves, bytes, times, "
-    "codes, checkpoints, commands. Several runs are compared."
+    "terngrad report RUN [RUN...] --output FILE writes a report of runs, each the --train_dir of "
+    "one, as an HTML file that needs no network: configuration, curves, bytes, times, codes, "
+    "checkpoints, commands. Several runs are compared."
 )
 
 
@@ -50,7 +50,7 @@ def _main(values, folders):
     from terngrad_tf.training import UserError, reports
 
     if not folders:
-        raise UserError("RUN must be given, the --train_dir of a run: terngrad_report RUN [RUN...]")
+        raise UserError("RUN must be given, the --train_dir of a run: terngrad report RUN [RUN...]")
     eval_dirs = values.eval_dir.split(",") if values.eval_dir else None
     if eval_dirs and len(eval_dirs) != len(folders):
         raise UserError(

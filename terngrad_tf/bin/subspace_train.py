@@ -8,6 +8,7 @@ On several hosts, run the same command on each, with --worker_hosts and --task_i
 Slurm or TF_CONFIG. Only the chief needs folders besides the data's, evaluates and draws.
 """
 
+from slim_data.common.extras import check_installed
 from terngrad_tf.bin import cluster_flags, experiments, flags, run_reports, train_flags
 from terngrad_tf.bin.resnet50_imagenet_stage_1 import FinalEvaluation
 from terngrad_tf.training.config import Config, configuration, harmless, name_of, option, options
@@ -68,6 +69,7 @@ def _train(values):
     from terngrad_tf.training.log import log
 
     boost_config.check_level(values.boost_level)
+    check_installed("matplotlib")
     if values.boost_config:
         found = boost_config.read_boost_config(values.boost_config)
         for notice in found.notices:

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from terngrad_tf import ternary
 from terngrad_tf.arguments import check, is_integer
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.consistency import handshake
@@ -14,6 +15,7 @@ from terngrad_tf.distribute.exchange import buckets as exchange
 from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.exchange.quantization import Quantization
 from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic, float32_traffic
+from terngrad_tf.distribute.steps.contexts import gradients_are_of_one_size
 from terngrad_tf.distribute.telemetry import last_step, statistics, stragglers
 from terngrad_tf.distribute.telemetry.measurements import Measurements
 from terngrad_tf.distribute.telemetry.stopwatch import Job
@@ -262,7 +264,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             tensors: when the gradients existed.
         """
         quantization, scales, starts = self.quantization, [], []
-        if private.gradients_are_of_one_size():
+        if gradients_are_of_one_size():
             quantization = quantization.of_one_size
         for bucket in self._buckets(gradients, paths):
             tensors = [gradients[i] for i in bucket]
@@ -282,7 +284,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         paths: Sequence[Any],
         indices: Sequence[int],
         step: Any,
-    ) -> list[Any]:
+    ) -> tuple[list[Any], list[Any]]:
         """Sums the gradients of all replicas. Called in cross-replica context.
 
         Args:
@@ -294,7 +296,9 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             step: value with one scalar integer tensor a local replica, the optimizer's step.
 
         Returns:
-            List of T values with the sum on each local device, in the gradients' dtypes.
+            List of T values with the sum on each local device, in the gradients' dtypes; and a list
+            of T values with the variance that rounding added to it, see `exchange.Bucket.noise`;
+            None of gradients that are never rounded, or not rotated.
         """
         first = [private.local_tensors(gradient)[0] for gradient in gradients]
         sparse = [i for i, gradient in enumerate(first) if not _is_dense(gradient)]
@@ -341,7 +345,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             watch = self.telemetry.watch(context, job)
             results = reduce_exactly(watch, dense)
             watch.record(first_step, dense_traffic.as_float32(), own)
-            return results
+            positions = ternary_positions if self.quantization.rotate else []
+            return results, {i: context.on_all_devices(_no_noise(first[i])) for i in positions}
 
         def reduce_ternary():
             return trial.exchange(reduce_by) if trial else reduce_by(chosen)
@@ -349,7 +354,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         def reduce_by(wire):
             dense_traffic = traffic_by(wire)
             watch = self.telemetry.watch(context, job)
-            results = reduce_exactly(watch, exact) if exact else {}
+            results, noise = reduce_exactly(watch, exact) if exact else {}, {}
             words, timing = [], Timing(trial) if trial else None
             shared_scales = (timing or exchange.ReductionContext).shared_scales
             for number, (positions, scales) in enumerate(zip(buckets, scales_of, strict=True)):
@@ -374,6 +379,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
                     reduced = lap.end(reduced)
                     watch.compare(bucket, reduced)
                 results |= dict(zip(positions, reduced, strict=True))
+                for i, of_blocks in zip(positions, bucket.noise or (), strict=False):
+                    noise[i] = context.on_all_devices(of_blocks)
                 words += [received] if tf.is_tensor(received) else []
             if timing:
                 timing.end(results)
@@ -381,17 +388,24 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             if words:
                 traffic.record_streams(dense_traffic, WORD_BYTES * tf.add_n(words))
             watch.record(first_step, dense_traffic, own, words)
-            return results
+            return results, noise
 
         results: dict[int, Any] = _reduce_exactly(strategy, gradients, sparse)
         if self.quantization.float_steps is None or not buckets:
-            results |= reduce_ternary()
+            reduced, noise = reduce_ternary()
         else:
-            results |= tf.cond(self.is_float_step(first_step), reduce_float, reduce_ternary)
+            is_float = self.is_float_step(first_step)
+            reduced, noise = tf.cond(is_float, reduce_float, reduce_ternary)
+        results |= reduced
         for i, gradient in enumerate(gradients):
             if private.counts_once(gradient, context.num_local, context.processes):
                 results[i] = of_replicas(gradient)
-        return [private.mirrored(results[i]) for i in range(len(gradients))]
+                noise.pop(i, None)
+        every = range(len(gradients))
+        return (
+            [private.mirrored(results[i]) for i in every],
+            [private.mirrored(noise[i]) if i in noise else None for i in every],
+        )
 
     def _buckets(self, gradients, paths):
         """Positions of the gradients that are to be ternary, bucket by bucket."""
@@ -432,6 +446,10 @@ def _is_dense(tensor):
 
 def _num_elements(tensor):
     return tensor.shape.num_elements() or 0
+
+
+def _no_noise(tensor):
+    return tf.zeros([len(ternary.block_sizes(_num_elements(tensor)))])
 
 
 def _num_bytes(slices):

@@ -15,6 +15,7 @@ from terngrad_tf.subspace import replicas
 from terngrad_tf.subspace.basis import FLOAT_BYTES, ReplicatedBasis
 from terngrad_tf.subspace.sharded_basis import ShardedBasis
 from terngrad_tf.subspace.subspace import DTYPES, Subspace
+from terngrad_tf.untracked import Untracked
 
 
 class SubspaceOptimizer(keras.optimizers.Optimizer):
@@ -81,9 +82,8 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
                     f"Received: {variable.path} with {variable.constraint}"
                 )
         super().build(variables)
-        weights = list(variables)
         # Keras would track a list attribute as the optimizer's variables and save them again.
-        self._get_weights = lambda: weights
+        self._untracked_weights = Untracked(list(variables))
         basis_class = ShardedBasis if self._shard_basis else ReplicatedBasis
         self._basis = basis_class(
             self._source.components, variables, tf.distribute.get_strategy(), self._dtype
@@ -101,7 +101,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
 
     @property
     def _weights(self):
-        return self._get_weights()
+        return self._untracked_weights.value
 
     def check_weights(self, trainable_variables: Sequence[keras.Variable] | None) -> None:
         """Refuses steps on a part of the weights, or on other weights.

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf import strict_json
+from terngrad_tf import strict_json, tensor_files
 from terngrad_tf.arguments import is_integer, shown
 from terngrad_tf.files import atomic_write
-from terngrad_tf.subspace import npy_files, tensor_files
+from terngrad_tf.subspace import npy_files
 
 if typing.TYPE_CHECKING:
     from terngrad_tf.subspace.subspace import Subspace

@@ -15,6 +15,8 @@ from terngrad_tf.ternary.fused.sparse import compress, decompress
 from terngrad_tf.ternary.fused.trits import num_trits, sum_to_trits, trit_values
 from terngrad_tf.ternary.quantizer import ROUNDINGS, ternarize
 from terngrad_tf.ternary.random_bits import random_words
+from terngrad_tf.ternary.rotation import block_sizes, spread
+from terngrad_tf.ternary.rounding_noise import rounding_noise
 from terngrad_tf.ternary.scales import AUTO, ScaleRule, auto_factor, local_scale
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "Rotation",
     "ScaleRule",
     "auto_factor",
+    "block_sizes",
     "compress",
     "decode",
     "decode_chunks",
@@ -38,6 +41,8 @@ __all__ = [
     "random_words",
     "reduce_chunk",
     "requantize_chunk",
+    "rounding_noise",
+    "spread",
     "sum_codes",
     "sum_scales",
     "sum_to_trits",

@@ -19,6 +19,7 @@ Source: Vargaftik et al., EDEN, ICML 2022 (arXiv 2108.08842) and DRIVE, NeurIPS 
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,19 @@ def block_sizes(num_elements: int) -> list[int]:
     whole, rest = divmod(num_elements, LARGEST_BLOCK)
     last = [max(SMALLEST_BLOCK, 1 << (rest - 1).bit_length())] if rest else []
     return [LARGEST_BLOCK] * whole + last
+
+
+def spread(values: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+    """A tensor of a static shape whose elements have the value of their block.
+
+    Args:
+        values: tensor `[blocks]`, one for each of `block_sizes`.
+        shape: the tensor's shape.
+    """
+    whole, rest = divmod(math.prod(shape), LARGEST_BLOCK)
+    of_whole = tf.tile(values[:whole, tf.newaxis], [1, LARGEST_BLOCK])
+    of_rest = tf.tile(values[whole:], [rest])
+    return tf.reshape(tf.concat([tf.reshape(of_whole, [-1]), of_rest], 0), shape)
 
 
 def scale_factor(levels: int) -> float:

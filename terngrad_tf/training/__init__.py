@@ -27,7 +27,7 @@ _ORIGINS = {
     "AverageConfig": "snapshot_average_config",
     "DivergedError": "errors",
     "UserError": "errors",
-    "PreemptedError": "preemption",
+    "PreemptedError": "cluster",
     "as_user_error": "errors",
     "EvalResult": "evaluator",
     "evaluate": "evaluator",

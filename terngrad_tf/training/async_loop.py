@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import keras
 import tensorflow as tf
 
+from terngrad_tf import preemption
 from terngrad_tf.distribute.exchange.traffic import PushTraffic
 from terngrad_tf.distribute.parameter_server.cluster import ParameterServerCluster
 from terngrad_tf.distribute.parameter_server.variables import ServedModel
@@ -18,7 +19,6 @@ from terngrad_tf.training import (
     async_log,
     async_step,
     checkpoints,
-    preemption,
     screen,
     summaries,
     triggers,

@@ -7,16 +7,21 @@ from typing import Any
 
 import tensorflow as tf
 
+from slim_data.common.extras import check_installed
+
 
 class Board:
     """Writes scalars and histograms into a folder.
 
     Args:
         folder: path.
-        steps_before: number of steps of the run that this one continues; TensorBoard shows this
-            run's steps after them. Default 0.
-        first_step: number of steps done when a run starts or resumes. TensorBoard forgets later
-            steps written before, which are repeated. Default: keep all.
+        steps_before: steps that the run which this one goes on from had done; TensorBoard shows
+            this run's steps after those. Default 0.
+        first_step: steps done by a run that begins or goes on. TensorBoard forgets what was written
+            of later ones, which come again. Default: nothing is forgotten.
+
+    Raises:
+        DataError: TensorBoard is not installed.
     """
 
     def __init__(
@@ -25,6 +30,7 @@ class Board:
         steps_before: int = 0,
         first_step: int | None = None,
     ) -> None:
+        check_installed("tensorboard")
         if first_step is not None:
             _write_start(folder, steps_before + first_step + 1)
         self._writer = tf.summary.create_file_writer(str(folder))

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import keras
 import tensorflow as tf
 
+from terngrad_tf.checkpoints import local_state
 from terngrad_tf.files import open_regular
-from terngrad_tf.training import local_steps
 from terngrad_tf.training.errors import DivergedError, UserError
 from terngrad_tf.training.log import log
 
@@ -77,7 +77,13 @@ def restore(checkpoint: tf.train.Checkpoint, path: str) -> None:
             with _silent(logging.getLogger("tensorflow")):
                 traceback.clear_frames(error.__traceback__)
             raise
-        status.assert_existing_objects_matched()
+        try:
+            status.assert_existing_objects_matched()
+        except AssertionError as error:
+            raise UserError(
+                f"{path} holds other variables than this run{_missing(error)}. It was saved with"
+                " another network, optimizer or version of terngrad_tf; train in another folder"
+            ) from error
 
 
 @contextlib.contextmanager
@@ -103,6 +109,15 @@ def reading(path: str) -> Iterator[None]:
         raise UserError(
             f"{path} is damaged, or holds other variables than this run: {_reason(error)}"
         ) from error
+
+
+def _missing(error):
+    """How many variables, and one of them, TensorFlow says that a file lacks."""
+    count = re.search(r"Found (\d+) Python objects", str(error))
+    name = re.search(r"<tf\.Variable '([^']+?)(?::0)?'", str(error))
+    if not count or not name:
+        return ""
+    return f": it lacks {count.group(1)} of them, such as {name.group(1)!r}"
 
 
 def _reason(error):
@@ -192,7 +207,7 @@ def save(
     if path is not None:
         log(f"not saved at step {step}: the variable {path} is not finite")
     else:
-        with local_steps.collected_state(model.optimizer, manager is not None):
+        with local_state.collected_state(model.optimizer, manager is not None):
             if manager is not None:
                 write(manager, step)
 

@@ -13,15 +13,15 @@ _PATTERN = set("*?[]\\")
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """Numbers from `least` to `most`; `above` and `below` leave these two out.
+    """Numbers from `least` to `most`; `above` and `below` exclude these two.
 
     Args:
         least: smallest number, an integer.
         most: largest number, an integer.
-        above: whether `least` itself is left out. Default False.
-        below: whether `most` itself is left out. Default False.
-        also: further value that is taken. Default: none.
-        integer: whether only integers are taken. Default False.
+        above: whether to exclude `least`. Default False.
+        below: whether to exclude `most`. Default False.
+        also: a further valid value. Default: none.
+        integer: whether only integers are valid. Default False.
     """
 
     least: int
@@ -32,7 +32,7 @@ class Range:
     integer: bool = False
 
     def __call__(self, name: str, value: Any) -> None:
-        """Raises UserError, which names rule and value, unless the value is one of them."""
+        """Raises UserError, which names rule and value, unless the value is in the range."""
         kinds = int if self.integer else (int, float)
         right = isinstance(value, kinds) and not isinstance(value, bool)
         # A NaN is in no range.
@@ -55,11 +55,11 @@ class Range:
 
 
 def integers(least: int, most: int, also: int | None = None) -> Range:
-    """The `Range` of integers from `least` to `most`."""
+    """Returns the `Range` of integers from `least` to `most`."""
     return Range(least, most, also=also, integer=True)
 
 
-# What many options are: large enough for whatever a computer can do, and small enough for it.
+# The range of many options: no computer needs more, and every computer can represent it.
 COUNT = integers(1, 2**31 - 1)
 COUNT_OR_0 = integers(0, 2**31 - 1)
 THREADS = integers(1, 1024)
@@ -67,7 +67,7 @@ WORKERS = integers(1, 4096)
 BATCH = integers(1, 2**20)
 PIXELS = integers(1, 2**14)
 SEED = integers(-(2**31), 2**31 - 1)
-# The shuffle buffer takes 24 bytes for each of 1024 times as many records, and the records.
+# The shuffle buffer holds 1024 times this number of records, at 24 bytes plus the record.
 BUFFER = integers(1, 2**14)
 SECONDS = Range(0, 10**9)
 EPOCHS = Range(0, 10**6)
@@ -75,7 +75,7 @@ FACTOR = Range(0, 10**6)
 
 
 def one_of(values: Collection[str]) -> Callable[[str, Any], None]:
-    """The check that a value is one of some texts."""
+    """Returns a check that a value is one of `values`."""
 
     def check(name, value):
         if value not in values:
@@ -87,7 +87,7 @@ def one_of(values: Collection[str]) -> Callable[[str, Any], None]:
 
 
 def path(name: str, value: str | os.PathLike) -> None:
-    """Raises UserError for what is no path."""
+    """Raises UserError unless the value is a path."""
     text = os.fspath(value)
     try:
         text.encode()
@@ -100,9 +100,9 @@ def path(name: str, value: str | os.PathLike) -> None:
 
 
 def folder(name: str, value: str | os.PathLike) -> None:
-    """Raises UserError for a path by which TensorFlow does not find checkpoints again.
+    """Raises UserError for a path in which TensorFlow cannot find checkpoints.
 
-    It looks for them by patterns, in which these characters have a meaning.
+    TensorFlow searches by patterns, in which these characters have a meaning.
     """
     path(name, value)
     if found := sorted(_PATTERN & set(os.fspath(value))):

@@ -19,11 +19,11 @@ from terngrad_tf.distribute import (
     propagate_errors,
     run_on_chief,
 )
+from terngrad_tf.preemption import PreemptedError
 from terngrad_tf.training import checkpoints
 from terngrad_tf.training.data import DatasetShard
 from terngrad_tf.training.errors import DivergedError, UserError
 from terngrad_tf.training.log import log
-from terngrad_tf.training.preemption import PreemptedError
 from terngrad_tf.training.run_config import RunConfig
 
 

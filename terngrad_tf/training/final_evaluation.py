@@ -77,7 +77,6 @@ def evaluate(
 
     Returns:
         Dict with "top_1_accuracy" and "top_5_accuracy", of the last weights.
-        Dict with "top_1_accuracy" and "top_5_accuracy", of the last weights.
     """
     print("============== Starting Testing ==============", flush=True)
     result = evaluate_weights(checkpoint, train_dir, data_dir, subset)

@@ -1,8 +1,7 @@
 """What a run with steps of each replica's own does otherwise: saving, and what it tells."""
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -85,36 +84,10 @@ def has_exchanged(optimizer: keras.optimizers.Optimizer, step: int) -> bool:
     return (step - local.overlap) % local.sync_every == 0
 
 
-def exchange_to_save(optimizer: keras.optimizers.Optimizer) -> None:
-    """Lets what is saved hold all that was learned, where time decides; all processes call it.
-
-    Otherwise a run that is gone on with would not be as if it had not stopped.
-    """
-    local = local_steps_optimizer(optimizer)
-    if local is not None and local.sync_seconds:
-        local.synchronize()
-
-
 def own_steps(optimizer: keras.optimizers.Optimizer, step: int) -> int:
     """Steps that the replicas of this process took of those done, `step`."""
     local = local_steps_optimizer(optimizer)
     return local.num_own_steps if local is not None and local.sync_seconds else step
-
-
-def keep_statistics(optimizer: keras.optimizers.Optimizer, model: keras.Model) -> None:
-    """Lets the optimizer's state hold the batch-norm statistics of each process."""
-    optimizer = local_steps_optimizer(optimizer)
-    if optimizer is not None:
-        optimizer.replica_state.add(model.non_trainable_variables)
-
-
-def shared_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
-    """Variables of an optimizer that are the same on all replicas, a list."""
-    local = local_steps_optimizer(optimizer)
-    if local is None:
-        return optimizer.variables
-    scaling = optimizer.variables[: len(optimizer.variables) - len(local.variables)]
-    return scaling + local.shared_variables
 
 
 def without_statistics(variables: Sequence[Any], model: keras.Model) -> Sequence[Any]:
@@ -130,32 +103,6 @@ def without_statistics(variables: Sequence[Any], model: keras.Model) -> Sequence
         return variables
     own = {id(variable) for variable in model.non_trainable_variables}
     return [variable for variable in variables if id(variable) not in own]
-
-
-def scatter_state(optimizer: keras.optimizers.Optimizer) -> None:
-    """Gives all processes what the chief restored of their own; all call it."""
-    optimizer = local_steps_optimizer(optimizer)
-    if optimizer is not None:
-        optimizer.replica_state.scatter()
-
-
-@contextlib.contextmanager
-def collected_state(optimizer: keras.optimizers.Optimizer, saves: bool) -> Iterator[None]:
-    """Within, those that save can do so for all processes, which call it together.
-
-    Args:
-        optimizer: optimizer of the run.
-        saves: whether this process does.
-    """
-    optimizer = local_steps_optimizer(optimizer)
-    if optimizer is None:
-        yield
-        return
-    optimizer.replica_state.gather(saves)
-    try:
-        yield
-    finally:
-        optimizer.replica_state.forget()
 
 
 def mean_traffic(

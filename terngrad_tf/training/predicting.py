@@ -1,7 +1,8 @@
-"""What a run's network takes image files for: `predict`."""
+"""Classifies image files with a run's network: `predict`."""
 
 import csv
 import dataclasses
+import itertools
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import slim_data
+from slim_data.common.errors import DataErrors
 from terngrad_tf import models
 from terngrad_tf.files import atomic_write
 from terngrad_tf.training import data, evaluator, pretrained
@@ -18,19 +20,19 @@ from terngrad_tf.training.errors import UserError
 from terngrad_tf.training.log import log, say
 from terngrad_tf.training.predict_config import PredictConfig
 
-_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp")
 _HEADER = ("image", "rank", "class", "name", "probability")
 
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """What a network takes an image for.
+    """Result of a network for an image.
 
     Args:
         image: path of the file.
         classes: numbers of the likeliest classes, the likeliest first.
-        names: their names, "" where none is known.
-        probabilities: softmax of their logits.
+        names: names of these classes, "" if unknown.
+        probabilities: softmax of the logits, for these classes.
     """
 
     image: str
@@ -42,6 +44,8 @@ class Prediction:
 def predict(config: PredictConfig, paths: Sequence[str | os.PathLike[str]]) -> list[Prediction]:
     """Tells the likeliest classes of images, and writes them as a table.
 
+    Files that cannot be read are left out and told at the end.
+
     Args:
         config: `PredictConfig`.
         paths: image files, and folders, of which those images are taken that lie in them or in
@@ -52,7 +56,8 @@ def predict(config: PredictConfig, paths: Sequence[str | os.PathLike[str]]) -> l
 
     Raises:
         UserError: there is no run with a checkpoint, or no image.
-        slim_data.DataError: names the image that cannot be read, or a file of the data set.
+        slim_data.DataError: names the images that cannot be read, once all others are told and
+            written; or a file of the data set.
         OSError: the output cannot be written.
     """
     images = list(_find_images(paths))
@@ -69,6 +74,7 @@ def predict(config: PredictConfig, paths: Sequence[str | os.PathLike[str]]) -> l
     data_dir = config.data_dir or (run.get("options") or {}).get("data_dir")
     info = slim_data.info(name, data_dir, run["identity"].get("num_classes"))
     names = _class_names(info, run["model"]["num_classes"])
+    bad: dict[str, str] = {}
     batches = slim_data.image_batches(
         images,
         name,
@@ -76,19 +82,27 @@ def predict(config: PredictConfig, paths: Sequence[str | os.PathLike[str]]) -> l
         batch_size=config.batch_size,
         image_size=run["model"]["image_size"],
         preprocessing=data.find_style(info, models.preprocessing(run["model"]["net"])),
+        bad=bad,
     )
+    # Each is looked at once the batch that it belongs to is there.
+    usable = (image for image in images if image not in bad)
     found = []
     for batch in batches:
         logits = tf.nest.flatten(model(batch, training=False))[0]
-        for row in tf.nn.softmax(tf.cast(logits, tf.float32)).numpy():
+        rows = tf.nn.softmax(tf.cast(logits, tf.float32)).numpy()
+        for image, row in zip(itertools.islice(usable, len(rows)), rows, strict=True):
             # Of equal ones the class with the lesser number comes first.
             best = np.argsort(-row, kind="stable")[: config.top].tolist()
             best_names = tuple(names[number] for number in best)
             probabilities = tuple(float(row[number]) for number in best)
-            found.append(Prediction(images[len(found)], tuple(best), best_names, probabilities))
+            found.append(Prediction(image, tuple(best), best_names, probabilities))
             say(_line(found[-1]))
-    if config.output:
+    if config.output and found:
         _write(config.output, found)
+    if bad:
+        for fault in bad.values() if len(bad) > 1 else ():
+            say(fault)
+        raise DataErrors(bad.values(), f"the other {len(found)} images were classified")
     return found
 
 
@@ -105,16 +119,16 @@ def _find_images(paths: Sequence[str | os.PathLike[str]]) -> Iterator[str]:
 
 
 def _class_names(info: slim_data.DatasetInfo, num_classes: int) -> list[str]:
-    """Names of a network's classes: of images of one's own, nobody knows them."""
+    """Returns the names of a network's classes, which are unknown for own images."""
     if info.num_classes != num_classes:
         return [""] * num_classes
     return [""] * info.label_offset + list(info.labels)
 
 
 def _line(prediction: Prediction) -> str:
-    told = zip(prediction.classes, prediction.names, prediction.probabilities, strict=True)
+    found = zip(prediction.classes, prediction.names, prediction.probabilities, strict=True)
     return f"{prediction.image}: " + ", ".join(
-        f"{shown(number, name)} {probability:.4f}" for number, name, probability in told
+        f"{shown(number, name)} {probability:.4f}" for number, name, probability in found
     )
 
 
@@ -128,7 +142,7 @@ def _write(path: str, predictions: Sequence[Prediction]) -> None:
         writer = csv.writer(file)
         writer.writerow(_HEADER)
         for one in predictions:
-            told = zip(one.classes, one.names, one.probabilities, strict=True)
-            for rank, (number, name, probability) in enumerate(told, start=1):
+            found = zip(one.classes, one.names, one.probabilities, strict=True)
+            for rank, (number, name, probability) in enumerate(found, start=1):
                 writer.writerow([one.image, rank, number, name, f"{probability:.6f}"])
     log(f"wrote {output}")

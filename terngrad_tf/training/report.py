@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorboard.backend.event_processing.event_accumulator import TENSORS, EventAccumulator
 
 from slim_data.common.extras import import_extra
 from terngrad_tf import tags
@@ -27,11 +26,15 @@ def read_scalars(folder: str | os.PathLike) -> dict[str, dict[int, float]]:
     Returns:
         Dict from a scalar's name to a dict from step to float, steps ascending.
     """
+    accumulator = import_extra("tensorboard.backend.event_processing.event_accumulator")
+    tensors = accumulator.TENSORS
     # All of a tag's values are kept, in the order in which they were written.
-    events = EventAccumulator(str(folder), size_guidance={TENSORS: 0}, purge_orphaned_data=False)
+    events = accumulator.EventAccumulator(
+        str(folder), size_guidance={tensors: 0}, purge_orphaned_data=False
+    )
     events.Reload()
     scalars = {}
-    for tag in events.Tags()[TENSORS]:
+    for tag in events.Tags()[tensors]:
         if events.SummaryMetadata(tag).plugin_data.plugin_name == "scalars":
             values = {e.step: float(tf.make_ndarray(e.tensor_proto)) for e in events.Tensors(tag)}
             scalars[tag] = dict(sorted(values.items()))

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from terngrad_tf import tags
+from terngrad_tf import preemption, tags
 from terngrad_tf.distribute import (
     Membership,
     StepAgreement,
@@ -33,7 +33,6 @@ from terngrad_tf.training import (
     inputs,
     local_steps,
     losses,
-    preemption,
     saving,
     screen,
     summaries,

@@ -1,4 +1,4 @@
-"""The folder of a run: who owns it, and which run it holds. Nothing in it is ever deleted here."""
+"""The folder of a run: its owner and its run. This module never deletes a run's files."""
 
 import fcntl
 import json
@@ -15,21 +15,21 @@ from terngrad_tf.training.errors import UserError
 
 RUN_FILE = "run.json"
 _LOCK_FILE = ".lock"
-_MAX_DIFFERENCES_TOLD = 6
+_MAX_DIFFERENCES_SHOWN = 6
 
 
 def read_run(folder: str | os.PathLike) -> dict[str, Any] | None:
-    """Description of the run that a folder holds, found to be one.
+    """Reads and checks the description of a folder's run.
 
     Args:
         folder: path.
 
     Returns:
-        A dict with "identity", "max_steps", "model" and, of late, "options", or None where the
+        A dict with "identity", "max_steps", "model" and, in newer runs, "options"; None if the
         folder holds no run.
 
     Raises:
-        UserError: run.json is unreadable, or lacks something that programs write into it.
+        UserError: run.json is unreadable or incomplete.
     """
     description = _read(folder)
     if description is not None:
@@ -66,7 +66,7 @@ def _check(path, section, fields, prefix=""):
 
 
 def _is(allowed, optional=False):
-    """Whether a value is in a `checks.Range`, or is missing where that may be."""
+    """Returns a check that a value is in a `checks.Range` or, if `optional`, missing."""
 
     def is_right(value):
         if value is None:
@@ -94,7 +94,7 @@ _DESCRIPTION = {
     "steps_per_epoch": _is(checks.Range(0, 2**31, above=True), optional=True),
     "model": _is_object,
     "steps_before": _is(checks.COUNT_OR_0, optional=True),
-    # All options, those too that make no other run of it; reports tell them.
+    # All options, for reports, including options that do not distinguish runs.
     "options": lambda value: value is None or isinstance(value, dict),
 }
 _MODEL = {
@@ -103,7 +103,7 @@ _MODEL = {
     "image_size": _is(checks.PIXELS),
     "channels": _is(checks.integers(1, 2**10)),
 }
-# What evaluation and training from another run's weights look at.
+# Values for evaluation, and for training from this run's weights.
 _IDENTITY = {
     "dataset_name": _is_text,
     "net": _is_text,
@@ -129,13 +129,13 @@ _IDENTITY = {
 
 
 class RunFolder:
-    """Claims a folder for a run, for as long as the process lives or until `close`.
+    """Claims a folder for a run until `close` or the end of the process.
 
     A new or empty folder takes the run; a folder that holds the same run resumes it; any other
     folder is refused.
 
     Args:
-        path: the folder; made where it is missing.
+        path: the folder; created if missing.
         identity: flat dict of what defines the run; a folder holding a run with another
             identity is refused.
         before: dict of the values of runs that are older than an option; see `option`. Default:
@@ -143,8 +143,8 @@ class RunFolder:
         **details: further JSON values to describe the run; the latest are kept.
 
     Raises:
-        UserError: the folder is not writable, in use by another process, holds another run, or
-            holds files of something else.
+        UserError: the folder is not writable, is in use by another process, or holds another run
+            or other files.
 
     Example:
         >>> import tempfile
@@ -165,7 +165,7 @@ class RunFolder:
         try:
             checks.folder("train_dir", path)
             self.path.mkdir(parents=True, exist_ok=True)
-            # Whatever lies there under that name is neither waited for nor followed.
+            # Neither waits for a pipe nor follows a link of this name.
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             descriptor = os.open(self.path / _LOCK_FILE, flags, 0o666)
             self._lock = open(descriptor, "rb", buffering=0)  # noqa: SIM115 (held while it lives)
@@ -189,7 +189,7 @@ class RunFolder:
                 f"Received: train_dir={str(self.path)!r}"
             ) from error
         except OSError:
-            pass  # a file system without locks; the run goes on without that guard
+            pass  # a file system without locks; the run continues without this guard
         held = _read(self.path)
         if held is None:
             self._refuse_foreign_files()
@@ -230,12 +230,12 @@ class RunFolder:
             if there.get(key) != wanted.get(key)
         ]
         if differences:
-            told = "; ".join(differences[:_MAX_DIFFERENCES_TOLD])
-            more = len(differences) - _MAX_DIFFERENCES_TOLD
+            listed = "; ".join(differences[:_MAX_DIFFERENCES_SHOWN])
+            more = len(differences) - _MAX_DIFFERENCES_SHOWN
             raise UserError(
                 "`train_dir` must be a new folder or hold the same run (nothing is deleted). "
                 f"Received: train_dir={str(self.path)!r}, which holds a run that differs in "
-                f"{told}{f'; and {more} more' if more > 0 else ''}"
+                f"{listed}{f'; and {more} more' if more > 0 else ''}"
             )
 
     def close(self) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from terngrad_tf import preemption
+from terngrad_tf.checkpoints import local_state
 from terngrad_tf.distribute import (
     Membership,
     NewcomersError,
@@ -14,7 +16,7 @@ from terngrad_tf.distribute import (
     equalize_variables,
     local_steps_optimizer,
 )
-from terngrad_tf.training import checkpoints, local_steps, preemption, triggers
+from terngrad_tf.training import checkpoints, local_steps, triggers
 from terngrad_tf.training.callbacks import StepCounter
 from terngrad_tf.training.triggers import Trigger
 
@@ -144,7 +146,7 @@ class SaveCheckpoints(StepCounter):
         if is_end:
             self._meetings.last_step_ended()
         if all_save:
-            local_steps.exchange_to_save(self.model.optimizer)
+            local_state.exchange_to_save(self.model.optimizer)
         if compares or all_save:
             self._meetings.compare()
         if due or all_save or (compares and self._copies):
@@ -161,7 +163,7 @@ def copy_start(run: "Run") -> None:
     """Lets processes that keep what the chief keeps begin with it; all call it."""
     if run.membership is None or not run.membership.num_copies or not run.first_step:
         return
-    with local_steps.collected_state(run.model.optimizer, run.manager is not None):
+    with local_state.collected_state(run.model.optimizer, run.manager is not None):
         if run.manager is not None and not run.strategy.is_chief:
             checkpoints.write(run.manager, run.first_step)
             run.membership.saved(run.first_step)

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from terngrad_tf.checkpoints import local_state
 from terngrad_tf.distribute import Membership, run_on_chief
 from terngrad_tf.distribute.exchange.traffic import PushTraffic, Traffic
 from terngrad_tf.subspace import SnapshotCheckpoint
@@ -128,14 +129,14 @@ def train(
             strategy,
             shard,
             model,
-            model.variables + local_steps.shared_variables(model.optimizer) + average.variables,
+            model.variables + local_state.shared_variables(model.optimizer) + average.variables,
             membership,
             network=networks.network_metadata(config, shard),
             identity=config.identity(),
             checkpoint=checkpoint,
             start=lambda: pretrained.restore_source(source, config, model, checkpoint, average),
         ) as run:
-            local_steps.scatter_state(model.optimizer)
+            local_state.scatter_state(model.optimizer)
             saving.copy_start(run)
             traffic = local_steps.mean_traffic(strategy, model.optimizer)
             if not run.is_finished:
@@ -226,7 +227,7 @@ def build_model(config: TrainConfig, shard: DatasetShard) -> tuple[keras.Model, 
     if config.model.mixed_precision and own.loss_scale is None:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     optimizer.build(model.trainable_variables)
-    local_steps.keep_statistics(optimizer, model)
+    local_state.keep_statistics(optimizer, model)
     model.compile(
         optimizer=optimizer,
         # Both are known here.

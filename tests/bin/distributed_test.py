@@ -117,7 +117,7 @@ class DistributedTest(tf.test.TestCase):
                     r"loss = \d+\.\d\d\(\d+\.\d examples/sec; \d+\.\d{3}  sec/batch\), "
                     r"accuracy = [01]\.\d{4}$",
                 )
-        self.assertRegex(printed[0], r"links of [\d.]+ [MG]bit/s: .* expected are, in ms, ")
+        self.assertRegex(printed[0], r"links of [\d.]+ [MG]bit/s: .* expected times in ms are ")
         self.assertRegex(printed[0], "2 workers have examples of their own: 479, 958\n")
         generator = random.Random(0)
         for number in range(KILLS):

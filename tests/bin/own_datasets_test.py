@@ -9,7 +9,7 @@ import slim_data
 from terngrad_tf.bin import experiments
 from tests import runs
 from tests.bin import samples
-from tests.slim_data import pictures, programs
+from tests.slim_data import pictures
 
 
 class OwnDatasetsTest(tf.test.TestCase):
@@ -22,19 +22,11 @@ class OwnDatasetsTest(tf.test.TestCase):
         slim_data.convert(
             "idx", str(cls.root / "idx"), raw_dir=str(cls.root / "raw"), labels=labels
         )
-        for split in ("train", "validation"):
-            for label in ("a", "b"):
-                for i in range(6):
-                    data = pictures.encode(pictures.pixels(40, 30, seed=i))
-                    pictures.write(str(cls.root / "photos" / split / label / f"{i}.jpg"), data)
-        pictures.write(str(cls.root / "names"), "a\nb\n")
-        done = programs.call(
-            "build_image_data",
-            *("--train_directory", cls.root / "photos/train"),
-            *("--validation_directory", cls.root / "photos/validation"),
-            *("--labels_file", cls.root / "names", "--output_directory", cls.root / "folder"),
-        )
-        assert done.status == 0, done.stderr
+        for label in ("a", "b"):
+            for i in range(12):
+                data = pictures.encode(pictures.pixels(40, 30, seed=i))
+                pictures.write(str(cls.root / "photos" / label / f"{i}.jpg"), data)
+        slim_data.convert_folder(cls.root / "photos", cls.root / "folder", validation=0.5)
 
     def test_images_in_place_of_the_flowers_have_as_many_classes_as_the_flag_or_labels_txt_say(
         self,

@@ -39,7 +39,8 @@ REFUSED = {
     "predict": "arguments of `predict` differ: batch_size is 8 on worker 0 but 4 on worker 1",
     "two optimizers": "optimizers differ: other.momentum is 0.9 on worker 0 but 0.5 on worker 1",
     "loss of a compile": 'losses differ: loss is "mse" on worker 0 but "mae" on worker 1',
-    "loss of its own": "losses differ: own_loss.delta is 1.0 on worker 0 but 2.0 on worker 1",
+    "loss of its own": "losses differ: own_loss.label_smoothing is 0.1 on worker 0"
+    " but 0.2 on worker 1",
     "metric of its own": "metrics differ: own_metric.k is 1 on worker 0 but 2 on worker 1",
     "own loop": "optimizers differ: nesterov is true on worker 0 but false on worker 1",
     "gradients": r'models differ: gradient 0 is "float float32 \(4,\)" on worker 0'

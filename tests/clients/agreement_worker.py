@@ -120,7 +120,9 @@ def refused(strategy, own):
         "two optimizers": lambda: fit(adversaries(strategy, own(0.9, 0.5))),
         "loss of a compile": lambda: fit(adversaries(strategy, loss=own("mse", "mae"))),
         "loss of its own": lambda: fit(
-            adversaries(strategy, own_loss=keras.losses.Huber(own(1.0, 2.0)))
+            adversaries(
+                strategy, own_loss=keras.losses.BinaryCrossentropy(label_smoothing=own(0.1, 0.2))
+            )
         ),
         "metric of its own": lambda: fit(
             adversaries(strategy, own_metric=keras.metrics.TopKCategoricalAccuracy(own(1, 2)))

@@ -16,18 +16,19 @@ from tests.slim_data import pictures, samples
 class ImagesTest(fuzzing.FuzzTest):
     def test_image_files(self):
         kinds = (("JPEG", "RGB"), ("JPEG", "L"), ("JPEG", "CMYK"), ("PNG", "RGB"), ("PNG", "P"))
+        kinds += (("GIF", "P"), ("WEBP", "RGB"), ("WEBP", "RGBA"), ("BMP", "L"))
         seeds = [pictures.encode(pictures.pixels(), *kind) for kind in kinds]
 
         def check(data):
             try:
-                encoded, (height, width, channels) = image_files.as_jpeg(data)
+                encoded, (height, width, channels) = image_files.as_jpeg(image_files.upright(data))
             except DataError as error:
                 self.assert_clear(error, "image")
             else:
                 self.assertTrue(height > 0 < width and channels == 3)
                 self.assertTrue(encoded.startswith(b"\xff\xd8"))
 
-        self.fuzz("JPEG and PNG files", fuzzing.mutated(seeds), check)
+        self.fuzz("image files", fuzzing.mutated(seeds), check)
 
     def test_files_of_mnist(self):
         folder = samples.new_folder(self)

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from terngrad_tf import tensor_files
 from terngrad_tf.bin import program
-from terngrad_tf.subspace import Subspace, snapshot_files, tensor_files
+from terngrad_tf.subspace import Subspace, snapshot_files
 from tests.fuzz import fuzzing
 
 LAYOUT = (("dense/kernel", (4, 2)), ("dense/bias", (2,)))

@@ -192,8 +192,8 @@ class BuildImageDataTest(tf.test.TestCase):
         whole = self.files["train", "roses/a.jpg"]
         for data, reason in (
             (whole[: len(whole) // 2], "damaged"),
-            (b"GIF89a" + bytes(99), "neither a JPEG nor a PNG"),
-            (b"", "neither a JPEG nor a PNG"),
+            (b"GIF89a" + bytes(99), "damaged"),
+            (b"", "no JPEG, PNG, GIF, WebP or BMP image, or damaged"),
         ):
             pictures.write(self.path("train", "roses", "a.jpg"), data)
             self.output = samples.new_folder(self)

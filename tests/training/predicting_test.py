@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 import slim_data
 from terngrad_tf import training
@@ -42,7 +43,7 @@ class PredictingTest(tf.test.TestCase):
 
     def predict(self, *arguments):
         return samples.call(
-            predict.main, "terngrad_predict", "--checkpoint_dir", self.run_dir, *arguments
+            predict.main, "terngrad predict", "--checkpoint_dir", self.run_dir, *arguments
         )
 
     def probabilities(self, average):
@@ -78,6 +79,44 @@ class PredictingTest(tf.test.TestCase):
                 self.assertIn(f"{line}\n", out)
         self.assertNotAllClose(found, self.probabilities(True))
 
+    def test_files_that_cannot_be_read_are_left_out_and_told_at_the_end(self):
+        within = self.root / "images" / "within"
+        broken = self.root / "bad" / "broken.gif"
+        broken.parent.mkdir()
+        broken.write_bytes(b"GIF89a")
+        images = [within / "0.PNG", within / "1.PNG", broken, self.root / "gone.png"]
+        images += [broken, within / "2.PNG"]
+        table = self.root / "some.csv"
+        for batch_size in (1, 2, 4, 32):
+            status, out, err = self.predict(
+                *("--output", table, "--top", 1, "--batch_size", batch_size, *images)
+            )
+            self.assertEqual((status, err.count("\n")), (2, 1), err)
+            self.assertIn(
+                "broken.gif: it is no JPEG, PNG, GIF, WebP or BMP image, or damaged; and 1 ", err
+            )
+            self.assertIn("the other 3 images were classified", err)
+            self.assertIn(f"\n{self.root / 'gone.png'}: No such file or directory\n", out)
+            with open(table, encoding="utf-8") as file:
+                rows = list(csv.DictReader(file))
+            told = [row["image"] for row in rows]
+            self.assertEqual(told, [str(within / f"{i}.PNG") for i in range(3)])
+            found = self.probabilities(True)[:3]
+            self.assertAllClose([float(r["probability"]) for r in rows], found.max(1), atol=2e-6)
+
+    def test_images_are_shown_to_the_network_upright(self):
+        path = self.root / "turned.jpg"
+        pixels = np.random.default_rng(0).integers(0, 256, [40, 60, 3], np.uint8)
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        Image.fromarray(pixels).save(path, quality=100, exif=exif.tobytes())
+        (found,) = slim_data.image_batches([path], "imagenet", batch_size=1, image_size=32)
+        turned = self.root / "turned.png"
+        decoded = tf.io.decode_jpeg(path.read_bytes()).numpy()
+        Image.fromarray(np.rot90(decoded, -1)).save(turned)
+        (expected,) = slim_data.image_batches([turned], "imagenet", batch_size=1, image_size=32)
+        self.assertAllEqual(found, expected)
+
     def test_wrong_images_and_runs_are_told_in_one_line(self):
         broken = self.root / "broken.jpg"
         broken.write_bytes(b"\xff\xd8\xff and no more")
@@ -85,7 +124,7 @@ class PredictingTest(tf.test.TestCase):
         for arguments, words in (
             ((), "IMAGE must be an image or a folder with images .* Received: none"),
             ((self.root / "data",), "IMAGE must be an image or a folder .*/data'"),
-            ((broken,), "broken.jpg: it is no JPEG, PNG, BMP or GIF image, or damaged"),
+            ((broken,), "broken.jpg: the image is damaged and cannot be decoded"),
             ((self.root / "missing.png",), "missing.png: No such file or directory"),
             ((broken, "--checkpoint_dir", "/nowhere"), "`checkpoint_dir` must hold a run with a"),
         ):

@@ -7,12 +7,12 @@ import sys
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.training import preemption
+from terngrad_tf import preemption
 
 # Told to stop while a step takes for ever, of which some have ended or none has.
 PROGRAM = """
 import os, signal, sys, time
-from terngrad_tf.training import preemption
+from terngrad_tf import preemption
 preemption._LONGEST_STEP_SECONDS = 0.5
 told = []
 with preemption.stops_on_sigterm(

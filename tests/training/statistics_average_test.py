@@ -11,8 +11,9 @@ import tensorflow as tf
 
 import slim_data
 from terngrad_tf import models, training
+from terngrad_tf.checkpoints import local_state
 from terngrad_tf.distribute import TernGradStrategy, local_steps_optimizer
-from terngrad_tf.training import evaluator, local_steps, optimizers
+from terngrad_tf.training import evaluator, optimizers
 from terngrad_tf.training.run_folder import read_run
 from terngrad_tf.training.statistics_average import StatisticsAverage
 from tests import runs
@@ -60,7 +61,7 @@ class StatisticsAverageTest(tf.test.TestCase):
             )
             optimizer = make_optimizer()
             optimizer.build(model.trainable_variables)
-            local_steps.keep_statistics(optimizer, model)
+            local_state.keep_statistics(optimizer, model)
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
             model.compile(optimizer, loss)
             average = StatisticsAverage(model)

@@ -41,12 +41,12 @@ class StepAgreement:
     {'stop': 0}
 
     Args:
-        strategy: a `TernGradStrategy`.
+        strategy: a `TernGradStrategy`; one of another kind has one process.
         first_step: steps done.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, first_step: int) -> None:
-        tasks = strategy.tasks
+        tasks = getattr(strategy, "tasks", None)
         self._tasks = tasks if tasks is not None and len(tasks.names) > 1 else None
         self._lock = threading.Lock()
         self._step = first_step

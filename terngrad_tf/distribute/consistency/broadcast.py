@@ -54,7 +54,7 @@ def broadcast_variables(
     compare_processes(strategy, "variables", metadata)
     for chunk in _chunks(_missing(strategy, variables, copies)):
         values = [alike[0][0].numpy() for alike in chunk]
-        content = _from_chief(strategy, b"".join(value.tobytes() for value in values))
+        content = _from_one(strategy, b"".join(value.tobytes() for value in values))
         offset = 0
         for alike, value in zip(chunk, values, strict=True):
             own = content[offset : offset + value.nbytes]
@@ -81,24 +81,43 @@ def broadcast_matrix(strategy: tf.distribute.Strategy, matrix: np.ndarray) -> No
         row = np.ascontiguousarray(row).view(np.uint8)
         for start in range(0, row.size, 4 * _MAX_WORDS):
             piece = row[start : start + 4 * _MAX_WORDS]
-            received = _from_chief(strategy, piece.tobytes())
+            received = _from_one(strategy, piece.tobytes())
             if not strategy.is_chief:
                 piece[:] = np.frombuffer(received, np.uint8)[: piece.size]
 
 
-def _from_chief(strategy, content):
-    """Bytes of the chief, filled up to whole words; those of the others count for their length."""
+def broadcast_bytes(strategy: tf.distribute.Strategy, content: bytes, source: int) -> bytes:
+    """Gives all processes the bytes of one of them.
+
+    Every process of the cluster must call it. Does nothing without a cluster.
+
+    Args:
+        strategy: a `TernGradStrategy`.
+        content: bytes, of the same length on all processes.
+        source: index of the process whose bytes all get.
+
+    Returns:
+        The bytes of the source.
+    """
+    if strategy.extended.process_group is None:
+        return content
+    return _from_one(strategy, content, source)[: len(content)]
+
+
+def _from_one(strategy, content, source=0):
+    """Bytes of one process, in whole words; those of the others count for their length."""
     if not content:
         return content
     words = np.frombuffer(content + bytes(-len(content) % 4), np.int32)
-    if not strategy.is_chief:
-        # Sums in which only the chief's terms are not zero.
+    is_source = strategy.process_index == source
+    if not is_source:
+        # Sums in which only the source's terms are not zero.
         words = np.zeros_like(words)
     received, done, size, next_size = [], 0, _FIRST_WORDS, _FIRST_WORDS
     while done < len(words):
         begin = time.monotonic()
-        # The chief's clock says how much comes next.
-        told = np.array([next_size if strategy.is_chief else 0], np.int32)
+        # The source's clock says how much comes next.
+        told = np.array([next_size if is_source else 0], np.int32)
         message = tf.constant(np.concatenate([told, words[done : done + size]]))
         total = strategy.extended.process_group.all_reduce_sum(message).numpy()
         received.append(total[1:])

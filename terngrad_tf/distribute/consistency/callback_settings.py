@@ -58,6 +58,9 @@ def _settings(callback, before):
 
 
 def _changes(callback) -> bool:
+    # Those of this package whose processes wait for each other say so.
+    if getattr(callback, "runs_on_all_processes", False):
+        return True
     own = (v for v in vars(callback).values() if isinstance(v, types.FunctionType))
     return _class_changes(type(callback)) or any(_code_changes(f.__code__) for f in own)
 

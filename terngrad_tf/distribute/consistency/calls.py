@@ -4,6 +4,7 @@ Before a call they compare what it, and `compile`, were given, and take the chie
 they differ. In `fit` they compare their weights again now and then, and at its end.
 """
 
+import base64
 import contextlib
 import json
 import weakref
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute import private
@@ -23,9 +25,10 @@ from terngrad_tf.distribute.consistency.descriptions import (
     digest,
     flatten,
 )
-from terngrad_tf.distribute.consistency.digests import gather_digests
+from terngrad_tf.distribute.consistency.digests import digest_of_all, gather_digests
 from terngrad_tf.distribute.consistency.equalize import equalize_variables
 from terngrad_tf.distribute.consistency.handshake import compare_processes, diff
+from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
 from terngrad_tf.places import places
 
 # Calls of Keras' step from one comparison of weights to the next, and to one at an epoch's end.
@@ -125,6 +128,7 @@ class Calls:
                 with tf.init_scope():
                     settings = flatten(describe(optimizer))
                     compare_processes(strategy, "optimizers", settings)
+                    _take_noise(strategy, private.noise_variables(optimizer))
 
     def described(self, model: keras.Model) -> Any:
         """The model's description, which is made once for each `compile`."""
@@ -151,6 +155,29 @@ class Calls:
         # Between exchanges, processes rightly have statistics of their own.
         if not _is_local(self._model) or not _is_between_exchanges(self._model):
             equalize_variables(self._get_strategy(), private.agreed_variables(self._model))
+
+
+def _take_noise(strategy, variables):
+    """Gives all processes the chief's averages of noise.
+
+    A user's loop takes `optimizer.variables` from the chief, and these are not among them. They are
+    a number for 1,024 weights, which the coordination service carries: a replica may call.
+    """
+    if not variables:
+        return
+    copies = [private.local_tensors(variable.value) for variable in variables]
+    content = b"".join(first.numpy().tobytes() for first, *_ in copies)
+    digests = all_gather_object(strategy, "noise", digest_of_all([content]).hex())
+    if len(set(digests)) == 1:
+        return
+    told = base64.b64encode(content).decode() if strategy.is_chief else None
+    content = base64.b64decode(all_gather_object(strategy, "averages of noise", told)[0])
+    values = np.frombuffer(content, np.float32)
+    for of_variable in copies:
+        shape = of_variable[0].shape
+        value, values = np.split(values, [shape.num_elements()])
+        for copy in of_variable:
+            copy.assign(np.reshape(value, shape))
 
 
 def _settings(calls, method, model, arguments):
@@ -220,9 +247,9 @@ def _shown(section, key):
 
 
 def _is_local(model):
-    return private.local_steps_optimizer(getattr(model, "optimizer", None)) is not None
+    return local_steps_optimizer(getattr(model, "optimizer", None)) is not None
 
 
 def _is_between_exchanges(model):
-    optimizer = private.local_steps_optimizer(model.optimizer)
+    optimizer: Any = local_steps_optimizer(model.optimizer)
     return optimizer.built and bool(optimizer.steps_since_exchange)

@@ -132,7 +132,7 @@ def compare_models(
 @functools.cache
 def code_digest() -> str:
     """Digest of the package's source files, to tell one version of the code from another."""
-    root = pathlib.Path(__file__).resolve().parents[1]
+    root = pathlib.Path(__file__).resolve().parents[2]
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")

@@ -1,10 +1,9 @@
-"""Clusters whose workers come and go: those that are there agree to train together.
+"""Elastic clusters: the workers that are present agree to train together.
 
-They meet as those of every cluster do, by greeting each other at their own ports before TensorFlow
-listens there. Each tells which generation of the cluster it knows of and what it has of the run;
-who must be there, and who becomes the chief, follows from that, see `membership`. The chief to be
-names the members of the next generation, each member writes it down and so agrees, and then they
-train.
+Workers greet each other at their own ports before TensorFlow listens there. Each sends the
+generation of the cluster and the state of the run that it knows. `membership` derives from these
+which workers are needed and which one is the next chief. The chief proposes the members of the next
+generation, and each member agrees by writing it to a file.
 """
 
 import contextlib
@@ -34,13 +33,13 @@ _POLL_SECONDS = 0.3
 _WATCH_SECONDS = 3.0
 _FIRST_REPORT_SECONDS = 10.0
 _REPORT_SECONDS = 60.0
-# Who has agreed to a generation has greeted all its other members by then, or tries again.
+# Time for the members of a generation to greet each other before they try again.
 _SETTLE_SECONDS = 30.0
-# So long it waits for the others to agree.
+# Time for the workers to agree to a proposal.
 _AGREE_SECONDS = 15.0
-# So long a worker that was started wrongly stays, for the others to learn it.
+# A misconfigured worker stays for this time, so that the others can see why.
 _WRONG_SECONDS = 10.0
-# Workers that were started wrongly of which one line tells.
+# Most misconfigured workers that one line names.
 _MOST_TOLD = 2
 _DIFFERENT = "was started differently: all workers need the same list of workers and equal options"
 
@@ -48,10 +47,10 @@ _logger = logging.getLogger(__name__)
 
 
 class NewcomersError(RuntimeError):
-    """Training was saved and ended, so that workers that wait can take part when it goes on."""
+    """Training was saved and stopped, to resume with the workers that wait."""
 
     def __init__(self, newcomers: str, step: int):
-        super().__init__(f"stopped at step {step}, which is saved, to go on with {newcomers}")
+        super().__init__(f"stopped at step {step}, which is saved, to resume with {newcomers}")
 
 
 class Membership:
@@ -59,11 +58,11 @@ class Membership:
 
     Attributes:
         cluster_resolver: `tf.distribute.cluster_resolver.ClusterResolver` of the members, for
-            `TernGradStrategy`. They are its workers 0, 1, 2, ..., the chief first.
-        members: indices of the members in the whole cluster's list of workers, in that order.
-        number: of the generation, from 1.
-        saves: whether this worker keeps the run's files: the chief, and those that copy it.
-        num_copies: how many of the latter there should be.
+            `TernGradStrategy`: workers 0, 1, 2, ..., the chief first.
+        members: their indices in the whole cluster's list of workers, in the same order.
+        number: number of the generation, from 1.
+        saves: True if this worker keeps the run's files: the chief and workers with copies.
+        num_copies: wanted number of workers with copies.
     """
 
     def __init__(self, tasks: Tasks, file: MembersFile, key: str, token: str | None):
@@ -82,18 +81,18 @@ class Membership:
         return len(self._tasks.names)
 
     def saved(self, step: int) -> None:
-        """To be called by those that `saves`, after they saved.
+        """Records a save. Workers that `saves` call it after each save.
 
         Args:
-            step: steps done.
+            step: number of steps done.
 
         Raises:
-            OSError: the file that keeps it cannot be written.
+            OSError: the record cannot be written.
         """
         self._file.saved(step)
 
     def waiting(self) -> list[str]:
-        """Workers that wait to take part, such as "worker 2 (10.0.0.4:2222)"; looks for 2 s."""
+        """Looks for 2 s for waiting workers, such as "worker 2 (10.0.0.4:2222)"."""
         absent = set(range(self.num_workers)) - set(self.members)
         own = self._tasks.names[self._tasks.index]
         answers = peers.of_others(
@@ -109,11 +108,13 @@ class Membership:
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[Callable[[], str]]:
-        """Looks in the background, every few seconds, for workers that wait.
+        """Looks for waiting workers every few seconds, in a thread.
+
+        Only the chief looks, and only if workers are missing.
 
         Yields:
-            Function without arguments that tells which, such as "worker 2 (10.0.0.4:2222)"; "" for
-            none. Where this worker is not the chief, or none is missing, it does not look.
+            Function without arguments that returns their names, such as "worker 2 (10.0.0.4:2222)",
+            or "".
         """
         found: list[str] = []
         if self.cluster_resolver.task_id or len(self.members) == self.num_workers:
@@ -134,7 +135,7 @@ class Membership:
             thread.join()
 
     def describe(self) -> str:
-        """Such as "workers 0 and 2 of 3 train, as workers 0 and 1"."""
+        """Describes the members, such as "workers 0 and 2 of 3 train, as workers 0 and 1"."""
         if len(self.members) == 1:
             return f"worker {self.members[0]} of {self.num_workers} trains alone, as worker 0"
         places = membership.members_told(range(len(self.members)))
@@ -153,29 +154,28 @@ def join_cluster(
     start_timeout: float = 600,
     token: str | None = None,
 ) -> Membership:
-    """Finds out which workers of a cluster train together, and waits until these reach each other.
+    """Agrees with the other workers of a cluster which of them train, and waits for these.
 
-    They go on without the others if they are more than half of those that trained last (or half of
-    them, with their chief), at least `min_workers`, and have what was saved last. Who comes while
-    others train waits until these let it in.
+    The workers that are present train if they are more than half of the last members (or half,
+    including the last chief), at least `min_workers`, and have the latest checkpoint. A worker that
+    arrives during training waits until the members admit it.
 
     Args:
-        cluster_resolver: of all workers that there may ever be.
-        folder: path of the folder in which this worker keeps what is saved, and remembers the
-            cluster. Made where it is missing.
-        newest_step: function without arguments that returns the newest step saved there; None
-            where nothing is.
+        cluster_resolver: describes all workers that may ever take part.
+        folder: path of the folder with this worker's checkpoints and its record of the cluster;
+            created if missing.
+        newest_step: function without arguments that returns the newest step saved there, or None.
         min_workers: fewest workers to train with. Default 1.
-        num_copies: workers besides the chief that save, too. Default 0.
-        join_timeout: seconds to wait for further workers where enough are there. Default 10.
-        start_timeout: seconds to wait for enough of them, while no others train. Default 600.
+        num_copies: number of workers besides the chief that keep copies. Default 0.
+        join_timeout: seconds to wait for more workers when there are enough. Default 10.
+        start_timeout: seconds to wait for enough workers while none train. Default 600.
         token: as for `TernGradStrategy`.
 
     Returns:
         A `Membership`.
 
     Raises:
-        ValueError: an argument is out of range, or what the folder remembers is damaged.
+        ValueError: an argument is out of range, or the record in the folder is damaged.
         PeerError: there are too few workers, or they were started differently.
         OSError: the folder cannot be written to.
     """
@@ -207,12 +207,12 @@ def join_cluster(
             rendezvous.wait_for_peers(members, _SETTLE_SECONDS, token)
             return joined
         except PeerError as error:
-            _logger.warning("%s; the workers meet again", error)
+            _logger.warning("%s; the workers start to agree anew", error)
 
 
 @dataclasses.dataclass
 class _Meeting:
-    """Workers that tell each other what they have until they agree."""
+    """Workers that exchange introductions until they agree."""
 
     tasks: Tasks
     file: MembersFile
@@ -234,10 +234,10 @@ class _Meeting:
         self._next_report = time.monotonic() + _FIRST_REPORT_SECONDS
 
     def agree(self):
-        """Returns once `file` holds a generation that this process is a member of.
+        """Returns when `file` holds a generation with this process as a member.
 
         Raises:
-            PeerError: that does not come about.
+            PeerError: the workers do not agree in time.
         """
         self._proposal = self._enough_since = None
         with rendezvous.answering(self.tasks, self._introduction, self.token) as heard:
@@ -250,7 +250,7 @@ class _Meeting:
         return told.encode()
 
     def _look(self, heard):
-        """Looks who is there; whether that settles it."""
+        """Greets all workers and takes the next step to agree; True if they agree."""
         own = self._introduction()
         answers = peers.of_others(
             self.tasks, None, lambda i: greetings.greet(self.tasks.addresses[i], own, self.token)
@@ -265,11 +265,11 @@ class _Meeting:
         if self._agrees(there):
             return True
         if self._wrong:
-            return False  # until that is mended, or ends the meeting
+            return False  # until the worker is restarted, or time is over
         last, states = self._known(there)
         if self._is_own_turn(last, states, coming=told.keys() - there.keys()):
             order = last.order(states)
-            # States may be of a cluster of other workers.
+            # States may come from a cluster of other workers.
             before = max([last.number, *(s.generation for s in states.values() if s is not None)])
             generation = Generation(before + 1, order, self.num_copies, self.state)
             self._settle_until = time.monotonic() + _AGREE_SECONDS
@@ -280,7 +280,7 @@ class _Meeting:
         return False
 
     def _agrees(self, there):
-        """Agrees to a generation that another worker proposes, if one does."""
+        """Agrees to a generation that another worker proposes; False if none does."""
         for other in there.values():
             proposal = other.proposal
             if proposal is None or proposal.runs.get(self.tasks.index) != self._run:
@@ -291,14 +291,14 @@ class _Meeting:
         return False
 
     def _known(self, there):
-        """The last generation that anybody knows of, and what each worker brings."""
+        """The latest generation that any worker knows, and the workers' states."""
         states = {index: other.state for index, other in there.items()}
         states[self.tasks.index] = self.state
         generations = [self.file.generation, *(other.generation for other in there.values())]
         return max(generations, key=lambda generation: generation.number), states
 
     def _is_own_turn(self, last, states, coming):
-        """Whether enough workers are there, and this one is the chief to be."""
+        """True if enough workers are present and this one is the next chief."""
         now, num_workers = time.monotonic(), len(self.tasks.names)
         order = last.order(states) if last.may_continue(states) else None
         if order is None or len(states) < self.min_workers:
@@ -312,9 +312,9 @@ class _Meeting:
         return order[0] == self.tasks.index
 
     def _all_agreed(self, answers, told):
-        """Whether all agreed to this worker's proposal; after a while it may make another."""
+        """True if all agreed to this worker's proposal, which it drops after a while."""
         number, workers = self._proposal.generation.number, self._proposal.runs
-        # Who does not introduce itself any more went on, to greet the members.
+        # A worker that no longer sends introductions has moved on to the rendezvous.
         agreed = all(
             told[i].generation.number >= number if i in told else answers[i][0] is not None
             for i in workers
@@ -324,7 +324,7 @@ class _Meeting:
         return agreed
 
     def _refuse_different(self, answers, told, heard):
-        """Raises PeerError where workers were started differently, once they know it, too."""
+        """Raises PeerError if workers were started differently, after they could see it, too."""
         for index, (_, failure) in answers.items():
             other, why = told.get(index), None
             reason = self._refusals.reason(index, failure) if failure else None
@@ -333,14 +333,14 @@ class _Meeting:
             elif other is not None and other.cluster != self.key:
                 why = _DIFFERENT
             elif other is not None and other.worker != index:
-                why = f"says it is worker {other.worker}: each needs the index of its own address"
+                why = f"says it is worker {other.worker}: start it with the index of its address"
             elif other is not None:
                 self._wrong.pop(index, None)
             if why is not None:
-                # It may be gone by the time that this is told.
+                # The worker may be gone when the error is raised.
                 self._wrong[index] = f"{self.tasks.describe(index)} {why}"
         right = told.keys() - self._wrong.keys()
-        # A process with another list may be out of this one's reach.
+        # A process with another list of workers may be out of reach.
         for other in _introduced(heard.latest_names()):
             if other.cluster != self.key and other.worker not in right:
                 self._wrong.setdefault(other.worker, f"worker {other.worker} {_DIFFERENT}")
@@ -350,7 +350,7 @@ class _Meeting:
             raise PeerError("; ".join(list(self._wrong.values())[:_MOST_TOLD]))
 
     def _wait(self, last, states, answers):
-        """Tells from time to time what is missing; raises PeerError when time is over."""
+        """Logs from time to time why training cannot start; raises PeerError at the deadline."""
         now = time.monotonic()
         if self._enough_since and now < self._enough_since + self.join_timeout + _SETTLE_SECONDS:
             return
@@ -358,23 +358,23 @@ class _Meeting:
             failure == greetings.OTHER_PROGRAM or (name and decode(name) is None)
             for name, failure in answers.values()
         ):
-            # Others train, and take this worker in when they have saved.
+            # Other workers train, and admit this one after their next save.
             self._deadline = now + self.start_timeout
         if now < min(self._next_report, self._deadline):
             return
         if self._enough_since:
-            why = "the workers that are there do not agree on who they are"
+            why = "the workers that are present do not agree on the members"
         elif len(states) >= self.min_workers and last.may_continue(states):
             why = (
-                "no worker that is there has what was saved last, as worker"
-                f" {last.members[0]} has; copies are kept where they are asked for"
+                "no worker that is present has the latest checkpoint, which worker"
+                f" {last.members[0]} has; start that worker (copies need num_copies > 0)"
             )
         else:
             why = (
-                f"too few workers are there, {len(states)} of {len(self.tasks.names)}: to go on,"
-                " more than half of those that trained last must be"
+                f"too few workers are present, {len(states)} of {len(self.tasks.names)}: training"
+                " needs more than half of the last members"
                 f" ({membership.members_told(sorted(last.members))}), or half with their chief"
-                f" ({last.members[0]}), and at least {self.min_workers}"
+                f" ({last.members[0]}), and at least {self.min_workers} workers"
             )
         absent = {
             i: self._refusals.reason(i, failure) if failure else ""

@@ -1,4 +1,4 @@
-"""Programs of one's own that are started again where a worker is lost, or another comes."""
+"""Restarts a program when a worker is lost or joins."""
 
 import os
 import sys
@@ -11,27 +11,27 @@ from terngrad_tf.distribute.elastic.join import NewcomersError
 from terngrad_tf.last_line import write_last_line
 from terngrad_tf.launcher.supervisor import EXPECTED, STATUS_NEWCOMERS, supervise
 
-# Set in the process that a supervisor started.
+# Set in processes that a supervisor starts.
 _VARIABLE = "TERNGRAD_TF_SUPERVISED"
 
 
 def run_supervised(main: Callable[[], Any], max_restarts: int) -> None:
-    """Runs the main function of a program, and the whole program again where that may help.
+    """Runs the main function of a program, and restarts the program if a worker is lost or joins.
 
-    This process becomes a supervisor: it starts the same command line once more, and there `main`
-    runs, within `exit_on_peer_error`. That process is started again when it is killed, or ends
-    because another worker was lost, or to go on with workers that wait (which does not count). So
-    `main` must go on from what was saved. Linux only, in the main thread.
+    This process becomes a supervisor, which starts the same command line in a child process. The
+    child calls `main` within `exit_on_peer_error`. The supervisor restarts a child that was killed,
+    lost a peer, or stopped to admit waiting workers (restarts for the latter are not counted).
+    `main` must resume from its checkpoints. Linux only, in the main thread.
 
     Example: `if __name__ == "__main__": run_supervised(main, max_restarts=100)`, in a script.
 
     Args:
         main: function without arguments.
-        max_restarts: how often, in all, to start it again.
+        max_restarts: most restarts in all.
 
     Raises:
-        ValueError: `max_restarts` is no count.
-        SystemExit: in the supervisor, with the status of the last process, or 128 and the number of
+        ValueError: `max_restarts` is not an integer, 0 or more.
+        SystemExit: in the supervisor, with the status of the last child, or 128 plus the number of
             the signal that ended it.
     """
     check_integer("max_restarts", max_restarts, 0)

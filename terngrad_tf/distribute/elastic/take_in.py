@@ -1,4 +1,4 @@
-"""The callback that ends `fit` where workers wait to take part."""
+"""Callback that ends `fit` if workers wait to join."""
 
 import contextlib
 from typing import Any
@@ -11,10 +11,10 @@ from terngrad_tf.distribute.strategy import TernGradStrategy
 
 
 class TakeInWorkers(keras.callbacks.Callback):
-    """Ends `fit` with `NewcomersError`, after an epoch, where workers wait to take part.
+    """Ends `fit` with `NewcomersError` after an epoch if workers wait to join.
 
-    To be given to `fit` on all processes, after the callback that saves. The program is then to be
-    started again, as `run_supervised` does.
+    Pass it to `fit` on all processes, after the callback that saves, and restart the program after
+    the error, as `run_supervised` does.
 
     Example:
     >>> def train(strategy, membership, model, batches, save):
@@ -32,18 +32,18 @@ class TakeInWorkers(keras.callbacks.Callback):
         self._stack = contextlib.ExitStack()
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Begins to look for them."""
+        """Starts to look for waiting workers."""
         self._newcomers = self._stack.enter_context(self._membership.watch())
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Asks the chief, who looks."""
+        """Raises `NewcomersError` on all processes if the chief found waiting workers."""
         who = run_on_chief(self._strategy, "newcomers", self._newcomers)
         if who and epoch + 1 < self.params["epochs"]:
             self._stack.close()
-            # The first to end must not take the others' messages along.
+            # A process that exits first must not discard messages that others still have to read.
             all_gather_object(self._strategy, "end", "ended", is_last=lambda values: True)
             raise NewcomersError(who, int(self.model.optimizer.iterations.numpy()))
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Looks no longer."""
+        """Stops looking."""
         self._stack.close()

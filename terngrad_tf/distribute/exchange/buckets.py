@@ -59,6 +59,14 @@ class ReductionContext:
         context.processes = processes
         return context
 
+    def on_all_devices(self, tensor: tf.Tensor) -> list[tf.Tensor]:
+        """A copy of a tensor for each local replica, one a device."""
+        copies = {}
+        for device in dict.fromkeys(self.devices):
+            with tf.device(device):
+                copies[device] = tf.identity(tensor)
+        return [copies[device] for device in self.devices]
+
     def shared_scales(self, local_scales: tf.Tensor, told: Any = None) -> Any:
         """The largest scales, `[T]`, of those of each local replica and of all processes.
 
@@ -219,6 +227,19 @@ class Bucket:
         _, dtypes = self._specs()
         return self.rotation.rotate_back(sums, self.scales, dtypes, **self._signs())
 
+    @property
+    def noise(self) -> list[tf.Tensor] | None:
+        """The variance that rounding adds to each element of the sums of the T gradients.
+
+        A float32 tensor `[blocks]` for each gradient, of its `ternary.block_sizes`: it is the same
+        in all of a block. None of gradients that are not rotated, as there it differs by element.
+        """
+        if self.rotation is None:
+            return None
+        with tf.device(self.context.devices[0]):
+            noise = self.quantization.noise(self.scales, self.context.num_replicas)
+            return self.rotation.split_blocks(noise)
+
     def _signs(self):
         return {"seed": self.quantization.seed, "step": self.step, "tensor": self.indices[0]}
 
@@ -268,11 +289,4 @@ def reduce_bucket(bucket: Bucket, wire: Any) -> tuple[list[Any], Any]:
         else:
             sums, received = wire.sum(rounded)
         sums = bucket.rotated_back(sums) if bucket.rotation else sums
-    results = []
-    for total in sums:
-        copies = {}
-        for device in dict.fromkeys(context.devices):
-            with tf.device(device):
-                copies[device] = tf.identity(total)
-        results.append([copies[device] for device in context.devices])
-    return results, received
+    return [context.on_all_devices(total) for total in sums], received

@@ -19,6 +19,8 @@ TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 LOGITS, AUXILIARY = "logits", "aux"
 # Above the number of vectors that tensors which are rotated together make.
 _MOST_VECTORS = 32
+# The noise of larger scales might be no float32.
+_LARGEST_NOISY_SCALE = 2.0**56
 
 
 def _is_seed(name, value):
@@ -119,6 +121,10 @@ class Quantization(QuantizationOptions):
             and (self.quantize_logits or not self.is_of_logits(paths[position]))
         ]
 
+    def noisy_positions(self, gradients: Sequence[Any], paths: Sequence[str]) -> list[int]:
+        """`ternary_positions`, where the variance that rounding adds is known; else none."""
+        return self.ternary_positions(gradients, paths) if self.rotate else []
+
     def rotation(
         self, shapes: Sequence[Sequence[int]], num_replicas: int
     ) -> "ternary.Rotation | None":
@@ -153,6 +159,23 @@ class Quantization(QuantizationOptions):
             levels=self.levels,
             nonzero_share=self.largest_nonzero_share,
         )
+
+    def noise(self, scales: tf.Tensor, num_replicas: int) -> tf.Tensor:
+        """The variance that rounding adds to each element of a block of summed rotated gradients.
+
+        Of replicas whose blocks are all as large as the largest: it is the most that can be.
+
+        Args:
+            scales: float32 tensor of shape [blocks], shared by all replicas.
+            num_replicas: N.
+
+        Returns:
+            Float32 tensor of shape [blocks], finite.
+        """
+        of_replica = ternary.rounding_noise(self.levels, num_replicas, self.rounding)
+        # Of gradients whose squares are infinite.
+        scales = tf.minimum(scales, _LARGEST_NOISY_SCALE)
+        return tf.constant(num_replicas * of_replica, tf.float32) * tf.square(scales)
 
     def indices_of_vectors(self, first: int, count: int) -> list[int]:
         """Integers that select the random bits of rotated vectors of tensors that travel together.

@@ -1,4 +1,4 @@
-"""Functions that a process runs beside its steps: started in one step, awaited in a later one."""
+"""Functions that run in a thread: started in one step, awaited in a later one."""
 
 import threading
 import weakref
@@ -6,16 +6,15 @@ from typing import Any
 
 import tensorflow as tf
 
-# More requests than anybody makes before the results of the first are taken.
+# More requests than are made before the first results are taken.
 _CAPACITY = 1024
 
 
 class BackgroundFunctions:
-    """Runs functions in a thread, one after another in the order in which steps started them.
+    """Runs functions in a thread, in the order in which steps start them.
 
-    `start` and `result` add operations to the step under construction, so they work in `tf.cond`,
-    in `tf.while_loop`, and in eager code. What `result` waits for, it waits for inside of the step.
-    Each start is to be followed by one `result` before the next start of the same function.
+    `start` and `result` add operations to the step, so they work in `tf.cond`, in `tf.while_loop`
+    and in eager code. Call `result` once after each `start`, before the function starts again.
 
     The thread ends with this object, and with the program.
 
@@ -36,7 +35,7 @@ class BackgroundFunctions:
             self._requests = tf.queue.FIFOQueue(_CAPACITY, [tf.int64, tf.int64], [[], []])
         arguments = weakref.ref(self), self._requests
         threading.Thread(target=_serve, args=arguments, daemon=True).start()
-        # At the program's end, too: a thread that still waits then would find TensorFlow gone.
+        # Also at the program's end, before TensorFlow is gone.
         weakref.finalize(self, _end, self._requests)
 
     def __contains__(self, key: Any) -> bool:
@@ -46,7 +45,7 @@ class BackgroundFunctions:
         """Adds a function.
 
         Args:
-            key: what `start` and `result` call it.
+            key: its name for `start` and `result`.
             function: a concrete function of an int64 scalar tensor; returns a list of tensors of
                 known shapes.
         """
@@ -61,31 +60,31 @@ class BackgroundFunctions:
         self._functions.append((function, results))
 
     def start(self, key: Any, argument: Any) -> None:
-        """Lets the function run, with an int64 scalar tensor as argument."""
+        """Starts the function with an int64 scalar tensor as argument."""
         number, _ = self._results[key]
         with tf.device("CPU:0"):
             self._requests.enqueue([tf.constant(number, tf.int64), argument])
 
     def result(self, key: Any) -> list[Any]:
-        """Waits until the function has run; returns its list of tensors.
+        """Waits for the function's list of tensors.
 
-        Raises (when it runs):
-            tf.errors.InvalidArgumentError: the function failed; with its error's message.
+        Raises (when the step runs):
+            tf.errors.InvalidArgumentError: the function failed; with its message.
         """
         _, results = self._results[key]
         with tf.device("CPU:0"):
             error, *values = results.dequeue()
-            # Not by closing the queue: Keras takes its error for the end of the data.
+            # Keras takes the error of a closed queue for the end of the data.
             check = tf.debugging.Assert(tf.equal(error, ""), [error])
             with tf.control_dependencies([] if check is None else [check]):
                 return [tf.identity(value) for value in values]
 
     def run(self, number: int, argument: tf.Tensor) -> None:
-        """Runs a function by its number; called by the thread."""
+        """Runs a function by its number, in the thread."""
         function, results = self._functions[number]
         try:
             values = [tf.constant(""), *function(argument)]
-        except Exception as error:  # whatever it is, a step waits for it
+        except Exception as error:  # a step waits for it
             outputs = function.structured_outputs
             line = " ".join(str(error).split())
             values = [tf.constant(line), *(tf.zeros(o.shape, o.dtype) for o in outputs)]
@@ -106,6 +105,6 @@ def _serve(reference, requests):
 
 
 def _end(requests):
-    # Garbage may be collected while a function is traced, whose graph is locked.
+    # Garbage may be collected while a function is traced, with its graph locked.
     with tf.init_scope():
         requests.close(cancel_pending_enqueues=True)

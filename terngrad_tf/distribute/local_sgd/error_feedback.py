@@ -1,4 +1,4 @@
-"""What exchanges of local steps leave of changes, for the next ones."""
+"""Selection of the changes that an exchange of local steps sends."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,32 +9,49 @@ from terngrad_tf import ternary
 from terngrad_tf.distribute import private
 
 
-class ErrorFeedback:
-    """Lets exchanges take the largest part of what replicas changed, and keeps the rest for later.
+class WholeChanges:
+    """Lets exchanges take changes whole.
 
-    Of each weight a replica k has what was left over, `e_k`, 0 at first. To a change `c_k` it is
-    added, and what travels is taken off again:
+    Attributes:
+        are_of_one_size: whether all elements of an exchanged tensor that are not 0 have one size.
+    """
+
+    are_of_one_size = False
+
+    def take(
+        self, positions: Sequence[int], changes: list[list[tf.Tensor]], step: tf.Tensor
+    ) -> list[list[tf.Tensor]]:
+        """The changes as they are; see `ErrorFeedback.take`."""
+        return changes
+
+
+class ErrorFeedback:
+    """Lets exchanges take the largest elements of the changes, and adds the rest to later changes.
+
+    Replica k keeps remainders `e_k`, 0 at first. Of a change `c_k`, `y_k` is exchanged:
 
         d_k = e_k + c_k
         y_k = the largest elements of all d_k, in each weight with their mean size, 0 elsewhere
         e_k = d_k - y_k
 
-    So many are taken that the stream of their codes takes `bits_per_element`. So nothing is lost,
-    but part of it comes late; a larger scale would add more variance than the changes of many steps
-    bear. Replicas' sizes differ a little, and are rounded to the largest of them without bias.
-    Weights whose changes travel as floats travel whole, and so do all in float steps.
+    The stream of the codes of `y_k` takes `bits_per_element`. Part of a change comes late, but none
+    is lost; a larger scale would add too much variance to the changes of many steps. The mean sizes
+    of replicas differ a little and are rounded to the largest without bias. Weights whose changes
+    travel as floats, and all weights in float steps, are exchanged whole.
 
     Args:
         op: `TernaryAllReduce` by which changes are exchanged.
-        devices: of the local replicas.
-        paths: of all variables of the optimizer that they are exchanged for.
-        left: list of distributed variables, like those of the optimizer, with a copy for each
+        devices: devices of the local replicas.
+        paths: paths of the optimizer's variables.
+        left: remainders, a list of distributed variables like the optimizer's, with a copy for each
             replica.
 
     Source: Sattler et al., Robust and communication-efficient federated learning from non-IID data,
     IEEE TNNLS 2020 (arXiv 1903.02891); Sarfi et al., Communication efficient LLM pre-training with
     SparseLoCo, 2025 (arXiv 2508.15706).
     """
+
+    are_of_one_size = True
 
     def __init__(
         self, op: Any, devices: Sequence[str], paths: Sequence[str], left: Sequence[Any]
@@ -48,15 +65,15 @@ class ErrorFeedback:
     def take(
         self, positions: Sequence[int], changes: Sequence[Sequence[tf.Tensor]], step: tf.Tensor
     ) -> list[list[tf.Tensor]]:
-        """What travels of changes, in cross-replica context; keeps the rest.
+        """Selects what is exchanged, and keeps the rest; in cross-replica context.
 
         Args:
-            positions: of T weights among those of the optimizer.
+            positions: positions of T weights in the optimizer's list.
             changes: T lists with a tensor for each local replica.
             step: the optimizer's step, an int64 scalar tensor.
 
         Returns:
-            As `changes`.
+            Selected changes, structured as `changes`.
         """
         taken = [list(of_replicas) for of_replicas in changes]
         rounded = [i for i, position in enumerate(positions) if position in self._rounded]

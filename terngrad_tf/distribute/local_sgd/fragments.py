@@ -1,4 +1,4 @@
-"""Weights in groups that are exchanged in turn: which weights, and when."""
+"""Groups of weights that are exchanged in turn: their weights and their turns."""
 
 import dataclasses
 import heapq
@@ -11,22 +11,21 @@ from terngrad_tf.arguments import check, is_integer
 
 
 def divide(sizes: Sequence[int], num_groups: int) -> list[list[int]]:
-    """Divides tensors into groups of about as many elements.
+    """Divides tensors into groups with about the same number of elements.
 
-    From the largest to the smallest, each goes to the group that has least so far, so that the
-    largest group is at most a third larger than the best division makes it. The same sizes are
-    divided in the same way everywhere.
+    Tensors, largest first, go to the group with the fewest elements so far. The largest group is
+    then at most a third larger than in the best division.
 
     Example:
     >>> divide([6, 1, 4, 3], 2)
     [[0, 1], [2, 3]]
 
     Args:
-        sizes: elements of each tensor.
+        sizes: numbers of elements of the tensors.
         num_groups: number of groups.
 
     Returns:
-        List of lists of positions in `sizes`, none of them empty, each position once.
+        Groups as lists of positions in `sizes`. No group is empty.
 
     Raises:
         ValueError: there are fewer tensors than groups.
@@ -35,7 +34,7 @@ def divide(sizes: Sequence[int], num_groups: int) -> list[list[int]]:
     """
     rule = f"must be at most the number of weights, {len(sizes)}"
     check(num_groups <= len(sizes), "fragments", rule, num_groups)
-    # Empty tensors count, too, or groups of nothing else would stay empty.
+    # Empty tensors count as one element, or groups might stay empty.
     groups: list[Any] = [(0, number, []) for number in range(num_groups)]
     for position in sorted(range(len(sizes)), key=lambda position: -sizes[position]):
         total, number, members = heapq.heappop(groups)
@@ -45,15 +44,14 @@ def divide(sizes: Sequence[int], num_groups: int) -> list[list[int]]:
 
 @dataclasses.dataclass(frozen=True)
 class Turns:
-    """When each of the groups is exchanged: one every `sync_every / fragments` steps, in turn.
+    """Schedule of exchanges: one group every `sync_every / fragments` steps, in turn.
 
-    Steps are counted from where all groups were exchanged together; with one group that is in every
-    exchange.
+    Steps are counted from the last exchange of all groups together.
 
     Attributes:
-        sync_every: steps from an exchange of a group to its next.
+        sync_every: steps from one exchange of a group to its next.
         fragments: number of groups.
-        overlap: steps from an exchange's start to its end, which is in time for the next start.
+        overlap: steps from an exchange's start to its end, which precedes the next start.
 
     Raises:
         ValueError: an attribute is out of range.
@@ -75,11 +73,16 @@ class Turns:
 
     @property
     def interval(self) -> int:
-        """Steps from an exchange to the next, which is another group's."""
+        """Steps from one exchange to the next, of another group."""
         return self.sync_every // self.fragments
 
+    @property
+    def are_of_all(self) -> bool:
+        """True if every exchange is of all weights and ends in the step in which it starts."""
+        return self.fragments == 1 and not self.overlap
+
     def group_after(self, steps: Any) -> Any:
-        """The group whose exchange starts after so many steps, or `fragments` if none does.
+        """Group whose exchange starts after `steps` steps, or `fragments` if none does.
 
         Args:
             steps: integer scalar tensor.
@@ -93,16 +96,30 @@ class Turns:
         return tf.cast(group, tf.int32)
 
     def arrived_after(self, steps: Any) -> Any:
-        """The group whose exchange ends after so many steps; otherwise as `group_after`."""
+        """Group whose exchange ends after `steps` steps; otherwise as `group_after`."""
         return self.group_after(steps - self.overlap)
 
+    def is_end_after(self, steps: Any) -> Any:
+        """True if an exchange ends after `steps` steps; a bool scalar tensor."""
+        return tf.equal((steps - self.overlap) % self.interval, 0)
+
+    def is_renewed_after(self, steps: Any, group: int) -> Any:
+        """True if replicas take the shared values of a group, because the last step exchanged it.
+
+        With `overlap`, replicas do so after early exchanges only: others mix the values.
+        """
+        is_first = tf.equal(steps, 0)
+        if self.overlap:
+            return is_first
+        return is_first | tf.equal(self.group_after(steps), group)
+
     def under_way_after(self, steps: int) -> int | None:
-        """The group whose exchange has started, in so many steps, and not ended; None if none."""
+        """Group whose exchange is under way after `steps` steps, or None."""
         turn, rest = divmod(steps, self.interval)
         return (turn - 1) % self.fragments if turn and rest < self.overlap else None
 
     def changed_after(self, steps: int) -> list[int]:
-        """The groups whose own weights changed, in so many steps, since they were exchanged."""
+        """Groups that changed in the `steps` steps after they were exchanged."""
         turn, rest = divmod(steps, self.interval)
         is_exchanged = turn and not rest and not self.overlap
         just_exchanged = (turn - 1) % self.fragments if is_exchanged else None

@@ -1,4 +1,4 @@
-"""What callbacks are told of steps in which processes exchange nothing."""
+"""Logs for callbacks in steps without an exchange."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,22 +10,22 @@ from terngrad_tf.distribute.telemetry.plain_variable import PlainVariable
 
 
 class KeptLogs:
-    """Keeps the logs of the last step in which processes agreed on them.
+    """Keeps the logs of the last step in which processes averaged them.
 
-    Callbacks that stop training by a log must do so on all processes in the same step.
+    All processes then see the same logs, so that a callback stops training on all of them.
     """
 
     def __init__(self) -> None:
         self._kept: dict[int, PlainVariable] = {}
 
     def agree(self, logs: Any, reduce: Callable[[Any], Any], agrees: tf.Tensor) -> Any:
-        """Means of this step's logs, or those kept.
+        """Means of this step's logs over processes, or the kept means.
 
         Args:
-            logs: structure of tensors of fixed shapes, this process's.
+            logs: this process's logs, a structure of tensors of fixed shapes.
             reduce: function of such a structure to its mean over processes.
-            agrees: scalar bool, whether means are taken in this step; the same on all processes. In
-                the first step they are in any case.
+            agrees: scalar bool, the same on all processes: True to average this step's logs. Those
+                of the first step are always averaged.
 
         Returns:
             Structure like `logs`, the same on all processes.
@@ -49,7 +49,7 @@ class KeptLogs:
         return tf.nest.pack_sequence_as(logs, means)
 
     def _variable(self, size):
-        """A variable for so many numbers, and one that tells whether there are any yet."""
+        """Variable for `size` numbers and a flag, which is 0 until they are set."""
         if size not in self._kept:
             self._kept[size] = PlainVariable("kept_logs", np.zeros(size + 1, np.float32))
         return self._kept[size]

@@ -1,4 +1,4 @@
-"""Steps of a process's own, as many as it can take from one exchange to the next."""
+"""When replicas exchange their changes: after fixed times, in which fast processes step more."""
 
 import functools
 import time
@@ -9,31 +9,37 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf.distribute import private
+from terngrad_tf.distribute.local_sgd.outer_updates import OuterUpdates
+from terngrad_tf.distribute.local_sgd.schedule import Schedule
 
-# A speed that was measured in few steps may be far off.
+# A speed measured over few steps may be far off.
 _GROWTH = 4
+_NO_MESSAGES = (
+    "`sync_seconds` must go with steps that send no messages, because processes take different"
+    " numbers of steps. This step sends one: for data that end (give `fit` a data set with"
+    " `repeat()` and `steps_per_epoch`), loss scaling, or synchronized batch norm"
+)
 
 
 def own_steps(step: int, planned: int, of_round: int) -> int:
-    """Steps of its own that a process takes in a step of `fit`.
+    """Own steps that a process takes in one step of `fit`.
 
-    They are spread evenly over those of the round, so that all are taken when it ends, and the
-    first one in its first step.
+    The own steps are spread evenly over the round. The first is taken in its first step.
 
     Example:
     >>> [own_steps(step, 2, 4) for step in range(4)], [own_steps(step, 6, 4) for step in range(4)]
     ([1, 0, 1, 0], [2, 1, 2, 1])
 
     Args:
-        step: steps of `fit` that the round had before.
-        planned: steps of its own in the whole round.
-        of_round: steps of `fit` in it.
+        step: earlier steps of `fit` in the round.
+        planned: own steps in the round.
+        of_round: steps of `fit` in the round.
     """
     return -(-(step + 1) * planned // of_round) + (-step * planned // of_round)
 
 
 class Plan:
-    """How many steps a process takes in a given time, by how many it took.
+    """Plans the steps of a process in a given time by its speed so far.
 
     Args:
         seconds: the time.
@@ -44,86 +50,106 @@ class Plan:
         self._steps = self._seconds = 0.0
 
     def add(self, steps: int, seconds: float) -> None:
-        """Notes that so many steps took so long; what was noted before counts half from now on."""
+        """Notes a measurement; earlier ones count half from now on."""
         self._steps = self._steps / 2 + steps
         self._seconds = self._seconds / 2 + seconds
 
     def after(self, planned: int) -> int:
-        """The steps to take next, at least 1, where `planned` ones were to be taken last."""
+        """Steps to take next, at least 1, if `planned` steps were planned last."""
         if not self._steps or self._seconds <= 0:
             return planned
         steps = round(self._steps / self._seconds * self._target)
         return max(1, min(steps, _GROWTH * planned))
 
 
-class PacedSteps:
-    """Lets each process take the steps of its own that it has the time for.
+class PacedSteps(Schedule):
+    """A schedule by time, in which each process takes as many steps as it has time for.
 
-    A round is what is between two exchanges: so many steps of `fit`, the same number on all
-    processes. In each, a process takes none, one or several steps of its own, by what it planned
-    when the round began. Where it ends, all tell how many examples they took and how many steps
-    they plan next; the mean of these is the number of steps of `fit` in the next round.
+    A round, from one exchange to the next, has the same number of steps of `fit` on all processes.
+    In each of them a process takes none, one or several *own* steps, as planned when the round
+    began. At the end of the round processes exchange their numbers of examples and their plans for
+    the next round, which has the mean of the plans as its number of steps of `fit`. A change counts
+    by the examples `n_k` that it was learned from:
 
-    What steps count is in variables, so that a run that was saved within a round goes on in it. The
-    clock, and how fast a process was, are not.
+        g = sum_k n_k (w - w_k) / sum_k n_k
+
+    The counts are variables, so that a saved run resumes within a round. The clock and the speed of
+    a process are not saved.
 
     Args:
-        strategy: a `TernGradStrategy`.
-        seconds: from one exchange to the next.
-        counters: variables that each step of its own raises by 1, and which are to count steps of
-            `fit`.
-        steps: one more, which is 0 after an exchange.
+        seconds: time from one exchange to the next.
+        updates: the outer optimizer's updates, of one group of weights.
+        steps: integer variable, steps of `fit` since the last exchange.
+        iterations: list of integer variables that count steps of `fit`. An own step raises these,
+            and `steps`, by 1; `run_step` then corrects them.
         of_round: integer variable, steps of `fit` in the round.
-        counts: integer variable `[3]` with a copy for each replica: steps of its own that the
-            process planned for the round, examples it took since the last exchange, and steps of
-            its own that it took in all.
-        exchange: function that adds an exchange to the function under construction, of the factor
-            of this process's changes and the steps of `fit` since the last exchange, scalar
-            tensors.
+        counts: integer variable `[3]` with a copy for each replica: own steps planned for the
+            round, examples since the last exchange, and all own steps.
     """
 
     def __init__(
         self,
-        strategy: tf.distribute.Strategy,
         seconds: float,
+        updates: OuterUpdates,
         *,
-        counters: Sequence[keras.Variable],
-        steps: keras.Variable,
-        of_round: keras.Variable,
+        steps: Any,
+        iterations: Sequence[keras.Variable],
+        of_round: Any,
         counts: Any,
-        exchange: Callable[[tf.Tensor, tf.Tensor], Any],
     ) -> None:
-        self._strategy = strategy
+        super().__init__(iterations[0])
         self._plan = Plan(seconds)
-        self._counters = [steps, *counters]
+        self._updates = updates
+        self._counters: list[Any] = [steps, *iterations]
         self._steps = steps
         self._of_round = of_round
         self._counts = counts
-        self._add_exchange = exchange
         self._exchange = tf.function(self._agree_and_exchange, autograph=False)
         self._reduce: Callable[[Any], Any] | None = None
-        self.forget()
+        self._runs = False
+        self.restored()
 
     @property
     def num_own_steps(self) -> int:
-        """Steps of its own that this process took in all."""
+        """Own steps of this process in all."""
         return int(private.local_tensors(self._counts)[0].numpy()[2])
 
-    def forget(self) -> None:
-        """Lets the next step begin with what stands in the variables, and with a new clock."""
+    def claimed(self) -> None:
+        """Makes the next step read the variables and start the clock again."""
+        self.restored()
+
+    def restored(self) -> None:
+        """As `claimed`."""
         self._is_begun = False
         self._since: float | None = None
 
-    def run(self, step: Callable[[], Any], size: int) -> Any:
-        """Takes one step of `fit`; an exchange follows where the round ends.
+    def after_step(self) -> None:
+        """Counts an own step and its examples.
+
+        Raises:
+            ValueError: the step is not run by `run_step`.
+        """
+        if not self._runs:
+            raise ValueError("`sync_seconds` must go with `model.fit`, which takes the steps")
+        examples = self._updates.strategy.extended.examples_of_run
+        examples = tf.cast(1 if examples is None else examples, tf.int64)
+        for counts in private.local_tensors(self._counts):
+            counts.assign_add(tf.stack([0, examples, 1]))
+
+    def is_renewed(self, group: int) -> tf.Tensor:
+        """True after an exchange: replicas take the shared values."""
+        return tf.equal(tf.convert_to_tensor(self._steps), 0)
+
+    def run_step(self, step: Callable[[], Any], size: int) -> Any:
+        """Takes one step of `fit`, and exchanges at the end of a round.
 
         Args:
-            step: function without arguments that takes steps of this process's own and returns
-                logs, a structure of tensors.
-            size: how many it takes (Keras' `steps_per_execution`), which count as one here.
+            step: function without arguments that takes own steps and returns logs, a structure of
+                tensors.
+            size: number of these steps (Keras' `steps_per_execution`), which count as one here.
 
         Returns:
-            Logs, in a cluster means over all processes as of the last exchange.
+            Logs; in a cluster, means over all processes as of the last exchange.
         """
         is_first = not self._is_begun
         if is_first:
@@ -132,10 +158,9 @@ class PacedSteps:
         elif self._since is None:
             self._since, self._taken = time.monotonic(), 0
         number = own_steps(self._step, self._planned, self._round)
-        # There are no logs without a step.
+        # The first call takes at least one step, because `fit` needs logs.
         number = max(1, number) if is_first else number
-        for _ in range(number):
-            self._latest = step()
+        self._take(step, number)
         self._step += 1
         self._taken += number
         self._values = [value + size for value in self._values]
@@ -144,42 +169,46 @@ class PacedSteps:
                 counter.assign(value)
         is_due = self._step >= self._round
         if is_due:
-            self.exchange()
+            self.synchronize()
         if self._reduce is None:
             return self._latest
         if is_due or is_first:
             self._logs = self._reduce(self._latest)
         return self._logs
 
-    def exchange(self) -> None:
-        """Exchanges what was changed since the last exchange, and begins a round."""
+    def synchronize(self, steps: int | None = None) -> None:
+        """Exchanges the changes since the last exchange, and begins a round.
+
+        Args:
+            steps: unused; the variables hold the number.
+        """
         counts_of_replicas = private.local_tensors(self._counts)
-        # Reading waits for a GPU, whose steps are only queued so far.
+        # Reading waits for the queued steps of a GPU.
         found = [counts.numpy() for counts in counts_of_replicas]
         if self._since is not None:
             self._plan.add(self._taken, time.monotonic() - self._since)
         planned = self._plan.after(max(1, int(found[0][0])))
         for counts, (_, examples, total) in zip(counts_of_replicas, found, strict=True):
             counts.assign([planned, examples, total])
-        with self._strategy.scope():
+        with self._updates.strategy.scope():
             self._exchange()
         self._since = None
         if self._is_begun:
             self._read()
 
-    def count(self, examples: Any) -> None:
-        """Adds to the step under construction that this process takes it.
-
-        Args:
-            examples: those of its replicas, an integer or an integer scalar tensor.
-        """
-        for counts in private.local_tensors(self._counts):
-            counts.assign_add(tf.stack([0, tf.cast(examples, tf.int64), 1]))
-
     def agree_on_logs(self, logs: Any, reduce: Callable[[Any], Any]) -> Any:
-        """As `DiLoCo.agree_on_logs`, but returned as they are: they are agreed on after steps."""
+        """Returns logs as they are: `run_step` averages them after the step."""
         self._reduce = reduce
         return logs
+
+    def _take(self, step, number):
+        self._runs = True
+        try:
+            with self._updates.strategy.extended.message_guard.refusing(_NO_MESSAGES):
+                for _ in range(number):
+                    self._latest = step()
+        finally:
+            self._runs = False
 
     def _read(self):
         planned, _, _ = private.local_tensors(self._counts)[0].numpy()
@@ -190,20 +219,31 @@ class PacedSteps:
         self._taken = 0
 
     def _agree_and_exchange(self):
+        strategy = self._updates.strategy
         of_replicas = private.local_tensors(self._counts)
         planned, examples, _ = tf.unstack(of_replicas[0])
-        group = self._strategy.extended.process_group
+        group = strategy.extended.process_group
         share = tf.constant(1.0)
         if group is not None:
-            told = [tf.cast(tf.stack([planned, examples]), tf.float32)]
-            reduce = functools.partial(group.all_reduce_sum, *told)
-            timer = self._strategy.sync_timer
-            sums = reduce() if timer is None else timer.measure(told, reduce, steps=0)
+            own = [tf.cast(tf.stack([planned, examples]), tf.float32)]
+            reduce = functools.partial(group.all_reduce_sum, *own)
+            timer = strategy.sync_timer
+            sums = reduce() if timer is None else timer.measure(own, reduce, steps=0)
             mean = sums / group.size
             planned = tf.cast(tf.round(mean[0]), tf.int64)
-            share = told[0][1] / mean[1]
-        self._add_exchange(share, tf.convert_to_tensor(self._steps))
+            share = own[0][1] / mean[1]
+        self._update(share)
         self._of_round.assign(planned)
         self._steps.assign(0)
         for counts in of_replicas:
             counts.assign(counts * tf.constant([1, 0, 1], tf.int64))
+
+    def _update(self, share):
+        outer: Any = self._updates.outer
+        momentum, steps = outer.ema_momentum, tf.convert_to_tensor(self._steps)
+        # Decay the average as `steps` single updates would.
+        outer.ema_momentum = momentum ** tf.cast(steps, tf.float32)
+        try:
+            self._updates.apply(0, self._updates.changes(0, share))
+        finally:
+            outer.ema_momentum = momentum

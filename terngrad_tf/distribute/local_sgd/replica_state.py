@@ -1,4 +1,4 @@
-"""What each replica has of its own, in checkpoints and between processes."""
+"""Variables that differ between replicas, in checkpoints and between processes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,17 +11,17 @@ import tensorflow as tf
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.consistency.broadcast import broadcast_matrix
 
-# What travels at once: 1 MiB.
+# Size of a message: 1 MiB.
 _PIECE_WORDS = 1 << 18
 
 
 class ReplicaState(tf.train.experimental.PythonState):
-    """Saves variables that differ between replicas, for all of them, in a `tf.train.Checkpoint`.
+    """Saves the variables of all replicas in a `tf.train.Checkpoint`.
 
     Args:
-        strategy: the strategy under which the variables were made.
+        strategy: the strategy under which the variables were created.
         variables: list of distributed or plain `tf.Variable`s.
-        on_set: function that is called before variables get other values from here.
+        on_set: function that is called before the variables are set.
     """
 
     def __init__(
@@ -33,25 +33,29 @@ class ReplicaState(tf.train.experimental.PythonState):
         self._strategy = strategy
         self._variables = list(variables)
         self._on_set = on_set
-        # Of all processes: gathered to be saved, or restored to be scattered.
+        # States of all processes: gathered to be saved, or restored to be scattered.
         self._gathered: list[np.ndarray] | None = None
         self._restored: list[np.ndarray] | None = None
 
     def add(self, variables: Sequence[keras.Variable]) -> None:
-        """Adds what differs between replicas or processes beside the optimizer's own variables.
+        """Adds variables that differ between replicas or processes.
+
+        Variables that were added before are left out.
 
         Args:
-            variables: list of `keras.Variable`s, such as a model's `non_trainable_variables`, in
-                which batch norm keeps each process's statistics.
+            variables: list of `keras.Variable`s, such as a model's `non_trainable_variables`, which
+                hold each process's batch-norm statistics.
         """
-        self._variables += [variable.value for variable in variables]
+        known = {id(variable) for variable in self._variables}
+        added = (variable.value for variable in variables)
+        self._variables += [variable for variable in added if id(variable) not in known]
 
     @property
     def _group(self):
         return getattr(self._strategy.extended, "process_group", None)
 
     def get(self) -> list[np.ndarray]:
-        """An array of each variable, `[replicas, ...]`; of all processes after `gather`."""
+        """Arrays of the variables, `[replicas, ...]`; of all processes after `gather`."""
         if self._gathered is not None:
             return self._gathered
         return [
@@ -60,12 +64,12 @@ class ReplicaState(tf.train.experimental.PythonState):
         ]
 
     def set(self, arrays: Sequence[np.ndarray], first_replica: int = 0) -> None:
-        """Gives the local replicas their parts of what `get` returned.
+        """Sets the local replicas' variables.
 
-        More replicas than were saved take what there is in turn.
+        If there are more replicas than saved states, states are reused in turn.
 
         Args:
-            arrays: list of arrays.
+            arrays: list of arrays that `get` returned.
             first_replica: number of the first local replica.
 
         Raises:
@@ -84,32 +88,32 @@ class ReplicaState(tf.train.experimental.PythonState):
                 component.assign(array[(first_replica + replica) % len(array)])
 
     def serialize(self) -> bytes:
-        """The state as the bytes of a safetensors file."""
+        """State as the bytes of a safetensors file."""
         return safetensors.numpy.save({str(i): array for i, array in enumerate(self.get())})
 
     def deserialize(self, string_value: bytes) -> None:
-        """Takes the state that `serialize` returned."""
+        """Restores the state that `serialize` returned."""
         named = safetensors.numpy.load(string_value)
         self.restore([named[str(i)] for i in range(len(named))])
 
     def restore(self, arrays: Sequence[np.ndarray]) -> None:
-        """As `set`; keeps the other processes' parts until `scatter`."""
+        """Sets the variables; keeps the states of other processes until `scatter`."""
         self.set(arrays)
         self._restored = list(arrays) if self._group else None
 
     def any_process(self, says_so: bool) -> bool:
-        """Whether any process says so; every process of a cluster calls it, outside of replicas."""
+        """True if it is True on any process; all processes call it, outside of replicas."""
         if self._group is None:
             return says_so
         return bool(self._group.all_reduce_max(tf.constant([float(says_so)])).numpy()[0])
 
     def gather(self, keeps: bool | None = None) -> None:
-        """Collects the state of all processes on those that can then save it, until `forget`.
+        """Collects the states of all processes, so that one can save them until `forget`.
 
-        Every process of a cluster calls it, outside of replicas, and receives the others' states.
+        All processes call it, outside of replicas.
 
         Args:
-            keeps: whether this process is one of those. Default: where it is the chief.
+            keeps: whether this process will save. Default: if it is the chief.
         """
         group = self._group
         if group is None:
@@ -125,13 +129,13 @@ class ReplicaState(tf.train.experimental.PythonState):
             self._gathered = self._unpack(of_processes.reshape(-1, rows.shape[1]))
 
     def forget(self) -> None:
-        """Ends what `gather` began: the local replicas' state is saved again."""
+        """Drops the states that `gather` collected."""
         self._gathered = None
 
     def scatter(self) -> None:
-        """Gives each process its part of what the chief restored, if it did.
+        """Sends each process its part of the state that the chief restored, if it did.
 
-        Every process of a cluster calls it, outside of replicas.
+        All processes call it, outside of replicas.
         """
         group = self._group
         if group is None:
@@ -151,7 +155,7 @@ class ReplicaState(tf.train.experimental.PythonState):
         self.set(self._unpack(own))
 
     def _unpack(self, rows):
-        """Arrays `[replicas, ...]` of bytes `[replicas, bytes]`."""
+        """Converts bytes `[replicas, bytes]` to arrays `[replicas, ...]`."""
         arrays, start = [], 0
         for variable in self._variables:
             dtype = np.dtype(variable.dtype.as_numpy_dtype)
@@ -163,6 +167,6 @@ class ReplicaState(tf.train.experimental.PythonState):
 
 
 def _pack(arrays):
-    """Bytes `[replicas, bytes]` of arrays `[replicas, ...]`."""
+    """Converts arrays `[replicas, ...]` to bytes `[replicas, bytes]`."""
     parts = [np.ascontiguousarray(array).reshape(len(array), -1).view(np.uint8) for array in arrays]
     return np.concatenate(parts, 1)

@@ -1,4 +1,4 @@
-"""The batch-norm layers of a model, and what they find in a single batch."""
+"""The batch-norm layers of a model and their statistics."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,7 @@ import keras
 
 
 def batch_norms(layer: keras.Layer) -> list[keras.layers.BatchNormalization]:
-    """All batch-norm layers inside a layer, those of nested models included.
+    """All batch-norm layers inside a layer, including nested models.
 
     Example:
     >>> model = keras.Sequential([keras.layers.Dense(1), keras.layers.BatchNormalization()])
@@ -23,13 +23,13 @@ def batch_norms(layer: keras.Layer) -> list[keras.layers.BatchNormalization]:
 
 
 def statistics(model: keras.Layer) -> list[keras.Variable]:
-    """The variables that a model's batch-norm layers write: of each, moving mean and variance."""
+    """The moving mean and variance of each batch-norm layer of a model."""
     return [v for layer in batch_norms(model) for v in (layer.moving_mean, layer.moving_variance)]
 
 
 @contextlib.contextmanager
 def zero_momentum(layers: Sequence[keras.layers.BatchNormalization]) -> Iterator[None]:
-    """Within, the moving statistics after a pass in training are those of its batch alone.
+    """Context in which a training pass sets the moving statistics to those of its batch.
 
     Example:
     >>> layer = keras.layers.BatchNormalization()

@@ -1,4 +1,4 @@
-"""Asynchronous training as its chief sees it: the cluster, and who of it is there."""
+"""The cluster of asynchronous training, on its chief."""
 
 import contextlib
 import socket
@@ -16,20 +16,20 @@ _GOODBYE_SECONDS = 20.0
 
 
 class ParameterServerCluster:
-    """Connects worker 0, the chief, to the parameter servers and to all workers, itself included.
+    """Connects worker 0, the chief, to the parameter servers and to all workers.
 
-    The engine is `tf.distribute.ParameterServerStrategy` with its `ClusterCoordinator`: the chief
-    schedules functions, a worker that is free runs the next. If a worker is lost, its function runs
-    on another; when it comes back, it gets functions again. A lost server ends training.
+    It uses `tf.distribute.ParameterServerStrategy` and its `ClusterCoordinator`: the chief
+    schedules functions, and a free worker runs the next. If a worker is lost, another runs its
+    function; a worker that returns gets functions again. A lost server ends training.
 
-    TensorFlow's context must not hold tensors or variables from before.
+    TensorFlow's context must not hold earlier tensors or variables.
 
     Args:
         cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver` with the jobs "worker"
-            and "ps", its task worker 0.
-        metadata: dict with "code" from `handshake.code_metadata`, "run", what all workers must
-            share, and "own", what is this worker's; both dicts of what JSON can hold. Servers
-            have "code" alone.
+            and "ps", for the task worker 0.
+        metadata: dict with "code" from `handshake.code_metadata`; "run", values that all workers
+            must share; and "own", values of this worker. The latter two are dicts for JSON.
+            Servers have "code" alone.
         dataset: this worker's batches, a `tf.data.Dataset`.
         start_timeout: seconds to wait for the other processes. Default 600.
 
@@ -65,7 +65,7 @@ class ParameterServerCluster:
         self._lost = set()
 
     def compare(self) -> None:
-        """Raises PeerError where processes run other code or workers were started differently."""
+        """Raises PeerError if processes run other code or workers were started differently."""
         names = self.tasks.names
         different = handshake.diff([metadata["code"] for metadata in self.metadata], names)
         different += handshake.diff(
@@ -76,7 +76,7 @@ class ParameterServerCluster:
             raise peers.PeerError(f"the processes were started differently: {'; '.join(different)}")
 
     def check_peers(self) -> Any:
-        """Looks who is there. Returns a line for each worker that was lost or came back.
+        """Probes all processes. Returns a line for each worker that was lost or came back.
 
         Raises:
             PeerError: a parameter server is lost.
@@ -86,7 +86,7 @@ class ParameterServerCluster:
             failure, seconds = self._watch.look(address)
             is_lost = process.is_lost(failure, seconds)
             if is_lost:
-                # What waits for its answers fails then; a step is done by another worker.
+                # Requests that wait for the process fail, and another worker does the step.
                 connections.shutdown_sockets(address)
             if index >= self.num_workers:
                 if is_lost:
@@ -101,10 +101,10 @@ class ParameterServerCluster:
         return lines
 
     def is_loss_of_worker(self, error: BaseException) -> bool:
-        """Whether an exception says no more than that a worker is gone, and with it a result.
+        """True if an exception only reports the loss of a worker and its result.
 
         Args:
-            error: what fetching the result of a scheduled function raised.
+            error: exception from fetching the result of a scheduled function.
         """
         if not isinstance(error, tf.errors.UnavailableError):
             return False
@@ -113,11 +113,11 @@ class ParameterServerCluster:
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
-        """Turns what TensorFlow raises where a process is lost into `PeerError`, one line."""
+        """Turns TensorFlow's errors after the loss of a process into a `PeerError` of one line."""
         try:
             yield
         except Exception as error:
-            # TensorFlow's errors are of many types, according to what it was doing.
+            # TensorFlow raises errors of many types.
             lost = peers.unreachable(self.tasks)
             fatal = any(index >= self.num_workers for index in lost) or (
                 lost and isinstance(error, tf.errors.OpError)
@@ -127,11 +127,8 @@ class ParameterServerCluster:
             raise peers.PeerError(peers.explain("", self.tasks, lost)) from error
 
     def end(self, exit_reason: str = "") -> None:
-        """Lets all other processes end, in good order if `exit_reason` is "".
-
-        They wait until this process has ended.
-        """
-        # Beside: where a process is lost, TensorFlow might wait for that.
+        """Ends all other processes after this one; without an error if `exit_reason` is ""."""
+        # A thread, because TensorFlow might wait for a lost process.
         requests = threading.Thread(
             target=self._request_shutdowns, args=(exit_reason,), daemon=True
         )
@@ -150,7 +147,7 @@ class ParameterServerCluster:
 
 
 def _with_coordinator(jobs):
-    """Resolver of the cluster and its coordinator: beside worker 0, on a port that is free."""
+    """Resolver of the cluster and its coordinator, on a free port of worker 0's host."""
     host = jobs["worker"][0].rpartition(":")[0]
     with socket.create_server(("", 0)) as unused:
         port = unused.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Gradients on their way from a worker to a parameter server."""
+"""Codes of the gradients that a worker pushes to a parameter server."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,12 +12,12 @@ from terngrad_tf.distribute.exchange.traffic import WORD_BYTES
 from terngrad_tf.distribute.exchange.wires import streams
 
 PUSH_WIRES = ("auto", "sparse")
-# An int64 number, as words.
+# Words of an int64 number.
 _STEP_WORDS = 2
 
 
 def check_wire(wire: str, quantization: Quantization) -> None:
-    """Raises ValueError unless codes rounded so can be pushed by a wire."""
+    """Raises ValueError unless the wire can carry the codes of a quantization."""
     check(wire in PUSH_WIRES, "wire", f"must be one of {PUSH_WIRES}", wire)
     check(
         quantization.levels == 1 or wire == "auto",
@@ -36,18 +36,18 @@ def check_wire(wire: str, quantization: Quantization) -> None:
 class PushCodec:
     """Packs the gradients of one server's variables on a worker, and unpacks them on the server.
 
-    A gradient g is rounded without bias to `s * t / L`, t in -L..L, with scales that no other
-    worker shares: in asynchronous training each push is applied by itself. L is the quantization's
-    `levels`, 1 for ternary codes.
+    A gradient g is rounded without bias to `s * t / L`, t in -L..L. Its scales are this worker's
+    alone, since servers apply each push by itself. L is the quantization's `levels`, 1 for ternary
+    codes.
 
-    Gradients are rotated first and have a scale for each of their blocks, see
-    `terngrad_tf.ternary.rotation`; the step travels with the codes, since from it follows how
-    servers rotate them back. With `rotate=False` they have one scale a tensor:
+    Rotated gradients have a scale for each of their blocks, see `terngrad_tf.ternary.rotation`.
+    The step then travels with the codes, because servers need it to rotate them back. With
+    `rotate=False` there is one scale a tensor:
 
         s = min(clip_factor * std(g), max|g|),   t = floor(clip(g / s, -1, 1) * L + u)
 
-    One buffer of packed codes travels, or one stream of those that are not 0; one vector of scales;
-    and the gradients that stay float. The codes are the same, bit for bit.
+    A push has one buffer of packed codes, or one stream of codes that are not 0; one vector of
+    scales; and the gradients that stay float. Both forms hold the same codes.
 
     Example:
     >>> quantization = terngrad_tf.distribute.Quantization(rotate=False, clip_factor=0)
@@ -56,17 +56,17 @@ class PushCodec:
     [2.0, 0.0, -2.0]
 
     Args:
-        shapes: static shape of each gradient; all are float32.
-        ternary_positions: positions among them of those that are rounded.
+        shapes: static shapes of the float32 gradients.
+        ternary_positions: positions of the gradients that are rounded.
         indices: position of each variable in the whole model; they select the random bits.
-        quantization: `Quantization`, how gradients are rounded.
+        quantization: `Quantization` of the gradients.
         num_workers: number of workers.
-        wire: how codes travel, one of `PUSH_WIRES`: "auto" in words, "sparse" in streams
-            of ternary codes that are not rotated. Default "auto".
+        wire: one of `PUSH_WIRES`: "auto" sends words, "sparse" sends streams of ternary codes that
+            are not rotated. Default "auto".
 
     Raises:
-        ValueError: `wire` is another one, or "sparse" where codes are rotated or finer than
-            ternary.
+        ValueError: `wire` is not one of these, or is "sparse" with codes that are rotated or finer
+            than ternary.
     """
 
     def __init__(
@@ -99,25 +99,25 @@ class PushCodec:
 
     @property
     def num_bytes(self) -> int:
-        """Payload bytes of a push; of one in streams about the most that can be."""
+        """Payload bytes of a push; with streams, about the maximum."""
         words = self._num_words + (_STEP_WORDS if self._rotation else 0)
         return WORD_BYTES * (words + self._num_floats)
 
     def num_bytes_of(self, packed: Any) -> tf.Tensor:
-        """Payload bytes of what `encode` returned, an int64 scalar."""
+        """Payload bytes of a result of `encode`, an int64 scalar."""
         return WORD_BYTES * (tf.size(packed[0], tf.int64) + self._num_floats)
 
     def encode(self, gradients: Sequence[Any], step: Any, worker: Any) -> Any:
-        """What travels.
+        """Packs gradients for a push.
 
         Args:
             gradients: list of T float32 tensors.
             step: scalar integer tensor, steps done when the worker pulled; selects random bits.
-            worker: scalar int32 tensor, the worker's number; likewise.
+            worker: scalar int32 tensor, the worker's number; selects random bits, too.
 
         Returns:
-            Tuple of the codes, int32 `[words]`, which is no static shape in streams; the scales,
-            float32 `[ternary gradients]`, or `[blocks]` of rotated ones; and a list of the other
+            Tuple of the codes, int32 `[words]`, not a static shape for streams; the scales, float32
+            `[ternary gradients]`, or `[blocks]` for rotated gradients; and a list of the other
             gradients.
         """
         exact = [gradients[i] for i in self._exact]
@@ -129,7 +129,7 @@ class PushCodec:
         if self._rotation:
             measured, scales = scales, scales[0]
             vectors = self._rotation.rotate(rounded, measured, scales, **self._signs(step))
-            # Each server's variables have the sequences of its first ones.
+            # A server's vectors take the random bits of its first variables.
             tensors = self._quantization.indices_of_vectors(self._indices[0], len(vectors))
             ones = tf.ones([len(vectors)])
             words = self._quantization.encode(vectors, ones, step=step, tensors=tensors, **how)
@@ -140,7 +140,7 @@ class PushCodec:
         return words, scales, exact
 
     def decode(self, packed: tf.Tensor) -> Any:
-        """The gradients, as a list of T float32 tensors, from what `encode` returned."""
+        """Unpacks a result of `encode`: a list of T float32 tensors."""
         words, scales, exact = packed
         gradients = dict(zip(self._exact, exact, strict=True))
         if self._ternary:

@@ -1,8 +1,8 @@
-"""The processes of asynchronous training: how parameter servers and workers start, talk and end.
+"""The processes of asynchronous training: start, messages and end of servers and workers.
 
-Worker 0 is the chief: it schedules the steps of all workers. The other processes only run a
-TensorFlow server. What a process has to say before and after training it keeps in files of its own
-memory ("ram://"), which TensorFlow's file operations read and write from the chief.
+Worker 0 is the chief, which schedules the steps of all workers. The other processes only run a
+TensorFlow server. Messages before and after training are files in a process's memory ("ram://"),
+which the chief reads and writes by TensorFlow's file operations.
 """
 
 import json
@@ -20,9 +20,9 @@ _METADATA, _DATASET, _END = (f"{_FOLDER}/{name}" for name in ("metadata", "datas
 
 _POLL_SECONDS = 1.0
 _LOOK_SECONDS = 5.0
-# As long as synchronous training waits for a peer whose link is cut.
+# Synchronous training waits as long for a peer whose link is cut.
 LOST_SECONDS = 25.0
-# After the end of training the chief still frees what it holds on the servers.
+# The chief frees its tensors on the servers after the end of training.
 _FAREWELL_SECONDS = 60.0
 
 
@@ -34,13 +34,13 @@ def cluster_tasks(cluster_resolver: tf.distribute.cluster_resolver.ClusterResolv
             and "ps".
 
     Raises:
-        ValueError: a job is missing, this process is in neither, or it has a token, for which
-            nobody asks here.
+        ValueError: a job is missing, this process is in neither, or it has a token, which
+            parameter servers do not support.
     """
     if tokens.token_from_environment() is not None:
         raise ValueError(
             f"the environment variable {tokens.VARIABLE} must not be set with parameter servers,"
-            " whose processes ask for no token"
+            " which do not support tokens"
         )
     cluster = cluster_resolver.cluster_spec().as_dict()
     jobs = ("worker", "ps")
@@ -57,11 +57,11 @@ def start_server(
     metadata: Mapping[str, Any],
     dataset: tf.data.Dataset | None = None,
 ) -> Any:
-    """Starts the TensorFlow server of this process, which lives as long as what is returned.
+    """Starts the TensorFlow server of this process, which ends with the returned object.
 
     Args:
         cluster_resolver: as for `cluster_tasks`.
-        metadata: dict of what JSON can hold, for the chief.
+        metadata: dict for JSON, which the chief reads.
         dataset: a worker's batches, a `tf.data.Dataset`. Default: none.
 
     Returns:
@@ -74,7 +74,7 @@ def start_server(
     tf.io.gfile.makedirs(_FOLDER)
     _write(_METADATA, json.dumps(metadata).encode())
     if dataset is not None:
-        # The graph of a data set needs no resource of this process' Python.
+        # The graph of a data set needs nothing of this process's Python.
         variant = tf.data.experimental.to_variant(dataset)
         _write(
             f"{_DATASET}-{cluster_resolver.task_id}",
@@ -103,7 +103,7 @@ def serve(
 
     Args:
         cluster_resolver: as for `cluster_tasks`.
-        metadata: dict of what JSON can hold, for the chief.
+        metadata: dict for JSON, which the chief reads.
         dataset: a worker's batches, a `tf.data.Dataset`. Default: none.
         start_timeout: seconds to wait for the chief. Default 600.
 
@@ -142,31 +142,31 @@ def serve(
 
 
 def is_lost(failure: str | None, seconds: float) -> bool:
-    """Whether another process is lost, by what `connections.Watch.look` returned."""
+    """True if another process is lost, by a result of `connections.Watch.look`."""
     limit = _POLL_SECONDS if failure == connections.REFUSED else LOST_SECONDS
     return failure is not None and seconds > limit
 
 
 def _shutdown_lost(watch, tasks):
-    """Lets what this process does with others that are cut off fail; it may hold up the rest."""
+    """Closes the connections to lost processes, which might block this one."""
     for index, address in enumerate(tasks.addresses):
         if index not in (0, tasks.index) and is_lost(*watch.look(address)):
             connections.shutdown_sockets(address)
 
 
 def read_metadata(device: str) -> dict[str, Any]:
-    """The metadata of the process that has a device, such as "/job:ps/replica:0/task:0"."""
+    """The metadata of the process of a device, such as "/job:ps/replica:0/task:0"."""
     with tf.device(f"{device}/device:CPU:0"):
         return json.loads(tf.io.read_file(_METADATA).numpy())
 
 
 def own_dataset(element_spec: Any) -> Any:
-    """The data set of the process that runs this; for a function that the chief sends there.
+    """The data set of the process that runs the calling function, which the chief scheduled.
 
     Args:
-        element_spec: structure of `tf.TensorSpec`, as of every worker's data set.
+        element_spec: structure of `tf.TensorSpec` of every worker's data set.
     """
-    # The name is no constant, or TensorFlow would read the file while it optimizes the function.
+    # With a constant name TensorFlow would read the file while it optimizes the function.
     worker = tf.distribute.coordinator.experimental_get_current_worker_index()
     name = tf.strings.join([f"{_DATASET}-", tf.strings.as_string(worker)])
     variant = tf.raw_ops.DatasetFromGraph(graph_def=tf.io.read_file(name))
@@ -174,7 +174,7 @@ def own_dataset(element_spec: Any) -> Any:
 
 
 def request_shutdown(device: str, exit_reason: str) -> None:
-    """Lets the process of a device end, in good order if `exit_reason` is "" (see `serve`)."""
+    """Ends the process of a device, without an error if `exit_reason` is "" (see `serve`)."""
     with tf.device(f"{device}/device:CPU:0"):
         tf.io.write_file(_END, exit_reason)
 

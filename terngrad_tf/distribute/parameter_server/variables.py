@@ -13,14 +13,14 @@ from terngrad_tf.distribute.parameter_server.codec import PushCodec
 
 
 def place(sizes: Sequence[int], num_servers: int) -> list[list[int]]:
-    """Divides variables among servers: each goes to the one that holds the least so far.
+    """Divides variables among servers; each goes to the server with the fewest elements so far.
 
     Args:
-        sizes: elements of each variable.
+        sizes: numbers of elements of the variables.
         num_servers: number of servers.
 
     Returns:
-        List with the positions of each server's variables, without servers that get none.
+        Lists of the positions of each server's variables, without servers that get none.
 
     Example:
     >>> place([10, 3, 4, 5], 2)
@@ -37,27 +37,27 @@ def place(sizes: Sequence[int], num_servers: int) -> list[list[int]]:
 class ServedModel:
     """Keeps the trained variables of a model, and its optimizer's, on parameter servers.
 
-    The model and the optimizer given stay with the chief: they say what there is, take part in
-    checkpoints and hold values only after `download`.
+    The given model and optimizer are templates on the chief. They take part in checkpoints, and
+    hold current values after `download`.
 
-    Each push is applied whole before the next one: the server decodes the gradients, takes one step
-    of the optimizer on them and moves batch norm's statistics s towards those of the batch, b:
-    `s = momentum * s + (1 - momentum) * b`. A pull reads variable by variable and may meet a push
-    halfway.
+    A server applies a push before the next one: it decodes the gradients, takes one optimizer step,
+    and moves the batch-norm statistics s towards those of the batch, b:
+    `s = momentum * s + (1 - momentum) * b`. A pull reads one variable after another, and may
+    overlap a push.
 
     Args:
-        model: built `keras.Model`, all of whose weights are float32.
+        model: built `keras.Model` with float32 weights.
         optimizer: built `keras.optimizers.Optimizer`.
         quantization: `Quantization` of the gradients.
         server_devices: list of str, such as "/job:ps/replica:0/task:0".
         num_workers: number of workers.
-        wire: how codes travel, see `PushCodec`. Default "auto".
-        averages: `keras.Variable`s, a moving average of each of `statistics`, which moves by the
-            optimizer's `ema_momentum` as those of the weights do. Default: none are kept.
+        wire: wire of the codes, see `PushCodec`. Default "auto".
+        averages: list of `keras.Variable`s, moving averages of `statistics` by the optimizer's
+            `ema_momentum`. Default: none.
 
     Raises:
-        ValueError: a weight is not float32, or changes in training outside of batch norm; `wire` is
-            not known.
+        ValueError: a weight is not float32, or changes in training outside of batch norm; or `wire`
+            is not known.
     """
 
     def __init__(
@@ -95,24 +95,21 @@ class ServedModel:
         self._servers = []
         for device, found in zip(server_devices, positions, strict=False):
             codecs = {False: codec(found, set(rounded)), True: codec(found, ())}
-            # Batch norm's statistics are few and small: the first server has them all.
+            # The first server has all batch-norm statistics, which are small.
             own = ([], []) if self._servers else (momenta, averages)
             self._servers.append(_Server(device, found, trained, *own, optimizer, codecs))
 
     @property
     def traffic(self) -> Any:
-        """`PushTraffic` of a step in which gradients travel as the options say.
-
-        Of streams it tells about the most that can be; `push` tells what was sent.
-        """
+        """`PushTraffic` of a step by the options; with streams, about the maximum."""
         return sum((server.traffic for server in self._servers), start=PushTraffic(0, 0, 0))
 
     def pull(self) -> Any:
-        """What a worker needs for a step; to be called in the function that it runs.
+        """Reads the trained variables, in a function that a worker runs.
 
         Returns:
-            Pair of the trained variables' values, in the model's order, and an int64 scalar, the
-            number of pushes applied so far.
+            Pair of the values, in the model's order, and an int64 scalar, the number of pushes
+            applied so far.
         """
         values = [None] * self._num_trained
         for server in self._servers:
@@ -128,13 +125,13 @@ class ServedModel:
         Args:
             gradients: float32 tensors, one for each trained variable.
             moments: statistics of the batch, one for each of `statistics`.
-            step: what `pull` returned.
+            step: number of pushes that `pull` returned.
             worker: scalar int32 tensor, number of the worker.
-            exact: whether the gradients travel as float32. Default False: as the options say.
+            exact: whether the gradients travel as float32. Default False: by the options.
 
         Returns:
-            Pair of int64 scalars: the number of pushes applied, this one included, and the payload
-            bytes sent to all servers together.
+            Pair of int64 scalars: the number of pushes applied, including this one, and the payload
+            bytes sent to all servers.
         """
         steps, num_bytes = zip(
             *(
@@ -146,17 +143,17 @@ class ServedModel:
         return steps[0], tf.add_n(num_bytes)
 
     def upload(self) -> None:
-        """Gives the servers' variables the values of the model and the optimizer given."""
+        """Sets the servers' variables to the values of the model and the optimizer."""
         for served, own in self._pairs():
             served.assign(own.numpy())
 
     def download(self) -> None:
-        """Gives the model and the optimizer given the values of the servers' variables."""
+        """Sets the model and the optimizer to the values of the servers' variables."""
         for served, own in self._pairs():
             own.assign(served.numpy())
 
     def _pairs(self):
-        """Each variable on a server with the one of the same path that it stands for."""
+        """Pairs of a variable on a server and the template with the same path."""
         own = {_name(variable): variable for variable in self._template}
         return [
             (variable, own[_name(variable)])
@@ -171,7 +168,7 @@ class _Server:
     def __init__(self, device, positions, trained, momenta, averages, optimizer, codecs):
         self._device = f"{device}/device:CPU:0"
         self.positions = positions
-        # By whether all gradients travel as float32.
+        # Key True: all gradients travel as float32.
         self._codecs = codecs
         self._momenta = [momentum for _, momentum in momenta]
         with tf.device(self._device):
@@ -181,8 +178,8 @@ class _Server:
             self._optimizer = type(optimizer).from_config(optimizer.get_config())
             self._optimizer.build(self._trained)
             self._one_at_a_time = tf.CriticalSection()
-        # Traced here and not within a scheduled function, where Keras optimizers find a strategy
-        # that runs them in a thread of its own: it would wait for the section's lock on the graph.
+        # Traced here: a scheduled function would run the optimizer in a thread, which would
+        # wait for the section's lock on the graph.
         self._apply = tf.function(self._update, autograph=False).get_concrete_function(
             [tf.TensorSpec(v.shape, tf.float32) for v in self._trained],
             [tf.TensorSpec(v.shape, tf.float32) for v in self._statistics],
@@ -211,9 +208,9 @@ class _Server:
         with tf.device(self._device):
             for s, momentum, moment in zip(self._statistics, self._momenta, moments, strict=True):
                 s.assign(momentum * s.value + (1.0 - momentum) * moment)
-            # As Keras does with the weights: the first average is what there is.
+            # As for weights in Keras, the first value is the first average.
             is_later = tf.cast(tf.not_equal(self._optimizer.iterations.value, 0), tf.float32)
-            # None are kept, or one of each.
+            # There are no averages, or one for each statistic.
             for average, s in zip(self._averages, self._statistics, strict=False):
                 kept = is_later * self._optimizer.ema_momentum
                 average.assign(kept * average.value + (1.0 - kept) * s.value)
@@ -226,7 +223,7 @@ class _Server:
 
     def read_step(self):
         with tf.device(self._device):
-            # `tf.cast` alone would hand on the variable itself, to be read later.
+            # `tf.cast` alone would read the variable later.
             return tf.cast(tf.identity(self._optimizer.iterations.value), tf.int64)
 
     def push(self, gradients, moments, step, worker, exact):
@@ -235,10 +232,10 @@ class _Server:
         num_bytes = codec.num_bytes_of(packed) + self._moment_bytes
         moments = moments if self._statistics else []
         with tf.device(self._device):
-            # Copied here, so that it is these that travel.
+            # Copied on the server, so that packed values travel.
             packed, moments = tf.nest.map_structure(tf.identity, (packed, moments))
             decoded = codec.decode(packed)
-            # Without this a worker would hold the lock while it computes.
+            # Or a worker would hold the lock while it computes.
             with tf.control_dependencies([*decoded, *moments]):
                 after = self._one_at_a_time.execute(lambda: self._apply(decoded, moments))
             return tf.cast(after, tf.int64), num_bytes
@@ -255,14 +252,14 @@ def _statistics(model):
     for weight in model.non_trainable_weights:
         if id(weight) not in known:
             raise ValueError(
-                "`model` must have no weights that are not trained, but those of batch norm. "
+                "`model` must have no untrained weights except batch-norm statistics. "
                 f"Received: {weight.path}"
             )
     return pairs
 
 
 def _name(variable):
-    """Path of a variable in a form that is the same on chief and server."""
+    """Path of a variable, the same on chief and server."""
     return variable.path.replace("/", "_")
 
 

@@ -12,15 +12,7 @@ What is needed, and why no public way exists:
 """
 
 # Imported for what it enters into the manifest of patches.
-from terngrad_tf.distribute.private.collectives.local_weights import (
-    LocalStepsOptimizer,
-    LocalWeights,
-    gradients_are_of_one_size,
-    gradients_of_one_size,
-    local_steps_optimizer,
-    local_updates,
-    optimizer_of_local_step,
-)
+from terngrad_tf.distribute.private.collectives.local_weights import LocalWeights
 from terngrad_tf.distribute.private.collectives.process_group import (
     ProcessGroup,
     communication_options,
@@ -37,9 +29,12 @@ from terngrad_tf.distribute.private.keras.keras_training import (
     keras_step,
     unscale_loss,
 )
+from terngrad_tf.distribute.private.keras.resuming import forget_resumed, resume_fit
+from terngrad_tf.distribute.private.keras.rounding_noise import noise_variables
 from terngrad_tf.distribute.private.keras.scopes import watch_scope
 from terngrad_tf.distribute.private.patches import install_patches, uninstall_patches
 from terngrad_tf.distribute.private.replicas import padded_reductions  # noqa: F401
+from terngrad_tf.distribute.private.replicas.accumulators import accumulators_of
 from terngrad_tf.distribute.private.replicas.devices import (
     cluster_is_joined,
     counts_once,
@@ -70,11 +65,11 @@ from terngrad_tf.distribute.private.strategies.strategies import TernGradLocalEx
 __all__ = [
     "NO_PADDING",
     "ExactCrossDeviceOps",
-    "LocalStepsOptimizer",
     "LocalWeights",
     "ProcessGroup",
     "TernGradClusterExtended",
     "TernGradLocalExtended",
+    "accumulators_of",
     "agreed_variables",
     "assert_on_host",
     "cluster_is_joined",
@@ -84,26 +79,24 @@ __all__ = [
     "current_padding",
     "devices_are_initialized",
     "devices_of_replicas",
+    "forget_resumed",
     "gradient_ops",
-    "gradients_are_of_one_size",
-    "gradients_of_one_size",
     "in_keras_step",
     "in_xla_context",
     "install_patches",
     "is_own",
     "keras_step",
-    "local_steps_optimizer",
     "local_tensors",
-    "local_updates",
     "mask_gradients",
     "merge",
     "mirrored",
-    "optimizer_of_local_step",
+    "noise_variables",
     "padded_replica",
     "per_replica",
     "publish",
     "published",
     "report_error",
+    "resume_fit",
     "seed_alike",
     "stamped",
     "sum_gradients",

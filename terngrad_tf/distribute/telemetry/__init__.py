@@ -1,3 +1,3 @@
-"""What a step took and what its exchange lost: stopwatch, statistics, stragglers, records."""
+"""Time and loss of exchanges: stopwatch, statistics, stragglers, records."""
 
 __all__ = []

@@ -23,15 +23,14 @@ WriteScalars = Callable[[Mapping[str, float], int], None]
 
 
 class Telemetry(keras.callbacks.Callback):
-    """Writes what exchanges of gradients cost and lose, now and then.
+    """Writes the cost and loss of gradient exchanges to TensorBoard and a file of JSON lines.
 
-    Each record tells the means over the steps since the last one, 128 at most: as scalars for
-    TensorBoard, `traffic/...`, `ternary/...` and `speed/...`, and as a line of JSON at the end of
-    `telemetry.jsonl`, with null for what was not measured. See `StepTelemetry` for their meaning.
-    In a cluster the chief writes what it measured.
+    A record holds the means over the steps since the last record, at most 128. TensorBoard gets
+    scalars `traffic/...`, `ternary/...` and `speed/...`; `telemetry.jsonl` gets a line with null
+    for values that were not measured. `StepTelemetry` describes the values. Only the chief of a
+    cluster writes.
 
-    A run that is resumed, which is to say one that does not begin at step 0, leaves out the steps
-    that the file tells already.
+    A resumed run, which does not begin at step 0, skips steps that the file already holds.
 
     Example:
     >>> import tempfile
@@ -45,15 +44,13 @@ class Telemetry(keras.callbacks.Callback):
     telemetry.jsonl
 
     Args:
-        log_dir: folder of both, made where there is none.
+        log_dir: folder of both; created if missing.
         every: steps from one record to the next. Default 100.
-        write: function of a dict from tags to numbers and of the step, which writes the scalars.
-            Steps that were taken once more are not left out of these. Default: they go into a file
-            of their own in `log_dir`.
+        write: function of a dict from tags to numbers and of the step that writes the scalars, also
+            those of repeated steps. Default: write an event file in `log_dir`.
 
     Raises:
-        ValueError: `every` is out of range; or, in `fit`, nothing is measured under the model's
-            strategy, whose `telemetry_freq` is 0.
+        ValueError: `every` is out of range; or, in `fit`, the strategy's `telemetry_freq` is 0.
     """
 
     def __init__(
@@ -74,7 +71,7 @@ class Telemetry(keras.callbacks.Callback):
         self._writes = False
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Finds what measures, and how far the file is."""
+        """Finds the measurements, and the steps in the file."""
         strategy = self.model.distribute_strategy
         self._operations = private.gradient_ops(strategy)
         self._measurements = getattr(self._operations, "telemetry", None)
@@ -91,7 +88,7 @@ class Telemetry(keras.callbacks.Callback):
             self._told = told_steps(self._folder / FILE)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Writes what is due."""
+        """Writes a record if it is due."""
         if not self._writes or (step := self._step()) < self._due * self._every:
             return
         self._due = step // self._every + 1
@@ -101,7 +98,7 @@ class Telemetry(keras.callbacks.Callback):
         self._count = count
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Ends the files."""
+        """Closes the event file."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -117,7 +114,7 @@ class Telemetry(keras.callbacks.Callback):
             return
         values = dataclasses.asdict(mean) | {tags.TELEMETRY[tag]: v for tag, v in found.items()}
         line = json.dumps({**values, "step": step, "time": time.time()}, allow_nan=False)
-        # One write, so that a line is whole for whoever reads beside.
+        # A single write, so that concurrent readers never see half a line.
         with open(self._folder / FILE, "ab", buffering=0) as file:
             file.write(f"{line}\n".encode())
 
@@ -136,10 +133,7 @@ class Telemetry(keras.callbacks.Callback):
 
 
 def told_steps(path: pathlib.Path) -> set[int]:
-    """The steps that a file of JSON lines tells; none where there is no such file.
-
-    Lines that were broken off, or that no callback wrote, are passed over.
-    """
+    """Steps in a file of JSON lines; skips truncated and foreign lines, or a missing file."""
     found = set()
     try:
         with open_regular(path) as file:

@@ -1,4 +1,4 @@
-"""Which of several traced steps ran last, and what it cost in bytes."""
+"""The last of several traced steps that ran, and its bytes."""
 
 import dataclasses
 from typing import Any
@@ -11,10 +11,10 @@ from terngrad_tf.distribute.telemetry.plain_variable import PlainVariable
 
 
 class LastStep:
-    """Keeps what is known of each step when it is traced, and tells it of the one that ran last.
+    """Keeps a value for each traced step, and returns the value of the step that ran last.
 
-    A step's Python code runs when the step is traced. Only TensorFlow knows which of several traced
-    steps, of one model or of many, it ran since.
+    A step's Python code runs only when the step is traced; a variable notes which of several traced
+    steps, of one model or of many, ran last.
     """
 
     def __init__(self) -> None:
@@ -22,10 +22,10 @@ class LastStep:
         self._last: PlainVariable | None = None
 
     def record(self, known: Any, count: Any) -> tf.Tensor | None:
-        """Adds to the step under construction that it ran.
+        """Adds to the step under construction a note that it ran.
 
         Args:
-            known: what `latest` returns after it ran; compared by value.
+            known: value that `latest` returns after the step; compared by value.
             count: scalar integer, a tensor if only the running step knows it.
         """
         if known not in self._known:
@@ -37,7 +37,7 @@ class LastStep:
 
     @property
     def latest(self) -> Any:
-        """What was known of the last step and its count, a pair; None before the first step."""
+        """Value and count of the last step, a pair; None before the first step."""
         if self._last is None:
             return None
         index, count = self._last.numpy()
@@ -45,34 +45,34 @@ class LastStep:
 
 
 class LastTraffic:
-    """`Traffic` of the newest exchange of the same variables."""
+    """`Traffic` of the latest exchange of the same variables."""
 
     def __init__(self) -> None:
         self._exchange = LastStep()
         self._streams = LastStep()
 
     def record(self, traffic: Traffic, gathered_bytes: Any) -> None:
-        """Adds to the step under construction that it exchanges.
+        """Adds an exchange to the step under construction.
 
         Args:
-            traffic: what is known of it.
+            traffic: traffic that is known when the step is traced.
             gathered_bytes: bytes of sparse gradients of this member, an integer scalar.
         """
         self._exchange.record(traffic, gathered_bytes)
 
     def record_streams(self, traffic: Traffic, num_bytes: Any) -> None:
-        """Adds bytes of streams, an integer scalar tensor, to what was recorded with `traffic`."""
+        """Adds bytes of streams, an integer scalar tensor, to the exchange with `traffic`."""
         self._streams.record(traffic, num_bytes)
 
     @property
     def latest(self) -> Traffic | None:
-        """None before the first exchange."""
+        """Traffic of the latest exchange; None before the first."""
         latest = self._exchange.latest
         if latest is None:
             return None
         traffic, gathered_bytes = latest
         streams = self._streams.latest
-        # With "auto" another model of equally many variables may send none.
+        # Another model with the same number of variables may send no streams.
         if streams is not None and streams[0] == traffic:
             received = traffic.received_bytes + streams[1]
             traffic = dataclasses.replace(traffic, received_bytes=received)

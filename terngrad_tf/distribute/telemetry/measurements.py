@@ -1,4 +1,4 @@
-"""What the exchange of gradients costs and what it loses, measured inside the steps."""
+"""Cost and loss of gradient exchanges, measured inside the steps."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from terngrad_tf.distribute.telemetry import quality
 from terngrad_tf.distribute.telemetry.stopwatch import PHASES, Job, Watch
 from terngrad_tf.distribute.telemetry.window import Window
 
-# Newest steps, and samples, that are kept.
+# Latest steps, and samples, that are kept.
 WINDOW = 128
-# `seconds` is the time from the last gradient's existence to the last sum's, `end` when that was.
+# `seconds`: from the last gradient to the last sum, which exists at `end`.
 _STEP_COLUMNS = ("step", "kind", "received", "float32", "end", "seconds", *PHASES)
 _SAMPLE_COLUMNS = ("step", "nonzero_share", "cosine", "relative_error")
 
@@ -23,34 +23,31 @@ _SAMPLE_COLUMNS = ("step", "nonzero_share", "cosine", "relative_error")
 class StepTelemetry:
     """One step, or means over several.
 
-    Bytes are those of `Traffic`. Seconds are this process's, medians over the steps, so that an
-    evaluation between two steps does not count; None where they are not measured, as on GPUs. What
-    runs side by side counts where it ends last: with several buckets of gradients, phases of one
-    overlap those of others and the backward pass, and are the buckets' sums.
+    Bytes are counted as in `Traffic`. Seconds are medians over this process's steps, so that an
+    evaluation between two steps has no effect; None if they are not measured, as on GPUs. The
+    phases are sums over buckets; the phases of one bucket overlap other buckets and the backward
+    pass.
 
     Attributes:
-        step: the optimizer's step, the newest of several.
-        num_steps: steps that this is about.
-        wire: how ternary gradients travelled; "float32" where none is ternary.
+        step: the optimizer's step, the latest of several.
+        num_steps: number of steps.
+        wire: wire of the ternary gradients; "float32" if none is ternary.
         num_members: members of the exchange.
-        received_bytes: payload bytes that a member received a step. It sent as many: all messages
-            of an exchange have one length.
+        received_bytes: payload bytes that a member received a step.
         float32_bytes: the same for a float32 ring all-reduce.
         nonzero_share: share of ternary codes that are not 0, of each process's first replica; None
             without a sample, as are the next two.
-        cosine: cosine of the reduced gradients with the sum of the replicas' float ones, all that
-            are ternary in one vector.
-        relative_error: length of their difference, divided by that of the float ones.
-        step_seconds: from the end of an exchange to the end of the next.
-        scale_seconds: finding local scales, once the last gradient exists; None where a process has
-            several replicas, which find them in the rest of the step.
-        encode_seconds: rounding and packing, up to the first message; in one process, where nothing
-            travels, also adding.
-        exchange_seconds: messages, and waiting for what other processes send; also exchanging
-            gradients that stay float.
-        decode_seconds: all else after a bucket's first message.
-        rest_seconds: the step without the time from when its last gradient exists to when all are
-            reduced: forward and backward pass, update, data, waiting for data of others.
+        cosine: cosine of the reduced gradients with the sum of the replicas' float gradients; all
+            ternary gradients are one vector.
+        relative_error: length of the difference of these vectors, divided by the length of the sum.
+        step_seconds: from the end of one exchange to the end of the next.
+        scale_seconds: finding local scales after the last gradient; None if a process has several
+            replicas, which find them in the rest of the step.
+        encode_seconds: rounding and packing, up to the first message; in one process also adding.
+        exchange_seconds: messages, and waiting for other processes; also gradients that stay float.
+        decode_seconds: all other work after a bucket's first message.
+        rest_seconds: the step without the time from its last gradient to its last sum: forward and
+            backward pass, update, data, waiting for other processes' data.
     """
 
     step: int
@@ -71,17 +68,17 @@ class StepTelemetry:
 
     @property
     def sent_bytes(self) -> float:
-        """As many as were received."""
+        """Payload bytes that a member sent: all messages of an exchange have one length."""
         return self.received_bytes
 
     @property
     def compression_ratio(self) -> float:
-        """`float32_bytes / received_bytes`; 1.0 where nothing is exchanged."""
+        """`float32_bytes / received_bytes`; 1.0 without an exchange."""
         return self.float32_bytes / self.received_bytes if self.received_bytes else 1.0
 
     @property
     def bits_per_element(self) -> float:
-        """32 divided by the ratio: of an element, where 32 are float32's."""
+        """32 divided by the ratio: bits that travel in place of a float32."""
         return 32 / self.compression_ratio
 
 
@@ -89,8 +86,8 @@ class Measurements:
     """Numbers of the last steps: `strategy.telemetry`.
 
     Args:
-        freq: gradients are compared in steps divisible by this number that exchange ternary ones,
-            all else is measured in every step; 0: nothing is measured.
+        freq: gradients are compared in steps divisible by this number, if some are ternary; all
+            else is measured in every step. 0 measures nothing.
 
     Raises:
         ValueError: `freq` is out of range.
@@ -112,17 +109,17 @@ class Measurements:
 
     @property
     def last(self) -> StepTelemetry | None:
-        """`StepTelemetry` of the last step; None before the first, and where `freq` is 0."""
+        """`StepTelemetry` of the last step; None before the first, or if `freq` is 0."""
         return self.mean(1)
 
     def mean(self, num_steps: int = WINDOW) -> StepTelemetry | None:
         """`StepTelemetry` of the last steps: means, and medians of seconds.
 
         Args:
-            num_steps: how many, at most `WINDOW`, which is the default; fewer where fewer ran.
+            num_steps: number of steps, at most `WINDOW`, the default; fewer if fewer ran.
 
         Returns:
-            None before the first step, and where `freq` is 0.
+            None before the first step, or if `freq` is 0.
         """
         check(
             is_integer(num_steps, 1) and num_steps <= WINDOW,
@@ -159,16 +156,16 @@ class Measurements:
 
     @property
     def job(self) -> Job | None:
-        """What the last step exchanged; None before it."""
+        """Tensors that the last step exchanged; None before the first step."""
         rows = self._steps.read()
         return self._kinds[int(rows[-1, _STEP_COLUMNS.index("kind")])][1] if len(rows) else None
 
     def watch(self, context: Any, job: Job) -> Watch:
-        """What measures the step under construction; `context` is its `ReductionContext`."""
+        """Watch of the step under construction; `context` is its `ReductionContext`."""
         return Watch(self, context, job)
 
     def append(self, kind: tuple[str, Job], numbers: Sequence[Any]) -> None:
-        """Adds a step: its wire and what it exchanges, and the other columns."""
+        """Adds a step: its wire and job, and the other columns."""
         if kind not in self._kinds:
             self._kinds.append(kind)
         step, *others = numbers
@@ -176,7 +173,7 @@ class Measurements:
         self._steps.append(tf.stack([tf.cast(value, tf.float64) for value in row]))
 
     def sample(self, step: tf.Tensor, buckets: Sequence[Any], sums: Sequence[Any]) -> None:
-        """Compares the gradients if it is time; see `quality.measure`."""
+        """Compares the gradients if the step is due; see `quality.measure`."""
 
         def now():
             numbers = quality.measure(buckets, sums)

@@ -1,4 +1,4 @@
-"""A variable that a step can be traced with, and that no strategy mirrors."""
+"""Variable that steps can create while they are traced, and that no strategy mirrors."""
 
 import itertools
 from typing import Any
@@ -10,14 +10,13 @@ _numbers = itertools.count()
 
 
 class PlainVariable:
-    """Numbers that steps of one process read and write, whatever strategy traces them.
+    """Numbers that steps of one process read and write, under any strategy.
 
-    Below `tf.Variable`, of which a strategy would make a mirrored one, and which may not be made
-    where a step is traced a second time.
+    A strategy would mirror a `tf.Variable`, and a step that is traced again cannot create one.
 
     Args:
-        name: of what it holds.
-        value: the first value, a NumPy array.
+        name: name of the numbers.
+        value: initial value, a NumPy array.
     """
 
     def __init__(self, name: str, value: Any) -> None:
@@ -31,14 +30,14 @@ class PlainVariable:
             tf.raw_ops.AssignVariableOp(resource=self._handle, value=tf.constant(value))
 
     def read(self) -> tf.Tensor:
-        """The value, in a step as of where the step reads it."""
+        """The value; in a step, the value when the step reads it."""
         with tf.device("CPU:0"):
             value = tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=self._dtype)
-            # Inside of a branch TensorFlow has forgotten it.
+            # TensorFlow forgets the shape inside a branch.
             return tf.ensure_shape(value, self._shape)
 
     def assign(self, value: tf.Tensor) -> None:
-        """Sets it."""
+        """Sets the value."""
         with tf.device("CPU:0"):
             tf.raw_ops.AssignVariableOp(resource=self._handle, value=value)
 

@@ -1,4 +1,4 @@
-"""How near the sum of ternary gradients is to that of the replicas' float gradients."""
+"""Distance of the sum of ternary gradients from the sum of the float gradients."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,11 +9,10 @@ from terngrad_tf.distribute.telemetry import statistics
 from terngrad_tf.ternary import random_bits
 from terngrad_tf.ternary.fused import compiled
 
-# What each process sends of its gradients. The squared length of what is so sketched is that of the
-# gradients but for sqrt(2 / size), 1.6 %. With what else is sent, two processes' messages are small
-# ones.
+# Numbers in a sketch. Its squared length differs from that of the gradients by sqrt(2 / size),
+# 1.6 %. Messages of two processes are still small ones.
 _SKETCH = 8190
-# Gradients' own random bits are those of tensors from 0, those of the way back those of tensor -1.
+# Gradients take the random bits of tensors from 0 on, and the way back takes tensor -1.
 _FIRST_TENSOR = -2
 _SIGN_BIT = 2**31
 
@@ -21,28 +20,29 @@ _SIGN_BIT = 2**31
 def measure(buckets: Sequence[Any], sums: Sequence[Any]) -> tf.Tensor:
     """Compares the reduced gradients of a step with the sum of the replicas' float ones.
 
-    With r the reduced gradients and g the sum of the replicas' own, all tensors' elements in one
-    vector: the cosine `r.g / (|r| |g|)` and the relative error `|r - g| / |g|`.
+    Let r be the vector of all elements of the reduced gradients, and g that of the sums of the
+    replicas' gradients. The result has the cosine `r.g / (|r| |g|)` and the relative error
+    `|r - g| / |g|`.
 
-    In one process they are exact. Between processes `r.g` is a sum of what each can tell, and the
-    lengths of g and r - g are those of sketches: each process adds its elements with random signs
-    (an element's own, the same in all processes) into 8,190 numbers, and these are summed instead
-    of the elements. So cosine and error are off by a factor of about 1 +- 0.008, and 33 kB travel.
+    Both are exact in one process. Several processes sum their parts of `r.g`, and estimate the
+    lengths of g and r - g by sketches: each process adds its elements, with random signs that all
+    processes share, into 8,190 numbers, and these are summed instead of the elements. Cosine and
+    error are then off by a factor of about 1 +- 0.008, and 33 kB travel.
 
     Args:
         buckets: list of `exchange.Bucket`.
-        sums: for each, list of the T reduced tensors on the first local device.
+        sums: for each bucket, list of the T reduced tensors on the first local device.
 
     Returns:
         float64 tensor of shape [3]: the share of codes that are not 0, of the first replica of each
-        process; the cosine; and the relative error. NaN where they are not defined.
+        process; the cosine; and the relative error. Undefined values are NaN.
 
     Source: Alon, Matias and Szegedy, The space complexity of approximating the frequency moments,
     STOC 1996.
     """
     context = buckets[0].context
     largest = tf.reduce_max([tf.reduce_max(bucket.scales) for bucket in buckets])
-    # So that no square is too small or too large for float32.
+    # Keeps squares within the range of float32.
     unit = tf.where(largest > 0, largest, tf.ones_like(largest))
 
     def flat(tensors):
@@ -80,12 +80,12 @@ def _dot(x, y):
 
 
 def _total(values):
-    """Sum in float64: of buckets, one may be much larger than the others."""
+    """Sum in float64, since one bucket may be much larger than the others."""
     return tf.add_n([tf.cast(value, tf.float64) for value in values])
 
 
 def _sketched(vectors, buckets):
-    """Sum of the sketches of a vector a bucket, float32 `[_SKETCH]`."""
+    """Sum of the sketches of the buckets' vectors, float32 `[_SKETCH]`."""
     sketches = []
     for number, (vector, bucket) in enumerate(zip(vectors, buckets, strict=True)):
         seed, step = bucket.quantization.seed, tf.cast(bucket.step, tf.int64)

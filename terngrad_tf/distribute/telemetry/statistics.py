@@ -1,4 +1,4 @@
-"""How one replica's gradients were rounded, recorded now and then."""
+"""Statistics of one replica's rounded gradients."""
 
 import dataclasses
 import functools
@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-# Elements from which on a tensor's codes are counted by themselves.
+# The codes of tensors of at least this size are counted one tensor at a time.
 _LARGE = 2**20
 
 
@@ -17,12 +17,12 @@ class GradientStatistics:
 
     Attributes:
         step: the optimizer's step.
-        scale: the scale that all replicas shared, of rotated gradients the largest of its blocks;
-            infinite where a gradient was not finite.
-        negative: number of elements whose code was below 0 on this process's first replica.
-        zero: number of elements whose code was 0. Rotated gradients' codes are those of rotated
-            elements.
-        positive: number of elements whose code was above 0.
+        scale: the scale that all replicas shared, the largest of the blocks if gradients are
+            rotated; infinite if a gradient was not finite.
+        negative: number of codes below 0 on this process's first replica; codes of rotated
+            elements if gradients are rotated.
+        zero: number of codes that are 0.
+        positive: number of codes above 0.
     """
 
     step: int
@@ -36,7 +36,7 @@ class Recorder:
     """Keeps the latest `GradientStatistics` of every variable.
 
     Args:
-        freq: recorded are the steps divisible by this number; 0 for none.
+        freq: steps divisible by this number are recorded; 0 records none.
     """
 
     def __init__(self, freq: int) -> None:
@@ -44,11 +44,12 @@ class Recorder:
         self.latest = {}
 
     def record(self, paths: Sequence[Any], bucket: Any) -> tf.Tensor | None:
-        """Records T tensors of one replica, if it is time. Adds to the graph under construction.
+        """Adds a record of T tensors to the step under construction, for steps that are due.
 
         Args:
             paths: T paths of the variables.
-            bucket: `exchange.Bucket` of their gradients; the first local replica's count.
+            bucket: `exchange.Bucket` of their gradients, of which the first local replica's are
+                recorded.
         """
         if not self._freq:
             return
@@ -56,8 +57,7 @@ class Recorder:
 
         def now():
             counts = count_codes(bucket)
-            # A Python function rather than variables, which could not be made here: the strategy
-            # would mirror them.
+            # A Python function, because the strategy would mirror variables.
             return tf.py_function(keep, [step, scales, counts], tf.int64)
 
         def keep(step, scales, counts):
@@ -73,10 +73,9 @@ class Recorder:
 
 
 def count_codes(bucket: Any) -> tf.Tensor:
-    """How many codes of each tensor are below, at and above 0 on the first local replica.
+    """Counts the codes of each tensor below, at and above 0 on the first local replica.
 
-    Rounded once more, apart from the words that travel: those are made and added in one pass that
-    nobody may look into.
+    Gradients are rounded once more for this, because the exchange makes and adds words in one pass.
 
     Args:
         bucket: `exchange.Bucket`.
@@ -89,7 +88,7 @@ def count_codes(bucket: Any) -> tf.Tensor:
     large = [i for i, size in enumerate(bucket.sizes) if size >= _LARGE]
     small = [i for i, size in enumerate(bucket.sizes) if size < _LARGE]
     counts, flat = {}, tf.constant([-1])
-    # Small ones together, as each of many would take as long to trace. They are held all at once.
+    # Small tensors are counted together, which takes less tracing but holds all of their codes.
     for positions in [[i] for i in large] + [small] * bool(small):
         codes = bucket.quantization.sum_codes(
             [[bucket.gradients[0][i] for i in positions]],
@@ -110,7 +109,7 @@ def _scales_of_tensors(bucket):
         return bucket.scales
     tensors = tf.constant(bucket.rotation.tensors_of_blocks, tf.int32)
     scales = tf.math.unsorted_segment_max(bucket.scales, tensors, len(bucket.sizes))
-    return tf.maximum(scales, 0.0)  # of none it is the least of all numbers
+    return tf.maximum(scales, 0.0)  # without blocks it is the lowest float
 
 
 def _count_rotated(bucket):
@@ -136,6 +135,6 @@ def _count_rotated(bucket):
     tf.function, input_signature=[tf.TensorSpec([None], tf.float32)], autograph=False
 )
 def _count_signs(codes):
-    """Codes below 0, at 0 and above: int64 `[3]`."""
+    """Numbers of codes below 0, at 0 and above 0: int64 `[3]`."""
     signs = tf.sign(codes)
     return tf.stack([tf.math.count_nonzero(tf.equal(signs, sign)) for sign in (-1, 0, 1)])

@@ -1,4 +1,4 @@
-"""Times of one exchange of gradients, taken inside the step."""
+"""Times of one exchange of gradients, measured inside the step."""
 
 import dataclasses
 import math
@@ -15,15 +15,15 @@ PHASES = ("scale", "encode", "exchange", "decode")
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What is exchanged.
+    """The tensors of an exchange.
 
     Attributes:
         num_members: members of the exchange.
         num_local: replicas whose codes a member adds before it sends.
-        buckets: elements of each ternary gradient, bucket by bucket.
-        floats: elements of each dense gradient that stays float.
-        levels: L, of codes from -L to L.
-        rotated: whether gradients are rotated before they are rounded.
+        buckets: numbers of elements of the ternary gradients, by bucket.
+        floats: numbers of elements of dense gradients that stay float.
+        levels: L, for codes from -L to L.
+        rotated: True if gradients are rotated before they are rounded.
     """
 
     num_members: int
@@ -35,12 +35,12 @@ class Job:
 
 
 class Watch:
-    """Measures one exchange of all gradients; nothing where `telemetry.freq` is 0.
+    """Measures one exchange of all gradients, unless `telemetry.freq` is 0.
 
     Args:
         telemetry: `Measurements`.
         context: `ReductionContext`.
-        job: what is exchanged.
+        job: the exchanged tensors.
     """
 
     def __init__(self, telemetry: Any, context: Any, job: Job) -> None:
@@ -51,12 +51,11 @@ class Watch:
         self._compared: list[tuple[Any, list[Any]]] = []
 
     def lap(self, brought: Sequence[Any], starts: Sequence[Any] | None = None) -> Any:
-        """Begins a bucket, or gradients that stay float.
+        """Starts the clock for a bucket, or for gradients that stay float.
 
         Args:
             brought: the local scales of each replica; or all local tensors of float gradients.
-            starts: for a bucket, when its gradients existed; a value, or none where nothing is
-                measured. None for float gradients.
+            starts: times when the gradients of a bucket existed; None for float gradients.
         """
         if not self._telemetry.freq:
             return _NoLap(self._context, brought)
@@ -64,23 +63,23 @@ class Watch:
         return self._laps[-1]
 
     def compare(self, bucket: Any, reduced: Sequence[Sequence[tf.Tensor]]) -> None:
-        """Notes a bucket and its sums, one a local device, for a comparison."""
+        """Notes a bucket and its sums, one for each local device, for a comparison."""
         if not self._telemetry.freq:
             return
-        # Without the measured messages, which are the exchange's.
+        # The comparison's messages are not measured.
         bucket = dataclasses.replace(bucket, context=self._context)
         self._compared.append((bucket, [total[0] for total in reduced]))
 
     def record(
         self, step: tf.Tensor, traffic: Traffic, own_bytes: Any, words: Sequence[Any] = ()
     ) -> None:
-        """Ends the exchange.
+        """Records the exchange.
 
         Args:
             step: the optimizer's step.
             traffic: `Traffic` of the dense gradients, without streams.
-            own_bytes: bytes of a member's sparse gradients, a number or a scalar tensor.
-            words: words of streams that were received, scalar tensors.
+            own_bytes: bytes of this member's sparse gradients, a number or a scalar tensor.
+            words: numbers of received words of streams, scalar tensors.
         """
         if not self._telemetry.freq:
             return
@@ -111,7 +110,7 @@ class Watch:
 
 
 class _NoLap:
-    """What a lap is where nothing is measured."""
+    """Lap without measurements."""
 
     def __init__(self, context, brought):
         self.context = context
@@ -129,14 +128,14 @@ class Lap:
         brought, starts: as for `Watch.lap`.
 
     Attributes:
-        context: as given, but its messages are measured.
-        brought: as given, to be used in its place.
-        start: when all gradients exist.
-        finish: when all sums do.
+        context: the given context, with measured messages.
+        brought: the given tensors, to be used in their place.
+        start: time when all gradients exist.
+        finish: time when all sums exist.
     """
 
     def __init__(self, context: Any, brought: Any, starts: Any):
-        # A GPU's operations only queue its work, so the time at which they end says nothing.
+        # Operations of a GPU only queue its work, and end before the work does.
         self._is_measured = "GPU" not in context.devices[0]
         self._messages = []
         self._is_encoded = starts is not None
@@ -150,7 +149,7 @@ class Lap:
             self.context = context.with_processes(_TimedProcesses(context.processes, self))
 
     def end(self, sums: Sequence[Sequence[tf.Tensor]]) -> list[list[tf.Tensor]]:
-        """Ends the bucket; returns its sums, lists with one a local device, to be used instead."""
+        """Stops the clock; returns the sums, to be used instead."""
         sums = list(sums)
         different = {id(t): t for t in tf.nest.flatten(sums)}
         self.finish, later = self.stamped([*different.values()])
@@ -158,29 +157,29 @@ class Lap:
         return [[later[id(t)] for t in of_devices] for of_devices in sums]
 
     def stamped(self, tensors: Any) -> tuple[tf.Tensor, Any]:
-        """When tensors exist, and the tensors, to be used instead."""
+        """Time when all tensors exist, and the tensors, to be used instead."""
         if not self._is_measured:
             return tf.constant(math.nan, tf.float64), tensors
         now, later = private.stamped(tf.nest.flatten(tensors))
         return now, tf.nest.pack_sequence_as(tensors, later)
 
     def message(self, start: tf.Tensor, finish: tf.Tensor) -> None:
-        """Notes a message that was brought at `start` and was there at `finish`."""
+        """Notes a message that was sent at `start` and received at `finish`."""
         self._messages.append((start, finish))
 
     def seconds(self, phase: str) -> tf.Tensor:
-        """What one of `PHASES` took, a float64 scalar tensor."""
+        """Seconds of one of `PHASES`, a float64 scalar tensor."""
         nothing = tf.constant(0.0, tf.float64)
         if not self._is_encoded:
             return self.finish - self.start if phase == "exchange" else nothing
         if phase == "scale":
             unknown = tf.constant(math.nan, tf.float64)
-            # May be found before a thread looks at the clock.
+            # A scale may be found before a thread reads the clock.
             found = tf.maximum(self._scaled - self.start, nothing)
             return found if self._finds_scales else unknown
         if phase == "exchange":
             return self._exchange(self._messages)
-        # The first message of all are the scales, without which nothing is encoded.
+        # The first message holds the scales, which encoding waits for.
         shared = self._messages[0][1] if self._messages else self._scaled
         first = self._messages[1][0] if self._messages else self.finish
         if phase == "encode":
@@ -192,7 +191,7 @@ class Lap:
 
 
 class _TimedProcesses:
-    """`ProcessGroup` whose messages a lap measures."""
+    """`ProcessGroup` with messages that a lap measures."""
 
     def __init__(self, processes, lap):
         self._processes = processes

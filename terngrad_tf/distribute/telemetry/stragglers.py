@@ -1,4 +1,4 @@
-"""Which process of a cluster the others wait for, and how long."""
+"""Stragglers: the processes of a cluster that the others wait for."""
 
 import functools
 import time
@@ -12,21 +12,20 @@ from terngrad_tf import tags
 from terngrad_tf.arguments import check, is_integer
 from terngrad_tf.distribute import private
 
-# Below this share of a step, waits are taken as those of processes that share machines and links.
+# Shorter waits, as a share of a step, are usual if processes share machines and links.
 REPORTED_SHARE = 0.2
 
 
 class SyncTimer:
-    """Measures how long a process is at sync points: waits for all others, and exchanges with them.
+    """Measures the time that a process spends at sync points, waiting and exchanging.
 
-    A sync point begins on a process when what it brings exists, and ends on all at about the same
-    time. So who comes last is in it shortest, and what a process spends at sync points beyond the
-    process that spends least is the time that it waits for that one. Only durations are compared:
-    the processes' clocks may differ.
+    A sync point begins on a process when its own values exist, and ends on all processes at about
+    the same time. The last process to arrive therefore spends the least time in it, and another
+    process waits for the difference. Only durations are compared, since clocks may differ.
 
-    Measured are the sync points that hold a step up: that on whether any process has examples
-    left, and the exchange of gradients. Others, such as those of synchronized batch norm, shorten
-    these, so a wait may be longer than told.
+    The measured sync points are the question whether any process has examples left, and the
+    exchange of gradients. Other sync points, such as those of synchronized batch norm, shorten
+    these, so that the real wait may be longer.
 
     Args:
         device: the first local device, a CPU.
@@ -43,10 +42,10 @@ class SyncTimer:
         Args:
             brought: list of values that exist when the sync point begins.
             function: returns the values, one or a list, that exist when it ends.
-            steps: 1 where the sync point belongs to one training step, else 0.
+            steps: 1 if the sync point belongs to one training step, else 0.
 
         Returns:
-            What `function` returned.
+            The result of `function`.
         """
         begin, _ = private.stamped(_tensors(brought))
         result = function()
@@ -57,22 +56,22 @@ class SyncTimer:
         return result
 
     def take(self) -> tuple[float, int]:
-        """Seconds at sync points, and the number of steps, since this was last called."""
+        """Seconds at sync points, and the number of steps, since the last call."""
         seconds, steps = self._sums.numpy()
         self._sums.assign(tf.zeros_like(self._sums))
         return seconds, int(steps)
 
 
 def timer_of(strategy: tf.distribute.Strategy) -> Any:
-    """`SyncTimer` of a strategy over several processes; None where nothing can be measured."""
-    # A GPU's operations only queue its work, so the time at which they end says nothing.
+    """`SyncTimer` of a strategy; None for a single process and for GPUs."""
+    # Operations of a GPU only queue its work, and end before the work does.
     if strategy.num_processes == 1 or "GPU" in strategy.extended.worker_devices[0]:
         return None
     return SyncTimer(strategy.extended.worker_devices[0])
 
 
 def timed(reduce_gradients: Callable[..., Any]) -> Callable[..., Any]:
-    """Method `reduce_gradients` of `TernaryAllReduce`, measured by the strategy's timer."""
+    """Decorates `TernaryAllReduce.reduce_gradients`: the strategy's timer measures it."""
 
     @functools.wraps(reduce_gradients)
     def run(self, strategy, gradients, *args):
@@ -86,10 +85,9 @@ def timed(reduce_gradients: Callable[..., Any]) -> Callable[..., Any]:
 def describe_waits(
     names: Sequence[str], sync_seconds: Sequence[float], step_seconds: float
 ) -> str | None:
-    """One line on who waits for whom; None where the waits are balanced.
+    """One line on the waits; None if no process waits `REPORTED_SHARE` of a step.
 
-    They are balanced where no process waits `REPORTED_SHARE` of a step. Waited for are the
-    processes that wait less than half as long as the one that waits longest.
+    The others wait for processes whose own waits are less than half of the longest.
 
     Example:
     >>> describe_waits(["worker 0", "worker 1"], [0.050, 0.008], 0.090)
@@ -97,7 +95,7 @@ def describe_waits(
 
     Args:
         names: name of each process.
-        sync_seconds: mean seconds of a step that each spends at sync points.
+        sync_seconds: mean seconds of a step that each process spends at sync points.
         step_seconds: mean seconds of a step.
     """
     waits = [seconds - min(sync_seconds) for seconds in sync_seconds]
@@ -117,11 +115,11 @@ def describe_waits(
 
 
 class StragglerMonitor(keras.callbacks.Callback):
-    """Tells on every process which process of the cluster the others wait for, and how long.
+    """Reports on every process which process of the cluster the others wait for, and how long.
 
-    Each process measures how long its exchanges of gradients take, waiting among them; now and then
-    all gather the means, and what a process spends beyond the one that spends least is its wait.
-    Nothing is told where no process waits a fifth of a step, without a cluster, or on GPUs.
+    Each process measures the time of its exchanges, including waits. All gather the means every
+    `freq` batches; the wait of a process is its mean less the smallest mean. There is no report if
+    no process waits a fifth of a step, without a cluster, or on GPUs.
 
     Example:
     >>> model = keras.Sequential([keras.layers.Dense(1)])
@@ -132,8 +130,8 @@ class StragglerMonitor(keras.callbacks.Callback):
     Args:
         freq: batches over which waits are averaged, the same on all processes. Default 100.
         report: function of the line, a str. Default `print`.
-        write: function of scalars, a dict from tags of `terngrad_tf.tags` to numbers, and of the
-            step, which gets how long each process waits in a step. Default: none.
+        write: function of a dict from tags of `terngrad_tf.tags` to the processes' waits in a step,
+            and of the step. Default: none.
 
     Raises:
         ValueError: `freq` is out of range.
@@ -154,12 +152,12 @@ class StragglerMonitor(keras.callbacks.Callback):
         self._since: Any = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Finds the strategy."""
+        """Finds the strategy's timer."""
         self._timer = getattr(self.model.distribute_strategy, "sync_timer", None)
         self._since = None
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Averages and reports where it is due."""
+        """Averages and reports after `freq` batches."""
         if self._timer is None:
             return
         if self._since is None:
@@ -185,12 +183,12 @@ class StragglerMonitor(keras.callbacks.Callback):
         self._begin()
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Leaves out the evaluation within `fit`."""
+        """Stops the clock for the evaluation within `fit`."""
         if self._since is not None:
             self._pause()
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Goes on after the evaluation."""
+        """Starts the clock again."""
         if self._since is not None:
             self._resume()
 
@@ -211,7 +209,6 @@ class StragglerMonitor(keras.callbacks.Callback):
 
 
 def _tensors(values):
-    """Flat list of the local tensors of one value or a list of values."""
-    values = values if isinstance(values, list) else [values]
-    local = [private.local_tensors(value) for value in values]
+    """Flat list of the local tensors of a value, or of a nest of values and None."""
+    local = [private.local_tensors(v) for v in tf.nest.flatten(values) if v is not None]
     return tf.nest.flatten(local, expand_composites=True)

@@ -1,4 +1,4 @@
-"""The newest rows of numbers that steps leave, kept where they run."""
+"""The latest rows of numbers that steps append."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,8 +10,8 @@ class Window:
     """Keeps the last rows that steps appended.
 
     Args:
-        num_rows: rows that are kept.
-        num_columns: numbers a row.
+        num_rows: number of kept rows.
+        num_columns: numbers in a row.
     """
 
     def __init__(self, num_rows: int, num_columns: int) -> None:
@@ -34,7 +34,7 @@ class Window:
 
     @property
     def count(self) -> int:
-        """Rows that were ever appended."""
+        """Number of rows that were ever appended."""
         return 0 if self._variables is None else int(self._variables[1].numpy())
 
     def read(self) -> np.ndarray:

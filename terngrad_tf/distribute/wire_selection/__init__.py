@@ -1,3 +1,3 @@
-"""Which wire is the quickest: a model of its cost, the links as measured, trials."""
+"""Choice of the quickest wire: a cost model, measured links, trials."""
 
 __all__ = []

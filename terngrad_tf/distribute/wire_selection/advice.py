@@ -1,4 +1,4 @@
-"""What a step would take with other wires, from what a run measured: `advise`."""
+"""Expected times of a step with other wires: `advise`."""
 
 import dataclasses
 
@@ -9,23 +9,23 @@ from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.wire_selection import links
 from terngrad_tf.distribute.wire_selection.exchange_model import MODES, ExchangeModel
 
-# Modes that differ by less than this are told as equally quick.
+# Smaller differences between modes are not reported.
 _NOTICED = 0.05
 _LOCAL_STEPS = 32
-# Seconds of a byte in TensorFlow's transport beyond the link's own, see benchmarks/scaling.py.
+# Seconds a byte takes in TensorFlow's transport besides the link's, see benchmarks/scaling.py.
 _TRANSPORT_SECONDS = 4.8e-9
 
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
-    """What a step takes, as far as can be told; as a str, one line.
+    """Expected times of a step; converts to a str of one line.
 
     Attributes:
-        current: the wire of the run; "float32" where no gradient is ternary.
-        seconds: `{mode: expected seconds of a step}`: "float32" (`grad_bits=32`) and every wire
-            that the run's codes can take.
-        local_steps_seconds: the same for `DiLoCo` with `sync_every=32` and the current wire.
-        measured_seconds: what a step of the run took.
+        current: the wire of the run; "float32" if no gradient is ternary.
+        seconds: `{mode: expected seconds of a step}` for "float32" (`grad_bits=32`) and each wire
+            that can carry the run's codes.
+        local_steps_seconds: expected seconds with `DiLoCo`, `sync_every=32` and the current wire.
+        measured_seconds: measured seconds of a step of the run.
         link: measured or given links.
     """
 
@@ -37,7 +37,7 @@ class Advice:
 
     @property
     def quickest(self) -> str:
-        """The mode that is expected to be quickest; the current one where few per cent are won."""
+        """The quickest mode; the current one if the gain is a few per cent."""
         best = min(self.seconds, key=self.seconds.__getitem__)
         is_noticed = self.seconds[best] < (1 - _NOTICED) * self.seconds[self.current]
         return best if is_noticed else self.current
@@ -53,7 +53,7 @@ class Advice:
         expected = ", ".join(f"{mode} {1e3 * self.seconds[mode]:.0f}" for mode in modes)
         return (
             f"links of {self.link}: {told}. A step took {1e3 * self.measured_seconds:.0f} ms;"
-            f" expected are, in ms, {expected}; local steps (DiLoCo, sync_every={_LOCAL_STEPS})"
+            f" expected times in ms are {expected}; local steps (DiLoCo, sync_every={_LOCAL_STEPS})"
             f" {1e3 * self.local_steps_seconds:.0f}"
         )
 
@@ -64,29 +64,28 @@ def advise(
     bits_per_second: float | None = None,
     round_trip_seconds: float = 0.0,
 ) -> Advice | None:
-    """Tells what a step would take with other wires and with float gradients.
-
-    To the measured rest of a step are added, for each mode, its arithmetic and its messages:
+    """Estimates the time of a step with other wires and with float gradients.
 
         step     = rest + codec + sum over buckets of scales and messages
-        codec    = elements * what the mode's arithmetic takes, in units of which the run's own
-                   mode took a measured number
-        messages = number of them * seconds of a small one + received bytes * seconds of a byte
+        codec    = elements * units of the mode * seconds of a unit
+        messages = number of messages * seconds of a small message
+                   + received bytes * seconds of a byte
 
-    Bytes are those of each wire's formula, for streams with the measured share of codes that are
-    not 0. Approximate are: relations between codecs, which are those of one machine; that
-    exchanges are not hidden behind the backward pass more or less than the run's; that links are
-    not shared with others; and that another wire would leave equally many codes 0.
+    The run measured `rest` and, by its own codec, the seconds of a unit. The bytes follow from each
+    wire's formula and the measured share of codes that are not 0. The estimate assumes that codecs
+    compare as on the machine of their measurement, that the backward pass hides the same part of
+    every exchange, that no other traffic shares the links, and that all wires have the same share
+    of codes that are not 0.
 
     Args:
         strategy: a `TernGradStrategy` over several processes that trained with `telemetry_freq`
             above 0.
-        bits_per_second: of the links. Default: measured, in some tenths of a second, for which all
-            processes call this function.
-        round_trip_seconds: of the links, where `bits_per_second` is given. Default 0.
+        bits_per_second: rate of the links. Default: measured in some tenths of a second; all
+            processes must call this function.
+        round_trip_seconds: round trip of the links, if `bits_per_second` is given. Default 0.
 
     Returns:
-        `Advice`; None where fewer than two steps were measured, or no times, as on GPUs.
+        `Advice`; None if the run measured fewer than two steps, or no times, as on GPUs.
 
     Raises:
         ValueError: an argument is out of range, or there is a single process.
@@ -124,5 +123,5 @@ def advise(
 
 
 def _called(mode):
-    """As an option of the strategy."""
+    """The mode as an option of the strategy."""
     return "float32 (grad_bits=32)" if mode == "float32" else f'wire="{mode}"'

@@ -20,9 +20,9 @@ class ExchangeModel:
     """Expected seconds of an exchange.
 
     Args:
-        job: what is exchanged, `stopwatch.Job`.
+        job: `stopwatch.Job`, the exchanged tensors.
         link: `links.Link`.
-        nonzero_share: of the codes.
+        nonzero_share: share of the codes that are not 0.
     """
 
     job: Any
@@ -30,19 +30,19 @@ class ExchangeModel:
     nonzero_share: float
 
     def seconds(self, mode: str, unit: float) -> float:
-        """Seconds of an exchange in a mode, `unit` being those of an element's unit of codec."""
+        """Seconds of an exchange; `unit` is the seconds of a unit of arithmetic an element."""
         buckets, floats = self._parts(mode)
         num_bytes = ring_bytes(WORD_BYTES * sum(floats), self.job.num_members)
         messages = 2 if floats else 0
         for wire in map(self._wire_of(mode), buckets):
             num_bytes += wire.scale_bytes + WORD_BYTES * wire.expected_words(self.nonzero_share)
-            # One more for the scales.
+            # One message more for the scales.
             messages += 1 + wire.num_messages
         codec = unit * self._units(mode)
         return codec + messages * self.link.message_seconds + num_bytes * self.link.seconds_per_byte
 
     def unit_seconds(self, mode: str, codec_seconds: float) -> float:
-        """Seconds of a unit: measured, where the run's mode was ternary."""
+        """Seconds of a unit: measured by the run if its mode was ternary."""
         units = self._units(mode)
         return codec_seconds / units if units else seconds_of_doubling()
 
@@ -65,7 +65,7 @@ class ExchangeModel:
         return units
 
     def _parts(self, mode):
-        """Sizes of the ternary gradients, bucket by bucket, and of those that stay float."""
+        """Sizes of the ternary gradients, by bucket, and of the float ones."""
         if mode == "float32":
             return [], [*sum(self.job.buckets, ()), *self.job.floats]
         if self.job.buckets:
@@ -75,7 +75,7 @@ class ExchangeModel:
 
 
 def seconds_of_doubling(clock: Callable[[], float] = time.perf_counter) -> float:
-    """Seconds an element that `x * 2` takes on a large array, as a clock tells them."""
+    """Seconds that `x * 2` takes for one element of a large array."""
     numbers = tf.zeros([2**22])
     double = tf.function(lambda x: x * 2, autograph=False)
     taken = []

@@ -1,4 +1,4 @@
-"""How fast the links between processes are."""
+"""Speed of the links between processes."""
 
 import dataclasses
 import time
@@ -10,7 +10,7 @@ import tensorflow as tf
 from terngrad_tf.distribute.exchange.traffic import ring_bytes
 
 _WORD_BYTES = 4
-# Floats of the messages, smallest first: the next is not sent where one takes this long.
+# Sizes of the messages in floats; no larger message follows one that takes `_LONG_SECONDS`.
 _SIZES = (20_000, 70_000, 250_000, 900_000, 2_000_000)
 _LONG_SECONDS = 0.08
 _REPEATS = 3
@@ -18,11 +18,11 @@ _REPEATS = 3
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """What a message between processes takes: `message_seconds + bytes * seconds_per_byte`.
+    """Cost of a message between processes: `message_seconds + bytes * seconds_per_byte`.
 
     Attributes:
-        seconds_per_byte: of a received byte, through TensorFlow's transport.
-        message_seconds: of a message of few bytes to all.
+        seconds_per_byte: seconds of a received byte, through TensorFlow's transport.
+        message_seconds: seconds of a small message to all processes.
     """
 
     seconds_per_byte: float
@@ -53,15 +53,15 @@ def measure(processes: Any) -> Link:
 
 
 def slowest(processes: Any) -> Callable[[float], float]:
-    """A function of seconds on each process that returns the most of all, the same on all."""
+    """Function that returns the largest of all processes' seconds, the same on all."""
     number = tf.TensorSpec([1], tf.float32)
     agree = tf.function(processes.all_reduce_max, autograph=False).get_concrete_function(number)
     return lambda seconds: float(agree(tf.constant([seconds], tf.float32)).numpy()[0])
 
 
 def _seconds(collective: Callable[[], tf.Tensor]) -> float:
-    """Its quickest call but the first."""
-    # Concrete: TensorFlow takes new functions where old ones lay for one that is traced again.
+    """Seconds of the quickest call, except the first."""
+    # TensorFlow may take a new function at an old one's address for a retraced one.
     run = tf.function(collective, autograph=False).get_concrete_function()
     taken = []
     for _ in range(_REPEATS):

@@ -1,4 +1,4 @@
-"""Which wire gradients take where `wire="auto"` leaves it open."""
+"""Choice of the wire for `wire="auto"`."""
 
 import dataclasses
 import logging
@@ -15,16 +15,16 @@ from terngrad_tf.distribute.wire_selection import links
 from terngrad_tf.distribute.wire_selection.exchange_model import ExchangeModel, seconds_of_doubling
 from terngrad_tf.distribute.wire_selection.wire_trial import WireTrial
 
-# A wire is taken in place of the usual one where it is expected to be quicker by this share.
+# Expected gain over the usual wire from which another wire is taken.
 _NOTICED = 0.1
-# Codes of fewer elements are some kilobytes, which no wire makes much quicker.
+# Codes of fewer elements are a few kilobytes, for which wires hardly differ.
 MIN_ELEMENTS = 2**16
-# The least share of the codes that are not 0, of that of the densest gradients.
+# Sparsest codes that trials are for, as a share of the densest.
 _SPARSEST = 0.25
-# Wires that are tried: the usual one, and those that may be quicker.
+# Most wires in a trial, including the usual one.
 _MAX_TRIED = 3
-# The densest codes that were measured on images: mean|g| / std(g), which `clip_factor` divides, at
-# LeNet's first step; and the share that is not 0 without clipping, of 2.1 M weights.
+# Densest codes measured on images: mean|g| / std(g), which `clip_factor` divides, at LeNet's first
+# step; and the share of codes that are not 0 without clipping, for 2.1 M weights.
 _MEAN_OF_STD = 0.5
 _UNCLIPPED_NONZERO_SHARE = 0.07
 
@@ -32,27 +32,25 @@ _logger = logging.getLogger(__name__)
 
 
 class WireChoice:
-    """The wire that a strategy's gradients take.
+    """Chooses the wire of a strategy's gradients.
 
-    A named wire is taken. "auto" is usually the lossless wire of known size with the fewest bytes.
-    Where many codes travel between processes, links and processors are measured once, before the
-    first step; if `ExchangeModel` then expects another lossless wire to be quicker by a tenth, that
-    one is taken. All lossless wires give the same bits, so the measurement changes no result.
+    "auto" usually takes the lossless wire of known size with the fewest bytes. If many codes travel
+    between processes, links and processors are measured once, before the first step, and another
+    lossless wire is taken if `ExchangeModel` expects a gain of a tenth. All lossless wires give the
+    same bits, so the measurement changes no result.
 
-    How many codes are not 0 is not known before the first step. Taken are as many as in the densest
-    gradients that were measured, so that streams are not taken where they might be slower. Wires
-    that would be quicker than the usual one by a tenth if a fourth of those codes were not 0 are
-    tried in the steps, by a `WireTrial`. Where there are none, as on quick links, steps know one
-    wire only.
+    The model assumes the densest codes that were ever measured, so that it does not choose streams
+    that might be slower. A `WireTrial` tries, within steps, the wires that would gain a tenth if
+    only a fourth of these codes were not 0. On quick links there are none.
 
-    All processes must take the same wire. They do, because the choice follows from the gradients,
-    which `handshake.compare_models` has found to be alike, and from numbers of the slowest process,
-    which all share. A model that is traced again is not measured again.
+    All processes take the same wire, because the choice follows from the gradients, which
+    `handshake.compare_models` has compared, and from measurements of the slowest process. A model
+    that is traced again is not measured again.
 
     Args:
         wire: one of `WIRES`.
-        quantization: `Quantization`, which says how many codes are 0. With its `bits_per_element`,
-            for which words have no use, "auto" is "sparse".
+        quantization: `Quantization`, which determines the share of codes that are 0. With its
+            `bits_per_element`, "auto" is "sparse".
     """
 
     def __init__(self, wire: str, quantization: Quantization) -> None:
@@ -64,27 +62,24 @@ class WireChoice:
 
     @property
     def reasons(self) -> list[str]:
-        """One line for each different exchange whose wire was chosen: which wire, and why.
-
-        Where wires were tried, it tells of the newest trial.
-        """
+        """One line for each exchange with the wire and the reason, such as the latest trial."""
         return [choice.reason for choice in self._chosen.values()]
 
     def wire(self, context: Any, job: Job) -> "str | WireTrial":
-        """One of `WIRES`, or the trial of several; all call it, after they compared their models.
+        """One of `WIRES`, or a trial of several; called by all processes with equal models.
 
         Args:
             context: `ReductionContext`.
-            job: what is exchanged.
+            job: the exchanged tensors.
         """
-        # Of a GPU's work it is unknown what it takes, see `stopwatch.Lap`.
+        # The time of GPU work is not known, see `stopwatch.Lap`.
         is_on_gpu = any("GPU" in device for device in context.devices)
         is_open = self._wire == "auto" and context.processes and not is_on_gpu
         if not is_open or sum(map(sum, job.buckets)) < MIN_ELEMENTS:
             return self._wire
         if job not in self._chosen:
             if self._measured is None:
-                # Now, though a step is being traced.
+                # Measure eagerly, even while a step is being traced.
                 with tf.init_scope():
                     self._measured = _measure(context.processes)
             self._chosen[job] = self._choose(context, job, *self._measured)
@@ -96,7 +91,7 @@ class WireChoice:
         usual = context.wire(self._wire, max(job.buckets, key=sum), self._quantization).name
         densest = _densest_share(self._quantization.clip_factor, context.num_replicas)
         seconds, order, noticed = _expected(job, link, unit, densest, usual)
-        # Usual is the best for each bucket.
+        # The default picks the best wire for each bucket.
         wire = noticed[0] if noticed else self._wire
         expected = ", ".join(f"{wire} {1e3 * seconds[wire]:.3g}" for wire in order)
         gradients = f"{sum(map(sum, job.buckets)):,} gradients"
@@ -107,19 +102,19 @@ class WireChoice:
             gradients,
             usual,
             f'wire="auto" takes {noticed[0] if noticed else usual} for {gradients} on links of'
-            f" {link}: expected are, in ms an exchange, {expected}",
+            f" {link}: expected times of an exchange in ms are {expected}",
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class _Choice:
-    """What one exchange takes.
+    """The wire of one exchange.
 
     Args:
         wire: one of `WIRES`, or a `WireTrial`.
-        gradients: what is exchanged, as text.
+        gradients: description of the exchanged gradients.
         usual: the wire that "auto" stands for.
-        expectation: which wire is taken without a trial, and why, as text.
+        expectation: the wire without a trial and the reason, as text.
     """
 
     wire: "str | WireTrial"
@@ -129,7 +124,7 @@ class _Choice:
 
     @property
     def reason(self) -> str:
-        """Which wire is taken now, and why."""
+        """The current wire and the reason, as text."""
         found = self.wire.found if isinstance(self.wire, WireTrial) else None
         if found is None:
             return self.expectation
@@ -140,13 +135,13 @@ class _Choice:
             for wire in sorted(seconds, key=seconds.__getitem__)
         )
         return (
-            f'wire="auto" takes {names.get(taken, taken)} for {self.gradients}: tried were, in ms'
-            f" an exchange, {tried}"
+            f'wire="auto" takes {names.get(taken, taken)} for {self.gradients}: measured times'
+            f" of an exchange in ms are {tried}"
         )
 
 
 def _expected(job, link, unit, nonzero_share, usual):
-    """Seconds by wire, wires from the quickest on, and those quicker than usual by a tenth."""
+    """Seconds by wire, the wires by speed, and the wires that gain a tenth over the usual one."""
     model = ExchangeModel(job, link, nonzero_share)
     possible = wires.possible(wires.LOSSLESS, job.levels, job.rotated)
     seconds = {wire: model.seconds(wire, unit) for wire in possible}
@@ -155,7 +150,7 @@ def _expected(job, link, unit, nonzero_share, usual):
 
 
 def _densest_share(clip_factor, num_replicas):
-    """Share of codes that are not 0, of the densest gradients: mean|g| / scale."""
+    """Share of codes that are not 0 in the densest gradients: mean|g| / scale."""
     if clip_factor == ternary.AUTO:
         clip_factor = ternary.auto_factor(num_replicas) / (2 * _MEAN_OF_STD)
     clipped = _MEAN_OF_STD / clip_factor if clip_factor else 0.0
@@ -163,7 +158,7 @@ def _densest_share(clip_factor, num_replicas):
 
 
 def _measure(processes):
-    """`Link`, and seconds of an element's unit of codec on the slowest process."""
-    # Of all threads together: streams are made by few.
+    """`Link`, and seconds of a unit of arithmetic on the slowest process."""
+    # CPU time of all threads, since few of them encode streams.
     unit = seconds_of_doubling(time.process_time)
     return links.measure(processes), links.slowest(processes)(unit)

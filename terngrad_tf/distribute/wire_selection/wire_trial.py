@@ -1,4 +1,4 @@
-"""Several wires that a step has at hand, of which exchanges find the quickest."""
+"""Trials of several wires within training steps."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,54 +9,52 @@ import tensorflow as tf
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.telemetry.plain_variable import PlainVariable
 
-# Exchanges from one trial to the next, tries of each wire in it, and exchanges before the first.
+# Exchanges from one trial to the next, tries of each wire, and exchanges before the first trial.
 PERIOD = 1000
 TRIES = 7
 REST = 2
-# Another wire is taken where it took less by this share.
+# Measured gain from which another wire is taken.
 _NOTICED = 0.05
 
 
 class WireTrial:
     """Tries wires on the exchanges of a model's gradients, and takes the quickest.
 
-    A trial is `TRIES` exchanges by one wire, then as many by the next; it begins anew after
-    `PERIOD` exchanges. What counts is the median time of a wire's exchanges on the process where it
-    is longest. They follow each other because links let pass at once what was not used for a while,
-    so that a long message after short ones says little.
+    A trial is `TRIES` exchanges by each wire in turn, every `PERIOD` exchanges. It compares the
+    median times of the wires on the slowest process. The exchanges of a wire follow each other
+    because a link that was idle passes a long message faster than usual.
 
-    All processes must take the same wire in the same exchange. They do, because a step's wire
-    follows from what all exchanged in earlier steps: with the scales of each exchange processes
-    send the number of exchanges and their medians, of which all receive the largest. Nothing else
-    is sent, and nobody waits.
+    All processes take the same wire in the same exchange, because it follows from values that they
+    exchanged in earlier steps: with its scales a process sends its number of exchanges and its
+    medians, and all receive the largest. Trials send no other messages.
 
     Args:
-        wires: names of the wires, two or more.
-        taken: position of the wire that is taken before the first trial.
+        wires: names of two or more wires.
+        taken: position of the wire before the first trial.
     """
 
     def __init__(self, wires: Sequence[str], taken: int) -> None:
         self.wires = tuple(wires)
-        # How many exchanges of the period were done, and which wire is taken.
+        # Exchanges done in the period, and the position of the taken wire.
         self._state = PlainVariable("wire_trial", np.array([0, taken], np.int32))
-        # Of this process, in seconds; and the longest medians of the newest trial.
+        # Seconds of this process, and the longest medians of the latest trial.
         count = len(self.wires)
         self._times = PlainVariable("wire_times", np.zeros([count, TRIES], np.float32))
         self._medians = PlainVariable("wire_medians", np.zeros([count], np.float32))
 
     def exchange(self, with_wire: Callable[[str], Any]) -> Any:
-        """What `with_wire(name)` returns of the wire whose turn it is.
+        """Exchanges by the wire whose turn it is; returns the result of `with_wire`.
 
         Args:
-            with_wire: adds an exchange to the step that is being traced. Like all branches of
-                `tf.switch_case` it returns the same structure for each wire.
+            with_wire: function of a wire's name that adds an exchange to the step. It returns the
+                same structure for each wire, as for `tf.switch_case`.
         """
         return tf.switch_case(
             self._turn(), [lambda wire=wire: with_wire(wire) for wire in self.wires]
         )
 
     def told(self) -> tf.Tensor:
-        """What a process sends beside the scales: float32 `[1 + number of wires]`."""
+        """Message of a process beside the scales: float32 `[1 + number of wires]`."""
         done = tf.cast(self._state.read()[:1], tf.float32)
         medians = tf.sort(self._times.read(), axis=1)[:, TRIES // 2]
         return tf.concat([done, medians], axis=0)
@@ -65,8 +63,8 @@ class WireTrial:
         """Ends an exchange.
 
         Args:
-            told: the largest of what all processes sent.
-            seconds: that it took, a scalar.
+            told: the maximum of all processes' messages.
+            seconds: time of the exchange, a scalar.
         """
         done, medians = tf.cast(told[0], tf.int32), told[1:]
         taken = self._state.read()[1]
@@ -91,18 +89,18 @@ class WireTrial:
         return tf.where(is_try, number // TRIES, taken)
 
     def _try(self, done):
-        """Number of the try after so many exchanges of the period, and whether there is one."""
+        """Number of the try after `done` exchanges of the period, and whether it is one."""
         number = done - REST
         return number, (number >= 0) & (number < len(self.wires) * TRIES)
 
     @property
     def taken(self) -> str:
-        """The wire that is taken, but for tries."""
+        """The wire that is taken outside of trials."""
         return self.wires[self._state.numpy()[1]]
 
     @property
     def found(self) -> tuple[str, dict[str, float]] | None:
-        """The wire that is taken and the seconds of each in the newest trial; None before it."""
+        """The taken wire and the seconds of all wires in the latest trial; None before it."""
         medians = self._medians.numpy()
         if not medians.any():
             return None
@@ -110,7 +108,7 @@ class WireTrial:
 
 
 class Timing:
-    """What an exchange of a trial takes, from the first scales that all share to the last sums.
+    """Measures an exchange of a trial, from the first shared scales to the last sums.
 
     Args:
         trial: `WireTrial`.
@@ -122,7 +120,7 @@ class Timing:
         self._start: tf.Tensor | None = None
 
     def shared_scales(self, context: Any, local_scales: Any) -> tf.Tensor:
-        """`ReductionContext.shared_scales`; with those of the first bucket the time begins."""
+        """`ReductionContext.shared_scales`; the first bucket's scales start the clock."""
         if self._told is not None:
             return context.shared_scales(local_scales)
         scales, self._told = context.shared_scales(local_scales, self._trial.told())
@@ -130,6 +128,6 @@ class Timing:
         return scales
 
     def end(self, sums: Any) -> None:
-        """Ends it when all of a nest of tensors exist."""
+        """Stops the clock when all tensors of a nest exist."""
         end, _ = private.stamped(tf.nest.flatten(sums))
         self._trial.learn(self._told, end - self._start)

@@ -167,6 +167,15 @@ class Rotation:
             for _ in range(part.num_blocks)
         ]
 
+    def split_blocks(self, values: tf.Tensor) -> list[tf.Tensor]:
+        """A value of each block to those of each tensor's blocks, in the order of its elements."""
+        result = [{} for _ in self._shapes]
+        members = [part for vector in self._vectors for parts in vector.values() for part in parts]
+        pieces = _split(values, [part.num_blocks for part in members])
+        for part, piece in zip(members, pieces, strict=True):
+            result[part.tensor][part.start] = piece
+        return [_joined([of_tensor[start] for start in sorted(of_tensor)]) for of_tensor in result]
+
     def _counts(self):
         return [count for _, count in self._runs]
 

@@ -5,9 +5,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-# Maximum number of points of a curve and bars of a chart; more are not visible.
 _Key = TypeVar("_Key")
 
+# Maximum number of points of a curve and bars of a chart; more are not visible.
 _MAX_POINTS = 1000
 _MAX_MARKED = 30
 _MAX_BARS = 60

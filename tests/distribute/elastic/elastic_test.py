@@ -113,7 +113,7 @@ class ElasticTest(tf.test.TestCase):
         errors = [str(future.exception(TIMEOUT_SECONDS)) for future in futures]
         # The other may find itself alone by then.
         self.assertTrue(
-            any("has what was saved last, as worker 0 has" in e for e in errors), errors
+            any("has the latest checkpoint, which worker 0 has" in e for e in errors), errors
         )
         self.assert_members(self.all_join(0, 1), (0, 1), 2)
 
@@ -134,7 +134,7 @@ class ElasticTest(tf.test.TestCase):
             futures = [self.join(worker, start_timeout=2, **options) for worker in workers]
             for future in futures:
                 with self.assertRaisesRegex(
-                    PeerError, "^too few workers are there, [12] of 3: .*worker 2"
+                    PeerError, "^too few workers are present, [12] of 3: .*worker 2"
                 ):
                     future.result(TIMEOUT_SECONDS)
 

@@ -15,7 +15,7 @@ from terngrad_tf.distribute import DiLoCo, Quantization, TernaryAllReduce, TernG
 from terngrad_tf.distribute.exchange import buckets, wires
 from terngrad_tf.distribute.parameter_server.codec import PushCodec
 from tests import runs
-from tests.distribute import processes, strategy_options
+from tests.distribute import processes, second_moments_cases, strategy_options
 from tests.distribute.samples import SHAPES, build, data, gradients_of, reduce_once
 
 WORKER = pathlib.Path(__file__).with_name("rotated_worker.py")
@@ -384,20 +384,41 @@ class ClusterTest(tf.test.TestCase):
         {"wire": "bidirectional"},
         {"grad_bits": 8},
     )
+    OPTIMIZERS = (
+        ("Adam", {}),
+        ("RMSprop", {"centered": True}),
+        ("Adamax", {}),
+        ("Adagrad", {}),
+    )
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        jobs = {"sums": {"options": cls.OPTIONS}, "train": {}}
+        jobs = {
+            "sums": {"options": cls.OPTIONS},
+            "train": {},
+            "moments": {"optimizers": cls.OPTIMIZERS},
+            "resume": {},
+        }
         before = [(), ("env", *OLDER)]
         folder = runs.class_folder(cls)
         cls.results = processes.run(WORKER, 2, folder, before=before, jobs=jobs)
 
     def test_all_processors_get_the_same_bits(self):
-        for job in ("sums", "train"):
+        for job in ("sums", "train", "moments", "resume"):
             first, second = (result[job] for result in self.results)
             for name in first:
                 np.testing.assert_array_equal(first[name], second[name], name)
+
+    def test_second_moments_are_those_of_one_process(self):
+        results = self.results[0]["moments"]
+        for index, (name, options) in enumerate(self.OPTIMIZERS):
+            weights, optimizer = second_moments_cases.train(
+                lambda name=name, options=options: getattr(keras.optimizers, name)(0.01, **options)
+            )
+            averages = [average.numpy() for average in optimizer.rounding_noise.averages]
+            for i, value in enumerate(weights + averages):
+                np.testing.assert_array_equal(results[f"{index}/{i}"], value, name)
 
     def test_bytes_are_those_measured_and_errors_those_of_theory(self):
         sums = self.results[0]["sums"]

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute import DiLoCo, Quantization, TernGradStrategy
-from tests.distribute import processes, strategy_options
+from tests.distribute import processes, second_moments_cases, strategy_options
 from tests.distribute.samples import build, data, gradients_of, reduce_once
 
 
@@ -48,5 +48,33 @@ def train(config):
     return results
 
 
+def moments(config):
+    """Weights after steps of optimizers that correct for noise, and its averages."""
+    results = {}
+    for index, (name, options) in enumerate(config["optimizers"]):
+        weights, optimizer = second_moments_cases.train(
+            lambda name=name, options=options: getattr(keras.optimizers, name)(0.01, **options),
+            num_local=1,
+        )
+        averages = [average.numpy() for average in optimizer.rounding_noise.averages]
+        results |= {f"{index}/{i}": value for i, value in enumerate(weights + averages)}
+    return results
+
+
+def resume(config):
+    """Weights after a step, of which the chief alone had the state of a run that stopped."""
+    del config
+    variables, optimizer, take = second_moments_cases.make(
+        lambda: keras.optimizers.Adam(0.01), num_local=1
+    )
+    strategy = optimizer._distribution_strategy
+    if strategy.is_chief:
+        for average in optimizer.rounding_noise.averages:
+            average.assign(1e-5 * tf.ones(average.shape))
+    for batch in second_moments_cases.batches():
+        take(batch)
+    return {str(i): variable.numpy() for i, variable in enumerate(variables)}
+
+
 if __name__ == "__main__":
-    processes.main({"sums": sums, "train": train})
+    processes.main({"sums": sums, "train": train, "moments": moments, "resume": resume})

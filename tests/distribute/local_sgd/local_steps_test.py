@@ -355,6 +355,18 @@ class ResumeTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(loaded.get_weights()[0], model.get_weights()[0])
         self.assertEqual(loaded.optimizer.sync_every, 4)
 
+    def test_a_model_saved_between_exchanges_evaluates_without_a_strategy(self):
+        path = os.path.join(self.get_temp_dir(), "saved.keras")
+        _, model = self.compiled()
+        callback = keras.callbacks.LambdaCallback
+        save = callback(on_train_batch_end=lambda batch, logs: model.save(path))
+        fit_steps(model, 0, 1, [save])
+        loaded = keras.models.load_model(path)
+        self.assertEqual(loaded.optimizer.steps_since_exchange, 1)
+        x, y = data(12)
+        expected = np.mean((loaded.predict(x, verbose=0) - y) ** 2)
+        self.assertAllClose(loaded.evaluate(x, y, verbose=0), expected, rtol=1e-5)
+
 
 @pytest.mark.slow
 class ProcessesTest(tf.test.TestCase):

@@ -79,9 +79,9 @@ def refused(config):
     """The message of the error that a finite data set is."""
     strategy = TernGradStrategy(grad_bits=32)
     model = compiled(strategy)
-    x, y = part(strategy.process_index)
+    dataset = tf.data.Dataset.from_tensor_slices(part(strategy.process_index)).batch(8)
     try:
-        model.fit(x, y, batch_size=8, verbose=0)
+        model.fit(strategy.distribute_datasets_from_function(lambda context: dataset), verbose=0)
     except ValueError as error:
         return {"message": str(error)}
     return {"message": ""}

@@ -272,6 +272,25 @@ class PrivateTest(tf.test.TestCase):
         source = inspect.getsource(keras_tf_trainer.TensorFlowTrainer.compile)
         self.assertIn("self._compile_config = serialization_lib.SerializableDict(", source)
 
+    def test_optimizers_still_have_the_averages_that_are_corrected(self):
+        names = {
+            "Adam": ("_velocities",),
+            "Nadam": ("_velocities",),
+            "Lamb": ("_velocities", "_momentums"),
+            "RMSprop": ("_velocities", "_average_gradients"),
+            "Adagrad": ("_accumulators",),
+            "Adamax": ("_u", "_m"),
+            "Adafactor": ("_r", "_c", "_v"),
+            "Muon": ("adam_velocities",),
+        }
+        for name, slots in names.items():
+            optimizer = getattr(keras.optimizers, name)()
+            optimizer.build([keras.Variable(np.zeros([3, 3]), name="kernel")])
+            for slot in slots:
+                self.assertIsInstance(getattr(optimizer, slot), list, f"{name}.{slot}")
+        self.assertFalse(optimizer._should_use_adamw(keras.Variable(np.zeros([3, 3]))))
+        self.assertEqual(keras.optimizers.Adafactor().clip_threshold, 1.0)
+
     def test_a_cluster_captures_its_variables_as_handles_that_know_them(self):
         with TernGradStrategy(2).scope():
             variable = tf.Variable(1.0)

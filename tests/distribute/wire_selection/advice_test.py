@@ -82,8 +82,8 @@ class AdviceTest(tf.test.TestCase):
         self.assertEqual(
             str(told),
             "links of 9.4 Gbit/s: float32 (grad_bits=32) would be 1.3 times faster than"
-            ' wire="allgather". A step took 50 ms; expected are, in ms, float32 30, allgather 39,'
-            " sparse 60; local steps (DiLoCo, sync_every=32) 20",
+            ' wire="allgather". A step took 50 ms; expected times in ms are float32 30,'
+            " allgather 39, sparse 60; local steps (DiLoCo, sync_every=32) 20",
         )
 
     def test_a_few_per_cent_are_not_worth_a_change(self):

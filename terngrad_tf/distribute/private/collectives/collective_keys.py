@@ -11,12 +11,12 @@ a function once more (its part of the last batch may be shorter) finds the same 
 import collections
 import functools
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from terngrad_tf.distribute.private.collectives.local_weights import check_sends
 from terngrad_tf.distribute.private.collectives.traced_places import TracedPlaces, function_graph
 
 # Keys of collectives outside of functions count from 100.
@@ -54,10 +54,16 @@ class StaticKeys:
         return _FIRST_KEY + number % _NUM_PLACES * _NUM_SHAPES + _shape_number(tensor)
 
 
-def use_static_keys(launcher: Any, keys: StaticKeys, traced: TracedPlaces) -> Any:
+def use_static_keys(
+    launcher: Any, keys: StaticKeys, traced: TracedPlaces, check_sends: Callable[[], None]
+) -> Any:
     """Lets a stock launcher of collectives, and all that builds on it, take `StaticKeys`.
 
-    What it launches in functions is noted in `traced`.
+    Args:
+        launcher: TensorFlow's `CollectiveReplicaLauncher`.
+        keys: the keys of this process.
+        traced: notes what is launched in functions.
+        check_sends: called before each collective, to refuse it.
     """
     stock_key = launcher._next_instance_key
     current = []

@@ -1,16 +1,14 @@
-"""Weights that each replica has of its own between exchanges, behind the variables of a model.
+"""Weights of single replicas between exchanges, behind the variables of a model.
 
-A model's variables hold what all replicas share, which is what anybody sees: evaluation, callbacks,
-checkpoints. While replicas take steps of their own, the same variables stand for each replica's own
-weights, in which the forward pass is computed and which the optimizer updates.
+A model's variables hold the shared values, which evaluation, callbacks and checkpoints see. During
+a step of a replica the same variables stand for the replica's own values, which the forward pass
+reads and the optimizer updates.
 """
 
 import contextlib
 import functools
-import threading
-import typing
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -18,131 +16,20 @@ import tensorflow as tf
 
 from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
 from terngrad_tf.distribute.private.patches import patch
-
-_state = threading.local()
-
-
-class LocalStepsOptimizer(keras.optimizers.Optimizer):
-    """Base of optimizers whose steps are a replica's own until an exchange.
-
-    Attributes:
-        silent_steps: whether processes take different numbers of steps, so that steps must send
-            nothing at all.
-    """
-
-    silent_steps = False
-
-    def claim_weights(self) -> None:
-        """Lets replicas have weights of their own for this optimizer, and for no other."""
-        raise NotImplementedError
-
-    def synchronize(self) -> None:
-        """Exchanges what steps since the last exchange changed; all processes call it together."""
-        raise NotImplementedError
-
-    def run_step(self, step: Callable[[], Any], size: int) -> Any:
-        """What Keras' loop does in place of a step; returns logs.
-
-        Args:
-            step: Keras' function, without arguments, which returns logs.
-            size: how many steps that takes.
-        """
-        return step()
-
-    def agree_on_logs(self, logs: typing.Any, reduce: typing.Any) -> typing.Any:
-        """What callbacks see of a step: structure of tensors, the same on all processes.
-
-        Args:
-            logs: structure of tensors, this process's.
-            reduce: function of such a structure to its mean over processes.
-        """
-        raise NotImplementedError
-
-
-def local_steps_optimizer(optimizer: Any) -> LocalStepsOptimizer | None:
-    """The `LocalStepsOptimizer` that an optimizer is, or scales the loss for; None for others."""
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        optimizer = optimizer.inner_optimizer
-    return optimizer if isinstance(optimizer, LocalStepsOptimizer) else None
-
-
-@contextlib.contextmanager
-def _within(name: str, value: Any) -> Iterator[None]:
-    """Context in which a part of this thread's state has a value."""
-    previous = getattr(_state, name, None)
-    setattr(_state, name, value)
-    try:
-        yield
-    finally:
-        setattr(_state, name, previous)
-
-
-def local_updates() -> contextlib.AbstractContextManager[None]:
-    """In replica context: optimizers update what the replica has, by its own gradients."""
-    return _within("are_local", True)
-
-
-def updates_are_local() -> bool:
-    """Whether an optimizer's gradients are to stay where they are."""
-    return bool(getattr(_state, "are_local", False))
-
-
-def gradients_of_one_size(are_so: bool) -> contextlib.AbstractContextManager[None]:
-    """What is exchanged has one size in each tensor that is rounded, or is 0: nothing to round."""
-    return _within("are_of_one_size", are_so)
-
-
-def gradients_are_of_one_size() -> bool:
-    """Whether all elements of a gradient that are not 0 are of one size."""
-    return bool(getattr(_state, "are_of_one_size", False))
-
-
-def keras_loop(
-    kind: str | None, optimizer: keras.optimizers.Optimizer | None = None
-) -> contextlib.AbstractContextManager[None]:
-    """What runs within is a step of Keras' loop of this kind, of a model with this optimizer.
-
-    Or it is none, where `kind` is None.
-    """
-    return _within("loop", (kind, local_steps_optimizer(optimizer) if kind == "train" else None))
-
-
-def optimizer_of_local_step() -> LocalStepsOptimizer | None:
-    """The `LocalStepsOptimizer` whose training step Keras runs; None elsewhere."""
-    _, optimizer = getattr(_state, "loop", None) or (None, None)
-    return optimizer
-
-
-def check_sends() -> None:
-    """Refuses messages between processes in steps that must have none.
-
-    Raises:
-        ValueError: within such a step.
-    """
-    optimizer = optimizer_of_local_step()
-    if optimizer is not None and optimizer.silent_steps:
-        raise ValueError(
-            "`sync_seconds` must go with steps that send nothing, as processes take different"
-            " numbers of them. This one does: data that end (give `fit` those of `repeat()`, and"
-            " `steps_per_epoch`), loss scaling, or synchronized batch norm"
-        )
-
-
-def evaluates() -> bool:
-    """Whether Keras runs a step that does not train."""
-    kind, _ = getattr(_state, "loop", None) or (None, None)
-    return kind in ("test", "predict")
+from terngrad_tf.distribute.steps.contexts import evaluates
+from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
+from terngrad_tf.distribute.steps.message_guard import MessageGuard
 
 
 class LocalWeights:
     """Two sets of values of the same variables: shared by all replicas, and each replica's own.
 
     Args:
-        variables: list of distributed variables.
-        own: list of distributed variables like them, with a copy for each replica.
+        variables: list of distributed variables, which hold the shared values.
+        own: list of similar variables with a copy for each replica.
         groups: lists of positions of variables that are exchanged together.
-        is_renewed: function of a group's number to a scalar bool tensor, whether own values of its
-            variables are to be those shared.
+        is_renewed: function of a group's number to a scalar bool tensor: True if replicas take the
+            shared values before the next step.
     """
 
     def __init__(
@@ -160,17 +47,17 @@ class LocalWeights:
 
     @property
     def variables(self) -> Sequence[Any]:
-        """The variables that stand for both."""
+        """The distributed variables."""
         return self._variables
 
     def holds_any(self, variables: Sequence[Any]) -> bool:
-        """Whether one of the distributed variables is among these."""
+        """True if one of these distributed variables has own values."""
         return not {id(v) for v in self._variables}.isdisjoint(id(v) for v in variables)
 
     def begin_step(self) -> None:
-        """Gives replicas the shared values where the last step exchanged; in cross-replica context.
+        """Gives replicas the shared values of renewed groups; in cross-replica context.
 
-        Not at the exchange: weights may be loaded, or taken from the chief, after it.
+        This is done after the exchange, because shared values may be loaded in between.
         """
 
         def copy(positions):
@@ -187,18 +74,18 @@ class LocalWeights:
             )
 
     def changes(self, group: int) -> list[list[tf.Tensor]]:
-        """Shared values less own ones of a group, of each of its variables and local replicas."""
+        """Shared values less own values, for each variable of a group and local replica."""
         return [
             [value - own for value, own in zip(self._shared[i][0], self._own[i][0], strict=True)]
             for i in self._groups[group]
         ]
 
     def own_tensors(self, group: int) -> list[tf.Tensor]:
-        """Own values of a group, of all its variables and local replicas."""
+        """Own values of all variables of a group and local replicas."""
         return [own.read_value() for i in self._groups[group] for own in self._own[i][0]]
 
     def mix(self, group: int, share: float) -> None:
-        """Gives replicas this share of their own values of a group and the rest of those shared."""
+        """Sets own values of a group to `share * own + (1 - share) * shared`."""
         for i in self._groups[group]:
             for shared, own in zip(self._shared[i][0], self._own[i][0], strict=True):
                 mixed = share * own + (1 - share) * shared if share else shared
@@ -209,7 +96,7 @@ class LocalWeights:
         return self._standing_for(self._own)
 
     def shared_values(self) -> contextlib.AbstractContextManager[None]:
-        """Context in which they stand for the shared values, as they do outside of replicas."""
+        """Context in which the variables stand for the shared values, as outside of replicas."""
         return self._standing_for(self._shared)
 
     @contextlib.contextmanager
@@ -231,31 +118,32 @@ class LocalWeights:
 
 
 class LocalStepReplicas(LocalReplicas):
-    """What a strategy's `extended` knows of replicas that have weights of their own."""
+    """Part of a strategy's `extended` for replicas with own weights."""
 
     def _initialize_local_steps(self):
         self._local_weights = weakref.WeakSet()
         self._local_statistics = weakref.WeakValueDictionary()
         self._keeps_statistics = False
+        self.message_guard = MessageGuard()
 
     def add_local_weights(self, weights: LocalWeights) -> None:
-        """Lets replicas have own values of some variables, in place of others of theirs."""
+        """Registers own values of replicas, in place of earlier ones of the same variables."""
         self.end_local_weights(weights.variables)
         self._local_weights.add(weights)
 
     def end_local_weights(self, variables: Sequence[Any]) -> None:
-        """Lets replicas have no values of these distributed variables of their own."""
+        """Drops the own values of these distributed variables."""
         for weights in list(self._local_weights):
             if weights.holds_any(variables):
                 self._local_weights.discard(weights)
 
     def has_local_weights(self, weights: LocalWeights) -> bool:
-        """Whether replicas have these values of their own."""
+        """True if these own values are registered."""
         return weights in self._local_weights
 
     @contextlib.contextmanager
     def _own_weights(self):
-        """Around a function of all replicas: what they see are their own weights, if it trains."""
+        """Context of a function of all replicas: they see their own weights if it trains."""
         with contextlib.ExitStack() as stack:
             for weights in () if evaluates() else self._local_weights:
                 weights.begin_step()
@@ -263,17 +151,17 @@ class LocalStepReplicas(LocalReplicas):
             yield
 
     def keep_statistics(self) -> None:
-        """Lets replicas of this run share batch-norm statistics with none of other processes."""
+        """Keeps the batch-norm statistics of this run within the process."""
         self._keeps_statistics = True
 
     def average_statistics(self) -> None:
-        """Gives all processes the mean of what batch norm wrote since the last exchange."""
+        """Gives all processes the mean of the batch-norm statistics since the last exchange."""
         written = list({**self._local_statistics, **self._written}.values())
         if written and self.process_group is not None:
             self._assign_means(written, self.process_group)
 
     def _end_run(self):
-        """Gives all replicas the mean of what they wrote in the run that ends."""
+        """Gives all replicas the mean of the values that they wrote in the run."""
         written, self._written = list(self._written.values()), {}
         keeps, self._keeps_statistics = self._keeps_statistics, False
         if not written or self._num_replicas_in_sync == 1:
@@ -290,7 +178,7 @@ class LocalStepReplicas(LocalReplicas):
 
 @patch(keras.callbacks.CallbackList, "on_test_begin", "on_epoch_end")
 def _synchronize_first(stock, self, *args, **kwargs):
-    """Exchanges what the last steps of an epoch changed before anybody looks at the weights."""
+    """Exchanges the changes of an epoch's last steps before evaluation and callbacks."""
     optimizer = local_steps_optimizer(getattr(self.model, "optimizer", None))
     if optimizer is not None:
         optimizer.synchronize()

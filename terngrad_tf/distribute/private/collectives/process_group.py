@@ -11,7 +11,6 @@ from tensorflow.python.distribute.collective_util import CommunicationImplementa
 from tensorflow.python.eager import context
 from tensorflow.python.ops import collective_ops
 
-from terngrad_tf.distribute.private.collectives.local_weights import check_sends
 from terngrad_tf.distribute.private.collectives.stamps import run_independently
 from terngrad_tf.places import places
 
@@ -38,6 +37,7 @@ class ProcessGroup:
         self._group_key = keys.get_group_key([self.device])
         self._keys = extended.static_keys
         self._traced = extended.traced_places
+        self._check_sends = extended.message_guard.check
         self._launcher = cross_device_utils.CollectiveReplicaLauncher(
             self._group_key, self.size, keys, self.device, self._options
         )
@@ -71,7 +71,7 @@ class ProcessGroup:
         return count is not None and count * self.size <= _FEW
 
     def _launch(self, collective, tensor, **kwargs):
-        check_sends()
+        self._check_sends()
         if context.executing_eagerly():
             key = self._launcher._next_instance_key()
             with places.at("an exchange"):

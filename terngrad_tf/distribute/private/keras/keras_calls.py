@@ -13,15 +13,15 @@ from keras.src.backend.tensorflow import trainer as keras_tf_trainer
 from keras.src.optimizers import base_optimizer as keras_base_optimizer
 from keras.src.trainers import trainer as keras_trainer
 
-from terngrad_tf.distribute.private.collectives.local_weights import local_steps_optimizer
-
 # Imported first, as what they replace must lie within what is replaced here.
 from terngrad_tf.distribute.private.keras import (
     keras_training,  # noqa: F401
     scopes,  # noqa: F401
 )
+from terngrad_tf.distribute.private.keras.rounding_noise import noise_variables
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.strategies.strategies import is_own
+from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
 
 _Trainer = keras_tf_trainer.TensorFlowTrainer
 _METHODS = {"train": "fit", "test": "evaluate", "predict": "predict"}
@@ -127,5 +127,6 @@ def agreed_variables(model: keras.Model) -> list[Any]:
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         accumulators = {id(v) for v in getattr(inner, "_accumulated_gradients", ())}
         variables += [v for v in optimizer.variables if id(v) not in accumulators]
+        variables += noise_variables(optimizer)
     extended = model.distribute_strategy.extended
     return [v for v in variables if not extended.initial_values.may_differ(v.value)]

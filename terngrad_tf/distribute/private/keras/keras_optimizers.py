@@ -20,11 +20,8 @@ from keras.src.optimizers import base_optimizer as keras_base_optimizer
 from keras.src.utils import tracking
 from tensorflow.python.eager import context
 
-from terngrad_tf.distribute.private.collectives.local_weights import (
-    local_steps_optimizer,
-    updates_are_local,
-)
 from terngrad_tf.distribute.private.keras.loss_scale import warn_of_scale
+from terngrad_tf.distribute.private.keras.rounding_noise import clipped_share, with_noise
 from terngrad_tf.distribute.private.keras.sparse_rows import num_lookups, separate_lookups, sum_rows
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.accumulators import gather_totals
@@ -38,6 +35,8 @@ from terngrad_tf.distribute.private.replicas.merging import merge
 from terngrad_tf.distribute.private.replicas.padding import mask_gradients
 from terngrad_tf.distribute.private.strategies.cross_device_ops import gradient_ops
 from terngrad_tf.distribute.private.strategies.strategies import is_own
+from terngrad_tf.distribute.steps.contexts import updates_are_local
+from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
 
 _Optimizer = keras_base_optimizer.BaseOptimizer
 _TFOptimizer = keras_tf_optimizer.TFOptimizer
@@ -53,6 +52,8 @@ class _Update:
         self.variables = list(variables)
         # Where steps are a replica's own, its gradient is all there is.
         self.is_reduced = updates_are_local()
+        # Of each reduced gradient, the variance that rounding added; None where it is unknown.
+        self.noise = None
 
 
 def _update_of(optimizer):
@@ -121,7 +122,7 @@ def sum_of_replicas(
     ):
         with tf.device(device):
             scales.append(op.local_scales(own, paths, strategy.num_replicas_in_sync))
-    return op.reduce_gradients.__wrapped__(
+    sums, _ = op.reduce_gradients.__wrapped__(
         op,
         strategy,
         [per_replica(tensors) for tensors in gradients],
@@ -130,6 +131,7 @@ def sum_of_replicas(
         indices,
         step,
     )
+    return sums
 
 
 @patch(_Optimizer, "_backend_apply_gradients")
@@ -151,9 +153,10 @@ def _clip_the_sum(stock, self, grads):
         return stock(self, grads)
     reduced = sum_gradients(self, grads, update.variables)
     update.is_reduced = True
+    noise = update.noise
     if self.clipnorm or self.global_clipnorm or self.clipvalue:
-        return _clip_sums(self, stock, reduced)
-    return reduced
+        reduced, noise = _clip_sums(self, stock, reduced, noise)
+    return with_noise(self, reduced, noise, update.variables)
 
 
 @patch(_TFOptimizer, "_all_reduce_sum_gradients")
@@ -183,33 +186,44 @@ def _reduce_with_op(stock, self, grads_and_vars):
     step = tf.convert_to_tensor(self.iterations)
 
     def reduce(strategy, gradients, scales, step):
-        reduced = op.reduce_gradients(strategy, gradients, scales, paths, indices, step)
-        return [
+        reduced, noise = op.reduce_gradients(strategy, gradients, scales, paths, indices, step)
+        summed = [
             sum_rows(strategy, g, n) if n else g for g, n in zip(reduced, num_rows, strict=True)
         ]
+        return summed, noise
 
     context = tf.distribute.get_replica_context()
     scales = op.local_scales(gradients, paths, context.num_replicas_in_sync)
-    reduced = iter(merge(reduce, gradients, scales, step))
-    return [(g if g is None else next(reduced), v) for g, v in grads_and_vars]
+    summed, noise = map(iter, merge(reduce, gradients, scales, step))
+    if update is not None:
+        update.noise = [None if g is None else next(noise) for g, _ in grads_and_vars]
+    return [(g if g is None else next(summed), v) for g, v in grads_and_vars]
 
 
-def _clip_sums(optimizer, clip, gradients):
-    """Clips reduced gradients, once a device; in replica context."""
+def _clip_sums(optimizer, clip, gradients, noise):
+    """Clips reduced gradients and the noise in them, once a device; in replica context."""
 
-    def clip_once(strategy, gradients):
+    def clip_once(strategy, gradients, noise):
         devices = strategy.extended.worker_devices
         clipped = {}
         for replica, device in enumerate(devices):
             if device not in clipped:
                 local = [local_tensors(g, len(devices))[replica] for g in gradients]
+                of_local = [local_tensors(n, len(devices))[replica] for n in noise]
                 with tf.device(device):
-                    clipped[device] = clip(optimizer, local)
-        return [
-            mirrored(by_replica) for by_replica in zip(*(clipped[d] for d in devices), strict=True)
+                    after = clip(optimizer, local)
+                    kept = [
+                        None if n is None else n * clipped_share(g, c)
+                        for n, g, c in zip(of_local, local, after, strict=True)
+                    ]
+                clipped[device] = after + kept
+        values = [
+            None if by_replica[0] is None else mirrored(by_replica)
+            for by_replica in zip(*(clipped[d] for d in devices), strict=True)
         ]
+        return values[: len(gradients)], values[len(gradients) :]
 
-    return merge(clip_once, gradients)
+    return merge(clip_once, gradients, noise)
 
 
 @patch(_TFOptimizer, "_distributed_tf_update_step")

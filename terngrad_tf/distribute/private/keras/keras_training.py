@@ -12,11 +12,6 @@ import tensorflow as tf
 from keras.src.backend.tensorflow import trainer as keras_tf_trainer
 from keras.src.losses import loss as keras_loss
 
-from terngrad_tf.distribute.private.collectives.local_weights import (
-    keras_loop,
-    local_steps_optimizer,
-    optimizer_of_local_step,
-)
 from terngrad_tf.distribute.private.data.epochs import first_batch
 from terngrad_tf.distribute.private.keras.loss_scale import note_scaled
 from terngrad_tf.distribute.private.keras.step_results import (
@@ -30,6 +25,8 @@ from terngrad_tf.distribute.private.replicas.devices import local_tensors
 from terngrad_tf.distribute.private.replicas.padding import current_padding
 from terngrad_tf.distribute.private.replicas.random_seeds import SEED_STRIDE
 from terngrad_tf.distribute.private.strategies.strategies import is_own
+from terngrad_tf.distribute.steps.contexts import keras_loop, optimizer_of_local_step
+from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
 from terngrad_tf.last_line import is_interrupt
 
 if keras.config.backend() != "tensorflow":

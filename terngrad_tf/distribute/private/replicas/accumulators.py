@@ -59,6 +59,15 @@ def stand_for_total(
     variable._restore_from_tensors = lambda restored: assign(restored["VARIABLE_VALUE"])
 
 
+def accumulators_of(optimizer: Any) -> list[Any]:
+    """Variables of a Keras optimizer to which each replica adds for itself; a list, mostly empty.
+
+    Keras has no public name for its gradient accumulators.
+    """
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    return list(getattr(optimizer, "_accumulated_gradients", None) or ())
+
+
 def gather_totals(strategy: tf.distribute.Strategy, variables: Sequence[Any]) -> None:
     """Moves to the first process what all have summed; every process of a cluster calls it.
 

@@ -17,8 +17,8 @@ from tensorflow.python.distribute import distribute_utils, values
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
-from terngrad_tf.distribute.private.collectives.local_weights import optimizer_of_local_step
 from terngrad_tf.distribute.private.data import batches
+from terngrad_tf.distribute.steps.contexts import optimizer_of_local_step
 
 
 class Padding(typing.NamedTuple):

@@ -65,6 +65,11 @@ class SharedVariables(LocalReplicas):
             aggregate_writes(self, variable)
         return variable
 
+    @property
+    def makes_own_variables(self) -> bool:
+        """Whether each replica has its own copy of what is created here."""
+        return self._one_for_each_replica
+
     @contextlib.contextmanager
     def variables_of_replicas(self) -> Iterator[None]:
         """Each replica has its own copy of the variables that are created within."""

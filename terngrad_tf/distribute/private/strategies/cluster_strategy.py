@@ -56,9 +56,9 @@ class TernGradClusterExtended(
     ):
         self.gradient_ops = gradient_ops
         self.process_group = None
-        self.initial_values = InitialValues(make_equal)
         self._relative_devices = devices
         self._initialize_replicas(num_replicas, len(devices))
+        self.initial_values = InitialValues(make_equal, self.message_guard)
         if cluster_is_joined():
             # The stock method would start the process's server anew, under the collectives of an
             # earlier strategy that peers may still wait for. Its peers are watched already.
@@ -74,7 +74,9 @@ class TernGradClusterExtended(
         self.traced_places = traced_places(self.host_device)
         for ops_ in {self._cross_device_ops, self._host_cross_device_ops}:
             for launcher in ops_._launchers:
-                use_static_keys(launcher, self.static_keys, self.traced_places)
+                use_static_keys(
+                    launcher, self.static_keys, self.traced_places, self.message_guard.check
+                )
             _note_reductions(ops_)
         self.process_group = ProcessGroup(self) if self._num_workers > 1 else None
 

@@ -11,7 +11,8 @@ from tensorflow.python.distribute import values
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 
-from terngrad_tf.distribute.private.collectives.local_weights import keras_loop
+from terngrad_tf.distribute.steps.contexts import keras_loop
+from terngrad_tf.distribute.steps.message_guard import MessageGuard
 
 
 class InitialValues:
@@ -29,10 +30,12 @@ class InitialValues:
     Args:
         make_equal: function of a list of variables, called on all processes with the same ones,
             that gives them the chief's values.
+        message_guard: refuses the messages of a step.
     """
 
-    def __init__(self, make_equal: Callable[[list[Any]], Any]):
+    def __init__(self, make_equal: Callable[[list[Any]], Any], message_guard: MessageGuard):
         self._make_equal = make_equal
+        self._message_guard = message_guard
         self._own = weakref.WeakValueDictionary()
         self._in_eager_run = False
 
@@ -83,7 +86,7 @@ class InitialValues:
             self._settle(list(captured.values()))
 
     def _settle(self, variables):
-        # Not by the step, but before it.
-        with tf.init_scope(), keras_loop(None):
+        # Before the step, not as a part of it.
+        with tf.init_scope(), keras_loop(None), self._message_guard.refusing(None):
             self._make_equal(variables)
             self.are_equal(variables)

@@ -1,4 +1,4 @@
-"""SIGTERM, by which schedulers take machines back: a run saves, and ends to be started again."""
+"""SIGTERM, with which schedulers reclaim machines: a run saves and ends, to be restarted."""
 
 import contextlib
 import os
@@ -11,16 +11,16 @@ from typing import Any
 
 from terngrad_tf.last_line import write_last_line
 
-# What the system's header calls a failure that passes: the same command is to be started again.
+# The system's status for a temporary failure: start the same command again.
 STATUS = os.EX_TEMPFAIL
-# A step that takes longer hangs, as where another process of the cluster does.
+# A step that takes longer hangs, for example because another process of the cluster does.
 _LONGEST_STEP_SECONDS = 60.0
-# So long others are told of a process that ends at once.
+# Time to report to the other processes before an immediate end.
 _TELL_SECONDS = 5.0
 
 
 class PreemptedError(RuntimeError):
-    """Training was told to stop by SIGTERM, and was saved."""
+    """SIGTERM stopped training, and the run is saved."""
 
     def __init__(self, who: str | None, step: int):
         told = f"{who} was" if who else "it was"
@@ -34,28 +34,28 @@ def stops_on_sigterm(
     waits_for_step: Callable[[], bool] = lambda: True,
     give_up: Callable[[BaseException], Any] = lambda error: None,
 ) -> Iterator[Callable[[], None]]:
-    """Within, SIGTERM asks for a last step, after which who trains saves and ends.
+    """Makes SIGTERM request a last step in the context, after which training saves and ends.
 
-    Before the first step has ended there is nothing to save, and it may take long: a process that
-    need not wait is ended at once, with `STATUS`. So is one where no step ends within a minute. A
-    program's own handler of the signal is left alone, and so is a thread other than the main one.
+    The first step may take long, and before its end a run has nothing to save: if
+    `waits_for_step()` is False, or no step ends within a minute, the process ends at once with
+    `STATUS`. Does nothing in threads other than the main one, or if the program has its own handler
+    of the signal.
 
     Args:
-        ask: function without arguments that asks for it, called in a thread.
-        waits_for_step: function without arguments that tells whether to wait for a step to end.
-            Default: yes.
-        give_up: function of an error that says why the process ends at once, called before that.
+        ask: function without arguments that requests the last step, called in a thread.
+        waits_for_step: function without arguments that returns whether to wait for the end of a
+            step. Default: True.
+        give_up: function called before an immediate end, with an error that gives the reason.
             Default: does nothing.
 
     Yields:
-        Function without arguments, to be called when the last step has ended.
+        Function without arguments, to call when the last step has ended.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield lambda: None
         return
-    # Python's own handlers wait for the end of TensorFlow's calls; what is written here is read
-    # by a thread at once.
+    # Python's handlers wait for the end of TensorFlow's calls; a thread reads this socket at once.
     receiving, sending = socket.socketpair()
     sending.setblocking(False)
     step_ended = threading.Event()
@@ -89,7 +89,7 @@ def stops_on_sigterm(
 
 def _end(give_up, why):
     line = f"told to stop by SIGTERM, {why}"
-    # It may wait for a process that is out of reach.
+    # `give_up` may wait for an unreachable process.
     telling = threading.Thread(target=give_up, args=(RuntimeError(line),), daemon=True)
     telling.start()
     telling.join(_TELL_SECONDS)

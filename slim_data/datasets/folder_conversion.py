@@ -1,0 +1,170 @@
+"""A folder of images with a sub-folder for each class becomes the data set `folder`."""
+
+import os
+from collections.abc import Callable
+
+from slim_data.common import progress
+from slim_data.common.arguments import check_at_least
+from slim_data.common.errors import DataError, DataErrors
+from slim_data.common.extras import check_installed
+from slim_data.datasets import image_folders, image_tree, labels_file
+from slim_data.tfrecord import shards, write_splits
+
+_TRAIN = ("train", "training")
+_SPLITS = frozenset({*_TRAIN, "val", "valid", "validation", "test"})
+
+
+def convert_folder(
+    directory: str | os.PathLike[str],
+    dataset_dir: str | os.PathLike[str],
+    *,
+    validation: float | str | os.PathLike[str] = 0.1,
+    seed: int = 0,
+    skip_bad: bool = False,
+    train_shards: int = 8,
+    validation_shards: int = 2,
+    num_processes: int | None = 1,
+    report: Callable[[str], object] | None = None,
+) -> dict[str, list[str]]:
+    """Writes a folder of images as TFRecords, and the names of its sub-folders to `labels.txt`.
+
+    Sub-folders of `directory` are the classes, numbered from 0 in the order of their names. Images
+    may lie in folders within them, and links are followed. JPEG, PNG, GIF, WebP and BMP files are
+    told by content; of an animation the first picture counts. JPEG files are kept byte for byte
+    unless they are CMYK or EXIF says to turn them; all others become RGB JPEG of quality 100,
+    without transparency.
+
+    All images are looked at before the first file is written. The same call again goes on where it
+    was interrupted.
+
+    Args:
+        directory: folder of folders of images.
+        dataset_dir: folder to write to; made if absent.
+        validation: part of each class's images to validate with, at least 0 and less than 1; or a
+            folder of folders of images. Of a class with two images or more at least one validates
+            and one trains, unless the part is 0.
+        seed: int, which chooses the images that validate, and the order of all. Nothing but the
+            names of the files has a part in it.
+        skip_bad: whether to leave out files that are no images or damaged. Default: they are an
+            error, which tells all of them.
+        train_shards, validation_shards: number of files; a split with fewer images has a file for
+            each image.
+        num_processes: how many processes may work at once, None for one a core. A program that asks
+            for more than one must guard its main part by `if __name__ == "__main__":`.
+        report: function of a line of text, called with what was done. With it, a terminal also
+            shows progress bars.
+
+    Returns:
+        {split: list of paths}.
+
+    Raises:
+        DataError: an argument is wrong, there are fewer than two classes, a class has no images,
+            files cannot be used and there is no `skip_bad`, or `dataset_dir` holds another
+            conversion or cannot be written to.
+
+    Example:
+        >>> convert_folder("photos", "records", validation=0.2)["validation"]
+        ['records/validation-00000-of-00002', 'records/validation-00001-of-00002']
+    """
+    bar = progress.no_bar if report is None else progress.progress_bar
+    report = report or progress.ignore
+    directory, dataset_dir = os.fspath(directory), os.fspath(dataset_dir)
+    check_at_least(-(2**63), seed=seed)
+    if num_processes is not None:
+        check_at_least(1, num_processes=num_processes)
+    part, other = _part_or_folder(validation)
+    labels = _find_labels(directory)
+    check_installed("PIL")
+    found = {directory: image_tree.find_images(directory, labels)}
+    if other:
+        known = _find_known_labels(other, directory, labels)
+        found[other] = image_tree.find_images(other, known)
+    for folder in found:
+        _check_apart(folder, dataset_dir)
+
+    paths = [os.path.join(folder, file) for folder, files in found.items() for file in files]
+    bad = image_tree.find_bad(paths, num_processes, bar)
+    for fault in bad.values() if skip_bad or len(bad) > 1 else ():
+        report(fault)
+    if bad and not skip_bad:
+        raise DataErrors(bad.values(), "remove or replace the files, or give --skip_bad")
+    if bad:
+        report(f"left out {len(bad)} of {len(paths)} files")
+    for folder, files in found.items():
+        found[folder] = [file for file in files if os.path.join(folder, file) not in bad]
+        _check_classes(folder, found[folder], labels if folder == directory else ())
+
+    if other:
+        splits = {"validation": (other, found[other]), "train": (directory, found[directory])}
+    else:
+        parts = image_tree.split(found[directory], part, seed)
+        splits = {name: (directory, files) for name, files in parts.items() if files}
+    build = image_folders.example_builder(labels, label_offset=0)
+    sources = {
+        name: image_folders.split_source(
+            folder, image_tree.order(files, seed), build, {"classes": labels}
+        )
+        for name, (folder, files) in splits.items()
+    }
+    num_shards = {"train": train_shards, "validation": validation_shards}
+    write_splits.write_splits(
+        sources, num_shards, dataset_dir, num_processes=num_processes, report=report
+    )
+    labels_file.write_labels(dataset_dir, labels, label_offset=0)
+    return {name: shards.find_shards(dataset_dir, name) for name in sources}
+
+
+def _part_or_folder(validation):
+    """Returns (part of the images, None), or (0, folder)."""
+    if not isinstance(validation, (int, float)):
+        return 0, os.fspath(validation)
+    if not 0 <= validation < 1:
+        raise DataError(
+            "`validation` must be at least 0 and less than 1, or a folder. "
+            f"Received: validation={validation!r}"
+        )
+    return validation, None
+
+
+def _find_labels(directory):
+    labels = image_tree.class_folders(directory)
+    if labels and _SPLITS.issuperset(map(str.lower, labels)):
+        train = next((name for name in labels if name.lower() in _TRAIN), labels[0])
+        other = next((name for name in labels if name != train), "validation")
+        raise DataError(
+            f"{directory} holds {', '.join(labels)}, which are no classes: convert the folder "
+            f"{os.path.join(directory, train)} with --validation {os.path.join(directory, other)}"
+        )
+    if len(labels) < 2:
+        raise DataError(
+            f"{directory} must hold two folders or more, one for each class. "
+            f"Received: {', '.join(map(repr, labels)) or 'none'}"
+        )
+    labels_file.check_labels(labels)
+    return labels
+
+
+def _find_known_labels(folder, directory, known):
+    labels = image_tree.class_folders(folder)
+    unknown = [label for label in labels if label not in known]
+    if unknown:
+        raise DataError(f"{folder} holds a folder that {directory} does not: {unknown[0]!r}")
+    return labels
+
+
+def _check_apart(folder, dataset_dir):
+    above, below = os.path.realpath(folder), os.path.realpath(dataset_dir)
+    if os.path.commonpath([above, below]) == above:
+        raise DataError(
+            f"`dataset_dir` must not lie in the folder of images, {folder}. "
+            f"Received: dataset_dir={dataset_dir!r}"
+        )
+
+
+def _check_classes(folder, files, labels):
+    empty = set(labels) - {file.partition("/")[0] for file in files}
+    for label in sorted(empty):
+        path = os.path.join(folder, label)
+        raise DataError(f"{path} holds no image that can be used: add some, or remove the folder")
+    if not files:
+        raise DataError(f"{folder} holds no image that can be used")

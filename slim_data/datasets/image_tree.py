@@ -1,0 +1,127 @@
+"""A folder of images with a sub-folder for each class: found, looked at, and split."""
+
+import concurrent.futures
+import hashlib
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+
+from slim_data.common import progress
+from slim_data.common.errors import DataError, printable
+from slim_data.datasets import image_files, image_folders
+
+# What file managers and archives leave beside images. Hidden files do not count either.
+_LEFT_BEHIND = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "__macosx"})
+
+
+def class_folders(directory: str) -> list[str]:
+    """Returns the names of the classes: the sub-folders of a folder, sorted.
+
+    Raises:
+        DataError: the folder cannot be read.
+    """
+    return [name for name in image_folders.class_folders(directory) if not _is_left_behind(name)]
+
+
+def find_images(directory: str, labels: Iterable[str]) -> list[str]:
+    """Returns the files of each class at any depth, as `<label>/<path>`. Links are followed.
+
+    Args:
+        directory: folder that holds one folder for each label.
+        labels: names of the classes.
+
+    Raises:
+        DataError: a folder cannot be read.
+    """
+    above = (os.path.realpath(directory),)
+    return [file for label in labels for file in _walk(directory, label, above)]
+
+
+def find_bad(
+    paths: Sequence[str], num_threads: int | None, bar: progress.Bar = progress.progress_bar
+) -> dict[str, str]:
+    """Returns {path: why it cannot be used} of the files that are no images, or damaged.
+
+    Args:
+        paths: of files.
+        num_threads: how many images to decode at once, None for one a core.
+        bar: function as `progress.progress_bar`.
+    """
+    bad = {}
+    # Not by a thread, as the first one loads TensorFlow.
+    first = [_fault(path) for path in paths[:1]]
+    # Threads are enough: neither reading nor TensorFlow's decoding holds the interpreter's lock.
+    with (
+        concurrent.futures.ThreadPoolExecutor(num_threads or len(os.sched_getaffinity(0))) as pool,
+        bar("Looking at images", len(paths)) as advance,
+    ):
+        faults = itertools.chain(first, pool.map(_fault, paths[1:]))
+        for done, (path, fault) in enumerate(zip(paths, faults, strict=True), 1):
+            if fault is not None:
+                bad[path] = fault
+            advance(done)
+    return bad
+
+
+def order(files: Iterable[str], seed: int) -> list[str]:
+    """Returns files in an order that their names and the seed decide.
+
+    Where a file is added or removed, all others keep their order.
+    """
+    return sorted(files, key=lambda file: _number(file, seed))
+
+
+def split(files: Iterable[str], part: float, seed: int) -> dict[str, list[str]]:
+    """Returns {"validation": files, "train": files}, of each class a part to validate.
+
+    Args:
+        files: what `find_images` returned.
+        part: at least 0 and less than 1. Of a class with two images or more at least one validates
+            and one trains, unless the part is 0.
+        seed: int.
+    """
+    classes: dict[str, list[str]] = {}
+    for file in order(files, seed):
+        classes.setdefault(file.partition("/")[0], []).append(file)
+    found = {"validation": [], "train": []}
+    for own in classes.values():
+        number = min(max(round(part * len(own)), 1), len(own) - 1) if part else 0
+        found["validation"] += own[:number]
+        found["train"] += own[number:]
+    return {name: order(own, seed) for name, own in found.items()}
+
+
+def _walk(directory: str, folder: str, above: tuple[str, ...]) -> Iterator[str]:
+    place = os.path.join(directory, folder)
+    real = os.path.realpath(place)
+    if real in above:  # a link to a folder that holds the link
+        return
+    try:
+        entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+    except OSError as error:
+        raise DataError(f"{place}: {error.strerror}") from error
+    for entry in entries:
+        if _is_left_behind(entry.name):
+            continue
+        if entry.is_dir():
+            yield from _walk(directory, f"{folder}/{entry.name}", (*above, real))
+        else:
+            yield f"{folder}/{entry.name}"
+
+
+def _is_left_behind(name):
+    return name.startswith(".") or name.lower() in _LEFT_BEHIND
+
+
+def _fault(path):
+    """Returns why a file cannot be used, None if it can."""
+    try:
+        image_files.as_jpeg(image_files.upright(image_files.read_image_file(path)))
+    except DataError as error:
+        reason = str(error)
+        return reason if reason.startswith(printable(path)) else f"{path}: {reason}"
+    return None
+
+
+def _number(file, seed):
+    return hashlib.sha256(f"{seed}\0{file}".encode(errors="surrogateescape")).digest()

@@ -1,0 +1,83 @@
+"""Which of the checkpoints is the best, by a value that `fit` tells."""
+
+import contextlib
+import logging
+import pathlib
+import re
+from collections.abc import Iterable, Mapping
+
+from terngrad_tf.arguments import check
+from terngrad_tf.checkpoints import files
+
+_MODES = ("auto", "min", "max")
+_HIGH = re.compile(r"acc|auc|precision|recall|score|iou|r2|f1|dice", re.IGNORECASE)
+
+_logger = logging.getLogger(__name__)
+
+
+class Best:
+    """The best value so far, and the checkpoint in a folder that has the best.
+
+    Args:
+        folder: `pathlib.Path` of the checkpoints.
+        monitor: name of the value; None for none.
+        mode: "min", "max" or "auto".
+    """
+
+    def __init__(self, folder: pathlib.Path, monitor: str | None, mode: str) -> None:
+        is_name = monitor is None or (isinstance(monitor, str) and bool(monitor))
+        check(is_name, "monitor", "must be a name or None", monitor)
+        check(mode in _MODES, "mode", f"must be one of {_MODES}", mode)
+        self._folder = folder
+        self._monitor = monitor
+        if mode == "auto":
+            mode = "max" if monitor is not None and _HIGH.search(monitor) else "min"
+        self._sign = 1.0 if mode == "max" else -1.0
+        self._value: float | None = None
+        self._has_warned = False
+
+    def known(self) -> float | None:
+        """The best value among the folder's checkpoints; None if there is none."""
+        values = self._values()
+        return max(values.values(), key=self._key) if values else None
+
+    def path(self) -> pathlib.Path | None:
+        """Path of the checkpoint that has the best value; None if there is none."""
+        values = self._values()
+        return max(values, key=lambda path: self._key(values[path])) if values else None
+
+    def begin(self, known: Iterable[float | None]) -> None:
+        """Begins with what the processes of a cluster know of."""
+        values = [value for value in known if value is not None]
+        self._value = max(values, key=self._key) if values else None
+
+    def improves(self, logs: Mapping[str, float]) -> bool:
+        """Whether the value of an epoch is better than all before; notes it."""
+        if self._monitor is None:
+            return False
+        value = logs.get(self._monitor)
+        if value is None:
+            if not self._has_warned:
+                self._has_warned = True
+                names = ", ".join(sorted(logs)) or "no number"
+                rule = "`monitor` must be among the logs, which hold %s. Received: monitor=%r"
+                _logger.warning(rule, names, self._monitor)
+            return False
+        if self._value is not None and self._key(value) <= self._key(self._value):
+            return False
+        self._value = value
+        return True
+
+    def _key(self, value):
+        return self._sign * value
+
+    def _values(self):
+        values = {}
+        if self._monitor is None:
+            return values
+        for path in files.find(self._folder):
+            with contextlib.suppress(ValueError, OSError):
+                value = files.describe(path).logs.get(self._monitor)
+                if value is not None:
+                    values[path] = value
+        return values

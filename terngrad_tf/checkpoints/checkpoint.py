@@ -1,0 +1,313 @@
+"""The callback that saves training, and goes on from what was saved: `Checkpoint`."""
+
+import contextlib
+import dataclasses
+import logging
+import math
+import os
+import pathlib
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from terngrad_tf import preemption
+from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.checkpoints import files
+from terngrad_tf.checkpoints.best import Best
+from terngrad_tf.checkpoints.files import Position
+from terngrad_tf.checkpoints.newest import newest_of_all
+from terngrad_tf.checkpoints.state import ModelState, load_weights
+from terngrad_tf.distribute import (
+    StepAgreement,
+    TernGradStrategy,
+    all_gather_object,
+    private,
+    propagate_errors,
+    run_on_all,
+)
+from terngrad_tf.distribute.communication.notices import tell
+from terngrad_tf.distribute.communication.peers import report_end
+
+_STOP = "stop"
+
+_logger = logging.getLogger(__name__)
+
+
+class Checkpoint(keras.callbacks.Callback):
+    """Saves training now and then; when `fit` is called again, training goes on from there.
+
+    The same script is started again with the same command: `fit` then begins at the epoch and the
+    batch that were saved, and leaves what it would have left without the interruption, to the bit:
+    weights, optimizer, moving averages, batch-norm statistics, random seeds of layers, and what
+    each replica has of its own (steps of `DiLoCo`, accumulated gradients). In a cluster all
+    processes have the callback; the chief writes, and the others get from it what was saved. The
+    number of workers and replicas may be another one than before: then the weights, the optimizer
+    and the position are the same, and what each replica has of its own is shared out anew.
+
+    SIGTERM, by which schedulers take machines back, lets all processes save after the same step and
+    end with status 75. `terngrad run --max-restarts` starts them again.
+
+    Example:
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+    ...     model.compile("sgd", "mse")
+    ...     for epochs in (1, 3):
+    ...         history = model.fit(tf.ones([8, 1]), tf.ones([8, 1]), epochs=epochs, verbose=0,
+    ...                             callbacks=[terngrad_tf.Checkpoint(folder)])
+    ...     print(history.epoch)
+    [1, 2]
+
+    Args:
+        folder: folder of the checkpoints, made where there is none. Processes may share it.
+        save_freq: "epoch", or an integer: so many batches lie between two checkpoints. The end of
+            `fit` is saved in any case.
+        keep: how many of the newest checkpoints to keep. Default 2.
+        monitor: name of a value among the logs of `fit`, such as "val_loss". The checkpoint of the
+            epoch whose value is best is kept, too. Default: none is.
+        mode: whether "min" or "max" is best. Default "auto": "max" where the name tells of an
+            accuracy, an area under a curve, a precision, recall or score, else "min".
+        num_copies: how many processes beside the chief write, too, each into its own `folder`, so
+            that training goes on where the chief's machine is lost. Default 0.
+        skip_data: whether a resumed `fit` passes over the data it was trained on. Default True. The
+            order of shuffled data is exact if their seeds are set. With `steps_per_epoch` all
+            batches before are read again, else those of the epoch at hand.
+
+    Raises:
+        ValueError: an argument is out of range; or, in `fit`, `folder` cannot be written to, holds
+            damaged checkpoints only, or those of another model.
+        OSError: in `fit`, a checkpoint cannot be written, as on a full disk.
+        SystemExit: in `fit`, with status 75, after SIGTERM.
+    """
+
+    runs_on_all_processes = True
+    model: keras.Model
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        save_freq: str | int = "epoch",
+        *,
+        keep: int = 2,
+        monitor: str | None = None,
+        mode: str = "auto",
+        num_copies: int = 0,
+        skip_data: bool = True,
+    ) -> None:
+        super().__init__()
+        is_path = isinstance(folder, str | os.PathLike) and str(folder)
+        check(is_path, "folder", "must be a path", folder)
+        is_freq = save_freq == "epoch" or is_integer(save_freq, 1)
+        check(is_freq, "save_freq", "must be 'epoch' or a positive integer", save_freq)
+        check(is_integer(keep, 1), "keep", "must be a positive integer", keep)
+        check(is_integer(num_copies, 0), "num_copies", "must be an integer, 0 or more", num_copies)
+        check(isinstance(skip_data, bool), "skip_data", "must be a bool", skip_data)
+        self._folder = pathlib.Path(folder)
+        self.save_freq = save_freq
+        self.monitor = monitor
+        self.num_copies = num_copies
+        self.skip_data = skip_data
+        self._keep = keep
+        self._best = Best(self._folder, monitor, mode)
+        self._stack = contextlib.ExitStack()
+        self._state: ModelState | None = None
+
+    @property
+    def latest(self) -> pathlib.Path | None:
+        """Path of the newest checkpoint; None if there is none."""
+        return next(reversed(files.find(self._folder)), None)
+
+    @property
+    def best(self) -> pathlib.Path | None:
+        """Path of the checkpoint whose `monitor` is best; None if there is none."""
+        return self._best.path()
+
+    def load_weights(self, model: keras.Model, path: str | os.PathLike[str] | None = None) -> None:
+        """Gives a built model the weights of a checkpoint, to evaluate or export it.
+
+        Args:
+            model: built `keras.Model`, compiled or not.
+            path: path of a checkpoint. Default: the best one with `monitor`, else the newest.
+
+        Raises:
+            ValueError: the file is damaged, or of another model.
+            FileNotFoundError: there is no checkpoint.
+        """
+        path = path or (self.best if self.monitor else None) or self.latest
+        if path is None:
+            raise FileNotFoundError(f"{self._folder} holds no checkpoint")
+        description, arrays, _ = files.read(pathlib.Path(path))
+        load_weights(model, description, arrays)
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Brings the model to where it was saved."""
+        self._strategy: Any = self.model.distribute_strategy
+        self._is_own = isinstance(self._strategy, TernGradStrategy)
+        place = self._strategy.process_index if self._is_own else 0
+        self._saves = place <= self.num_copies
+        self._all("the folder of checkpoints", self._prepare)
+        self._state = None
+        self._position = Position(0)
+        self._saved_step = 0
+        found = newest_of_all(self._strategy, self._folder, self.num_copies)
+        if found is not None:
+            description, arrays = found
+            self._all("checkpoint", lambda: self._model_state().check(description, arrays))
+            self._model_state().restore(arrays)
+            self._position = position = description.position
+            self._saved_step = position.step
+            private.resume_fit(
+                self.model,
+                position.epoch,
+                position.batch,
+                position.batches_of_epoch,
+                self.skip_data,
+            )
+            is_chief = not self._is_own or self._strategy.is_chief
+            if is_chief and self.params.get("verbose"):
+                tell(
+                    f"Going on from {description.path}: epoch {position.epoch + 1}, batch"
+                    f" {position.batch}"
+                )
+        self._best.begin(self._gather("best checkpoint", self._best.known()))
+        self._begin_to_listen()
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Notes the epoch."""
+        private.forget_resumed(self.model)
+        batch = self._position.batch if epoch == self._position.epoch else 0
+        self._position = dataclasses.replace(self._position, epoch=epoch, batch=batch)
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Saves where it is due, or where a process was told to stop."""
+        before, done = self._position, batch + 1
+        if self.params.get("steps"):
+            # The last of the batches that are trained on together may be fewer.
+            done = min(done, self.params["steps"])
+        step = before.step + done - before.batch
+        self._position = dataclasses.replace(before, step=step, batch=done)
+        self._calls += 1
+        asked = self._agreement.reached(self._calls)
+        freq = self.save_freq
+        is_due = isinstance(freq, int) and step // freq > before.step // freq
+        if _STOP in asked:
+            self._stop(asked[_STOP])
+        elif is_due:
+            self._save({})
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Saves where it is due, or where the epoch is the best or the last one."""
+        batches = self._position.batch or self._position.batches_of_epoch
+        self._position = Position(self._position.step, epoch + 1, 0, batches)
+        values = _numbers(logs)
+        is_last = epoch + 1 == self.params.get("epochs")
+        if self._best.improves(values) or self.save_freq == "epoch" or is_last:
+            self._save(values)
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Listens to signals no longer."""
+        private.forget_resumed(self.model)
+        self._stack.close()
+
+    def _prepare(self):
+        if not self._saves:
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._folder):
+                files.remove_unfinished(self._folder)
+        except OSError as error:
+            raise ValueError(
+                "`folder` must be a folder that can be written to. Received:"
+                f" folder={str(self._folder)!r} ({error.strerror})"
+            ) from error
+
+    def _model_state(self):
+        if self._state is None:
+            model = self.model
+            if not model.built:
+                raise ValueError(
+                    "`Checkpoint` must know the model's weights to restore them: build the model"
+                    f" before `fit`, by an `Input` or a call. Received: {model.name}, not built"
+                )
+            if not model.optimizer.built:
+                with self._strategy.scope():
+                    model.optimizer.build(model.trainable_variables)
+            self._state = ModelState(model)
+        return self._state
+
+    def _save(self, values):
+        if self._position.step == self._saved_step and not values:
+            return
+        state = self._model_state()
+        if (path := state.not_finite()) is not None:
+            _logger.warning("not saved at step %d: %s is not finite", self._position.step, path)
+            return
+        self._saved_step = self._position.step
+        with propagate_errors(self._strategy.tasks if self._is_own else None):
+            collected = state.collect(self._saves)
+            if collected is not None:
+                path = files.path_of(self._folder, self._position.step)
+                self._write(path, *collected, values)
+                newest = files.find(self._folder)[-self._keep :]
+                best = self._best.path() if self.monitor else None
+                files.remove_all_but(self._folder, [*newest, *([best] if best else [])])
+
+    def _write(self, path, arrays, paths, values):
+        try:
+            files.write(path, arrays, paths, self._position, values)
+        except OSError as error:
+            why = f"the checkpoint cannot be written: {error.strerror}"
+            raise OSError(error.errno, why, str(path)) from error
+
+    def _begin_to_listen(self):
+        # What an earlier `fit` left that an error ended.
+        self._stack.__exit__(RuntimeError, RuntimeError(), None)
+        self._calls = 0
+        strategy = self._strategy
+        tasks = strategy.tasks if self._is_own else None
+        self._agreement = self._stack.enter_context(StepAgreement(strategy, 0))
+        self._last_step_ended = self._stack.enter_context(
+            preemption.stops_on_sigterm(
+                lambda: self._agreement.ask(_STOP),
+                lambda: tasks is not None or self._calls > 0,
+                lambda error: report_end(tasks, error),
+            )
+        )
+
+    def _stop(self, asking):
+        self._last_step_ended()
+        self._save({})
+        tasks = self._strategy.tasks if self._is_own else None
+        who = "" if tasks is None else tasks.describe(asking)
+        error = preemption.PreemptedError(who, self._position.step)
+        self._stack.__exit__(type(error), error, None)
+        # The first to end must not take the others' messages along.
+        self._gather("end", "ended", is_last=lambda values: True)
+        program = os.path.splitext(os.path.basename(sys.argv[0]))[0] or "python"
+        print(f"{program}: {error}; the same command goes on", file=sys.stderr, flush=True)
+        raise SystemExit(preemption.STATUS) from error
+
+    def _all(self, topic: str, function: Callable[[], None]) -> None:
+        if self._is_own:
+            run_on_all(self._strategy, topic, function)
+        else:
+            function()
+
+    def _gather(self, topic: str, value: Any, **options: Any) -> list[Any]:
+        if self._is_own:
+            return all_gather_object(self._strategy, topic, value, **options)
+        return [value]
+
+
+def _numbers(logs):
+    """Those values of an epoch's logs that are finite numbers."""
+    numbers = {}
+    for name, value in (logs or {}).items():
+        with contextlib.suppress(TypeError, ValueError):
+            if math.isfinite(number := float(value)):
+                numbers[name] = number
+    return numbers

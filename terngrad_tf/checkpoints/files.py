@@ -1,0 +1,235 @@
+"""Files of checkpoints: one safetensors file each, named by the step, with a checksum."""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+import tensorflow as tf
+
+from terngrad_tf import strict_json
+from terngrad_tf.arguments import is_integer
+from terngrad_tf.files import PathLike, open_regular
+from terngrad_tf.tensor_files import read_header, write_tensors
+
+_FORMAT = "terngrad_tf.checkpoint"
+_NAME = re.compile(r"checkpoint-(\d{10,18})\.safetensors")
+_UNFINISHED = re.compile(r"\.checkpoint-\d{10,18}\.safetensors\.[0-9a-f]{16}")
+# Dtypes that the library's NumPy side cannot read back are stored as integers of their size.
+_STORED = {1: np.uint8, 2: np.uint16}
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """How far training is.
+
+    Attributes:
+        step: batches trained on in all.
+        epoch: epochs done.
+        batch: batches of the epoch at hand that were trained on.
+        batches_of_epoch: how many the last whole epoch had; None if none ended.
+    """
+
+    step: int
+    epoch: int = 0
+    batch: int = 0
+    batches_of_epoch: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """What a checkpoint says of itself.
+
+    Attributes:
+        path: path of the file.
+        position: `Position`.
+        layout: of each array its key, the path of its variable and its dtype; a tuple of triples.
+        logs: what the epoch that ended with it told, by name.
+        checksum: SHA-256 of its content.
+    """
+
+    path: pathlib.Path
+    position: Position
+    layout: tuple[tuple[str, str, str], ...]
+    logs: dict[str, float]
+    checksum: str
+
+
+def find(folder: PathLike) -> list[pathlib.Path]:
+    """Paths of the checkpoints in a folder, oldest first; other files are left out."""
+    folder = pathlib.Path(folder)
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+
+
+def path_of(folder: PathLike, step: int) -> pathlib.Path:
+    """Path of the checkpoint of a step: `checkpoint-0000000400.safetensors`."""
+    return pathlib.Path(folder) / f"checkpoint-{step:010d}.safetensors"
+
+
+def write(
+    path: pathlib.Path,
+    arrays: Mapping[str, np.ndarray],
+    paths: Mapping[str, str],
+    position: Position,
+    logs: Mapping[str, float],
+) -> None:
+    """Writes a checkpoint beside its place and renames it.
+
+    Args:
+        path: `pathlib.Path`.
+        arrays: arrays by key.
+        paths: of each key the path of its variable.
+        position: how far training is.
+        logs: what the epoch that ended told.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    stored = {key: _as_stored(array) for key, array in arrays.items()}
+    layout = [[key, paths[key], arrays[key].dtype.name] for key in arrays]
+    metadata = {
+        "format": _FORMAT,
+        "position": json.dumps(dataclasses.asdict(position)),
+        "layout": json.dumps(layout),
+        "logs": json.dumps(dict(logs)),
+    }
+    write_tensors(path, stored, metadata | {"sha256": _checksum(stored, metadata)})
+
+
+def describe(path: pathlib.Path) -> Description:
+    """Reads what a checkpoint says of itself, not its arrays.
+
+    Raises:
+        ValueError: the file is damaged, or no checkpoint.
+        OSError: the file cannot be read.
+    """
+    _, metadata = read_header(path)
+    return _description(path, metadata)
+
+
+def read(path: pathlib.Path) -> tuple[Description, dict[str, np.ndarray], bytes]:
+    """Reads a checkpoint.
+
+    Returns:
+        What it says of itself, its arrays by key, and the file's content.
+
+    Raises:
+        ValueError: the file is damaged, or no checkpoint.
+        OSError: the file cannot be read.
+    """
+    with open_regular(path) as file:
+        content = file.read()
+    description = describe(path)
+    return description, decode(description, content), content
+
+
+def decode(description: Description, content: bytes) -> dict[str, np.ndarray]:
+    """The arrays of a checkpoint.
+
+    Args:
+        description: what it says of itself.
+        content: its file's.
+
+    Raises:
+        ValueError: the content is not what was written.
+    """
+    path = description.path
+    try:
+        stored = safetensors.numpy.load(content)
+    except (safetensors.SafetensorError, KeyError, ValueError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    if _checksum(stored, _metadata(content)) != description.checksum:
+        raise ValueError(f"{path} is damaged: its checksum is not that of its content")
+    if sorted(stored) != sorted(key for key, *_ in description.layout):
+        raise ValueError(f"{path} is damaged: it holds other arrays than it says")
+    return {key: stored[key].view(_dtype(dtype)) for key, _, dtype in description.layout}
+
+
+def described(path: pathlib.Path, content: bytes) -> Description:
+    """As `describe`, of content that another process sent.
+
+    Args:
+        path: what errors name.
+        content: that of the other's file.
+    """
+    return _description(path, _metadata(content))
+
+
+def remove_all_but(folder: PathLike, kept: Sequence[pathlib.Path]) -> None:
+    """Removes checkpoints of a folder.
+
+    Args:
+        folder: path.
+        kept: paths of those that stay.
+    """
+    for path in find(folder):
+        if path not in kept:
+            # Processes that share the folder remove the same ones.
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+def remove_unfinished(folder: PathLike) -> None:
+    """Removes what processes that were killed wrote of checkpoints; nobody else may write now."""
+    for path in pathlib.Path(folder).iterdir():
+        if _UNFINISHED.fullmatch(path.name):
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+def _description(path, metadata):
+    try:
+        if metadata.get("format") != _FORMAT:
+            raise ValueError("it has another format")
+        position = Position(**strict_json.parse_json(metadata["position"]))
+        counts = dataclasses.astuple(position)
+        if not all(is_integer(c, 0) for c in counts[:3]) or not _is_count(counts[3]):
+            raise ValueError(f"its position is {position}")
+        entries = strict_json.parse_json(metadata["layout"])
+        layout = tuple((str(key), str(name), str(dtype)) for key, name, dtype in entries)
+        for *_, dtype in layout:
+            _dtype(dtype)
+        logs = strict_json.parse_json(metadata["logs"])
+        logs = {str(name): float(value) for name, value in logs.items()}
+        return Description(path, position, layout, logs, metadata["sha256"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        why = f"no {error}" if isinstance(error, KeyError) else error
+        raise ValueError(f"{path} is no checkpoint of `terngrad_tf.Checkpoint`: {why}") from error
+
+
+def _is_count(value):
+    return value is None or is_integer(value, 0)
+
+
+def _metadata(content):
+    length = int.from_bytes(content[:8], "little")
+    metadata = strict_json.parse_json(content[8 : 8 + length]).get("__metadata__", {})
+    return {name: metadata[name] for name in sorted(metadata)}
+
+
+def _checksum(stored, metadata):
+    digest = hashlib.sha256()
+    for name in sorted(set(metadata) - {"sha256"}):
+        digest.update(f"{name}={metadata[name]}\n".encode())
+    for key in sorted(stored):
+        digest.update(f"{key} {stored[key].shape}\n".encode())
+        digest.update(np.ascontiguousarray(stored[key]).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _as_stored(array):
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    is_plain = array.dtype.kind in "biuf"
+    return array if is_plain else array.view(_STORED[array.dtype.itemsize])
+
+
+def _dtype(name):
+    return tf.as_dtype(name).as_numpy_dtype

@@ -1,0 +1,88 @@
+"""The newest checkpoint of a folder, and of those of all processes of a cluster."""
+
+import logging
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from terngrad_tf.checkpoints import files
+from terngrad_tf.checkpoints.files import Description
+from terngrad_tf.distribute import TernGradStrategy, run_on_all
+from terngrad_tf.distribute.consistency.broadcast import broadcast_bytes
+
+_logger = logging.getLogger(__name__)
+
+_Found = tuple[Description, dict[str, np.ndarray]]
+
+
+def newest_of(folder: pathlib.Path) -> tuple[Description, dict[str, np.ndarray], bytes] | None:
+    """The newest checkpoint that is whole; None if there is none.
+
+    Raises:
+        ValueError: there are checkpoints, and all are damaged.
+    """
+    damaged = []
+    for path in reversed(files.find(folder)):
+        try:
+            found = files.read(path)
+        except ValueError as error:
+            damaged.append(str(error))
+            continue
+        for line in damaged:
+            _logger.warning("%s; going on from %s", line, path)
+        return found
+    if damaged:
+        raise ValueError(f"{damaged[0]}; no other checkpoint is there: name another folder")
+    return None
+
+
+def newest_of_all(strategy: Any, folder: pathlib.Path, num_copies: int) -> _Found | None:
+    """The newest checkpoint of those that write, for all processes of a cluster; all call it.
+
+    Only what a process does not have travels.
+
+    Args:
+        strategy: the strategy; one of another kind has one process.
+        folder: that of this process.
+        num_copies: processes beside the chief that write.
+
+    Returns:
+        What the checkpoint says of itself, and its arrays; None if there is none.
+
+    Raises:
+        ValueError: all of this process's checkpoints are damaged.
+        PeerError: those of another process are.
+    """
+    if not isinstance(strategy, TernGradStrategy) or strategy.num_processes == 1:
+        found = newest_of(folder)
+        return None if found is None else found[:2]
+    found: Any = None
+
+    def look():
+        nonlocal found
+        try:
+            found = newest_of(folder)
+        except (ValueError, OSError):
+            # What those that do not write have is nobody's loss.
+            if strategy.process_index <= num_copies:
+                raise
+        if found is None:
+            return None
+        description, _, content = found
+        return [description.position.step, description.checksum, len(content)]
+
+    told = run_on_all(strategy, "newest checkpoint", look)
+    writers = [index for index in range(num_copies + 1) if index < len(told) and told[index]]
+    if not writers:
+        return None
+    source = max(writers, key=lambda index: told[index][0])
+    _, checksum, size = told[source]
+    if any(one is None or one[1] != checksum for one in told):
+        is_source = strategy.process_index == source
+        content = found[2] if is_source else bytes(size)
+        content = broadcast_bytes(strategy, content, source)
+        if not is_source:
+            description = files.described(folder, content)
+            return description, files.decode(description, content)
+    return found[:2]

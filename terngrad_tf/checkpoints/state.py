@@ -1,0 +1,183 @@
+"""What a checkpoint holds of a model and its optimizer: arrays by key, taken and given back."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from terngrad_tf.arguments import shown
+from terngrad_tf.checkpoints import local_state
+from terngrad_tf.checkpoints.files import Description
+from terngrad_tf.distribute import TernGradStrategy, local_steps_optimizer, private
+from terngrad_tf.distribute.local_sgd.replica_state import ReplicaState
+
+# What Keras adds to names that it gives twice.
+_NUMBER = re.compile(r"_\d+(?=[/_]|$)")
+_MODEL, _OPTIMIZER, _REPLICAS, _SUMS = "model", "optimizer", "replicas", "sums"
+_KINDS = {_REPLICAS: "steps (`DiLoCo`)", _SUMS: "accumulated gradients"}
+
+
+class ModelState:
+    """The variables of a model, and of its optimizer, that training goes on from.
+
+    Those that all replicas hold alike are saved once. Of what each replica has of its own (steps of
+    `DiLoCo`, gradients that are accumulated) the parts of all replicas are saved.
+
+    Args:
+        model: a built `keras.Model`; its optimizer, if it has one, is built, too.
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        self._strategy = strategy = model.distribute_strategy
+        self._model = model
+        optimizer = model.optimizer
+        sums = private.accumulators_of(optimizer)
+        local_state.keep_statistics(optimizer, model)
+        is_sum = {id(variable) for variable in sums}
+        of_optimizer = [v for v in local_state.shared_variables(optimizer) if id(v) not in is_sum]
+        self._shared = _numbered(_MODEL, model_variables(model))
+        self._shared |= _numbered(_OPTIMIZER, of_optimizer)
+        self._own: dict[str, ReplicaState] = {}
+        local = local_steps_optimizer(optimizer)
+        if local is not None:
+            self._own[_REPLICAS] = local.replica_state
+        if sums:
+            self._own[_SUMS] = ReplicaState(strategy, [variable.value for variable in sums])
+        self._sums = sums
+
+    def collect(self, saves: bool) -> tuple[dict[str, np.ndarray], dict[str, str]] | None:
+        """Takes all values; every process of a cluster calls it.
+
+        Args:
+            saves: whether this process saves them.
+
+        Returns:
+            Arrays by key, and the paths of their variables; None where it does not save.
+        """
+        local_state.exchange_to_save(self._model.optimizer)
+        for state in self._own.values():
+            state.gather(saves)
+        try:
+            if not saves:
+                return None
+            arrays = {k: tf.convert_to_tensor(v).numpy() for k, v in self._shared.items()}
+            paths = {key: variable.path for key, variable in self._shared.items()}
+            for kind, state in self._own.items():
+                for number, array in enumerate(state.get()):
+                    arrays[f"{kind}.{number}"] = array
+                    paths[f"{kind}.{number}"] = ""
+            return arrays, paths
+        finally:
+            for state in self._own.values():
+                state.forget()
+
+    def not_finite(self) -> str | None:
+        """Path of the first variable that is not finite; None if all are."""
+        for variable in self._shared.values():
+            value = tf.convert_to_tensor(variable)
+            if value.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value)):
+                return variable.path
+        return None
+
+    def check(self, description: Description, arrays: Mapping[str, np.ndarray]) -> None:
+        """Raises ValueError unless a checkpoint is one of this model and optimizer."""
+        _check_same(self._shared, description, arrays, (_MODEL, _OPTIMIZER), "model and optimizer")
+        kinds = {key.partition(".")[0] for key in arrays} - {_MODEL, _OPTIMIZER}
+        if kinds != set(self._own):
+            raise ValueError(
+                f"{description.path} is of another optimizer: of each replica's own it holds"
+                f" {_told_kinds(kinds)} where {_told_kinds(self._own)} is expected"
+            )
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Gives all variables the values of a checkpoint, on every process of a cluster.
+
+        Args:
+            arrays: arrays by key, the same on all processes.
+        """
+        assign(self._shared, arrays)
+        first = _first_replica(self._strategy)
+        for kind, state in self._own.items():
+            rows = _of_kind(arrays, kind)
+            state.set(self._shared_out(rows) if kind == _SUMS else rows, first)
+
+    def _shared_out(self, rows):
+        """Sums of as many replicas as there are: where that changed, the first has the total."""
+        count = self._strategy.num_replicas_in_sync
+        if not rows or len(rows[0]) == count:
+            return rows
+        return [
+            np.concatenate(
+                [row.sum(0, keepdims=True), np.zeros((count - 1, *row.shape[1:]), row.dtype)]
+            )
+            for row in rows
+        ]
+
+
+def model_variables(model: keras.Model) -> list[keras.Variable]:
+    """All that a model computes with: weights, statistics, states and random seeds."""
+    return model.trainable_variables + model.non_trainable_variables
+
+
+def load_weights(
+    model: keras.Model, description: Description, arrays: Mapping[str, np.ndarray]
+) -> None:
+    """Gives a model the weights of a checkpoint, without its optimizer's state.
+
+    Raises:
+        ValueError: the checkpoint is of another model.
+    """
+    variables = _numbered(_MODEL, model_variables(model))
+    _check_same(variables, description, arrays, (_MODEL,), "model")
+    assign(variables, arrays)
+
+
+def assign(variables: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """Gives variables the arrays of the same keys."""
+    for key, variable in variables.items():
+        variable.assign(arrays[key])
+
+
+def _numbered(kind, variables):
+    return {f"{kind}.{number}": variable for number, variable in enumerate(variables)}
+
+
+def _of_kind(arrays, kind):
+    numbers = sorted(int(k.partition(".")[2]) for k in arrays if k.partition(".")[0] == kind)
+    return [arrays[f"{kind}.{number}"] for number in numbers]
+
+
+def _first_replica(strategy: Any) -> int:
+    if not isinstance(strategy, TernGradStrategy):
+        return 0
+    return strategy.process_index * (strategy.num_replicas_in_sync // strategy.num_processes)
+
+
+def _check_same(variables, description, arrays, kinds, what):
+    saved = {k: path for k, path, _ in description.layout if k.partition(".")[0] in kinds}
+    for key in [*variables, *saved]:
+        here = _told(variables, key, lambda v: v.path, lambda v: tuple(v.shape))
+        there = _told(saved, key, lambda path: path, lambda _, key=key: arrays[key].shape)
+        if _without_numbers(here) != _without_numbers(there):
+            raise ValueError(
+                f"{description.path} is of another {what}: it holds {there} where"
+                f" {here} is expected"
+            )
+
+
+def _told(variables: Mapping[str, Any], key: str, path: Callable, shape: Callable) -> str:
+    if key not in variables:
+        return "nothing"
+    return f"{shown(path(variables[key]))} of shape {shape(variables[key])}"
+
+
+def _told_kinds(kinds):
+    return " and ".join(_KINDS.get(kind, shown(kind)) for kind in sorted(kinds)) or "nothing"
+
+
+def _without_numbers(told):
+    name, of_shape, shape = told.partition(" of shape ")
+    return _NUMBER.sub("", name.strip("'")) + of_shape + shape

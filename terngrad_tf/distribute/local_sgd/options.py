@@ -1,0 +1,93 @@
+"""Checks of `DiLoCo`'s arguments."""
+
+import math
+from typing import Any
+
+import keras
+
+from terngrad_tf.arguments import check
+from terngrad_tf.distribute.local_sgd.fragments import Turns
+from terngrad_tf.distribute.local_sgd.outer_momentum import default_outer_momentum
+from terngrad_tf.distribute.steps.local_steps_optimizer import LocalStepsOptimizer
+
+
+def turns_of(
+    sync_every: int | None, sync_seconds: float | None, fragments: int, overlap: int
+) -> Turns | None:
+    """After which steps groups are exchanged; None if time decides.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+    if sync_seconds is None:
+        return Turns(32 if sync_every is None else sync_every, fragments, overlap)
+    is_number = isinstance(sync_seconds, int | float) and not isinstance(sync_seconds, bool)
+    is_positive = is_number and 0 < sync_seconds < math.inf
+    check(is_positive, "sync_seconds", "must be a positive number", sync_seconds)
+    check(sync_every is None, "sync_every", "must not go with `sync_seconds`", sync_every)
+    check(fragments == 1, "fragments", "must be 1 with `sync_seconds`", fragments)
+    check(overlap == 0, "overlap", "must be 0 with `sync_seconds`", overlap)
+    return None
+
+
+def check_mixing(alpha: Any, error_feedback: Any) -> None:
+    """Refuses values of `alpha` and `error_feedback` of another kind.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+    is_share = isinstance(alpha, int | float) and 0 <= alpha <= 1
+    check(is_share, "alpha", "must be a number from 0 to 1", alpha)
+    is_known = error_feedback is None or isinstance(error_feedback, bool)
+    check(is_known, "error_feedback", "must be a bool or None", error_feedback)
+
+
+def optimizers_of(
+    inner: Any, outer: Any, turns: Turns | None
+) -> tuple[keras.optimizers.Optimizer, keras.optimizers.Optimizer]:
+    """The inner and the outer optimizer.
+
+    Args:
+        inner: an optimizer or its name.
+        outer: an optimizer, its name, or None for the default.
+        turns: after which steps groups are exchanged; None if time decides.
+
+    Raises:
+        ValueError: an optimizer has an option that belongs to the other, or to neither.
+    """
+    if outer is None:
+        momentum = default_outer_momentum(turns and turns.sync_every)
+        outer = keras.optimizers.SGD(1.0, momentum=momentum, nesterov=momentum > 0)
+    inner, outer = keras.optimizers.get(inner), keras.optimizers.get(outer)
+    rule = (
+        "must be an optimizer that scales no loss and takes no local steps; put DiLoCo into"
+        " LossScaleOptimizer"
+    )
+    for role, optimizer in (("inner", inner), ("outer", outer)):
+        is_plain = not isinstance(
+            optimizer, keras.optimizers.LossScaleOptimizer | LocalStepsOptimizer
+        )
+        check(is_plain, role, rule, optimizer)
+    check(not inner.use_ema, "inner", "must have no moving average; give it to `outer`", inner)
+    accumulates = inner.gradient_accumulation_steps is not None
+    rule = "must have no gradient_accumulation_steps with `sync_seconds`"
+    check(turns or not accumulates, "inner", rule, inner)
+    for option in ("loss_scale_factor", "gradient_accumulation_steps"):
+        check(getattr(outer, option) is None, "outer", f"must have no {option}", outer)
+    return inner, outer
+
+
+def has_error_feedback(error_feedback: bool | None, quantization: Any) -> bool:
+    """True if exchanges use error feedback.
+
+    Args:
+        error_feedback: as given to `DiLoCo`; None: if the strategy has a budget.
+        quantization: the strategy's `Quantization`.
+
+    Raises:
+        ValueError: there is no budget that error feedback could meet.
+    """
+    has_budget = quantization.bits_per_element is not None
+    rule = "must go with the strategy's `bits_per_element`"
+    check(has_budget or not error_feedback, "error_feedback", rule, error_feedback)
+    return has_budget if error_feedback is None else error_feedback

@@ -1,0 +1,98 @@
+"""Updates of the outer optimizer by the changes of replicas' weights."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf.distribute import private
+from terngrad_tf.distribute.local_sgd.error_feedback import ErrorFeedback, WholeChanges
+from terngrad_tf.distribute.steps.contexts import gradients_of_one_size, local_updates
+
+
+class OuterUpdates:
+    """Gives the outer optimizer the mean change of a group of weights as a gradient.
+
+        g = (1/N) sum_k (w - w_k)
+        w = outer(w, g)
+
+    Call methods in cross-replica context.
+
+    Args:
+        strategy: a `TernGradStrategy`.
+        outer: the outer optimizer.
+        weights: list of the `keras.Variable`s that `outer` was built for.
+        groups: lists of positions in `weights`; the weights of a group are exchanged together.
+        views: `LocalWeights` of these weights and groups.
+        selection: selects the part of the changes that is exchanged.
+        exchanges: int64 variable `[groups]` that counts the exchanges of each group; None if there
+            is one group.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        outer: keras.optimizers.Optimizer,
+        weights: Sequence[keras.Variable],
+        groups: Sequence[Sequence[int]],
+        views: private.LocalWeights,
+        selection: WholeChanges | ErrorFeedback,
+        exchanges: keras.Variable | None,
+    ) -> None:
+        self.strategy = strategy
+        self.outer = outer
+        self.groups = groups
+        self.views = views
+        self.selection = selection
+        self._weights = weights
+        self._exchanges = exchanges
+
+    def step(self, group: int) -> tf.Tensor:
+        """Exchanges of a group so far, the outer optimizer's step; an int64 scalar tensor."""
+        if self._exchanges is None:
+            return tf.convert_to_tensor(self.outer.iterations)
+        return self._exchanges[group]
+
+    def changes(self, group: int, share: tf.Tensor | None = None) -> list[list[tf.Tensor]]:
+        """Selected changes of a group; their sum over all replicas is the mean.
+
+        Args:
+            group: number of the group.
+            share: scalar tensor, the weight of this process's changes in the mean. Default 1.
+
+        Returns:
+            For each weight of the group, a list with a tensor for each local replica.
+        """
+        changes = self.views.changes(group)
+        if share is not None:
+            changes = [[change * tf.cast(share, change.dtype) for change in c] for c in changes]
+        changes = self.selection.take(self.groups[group], changes, self.step(group))
+        count = self.strategy.num_replicas_in_sync
+        return [[change / count for change in of_replicas] for of_replicas in changes]
+
+    def apply(self, group: int, changes: Sequence[Any], are_summed: bool = False) -> None:
+        """Updates the shared weights of a group.
+
+        Args:
+            group: number of the group.
+            changes: list that `changes` returned, to be exchanged here; or the sums over all
+                replicas, a list of values with a tensor on each local device.
+            are_summed: whether `changes` are sums.
+        """
+        if self._exchanges is not None:
+            iterations: Any = self.outer.iterations
+            iterations.assign(self._exchanges[group])
+            self._exchanges.assign_add(tf.one_hot(group, len(self.groups), dtype=tf.int64))
+        if not are_summed:
+            changes = [private.per_replica(of_replicas) for of_replicas in changes]
+        extended = self.strategy.extended
+        update = tf.autograph.experimental.do_not_convert(self._update_replica)
+        extended.call_for_each_replica(update, args=(group, changes, are_summed))
+        if group == len(self.groups) - 1:
+            extended.average_statistics()
+
+    def _update_replica(self, group, changes, are_summed):
+        of_one_size = gradients_of_one_size(self.selection.are_of_one_size)
+        with self.views.shared_values(), local_updates() if are_summed else of_one_size:
+            self.outer.apply(changes, [self._weights[i] for i in self.groups[group]])

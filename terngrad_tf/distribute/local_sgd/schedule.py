@@ -1,0 +1,110 @@
+"""When replicas exchange their changes: after fixed numbers of steps."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf.distribute.local_sgd.fragments import Turns
+from terngrad_tf.distribute.local_sgd.kept_logs import KeptLogs
+from terngrad_tf.distribute.local_sgd.waited_exchange import WaitedExchange
+
+
+class Schedule:
+    """When replicas exchange: never, as in a model that was loaded without a strategy.
+
+    `StepSchedule` exchanges after fixed numbers of steps, `PacedSteps` after fixed times.
+
+    Args:
+        iterations: integer variable that each step raises by 1.
+    """
+
+    def __init__(self, iterations: keras.Variable) -> None:
+        self._iterations: Any = iterations
+
+    @property
+    def num_own_steps(self) -> int:
+        """Steps of this process's replicas."""
+        return int(self._iterations.numpy())
+
+    def after_step(self) -> None:
+        """Adds the exchanges to a step, after its updates; in cross-replica context."""
+
+    def is_renewed(self, group: int) -> tf.Tensor:
+        """True if replicas take the shared values of a group before the next step."""
+        raise NotImplementedError
+
+    def synchronize(self, steps: int) -> None:
+        """Exchanges, outside of a step, the changes of the `steps` since the last exchange."""
+
+    def run_step(self, step: Callable[[], Any], size: int) -> Any:
+        """Runs Keras' function, which takes `size` steps; returns logs."""
+        return step()
+
+    def agree_on_logs(self, logs: Any, reduce: Callable[[Any], Any]) -> Any:
+        """Logs of a step that are the same on all processes."""
+        return logs
+
+    def claimed(self) -> None:
+        """Called when the optimizer claims its weights; other steps may have run before."""
+
+    def restored(self) -> None:
+        """Called before the replicas' state is set to saved values."""
+
+
+class StepSchedule(Schedule):
+    """Exchanges groups of weights in turn, one every `sync_every / fragments` steps.
+
+    Args:
+        turns: after which steps each group is exchanged.
+        exchange: `WaitedExchange` or `OverlappedExchange`.
+        steps: integer variable, steps since all groups were exchanged together.
+        iterations: integer variable, all steps.
+    """
+
+    def __init__(
+        self, turns: Turns, exchange: WaitedExchange, steps: Any, iterations: keras.Variable
+    ) -> None:
+        super().__init__(iterations)
+        self._turns = turns
+        self._exchange = exchange
+        self._steps = steps
+        self._kept_logs = KeptLogs()
+        # TensorFlow warns about a single function that is traced for each group.
+        self._function = functools.cache(self._as_function)
+
+    def after_step(self) -> None:
+        """Adds the exchanges that are due to a step."""
+        steps = tf.convert_to_tensor(self._steps)
+        self._exchange.after_step(self._turns, steps)
+        if self._turns.are_of_all:
+            is_due = tf.equal(steps, self._turns.sync_every)
+            self._steps.assign(tf.where(is_due, tf.zeros_like(steps), steps))
+
+    def is_renewed(self, group: int) -> tf.Tensor:
+        """True if replicas take the shared values of a group before the next step."""
+        return self._turns.is_renewed_after(tf.convert_to_tensor(self._steps), group)
+
+    def synchronize(self, steps: int) -> None:
+        """Ends the exchange under way, then exchanges the groups that changed."""
+        with self._exchange.updates.strategy.scope():
+            under_way = self._turns.under_way_after(steps)
+            if under_way is not None:
+                self._function(self._exchange.receive, under_way)()
+            for group in self._turns.changed_after(steps):
+                self._function(self._exchange.exchange, group)()
+        self._steps.assign(0)
+
+    def agree_on_logs(self, logs: Any, reduce: Callable[[Any], Any]) -> Any:
+        """Means over processes, as of the last step in which an exchange ended."""
+        is_due = self._turns.is_end_after(tf.convert_to_tensor(self._steps))
+        return self._kept_logs.agree(logs, reduce, is_due)
+
+    def restored(self) -> None:
+        """Drops the exchange under way."""
+        self._exchange.forget()
+
+    def _as_function(self, method, group):
+        return tf.function(functools.partial(method, group), autograph=False)

@@ -1,0 +1,181 @@
+"""The noise of rounding in reduced gradients: its way to an optimizer's updates, and its averages.
+
+Of gradients that are rotated before they are rounded, the exchange knows the variance of the noise;
+see `second_moments` for what it is good for.
+"""
+
+import functools
+import typing
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.backend.tensorflow import optimizer as keras_tf_optimizer
+from keras.src.optimizers import base_optimizer as keras_base_optimizer
+
+from terngrad_tf import ternary
+from terngrad_tf.distribute.private.keras.second_moments import update_of
+from terngrad_tf.distribute.private.patches import patch
+from terngrad_tf.distribute.private.replicas.devices import variable_paths
+from terngrad_tf.distribute.private.strategies.cross_device_ops import gradient_ops
+from terngrad_tf.distribute.private.strategies.strategies import is_own
+
+
+class Rounded(typing.NamedTuple):
+    """A reduced gradient on its way to an update, which corrects for the noise in it.
+
+    Attributes:
+        gradient: tensor.
+        noise: float32 tensor `[blocks]`, the variance of the noise in each element of a block.
+    """
+
+    gradient: Any
+    noise: Any
+
+
+class RoundingNoise(keras.layers.Layer):
+    """The averages w of an optimizer's weights.
+
+    A layer, since Keras saves layers that it finds in an optimizer beside the optimizer's own
+    variables: plain Keras loads such files without it, and files of plain Keras give zeros.
+
+    Args:
+        optimizer: built for the weights.
+        weights: list of them.
+        indices: positions of those whose gradients are rounded.
+        num_averages: of each.
+
+    Attributes:
+        indices: as given.
+        averages: a variable `[averages, blocks]` for each of these weights.
+    """
+
+    def __init__(
+        self, optimizer: Any, weights: Sequence[Any], indices: Sequence[int], num_averages: int
+    ) -> None:
+        super().__init__(name="rounding_noise", trainable=False, dtype="float32")
+        self.indices = tuple(indices)
+        averages = []
+        for index in indices:
+            weight = weights[index]
+            blocks = len(ternary.block_sizes(weight.shape.num_elements()))
+            # Beside its weight, as the optimizer's own variables are: one a device.
+            extended = optimizer._distribution_strategy.extended
+            with extended.colocate_vars_with(weight):
+                averages.append(
+                    keras.Variable(
+                        "zeros",
+                        shape=[num_averages, blocks],
+                        dtype="float32",
+                        trainable=False,
+                        name=f"rounding_noise_{index}",
+                    )
+                )
+        self.averages = averages
+        self.built = True
+
+    def average_of(self, index: int) -> keras.Variable | None:
+        """The variable of a weight; None where its gradients are not rounded."""
+        return self.averages[self.indices.index(index)] if index in self.indices else None
+
+    def _trackable_children(self, save_type="checkpoint", **kwargs):
+        # Of a `tf.train.Checkpoint`. As long as there is no noise, none is asked for in checkpoints
+        # that are to hold all variables: those of plain Keras have none.
+        children = super()._trackable_children(save_type, **kwargs)
+        is_unused = tf.executing_eagerly() and not any(np.any(a.numpy()) for a in self.averages)
+        return {} if is_unused and save_type == "checkpoint" else children
+
+    def save_own_variables(self, store: Any) -> None:
+        for index, average in zip(self.indices, self.averages, strict=True):
+            store[str(index)] = average.numpy()
+
+    def load_own_variables(self, store: Any) -> None:
+        names = list(store.keys())
+        for index, average in zip(self.indices, self.averages, strict=True):
+            saved = store[str(index)] if str(index) in names else None
+            fits = saved is not None and tuple(saved.shape) == tuple(average.shape)
+            average.assign(saved if fits else tf.zeros(average.shape))
+
+
+def noise_variables(optimizer: Any) -> list[keras.Variable]:
+    """What is kept of noise beside an optimizer's own variables, or those of its parts."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    parts = getattr(optimizer, "optimizers", [optimizer])
+    kept = [getattr(part, "rounding_noise", None) for part in parts]
+    return [average for noise in kept if noise is not None for average in noise.averages]
+
+
+def with_noise(
+    optimizer: Any, gradients: Sequence[Any], noise: Sequence[Any], variables: Sequence[Any]
+) -> list[Any]:
+    """Reduced gradients, those whose noise an optimizer's update corrects for as `Rounded`.
+
+    Args:
+        optimizer: a Keras optimizer, built.
+        gradients: list of tensors or `tf.IndexedSlices`.
+        noise: for each a float32 tensor `[blocks]` or None, where it is not known.
+        variables: for each that which it updates.
+    """
+    kept = getattr(optimizer, "rounding_noise", None)
+    if kept is None:
+        return list(gradients)
+    indices = [optimizer._get_variable_index(variable) for variable in variables]
+    return [
+        g if n is None or kept.average_of(i) is None else Rounded(g, n)
+        for g, n, i in zip(gradients, noise, indices, strict=True)
+    ]
+
+
+def clipped_share(gradient: tf.Tensor, clipped: tf.Tensor) -> tf.Tensor:
+    """The share of a gradient's squares that clipping leaves, of its noise too; float32 scalar."""
+    before, after = (tf.reduce_sum(tf.square(tf.cast(g, tf.float32))) for g in (gradient, clipped))
+    return tf.math.divide_no_nan(after, before)
+
+
+@patch(keras_base_optimizer.BaseOptimizer, "build")
+def _keep_noise(stock, self, variables):
+    """Gives optimizers averages of noise, which are made, saved and loaded as their others are."""
+    stock(self, variables)
+    strategy, update = self._distribution_strategy, update_of(self)
+    op = gradient_ops(strategy)
+    if update is None or op is None or (is_own(strategy) and strategy.extended.makes_own_variables):
+        return
+    weights = [getattr(v, "value", v) for v in variables]
+    positions = op.quantization.noisy_positions(weights, variable_paths(variables))
+    positions = [i for i in positions if update.suits(self, variables[i])]
+    if positions:
+        self.rounding_noise = RoundingNoise(self, weights, positions, update.num_averages(self))
+
+
+@patch(keras_tf_optimizer.TFOptimizer, "_distributed_tf_update_step")
+def _update_without_noise(stock, self, distribution, grads_and_vars, learning_rate):
+    """Corrects updates by gradients of which the noise is known, which reach no other function."""
+    others = []
+    for gradient, variable in grads_and_vars:
+        if isinstance(gradient, Rounded):
+            distribution.extended.update(
+                variable,
+                functools.partial(_update, self),
+                args=(*gradient, learning_rate),
+                group=False,
+            )
+        else:
+            others.append((gradient, variable))
+    stock(self, distribution, others, learning_rate)
+
+
+def _update(optimizer, weight, gradient, noise, learning_rate):
+    """`update_step` of one weight, on one device."""
+    correct: Any = update_of(optimizer)
+    update = correct(optimizer, weight, gradient, learning_rate, noise)
+    kept = optimizer.rounding_noise.average_of(update.index)
+    before = tf.unstack(tf.convert_to_tensor(kept))
+    averages = [
+        decay * average + share * noise
+        for average, (decay, share) in zip(before, update.recursions, strict=True)
+    ]
+    with update.around(averages) as rate:
+        optimizer.update_step(gradient, weight, rate)
+    optimizer.assign(kept, tf.stack(averages))

@@ -1,0 +1,294 @@
+"""How Keras' optimizers divide by averages of squares from which the noise of rounding is taken.
+
+Optimizers that divide by the root of an average of squares take shorter steps if gradients are
+noisy. Where the variance n of the noise is known, its average w, by the same recursion, is what the
+average of squares holds too much:
+
+    v  = decay v + share g^2            the optimizer's own, which is saved as Keras saves it
+    w  = decay w + share n              one number for each block of a gradient
+    v' = max(v - w, v / 10)             what the update is to divide by
+
+Keras' `update_step` averages and divides at once. So its accumulator first gets the value from
+which it arrives at v', `(v - v') / decay` less, and v afterwards.
+
+Not corrected are SGD, Lion and what Muon trains without Adam, which divide by no average of
+squares; Ftrl, whose sums of squares must add up over all steps; and Adadelta, which divides such an
+average by another with as much noise.
+"""
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf import ternary
+
+# The share of an average of squares that is kept however noisy it is taken to be.
+_LEAST_SHARE = 0.1
+
+
+class Update:
+    """An update of one weight by an optimizer whose `v = beta_2 v + (1 - beta_2) g^2`: Adam's.
+
+    Args:
+        optimizer: a Keras optimizer.
+        weight: what `update_step` is given.
+        gradient: likewise.
+        learning_rate: likewise.
+        noise: float32 tensor `[blocks]` of the gradient.
+    """
+
+    slots, decay = "_velocities", "beta_2"
+
+    def __init__(
+        self, optimizer: Any, weight: Any, gradient: Any, learning_rate: Any, noise: tf.Tensor
+    ) -> None:
+        self.optimizer = optimizer
+        self.weight = weight
+        self.index = optimizer._get_variable_index(weight)
+        self.gradient = tf.cast(gradient, weight.dtype)
+        self.learning_rate = tf.cast(learning_rate, weight.dtype)
+        self.noise = noise
+
+    @classmethod
+    def num_averages(cls, optimizer: Any) -> int:
+        """How many averages of noise an optimizer needs."""
+        return 1
+
+    @classmethod
+    def suits(cls, optimizer: Any, weight: Any) -> bool:
+        """Whether the optimizer keeps squares of a weight's gradients."""
+        return True
+
+    @property
+    def recursions(self) -> list[tuple[Any, Any]]:
+        """Decay and share of each average of noise."""
+        decay = self.number(self.decay)
+        return [(decay, 1 - decay)]
+
+    def number(self, name: str) -> tf.Tensor:
+        return tf.cast(getattr(self.optimizer, name), tf.float32)
+
+    def slot(self, name: str) -> keras.Variable:
+        return getattr(self.optimizer, name)[self.index]
+
+    @functools.cached_property
+    def squares(self) -> tf.Tensor:
+        """The average of squares v after the update, as the optimizer computes it."""
+        slot = self.slot(self.slots)
+        return slot + (tf.square(self.gradient) - slot) * (1 - getattr(self.optimizer, self.decay))
+
+    def excess(self, averages: list[tf.Tensor]) -> tf.Tensor:
+        """What is to be taken out of it; arguments as for `around`."""
+        return _excess(self.squares, self.spread(averages[0]))
+
+    def spread(self, noise: tf.Tensor) -> tf.Tensor:
+        """Noise by block to noise by element, of the weight's type."""
+        return tf.cast(ternary.spread(noise, self.gradient.shape), self.gradient.dtype)
+
+    @contextlib.contextmanager
+    def around(self, averages: list[tf.Tensor]) -> Iterator[Any]:
+        """Around `update_step`: corrects what it sees; gives the rate for it.
+
+        Args:
+            averages: float32 tensors `[blocks]`, those of noise after this step.
+        """
+        decay = getattr(self.optimizer, self.decay)
+        with self.presented(self.slot(self.slots), self.squares, self.excess(averages), decay):
+            yield self.learning_rate
+
+    @contextlib.contextmanager
+    def presented(
+        self, slot: Any, after: tf.Tensor, excess: tf.Tensor, decay: Any
+    ) -> Iterator[None]:
+        """Lets an update that makes `after` of a slot see it with less; `after` stays in it."""
+        shown = tf.math.divide_no_nan(excess, tf.cast(decay, excess.dtype))
+        self.optimizer.assign(slot, slot - shown)
+        yield
+        self.optimizer.assign(slot, after)
+
+
+def _excess(squares, noise):
+    """What is to be taken out of an average of squares."""
+    return tf.maximum(tf.minimum(noise, (1 - _LEAST_SHARE) * squares), 0)
+
+
+class _Lamb(Update):
+    """Adam's, and the rate is divided by the length of all steps together, without noise."""
+
+    @contextlib.contextmanager
+    def around(self, averages):
+        rate = self.learning_rate * self._longer(averages[0])
+        with super().around(averages):
+            yield rate
+
+    def _longer(self, average):
+        optimizer, dtype = self.optimizer, self.gradient.dtype
+        step = tf.cast(optimizer.iterations + 1, dtype)
+        power_1 = tf.pow(tf.cast(optimizer.beta_1, dtype), step)
+        power_2 = tf.pow(tf.cast(optimizer.beta_2, dtype), step)
+        mean, squares = self.slot("_momentums"), self.squares
+        mean = (mean + (self.gradient - mean) * (1 - optimizer.beta_1)) / (1 - power_1)
+        squares = (squares - _excess(squares, self.spread(average))) / (1 - power_2)
+        steps = mean / (tf.sqrt(squares) + optimizer.epsilon)
+        length = tf.reduce_sum(tf.square(steps))
+        # Of what all steps so far have in the mean.
+        share = (1 - optimizer.beta_1) / (1 + optimizer.beta_1) * (1 + power_1) / (1 - power_1)
+        noise = tf.math.divide_no_nan(share * self.spread(self.noise), squares)
+        less = length - _excess(length, tf.reduce_sum(noise))
+        scales = tf.logical_and(tf.reduce_any(tf.not_equal(self.weight, 0)), less > 0)
+        return tf.where(scales, tf.sqrt(length / tf.where(scales, less, 1)), 1)
+
+
+class _Muon(Update):
+    """Adam's, of the weights that are trained by it; others have no squares."""
+
+    slots, decay = "adam_velocities", "adam_beta_2"
+
+    @classmethod
+    def suits(cls, optimizer: Any, weight: Any) -> bool:
+        return optimizer._should_use_adamw(weight)
+
+
+class _RMSprop(Update):
+    """`v = rho v + (1 - rho) g^2`; centered, `v - m^2` is used, with the mean m of gradients."""
+
+    decay = "rho"
+
+    @classmethod
+    def num_averages(cls, optimizer: Any) -> int:
+        return 2 if optimizer.centered else 1
+
+    @property
+    def recursions(self):
+        rho = self.number("rho")
+        # The second is of the noise in m.
+        return [(rho, 1 - rho), (rho**2, (1 - rho) ** 2)][: self.num_averages(self.optimizer)]
+
+    @functools.cached_property
+    def squares(self):
+        rho = self.optimizer.rho
+        return rho * self.slot("_velocities") + (1 - rho) * tf.square(self.gradient)
+
+    def excess(self, averages):
+        if not self.optimizer.centered:
+            return super().excess(averages)
+        rho = self.optimizer.rho
+        mean = rho * self.slot("_average_gradients") + (1 - rho) * self.gradient
+        return _excess(self.squares - tf.square(mean), self.spread(averages[0] - averages[1]))
+
+
+class _Adagrad(Update):
+    """`v = v + g^2`, from an initial value on, in which there is no noise."""
+
+    @property
+    def recursions(self):
+        return [(1.0, 1.0)]
+
+    @contextlib.contextmanager
+    def around(self, averages):
+        slot = self.slot("_accumulators")
+        squares = slot + tf.square(self.gradient)
+        start = tf.cast(self.optimizer.initial_accumulator_value, squares.dtype)
+        excess = _excess(squares - start, self.spread(averages[0]))
+        with self.presented(slot, squares, excess, 1.0):
+            yield self.learning_rate
+
+
+class _Adamax(Update):
+    """`u = max(beta_2 u, |g|)`, by which the mean m of gradients is divided.
+
+    No average of squares, but noise makes it larger: by about 3 times the variance, found by trial.
+    As `update_step` takes the largest itself, the mean is shown to it as much larger as u should be
+    smaller.
+    """
+
+    @contextlib.contextmanager
+    def around(self, averages):
+        optimizer, dtype = self.optimizer, self.gradient.dtype
+        step = tf.cast(optimizer.iterations + 1, tf.float32)
+        noise = 3 * averages[0] / (1 - tf.pow(self.number("beta_2"), step))
+        largest = tf.maximum(optimizer.beta_2 * self.slot("_u"), tf.abs(self.gradient))
+        squares = tf.square(largest)
+        seen = tf.sqrt(squares - _excess(squares, self.spread(noise)))
+        slot = self.slot("_m")
+        mean = slot + (self.gradient - slot) * (1 - optimizer.beta_1)
+        epsilon = tf.cast(optimizer.epsilon, dtype)
+        shown = mean * (largest + epsilon) / (seen + epsilon)
+        with self.presented(slot, mean, mean - shown, optimizer.beta_1):
+            yield self.learning_rate
+
+
+class _Adafactor(Update):
+    """`v = beta_2 v + (1 - beta_2) g^2` of each row and column, where `beta_2 = 1 - t^decay`.
+
+    Steps are made shorter where their root mean square is above a threshold, which must not count
+    the noise in them. In the first step beta_2 is 0: what is shown in the average has no effect.
+    """
+
+    @property
+    def recursions(self):
+        return [(self._beta_2, 1 - self._beta_2)]
+
+    @property
+    def _beta_2(self):
+        step = tf.cast(self.optimizer.iterations + 1, tf.float32)
+        return 1 - tf.pow(step, self.optimizer.beta_2_decay)
+
+    @contextlib.contextmanager
+    def around(self, averages):
+        optimizer, beta_2 = self.optimizer, tf.cast(self._beta_2, self.gradient.dtype)
+        squares = tf.square(self.gradient) + optimizer.epsilon_1
+        noise = self.spread(averages[0])
+        slots = [("_r", [-1]), ("_c", [-2])] if squares.shape.rank > 1 else [("_v", [])]
+        seen = []
+        with contextlib.ExitStack() as stack:
+            for name, axes in slots:
+                slot = self.slot(name)
+                after = beta_2 * slot + (1 - beta_2) * tf.reduce_mean(squares, axes)
+                excess = _excess(after, tf.reduce_mean(noise, axes)) * tf.sign(beta_2)
+                seen.append(after - excess)
+                stack.enter_context(self.presented(slot, after, excess, beta_2))
+            threshold = optimizer.clip_threshold
+            optimizer.clip_threshold = threshold * self._noisier(seen)
+            stack.callback(setattr, optimizer, "clip_threshold", threshold)
+            yield self.learning_rate
+
+    def _noisier(self, seen):
+        """Root mean square of the step over that without noise."""
+        squares, *columns = seen
+        if columns:
+            rows = squares / tf.reduce_mean(squares, -1, keepdims=True)
+            squares = rows[..., tf.newaxis] * columns[0][..., tf.newaxis, :]
+        # Of weights that got no gradient.
+        squares = tf.maximum(squares, 1e-30)
+        steps = tf.reduce_mean(tf.square(self.gradient) / squares)
+        less = steps - _excess(steps, tf.reduce_mean(self.spread(self.noise) / squares))
+        return tf.where(less > 0, tf.sqrt(steps / tf.where(less > 0, less, 1)), 1)
+
+
+_optimizers = keras.optimizers
+_UPDATES: dict[type, type[Update]] = {
+    _optimizers.Adam: Update,
+    _optimizers.Nadam: Update,
+    _optimizers.Lamb: _Lamb,
+    _optimizers.Muon: _Muon,
+    _optimizers.RMSprop: _RMSprop,
+    _optimizers.Adagrad: _Adagrad,
+    _optimizers.Adamax: _Adamax,
+    _optimizers.Adafactor: _Adafactor,
+}
+# Not in the oldest release.
+if hasattr(_optimizers, "ScheduleFreeAdamW"):
+    _UPDATES[_optimizers.ScheduleFreeAdamW] = Update
+
+
+def update_of(optimizer: Any) -> type[Update] | None:
+    """How an optimizer's updates are corrected; None where they are not, or not Keras' own."""
+    for kind, update in _UPDATES.items():
+        if isinstance(optimizer, kind) and type(optimizer).update_step is kind.update_step:
+            return update
+    return None

@@ -1,0 +1,3 @@
+"""Interfaces between a step and the code that it calls."""
+
+__all__ = []

@@ -1,0 +1,69 @@
+"""Contexts that a step opens for the code that it calls in the same thread."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+from terngrad_tf.distribute.steps.local_steps_optimizer import (
+    LocalStepsOptimizer,
+    local_steps_optimizer,
+)
+
+_state = threading.local()
+
+
+@contextlib.contextmanager
+def _within(name: str, value: Any) -> Iterator[None]:
+    previous = getattr(_state, name, None)
+    setattr(_state, name, value)
+    try:
+        yield
+    finally:
+        setattr(_state, name, previous)
+
+
+def local_updates() -> contextlib.AbstractContextManager[None]:
+    """Context of a replica in which optimizers update its weights by its own gradients."""
+    return _within("are_local", True)
+
+
+def updates_are_local() -> bool:
+    """True if optimizers exchange no gradients."""
+    return bool(getattr(_state, "are_local", False))
+
+
+def gradients_of_one_size(are_so: bool) -> contextlib.AbstractContextManager[None]:
+    """Context in which all elements of a gradient that are not 0 have one size."""
+    return _within("are_of_one_size", are_so)
+
+
+def gradients_are_of_one_size() -> bool:
+    """True if all elements of a gradient that are not 0 have one size."""
+    return bool(getattr(_state, "are_of_one_size", False))
+
+
+def keras_loop(
+    kind: str | None, optimizer: keras.optimizers.Optimizer | None = None
+) -> contextlib.AbstractContextManager[None]:
+    """Context of a step of Keras' loop, of a model with this optimizer.
+
+    Args:
+        kind: "train", "test" or "predict"; None for code that belongs to no step.
+        optimizer: the model's optimizer.
+    """
+    return _within("loop", (kind, local_steps_optimizer(optimizer) if kind == "train" else None))
+
+
+def optimizer_of_local_step() -> LocalStepsOptimizer | None:
+    """The `LocalStepsOptimizer` whose training step Keras runs; None elsewhere."""
+    _, optimizer = getattr(_state, "loop", None) or (None, None)
+    return optimizer
+
+
+def evaluates() -> bool:
+    """True if Keras runs a step that does not train."""
+    kind, _ = getattr(_state, "loop", None) or (None, None)
+    return kind in ("test", "predict")

@@ -1,0 +1,43 @@
+"""The interface between Keras' training loop and optimizers of local steps."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+
+class LocalStepsOptimizer(keras.optimizers.Optimizer):
+    """Base of optimizers whose steps are a replica's own until an exchange."""
+
+    def claim_weights(self) -> None:
+        """Registers the replicas' own weights for this optimizer, and for no other."""
+        raise NotImplementedError
+
+    def synchronize(self) -> None:
+        """Exchanges what steps since the last exchange changed; all processes call it together."""
+        raise NotImplementedError
+
+    def run_step(self, step: Callable[[], Any], size: int) -> Any:
+        """Replaces a step of Keras' loop; returns logs.
+
+        Args:
+            step: Keras' function, without arguments, which returns logs.
+            size: how many steps that takes.
+        """
+        return step()
+
+    def agree_on_logs(self, logs: Any, reduce: Callable[[Any], Any]) -> Any:
+        """Logs of a step for callbacks: a structure of tensors, the same on all processes.
+
+        Args:
+            logs: structure of tensors, this process's.
+            reduce: function of such a structure to its mean over processes.
+        """
+        raise NotImplementedError
+
+
+def local_steps_optimizer(optimizer: Any) -> LocalStepsOptimizer | None:
+    """The `LocalStepsOptimizer` that an optimizer is or scales the loss for; None for others."""
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        optimizer = optimizer.inner_optimizer
+    return optimizer if isinstance(optimizer, LocalStepsOptimizer) else None

@@ -1,0 +1,63 @@
+"""The variance that rounding adds to rotated gradients, in closed form.
+
+Elements of a rotated block are nearly Gaussian, so what rounding them to a given scale adds follows
+from their root mean square alone, and by rotating back it becomes the same for all elements of the
+block. Of N replicas with the share `q_k = rms_k / s` of a block's shared scale s:
+
+    variance of the sum, an element = s^2 sum_k w(q_k)
+    w = v - (1 - 1/N) A                                   correlated rounding; independent: w = v
+    v = E[t^2] / (a L)^2 - q^2                            of one replica, clipping included
+    A = Var_u(E[t | u]) / (a L)^2                         what replicas with shared random bits save
+
+with the codes t and the share a of `rotation`, and uniform u.
+"""
+
+import functools
+import math
+
+import numpy as np
+
+from terngrad_tf.ternary import rotation
+
+# Gaussian elements, in units of their root mean square, and random fractions.
+_ELEMENTS = np.linspace(-7.0, 7.0, 7001)
+_FRACTIONS = (np.arange(64) + 0.5) / 64
+
+
+@functools.cache
+def rounding_noise(levels: int, num_replicas: int, rounding: str, share: float = 1.0) -> float:
+    """The variance w of an element that one of N replicas adds to a sum, in units of `s^2`.
+
+    Args:
+        levels: L.
+        num_replicas: N.
+        rounding: "correlated" or "independent", as for `ternarize`.
+        share: the root mean square of the replica's block as a part of the largest, `c q`.
+
+    Example:
+    >>> round(rounding_noise(1, 1, "independent"), 3), round(rounding_noise(1, 8, "correlated"), 3)
+    (0.354, 0.28)
+    """
+    weights = np.exp(-_ELEMENTS * _ELEMENTS / 2)
+    weights /= weights.sum()
+    kept, rms = rotation.kept_share(levels), share / rotation.scale_factor(levels)
+    steps = levels * np.clip(_gain(kept, rms) * rms * _ELEMENTS, -1, 1)
+    up = steps - np.floor(steps)
+    variance = weights @ (steps * steps + up * (1 - up)) / (kept * levels) ** 2 - rms * rms
+    if rounding == "independent":
+        return float(variance)
+    of_fraction = [weights @ (np.floor(steps + u) - steps) for u in _FRACTIONS]
+    shared = np.mean(np.square(of_fraction)) / (kept * levels) ** 2
+    return float(variance - (1 - 1 / num_replicas) * shared)
+
+
+def _gain(kept, rms):
+    """F of a Gaussian block: `f erf(1 / (f q sqrt(2))) = a`, by halving its range."""
+    low, high = kept, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        if middle * math.erf(1 / (middle * rms * math.sqrt(2))) < kept:
+            low = middle
+        else:
+            high = middle
+    return high

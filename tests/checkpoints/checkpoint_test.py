@@ -1,0 +1,277 @@
+"""Training that is stopped and started again ends, to the bit, where it would have ended."""
+
+import os
+import pathlib
+import resource
+import signal
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from terngrad_tf import preemption
+from terngrad_tf.checkpoints import Checkpoint, files
+from terngrad_tf.distribute import TernGradStrategy
+from tests import forked_scripts
+from tests.checkpoints import programs
+
+# Trained by a process of its own, which a signal ends.
+SCRIPT = """
+from tests.checkpoints import programs
+programs.main({folder!r}, num_nodes=2, after=7, number={number})
+"""
+
+
+class CheckpointTest(tf.test.TestCase):
+    def folder(self, name):
+        return os.path.join(self.get_temp_dir(), f"{self.id()}-{name}")
+
+    def assert_resumes(self, strategy, optimizer, data="arrays", freq=3, stops=(8, 4), **options):
+        expected = programs.fit(programs.make(strategy, optimizer, **options), data)
+        folder = self.folder(f"{type(strategy).__name__}-{optimizer}-{data}-{freq}-{options}")
+        for stop in stops:
+            model = programs.make(strategy, optimizer, **options)
+            with self.assertRaises(programs.Stopped):
+                programs.fit(model, data, [Checkpoint(folder, freq), programs.Stop(stop)])
+        model = programs.make(strategy, optimizer, **options)
+        self.assert_equal(expected, programs.fit(model, data, [Checkpoint(folder, freq)]))
+        # Once more: nothing is left to be done.
+        model = programs.make(strategy, optimizer, **options)
+        self.assert_equal(expected, programs.fit(model, data, [Checkpoint(folder, freq)]))
+        self.assertEqual(model.history.epoch, [])
+
+    def assert_equal(self, expected, got):
+        self.assertLen(got, len(expected))
+        for one, other in zip(expected, got, strict=True):
+            self.assertAllEqual(one, other)
+
+    def test_batch_norm_dropout_moving_averages_and_the_order_of_arrays(self):
+        self.assert_resumes(TernGradStrategy(2), "adam")
+
+    @pytest.mark.slow
+    def test_local_steps_between_two_exchanges(self):
+        self.assert_resumes(TernGradStrategy(2), "diloco", freq=4)
+
+    @pytest.mark.slow
+    def test_optimizers_and_data(self):
+        strategy, plain = TernGradStrategy(2), tf.distribute.get_strategy()
+        for options in (
+            (strategy, "accumulation"),
+            (strategy, "overlap"),
+            (strategy, "adam", "shuffled"),
+            (strategy, "adam", "repeated"),
+            (strategy, "adam", "generated", "epoch", (8,)),
+            (plain, "adam", "arrays"),
+            (plain, "accumulation", "shuffled"),
+            (plain, "adam", "repeated", "epoch", (6,)),
+            (plain, "adam", "generated"),
+        ):
+            with self.subTest(options=options[1:]):
+                self.assert_resumes(*options)
+        for one in (strategy, plain):
+            with self.subTest(options="steps_per_execution"):
+                self.assert_resumes(one, "adam", stops=(4, 2), steps_per_execution=2)
+
+    def test_processes_that_signals_end(self):
+        root = pathlib.Path(self.folder("root"))
+        folders = {name: str(root / name / "saved") for name in ("killed", "told")}
+        scripts = {
+            "killed": SCRIPT.format(folder=folders["killed"], number=int(signal.SIGKILL)),
+            "told": SCRIPT.format(folder=folders["told"], number=int(signal.SIGTERM)),
+        }
+        results = forked_scripts.run_all(scripts, root, PYTHONPATH=os.pathsep.join(sys.path))
+        statuses = {name: status for name, (status, _) in results.items()}
+        self.assertEqual(statuses, {"killed": -9, "told": preemption.STATUS}, results)
+        line = results["told"][1].splitlines()[-1]
+        self.assertIn("is saved: it was told to by SIGTERM; the same command goes on", line)
+        # Training was told to stop at batch 7; saved then, or one later.
+        saved = [files.describe(p).position for p in files.find(f"{folders['told']}/adam")]
+        self.assertIn(saved[-1].step, (7, 8, 9))
+        strategy = TernGradStrategy(2)
+        whole = programs.fit(programs.make(strategy, "adam"), "arrays")
+        for folder in folders.values():
+            callbacks = [Checkpoint(f"{folder}/adam", 2)]
+            model = programs.make(strategy, "adam")
+            self.assert_equal(whole, programs.fit(model, "arrays", callbacks))
+
+    def test_another_number_of_replicas(self):
+        folder = self.folder("replicas")
+        plain, four = tf.distribute.get_strategy(), TernGradStrategy(4, grad_bits=32)
+        whole = programs.fit(programs.make(plain, "accumulation", is_plain=True), "arrays")
+        model = programs.make(four, "accumulation", is_plain=True)
+        with self.assertRaises(programs.Stopped):
+            programs.fit(model, "arrays", [Checkpoint(folder, 5), programs.Stop(7)])
+        model = programs.make(plain, "accumulation", is_plain=True)
+        got = programs.fit(model, "arrays", [Checkpoint(folder, 5)])
+        for one, other in zip(whole, got, strict=True):
+            self.assertAllClose(one, other, rtol=1e-4, atol=1e-5)
+
+
+class FolderTest(tf.test.TestCase):
+    """What a folder keeps, and what is said of files that do not fit."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = pathlib.Path(self.get_temp_dir()) / self.id()
+        self.plain = tf.distribute.get_strategy()
+
+    def train(self, epochs=1, units=8, optimizer="adam", values=None, **options):
+        model = programs.make(self.plain, optimizer, units)
+        tell = keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: logs.update(score=(values or {}).get(epoch, 0.0))
+        )
+        callbacks = [tell, Checkpoint(self.folder, **options)]
+        programs.fit(model, "arrays", callbacks, epochs)
+        return model
+
+    def names(self):
+        return [int(path.stem.partition("-")[2]) for path in files.find(self.folder)]
+
+    def test_the_newest_and_the_best_are_kept(self):
+        values = {0: 1.0, 1: 4.0, 2: float("nan"), 3: 3.0}
+        self.train(4, values=values, monitor="score")
+        self.assertEqual(self.names(), [10, 15, 20])
+        checkpoint = Checkpoint(self.folder, monitor="score")
+        self.assertEqual(checkpoint.best, files.path_of(self.folder, 10))
+        self.assertEqual(checkpoint.latest, files.path_of(self.folder, 20))
+        # What was best before a restart stays the best.
+        self.train(6, values={4: 2.0, 5: 2.0}, monitor="score", keep=1)
+        self.assertEqual(self.names(), [10, 30])
+        self.train(7, values={6: 5.0}, monitor="score", keep=1)
+        self.assertEqual(self.names(), [35])
+
+    def test_steps_between_two_and_the_last_epoch(self):
+        self.train(3, save_freq=4, keep=9)
+        self.assertEqual(self.names(), [4, 8, 12, 15])
+
+    def test_weights_for_evaluation(self):
+        model = self.train(2, save_freq=3)
+        other = keras.models.clone_model(model)
+        before = Checkpoint(self.folder)
+        before.load_weights(other)
+        description, arrays, _ = files.read(before.latest)
+        self.assertEqual(description.position.step, 10)
+        for number, variable in enumerate(other.trainable_variables):
+            self.assertAllEqual(variable, arrays[f"model.{number}"])
+        with self.assertRaisesRegex(FileNotFoundError, "holds no checkpoint"):
+            Checkpoint(self.folder / "none").load_weights(other)
+
+    def refused(self, part, **options):
+        with self.assertRaisesRegex(ValueError, part) as caught:
+            self.train(3, **options)
+        (line,) = str(caught.exception).splitlines()
+        return line
+
+    def test_a_damaged_file_is_passed_over_and_told(self):
+        self.train(2)
+        newest = Checkpoint(self.folder).latest
+        content = newest.read_bytes()
+        damages = {
+            "checksum": content[:-1] + bytes([content[-1] ^ 1]),
+            "damaged": content[:-5],
+            "is damaged": b"",
+            "another format|is damaged": b"x" * 1000,
+        }
+        for part, damaged in damages.items():
+            with self.subTest(part=part):
+                newest.write_bytes(damaged)
+                with self.assertLogs("terngrad_tf", "WARNING") as logs:
+                    self.train(2)
+                self.assertRegex(logs.output[0], part)
+                self.assertIn(f"going on from {files.path_of(self.folder, 5)}", logs.output[0])
+                self.assertEqual(newest.read_bytes()[-100:], content[-100:])
+
+    def test_folders_that_do_not_fit_are_refused(self):
+        self.train(1)
+        (path,) = files.find(self.folder)
+        self.refused("is of another model and optimizer: it holds .* where .* is", units=9)
+        self.refused("is of another model and optimizer", optimizer="accumulation")
+        path.write_bytes(path.read_bytes()[:-1])
+        self.refused("is damaged.*name another folder")
+
+    def test_a_model_that_is_built_in_the_first_step(self):
+        for _ in range(2):
+            model = keras.Sequential([keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+            if not files.find(self.folder):
+                programs.fit(model, "arrays", [Checkpoint(self.folder)], 1)
+        with self.assertRaisesRegex(ValueError, "build the model before `fit`"):
+            programs.fit(model, "arrays", [Checkpoint(self.folder)], 2)
+
+    def test_weights_that_are_not_finite_are_not_saved(self):
+        model = programs.make(self.plain, "adam")
+        callback = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: model.trainable_variables[0].assign(
+                np.full([4, 8], np.nan)
+            )
+        )
+        with self.assertLogs("terngrad_tf", "WARNING") as logs:
+            programs.fit(model, "arrays", [callback, Checkpoint(self.folder)], 1)
+        self.assertIn("kernel is not finite", logs.output[0])
+        self.assertEqual(self.names(), [])
+
+    def test_dtypes(self):
+        arrays = {
+            name: np.array(value).astype(tf.as_dtype(name).as_numpy_dtype)
+            for name, value in {
+                "bfloat16": [1.5],
+                "float16": [[2.5]],
+                "bool": True,
+                "uint32": [7, 8],
+                "int64": -3,
+                "float8_e4m3fn": [0.5],
+            }.items()
+        }
+        self.folder.mkdir()
+        path = files.path_of(self.folder, 7)
+        files.write(path, arrays, dict.fromkeys(arrays, "x"), files.Position(7), {"loss": 0.5})
+        description, read, _ = files.read(path)
+        self.assertEqual(description.logs, {"loss": 0.5})
+        for name, array in arrays.items():
+            self.assertEqual(read[name].dtype, array.dtype)
+            self.assertEqual(read[name].shape, array.shape)
+            self.assertAllEqual(read[name], array)
+
+    def test_places_that_cannot_be_written_to(self):
+        self.folder.parent.mkdir(exist_ok=True)
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+        try:
+            with self.assertRaisesRegex(OSError, "checkpoint cannot be written: File too large"):
+                self.train(1)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        self.assertEqual(os.listdir(self.folder), [])
+        self.folder = self.folder / "file" / "folder"
+        self.folder.parent.write_bytes(b"")
+        self.refused("`folder` must be a folder that can be written to")
+
+    def test_what_killed_processes_left_is_removed(self):
+        self.folder.mkdir()
+        left = self.folder / f".checkpoint-0000000002.safetensors.{'0' * 16}"
+        kept = self.folder / ".checkpoint-mine"
+        for path in (left, kept):
+            path.write_bytes(b"")
+        self.train(1)
+        self.assertFalse(left.exists())
+        self.assertTrue(kept.exists())
+
+    def test_arguments_are_checked(self):
+        for name, value in {
+            "save_freq": 0,
+            "keep": 0,
+            "num_copies": -1,
+            "mode": "best",
+            "monitor": 3,
+            "skip_data": 1,
+        }.items():
+            with self.subTest(name=name), self.assertRaisesRegex(ValueError, f"`{name}` must"):
+                Checkpoint(self.folder, **{name: value})
+        with self.assertRaisesRegex(ValueError, "`folder` must be a path"):
+            Checkpoint("")
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

@@ -1,0 +1,100 @@
+"""Two processes that are killed or told to stop, and started again, also as another number."""
+
+import json
+import os
+import pathlib
+import signal
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from terngrad_tf import preemption
+from terngrad_tf.checkpoints import Checkpoint, files
+from terngrad_tf.distribute import TernGradStrategy
+from tests.checkpoints import programs
+from tests.distribute import processes
+
+PROGRAM = pathlib.Path(programs.__file__)
+
+
+@pytest.mark.slow
+class ClusterTest(tf.test.TestCase):
+    def start(self, name, kill=None, **options):
+        """What two processes left, their statuses and outputs; `kill` are more options of one."""
+        addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(2)]
+        saved = [os.path.join(self.get_temp_dir(), f"{name}-{index}.npz") for index in range(2)]
+        started = [
+            processes.start(
+                PROGRAM,
+                addresses,
+                index,
+                [saved[index], json.dumps({**options, **((kill or {}).get(index, {}))})],
+            )
+            for index in range(2)
+        ]
+        outputs = processes.outputs(started, timeout=300)
+        results = [dict(np.load(path)) if os.path.exists(path) else None for path in saved]
+        return results, [process.returncode for process in started], outputs
+
+    def test_two_processes(self):
+        root = pathlib.Path(self.get_temp_dir()) / "saved"
+        optimizers = ["adam", "diloco"]
+        options = {"num_nodes": 2, "optimizers": optimizers}
+        saves = {**options, "folder": str(root)}
+        whole, statuses, outputs = self.start("whole", **options)
+        self.assertEqual(statuses, [0, 0], outputs)
+        # Killed while the first optimizer trains, which the next start finishes.
+        killed = {1: {"after": 7, "number": int(signal.SIGKILL), "optimizers": ["adam"]}}
+        _, statuses, outputs = self.start("killed", killed, **saves)
+        self.assertEqual(statuses[1], -9, outputs)
+        self.assertNotEqual(statuses[0], 0)
+        told = {1: {"after": 7, "number": int(signal.SIGTERM)}}
+        _, statuses, outputs = self.start("told", told, **saves)
+        self.assertEqual(statuses, [preemption.STATUS] * 2, outputs)
+        for output in outputs:
+            line = output.splitlines()[-1]
+            self.assertIn("which is saved: worker 1 (", line)
+            self.assertIn(") was told to by SIGTERM; the same command goes on", line)
+        position = files.describe(files.find(root / "diloco")[-1]).position
+        self.assertBetween(position.step, 7, 19)
+        results, statuses, outputs = self.start("again", **saves)
+        self.assertEqual(statuses, [0, 0], outputs)
+        for index in range(2):
+            self.assertEqual(whole[index].keys(), results[index].keys())
+            for name, array in whole[index].items():
+                self.assertAllEqual(array, results[index][name], (index, name))
+        self.check_copies(root)
+        self.check_one_process(root, results[0])
+
+    def check_copies(self, root):
+        """The other process has the newest checkpoint, and the chief another one or none."""
+        folders = {index: {"folder": str(root / f"own-{index}")} for index in range(2)}
+        copied = {"num_nodes": 1, "num_copies": 1, "optimizers": ["adam"]}
+        first, statuses, outputs = self.start("copied", folders, **copied)
+        self.assertEqual(statuses, [0, 0], outputs)
+        own, other = (files.find(root / f"own-{index}" / "adam") for index in range(2))
+        checksums = [[files.describe(p).checksum for p in paths] for paths in (own, other)]
+        self.assertEqual(*checksums)
+        self.assertLen(checksums[0], 2)
+        own[-1].unlink()
+        again, statuses, outputs = self.start("lost", folders, **copied)
+        self.assertEqual(statuses, [0, 0], outputs)
+        for name, array in first[0].items():
+            self.assertAllEqual(array, again[0][name], name)
+
+    def check_one_process(self, root, saved):
+        for name in ("adam", "diloco"):
+            model = programs.make(TernGradStrategy(3), name)
+            got = programs.fit(model, "arrays", [Checkpoint(root / name)])
+            self.assertEqual(model.history.epoch, [])
+            for position, array in enumerate(got):
+                self.assertAllEqual(array, saved[f"{name}/{position}"])
+            programs.fit(model, "arrays", [Checkpoint(root / name)], programs.EPOCHS + 1)
+            self.assertEqual(model.history.epoch, [programs.EPOCHS])
+            self.assertTrue(np.isfinite(model.history.history["loss"][0]))
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

@@ -1,0 +1,135 @@
+"""What the tests of checkpoints train: a small network, several optimizers, several kinds of data.
+
+As a script, one process of a cluster or alone: `python programs.py OUTPUT OPTIONS`, the latter JSON
+of `main`'s arguments.
+"""
+
+import json
+import os
+import signal
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import terngrad_tf
+
+EPOCHS = 4
+X = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
+Y = np.random.default_rng(1).normal(size=(40, 1)).astype(np.float32)
+OPTIMIZERS = {
+    "adam": lambda: keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.9),
+    "accumulation": lambda: keras.optimizers.SGD(0.01, 0.9, gradient_accumulation_steps=3),
+    "diloco": lambda: terngrad_tf.DiLoCo(keras.optimizers.Adam(0.01), sync_every=3),
+    "overlap": lambda: terngrad_tf.DiLoCo(
+        keras.optimizers.Adam(0.01), sync_every=4, fragments=2, overlap=1
+    ),
+}
+
+
+class Stopped(Exception):
+    """Stands for whatever may end a program."""
+
+
+class Stop(keras.callbacks.Callback):
+    """Ends training after so many batches: by an error, or by a signal to the own process."""
+
+    def __init__(self, batches, number=None):
+        super().__init__()
+        self.left, self.number = batches, number
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.left -= 1
+        if self.left == 0:
+            if self.number is None:
+                raise Stopped
+            os.kill(os.getpid(), self.number)
+
+
+def examples():
+    return tf.data.Dataset.from_tensor_slices((X, Y))
+
+
+def one_by_one():
+    signature = (tf.TensorSpec([4]), tf.TensorSpec([1]))
+    dataset = tf.data.Dataset.from_generator(
+        lambda: zip(X, Y, strict=True), output_signature=signature
+    )
+    return dataset.batch(8)
+
+
+DATA = {
+    "arrays": lambda: {"x": X, "y": Y, "batch_size": 8},
+    "shuffled": lambda: {"x": examples().shuffle(40, seed=5).batch(8)},
+    "repeated": lambda: {
+        "x": examples().shuffle(40, seed=5).repeat().batch(8),
+        "steps_per_epoch": 4,
+    },
+    "generated": lambda: {"x": one_by_one()},
+}
+
+
+def make(strategy, optimizer, units=8, is_plain=False, **options):
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(3)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input([4]), keras.layers.Dense(units, activation="relu")])
+        if not is_plain:  # what replicas compute otherwise than one
+            model.add(keras.layers.BatchNormalization())
+            model.add(keras.layers.Dropout(0.3))
+        model.add(keras.layers.Dense(1))
+        model.compile(OPTIMIZERS[optimizer](), "mse", **options)
+    return model
+
+
+def fit(model, data, callbacks=(), epochs=EPOCHS):
+    model.fit(**DATA[data](), epochs=epochs, verbose=0, callbacks=list(callbacks))
+    return values(model)
+
+
+def values(model):
+    """All that training goes on from, without what each replica has of its own."""
+    local = terngrad_tf.distribute.local_steps_optimizer(model.optimizer)
+    optimizer = model.optimizer.variables if local is None else local.shared_variables
+    return [v.numpy() for v in model.variables + optimizer]
+
+
+def main(
+    folder=None,
+    optimizers=("adam",),
+    data="arrays",
+    after=None,
+    number=None,
+    num_copies=0,
+    **strategy,
+):
+    """Trains with each optimizer; returns their values.
+
+    Args:
+        folder: folder of checkpoints, in which each optimizer has one. Default: none are saved.
+        optimizers: names.
+        data: name.
+        after: number of batches after which the process gets the signal `number`, with the last of
+            the optimizers. Default: it gets none.
+        number: number of a signal.
+        num_copies: as for `Checkpoint`.
+        **strategy: arguments of `TernGradStrategy`.
+    """
+    strategy, results = terngrad_tf.TernGradStrategy(**strategy), {}
+    for name in optimizers:
+        callbacks = []
+        if folder is not None:
+            place = os.path.join(folder, name)
+            callbacks.append(terngrad_tf.Checkpoint(place, 2, num_copies=num_copies))
+        if after and name == optimizers[-1]:
+            callbacks.append(Stop(after, number))
+        model = make(strategy, name)
+        for position, array in enumerate(fit(model, data, callbacks)):
+            results[f"{name}/{position}"] = array
+    return results
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    np.savez(sys.argv[1], **main(**json.loads(sys.argv[2])))

@@ -1,0 +1,112 @@
+"""Tests of what is saved of optimizers that correct for the noise of rounding."""
+
+import sys
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from terngrad_tf.distribute import Quantization, TernGradStrategy
+from tests import runs
+from tests.distribute.samples import build, data
+
+
+def fitted(strategy, epochs=1):
+    model = build(strategy, dropout=0.0, optimizer=lambda: keras.optimizers.Adam(0.01))
+    fit(model, epochs)
+    return model
+
+
+def fit(model, epochs=1):
+    x, y = data(32)
+    model.fit(x, y, batch_size=16, epochs=epochs, shuffle=False, verbose=0)
+
+
+def new():
+    """A model that was not trained, with the state of its optimizer."""
+    strategy = TernGradStrategy(2, quantization=Quantization(rotate=True))
+    model = build(strategy, dropout=0.0, optimizer=lambda: keras.optimizers.Adam(0.01))
+    with strategy.scope():
+        model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def state_of(model):
+    return [variable.numpy() for variable in model.optimizer.variables]
+
+
+def averages_of(model):
+    return [average.numpy() for average in model.optimizer.rounding_noise.averages]
+
+
+class SavedNoiseTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = runs.class_folder(type(self))
+
+    def assert_same(self, first, second):
+        for a, b in zip(first, second, strict=True):
+            self.assertAllEqual(a, b)
+
+    def assert_goes_on(self, model, resumed):
+        """Checks that two models have the same state, and after further steps, too."""
+        self.assert_same(averages_of(model), averages_of(resumed))
+        self.assertGreater(max(np.max(average) for average in averages_of(model)), 0)
+        for each in (model, resumed):
+            fit(each)
+        self.assert_same(model.get_weights(), resumed.get_weights())
+        self.assert_same(averages_of(model), averages_of(resumed))
+
+    def test_files_of_keras_go_on_under_a_strategy_and_without(self):
+        model = fitted(TernGradStrategy(2, quantization=Quantization(rotate=True)))
+        path = f"{self.folder}/model.keras"
+        weights_path = f"{self.folder}/model.weights.h5"
+        model.save(path)
+        model.save_weights(weights_path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            plain = keras.models.load_model(path)
+            self.assertFalse(hasattr(plain.optimizer, "rounding_noise"))
+            self.assert_same(state_of(model), state_of(plain))
+            plain.load_weights(weights_path)
+            resumed = fitted(TernGradStrategy(2, quantization=Quantization(rotate=True)))
+            resumed.load_weights(weights_path)
+        self.assert_goes_on(model, resumed)
+
+    def test_files_of_plain_keras_have_no_noise(self):
+        plain = fitted(tf.distribute.get_strategy())
+        path = f"{self.folder}/plain.keras"
+        weights_path = f"{self.folder}/plain.weights.h5"
+        plain.save(path)
+        plain.save_weights(weights_path)
+        with TernGradStrategy(2, quantization=Quantization(rotate=True)).scope():
+            loaded = keras.models.load_model(path)
+        trained = fitted(TernGradStrategy(2, quantization=Quantization(rotate=True)))
+        trained.load_weights(weights_path)
+        for model in (loaded, trained):
+            self.assert_same(state_of(plain), state_of(model))
+            for average in averages_of(model):
+                self.assertAllEqual(average, np.zeros(average.shape))
+
+    def test_checkpoints_go_on_and_may_be_of_plain_keras(self):
+        def checkpoint(model):
+            return tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+
+        model = fitted(TernGradStrategy(2, quantization=Quantization(rotate=True)))
+        path = checkpoint(model).write(f"{self.folder}/ours")
+        resumed = new()
+        checkpoint(resumed).read(path).assert_consumed()
+        self.assert_goes_on(model, resumed)
+        plain = fitted(tf.distribute.get_strategy())
+        checkpoint(plain).read(path).assert_existing_objects_matched()
+        plain_path = checkpoint(plain).write(f"{self.folder}/plain")
+        fresh = new()
+        checkpoint(fresh).read(plain_path).assert_consumed()
+        self.assert_same(state_of(plain), state_of(fresh))
+        fit(fresh)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
