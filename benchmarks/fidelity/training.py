@@ -102,10 +102,11 @@ class Trainer:
         float_pass = options.pop("float_pass", None)
         if float_pass is not None:
             options["float_steps"] = lambda step: step // steps % float_pass == float_pass - 1
-        if "bits_per_element" in options:
-            # Streams tell what sparse codes take; the codes are those of any lossless wire.
-            options = {"wire": "sparse"} | options
-        self._strategy = terngrad_tf.TernGradStrategy(shape.num_nodes, **options)
+        # Streams tell what sparse codes take; the codes are those of any lossless wire.
+        wire = options.pop("wire", "sparse" if "bits_per_element" in options else "auto")
+        self._strategy = terngrad_tf.TernGradStrategy(
+            shape.num_nodes, wire=wire, quantization=terngrad_tf.Quantization(**options)
+        )
         with self._strategy.scope():
             self._model = networks.build(shape.net, 0)
             self._model.compile(

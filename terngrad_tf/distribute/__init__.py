@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # what editors read
     from terngrad_tf.distribute.abs_adam import AbsAdam
     from terngrad_tf.distribute.all_reduce import TernaryAllReduce
+    from terngrad_tf.distribute.cluster.cluster_options import ClusterOptions
     from terngrad_tf.distribute.cluster.exits import exit_on_peer_error
     from terngrad_tf.distribute.cluster.resolvers import (
         cluster_from_hosts,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:  # what editors read
 _ORIGINS = {
     "AbsAdam": "abs_adam",
     "Advice": "wire_selection.advice",
+    "ClusterOptions": "cluster.cluster_options",
     "DiLoCo": "local_sgd.local_steps",
     "GradientStatistics": "telemetry.statistics",
     "Measurements": "telemetry.measurements",

@@ -10,6 +10,7 @@ from absl.testing import parameterized
 
 from terngrad_tf.distribute import AbsAdam, DiLoCo, TernGradStrategy
 from tests.distribute import second_moments_oracle as oracle
+from tests.distribute import strategy_options
 from tests.distribute.optimizer_cases import CLASSES
 from tests.distribute.second_moments_cases import (
     SHAPES,
@@ -219,7 +220,7 @@ class WhatIsCorrectedTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_rows_of_embeddings_are_floats_unless_made_dense(self):
         def row_and_noise(**options):
-            strategy = TernGradStrategy(2, rotate=True, **options)
+            strategy = TernGradStrategy(2, **strategy_options.arguments(rotate=True, **options))
             with strategy.scope():
                 table = keras.Variable(tf.zeros([500, 4]))
                 optimizer = optimizers.Adam(0.1)
