@@ -7,6 +7,8 @@ TensorFlow.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from terngrad_tf import releases
+
 if TYPE_CHECKING:  # what editors read
     from terngrad_tf.distribute.abs_adam import AbsAdam
     from terngrad_tf.distribute.all_reduce import TernaryAllReduce
@@ -88,7 +90,9 @@ __all__ = [*_ORIGINS]  # pyright: ignore[reportUnsupportedDunderAll] (one list i
 
 def __getattr__(name: str) -> Any:
     if name in _ORIGINS:
-        return getattr(importlib.import_module(f"terngrad_tf.distribute.{_ORIGINS[name]}"), name)
+        with releases.explained():
+            module = importlib.import_module(f"terngrad_tf.distribute.{_ORIGINS[name]}")
+        return getattr(module, name)
     raise AttributeError(f"module 'terngrad_tf.distribute' has no attribute {name!r}")
 
 
