@@ -242,7 +242,7 @@ class WhatIsCorrectedTest(parameterized.TestCase, tf.test.TestCase):
         _, optimizer, take = make(lambda: DiLoCo(optimizers.Adam(0.01), 2, outer="adam"))
         for batch in batches():
             take(batch)
-        self.assertFalse(hasattr(optimizer._get_inner(), "rounding_noise"))
+        self.assertFalse(hasattr(optimizer._inner.value, "rounding_noise"))
         # What is exchanged is rounded, and the outer optimizer's to correct for.
         self.assertGreater(optimizer.outer.rounding_noise.averages[0].numpy().min(), 0)
 
