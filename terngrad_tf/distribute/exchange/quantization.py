@@ -87,7 +87,7 @@ class Quantization:
             "grad_bits",
             RULE,
         )
-        require(self.rotate in (True, False, None), "rotate", "must be a bool or None")
+        require(isinstance(self.rotate, bool | None), "rotate", "must be a bool or None")
         if self.rotate is None:
             object.__setattr__(self, "rotate", self.bits_per_element is None)
         for option in ("clip_factor", "bits_per_element"):
