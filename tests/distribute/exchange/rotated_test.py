@@ -335,8 +335,9 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         ):
             with self.assertRaisesRegex(ValueError, message):
                 TernaryAllReduce(**strategy_options.arguments(**options))
-        with self.assertRaisesRegex(ValueError, "`rotate` must be a bool or None.*'yes'"):
-            Quantization(rotate="yes")
+        for value in ("yes", 1, 0):
+            with self.assertRaisesRegex(ValueError, "`rotate` must be a bool or None.*rotate="):
+                Quantization(rotate=value)
 
     def test_all_but_streams_and_budgets_are_rotated(self):
         for wire in WORDS:
