@@ -18,6 +18,7 @@ from terngrad_tf.distribute.consistency import broadcast, calls, feeding, handsh
 from terngrad_tf.distribute.exchange.quantization import Quantization
 from terngrad_tf.distribute.exchange.traffic import Traffic
 from terngrad_tf.distribute.telemetry import stragglers
+from terngrad_tf.distribute.telemetry.first_step import FirstStep
 from terngrad_tf.distribute.telemetry.measurements import Measurements
 
 # Collectives of two strategies in one process must not meet under one key.
@@ -137,6 +138,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         watchdog.watch(self.tasks)
         if self.num_processes > 1:
             extended.calls = calls.Calls(self)
+        extended.first_step = FirstStep(self)
         self.sync_timer = stragglers.timer_of(self)
         metadata = handshake.strategy_metadata(
             gradient_ops, len(devices), self.num_processes, communication
