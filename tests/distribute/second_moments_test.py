@@ -106,6 +106,24 @@ class OptimizersTest(parameterized.TestCase, tf.test.TestCase):
         weights, optimizer = train(lambda: optimizers.Adam(0.01, use_ema=True))
         self.check(weights, optimizer, self.steps, oracle.adam)
 
+    def test_an_optimizer_that_is_started_anew_has_no_old_noise(self):
+        weights, optimizer, take = make(lambda: optimizers.Adam(0.01))
+        variables = [*weights, *optimizer.variables]
+        start = [variable.numpy() for variable in variables]
+
+        def trained():
+            for variable, value in zip(variables, start, strict=True):
+                variable.assign(value)
+            for batch in self.given:
+                take(batch)
+            return [weight.numpy() for weight in weights]
+
+        first = trained()
+        self.assertAllEqual(
+            np.concatenate([w.ravel() for w in trained()]),
+            np.concatenate([w.ravel() for w in first]),
+        )
+
     def test_muon_corrects_what_adam_trains(self):
         if "Muon" not in CLASSES:
             self.skipTest("not with this release of Keras")
