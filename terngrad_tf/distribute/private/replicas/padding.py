@@ -22,7 +22,7 @@ from terngrad_tf.distribute.steps.contexts import optimizer_of_local_step
 
 
 class Padding(typing.NamedTuple):
-    """What a replica knows of its part of a batch.
+    """A replica's knowledge of its part of a batch.
 
     Attributes:
         is_empty: boolean tensor, True if the replica computes on a row of zeros; None: never.
