@@ -4,8 +4,8 @@ import numbers
 from typing import Any
 
 AUTO = "auto"
-# With less, codes stand for steps that float32 hardly adds to a weight, and training does nothing.
-# TernGrad's code takes them for 0.
+# Below this, codes stand for steps that float32 hardly adds to a weight, and training makes no
+# progress. TernGrad's code treats such factors as 0.
 LEAST = 1e-5
 RULE = f'must be 0 (no clipping), a finite number of at least {LEAST:g}, or "auto"'
 
@@ -23,5 +23,5 @@ def is_clip_factor(value: Any) -> bool:
         return False
     try:
         return value == 0 or LEAST <= float(value) < float("inf")
-    except OverflowError:  # an integer that no float holds
+    except OverflowError:  # an integer beyond all floats
         return False
