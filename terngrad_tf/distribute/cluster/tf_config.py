@@ -8,7 +8,7 @@ import tensorflow as tf
 from terngrad_tf import addresses, strict_json
 from terngrad_tf.arguments import did_you_mean, shown
 
-# The jobs of processes, in training order.
+# The jobs that train come first.
 _JOBS = ("chief", "worker", "ps", "evaluator")
 # Keys that TensorFlow reads.
 _KEYS = ("cluster", "task", "rpc_layer", "environment", "session_master")

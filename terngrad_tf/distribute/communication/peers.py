@@ -35,7 +35,6 @@ _LEADER = re.compile(r"CoordinationService|coordination service")
 _POLL_SECONDS = 0.5
 _FIRST_REPORT_SECONDS = 10.0
 _REPORT_SECONDS = 60.0
-# Number of connections tried at the same time.
 _MOST_PROBES = 32
 
 _logger = logging.getLogger(__name__)

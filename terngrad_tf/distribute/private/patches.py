@@ -20,7 +20,7 @@ import tensorflow as tf
 TESTED = {"tensorflow": ("2.18", "2.21"), "keras": ("3.12", "3.15")}
 
 _ABSENT = object()
-# What `uninstall_patches` puts back: owner, name and the owner's own attribute.
+# For `uninstall_patches`: owner, name and the owner's own attribute.
 _replaced = []
 
 

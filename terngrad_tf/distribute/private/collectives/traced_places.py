@@ -1,4 +1,4 @@
-"""Notes where the functions of a user's training loop exchange data, while they run.
+"""Notes the exchanges of functions in a user's training loop while they run.
 
 Python code notes its place itself (see `places`). A function may hold a whole epoch, which Python
 does not see, so the graph keeps the notes in two variables that another thread reads.
@@ -15,7 +15,6 @@ from tensorflow.python.framework import ops
 from terngrad_tf.distribute.private.collectives.stamps import run_independently
 from terngrad_tf.places import Traced, places
 
-# Number of notes kept.
 _MOST_NOTES = 64
 
 

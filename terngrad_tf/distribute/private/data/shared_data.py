@@ -61,8 +61,8 @@ class SharedData(LocalReplicas):
             remedy=_REMEDY,
             order=[] if own else order_of(dataset),
             **(first_examples(dataset) if policy == AutoShardPolicy.AUTO else {}),
-            # A batch is shared by all processes, so each of them takes one batch of its own per
-            # step.
+            # TensorFlow divides a batch among all processes, so processes with own examples take
+            # several steps per batch.
             **_length(dataset, None if own else 1),
         )
         return _reading_together(distribute(dataset, options), agreement)

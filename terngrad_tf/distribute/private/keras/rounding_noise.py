@@ -61,7 +61,7 @@ class RoundingNoise(keras.layers.Layer):
         for index in indices:
             weight = weights[index]
             blocks = len(ternary.block_sizes(weight.shape.num_elements()))
-            # Place it beside its weight, like the optimizer's own variables: one per device.
+            # One per device, like the optimizer's own variables.
             extended = optimizer._distribution_strategy.extended
             with extended.colocate_vars_with(weight):
                 averages.append(

@@ -263,7 +263,7 @@ class _Adafactor(Update):
         if columns:
             rows = squares / tf.reduce_mean(squares, -1, keepdims=True)
             squares = rows[..., tf.newaxis] * columns[0][..., tf.newaxis, :]
-        # Weights without gradients have zeros.
+        # Weights that got no gradient have zeros.
         squares = tf.maximum(squares, 1e-30)
         steps = tf.reduce_mean(tf.square(self.gradient) / squares)
         less = steps - _excess(steps, tf.reduce_mean(self.spread(self.noise) / squares))

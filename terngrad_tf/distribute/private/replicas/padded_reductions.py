@@ -31,7 +31,7 @@ def _reduce_examples(stock, self, reduce_op, value, options=None):
         counts = tf.where(padding.is_empty, 0.0, 1.0)
         padding = Padding(padding.is_empty, counts / stock(self, "SUM", counts))
     parts = [summand(reduce_op, v, padding) for v in flat]
-    # The gradient is that of a sum, which passes through this function, too.
+    # Its gradient is a sum, which passes through this function, too.
     summed = stock(self, tf.distribute.ReduceOp.SUM, parts, options)
     return tf.nest.pack_sequence_as(value, summed)
 

@@ -39,8 +39,8 @@ class TernGradClusterExtended(
 ):
     """One of several processes, each with the same number of replicas.
 
-    Derives from the base class of `MultiWorkerMirroredStrategy`, not from that strategy itself:
-    Keras treats its instances specially in places that fail under Keras 3.
+    The base class belongs to `MultiWorkerMirroredStrategy`. Keras tests for instances of that
+    strategy in code that fails under Keras 3, so our strategy is not one.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class TernGradClusterExtended(
         self.initial_values = InitialValues(make_equal, self.message_guard)
         if cluster_is_joined():
             # The stock method would restart the process's server while peers may still wait for
-            # collectives of an earlier strategy. That strategy watches the peers already.
+            # collectives of an earlier strategy, which watches the peers already.
             self._std_server_started = True
             self._enable_check_health = False
         with bounded_start(start_timeout):
