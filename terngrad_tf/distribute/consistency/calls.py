@@ -61,7 +61,7 @@ class Calls:
         strategy: a `TernGradStrategy` over several processes.
 
     Attributes:
-        left_out: callbacks that are not to write here, as the chief's write to the same files.
+        left_out: callbacks that must not write here, since the chief's write to the same files.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
@@ -157,7 +157,7 @@ class Calls:
         raise peers.PeerError(f"the processes' {'; '.join(lines)}")
 
     def _writing_twice(self, callbacks):
-        """The callbacks that write, on a process other than the chief, to files of the chief's."""
+        """Returns callbacks of another process than the chief that would write to the chief's files."""
         strategy = self._get_strategy()
         digests = gather_digests(strategy, files_of(callbacks))
         is_same = (digests == digests[0]).all(axis=-1)[strategy.process_index]

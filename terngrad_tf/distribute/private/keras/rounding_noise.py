@@ -172,7 +172,7 @@ def _update(optimizer, weight, gradient, noise, learning_rate):
     kind: Any = update_of(optimizer)
     update = kind(optimizer, weight, gradient, learning_rate, noise)
     kept = optimizer.rounding_noise.average_of(update.index)
-    # Programs that start an optimizer anew reset its own variables, which these are not among.
+    # A restart of an optimizer resets its own variables, which do not include these.
     has_begun = tf.cast(optimizer.iterations > 0, tf.float32)
     before = tf.unstack(has_begun * tf.convert_to_tensor(kept))
     averages = [
