@@ -157,7 +157,7 @@ class Calls:
         raise peers.PeerError(f"the processes' {'; '.join(lines)}")
 
     def _writing_twice(self, callbacks):
-        """Returns callbacks of another process than the chief that would write to the chief's files."""
+        """Returns this process's callbacks that would write to the chief's files."""
         strategy = self._get_strategy()
         digests = gather_digests(strategy, files_of(callbacks))
         is_same = (digests == digests[0]).all(axis=-1)[strategy.process_index]
