@@ -4,8 +4,8 @@ import numbers
 from typing import Any
 
 AUTO = "auto"
-# With less, codes stand for steps that float32 hardly adds to a weight, and training does nothing.
-# TernGrad's code takes them for 0.
+# Below this, codes stand for steps that float32 hardly adds to a weight, and training makes no
+# progress. TernGrad's code treats such factors as 0.
 LEAST = 1e-5
 MOST = 1e6
 RULE = f'must be 0 (no clipping), a number from {LEAST:g} to {MOST:g}, or "auto"'

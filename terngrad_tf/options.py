@@ -26,21 +26,20 @@ def option(
     shared: bool = True,
     shown: bool = True,
 ) -> Any:
-    """A field of a dataclass that is an option.
+    """Returns a dataclass field that is an option.
 
     Args:
-        default: its default; `REQUIRED` if it has none.
-        text: what it means, and what None stands for; also the help of its flag.
+        default: default value; `REQUIRED` for none.
+        text: meaning of the option and of None; also the help of its flag.
         check: function of the name and a value other than None that raises `ValueError`. Default:
             every value is allowed.
-        name: its name as a flag, in the programs' errors and in run.json. Default: the field's.
-        identity: whether a run cannot be resumed with another value, because that would make
-            another run; or a function of the object that holds the option which returns this.
-            Default True.
-        before: the value of runs that did not record one, because they are older than the option.
-            Default: every run recorded one.
-        shared: whether all processes of a cluster must have the same value. Default True.
-        shown: whether the `repr` of the dataclass shows the value, unlike a secret. Default True.
+        name: name of the flag, in the programs' errors and in run.json. Default: the field's name.
+        identity: True if a run cannot be resumed with another value, because it would be another
+            run; or a function that returns this for the object with the option. Default True.
+        before: value of runs that are older than the option and did not record one. Default: every
+            run recorded one.
+        shared: True if all processes of a cluster must have the same value. Default True.
+        shown: True if the dataclass's `repr` shows the value; False for a secret. Default True.
     """
     metadata = {"help": text, "check": check, "identity": identity, "shared": shared}
     if name is not None:
@@ -51,13 +50,13 @@ def option(
 
 
 def redeclared(kind: type, name: str, default: Any, **changes: Any) -> Any:
-    """An option of another dataclass, with another default.
+    """Returns an option of another dataclass, with another default.
 
     Args:
         kind: the dataclass.
         name: the option's field.
-        default: the default here.
-        **changes: what else is declared differently: `text`, `before`.
+        default: the new default.
+        **changes: other changes of the declaration: `text`, `before`.
     """
     (field,) = (field for field in dataclasses.fields(kind) if field.name == name)
     if "text" in changes:
@@ -79,7 +78,7 @@ def documented(kind: _Kind) -> _Kind:
 
 
 def check_options(owner: Any) -> None:
-    """Raises ValueError unless each option of a dataclass has a value that it allows."""
+    """Raises ValueError unless each option of a dataclass has an allowed value."""
     for field in dataclasses.fields(owner):
         check, value = field.metadata.get("check"), getattr(owner, field.name)
         if check is not None and value is not None:
@@ -87,9 +86,9 @@ def check_options(owner: Any) -> None:
 
 
 def shared_values(owner: Any) -> dict[str, Any]:
-    """The values of a dataclass that all processes of a cluster must share, by name.
+    """Returns the values of a dataclass that all processes of a cluster must share, by name.
 
-    A function is represented by its qualified name, and left out if it has none.
+    A function is represented by its qualified name, or left out without one.
     """
     found = {}
     for field in dataclasses.fields(owner):

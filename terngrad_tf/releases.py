@@ -1,17 +1,17 @@
-"""Which releases of TensorFlow and Keras this package is tested with, and what others lack."""
+"""The tested releases of TensorFlow and Keras, and errors about other releases."""
 
 import contextlib
 import importlib
 import types
 from collections.abc import Iterator
 
-# First and last release of the ranges whose ends the tests run with.
+# First and last release of the ranges. The tests run with both ends.
 TESTED = {"tensorflow": ("2.18", "2.21"), "keras": ("3.12", "3.15")}
 _PRIVATE = ("keras.src", "tensorflow.python", "tensorflow.core")
 
 
 def untested(tensorflow: str, keras: str, what: str) -> str:
-    """One line on a release that lacks something.
+    """Returns one line on a release that lacks something.
 
     Example:
     >>> untested("2.23.0", "3.15.0", "no such name")
@@ -19,9 +19,9 @@ def untested(tensorflow: str, keras: str, what: str) -> str:
      2.23.0 and keras 3.15.0: no such name'
 
     Args:
-        tensorflow: its version.
-        keras: its version.
-        what: what is lacking.
+        tensorflow: version of TensorFlow.
+        keras: version of Keras.
+        what: the missing name or parameter.
     """
     tested = " and ".join(f"{name} {first} to {last}" for name, (first, last) in TESTED.items())
     return (
@@ -32,10 +32,10 @@ def untested(tensorflow: str, keras: str, what: str) -> str:
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Around imports of modules that use private names of TensorFlow and Keras.
+    """Context of imports of modules that use private names of TensorFlow and Keras.
 
     Raises:
-        RuntimeError: a release lacks such a name; one line.
+        RuntimeError: a release lacks such a name. The message is one line.
     """
     try:
         yield
@@ -49,7 +49,7 @@ def explained() -> Iterator[None]:
 
 
 def _owner(error):
-    """The module in which a name was looked for."""
+    """Returns the module that should hold a missing name."""
     if isinstance(error, ImportError):
         return error.name or ""
     owner = error.obj

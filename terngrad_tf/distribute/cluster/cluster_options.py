@@ -1,4 +1,4 @@
-"""How the processes of a cluster meet and exchange: `ClusterOptions`."""
+"""`ClusterOptions`: start and communication of the processes of a cluster."""
 
 import dataclasses
 
@@ -27,7 +27,7 @@ def _is_token(name, value):
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterOptions:
-    """How the processes of a cluster meet and exchange; a single process needs none of it.
+    """Options for the start and the communication of a cluster; a single process needs none.
 
     Example:
     >>> ClusterOptions(num_processes=2, start_timeout=60).communication
@@ -39,38 +39,37 @@ class ClusterOptions:
 
     num_processes: int | None = option(
         None,
-        "How many processes the cluster must have, so that one that was started without "
-        "`TF_CONFIG` does not train alone. None: the environment variable "
-        "TERNGRAD_TF_NUM_PROCESSES, if it is set.",
+        "Number of processes that the cluster must have; a process that was started without "
+        "`TF_CONFIG` then does not train alone. None: the environment variable "
+        "TERNGRAD_TF_NUM_PROCESSES, if set.",
         check_integer,
         shared=False,
     )
     start_timeout: float = option(
         600,
-        "Seconds that the processes wait for each other, at the start and before the first step, "
-        "where they compare what they run.",
+        "Seconds that processes wait for each other, at the start and before the first step, when "
+        "they compare their settings.",
         _is_time,
         shared=False,
     )
     communication: str = option(
         "auto",
-        "How processes exchange. 'ring': over TensorFlow's own connections, through the memory of "
-        "the hosts, some of which may have a GPU and some not; 'nccl': from GPU to GPU; 'auto': "
-        "'ring', but 'nccl' if a process has several GPUs.",
+        "Transport between processes. 'ring': TensorFlow's own connections, through the memory of "
+        "the hosts, with or without GPUs; 'nccl': from GPU to GPU; 'auto': 'ring', but 'nccl' if a "
+        "process has several GPUs.",
         _is_communication,
     )
     communication_timeout: float | None = option(
         None,
-        "Seconds after which a collective that misses a peer fails. None: no limit; dead peers "
-        "are found anyway, and so are processes that wait for each other at different places; a "
-        "slow one is waited for.",
+        "Seconds after which a collective that misses a peer fails. None: no limit; the package "
+        "finds dead peers, and processes that wait for each other at different places, anyway, and "
+        "waits for slow ones.",
         shared=False,
     )
     token: str | None = option(
         None,
         "Secret of at least 16 characters that all processes must share to meet: see "
-        "[security](../security.md). None: that of the environment variable TERNGRAD_TF_TOKEN, if "
-        "it is set.",
+        "[security](../security.md). None: the environment variable TERNGRAD_TF_TOKEN, if set.",
         _is_token,
         shared=False,
         shown=False,

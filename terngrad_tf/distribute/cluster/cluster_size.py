@@ -1,4 +1,4 @@
-"""Whether a cluster has the number of processes that its program was told to train with."""
+"""Compares the number of processes of a cluster with the number that the program expects."""
 
 import os
 
@@ -12,15 +12,15 @@ VARIABLE = "TERNGRAD_TF_NUM_PROCESSES"
 def check_size(
     num_processes: int | None, cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver
 ) -> None:
-    """Refuses a cluster of another size, such as that of a process without `TF_CONFIG`.
+    """Refuses a cluster of another size, such as a process without `TF_CONFIG`.
 
     Args:
-        num_processes: how many processes take part. Default: the environment variable
-            TERNGRAD_TF_NUM_PROCESSES; where that is not set, any number may.
+        num_processes: number of processes that take part. Default: the environment variable
+            TERNGRAD_TF_NUM_PROCESSES; if unset, any number.
         cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`.
 
     Raises:
-        ValueError: the cluster has another number, or the number is none.
+        ValueError: the cluster has another number of processes, or the number is invalid.
     """
     name = "`num_processes`"
     if num_processes is None:

@@ -1,4 +1,4 @@
-"""Callbacks of Keras that write to one file from several processes of a machine."""
+"""Keras' callbacks with which several processes of a machine would write to one file."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ import keras
 
 from terngrad_tf.distribute.consistency.descriptions import digest
 
-# What each writes to. Others, and classes derived from these, may do more than write.
+# {callback: attribute with its path}. Other callbacks, and subclasses, may do more than write.
 _WRITERS = {
     keras.callbacks.CSVLogger: "filename",
     keras.callbacks.ModelCheckpoint: "filepath",
@@ -20,7 +20,7 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def writers(callbacks: Any) -> list[list[Any]]:
-    """The callbacks of each kind among those given to `fit`: a list of lists."""
+    """Returns the callbacks of each kind among the callbacks of `fit`: a list of lists."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
     flat = keras.tree.flatten(callbacks)
@@ -28,10 +28,10 @@ def writers(callbacks: Any) -> list[list[Any]]:
 
 
 def files_of(callbacks: Any) -> list[bytes]:
-    """What each kind writes to: 16 bytes that are those of another process if it is the same.
+    """Returns 16 bytes for the files of each kind, equal on processes that write to the same files.
 
-    They differ where there is no callback of that kind, and between machines or containers, which
-    may have files of their own at the same path.
+    The bytes differ if there is no callback of that kind, and between machines or containers, whose
+    files with equal paths may differ.
     """
     found = []
     for attribute, of_kind in zip(_WRITERS.values(), writers(callbacks), strict=True):
@@ -41,7 +41,7 @@ def files_of(callbacks: Any) -> list[bytes]:
 
 
 def _place(path):
-    """What tells a file apart that need not exist yet: its nearest folder that does, and names."""
+    """Identifies a file, even before it exists, by its nearest existing folder and the rest."""
     path = pathlib.Path(path).absolute()
     folder = next(folder for folder in (path, *path.parents) if folder.exists())
     status, boot = folder.stat(), ""

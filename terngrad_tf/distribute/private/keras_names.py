@@ -1,17 +1,17 @@
-"""Private names of Keras that are not the same in all releases."""
+"""Private names of Keras that differ between releases."""
 
 import importlib
 from typing import Any
 
 
 def either(*names: str) -> Any:
-    """What the first of these names that a release has stands for.
+    """Returns the object of the first of these names that exists in this release.
 
     Args:
-        *names: such as "package.module" or "package.module:Class".
+        *names: names such as "package.module" or "package.module:Class".
 
     Raises:
-        ImportError: it has none of them.
+        ImportError: none of the names exists.
     """
     for name in names:
         module, _, attribute = name.partition(":")
@@ -26,7 +26,7 @@ def either(*names: str) -> Any:
     raise ImportError(f"no {' or '.join(names)}", name=names[0].partition(":")[0])
 
 
-# The names of Keras 3.16 come first: `Trainer` is what 3.15 calls another class.
+# The names of Keras 3.16 come first: in 3.15, `Trainer` is the name of another class.
 BaseTrainer = either("keras.src.trainers.trainer:BaseTrainer", "keras.src.trainers.trainer:Trainer")
 TensorFlowTrainer = either(
     "keras.src.backend.tensorflow.trainer:TensorFlowTrainer",

@@ -1,4 +1,4 @@
-"""Keras' lists of callbacks in a cluster: what the chief alone shows, and what it tells first."""
+"""Keras' lists of callbacks in a cluster: the chief's progress bar and first messages."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from terngrad_tf.distribute.private.strategies.strategies import is_own
 
 
 class _RestoreOnly(keras.callbacks.Callback):
-    """What a process does that does not write: `BackupAndRestore` restores on all."""
+    """Replaces `BackupAndRestore` on processes that do not write: it restores on all."""
 
     def __init__(self, backup: Any) -> None:
         super().__init__()
         self._backup = backup
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Restores, before the first step, after which the chief writes."""
+        """Restores before the first step; the chief writes afterwards."""
         self._backup.set_model(self.model)
         self._backup.on_train_begin(logs)
 
@@ -31,9 +31,9 @@ def _show_on_chief(
     model: Any = None,
     **params: Any,
 ) -> None:
-    """Lets one process show progress, unless `verbose` asks for it, and write to a file of all's.
+    """Lets only one process show progress, unless `verbose` is given, and write to a shared file.
 
-    Keras has no callback between its progress bar and the user's, and makes the bar by itself.
+    Keras has no callback between its progress bar and the user's callbacks, and creates the bar.
     """
     strategy = getattr(model, "distribute_strategy", None)
     is_ours = strategy is not None and is_own(strategy)
@@ -49,10 +49,10 @@ def _show_on_chief(
             or isinstance(callback, keras.callbacks.BackupAndRestore)
         ]
     stock(self, callbacks, add_history, add_progbar, model, **params)
-    # Of `fit` alone, which keeps a history.
+    # Only `fit` keeps a history.
     if is_ours and add_history and params.get("verbose") and strategy.is_chief:
         first = strategy.extended.first_step
         first.set_model(model)
         first.set_params(params)
-        # Before the bar is drawn, whose line would be broken.
+        # Insert it before the bar, whose line it would break.
         self.callbacks.insert(0, first)
