@@ -12,7 +12,7 @@ def check(condition: Any, name: str, rule: str, value: object) -> None:
     """Raises ValueError unless a condition holds.
 
     Args:
-        condition: whether the value keeps the rule.
+        condition: True if the value follows the rule.
         name: the argument's name.
         rule: what the value must be, such as "must be a positive integer".
         value: the value received.

@@ -35,7 +35,7 @@ def open_regular(path: PathLike) -> BinaryIO:
     except ValueError as error:
         raise ValueError(f"{path!r} is not a path: {error}") from error
     except OSError as error:
-        if error.errno != errno.ENXIO:  # a socket, or a device that is not there
+        if error.errno != errno.ENXIO:  # ENXIO: a socket, or a device that does not exist
             raise
         raise ValueError(f"{path} must be a regular file") from error
     try:

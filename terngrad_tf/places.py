@@ -13,13 +13,13 @@ _MOST_NAMES = 64
 
 @dataclasses.dataclass(frozen=True)
 class Traced:
-    """What functions of TensorFlow noted while they ran.
+    """Places noted by functions of TensorFlow while they ran.
 
     Attributes:
         count: number of places so far.
-        names: the last ones, in order.
-        num_waits: number of waits at them that have ended.
-        is_waiting: whether one has begun and not ended.
+        names: the last names, in order.
+        num_waits: number of completed waits at places.
+        is_waiting: True during a wait.
     """
 
     count: int = 0
@@ -105,12 +105,12 @@ class Places:
         self._traced_since = 0.0
 
     def read_from(self, read: Callable[[], Traced]) -> None:
-        """Adds what functions of TensorFlow note, as `read` returns it."""
+        """Adds the notes of TensorFlow's functions, returned by `read`."""
         with self._lock:
             self._read_traced, self._traced = read, Traced()
 
     def are_entered(self) -> bool:
-        """Whether this process is at a place that Python noted."""
+        """Returns True if this process is at a place noted in Python."""
         return bool(self._entered)
 
     @contextlib.contextmanager
@@ -173,7 +173,7 @@ class Places:
                 self._skipped += self._names.popleft()[1]
 
     def _take_traced(self):
-        """Adds the places that functions came to since this was last called."""
+        """Adds the places of functions since the last call."""
         if self._read_traced is None:
             return self._traced
         before, self._traced = self._traced, self._read_traced()
@@ -182,7 +182,7 @@ class Places:
         num_new = self._traced.count - before.count
         num_lost = num_new - len(self._traced.names)
         if num_lost > 0:
-            # The order of those that are kept is not known without them.
+            # The order of the kept places is unknown without the lost ones.
             self._skipped += sum(count for _, count in self._names) + num_lost
             self._names.clear()
         for name in self._traced.names[max(0, -num_lost) :]:

@@ -41,7 +41,7 @@ ROOMS = (
     "parameter_server",
 )
 # And within private, where what is entered in the manifest of patches lies below.
-PRIVATE_ROOMS = ("patches", "collectives", "data", "replicas", "strategies", "keras")
+PRIVATE_ROOMS = ("patches", "keras_names", "collectives", "data", "replicas", "strategies", "keras")
 # A folder with more modules than this has become a heap.
 MAX_MODULES = 14
 # The same within slim_data; its programs, which lie beside these packages, may import them all.
@@ -143,7 +143,7 @@ def violations(module, source, is_package=False, known=()):
     if not within(module, PRIVATE_PACKAGE):
         for forbidden in PRIVATE_MODULES:
             refuse(forbidden, f"private modules belong into {PRIVATE_PACKAGE}")
-        for name in sorted(source_tree.foreign_private_attributes(source)):
+        for name in sorted(source_tree.foreign_private_attributes(source, module, is_package)):
             found.append(f"{module} uses {name}: private names belong into {PRIVATE_PACKAGE}")
     if not within(module, "terngrad_tf.bin") and module not in commands():
         for forbidden in ("absl.flags", "absl.app"):
@@ -404,8 +404,39 @@ class RulesTest(unittest.TestCase):
             with self.subTest(source=source):
                 self.assert_refused("terngrad_tf.training.x", source, "private names")
                 self.assertEqual(violations(PRIVATE_PACKAGE, source), [])
-        own = "class A:\n    def f(self): return self._x + super()._x + A._x + len(self.__dict__)"
+        own = (
+            "class B:\n    _x = 1\n"
+            "class A(B):\n    def f(self): return self._x + super()._x + A._x + len(self.__dict__)"
+        )
         self.assertEqual(violations("terngrad_tf.training.x", own), [])
+
+    def test_private_attributes_inherited_from_others_are_refused(self):
+        keras_class = "import keras\nclass A(keras.optimizers.Adam):\n    "
+        for source in (
+            keras_class + "def f(self): return self._velocities",
+            keras_class + "def f(self): self._calls += 1",
+            keras_class + "@classmethod\n    def f(cls): return getattr(cls, '_x')",
+            keras_class + "def _x(self): return super()._x()",
+            keras_class + "class B:\n        _x = 1\n    def f(self): return self._x",
+            "from terngrad_tf.distribute import AbsAdam\n"
+            "class A(AbsAdam):\n    def f(self): return self._learning_rate",
+        ):
+            with self.subTest(source=source):
+                self.assert_refused("terngrad_tf.training.x", source, "private names")
+
+    def test_private_attributes_inherited_within_the_project_pass(self):
+        for source in (
+            "from terngrad_tf.distribute import AbsAdam\n"
+            "class A(AbsAdam):\n    def f(self): return self._slots",
+            "from terngrad_tf.distribute import abs_adam as a\n"
+            "class A(a.AbsAdam):\n    def f(self): return super()._slots",
+            "class A:\n    _x: int\n    def f(self): return self._x",
+            "class A:\n    def f(self): (self._x, self._y), z = g()\n"
+            "class B(A):\n    def f(self): return self._x + A._y",
+            "class A:\n    def f(self):\n        setattr(self, '_x', 1)\n        return self._x",
+        ):
+            with self.subTest(source=source):
+                self.assertEqual(violations("terngrad_tf.training.x", source), [])
 
     def test_flags_end_in_programs(self):
         self.assert_refused("terngrad_tf.training.x", "from absl import flags", "flags")

@@ -1,6 +1,8 @@
 """Reads the project's own sources: which modules there are and what each imports."""
 
 import ast
+import dataclasses
+import functools
 import os
 import pathlib
 
@@ -15,6 +17,7 @@ def module_name(path):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@functools.cache
 def modules():
     """Returns {dotted name: path relative to the checkout} of every module of the packages."""
     paths = [p for package in PACKAGES for p in sorted((ROOT / package).rglob("*.py"))]
@@ -45,11 +48,7 @@ def imported_modules(source, module="", is_package=False, known=()):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parts = module.split(".")
-                anchor = parts[: len(parts) - node.level + (1 if is_package else 0)]
-                base = ".".join(anchor + ([base] if base else []))
+            base = _imported_from(node, module, is_package)
             ours = base.split(".")[0] in PACKAGES
             for alias in node.names:
                 name = f"{base}.{alias.name}"
@@ -78,34 +77,150 @@ def attribute_chains(source):
     return found
 
 
-def foreign_private_attributes(source):
+@dataclasses.dataclass(frozen=True)
+class _Module:
+    """The classes of a module and the origins of the names that it imports."""
+
+    classes: dict[str, ast.ClassDef]
+    origins: dict[str, str]
+
+
+def foreign_private_attributes(source, module="", is_package=False):
     """Returns names like `_x` that `source` reads from or sets on objects other than its own.
 
-    Its own are `self`, `cls`, `super()` and the classes it defines.
+    `self._x`, `cls._x` and, of a class of the source, `A._x` are its own if the class or a base
+    class in the packages defines `_x`; `super()._x` if a base class does. A class defines what it
+    assigns, annotates or declares as a function or class, also by way of `self`.
+
+    Args:
+      source: text of the module.
+      module: its dotted name; relative imports are resolved against it.
+      is_package: whether the source is an `__init__.py`.
     """
     tree = ast.parse(source)
-    own = {"self", "cls"} | {n.name for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
+    here = _read(tree, module, is_package)
     # Public in spite of the underscore: parts of a named tuple, and `os._exit`.
     public = {"_asdict", "_fields", "_make", "_replace", "_exit"}
     found = set()
-    for node in ast.walk(tree):
-        name, base = None, None
-        if isinstance(node, ast.Attribute):
-            name, base = node.attr, node.value
-        elif (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id in ("getattr", "hasattr", "setattr", "delattr")
-            and len(node.args) > 1
-            and isinstance(node.args[1], ast.Constant)
-        ):
-            name, base = node.args[1].value, node.args[0]
-        if not isinstance(name, str) or not name.startswith("_") or name.startswith("__"):
-            continue
-        if isinstance(base, ast.Name) and base.id in own:
-            continue
-        if isinstance(base, ast.Call) and ast.unparse(base.func) == "super":
-            continue
-        if name not in public:
+
+    def visit(node, owner):
+        name, base = _attribute(node)
+        is_private = isinstance(name, str) and name.startswith("_") and not name.startswith("__")
+        if is_private and name not in public and name not in _own_names(base, owner, here):
             found.add(name)
+        owner = node if isinstance(node, ast.ClassDef) else owner
+        for child in ast.iter_child_nodes(node):
+            visit(child, owner)
+
+    visit(tree, None)
     return found
+
+
+def _attribute(node):
+    """Returns (name, object) of `object.name` or `getattr(object, "name")`, else Nones."""
+    if isinstance(node, ast.Attribute):
+        return node.attr, node.value
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("getattr", "hasattr", "setattr", "delattr")
+        and len(node.args) > 1
+        and isinstance(node.args[1], ast.Constant)
+    ):
+        return node.args[1].value, node.args[0]
+    return None, None
+
+
+def _own_names(base, owner, module):
+    """Returns the names that code in class `owner` may use of the expression `base`."""
+    if isinstance(base, ast.Call) and ast.unparse(base.func) == "super" and owner is not None:
+        return _inherited(owner, module)
+    if isinstance(base, ast.Name):
+        used = owner if base.id in ("self", "cls") else module.classes.get(base.id)
+        if used is not None:
+            return _defined(used) | _inherited(used, module)
+    return set()
+
+
+def _defined(class_node):
+    """Returns the names of attributes that a class itself defines."""
+    found = set()
+    for statement in class_node.body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(statement.name)
+        elif isinstance(statement, ast.Assign | ast.AnnAssign):
+            found.update(
+                n.id
+                for n in ast.walk(statement)
+                if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+            )
+    pending = list(class_node.body)
+    while pending:
+        node = pending.pop()
+        name, base = _attribute(node)
+        sets = isinstance(getattr(node, "ctx", None), ast.Store) or (
+            isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr"
+        )
+        if name and sets and isinstance(base, ast.Name) and base.id in ("self", "cls"):
+            found.add(name)
+        if isinstance(node, ast.AugAssign):
+            # Needs a value that is there before.
+            pending.append(node.value)
+        elif not isinstance(node, ast.ClassDef):
+            pending.extend(ast.iter_child_nodes(node))
+    return found
+
+
+def _inherited(class_node, module):
+    """Returns the names that the base classes in the packages define."""
+    found = set()
+    for base in class_node.bases:
+        generic = base.value if isinstance(base, ast.Subscript) else base
+        known, its_module = _class_of(ast.unparse(generic), module)
+        if known is not None:
+            found |= _defined(known) | _inherited(known, its_module)
+    return found
+
+
+def _class_of(name, module):
+    """Returns (class, module) that a dotted name in a module means, Nones outside the packages."""
+    head, dot, rest = name.partition(".")
+    if name in module.classes:
+        return module.classes[name], module
+    if head in module.origins:
+        owner, _, name = (module.origins[head] + dot + rest).rpartition(".")
+        if owner in modules():
+            return _class_of(name, _module(owner))
+    return None, None
+
+
+@functools.cache
+def _module(name):
+    path = modules()[name]
+    text = (ROOT / path).read_text(encoding="utf-8")
+    return _read(ast.parse(text), name, path.name == "__init__.py")
+
+
+def _read(tree, module, is_package):
+    classes, origins = {}, {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            classes[node.name] = node
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                bound = alias.asname or alias.name.partition(".")[0]
+                origins[bound] = alias.name if alias.asname else bound
+        elif isinstance(node, ast.ImportFrom):
+            base = _imported_from(node, module, is_package)
+            origins.update((a.asname or a.name, f"{base}.{a.name}") for a in node.names)
+    return _Module(classes, origins)
+
+
+def _imported_from(node, module, is_package):
+    """Returns the dotted name of the module in `from module import name`."""
+    base = node.module or ""
+    if not node.level:
+        return base
+    parts = module.split(".")
+    anchor = parts[: len(parts) - node.level + (1 if is_package else 0)]
+    return ".".join(anchor + ([base] if base else []))

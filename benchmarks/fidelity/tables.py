@@ -40,7 +40,7 @@ def tuned(rows, table):
     """
     groups = _by_seed(rows, lambda run: _is_of(run, table) and run.seed != TUNING_SEED)
     by = _BY[table]
-    lines = _head(f"{f'{by} | ' if by else ''}optimizer | gradients | rate")
+    lines = head(f"{f'{by} | ' if by else ''}optimizer | gradients | rate")
     for key in _in_order(_key(run, by) for run in groups):
         for name in OPTIMIZERS:
             shapes = [run for run in groups if run.optimizer == name and _key(run, by) == key]
@@ -49,7 +49,7 @@ def tuned(rows, table):
                 for run in shapes:
                     if run.gradients == gradients:
                         first = [*([str(key)] if by else []), name, gradients, f"{run.rate:g}"]
-                        lines.append(_line(first, groups[run], baseline))
+                        lines.append(line(first, groups[run], baseline))
     return "\n".join(lines)
 
 
@@ -96,9 +96,9 @@ def workers(rows):
         rows: dict from `Run` to its row.
     """
     groups = _by_seed(rows, lambda run: run.batch_size == 128 and run.gradients in OF_WORKERS)
-    lines = _head("network | gradients | workers")
+    lines = head("network | gradients | workers")
     for net, run, baseline in _by_net(groups):
-        lines.append(_line([net, run.gradients, _workers(run)], groups[run], baseline))
+        lines.append(line([net, run.gradients, _workers(run)], groups[run], baseline))
     return "\n".join(lines)
 
 
@@ -108,11 +108,11 @@ def budgets(rows):
     Args: as of `workers`.
     """
     groups = _of_budgets(rows)
-    lines = _head("network | gradients | workers | times fewer bytes")
+    lines = head("network | gradients | workers | times fewer bytes")
     for net, run, baseline in _by_net(groups):
         found = groups[run]
         first = [net, run.gradients, _workers(run), f"{_times_fewer_bytes(found):.3g}"]
-        lines.append(_line(first, found, baseline))
+        lines.append(line(first, found, baseline))
     return "\n".join(lines)
 
 
@@ -195,12 +195,14 @@ def _by_seed(rows, belongs):
     return groups
 
 
-def _head(first):
+def head(first):
+    """Returns the two lines that begin a table, with the titles of its first columns."""
     titles = f"{first} | {TITLES}"
     return [f"| {titles} |", "|" + "---|" * (titles.count("|") + 1)]
 
 
-def _line(first, found, baseline):
+def line(first, found, baseline):
+    """Returns the line of a table for the rows of a way and its float baseline, dicts by seed."""
     cells = [*first, str(len(found))]
     for name in ("accuracy", "average_accuracy"):
         cells.append(_mean([100 * row[name] for row in found.values()], 2))

@@ -145,6 +145,8 @@ def _find_labels(directory):
 
 
 def _find_known_labels(folder, directory, known):
+    if os.path.realpath(folder) == os.path.realpath(directory):
+        raise DataError(f"`validation` must be another folder than the one to train with, {folder}")
     labels = image_tree.class_folders(folder)
     unknown = [label for label in labels if label not in known]
     if unknown:

@@ -37,7 +37,10 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     result.add_argument(
-        "-H", dest="hosts", required=True, metavar="[USER@]HOST,...", help="Machines to check."
+        *("-H", "--hosts"),
+        required=True,
+        metavar="[USER@]HOST,...",
+        help="Machines to check.",
     )
     result.add_argument("--weights", metavar="N", help="Weights of the model, such as 25M.")
     result.add_argument(

@@ -26,6 +26,7 @@ def _own(name, text):
 COMMANDS = {
     "run": _own("run", "Start a script in every process of a cluster."),
     "check": _own("check", "Tell whether machines can train together, and how fast."),
+    "config": _own("config", "Write options of other commands to a file, which these then take."),
     "convert": Command("slim_data.download_and_convert_data", "Convert a data set to TFRecords."),
     "convert folder": Command(
         "slim_data.convert_folder", "Convert a folder of images, a sub-folder for each class."
@@ -37,6 +38,7 @@ COMMANDS = {
     "export": Command("terngrad_tf.bin.export", "Write a trained network as a Keras model."),
     "predict": Command("terngrad_tf.bin.predict", "Classify images with a trained network."),
     "average": Command("terngrad_tf.bin.average_snapshots", "Average a run's weight snapshots."),
+    "completion": _own("completion", "Complete commands and options in bash, zsh or fish."),
 }
 EXPERIMENTS = {
     name: Command(f"terngrad_tf.bin.{name}", text)

@@ -58,9 +58,11 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     where = result.add_argument_group("where")
-    where.add_argument("-np", type=int, metavar="N", help="Processes of this machine. Default: 1.")
     where.add_argument(
-        "-H",
+        "-np", "--np", type=int, metavar="N", help="Processes of this machine. Default: 1."
+    )
+    where.add_argument(
+        *("-H", "--hosts"),
         dest="hosts",
         metavar="[USER@]HOST[:SLOTS],...",
         help="Hosts, and the number of processes on each; the first is the chief.",

@@ -1,4 +1,4 @@
-"""Checkpoints of `model.fit`, on one machine or many: the callback `Checkpoint`."""
+"""`Checkpoint`, the callback that saves `model.fit` on one or many machines."""
 
 from terngrad_tf.checkpoints.checkpoint import Checkpoint
 

@@ -1,4 +1,4 @@
-"""Which of the checkpoints is the best, by a value that `fit` tells."""
+"""Finds the best checkpoint by a value in the logs of `fit`."""
 
 import contextlib
 import logging
@@ -16,11 +16,11 @@ _logger = logging.getLogger(__name__)
 
 
 class Best:
-    """The best value so far, and the checkpoint in a folder that has the best.
+    """The best value so far, and the best checkpoint in a folder.
 
     Args:
         folder: `pathlib.Path` of the checkpoints.
-        monitor: name of the value; None for none.
+        monitor: name of the value, or None.
         mode: "min", "max" or "auto".
     """
 
@@ -37,22 +37,22 @@ class Best:
         self._has_warned = False
 
     def known(self) -> float | None:
-        """The best value among the folder's checkpoints; None if there is none."""
+        """Returns the best value of the folder's checkpoints, or None without checkpoints."""
         values = self._values()
         return max(values.values(), key=self._key) if values else None
 
     def path(self) -> pathlib.Path | None:
-        """Path of the checkpoint that has the best value; None if there is none."""
+        """Returns the path of the checkpoint with the best value, or None."""
         values = self._values()
         return max(values, key=lambda path: self._key(values[path])) if values else None
 
     def begin(self, known: Iterable[float | None]) -> None:
-        """Begins with what the processes of a cluster know of."""
+        """Starts with the best of the values that the processes of a cluster know."""
         values = [value for value in known if value is not None]
         self._value = max(values, key=self._key) if values else None
 
     def improves(self, logs: Mapping[str, float]) -> bool:
-        """Whether the value of an epoch is better than all before; notes it."""
+        """Returns True if an epoch's value is better than all earlier ones; notes the value."""
         if self._monitor is None:
             return False
         value = logs.get(self._monitor)

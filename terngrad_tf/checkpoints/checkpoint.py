@@ -1,4 +1,4 @@
-"""The callback that saves training, and goes on from what was saved: `Checkpoint`."""
+"""The callback `Checkpoint`, which saves training and resumes it."""
 
 import contextlib
 import dataclasses
@@ -37,18 +37,17 @@ _logger = logging.getLogger(__name__)
 
 
 class Checkpoint(keras.callbacks.Callback):
-    """Saves training now and then; when `fit` is called again, training goes on from there.
+    """Saves training at intervals, and resumes it when `fit` is called again.
 
-    The same script is started again with the same command: `fit` then begins at the epoch and the
-    batch that were saved, and leaves what it would have left without the interruption, to the bit:
-    weights, optimizer, moving averages, batch-norm statistics, random seeds of layers, and what
-    each replica has of its own (steps of `DiLoCo`, accumulated gradients). In a cluster all
-    processes have the callback; the chief writes, and the others get from it what was saved. The
-    number of workers and replicas may be another one than before: then the weights, the optimizer
-    and the position are the same, and what each replica has of its own is shared out anew.
+    Start the same script with the same command: `fit` then begins at the saved epoch and batch, and
+    its result equals, to the bit, the result of an uninterrupted run: weights, optimizer, moving
+    averages, batch-norm statistics, random seeds of layers, and replicas' own states (steps of
+    `DiLoCo`, accumulated gradients). All processes of a cluster need the callback; the chief writes
+    checkpoints and sends them to the others. If the number of workers or replicas changes between
+    runs, weights, optimizer and position stay the same, and replicas' own states are redistributed.
 
-    SIGTERM, by which schedulers take machines back, lets all processes save after the same step and
-    end with status 75. `terngrad run --max-restarts` starts them again.
+    On SIGTERM, with which schedulers reclaim machines, all processes save after the same step and
+    exit with status 75. `terngrad run --max-restarts` restarts them.
 
     Example:
     >>> import tempfile
@@ -62,24 +61,24 @@ class Checkpoint(keras.callbacks.Callback):
     [1, 2]
 
     Args:
-        folder: folder of the checkpoints, made where there is none. Processes may share it.
-        save_freq: "epoch", or an integer: so many batches lie between two checkpoints. The end of
-            `fit` is saved in any case.
-        keep: how many of the newest checkpoints to keep. Default 2.
-        monitor: name of a value among the logs of `fit`, such as "val_loss". The checkpoint of the
-            epoch whose value is best is kept, too. Default: none is.
-        mode: whether "min" or "max" is best. Default "auto": "max" where the name tells of an
+        folder: folder of the checkpoints, created if absent. Processes may share it.
+        save_freq: "epoch", or an integer, the number of batches between checkpoints. The end of
+            `fit` is always saved.
+        keep: number of newest checkpoints to keep. Default 2.
+        monitor: name of a value in the logs of `fit`, such as "val_loss". The checkpoint of the
+            epoch with the best value is kept, too. Default: none.
+        mode: "min" or "max", whichever is best. Default "auto": "max" if the name suggests an
             accuracy, an area under a curve, a precision, recall or score, else "min".
-        num_copies: how many processes beside the chief write, too, each into its own `folder`, so
-            that training goes on where the chief's machine is lost. Default 0.
-        skip_data: whether a resumed `fit` passes over the data it was trained on. Default True. The
-            order of shuffled data is exact if their seeds are set. With `steps_per_epoch` all
-            batches before are read again, else those of the epoch at hand.
+        num_copies: number of processes besides the chief that write, too, each into its own
+            `folder`, so that training can resume if the chief's machine is lost. Default 0.
+        skip_data: True if a resumed `fit` skips the data already used for training. Default True.
+            The order of shuffled data is exact if their seeds are set. With `steps_per_epoch`, all
+            earlier batches are read again, otherwise only those of the current epoch.
 
     Raises:
-        ValueError: an argument is out of range; or, in `fit`, `folder` cannot be written to, holds
-            damaged checkpoints only, or those of another model.
-        OSError: in `fit`, a checkpoint cannot be written, as on a full disk.
+        ValueError: an argument is out of range; or, in `fit`, `folder` is not writable, or holds
+            only damaged checkpoints, or checkpoints of another model.
+        OSError: in `fit`, a checkpoint cannot be written, for example on a full disk.
         SystemExit: in `fit`, with status 75, after SIGTERM.
     """
 
@@ -117,23 +116,23 @@ class Checkpoint(keras.callbacks.Callback):
 
     @property
     def latest(self) -> pathlib.Path | None:
-        """Path of the newest checkpoint; None if there is none."""
+        """Path of the newest checkpoint, or None."""
         return next(reversed(files.find(self._folder)), None)
 
     @property
     def best(self) -> pathlib.Path | None:
-        """Path of the checkpoint whose `monitor` is best; None if there is none."""
+        """Path of the checkpoint with the best `monitor`, or None."""
         return self._best.path()
 
     def load_weights(self, model: keras.Model, path: str | os.PathLike[str] | None = None) -> None:
-        """Gives a built model the weights of a checkpoint, to evaluate or export it.
+        """Gives a built model the weights of a checkpoint, for evaluation or export.
 
         Args:
             model: built `keras.Model`, compiled or not.
-            path: path of a checkpoint. Default: the best one with `monitor`, else the newest.
+            path: path of a checkpoint. Default: the best one if `monitor` is set, else the newest.
 
         Raises:
-            ValueError: the file is damaged, or of another model.
+            ValueError: the file is damaged, or its model differs.
             FileNotFoundError: there is no checkpoint.
         """
         path = path or (self.best if self.monitor else None) or self.latest
@@ -143,7 +142,7 @@ class Checkpoint(keras.callbacks.Callback):
         load_weights(model, description, arrays)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Brings the model to where it was saved."""
+        """Restores the model from the newest checkpoint."""
         self._strategy: Any = self.model.distribute_strategy
         self._is_own = isinstance(self._strategy, TernGradStrategy)
         place = self._strategy.process_index if self._is_own else 0
@@ -182,10 +181,10 @@ class Checkpoint(keras.callbacks.Callback):
         self._position = dataclasses.replace(self._position, epoch=epoch, batch=batch)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Saves where it is due, or where a process was told to stop."""
+        """Saves if a checkpoint is due or a process was asked to stop."""
         before, done = self._position, batch + 1
         if self.params.get("steps"):
-            # The last of the batches that are trained on together may be fewer.
+            # The last group of batches that are trained on together may be smaller.
             done = min(done, self.params["steps"])
         step = before.step + done - before.batch
         self._position = dataclasses.replace(before, step=step, batch=done)
@@ -199,7 +198,7 @@ class Checkpoint(keras.callbacks.Callback):
             self._save({})
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Saves where it is due, or where the epoch is the best or the last one."""
+        """Saves if a checkpoint is due, or if the epoch is the best or the last one."""
         batches = self._position.batch or self._position.batches_of_epoch
         self._position = Position(self._position.step, epoch + 1, 0, batches)
         values = _numbers(logs)
@@ -208,7 +207,7 @@ class Checkpoint(keras.callbacks.Callback):
             self._save(values)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Listens to signals no longer."""
+        """Stops listening to signals."""
         private.forget_resumed(self.model)
         self._stack.close()
 
@@ -264,7 +263,7 @@ class Checkpoint(keras.callbacks.Callback):
             raise OSError(error.errno, why, str(path)) from error
 
     def _begin_to_listen(self):
-        # What an earlier `fit` left that an error ended.
+        # Close contexts of an earlier `fit` that ended with an error.
         self._stack.__exit__(RuntimeError, RuntimeError(), None)
         self._calls = 0
         strategy = self._strategy
@@ -285,7 +284,7 @@ class Checkpoint(keras.callbacks.Callback):
         who = "" if tasks is None else tasks.describe(asking)
         error = preemption.PreemptedError(who, self._position.step)
         self._stack.__exit__(type(error), error, None)
-        # The first to end must not take the others' messages along.
+        # Wait for all: the end of the first process must not lose the others' messages.
         self._gather("end", "ended", is_last=lambda values: True)
         program = os.path.splitext(os.path.basename(sys.argv[0]))[0] or "python"
         print(f"{program}: {error}; the same command goes on", file=sys.stderr, flush=True)
@@ -304,7 +303,7 @@ class Checkpoint(keras.callbacks.Callback):
 
 
 def _numbers(logs):
-    """Those values of an epoch's logs that are finite numbers."""
+    """Returns the values of an epoch's logs that are finite numbers."""
     numbers = {}
     for name, value in (logs or {}).items():
         with contextlib.suppress(TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Files of checkpoints: one safetensors file each, named by the step, with a checksum."""
+"""Checkpoint files: one safetensors file per step, named by the step, with a checksum."""
 
 import contextlib
 import dataclasses
@@ -21,19 +21,19 @@ from terngrad_tf.tensor_files import read_header, write_tensors
 _FORMAT = "terngrad_tf.checkpoint"
 _NAME = re.compile(r"checkpoint-(\d{10,18})\.safetensors")
 _UNFINISHED = re.compile(r"\.checkpoint-\d{10,18}\.safetensors\.[0-9a-f]{16}")
-# Dtypes that the library's NumPy side cannot read back are stored as integers of their size.
+# Dtypes that the NumPy interface of safetensors cannot read are stored as integers of equal size.
 _STORED = {1: np.uint8, 2: np.uint16}
 
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """How far training is.
+    """Progress of training.
 
     Attributes:
-        step: batches trained on in all.
-        epoch: epochs done.
-        batch: batches of the epoch at hand that were trained on.
-        batches_of_epoch: how many the last whole epoch had; None if none ended.
+        step: total number of batches trained on.
+        epoch: number of completed epochs.
+        batch: number of batches of the current epoch trained on.
+        batches_of_epoch: number of batches in the last completed epoch; None before its end.
     """
 
     step: int
@@ -44,14 +44,14 @@ class Position:
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What a checkpoint says of itself.
+    """The metadata of a checkpoint.
 
     Attributes:
         path: path of the file.
         position: `Position`.
-        layout: of each array its key, the path of its variable and its dtype; a tuple of triples.
-        logs: what the epoch that ended with it told, by name.
-        checksum: SHA-256 of its content.
+        layout: key, path of the variable and dtype of each array; a tuple of triples.
+        logs: logs of the epoch that ended with the checkpoint, by name.
+        checksum: SHA-256 of the content.
     """
 
     path: pathlib.Path
@@ -62,7 +62,7 @@ class Description:
 
 
 def find(folder: PathLike) -> list[pathlib.Path]:
-    """Paths of the checkpoints in a folder, oldest first; other files are left out."""
+    """Returns the paths of the checkpoints in a folder, oldest first; ignores other files."""
     folder = pathlib.Path(folder)
     if not folder.is_dir():
         return []
@@ -70,7 +70,7 @@ def find(folder: PathLike) -> list[pathlib.Path]:
 
 
 def path_of(folder: PathLike, step: int) -> pathlib.Path:
-    """Path of the checkpoint of a step: `checkpoint-0000000400.safetensors`."""
+    """Returns the path of a step's checkpoint: `checkpoint-0000000400.safetensors`."""
     return pathlib.Path(folder) / f"checkpoint-{step:010d}.safetensors"
 
 
@@ -81,14 +81,14 @@ def write(
     position: Position,
     logs: Mapping[str, float],
 ) -> None:
-    """Writes a checkpoint beside its place and renames it.
+    """Writes a checkpoint to a temporary file and renames it.
 
     Args:
         path: `pathlib.Path`.
         arrays: arrays by key.
-        paths: of each key the path of its variable.
-        position: how far training is.
-        logs: what the epoch that ended told.
+        paths: paths of the variables by key.
+        position: progress of training.
+        logs: logs of the completed epoch.
 
     Raises:
         OSError: the file cannot be written.
@@ -105,10 +105,10 @@ def write(
 
 
 def describe(path: pathlib.Path) -> Description:
-    """Reads what a checkpoint says of itself, not its arrays.
+    """Reads a checkpoint's description, without its arrays.
 
     Raises:
-        ValueError: the file is damaged, or no checkpoint.
+        ValueError: the file is damaged, or not a checkpoint.
         OSError: the file cannot be read.
     """
     _, metadata = read_header(path)
@@ -119,10 +119,10 @@ def read(path: pathlib.Path) -> tuple[Description, dict[str, np.ndarray], bytes]
     """Reads a checkpoint.
 
     Returns:
-        What it says of itself, its arrays by key, and the file's content.
+        Description, arrays by key, and the content of the file.
 
     Raises:
-        ValueError: the file is damaged, or no checkpoint.
+        ValueError: the file is damaged, or not a checkpoint.
         OSError: the file cannot be read.
     """
     with open_regular(path) as file:
@@ -132,14 +132,14 @@ def read(path: pathlib.Path) -> tuple[Description, dict[str, np.ndarray], bytes]
 
 
 def decode(description: Description, content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of a checkpoint.
+    """Returns the arrays of a checkpoint.
 
     Args:
-        description: what it says of itself.
-        content: its file's.
+        description: description of the checkpoint.
+        content: content of the file.
 
     Raises:
-        ValueError: the content is not what was written.
+        ValueError: the content is damaged.
     """
     path = description.path
     try:
@@ -154,31 +154,31 @@ def decode(description: Description, content: bytes) -> dict[str, np.ndarray]:
 
 
 def described(path: pathlib.Path, content: bytes) -> Description:
-    """As `describe`, of content that another process sent.
+    """Returns the description in content that another process sent.
 
     Args:
-        path: what errors name.
-        content: that of the other's file.
+        path: path that errors name.
+        content: content of the other process's file.
     """
     return _description(path, _metadata(content))
 
 
 def remove_all_but(folder: PathLike, kept: Sequence[pathlib.Path]) -> None:
-    """Removes checkpoints of a folder.
+    """Removes the other checkpoints of a folder.
 
     Args:
-        folder: path.
-        kept: paths of those that stay.
+        folder: path of the folder.
+        kept: paths of the checkpoints to keep.
     """
     for path in find(folder):
         if path not in kept:
-            # Processes that share the folder remove the same ones.
+            # Processes may share the folder and remove the same files.
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
 
 
 def remove_unfinished(folder: PathLike) -> None:
-    """Removes what processes that were killed wrote of checkpoints; nobody else may write now."""
+    """Removes unfinished files of killed processes; no other process may be writing."""
     for path in pathlib.Path(folder).iterdir():
         if _UNFINISHED.fullmatch(path.name):
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What replicas that take steps of their own have of their own, in what is saved: `DiLoCo`."""
+"""The separate state of replicas with local steps (`DiLoCo`) in checkpoints."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ from terngrad_tf.distribute import local_steps_optimizer
 
 
 def exchange_to_save(optimizer: keras.optimizers.Optimizer) -> None:
-    """Lets what is saved hold all that was learned, where time decides; all processes call it.
+    """Exchanges before saving if time triggers exchanges; all processes call this together.
 
-    Otherwise a run that is gone on with would not be as if it had not stopped.
+    Without the exchange, a resumed run would differ from an uninterrupted one.
     """
     local = local_steps_optimizer(optimizer)
     if local is not None and local.sync_seconds:
@@ -19,14 +19,14 @@ def exchange_to_save(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def keep_statistics(optimizer: keras.optimizers.Optimizer, model: keras.Model) -> None:
-    """Lets the optimizer's state hold the batch-norm statistics of each process."""
+    """Adds the batch-norm statistics of each process to the optimizer's state."""
     optimizer = local_steps_optimizer(optimizer)
     if optimizer is not None:
         optimizer.replica_state.add(model.non_trainable_variables)
 
 
 def shared_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
-    """Variables of an optimizer that are the same on all replicas, a list."""
+    """Returns the list of an optimizer's variables that are the same on all replicas."""
     local = local_steps_optimizer(optimizer)
     if local is None:
         return optimizer.variables
@@ -35,7 +35,7 @@ def shared_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Variab
 
 
 def scatter_state(optimizer: keras.optimizers.Optimizer) -> None:
-    """Gives all processes what the chief restored of their own; all call it."""
+    """Distributes the chief's restored state to all processes, which call this together."""
     optimizer = local_steps_optimizer(optimizer)
     if optimizer is not None:
         optimizer.replica_state.scatter()
@@ -43,11 +43,11 @@ def scatter_state(optimizer: keras.optimizers.Optimizer) -> None:
 
 @contextlib.contextmanager
 def collected_state(optimizer: keras.optimizers.Optimizer, saves: bool) -> Iterator[None]:
-    """Within, those that save can do so for all processes, which call it together.
+    """Context in which saving processes hold the state of all; all enter it together.
 
     Args:
         optimizer: optimizer of the run.
-        saves: whether this process does.
+        saves: True if this process saves.
     """
     optimizer = local_steps_optimizer(optimizer)
     if optimizer is None:

@@ -1,4 +1,4 @@
-"""The newest checkpoint of a folder, and of those of all processes of a cluster."""
+"""Finds the newest checkpoint in a folder, or in the folders of all processes of a cluster."""
 
 import logging
 import pathlib
@@ -17,10 +17,10 @@ _Found = tuple[Description, dict[str, np.ndarray]]
 
 
 def newest_of(folder: pathlib.Path) -> tuple[Description, dict[str, np.ndarray], bytes] | None:
-    """The newest checkpoint that is whole; None if there is none.
+    """Returns the newest intact checkpoint, or None if there is none.
 
     Raises:
-        ValueError: there are checkpoints, and all are damaged.
+        ValueError: all checkpoints are damaged.
     """
     damaged = []
     for path in reversed(files.find(folder)):
@@ -38,21 +38,21 @@ def newest_of(folder: pathlib.Path) -> tuple[Description, dict[str, np.ndarray],
 
 
 def newest_of_all(strategy: Any, folder: pathlib.Path, num_copies: int) -> _Found | None:
-    """The newest checkpoint of those that write, for all processes of a cluster; all call it.
+    """Returns the newest checkpoint of the writing processes. All processes of a cluster call this.
 
-    Only what a process does not have travels.
+    Only processes that lack the checkpoint receive it.
 
     Args:
-        strategy: the strategy; one of another kind has one process.
-        folder: that of this process.
-        num_copies: processes beside the chief that write.
+        strategy: the strategy; other strategies than `TernGradStrategy` have one process.
+        folder: this process's folder.
+        num_copies: number of processes besides the chief that write.
 
     Returns:
-        What the checkpoint says of itself, and its arrays; None if there is none.
+        The checkpoint's description and its arrays, or None without a checkpoint.
 
     Raises:
         ValueError: all of this process's checkpoints are damaged.
-        PeerError: those of another process are.
+        PeerError: all checkpoints of another process are damaged.
     """
     if not isinstance(strategy, TernGradStrategy) or strategy.num_processes == 1:
         found = newest_of(folder)
@@ -64,7 +64,7 @@ def newest_of_all(strategy: Any, folder: pathlib.Path, num_copies: int) -> _Foun
         try:
             found = newest_of(folder)
         except (ValueError, OSError):
-            # What those that do not write have is nobody's loss.
+            # Processes that do not write can ignore damaged checkpoints.
             if strategy.process_index <= num_copies:
                 raise
         if found is None:

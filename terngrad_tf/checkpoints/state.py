@@ -1,4 +1,4 @@
-"""What a checkpoint holds of a model and its optimizer: arrays by key, taken and given back."""
+"""Collects the variables of a model and its optimizer for a checkpoint, and restores them."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -14,20 +14,20 @@ from terngrad_tf.checkpoints.files import Description
 from terngrad_tf.distribute import TernGradStrategy, local_steps_optimizer, private
 from terngrad_tf.distribute.local_sgd.replica_state import ReplicaState
 
-# What Keras adds to names that it gives twice.
+# Suffix that Keras adds to repeated names.
 _NUMBER = re.compile(r"_\d+(?=[/_]|$)")
 _MODEL, _OPTIMIZER, _REPLICAS, _SUMS = "model", "optimizer", "replicas", "sums"
 _KINDS = {_REPLICAS: "steps (`DiLoCo`)", _SUMS: "accumulated gradients"}
 
 
 class ModelState:
-    """The variables of a model, and of its optimizer, that training goes on from.
+    """The variables of a model and its optimizer from which training continues.
 
-    Those that all replicas hold alike are saved once. Of what each replica has of its own (steps of
-    `DiLoCo`, gradients that are accumulated) the parts of all replicas are saved.
+    Variables that all replicas share are saved once. For replicas' own variables (steps of
+    `DiLoCo`, accumulated gradients), the values of all replicas are saved.
 
     Args:
-        model: a built `keras.Model`; its optimizer, if it has one, is built, too.
+        model: a built `keras.Model`; its optimizer, if any, must be built, too.
     """
 
     def __init__(self, model: keras.Model) -> None:
@@ -49,13 +49,13 @@ class ModelState:
         self._sums = sums
 
     def collect(self, saves: bool) -> tuple[dict[str, np.ndarray], dict[str, str]] | None:
-        """Takes all values; every process of a cluster calls it.
+        """Collects all values. Every process of a cluster calls this.
 
         Args:
-            saves: whether this process saves them.
+            saves: True if this process saves the values.
 
         Returns:
-            Arrays by key, and the paths of their variables; None where it does not save.
+            Arrays by key, and the paths of their variables; None if this process does not save.
         """
         local_state.exchange_to_save(self._model.optimizer)
         for state in self._own.values():
@@ -75,7 +75,7 @@ class ModelState:
                 state.forget()
 
     def not_finite(self) -> str | None:
-        """Path of the first variable that is not finite; None if all are."""
+        """Returns the path of the first variable that is not finite, or None."""
         for variable in self._shared.values():
             value = tf.convert_to_tensor(variable)
             if value.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value)):
@@ -83,7 +83,7 @@ class ModelState:
         return None
 
     def check(self, description: Description, arrays: Mapping[str, np.ndarray]) -> None:
-        """Raises ValueError unless a checkpoint is one of this model and optimizer."""
+        """Raises ValueError unless a checkpoint fits this model and optimizer."""
         _check_same(self._shared, description, arrays, (_MODEL, _OPTIMIZER), "model and optimizer")
         kinds = {key.partition(".")[0] for key in arrays} - {_MODEL, _OPTIMIZER}
         if kinds != set(self._own):
@@ -105,7 +105,7 @@ class ModelState:
             state.set(self._shared_out(rows) if kind == _SUMS else rows, first)
 
     def _shared_out(self, rows):
-        """Sums of as many replicas as there are: where that changed, the first has the total."""
+        """Returns one sum per replica; if their number changed, the first gets the total."""
         count = self._strategy.num_replicas_in_sync
         if not rows or len(rows[0]) == count:
             return rows
@@ -118,7 +118,7 @@ class ModelState:
 
 
 def model_variables(model: keras.Model) -> list[keras.Variable]:
-    """All that a model computes with: weights, statistics, states and random seeds."""
+    """Returns all variables that a model uses: weights, statistics, states and random seeds."""
     return model.trainable_variables + model.non_trainable_variables
 
 
@@ -136,7 +136,7 @@ def load_weights(
 
 
 def assign(variables: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    """Gives variables the arrays of the same keys."""
+    """Gives variables the arrays with the same keys."""
     for key, variable in variables.items():
         variable.assign(arrays[key])
 

@@ -1,10 +1,12 @@
 """Adam for gradients that were rounded: `AbsAdam`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 
 from terngrad_tf.arguments import check
+from terngrad_tf.distribute.slots import Slots
 
 # The types that Keras infers for results refuse arithmetic.
 _ops: Any = keras.ops
@@ -38,10 +40,20 @@ class AbsAdam(keras.optimizers.Adam):
         super().__init__(learning_rate, name=name, **kwargs)
         check(not self.amsgrad, "amsgrad", "must be False", self.amsgrad)
 
+    def build(self, variables: Sequence[Any]) -> None:
+        """Creates each variable's m and a, initially zero."""
+        if self.built:
+            return
+        # In place of `Adam.build`, whose slots have no public name. Checkpoints contain the names.
+        keras.optimizers.Optimizer.build(self, variables)
+        self._momentums, self._velocities = self.add_optimizer_variables(
+            variables, ["momentum", "velocity"]
+        )
+        self._slots = Slots(variables, self._momentums, self._velocities)
+
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Applies one gradient of the variable's shape to the variable."""
-        index = self._get_variable_index(variable)
-        mean, size = self._momentums[index], self._velocities[index]
+        mean, size = self._slots.of(variable)
         gradient = _ops.cast(gradient, variable.dtype)
         step = _ops.cast(self.iterations + 1, variable.dtype)
         # By functions of Keras, which know gradients of some rows.

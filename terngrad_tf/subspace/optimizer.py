@@ -1,7 +1,7 @@
 """Base of the optimizers in a subspace: the basis, its fingerprint, exchange and steps."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -171,13 +171,6 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
             "dtype": self._dtype,
             "shard_basis": self._shard_basis,
         }
-
-    @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
-    ) -> "SubspaceOptimizer":
-        """Creates the optimizer from a configuration."""
-        return cls(**config)
 
     def steps_outside(self, step: int) -> bool:
         """Returns True if the step after `step` steps also moves weights outside the subspace."""

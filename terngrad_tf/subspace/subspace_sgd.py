@@ -1,6 +1,6 @@
 """P-SGD: gradient descent with momentum inside a subspace."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -96,25 +96,8 @@ class SubspaceSGD(SubspaceOptimizer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of an equal optimizer."""
-        rate: Any = self._learning_rate
-        if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
-            rate = keras.optimizers.schedules.serialize(rate)
-        else:
-            value: Any = keras.ops.convert_to_numpy(self.learning_rate)
-            rate = float(value)
+        rate = keras.optimizers.Optimizer.get_config(self)["learning_rate"]
         return {**super().get_config(), "learning_rate": rate, "momentum": self.momentum}
-
-    @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
-    ) -> "SubspaceSGD":
-        """Creates the optimizer from a configuration."""
-        config = dict(config)
-        if isinstance(config["learning_rate"], dict):
-            config["learning_rate"] = keras.optimizers.schedules.deserialize(
-                config["learning_rate"], custom_objects=custom_objects
-            )
-        return cls(**config)
 
     def _step_together(self, strategy, gradients):
         gradient, _ = self.exchange(strategy, gradients)

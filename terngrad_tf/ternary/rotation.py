@@ -1,20 +1,20 @@
-"""Gradients rotated before they are rounded, so that one scale rule suits all of them.
+"""Rotates gradients before rounding, so that one scale rule suits all of them.
 
-What rounding to few codes adds depends on how the elements of a gradient are distributed. A random
-rotation makes those of any block nearly Gaussian. Then the best scale is one multiple of their root
-mean square, and what clipping takes away is a known share, which is given back:
+The error of rounding to few codes depends on the distribution of a gradient's elements. A random
+rotation makes the elements of any block nearly Gaussian. Then the best scale is one multiple of
+their root mean square, and clipping removes a known share, which is restored:
 
     r  = H D x / sqrt(B)                      D: random signs, H: Hadamard matrix, B: block's size
-    s  = c max_k rms(r_k)                     one scale a block, shared by the replicas k
-    t  = floor(clip(f r / s, -1, 1) L + u)    as `quantizer` rounds
+    s  = c max_k rms(r_k)                     one scale per block, shared by the replicas k
+    t  = floor(clip(f r / s, -1, 1) L + u)    rounded as in `quantizer`
     sum_k x_k ~ s / (a L sqrt(B)) D H sum_k t_k          a = erf(c / sqrt(2))
 
-c follows from the levels L. A replica's gain f makes its own part right where its block is smaller
-than the largest, or has few elements that are not 0. The result is unbiased over random signs, but
-for at most 6 % of a block's length where few elements are much larger than all others.
+c follows from the levels L. A replica's gain f corrects its own part if its block is smaller than
+the largest one or has few nonzero elements. The result is unbiased over random signs, except for at
+most 6 % of a block's length if few elements are much larger than all others.
 
 Source: Vargaftik et al., EDEN, ICML 2022 (arXiv 2108.08842) and DRIVE, NeurIPS 2021
-(arXiv 2105.08339), here with scales that replicas share, so that sums of codes can travel.
+(arXiv 2105.08339), here with scales shared by replicas, so that sums of codes can be exchanged.
 """
 
 import functools
@@ -27,18 +27,18 @@ import tensorflow as tf
 
 from terngrad_tf.ternary import quantizer, random_bits
 
-# Elements that are rotated together, and share a scale. Fewer do so where a tensor ends.
+# Number of elements rotated together, with one scale; smaller at the end of a tensor.
 LARGEST_BLOCK, SMALLEST_BLOCK = 1024, 16
-# The inverse of a scale, with a gain below 1, is to be a normal float32.
+# The inverse of a scale, times a gain below 1, must be a normal float32.
 LARGEST_SCALE = 2.0**125
-# Of the random sequences of a tensor, that of its signs; others are those of replicas, from 0.
+# The random sequence of a tensor's signs; sequences from 0 on belong to replicas.
 _SIGNS = -1
-# Chords that find a gain.
+# Number of chords in the search for a gain.
 _CHORDS = 3
 
 
 def block_sizes(num_elements: int) -> list[int]:
-    """Sizes of the blocks of a tensor: whole ones, and one that holds the rest, filled with zeros.
+    """Returns the sizes of a tensor's blocks: whole ones, and one for the rest, padded with zeros.
 
     Example:
     >>> block_sizes(2048 + 100), block_sizes(10), block_sizes(0)
@@ -50,10 +50,10 @@ def block_sizes(num_elements: int) -> list[int]:
 
 
 def spread(values: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
-    """A tensor of a static shape whose elements have the value of their block.
+    """Returns a tensor of a static shape whose elements have the value of their block.
 
     Args:
-        values: tensor `[blocks]`, one for each of `block_sizes`.
+        values: tensor `[blocks]`, a value for each of `block_sizes`.
         shape: the tensor's shape.
     """
     whole, rest = divmod(math.prod(shape), LARGEST_BLOCK)
@@ -63,22 +63,22 @@ def spread(values: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
 
 
 def scale_factor(levels: int) -> float:
-    """Factor c of L: the scale as a multiple of the root mean square; 1 for ternary codes.
+    """Returns factor c of L: the scale as a multiple of the root mean square; 1 for ternary codes.
 
-    Near the least error of the mean of replicas, whose scales are mostly below the largest, which
-    they share. Below 1, blocks of few elements could not be given back whole.
+    The factor is near the least error of the mean of replicas, whose own scales are mostly below
+    the shared, largest one. Below 1, gains could not restore blocks of few elements fully.
     """
     return math.sqrt(1 + 2.25 * math.log2((levels + 1) / 2))
 
 
 def kept_share(levels: int) -> float:
-    """Share a of L that clipping at the scale leaves of Gaussian elements, along themselves."""
+    """Returns share a of L: what clipping at the scale leaves of Gaussian elements, along them."""
     return math.erf(scale_factor(levels) / math.sqrt(2))
 
 
 @functools.cache
 def hadamard(size: int) -> np.ndarray:
-    """Sylvester's matrix of 1 and -1, float32: symmetric, and `size` times its own inverse."""
+    """Returns Sylvester's matrix of 1 and -1, float32: symmetric, `size` times its own inverse."""
     if size == 1:
         return np.ones([1, 1], np.float32)
     half = hadamard(size // 2)
@@ -86,51 +86,51 @@ def hadamard(size: int) -> np.ndarray:
 
 
 def sign_bits(words: tf.Tensor) -> tf.Tensor:
-    """The bits by which uniform random words, uint32, change signs of float32 numbers."""
+    """Returns the bits of uniform random uint32 words that flip signs of float32 numbers."""
     return tf.bitwise.bitwise_and(words, tf.constant(2**31, tf.uint32))
 
 
 def with_signs(values: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
-    """Float32 values, some of whose signs are changed by `sign_bits`."""
+    """Returns float32 values with signs flipped by `sign_bits`."""
     return tf.bitcast(tf.bitwise.bitwise_xor(tf.bitcast(values, tf.uint32), bits), tf.float32)
 
 
 def sign_keys(seed: Any, step: Any, tensor: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    """Keys of the random words whose `sign_bits` are those of all replicas."""
+    """Returns the keys of the random words whose `sign_bits` all replicas share."""
     return random_bits.key_schedule(seed, step, tensor, _SIGNS)
 
 
 def random_signs(num_elements: int, seed: int, step: Any, tensor: Any) -> tf.Tensor:
-    """1 or -1 for each element of a vector, float32, the same on all replicas.
+    """Returns 1 or -1 for each element of a vector, float32, the same on all replicas.
 
     Args:
         num_elements: number of elements.
-        seed, step, tensor: as for `ternarize`.
+        seed, step, tensor: as in `ternarize`.
     """
     words = random_bits.random_words(num_elements, seed, step, tensor, _SIGNS)
     return with_signs(tf.ones([num_elements], tf.float32), sign_bits(words))
 
 
 def rotate(blocks: tf.Tensor, signs: tf.Tensor) -> tf.Tensor:
-    """`H D x / sqrt(B)` of each row.
+    """Returns `H D x / sqrt(B)` of each row.
 
     Args:
         blocks: float32 tensor of shape [blocks, B], B a power of two.
-        signs: float32 tensor of that shape, of 1 and -1.
+        signs: float32 tensor of the same shape, of 1 and -1.
     """
     size = blocks.shape[1]
     return tf.matmul(blocks * signs, hadamard(size)) / tf.sqrt(tf.constant(size, tf.float32))
 
 
 def rotate_back(blocks: tf.Tensor, signs: tf.Tensor) -> tf.Tensor:
-    """Inverse of `rotate`."""
+    """Inverts `rotate`."""
     return rotate(blocks, tf.ones_like(signs)) * signs
 
 
 def scales_and_concentrations(
     squares: tf.Tensor, fourths: tf.Tensor, size: int, levels: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """A replica's own scales of its blocks, before replicas share the largest; and what gains need.
+    """Returns a replica's own scales, before replicas share the largest, and concentrations.
 
     Args:
         squares: float64 tensor, `sum x^2` of each block.
@@ -139,9 +139,9 @@ def scales_and_concentrations(
         levels: L.
 
     Returns:
-        Float32 tensors: the scale, `c rms(x)`, infinite where an element is NaN or infinite; and
-        the concentration, `sum x^4 / (sum x^2)^2`, from 1/B to 1, of m equal elements and zeros
-        1/m.
+        Float32 tensors: the scale, `c rms(x)`, infinite if an element is NaN or infinite; and the
+        concentration, `sum x^4 / (sum x^2)^2`, from 1/B to 1, which is 1/m for m equal elements and
+        zeros. `gains` needs the concentration.
     """
     rms = tf.sqrt(squares / tf.constant(size, tf.float64))
     scales = tf.minimum(rms * tf.constant(scale_factor(levels), tf.float64), LARGEST_SCALE)
@@ -151,15 +151,15 @@ def scales_and_concentrations(
 
 
 def kept_by(bound: tf.Tensor, concentration: tf.Tensor) -> tf.Tensor:
-    """Share of a rotated block's energy that clipping at a bound leaves: `E[r clip(r)] / E[r^2]`.
+    """Returns the share of a rotated block's energy within a bound: `E[r clip(r)] / E[r^2]`.
 
-    Rotated elements are sums of the block's with random signs. Of 1 to 4 equal ones that are not 0,
-    what is expected of such sums is known, and of very many, which is a Gaussian; others are taken
-    to lie between those of the next concentrations.
+    Rotated elements are sums of the block's elements with random signs. The expectation is known
+    for 1 to 4 equal nonzero elements, and for very many, whose sum is Gaussian. Other
+    concentrations are interpolated between the nearest known ones.
 
     Args:
         bound: float32 tensor, in units of the root mean square; at least 1.
-        concentration: float32 tensor of that shape, see `scales_and_concentrations`.
+        concentration: float32 tensor of the same shape, see `scales_and_concentrations`.
     """
     half = math.sqrt(0.5)
     shares = (
@@ -177,23 +177,24 @@ def kept_by(bound: tf.Tensor, concentration: tf.Tensor) -> tf.Tensor:
 
 
 def gains(shared: tf.Tensor, own: tf.Tensor, concentrations: tf.Tensor, levels: int) -> tf.Tensor:
-    """F of each block, by which `E[r clip(f r, -s, s)] = a E[r^2]`; float32, from a to about 1.
+    """Returns f of each block with `E[r clip(f r, -s, s)] = a E[r^2]`; float32, from a to about 1.
 
     Args:
         shared: float32 tensor, the scales s that replicas share.
-        own: float32 tensor of that shape, this replica's own, at most `shared`.
-        concentrations: float32 tensor of that shape, see `scales_and_concentrations`.
+        own: float32 tensor of the same shape, this replica's own scales, at most `shared`.
+        concentrations: float32 tensor of the same shape, see `scales_and_concentrations`.
         levels: L.
     """
     kept = tf.constant(kept_share(levels), tf.float32)
     bound = scale_factor(levels) * tf.where(own > 0, shared / own, tf.ones_like(own))
-    # Where nothing can be known nothing is rounded either.
+    # Blocks with unknown scales are not rounded.
     bound = tf.where(tf.math.is_finite(bound), bound, tf.ones_like(bound))
 
     def energy(gain):
         return gain * kept_by(bound / gain, concentrations)
 
-    # What is kept is a concave function of the gain: chords from the least one come down to it.
+    # The energy is a concave function of the gain: chords from the least gain approach the
+    # solution.
     least = kept * tf.ones_like(bound)
     of_least, gain = energy(least), tf.ones_like(bound)
     for _ in range(_CHORDS):
@@ -204,13 +205,13 @@ def gains(shared: tf.Tensor, own: tf.Tensor, concentrations: tf.Tensor, levels: 
 
 
 def factors(shared: tf.Tensor, own: tf.Tensor, concentrations: tf.Tensor, levels: int) -> tf.Tensor:
-    """`f / s` of each block; 0, which makes all codes 0, where the scale is not to be used."""
+    """Returns `f / s` of each block; 0, which makes all codes 0, if the scale is unusable."""
     usable = tf.logical_and(shared >= quantizer.SMALLEST_SCALE, tf.math.is_finite(shared))
     inverse = 1 / tf.where(usable, shared, tf.ones_like(shared))
     return tf.where(usable, gains(shared, own, concentrations, levels) * inverse, 0.0)
 
 
 def units(scales: tf.Tensor, size: int, levels: int) -> tf.Tensor:
-    """What a 1 in `D H sum_k t_k` stands for: `s / (a L sqrt(B))`; NaN where s is not finite."""
+    """Returns the value of a 1 in `D H sum_k t_k`: `s / (a L sqrt(B))`; NaN if s is not finite."""
     unit = scales * tf.constant(1 / (kept_share(levels) * levels * math.sqrt(size)), tf.float32)
     return tf.where(tf.math.is_finite(scales), unit, tf.constant(np.nan, tf.float32))

@@ -7,6 +7,7 @@ import keras
 
 from terngrad_tf.arguments import did_you_mean
 from terngrad_tf.distribute import AbsAdam, DiLoCo
+from terngrad_tf.distribute.slots import Slots
 
 EMA_MOMENTUM = 0.9999
 # The types that Keras infers for results do not support arithmetic.
@@ -82,10 +83,11 @@ class Momentum(_WarmUpAverage):
         self._accumulators: list[typing.Any] = [
             self.add_variable_from_reference(variable, name="accumulator") for variable in variables
         ]
+        self._slots = Slots(variables, self._accumulators)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Applies one gradient of the variable's shape and dtype to the variable."""
-        accumulator = self._accumulators[self._get_variable_index(variable)]
+        (accumulator,) = self._slots.of(variable)
         gradient = _ops.cast(gradient, variable.dtype)
         learning_rate = _ops.cast(learning_rate, variable.dtype)
         self.assign(accumulator, self.momentum * accumulator + gradient)
@@ -146,11 +148,11 @@ class RMSProp(_WarmUpAverage):
         self._accumulators: list[typing.Any] = [
             self.add_variable_from_reference(variable, name="accumulator") for variable in variables
         ]
+        self._slots = Slots(variables, self._mean_squares, self._accumulators)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Applies one gradient of the variable's shape and dtype to the variable."""
-        index = self._get_variable_index(variable)
-        mean_square, accumulator = self._mean_squares[index], self._accumulators[index]
+        mean_square, accumulator = self._slots.of(variable)
         gradient = _ops.cast(gradient, variable.dtype)
         learning_rate = _ops.cast(learning_rate, variable.dtype)
         self.assign(

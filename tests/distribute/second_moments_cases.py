@@ -7,9 +7,12 @@ import tensorflow as tf
 from terngrad_tf import ternary
 from terngrad_tf.distribute import TernGradStrategy
 from terngrad_tf.ternary import rotation
+from tests.distribute import strategy_options
 
 # A whole block and a rest, whole blocks, and one of few elements.
 SHAPES = ((40, 30), (2048,), (5,))
+# Of their gradients, which differ between blocks.
+_SIZES = (0.1, np.repeat([0.05, 0.2], 1024), 0.02)
 NUM_REPLICAS = 2
 NUM_STEPS = 4
 
@@ -22,7 +25,10 @@ def batches(num_steps=NUM_STEPS):
         signal = [rng.standard_normal(shape) * 0.3 for shape in SHAPES]
         result.append(
             [
-                [(0.1 * (s + rng.standard_normal(s.shape))).astype(np.float32) for s in signal]
+                [
+                    (size * (s + rng.standard_normal(s.shape))).astype(np.float32)
+                    for s, size in zip(signal, _SIZES, strict=True)
+                ]
                 for _ in range(NUM_REPLICAS)
             ]
         )
@@ -35,7 +41,9 @@ def weights_of(shape):
 
 def make(make_optimizer, num_local=NUM_REPLICAS, start=weights_of, names=None, **options):
     """An optimizer built for weights under a strategy, and a function that takes a step with it."""
-    strategy = TernGradStrategy(num_local, **{"rotate": True, "seed": 2, **options})
+    strategy = TernGradStrategy(
+        num_local, **strategy_options.arguments(**{"rotate": True, "seed": 2, **options})
+    )
     names = names or [f"w{i}" for i in range(len(SHAPES))]
     with strategy.scope():
         variables = [

@@ -211,23 +211,6 @@ class OneMachineTest(tf.test.TestCase):
         self.assertEqual(status, 2)
         self.assertIn(f"cannot listen on port {port}: another program uses it", errors[-1])
 
-    def test_command_names_its_subcommands(self):
-        def terngrad(*arguments):
-            command = [sys.executable, "-m", "terngrad_tf", *arguments]
-            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-            return subprocess.run(
-                command, env=environment, capture_output=True, text=True, check=False
-            )
-
-        helped = terngrad("--help")
-        self.assertEqual(helped.returncode, 0)
-        for name in ("run", "check", "report", "mnist_train"):
-            self.assertRegex(helped.stdout, rf"\n  {name}\b")
-        self.assertStartsWith(terngrad("report", "--help").stdout, "terngrad report: ")
-        wrong = terngrad("runn")
-        self.assertEqual(wrong.returncode, 2)
-        self.assertIn("no command 'runn' (did you mean 'run'?)", wrong.stderr)
-
 
 class SeveralMachinesTest(tf.test.TestCase):
     def setUp(self):

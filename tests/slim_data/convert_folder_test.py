@@ -242,6 +242,7 @@ class ConvertFolderTest(tf.test.TestCase):
             self.assert_refused("`validation` must be at least 0 and less", "--validation", value)
         self.assert_refused("none: No such file", "--validation", self.path("none"))
         self.assert_refused("none: No such file", directory=self.path("none"))
+        self.assert_refused("must be another folder", "--validation", f"{self.images}/")
         self.assert_refused("`num_processes` must be a positive", "--num_processes", 0)
         self.assert_refused("`train_shards` must be a positive", "--train_shards", 0)
         self.assert_refused("seed", "--seed", "x")

@@ -1,3 +1,3 @@
-"""Which processes there are: TF_CONFIG, lists of workers, how these meet, and how they end."""
+"""The processes of a cluster: `TF_CONFIG`, lists of workers, rendezvous and exit statuses."""
 
 __all__ = []

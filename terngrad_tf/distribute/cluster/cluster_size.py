@@ -1,10 +1,10 @@
-"""Whether a cluster has the number of processes that its program was told to train with."""
+"""Compares the number of processes of a cluster with the number that the program expects."""
 
 import os
 
 import tensorflow as tf
 
-from terngrad_tf.arguments import check_integer, shown
+from terngrad_tf.arguments import shown
 
 VARIABLE = "TERNGRAD_TF_NUM_PROCESSES"
 
@@ -12,15 +12,15 @@ VARIABLE = "TERNGRAD_TF_NUM_PROCESSES"
 def check_size(
     num_processes: int | None, cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver
 ) -> None:
-    """Refuses a cluster of another size, such as that of a process without `TF_CONFIG`.
+    """Refuses a cluster of another size, such as a process without `TF_CONFIG`.
 
     Args:
-        num_processes: how many processes take part. Default: the environment variable
-            TERNGRAD_TF_NUM_PROCESSES; where that is not set, any number may.
+        num_processes: number of processes that take part. Default: the environment variable
+            TERNGRAD_TF_NUM_PROCESSES; if unset, any number.
         cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`.
 
     Raises:
-        ValueError: the cluster has another number, or the number is none.
+        ValueError: the cluster has another number of processes, or the number is invalid.
     """
     name = "`num_processes`"
     if num_processes is None:
@@ -31,8 +31,6 @@ def check_size(
         if not (text.isascii() and text.isdigit() and int(text) > 0):
             raise ValueError(f"{name} must be a positive integer. Received: {shown(text)}")
         num_processes = int(text)
-    else:
-        check_integer("num_processes", num_processes)
     jobs = cluster_resolver.cluster_spec().as_dict()
     count = sum(len(jobs.get(job, ())) for job in ("chief", "worker"))
     if (count or 1) != num_processes:

@@ -1,4 +1,4 @@
-"""How a program of a cluster ends where another process fails: with one line."""
+"""Ends a program with one line if another process of its cluster fails."""
 
 import contextlib
 import os
@@ -15,12 +15,12 @@ STATUS_INTERRUPTED = 130
 
 @contextlib.contextmanager
 def exit_on_peer_error() -> Iterator[None]:
-    """Ends the program with one line and status 3 where another process of the cluster fails.
+    """Ends the program with one line and status 3 if another process of the cluster fails.
 
-    The line is the last one on standard error. Around all that a program does, the strategy
-    included, whose processes may be missing or started differently. Ctrl-C ends it with one line,
-    too, and status 130. Where this process itself fails, its error passes unchanged, and the others
-    end with what it says.
+    The line is the last one on standard error. Put the context around the whole program, including
+    the strategy, since processes may be missing or started differently. Ctrl-C ends the program
+    with one line, too, and status 130. If this process itself fails, its error passes unchanged,
+    and the others end with this error's message.
 
     Example:
     >>> with exit_on_peer_error():

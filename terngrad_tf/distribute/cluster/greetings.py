@@ -1,11 +1,12 @@
-"""How the processes of a cluster greet each other, by name, and prove that they share a token.
+"""Greetings, by which the processes of a cluster exchange names and prove that they share a token.
 
-Who greets sends a line, who is greeted answers with one. With a token, both lines end in a number
-that was never used before, and the answer in its seal of all four: name and number of both. Who
-greeted then sends a seal of its own of the same, and only who has the token can make either.
+The greeter sends a line, and the answerer replies with a line. With a token, both lines contain a
+number that was never used before, and the answer ends in a seal of both names and numbers. The
+greeter then sends its own seal of the same values. Only owners of the token can make the seals.
 
-Anybody may listen at a peer's address or connect to a process's port. So a greeting as a whole ends
-after some seconds, however slowly its bytes come, and what strangers say takes limited memory.
+Any program may listen at a peer's address or connect to a process's port. So a whole greeting is
+limited to some seconds, even if its bytes arrive slowly, and the messages of strangers take limited
+memory.
 """
 
 import contextlib
@@ -23,30 +24,30 @@ OTHER_PROGRAM = "another program answers there"
 OTHER_TOKEN = "has another token"
 NO_TOKEN = "has no token, which this process has"
 TOKEN_WANTED = f"has a token, which this process has not ({tokens.VARIABLE})"
-# Why two processes cannot be of one cluster.
+# Reasons why two processes cannot be in one cluster.
 REFUSALS = (OTHER_TOKEN, NO_TOKEN, TOKEN_WANTED)
-# So long a greeting may take, from the connection to the last byte.
+# Time limit of a greeting, from the connection to the last byte.
 GREETING_SECONDS = 4.0
 MOST_BYTES = 4096
 
 _GREETING = b"terngrad_tf "
-# All names of `Heard` together: those of a thousand processes at least.
+# Limit for all names of `Heard` together: enough for a thousand processes.
 _MOST_CHARACTERS = 1000 * MOST_BYTES
-# Two greetings that take long, and what lies between them.
+# Two slow greetings and the pause between them.
 _LATEST_SECONDS = 2 * GREETING_SECONDS + 5
 _SEPARATOR = " # "
 _NO_NUMBER = ""
 
 
 class Heard:
-    """Names of the processes that greeted a process, share its token, and have got its answer.
+    """Names of processes that greeted this one, share its token, and have received its answer.
 
-    Where processes have no token, everybody can be one of them. So of more names than fit into 4 MB
-    the oldest are forgotten.
+    Without a token, any program can be among them. So if the names exceed 4 MB, the oldest are
+    forgotten.
     """
 
     def __init__(self) -> None:
-        # With the time at which each was heard last.
+        # {name: time at which it was last heard}.
         self._names: dict[str, float] = {}
         self._characters = 0
         self._lock = threading.Lock()
@@ -63,12 +64,12 @@ class Heard:
                 self._characters -= len(oldest)
 
     def names(self) -> list[str]:
-        """Those of this moment, the one that was heard last at the end."""
+        """Returns the current names, the last heard at the end."""
         with self._lock:
             return list(self._names)
 
     def latest_names(self) -> list[str]:
-        """Those of the last seconds, in which who has not met this process greets it again."""
+        """Returns the recent names. Processes that have not met this one repeat their greetings."""
         begin = time.monotonic() - _LATEST_SECONDS
         with self._lock:
             return [name for name, heard in self._names.items() if heard > begin]
@@ -78,15 +79,15 @@ class Heard:
 
 
 def greet(address: str, name: str, token: str | None = None) -> tuple[str | None, str | None]:
-    """Tells the process at "host:port", which is `answering`, a name, and asks for its own.
+    """Sends a name to the process at "host:port", which is `answering`, and asks for its name.
 
     Args:
         address: "host:port".
         name: str.
-        token: what both must share. Default: none.
+        token: token that both must share. Default: none.
 
     Returns:
-        Pair of the name and None, or of None and why there is none.
+        Pair of the name and None, or of None and the reason of the failure.
     """
     number = _NO_NUMBER if token is None else secrets.token_hex(16)
     try:
@@ -115,18 +116,18 @@ def greet(address: str, name: str, token: str | None = None) -> tuple[str | None
 
 @contextlib.contextmanager
 def answering(port: int, name: Callable[[], str], token: str | None = None) -> Iterator[Heard]:
-    """Lets processes that `greet` this host's port know its name in this context.
+    """Answers processes that `greet` this host's port with a name, within this context.
 
     Args:
         port: TCP port.
-        name: function without arguments that returns the name of the moment, called in threads.
-        token: what they must share with it. Default: none.
+        name: function without arguments that returns the current name, called in threads.
+        token: token that greeters must share. Default: none.
 
     Yields:
-        `Heard`, which grows.
+        `Heard`, to which names are added.
 
     Raises:
-        OSError: the port cannot be listened on.
+        OSError: this process cannot listen on the port.
     """
     heard = Heard()
 
@@ -164,7 +165,7 @@ def answering(port: int, name: Callable[[], str], token: str | None = None) -> I
 
 
 class _Lines:
-    """The lines of one greeting over a connection, all of them within `GREETING_SECONDS`."""
+    """The lines of one greeting over a connection, limited to `GREETING_SECONDS`."""
 
     def __init__(self, connection: socket.socket):
         self._connection = connection
@@ -172,19 +173,19 @@ class _Lines:
         self._received = b""
 
     def send(self, *fields):
-        """Sends a line; raises OSError where that fails or time is over."""
+        """Sends a line; raises OSError on failure or after the time limit."""
         self._limit()
         self._connection.sendall(_GREETING + _SEPARATOR.join(fields).encode() + b"\n")
 
     def receive(self):
-        """`_fields` of the next line; raises OSError where time is over."""
+        """Returns `_fields` of the next line; raises OSError after the time limit."""
         while b"\n" not in self._received and len(self._received) < MOST_BYTES:
             self._limit()
             received = self._connection.recv(MOST_BYTES - len(self._received))
             if not received:
                 break
             self._received += received
-            # Another program is known by its first bytes.
+            # The first bytes reveal another program.
             if not self._received.startswith(_GREETING[: len(self._received)]):
                 break
         line, end, self._received = self._received.partition(b"\n")
@@ -198,7 +199,7 @@ class _Lines:
 
 
 def _fields(line):
-    """Name, number and seal of a line, "" for those that it lacks; None where it is none."""
+    """Returns name, number and seal of a line, "" if missing; None for other lines."""
     greeting, text = line[: len(_GREETING)], line[len(_GREETING) : -1]
     if greeting != _GREETING or not line.endswith(b"\n") or not text.isascii():
         return None
@@ -211,7 +212,7 @@ def _fields(line):
 class _Answerer(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
-    # Both versions of IP, as TensorFlow's server.
+    # Both versions of IP, like TensorFlow's server.
     address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
 
     def server_bind(self):

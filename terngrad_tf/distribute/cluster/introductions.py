@@ -1,6 +1,6 @@
-"""What a worker tells of itself to others with which it agrees on who takes part.
+"""Introductions of workers that agree on the members of a cluster.
 
-It is the name by which they greet each other, in JSON.
+The workers greet each other with an introduction in JSON as their name.
 """
 
 import dataclasses
@@ -14,11 +14,11 @@ from terngrad_tf.distribute.cluster.membership import Generation, SavedState
 
 @dataclasses.dataclass(frozen=True)
 class Proposal:
-    """What the chief to be lets workers agree to.
+    """A proposal of the future chief to the workers.
 
     Attributes:
         generation: the `Generation`.
-        runs: `Introduction.run` of its members but the chief, by their indices.
+        runs: `Introduction.run` of each member except the chief, by index.
     """
 
     generation: Generation
@@ -27,15 +27,15 @@ class Proposal:
 
 @dataclasses.dataclass(frozen=True)
 class Introduction:
-    """What a worker tells of itself.
+    """A worker's description of itself.
 
     Attributes:
-        cluster: digest of what all workers must have been started with alike.
-        worker: its index in the list of all workers.
-        run: text that tells this process from one that was there before.
-        generation: the last `Generation` that it agreed to.
-        state: the `SavedState` that it has; None for nothing.
-        proposal: its `Proposal`, if it made one.
+        cluster: digest of the settings that all workers must share.
+        worker: index of the worker in the list of all workers.
+        run: text that distinguishes this process from an earlier one of the same worker.
+        generation: the last `Generation` to which the worker agreed.
+        state: `SavedState` of the worker; None without one.
+        proposal: `Proposal` of the worker; None without one.
     """
 
     cluster: str
@@ -46,17 +46,17 @@ class Introduction:
     proposal: Proposal | None = None
 
     def encode(self) -> str:
-        """A line of ASCII."""
+        """Returns the introduction as a line of ASCII."""
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
 
 
 def is_introduction(name: str) -> bool:
-    """Whether a name is meant to be what `Introduction.encode` returns."""
+    """Returns True if a name looks like a result of `Introduction.encode`."""
     return name.startswith("{")
 
 
 def decode(name: str | None) -> Introduction | None:
-    """The `Introduction` that was encoded; None for anything else, whoever sent it."""
+    """Returns the `Introduction` of an encoded name; None for any other text of any sender."""
     if name is None or not is_introduction(name):
         return None
     try:

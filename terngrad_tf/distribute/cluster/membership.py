@@ -1,12 +1,12 @@
-"""Which workers of a cluster take part, and who may decide that: rules, and the file that keeps it.
+"""Members of a cluster: the rules by which they are chosen, and the file that records them.
 
-A cluster has generations. Each begins with members that agreed on it, and ends where one is lost or
-another comes. More than half of a generation's members are needed to begin the next (or half of
-them, with the chief), so that of a network that is split one part goes on at most: any two such
-groups share a worker, and a worker agrees to a generation once.
+A cluster has generations. Each generation begins with members that agreed to it, and ends when a
+member is lost or another worker comes. The next generation needs more than half of the members (or
+half of them, including the chief). So at most one part of a split network continues: any two such
+groups share a worker, and a worker agrees to a generation only once.
 
-What a run has saved is known by the generation that saved it and by its step. Of two states the one
-of the later generation counts: the run did not go on from the other.
+The state that a run has saved is identified by the generation that saved it, and by its step. The
+state of the later generation wins: the run did not continue from the other state.
 """
 
 import dataclasses
@@ -21,17 +21,17 @@ from terngrad_tf.files import PathLike, atomic_write
 
 _FILE = ".members-{}.json"
 _FILES = ".members-*.json"
-# More workers than any cluster has, and more steps.
+# More than the workers or steps of any cluster.
 _MOST = 10**9
 
 
 @dataclasses.dataclass(frozen=True, order=True)
 class SavedState:
-    """What a worker can bring of the run.
+    """A state of the run that a worker can provide.
 
     Attributes:
-        generation: that in which it was saved, from 1; 0 for one of which that is not known.
-        step: steps done.
+        generation: generation in which the state was saved, from 1; 0 if unknown.
+        step: number of steps done.
     """
 
     generation: int
@@ -40,13 +40,13 @@ class SavedState:
 
 @dataclasses.dataclass(frozen=True)
 class Generation:
-    """Who agreed to train together.
+    """Workers that agreed to train together.
 
     Attributes:
-        number: from 1; 0 before the first.
+        number: number of the generation, from 1; 0 before the first.
         members: indices of the workers in the whole cluster's list, the chief first.
-        num_copies: members after the chief that save as it does.
-        start: the `SavedState` with which it began; None where it began with none.
+        num_copies: number of members after the chief that save, too.
+        start: `SavedState` with which the generation began, or None.
     """
 
     number: int
@@ -55,20 +55,20 @@ class Generation:
     start: SavedState | None = None
 
     def may_continue(self, present: Collection[int]) -> bool:
-        """Whether these workers may begin the next generation."""
+        """Returns True if these workers may begin the next generation."""
         num_present = len(set(self.members).intersection(present))
         is_half = 2 * num_present == len(self.members) and self.members[0] in present
         return 2 * num_present > len(self.members) or is_half
 
     def order(self, states: Mapping[int, SavedState | None]) -> tuple[int, ...] | None:
-        """The members of the next generation: who brings most of the run is its chief.
+        """Returns the next generation's members; the worker with the newest state is its chief.
 
         Args:
-            states: what each worker that is present can bring.
+            states: state that each present worker can provide.
 
         Returns:
-            Indices of the workers, the chief first; None where none of them is known to have what
-            the run saved last.
+            Indices of the workers, the chief first; None if no worker is known to have the run's
+            last saved state.
         """
         saving = self.members[: 1 + self.num_copies]
         newest = max((state for state in states.values() if state is not None), default=None)
@@ -85,17 +85,17 @@ class Generation:
 
 
 class MembersFile:
-    """What a worker remembers in the folder of its run, which it may share with others.
+    """A worker's record in the folder of its run. Workers may share the folder.
 
     Args:
         folder: path.
-        index: this worker's place in the whole cluster's list.
-        workers: the list, addresses of all workers. What was agreed to in a cluster of others
-            counts no more; what was saved there does.
+        index: index of this worker in the whole cluster's list.
+        workers: the list, addresses of all workers. Agreements in a cluster of other workers no
+            longer count; states saved there do.
 
     Raises:
-        ValueError: what is there is damaged.
-        OSError: it cannot be read.
+        ValueError: the file is damaged.
+        OSError: the file cannot be read.
     """
 
     def __init__(self, folder: PathLike, index: int, workers: Sequence[str]):
@@ -109,7 +109,7 @@ class MembersFile:
                 self.generation = generation
 
     def agree(self, generation: Generation) -> None:
-        """Remembers a generation, for good once this returns.
+        """Records a generation, permanently when the call returns.
 
         Raises:
             OSError: the file cannot be written.
@@ -118,26 +118,26 @@ class MembersFile:
         self._write()
 
     def saved(self, step: int) -> None:
-        """Remembers what was saved in the folder in this generation; errors as for `agree`."""
+        """Records a state saved in the folder in this generation; errors as in `agree`."""
         self._saved = SavedState(self.generation.number, step)
         self._write()
 
     def state(self, newest_step: int | None) -> SavedState | None:
-        """What the folder holds.
+        """Returns the state in the folder, or None.
 
         Args:
-            newest_step: step of the newest checkpoint in it; None where there is none.
+            newest_step: step of the newest checkpoint in the folder; None without one.
 
         Raises:
             ValueError: the file of another worker in the folder is damaged.
-            OSError: it cannot be read.
+            OSError: a file cannot be read.
         """
         if newest_step is None:
             return None
         numbers = [0]
         for path in self._path.parent.glob(_FILES):
             _, _, saved = _read(path) or (None, None, None)
-            # What is told may be older than what was saved last, and never newer.
+            # The record may be older than the last saved state, but never newer.
             if saved is not None and saved.step <= newest_step:
                 numbers.append(saved.generation)
         return SavedState(max(numbers), newest_step)
@@ -156,7 +156,7 @@ class MembersFile:
 
 
 def _read(path):
-    """(Workers, `Generation`, `SavedState` or None) of a file; None where there is none."""
+    """Returns (workers, `Generation`, `SavedState` or None) of a file; None without a file."""
     try:
         described = strict_json.read_json(path)
         workers, generation = described["workers"], generation_from(described["generation"])
@@ -170,10 +170,10 @@ def _read(path):
 
 
 def generation_from(described: Any) -> Generation:
-    """The `Generation` whose dict, as of `dataclasses.asdict`, JSON held.
+    """Returns the `Generation` of a dict from `dataclasses.asdict`, read from JSON.
 
     Raises:
-        KeyError, TypeError, ValueError: it is none.
+        KeyError, TypeError, ValueError: the dict is not a generation.
     """
     members = tuple(map(count, described["members"]))
     if not members or len(set(members)) < len(members):
@@ -183,17 +183,17 @@ def generation_from(described: Any) -> Generation:
 
 
 def state_from(described: Any) -> SavedState | None:
-    """As `generation_from`, of a `SavedState` or None."""
+    """Like `generation_from`, for a `SavedState` or None."""
     if described is None:
         return None
     return SavedState(count(described["generation"]), count(described["step"]))
 
 
 def count(value: Any) -> int:
-    """A value found to be a count.
+    """Returns a value after checking that it is a count.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the value is not a count.
     """
     if type(value) is not int or not 0 <= value <= _MOST:
         raise ValueError(f"{value!r} is no count")
@@ -201,6 +201,6 @@ def count(value: Any) -> int:
 
 
 def members_told(members: Sequence[int]) -> str:
-    """Such as "0, 2 and 3"."""
+    """Returns text such as "0, 2 and 3"."""
     *first, last = map(str, members)
     return f"{', '.join(first)} and {last}" if first else last

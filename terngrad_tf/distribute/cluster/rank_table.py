@@ -1,6 +1,6 @@
 """Reads rank tables, JSON files that list the devices of MindSpore's distributed training.
 
-Imports no TensorFlow, since scripts read a table before they start processes.
+Does not import TensorFlow, since scripts read a table before they start processes.
 """
 
 import collections
@@ -90,13 +90,13 @@ def on_this_machine(
 
     Args:
         devices: list of `Device`, from `read_rank_table`.
-        server_id: name of the server in the table. Default "": found by its addresses.
+        server_id: name of the server in the table. Default "": find the server by its addresses.
 
     Returns:
         (list of ranks, list of `Device` with the addresses to use).
 
     Raises:
-        ValueError: the table has no such server, or none with an address of this machine.
+        ValueError: the table has no such server, or no server with an address of this machine.
     """
     servers = list(dict.fromkeys(device.server_id for device in devices))
     if server_id and server_id not in servers:

@@ -1,7 +1,7 @@
-"""Why processes that answer at peers' addresses are none of the cluster, told and remembered.
+"""Logs and remembers why processes that answer at peers' addresses do not belong to the cluster.
 
-Whoever listens at an absent peer's address can answer without the token. A process that has one
-tells who answers wrongly and goes on waiting for the right one.
+Any program that listens at an absent peer's address can answer without the token. A process with a
+token logs wrong answers and continues to wait for the right process.
 """
 
 import logging
@@ -15,11 +15,11 @@ _logger = logging.getLogger(__name__)
 
 
 class Refusals:
-    """What this process tells of those that it greeted in vain.
+    """The refused answers of other processes.
 
     Args:
         tasks: `Tasks`.
-        token: this process's. Default: none.
+        token: token of this process. Default: none.
     """
 
     def __init__(self, tasks: Tasks, token: str | None = None):
@@ -28,15 +28,15 @@ class Refusals:
         self._refused: dict[int, str] = {}
 
     def are_final(self, failure: str | None) -> bool:
-        """Whether a failure of `greetings.greet` tells that this process was started wrongly."""
+        """Returns True if a failure of `greetings.greet` proves a wrong start of this process."""
         return self._token is None and failure in greetings.REFUSALS
 
     def reason(self, index: int, failure: str) -> str:
-        """Why a process does not take part yet.
+        """Returns the reason why a process does not take part yet.
 
         Args:
-            index: its place among the tasks.
-            failure: that of `greetings.greet`.
+            index: index of the process among the tasks.
+            failure: failure from `greetings.greet`.
         """
         before = self._refused.get(index)
         if failure not in greetings.REFUSALS:

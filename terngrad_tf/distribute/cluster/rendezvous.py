@@ -1,4 +1,4 @@
-"""The processes of a cluster find each other, before TensorFlow starts."""
+"""Lets the processes of a cluster find each other before TensorFlow starts."""
 
 import contextlib
 import errno
@@ -10,7 +10,7 @@ from terngrad_tf.distribute.cluster import greetings, introductions, refusals, w
 from terngrad_tf.distribute.communication import peers
 from terngrad_tf.distribute.communication.peers import Tasks
 
-# So long a process that was started wrongly stays, for the others to learn it.
+# A process that was started wrongly stays this long, so that the others notice.
 _WRONG_SECONDS = 10.0
 
 _joined = None
@@ -19,17 +19,17 @@ _joined = None
 def wait_for_peers(tasks: Tasks, timeout: float, token: str | None = None) -> None:
     """Waits until all processes have come to this point and reach each other.
 
-    TensorFlow itself waits inside one call, which Ctrl-C does not end; before 2.21, for an hour. It
-    also takes whatever program answers on a port for the process that should.
+    TensorFlow itself waits inside one call that ignores Ctrl-C; before 2.21, for an hour. It also
+    accepts any program that answers on a port as the expected process.
 
     Args:
         tasks: `peers.Tasks`.
         timeout: seconds.
-        token: what all must share. Default: none, which all must share, too.
+        token: token that all must share. Default: none, on all processes.
 
     Raises:
-        PeerError: some have not come after `timeout` seconds, or were started with another index or
-            list of processes; or this process's port cannot be listened on.
+        PeerError: processes are missing after `timeout` seconds, or were started with another index
+            or list of processes; or this process cannot listen on its port.
     """
     own = str(worker_lists.place_of(tasks, tasks.index))
     with answering(tasks, lambda: own, token) as heard:
@@ -40,21 +40,21 @@ def wait_for_peers(tasks: Tasks, timeout: float, token: str | None = None) -> No
 
 
 def joined_tasks() -> Any:
-    """`peers.Tasks` of this process's cluster, which it cannot leave; None before they have met."""
+    """Returns the `peers.Tasks` of this process's permanent cluster; None before the rendezvous."""
     return _joined
 
 
 class _Look:
-    """Says who has not met this process, as `peers.unreachable` says who cannot be reached.
+    """Returns processes that have not met this one, in the format of `peers.unreachable`.
 
-    A process with a token believes those alone that prove to have it. Whoever else answers at a
-    peer's address is told of, and the peer waited for.
+    A process with a token accepts only processes that prove to have it. It logs any other answer
+    at a peer's address and waits for the peer.
 
     Args:
-        heard: `greetings.Heard`, what other processes said that greeted this one.
+        heard: `greetings.Heard`, the names of processes that greeted this one.
         tasks: `peers.Tasks`.
-        token: as for `wait_for_peers`.
-        deadline: time of `time.monotonic` at which it is over.
+        token: as in `wait_for_peers`.
+        deadline: time of `time.monotonic` at which the rendezvous ends.
     """
 
     def __init__(self, heard, tasks, token, deadline):
@@ -63,13 +63,13 @@ class _Look:
         self._token = token
         self._deadline = deadline
         self._right = {}
-        # By the name of the process that was started differently: what is different.
+        # {name of a process that was started differently: the difference}.
         self._wrong = {}
         self._since = None
 
     def __call__(self, tasks, among):
         own = str(worker_lists.place_of(tasks, tasks.index))
-        # Who has answered may be gone on by now.
+        # Processes that answered once may have continued by now.
         asked = set(range(len(tasks.names)) if among is None else among) - self._right.keys()
         answers = peers.of_others(
             tasks, asked, lambda index: greetings.greet(tasks.addresses[index], own, self._token)
@@ -88,7 +88,7 @@ class _Look:
         return missing
 
     def _look(self, tasks, index, answer):
-        """Why a process that was greeted is missing; None where it is the right one."""
+        """Returns the reason why a greeted process is missing, or None for the right process."""
         (name, failure), who = answer, tasks.describe(index)
         if failure is not None:
             why = self._refusals.reason(index, failure)
@@ -108,10 +108,10 @@ class _Look:
         return None
 
     def _other_lists(self, tasks, missing, heard):
-        """Lines on how the lists of those differ that do not meet this process.
+        """Describes how the lists of processes that do not meet this one differ, one line each.
 
-        Lists may differ, as where a host is known by several names, if only all meet. Processes
-        that tell their lists but do not reach each other do so by wrong addresses.
+        Lists may differ, for example if a host has several names, as long as all processes meet. If
+        processes exchange their lists but do not reach each other, addresses are wrong.
         """
         if not missing:
             return []
@@ -130,15 +130,15 @@ class _Look:
 def answering(
     tasks: Tasks, name: Callable[[], str], token: str | None = None
 ) -> Iterator[greetings.Heard]:
-    """As `greetings.answering`, on this process's own port.
+    """Like `greetings.answering`, on this process's own port.
 
     Args:
         tasks: `peers.Tasks`.
-        name: function that returns the name of the moment.
-        token: what all must share. Default: none.
+        name: function that returns the current name.
+        token: token that all must share. Default: none.
 
     Raises:
-        PeerError: the port cannot be listened on.
+        PeerError: this process cannot listen on its port.
     """
     with contextlib.ExitStack() as stack:
         try:

@@ -1,7 +1,7 @@
-"""The hosts of a cluster, from the flags of TernGrad's programs or from a rank table.
+"""Clusters from the flags of TernGrad's programs, or from a rank table.
 
-What these functions return, `TernGradStrategy(cluster_resolver=...)` takes; `TF_CONFIG` has a file
-of its own. For Slurm and Kubernetes TensorFlow has resolvers: see `tf.distribute.cluster_resolver`.
+Pass the results to `TernGradStrategy(cluster_resolver=...)`. The module `tf_config` reads
+`TF_CONFIG`; `tf.distribute.cluster_resolver` has resolvers for Slurm and Kubernetes.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ _DEFAULT_PORT = 2222
 def cluster_from_hosts(
     *, worker_hosts: str, job_name: str = "worker", task_id: int = 0, ps_hosts: str = ""
 ) -> tf.distribute.cluster_resolver.ClusterResolver:
-    """The cluster that TernGrad's flags --worker_hosts, --ps_hosts, --job_name, --task_id describe.
+    """Returns the cluster of TernGrad's flags --worker_hosts, --ps_hosts, --job_name, --task_id.
 
-    Worker 0 is the chief. Synchronous training uses the workers alone: the parameters live there.
+    Worker 0 is the chief. Synchronous training uses only the workers, which hold the parameters.
 
     Example:
     >>> resolver = cluster_from_hosts(worker_hosts="a:2222,b:2222", task_id=1)
@@ -31,7 +31,7 @@ def cluster_from_hosts(
     Args:
         worker_hosts: "host:port,host:port,...", the same on every host.
         job_name: this process's job, "worker" or "ps". Default "worker".
-        task_id: this process's place in its job's list, from 0. Default 0.
+        task_id: index of this process in its job's list. Default 0.
         ps_hosts: addresses of parameter servers. Default "" (none).
 
     Returns:
@@ -66,10 +66,10 @@ def cluster_from_hosts(
 def cluster_from_rank_table(
     path: PathLike, rank_id: int, *, port: int = _DEFAULT_PORT
 ) -> tf.distribute.cluster_resolver.ClusterResolver:
-    """The cluster of a rank table, the JSON file that MindSpore's distributed training reads.
+    """Returns the cluster of a rank table, a JSON file of MindSpore's distributed training.
 
     Each device of the table is a worker, in the order of `rank_id`, reached at its `device_ip`.
-    Ranks that share an address take consecutive ports from `port` on, in the order of their ranks.
+    Ranks with the same address take consecutive ports from `port` on, in the order of the ranks.
 
     Args:
         path: the JSON file, the same on every host.
@@ -95,7 +95,7 @@ def cluster_from_rank_table(
 def workers_only(
     cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
 ) -> tf.distribute.cluster_resolver.ClusterResolver:
-    """The cluster without its parameter servers, for synchronous training.
+    """Returns the cluster without its parameter servers, for synchronous training.
 
     Example:
     >>> resolver = cluster_from_hosts(worker_hosts="a:2222,b:2222", ps_hosts="c:2222")
@@ -119,7 +119,7 @@ def workers_only(
 def cluster_of(
     addresses: Sequence[str], index: int
 ) -> tf.distribute.cluster_resolver.ClusterResolver:
-    """The cluster of workers at these addresses, of which this process is one.
+    """Returns the cluster of the workers at these addresses, with this process among them.
 
     Example:
     >>> cluster_of(["a:2222", "b:2222"], 1).task_id
@@ -127,7 +127,7 @@ def cluster_of(
 
     Args:
         addresses: list of "host:port", the chief's first.
-        index: this process's place in it.
+        index: index of this process in the list.
 
     Returns:
         A `tf.distribute.cluster_resolver.SimpleClusterResolver`.

@@ -8,21 +8,21 @@ import tensorflow as tf
 from terngrad_tf import addresses, strict_json
 from terngrad_tf.arguments import did_you_mean, shown
 
-# The places of processes, those that train first.
+# The jobs that train come first.
 _JOBS = ("chief", "worker", "ps", "evaluator")
-# What TensorFlow reads.
+# Keys that TensorFlow reads.
 _KEYS = ("cluster", "task", "rpc_layer", "environment", "session_master")
 
 
 def cluster_from_tf_config() -> tf.distribute.cluster_resolver.ClusterResolver:
-    """The cluster of the environment variable `TF_CONFIG`, once it is found to describe one.
+    """Returns the cluster of the environment variable `TF_CONFIG`, after checking the variable.
 
     Returns:
         A `tf.distribute.cluster_resolver.TFConfigClusterResolver`. Without the variable its cluster
         is empty.
 
     Raises:
-        ValueError: the variable holds no JSON, or not what `TF_CONFIG` is to hold.
+        ValueError: the variable is not JSON, or not a valid `TF_CONFIG`.
 
     Source: the guide "Distributed training with TensorFlow", on setting `TF_CONFIG`.
     """
@@ -33,7 +33,7 @@ def cluster_from_tf_config() -> tf.distribute.cluster_resolver.ClusterResolver:
 
 
 def _what_is_wrong(text):
-    """What `TF_CONFIG` must do and does not; None where it is right."""
+    """Returns the rule that `TF_CONFIG` breaks, or None if it is valid."""
     if not text.strip():
         return "must be JSON. Received: nothing; unset it where there is no cluster"
     try:
@@ -51,7 +51,7 @@ def _check_tf_config(config):
     is_known = isinstance(config, dict) and (not config or not config.keys().isdisjoint(_KEYS))
     _check(config, is_known, 'an object with "cluster" and "task"')
     for key in config:
-        # Platforms add keys of their own, which nobody looks at here.
+        # Platforms add other keys, which are ignored here.
         hint = did_you_mean(key, _KEYS) if key not in _KEYS else ""
         _check(key, not hint, f'"cluster", "task" or keys unlike them{hint}')
     cluster = config.get("cluster", {})
@@ -92,7 +92,7 @@ def _check_task(task, cluster):
     rule = "an integer of 0 or more"
     _check(index, re.fullmatch("[0-9]{1,9}", _text_of_integer(index)), rule, "task.index")
     if not cluster:
-        # A process with a place of its own is none that trains alone.
+        # A process with an index above 0 does not train alone.
         _check(index, int(index) == 0, 'a "cluster", or 0', "task.index")
         return
     count = len(cluster[job])

@@ -1,7 +1,7 @@
-"""The list of workers that each process was started with, told by its name, and how two differ.
+"""Compares the lists of workers with which processes were started.
 
-A name says the process's place in its list, and the list: "worker 0 of 2 in a:2222,b:2222". Where
-that is too long for a greeting, a digest stands for the list.
+Each process sends its index and its list as a name: "worker 0 of 2 in a:2222,b:2222". If the list
+is too long for a greeting, a digest replaces the list.
 """
 
 import dataclasses
@@ -12,23 +12,23 @@ from collections.abc import Sequence
 from terngrad_tf.arguments import shown
 from terngrad_tf.distribute.communication.peers import Tasks
 
-# Of a list that is told whole; a greeting must also hold a name, a number and a seal.
+# Longest list sent as text; a greeting must also hold a name, a number and a seal.
 _MOST_CHARACTERS = 3000
 _DIGEST = "sha256:"
 _NAME = re.compile(r"([a-z]{1,20} [0-9]{1,9}) of ([0-9]{1,9}) in (\S+)")
-# Differences that one line tells.
+# Number of differences in one line.
 _MOST_TOLD = 2
 _RULE = "all processes need the same list of workers"
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """What a process says of itself.
+    """A process's index and list of workers.
 
     Attributes:
-        name: such as "worker 1".
-        count: workers in its list.
-        workers: the list, addresses joined by commas, or its digest.
+        name: name such as "worker 1".
+        count: number of workers in the list.
+        workers: addresses joined by commas, or a digest of the list.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Place:
 
 
 def place_of(tasks: Tasks, index: int) -> Place:
-    """The `Place` of a process as this one knows it, from the index in its own list."""
+    """Returns the `Place` of the process with an index in this process's own list."""
     workers = ",".join(tasks.addresses)
     if len(workers) > _MOST_CHARACTERS:
         workers = _DIGEST + hashlib.sha256(workers.encode()).hexdigest()
@@ -48,18 +48,18 @@ def place_of(tasks: Tasks, index: int) -> Place:
 
 
 def parse(name: str) -> Place | None:
-    """The `Place` that a name tells; None for any other text, whoever sent it."""
+    """Returns the `Place` described by a name; None for any other text of any sender."""
     match = _NAME.fullmatch(name)
     return match and Place(match[1], int(match[2]), match[3])
 
 
 def difference(tasks: Tasks, who: str, told: Place) -> str:
-    """One line on how another process was started differently.
+    """Returns one line on how another process was started differently.
 
     Args:
         tasks: `Tasks` of this process.
-        who: the other, as an error calls it.
-        told: what the other says.
+        who: description of the other process, for errors.
+        told: `Place` of the other process.
     """
     own = place_of(tasks, tasks.index)
     if told.workers == own.workers:
@@ -82,7 +82,7 @@ def _listed(phrases):
 
 
 def _differing(tasks: Tasks, told: Sequence[str]):
-    """Phrases, one for each place in which two lists differ."""
+    """Returns phrases on the differences between two lists."""
     own = tasks.addresses
     if len(own) == len(told):
         return [

@@ -1,3 +1,3 @@
-"""Processes that wait for one another: connections, errors of peers, watchdog, objects for all."""
+"""Connections, errors and common values of processes, and a watchdog for endless waits."""
 
 __all__ = []

@@ -1,4 +1,4 @@
-"""TCP connections to other processes of a cluster: whether they come about, and closing them."""
+"""Tests TCP connections to other processes of a cluster, and closes them."""
 
 import contextlib
 import ipaddress
@@ -6,13 +6,13 @@ import os
 import socket
 import time
 
-# Nobody listens on the port of a host that answers: the process has ended, or not yet begun.
+# The host answers, but its port is closed: the process has ended, or not yet begun.
 REFUSED = "connection refused"
 PROBE_SECONDS = 2.0
 
 
 def connection_failure(address: str) -> str | None:
-    """Why no TCP connection to "host:port" comes about within 2 s; None where one does."""
+    """Returns the reason why a TCP connection to "host:port" fails within 2 s, or None."""
     try:
         connect(address).close()
     except OSError as error:
@@ -21,22 +21,22 @@ def connection_failure(address: str) -> str | None:
 
 
 def connect(address: str) -> socket.socket:
-    """A TCP connection to "host:port", which must come about within 2 s.
+    """Returns a TCP connection to "host:port", made within 2 s.
 
     Raises:
-        OSError: it does not.
+        OSError: the connection failed.
     """
     host, _, port = address.rpartition(":")
     return socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_SECONDS)
 
 
 def reason(error: OSError) -> str:
-    """What went wrong with a connection, in a few words."""
+    """Returns the reason of a failed connection in a few words."""
     return (error.strerror or str(error) or type(error).__name__).lower()
 
 
 class Watch:
-    """Looks whether other processes can be reached, and knows since when they cannot."""
+    """Tests connections to other processes, and measures how long they have failed."""
 
     def __init__(self) -> None:
         self._lost_since = {}
@@ -45,8 +45,8 @@ class Watch:
         """Tries to connect to "host:port".
 
         Returns:
-            Pair of why no connection comes about and for how many seconds, from the first such look
-            on; None and 0.0 where one does.
+            Pair of the reason of a failure and the seconds since the first failed test; None and
+            0.0 if the connection succeeds.
         """
         failure = connection_failure(address)
         if failure is None:
@@ -59,15 +59,15 @@ class Watch:
 def shutdown_sockets(address: str) -> None:
     """Closes this process's TCP connections to "host:port", if any.
 
-    Who waits for an answer on one then gets an error. Where a link is cut, gRPC would wait for as
-    long as TCP tries, which is a quarter of an hour. Does nothing on systems without `/proc`.
+    Code that waits for an answer on them gets an error. If a link is cut, gRPC would wait as long
+    as TCP retries, a quarter of an hour. Does nothing on systems without `/proc`.
     """
     host, _, port = address.rpartition(":")
     with contextlib.suppress(OSError):
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
         wanted = {_endpoint(sockaddr) for *_, sockaddr in found}
         for descriptor in os.listdir("/proc/self/fd"):
-            # Some are closed by now or not connected.
+            # Descriptors may be closed by now, or not connected.
             with contextlib.suppress(OSError):
                 if not os.readlink(f"/proc/self/fd/{descriptor}").startswith("socket:"):
                     continue
@@ -79,6 +79,6 @@ def shutdown_sockets(address: str) -> None:
 
 
 def _endpoint(sockaddr):
-    """Address and port of a socket, those of IPv4 alike whatever the socket's family."""
+    """Returns address and port of a socket, with IPv4 addresses in one form for both families."""
     address = ipaddress.ip_address(sockaddr[0].partition("%")[0])
     return str(getattr(address, "ipv4_mapped", None) or address), sockaddr[1]

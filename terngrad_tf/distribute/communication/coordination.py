@@ -1,6 +1,6 @@
-"""What the processes of a cluster tell each other outside of training: values, results, errors.
+"""Shares values, results and errors between the processes of a cluster outside training.
 
-Each process publishes a text and reads those of all others, so that all go on, or all end,
+Each process publishes a text and reads the texts of all others, so that all continue, or all end,
 together.
 """
 
@@ -25,7 +25,7 @@ from terngrad_tf.distribute.communication.peers import (
 from terngrad_tf.places import places
 
 _POLL_SECONDS = 1.0
-# The first process keeps the published values; before it may end, it waits so long for the others
+# The first process stores the published values, so before its end it waits this long for the others
 # to read them.
 _LEADER_WAIT_SECONDS = 10.0
 
@@ -40,7 +40,7 @@ def all_gather_object(
     is_last: Callable[[list[Any]], bool] | None = None,
     timeout: float | None = None,
 ) -> list[Any]:
-    """Gives every process what every process gave.
+    """Returns the values of all processes on every process.
 
     Every process of the cluster must call it with the same topics in the same order.
 
@@ -50,14 +50,14 @@ def all_gather_object(
 
     Args:
         strategy: a `TernGradStrategy`.
-        topic: str, what is shared; part of the error.
-        value: what JSON can hold.
-        is_last: function of the list of values: whether this process may end now, so that the
-            first process must wait until the others have read. Default: never.
+        topic: str, name of the shared value, for errors.
+        value: a value that JSON can hold.
+        is_last: function of the list of values that returns True if this process may end now; the
+            first process then waits until the others have read the values. Default: never.
         timeout: seconds to wait for the others. Default: the strategy's `start_timeout`.
 
     Returns:
-        List with the value of each process, that of the chief first.
+        List with the value of each process, the chief's first.
 
     Raises:
         PeerError: a process ended, or did not come to this point in time.
@@ -68,7 +68,7 @@ def all_gather_object(
     key = f"terngrad_tf/shared/{next(_exchanges)}"
     deadline = time.monotonic() + (strategy.start_timeout if timeout is None else timeout)
     with peer_errors(tasks), places.at(f"the exchange of {topic}"):
-        # With the place, so that processes at different ones learn it.
+        # The place lets processes at different places find out.
         private.publish(f"{key}/{tasks.index}", json.dumps([places.waits_at, topic, value]))
         texts = [read(tasks, i, f"{key}/{i}", topic, deadline) for i in range(len(tasks.names))]
         at, topics, values = zip(*map(json.loads, texts), strict=True)
@@ -90,7 +90,7 @@ def run_on_all(
     *,
     timeout: float | None = None,
 ) -> list[Any]:
-    """What a function returns on each process; where it fails on one, all processes fail.
+    """Returns a function's results on all processes; if it fails on one, all processes fail.
 
     Example:
     >>> run_on_all(terngrad_tf.TernGradStrategy(num_nodes=1), "the data set", lambda: 1797)
@@ -98,16 +98,16 @@ def run_on_all(
 
     Args:
         strategy: a `TernGradStrategy`.
-        topic: str, what is done; part of the error.
-        function: function without arguments; what it returns must be what JSON can hold.
-        timeout: as for `all_gather_object`.
+        topic: str, name of the work, for errors.
+        function: function without arguments; JSON must be able to hold its result.
+        timeout: as in `all_gather_object`.
 
     Returns:
-        List with the result of each process, that of the chief first.
+        List with the result of each process, the chief's first.
 
     Raises:
-        Exception: what the function raised on this process.
-        PeerError: it raised on another process, which is named with the reason; or as for
+        Exception: the function's error on this process.
+        PeerError: the function failed on another process, named with the reason; or as in
             `all_gather_object`.
     """
     tasks = strategy.tasks
@@ -144,7 +144,7 @@ def run_on_chief(
     *,
     timeout: float | None = None,
 ) -> Any:
-    """As `run_on_all` for a function that only the chief calls. Returns its result everywhere."""
+    """Like `run_on_all`, for a function called on the chief only. Returns its result everywhere."""
     function = function if strategy.is_chief else lambda: None
     return run_on_all(strategy, topic, function, timeout=timeout)[0]
 
@@ -154,14 +154,14 @@ def _failed(outcome):
 
 
 def read(tasks: Any, index: int, key: str, topic: str, deadline: float) -> str:
-    """What a process published under a key, waited for.
+    """Waits for the text that a process publishes under a key.
 
     Args:
         tasks: `peers.Tasks`.
-        index: the process's place among them.
+        index: index of the process in `tasks`.
         key: str.
-        topic: str, what is read; part of the error.
-        deadline: time of `time.monotonic` until which to wait.
+        topic: str, name of the value, for errors.
+        deadline: time of `time.monotonic` at which to give up.
 
     Raises:
         PeerError: the process ended, or did not come to this point in time.
@@ -176,8 +176,8 @@ def read(tasks: Any, index: int, key: str, topic: str, deadline: float) -> str:
             last = endings.of_lost(index)
             if last is not None:
                 raise PeerError(last or alone(tasks, [index]))
-            raise PeerError(f"lost {tasks.describe(index, failure)} before it told its {topic}")
+            raise PeerError(f"lost {tasks.describe(index, failure)} before it sent its {topic}")
         if time.monotonic() > deadline:
             raise PeerError(
-                f"{tasks.describe(index, failure or '')} did not tell its {topic} in time"
+                f"{tasks.describe(index, failure or '')} did not send its {topic} in time"
             )

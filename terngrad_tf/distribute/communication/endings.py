@@ -1,12 +1,12 @@
-"""What this process knows of others that ended: those that came to the end of their program say so.
+"""Records processes that ended. A process that comes to the end of its program says so.
 
-A process that is killed, or whose machine is gone, says nothing.
+A process that is killed, or whose machine is lost, sends no message.
 """
 
 import threading
 import time
 
-# So long after a process is out of reach, its last words may still be on their way.
+# A process's last message may arrive this long after the process is out of reach.
 _LATE_SECONDS = 1.0
 _POLL_SECONDS = 0.05
 
@@ -16,19 +16,19 @@ _is_told = threading.Event()
 
 
 def note(index: int, error: str) -> None:
-    """Notes that a process ended; `error` is the line on why, "" where its program was over."""
+    """Notes that a process ended; `error` is the reason in one line, "" if its program was over."""
     with _lock:
         _errors.setdefault(index, error)
 
 
 def known() -> dict[int, str]:
-    """`{index: error}` of the processes that said that they end."""
+    """Returns `{index: error}` of the processes that announced their end."""
     with _lock:
         return dict(_errors)
 
 
 def of_lost(index: int) -> str | None:
-    """What a process that is out of reach said; None for nothing."""
+    """Returns the last message of a process that is out of reach, or None."""
     deadline = time.monotonic() + _LATE_SECONDS
     while index not in known() and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
@@ -36,10 +36,10 @@ def of_lost(index: int) -> str | None:
 
 
 def note_told() -> None:
-    """Notes that the others know already why this process ends, or made it end."""
+    """Notes that the others already know why this process ends, or caused its end."""
     _is_told.set()
 
 
 def is_told() -> bool:
-    """Whether they do."""
+    """Returns True if the others already know why this process ends."""
     return _is_told.is_set()

@@ -1,4 +1,4 @@
-"""Lines for who runs the program, as Keras tells of its progress."""
+"""Lines for the user, printed or logged like Keras' progress."""
 
 import logging
 
@@ -8,10 +8,10 @@ _logger = logging.getLogger(__name__)
 
 
 def tell(line: str) -> None:
-    """Prints a line, or logs it where `keras.utils.disable_interactive_logging` was called.
+    """Prints a line, or logs it if `keras.utils.disable_interactive_logging` was called.
 
     Args:
-        line: str without a line break at its end.
+        line: str without a final line break.
     """
     if keras.config.is_interactive_logging_enabled():
         print(line, flush=True)

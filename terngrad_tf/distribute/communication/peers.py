@@ -17,42 +17,41 @@ from terngrad_tf.last_line import one_line
 from terngrad_tf.places import places
 
 _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
-# The op that failed, on the process that reports it.
+# The op that failed on this process.
 _OWN_OP = re.compile(r"\{\{.*?\}\}")
 _FROM_PEERS = re.compile(
     r"Collective ops is aborted|Collective has timed out|CoordinationService|WorkerService"
     r"|coordination service|Barrier timed out|Could not start gRPC server"
 )
-# What TensorFlow says where processes run different programs.
+# TensorFlow's messages if processes run different programs.
 _DIFFERENT = re.compile(
     r"[^\n]*(?:Shape mismatch in the collective|is joining a group with|expected (?:type|data_type)"
     r"|inconsistent with)[^\n]*"
 )
-# Around what a process reports to the others.
+# Encloses a process's report to the others.
 _MARK = "=~="
 _REPORTED = re.compile(f"{_MARK}(.*?){_MARK}", re.DOTALL)
 _LEADER = re.compile(r"CoordinationService|coordination service")
 _POLL_SECONDS = 0.5
 _FIRST_REPORT_SECONDS = 10.0
 _REPORT_SECONDS = 60.0
-# Connections tried at the same time.
 _MOST_PROBES = 32
 
 _logger = logging.getLogger(__name__)
 
 
 class PeerError(RuntimeError):
-    """A process of the cluster is gone, out of reach, or runs something else."""
+    """A process of the cluster is lost, out of reach, or runs a different program."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Tasks:
-    """The processes of a cluster that take part in training, chief first.
+    """The processes of a cluster that take part in training, the chief first.
 
     Attributes:
-        names: name of each, such as "worker 1".
-        addresses: host:port of each.
-        index: this process's place in both.
+        names: name of each process, such as "worker 1".
+        addresses: host:port of each process.
+        index: index of this process.
     """
 
     names: tuple[str, ...]
@@ -60,11 +59,11 @@ class Tasks:
     index: int
 
     def describe(self, index: int, why: str | None = "") -> str:
-        """Such as "worker 1 (10.0.0.2:2222: connection refused)"."""
+        """Returns text such as "worker 1 (10.0.0.2:2222: connection refused)"."""
         return f"{self.names[index]} ({self.addresses[index]}{': ' + why if why else ''})"
 
     def describe_all(self, reasons: Mapping[int, str]) -> str:
-        """The same for several, of `{index: why}`."""
+        """Describes several processes, given as `{index: reason}`."""
         return ", ".join(self.describe(index, why) for index, why in sorted(reasons.items()))
 
 
@@ -72,10 +71,10 @@ def tasks_of(
     cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
     jobs: Sequence[str] = ("chief", "worker"),
 ) -> Tasks:
-    """`Tasks` of a `tf.distribute.cluster_resolver.ClusterResolver`, those of these jobs in turn.
+    """Returns the `Tasks` of a cluster resolver, for these jobs in order.
 
     Raises:
-        ValueError: this process is none of them, such as an evaluator.
+        ValueError: this process belongs to none of the jobs, such as an evaluator.
     """
     cluster = cluster_resolver.cluster_spec().as_dict()
     members = [(job, i, a) for job in jobs for i, a in enumerate(cluster.get(job, ()))]
@@ -94,18 +93,18 @@ def tasks_of(
 def peer_errors(tasks: Tasks | None) -> Iterator[None]:
     """Turns TensorFlow's errors about other processes into `PeerError`, one line that names them.
 
-    TensorFlow finds a killed process at its next exchange or, like a cut link, by missing
-    heartbeats for 25 s. Other errors pass unchanged.
+    TensorFlow notices a killed process at the next exchange. It notices a killed process or a cut
+    link by missing heartbeats for 25 s. Other errors pass unchanged.
 
     Example:
     >>> with peer_errors(None):  # strategy.tasks
     ...     pass  # model.fit(...)
 
     Args:
-        tasks: `TernGradStrategy.tasks`; None (no cluster) leaves all errors as they are.
+        tasks: `TernGradStrategy.tasks`; None (no cluster) passes all errors unchanged.
 
     Raises:
-        PeerError: where TensorFlow raised an error that comes from another process.
+        PeerError: TensorFlow raised an error that comes from another process.
     """
     try:
         yield
@@ -118,11 +117,11 @@ def peer_errors(tasks: Tasks | None) -> Iterator[None]:
 
 
 def _line_of(error, tasks):
-    """What a `PeerError` instead of this error says; None where it is no other process's."""
+    """Returns the line of the `PeerError` for an error, or None for errors of this process."""
     message = str(error)
     cause = error
     while cause is not None:
-        # TensorFlow and Keras wrap errors that are raised while they trace.
+        # TensorFlow and Keras wrap errors raised during a trace.
         if isinstance(cause, PeerError) and str(cause) in message:
             return str(cause)
         cause = cause.__cause__ or cause.__context__
@@ -134,14 +133,14 @@ def _line_of(error, tasks):
 
 
 def tell_all(line: str) -> None:
-    """Lets the exchanges of all processes of the cluster fail with a line, this one's too."""
+    """Makes the exchanges of all processes of the cluster, this one too, fail with a line."""
     endings.note_told()
     private.report_error(f"{_MARK}{line}{_MARK}")
 
 
 @contextlib.contextmanager
 def propagate_errors(tasks: Tasks | None) -> Iterator[None]:
-    """Lets the other processes end with what goes wrong inside, not with the loss of this one.
+    """Ends the other processes with this process's error, not with the loss of this process.
 
     Example:
     >>> with propagate_errors(None):  # strategy.tasks
@@ -153,7 +152,7 @@ def propagate_errors(tasks: Tasks | None) -> Iterator[None]:
     try:
         yield
     except PeerError:
-        raise  # they know
+        raise  # the others know
     except BaseException as error:
         if not isinstance(error, SystemExit) or error.code:
             report_end(tasks, error)
@@ -161,25 +160,25 @@ def propagate_errors(tasks: Tasks | None) -> Iterator[None]:
 
 
 def report_end(tasks: Tasks | None, error: BaseException) -> None:
-    """Tells the other processes, if there are any, why this one ends; see `propagate_errors`."""
+    """Reports to other processes, if any, why this one ends; see `propagate_errors`."""
     if tasks is not None:
         tell_all(ended(tasks, error))
 
 
 def ended(tasks: Tasks, error: BaseException) -> str:
-    """One line for the others on why this process ends."""
+    """Returns the reason why this process ends, in one line for the others."""
     is_interrupt = isinstance(error, KeyboardInterrupt)
     why = "interrupted (Ctrl-C)" if is_interrupt else one_line(error) or type(error).__name__
     return f"{tasks.describe(tasks.index)} ended: {why}"
 
 
 def explain(message: str, tasks: Tasks, unreachable_now: Mapping[int, str] | None = None) -> str:
-    """One line on what happened to which process.
+    """Returns one line on the failure and the processes at fault.
 
     Args:
         message: TensorFlow's error.
         tasks: `Tasks`.
-        unreachable_now: `{index: reason}` of the processes that do not answer now. Default: none.
+        unreachable_now: `{index: reason}` of processes that do not answer now. Default: none.
     """
     if reported := _REPORTED.search(message):
         return reported.group(1)
@@ -203,7 +202,7 @@ def explain(message: str, tasks: Tasks, unreachable_now: Mapping[int, str] | Non
 
 
 def alone(tasks: Tasks, over: Iterable[int]) -> str:
-    """One line on processes that came to the end of their program, which this one needs."""
+    """Returns one line on processes whose program is over but that this process needs."""
     who = tasks.describe_all(dict.fromkeys(over, "its program is over"))
     place = places.waits_at
     if place is None:
@@ -212,7 +211,7 @@ def alone(tasks: Tasks, over: Iterable[int]) -> str:
 
 
 def at_different_places(tasks: Tasks, at: Mapping[int, str]) -> str:
-    """One line on processes that wait for each other for ever; `at` are the places of all."""
+    """Returns one line on processes that wait for each other forever; `at` has all places."""
     who: dict[str, list[str]] = {}
     for index, place in at.items():
         who.setdefault(place, []).append(tasks.names[index])
@@ -224,7 +223,7 @@ def at_different_places(tasks: Tasks, at: Mapping[int, str]) -> str:
 
 
 def not_started(tasks: Tasks, missing: Mapping[int, str]) -> str:
-    """One line on processes that did not come; `missing` is their `{index: reason}`."""
+    """Returns one line on processes that did not start, given as `{index: reason}`."""
     return f"not all processes started in time; missing: {_describe_missing(tasks, missing)}"
 
 
@@ -235,7 +234,7 @@ def _describe_missing(tasks, missing):
 
 
 def port_in_use(tasks: Tasks) -> str:
-    """One line on this process's port, on which another process listens."""
+    """Returns one line on this process's port, which another program uses."""
     return (
         f"{tasks.describe(tasks.index)} cannot listen on its port: is it in use, perhaps by an"
         " earlier run that still ends?"
@@ -243,11 +242,11 @@ def port_in_use(tasks: Tasks) -> str:
 
 
 def unreachable(tasks: Tasks, among: Iterable[int] | None = None) -> dict[int, str]:
-    """`{index: reason}` of the other processes whose port does not answer.
+    """Returns `{index: reason}` of other processes whose port does not answer.
 
     Args:
         tasks: `Tasks`.
-        among: indices to look at. Default: all.
+        among: indices to try. Default: all.
     """
     failures = of_others(
         tasks, among, lambda index: connections.connection_failure(tasks.addresses[index])
@@ -258,7 +257,7 @@ def unreachable(tasks: Tasks, among: Iterable[int] | None = None) -> dict[int, s
 def of_others(
     tasks: Tasks, among: Iterable[int] | None, function: Callable[[int], Any]
 ) -> dict[int, Any]:
-    """`{index: result}` of a function of the indices in `among` but the own, called at once."""
+    """Returns `{index: result}` of a function of the other indices in `among`, called at once."""
     among = range(len(tasks.names)) if among is None else among
     others = [index for index in among if index != tasks.index]
     with concurrent.futures.ThreadPoolExecutor(_MOST_PROBES) as pool:
@@ -266,15 +265,15 @@ def of_others(
 
 
 def wait_for_all(tasks: Tasks, timeout: float, look: Callable[..., Any] = unreachable) -> None:
-    """Waits until the port of each other process has answered; tells whom it waits for.
+    """Waits until the port of each other process has answered; logs the missing ones.
 
     Args:
         tasks: `Tasks`.
         timeout: seconds.
-        look: function as `unreachable` that says who is missing. Default: that.
+        look: function like `unreachable` that returns missing processes. Default: `unreachable`.
 
     Raises:
-        PeerError: after `timeout` seconds some have not.
+        PeerError: processes are missing after `timeout` seconds.
     """
     start = time.monotonic()
     next_report = start + _FIRST_REPORT_SECONDS
@@ -291,7 +290,7 @@ def wait_for_all(tasks: Tasks, timeout: float, look: Callable[..., Any] = unreac
 
 
 def named(message: str, tasks: Tasks) -> set[int]:
-    """Indices of the processes other than this one that a message of TensorFlow names."""
+    """Returns the indices of other processes that a message of TensorFlow names."""
     members = [f"{job} {task}" for job, task in _TASK.findall(_OWN_OP.sub("", message))]
     # The coordination service runs in the first process.
     if not set(members) - {tasks.names[tasks.index]} and _LEADER.search(message):

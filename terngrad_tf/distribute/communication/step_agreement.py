@@ -1,4 +1,4 @@
-"""The step after which all processes of a cluster do something that one of them asked for."""
+"""Lets all processes of a cluster act after the same step when one of them asks."""
 
 import contextlib
 import itertools
@@ -13,9 +13,9 @@ from terngrad_tf.distribute import private
 from terngrad_tf.distribute.communication.coordination import read
 from terngrad_tf.distribute.communication.peers import PeerError
 
-# While processes agree, none of them ends a step.
+# While processes agree, they end no step.
 _AGREE_SECONDS = 60.0
-# Each question that is not answered in time costs the first process 25 KB for good, so few are.
+# Questions without an answer in time cost the first process 25 KB forever, so ask seldom.
 _ASK_AGAIN_SECONDS = 3600.0
 _END = "end"
 
@@ -24,15 +24,15 @@ _numbers = itertools.count()
 
 
 class StepAgreement:
-    """Finds a step that no process has passed, for what any process may ask for at any time.
+    """Finds a step that no process has passed, when any process asks for an action.
 
-    A thread of each process waits until one of them has asked. Then each tells how many steps it
-    has done, and does not end another one until it knows the same of all: the step after the
-    furthest is the one. No process waits for another's training, only for its thread, so the
-    processes may be at different steps. Until something is asked for, nothing is sent.
+    A thread of each process waits for a question. Then each process publishes its number of steps
+    and ends no step until it knows the numbers of all: the action follows the step after the
+    largest number. Processes wait only for each other's threads, not for training, so they may be
+    at different steps. Before a question, nothing is sent.
 
-    Every process of the cluster makes it at the same point of the program, as a context in which
-    its steps are.
+    Every process of the cluster creates the agreement at the same point of the program, as the
+    context of its steps.
 
     Example:
     >>> with StepAgreement(terngrad_tf.TernGradStrategy(num_nodes=1), first_step=7) as agreement:
@@ -41,8 +41,8 @@ class StepAgreement:
     {'stop': 0}
 
     Args:
-        strategy: a `TernGradStrategy`; one of another kind has one process.
-        first_step: steps done.
+        strategy: a `TernGradStrategy`; other strategies have one process.
+        first_step: number of steps done.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, first_step: int) -> None:
@@ -60,14 +60,14 @@ class StepAgreement:
 
     @property
     def step(self) -> int:
-        """Steps done."""
+        """Number of steps done."""
         return self._step
 
     def ask(self, what: str) -> None:
-        """Asks all to do something after a step that is to come; returns at once.
+        """Asks all processes to act after a future step; returns at once.
 
         Args:
-            what: str without a space, and not "end".
+            what: name of the action, a str without spaces other than "end".
         """
         with self._lock:
             if self._tasks is None:
@@ -78,13 +78,13 @@ class StepAgreement:
         self._publish_question(key, what)
 
     def reached(self, step: int) -> dict[str, int]:
-        """To be called after each step: what all processes do now.
+        """Returns the actions of all processes at this step. Call it after each step.
 
         Args:
-            step: steps done.
+            step: number of steps done.
 
         Returns:
-            Dict from what was asked for to the index of the process that asked; mostly empty.
+            Dict from action to the index of the process that asked; mostly empty.
         """
         with self._lock:
             self._step = step
@@ -100,11 +100,12 @@ class StepAgreement:
             self._is_closed = True
             if self._tasks is None or error_type is not None:
                 return
-            # Who asks from now on gets a step that nobody reaches, and waits for nobody.
+            # Later questions get a step that no process reaches, and need not wait for this
+            # process.
             with contextlib.suppress(tf.errors.OpError):
                 private.publish(self._key(self._tasks.index), str(self._step))
             key = self._key("asked")
-        self._publish_question(key, _END)  # which ends all threads
+        self._publish_question(key, _END)  # ends all threads
 
     def _key(self, name):
         return f"{self._prefix}/{self._round}/{name}"
@@ -113,7 +114,7 @@ class StepAgreement:
         try:
             private.publish(key, f"{what} {self._tasks.index}")
         except tf.errors.AlreadyExistsError:
-            pass  # another process asked, maybe for something else: asked again after that
+            pass  # another process asked, maybe for another action: ask again afterwards
         except tf.errors.OpError as error:
             _logger.debug("not asked: %s", error)
 
@@ -126,7 +127,7 @@ class StepAgreement:
                     what, asking = question.split(" ")
                     self._agree(what, asking)
         except (PeerError, tf.errors.OpError) as error:
-            # Training finds the same, and tells it.
+            # Training finds the same error and reports it.
             _logger.debug("no agreement: %s", error)
 
     def _agree(self, what, asking):
@@ -136,8 +137,8 @@ class StepAgreement:
                 return
             private.publish(self._key(self._tasks.index), str(self._step))
             if self._is_closed:
-                # Its steps ended with an error, such as a stop that all agreed on. Others, which
-                # may still be on their way there, must not wait for its answer.
+                # The steps ended with an error, such as an agreed stop. Other processes may still
+                # be on their way to it and must not wait for an answer.
                 self._round += 1
                 return
             deadline = time.monotonic() + _AGREE_SECONDS

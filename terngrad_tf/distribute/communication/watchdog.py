@@ -1,8 +1,8 @@
-"""Finds processes of a cluster that wait for each other at different places: for ever.
+"""Finds processes of a cluster that wait for each other forever, at different places.
 
-A thread of each process sees how long its program waits at a place where all must take part. After
-a while it asks where the others are. What all tell decides: where two processes came to different
-places in the same turn, no time can help. A process that is only slow is waited for.
+A thread of each process measures how long its program waits at a place where all must take part.
+After a while, the thread asks for the places of the other processes. If two processes came to
+different places in the same turn, they can never continue. Slow processes are waited for.
 """
 
 import atexit
@@ -23,16 +23,16 @@ from terngrad_tf.distribute.communication.connections import REFUSED, connection
 from terngrad_tf.distribute.communication.peers import PeerError, Tasks
 from terngrad_tf.places import History, first_difference, places
 
-# How long a wait is when this process asks for the first time; then twice as long each time.
+# A process first asks after a wait of this length, then after twice the last length.
 ASK_SECONDS = 15.0
 LOOK_SECONDS = 2.0
-# How long an answer may take. A process that is stopped in a debugger gives none.
+# Time limit for an answer. A process that is stopped in a debugger does not answer.
 _ANSWER_SECONDS = 10.0
-# When a wait is told of whose reason is that others are late.
+# A wait of this length for late processes is logged.
 TELL_SECONDS = 60.0
-# Questions that are not answered in time cost the first process 25 KB for good, so few are.
+# Questions without an answer cost the first process 25 KB forever, so ask seldom.
 _LISTEN_SECONDS = 3600.0
-# The first process keeps what is told; it waits so long for the others to hear that it ends.
+# The first process stores the messages, so it waits this long for the others to read its last one.
 _LEAVE_SECONDS = 5.0
 
 _logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ _watch: Any = None
 
 
 def watch(tasks: Tasks | None) -> None:
-    """Watches this process from now on, once, if it is one of several; all of them call it."""
+    """Watches this process from now on, if it is one of several; every process calls this once."""
     global _watch
     if _watch is None and tasks is not None and len(tasks.names) > 1:
         _watch = _Watchdog(tasks)
@@ -48,16 +48,16 @@ def watch(tasks: Tasks | None) -> None:
 
 
 def check() -> None:
-    """Raises PeerError where processes were found to wait for each other at different places."""
+    """Raises PeerError if processes were found to wait for each other at different places."""
     if _watch is not None and _watch.failure is not None:
         raise PeerError(_watch.failure)
 
 
 class _Watchdog:
-    """Two threads: one that looks how long this process waits, and one that hears the others.
+    """Two threads: one measures how long this process waits, the other receives messages.
 
-    Messages are numbered; who sends one takes the next number. One either asks all where they are,
-    which all answer, or tells that its process ends.
+    Messages are numbered; a sender takes the next number. A message either asks all processes for
+    their places, or announces that its sender ends. All processes answer.
     """
 
     def __init__(self, tasks):
@@ -69,13 +69,13 @@ class _Watchdog:
             threading.Thread(target=function, daemon=True).start()
 
     def leave(self):
-        """Tells the others that this process ends, and why."""
-        # An interactive session goes on after an error.
+        """Reports to the others that this process ends, and why."""
+        # An interactive session continues after an error.
         error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
         if isinstance(error, PeerError) or endings.is_told():
             return
         why = "" if error is None else peers.ended(self._tasks, error)
-        # In a thread: the first process's machine may be gone.
+        # In a thread, since the first process's machine may be lost.
         thread = threading.Thread(target=self._leave, args=(why,), daemon=True)
         thread.start()
         thread.join(_LEAVE_SECONDS)
@@ -99,7 +99,7 @@ class _Watchdog:
             try:
                 private.publish(_key(number), json.dumps(message))
                 return number
-            except tf.errors.AlreadyExistsError:  # another was first
+            except tf.errors.AlreadyExistsError:  # another process took this number
                 self._next = max(self._next, number + 1)
 
     def _look(self):
@@ -163,7 +163,7 @@ class _Watchdog:
             )
 
     def _behind(self, histories):
-        """Others that did not come to the place where this process is."""
+        """Returns the indices of processes that have not come to the place of this process."""
         if not places.seconds_at():
             return []
         length = histories[self._tasks.index].length
@@ -175,7 +175,7 @@ class _Watchdog:
 
 
 def _difference(tasks, histories, position):
-    """One line on the first place at which processes are apart."""
+    """Describes the first place at which processes differ, in one line."""
     at = {index: history.at(position) for index, history in sorted(histories.items())}
     return peers.at_different_places(tasks, {i: name for i, name in at.items() if name is not None})
 

@@ -1,3 +1,3 @@
-"""What must be the same in all processes: options, calls, data and weights, compared or made so."""
+"""Compares or equalizes the options, calls, data and weights that all processes must share."""
 
 __all__ = []

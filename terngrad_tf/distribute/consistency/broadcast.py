@@ -1,4 +1,4 @@
-"""The chief's variables for all processes of a cluster, bit for bit."""
+"""Sends the chief's variables to all processes of a cluster, bit for bit."""
 
 import time
 from collections.abc import Iterable
@@ -11,10 +11,10 @@ import tensorflow as tf
 from terngrad_tf.distribute.consistency.digests import digest_of, gather_digests
 from terngrad_tf.distribute.consistency.handshake import compare_processes
 
-# What is gathered at once: 16 MiB.
+# Maximum number of words gathered at once: 16 MiB.
 _MAX_WORDS = 1 << 22
-# What travels at once begins with 64 KiB and follows the links' speed: a message that takes as long
-# as TensorFlow's heartbeats may be late lets processes give each other up.
+# Messages begin with 64 KiB and adapt to the links' speed: if a message takes longer than
+# TensorFlow's limit for heartbeats, processes consider each other lost.
 _FIRST_WORDS = 1 << 14
 _SHORT_SECONDS, _LONG_SECONDS = 0.25, 1.0
 
@@ -22,20 +22,20 @@ _SHORT_SECONDS, _LONG_SECONDS = 0.25, 1.0
 def broadcast_variables(
     strategy: tf.distribute.Strategy, variables: Iterable[keras.Variable]
 ) -> None:
-    """Gives the variables of all processes the values that they have on the chief.
+    """Gives the variables of all processes the chief's values.
 
-    Every process of the cluster must call it, outside of replicas, with the same variables in the
-    same order. Only what a process does not hold travels, and equal values travel once: of each
-    variable all send 16 bytes of its SHA-256 first. Does nothing without a cluster.
+    Every process of the cluster must call this function, outside replicas, with the same variables
+    in the same order. All processes first send 16 bytes of each variable's SHA-256. Then only
+    missing values are sent, and equal values once. Does nothing without a cluster.
 
     Example:
     >>> broadcast_variables(terngrad_tf.TernGradStrategy(num_nodes=1), [tf.Variable(1.0)])
 
     Args:
         strategy: a `TernGradStrategy`.
-        variables: list of `tf.Variable` or `keras.Variable`, made in the strategy's scope or not,
-            of any shapes and of dtypes with a fixed size. All copies on a process's replicas take
-            the chief's first one.
+        variables: list of `tf.Variable` or `keras.Variable`, created in the strategy's scope or
+            not, of any shapes and of dtypes with a fixed size. All copies on a process's replicas
+            take the chief's first copy.
 
     Raises:
         ValueError: a variable holds strings.
@@ -68,12 +68,13 @@ def broadcast_variables(
 def broadcast_matrix(strategy: tf.distribute.Strategy, matrix: np.ndarray) -> None:
     """Gives the matrices of all processes the chief's values, piece by piece.
 
-    Every process of the cluster must call it. Does nothing without a cluster.
+    Every process of the cluster must call this function. Does nothing without a cluster.
 
     Args:
         strategy: a `TernGradStrategy`.
-        matrix: array of two dimensions, of the same shape and a dtype of the same size on all
-            processes. On all but the chief its rows are contiguous, and written to.
+        matrix: array of two dimensions, with the same shape and a dtype of the same size on all
+            processes. On all processes except the chief, its rows must be contiguous; they are
+            overwritten.
     """
     if strategy.extended.process_group is None:
         return
@@ -87,14 +88,14 @@ def broadcast_matrix(strategy: tf.distribute.Strategy, matrix: np.ndarray) -> No
 
 
 def broadcast_bytes(strategy: tf.distribute.Strategy, content: bytes, source: int) -> bytes:
-    """Gives all processes the bytes of one of them.
+    """Gives all processes the bytes of one process.
 
-    Every process of the cluster must call it. Does nothing without a cluster.
+    Every process of the cluster must call this function. Does nothing without a cluster.
 
     Args:
         strategy: a `TernGradStrategy`.
         content: bytes, of the same length on all processes.
-        source: index of the process whose bytes all get.
+        source: index of the process whose bytes are sent.
 
     Returns:
         The bytes of the source.
@@ -105,18 +106,18 @@ def broadcast_bytes(strategy: tf.distribute.Strategy, content: bytes, source: in
 
 
 def _from_one(strategy, content, source=0):
-    """Bytes of one process, in whole words; those of the others count for their length."""
+    """Returns the bytes of one process, in whole words; the others' bytes give the length."""
     if not content:
         return content
     words = np.frombuffer(content + bytes(-len(content) % 4), np.int32)
     is_source = strategy.process_index == source
     if not is_source:
-        # Sums in which only the source's terms are not zero.
+        # All terms of the sums except the source's are zero.
         words = np.zeros_like(words)
     received, done, size, next_size = [], 0, _FIRST_WORDS, _FIRST_WORDS
     while done < len(words):
         begin = time.monotonic()
-        # The source's clock says how much comes next.
+        # The source's clock determines the next size.
         told = np.array([next_size if is_source else 0], np.int32)
         message = tf.constant(np.concatenate([told, words[done : done + size]]))
         total = strategy.extended.process_group.all_reduce_sum(message).numpy()
@@ -131,7 +132,7 @@ def _from_one(strategy, content, source=0):
 
 
 def _missing(strategy, variables, copies):
-    """Copies of variables that some process lacks: lists of those that are equal on the chief."""
+    """Returns copies of variables that a process lacks: lists of equal ones on the chief."""
     digests = gather_digests(strategy, [digest_of(strategy, v) for v in variables])
     is_missing = (digests != digests[0]).any(axis=(0, -1))
     missing = {}
@@ -142,7 +143,7 @@ def _missing(strategy, variables, copies):
 
 
 def _chunks(missing):
-    """Lists of lists of equal variables that make up about `_MAX_WORDS` words, or one larger."""
+    """Yields lists of lists of equal variables, of about `_MAX_WORDS` words or one larger list."""
     chunk, size = [], 0
     for alike in missing:
         words = alike[0][0].shape.num_elements() * alike[0][0].dtype.size // 4
@@ -158,7 +159,7 @@ def _chunks(missing):
 def _assign(local, value):
     assigned = set()
     for component in local:
-        # Workers of one device may share a copy.
+        # Replicas of one device may share a copy.
         if id(component) not in assigned:
             component.assign(value)
             assigned.add(id(component))

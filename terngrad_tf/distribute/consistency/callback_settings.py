@@ -1,6 +1,6 @@
-"""Callbacks that all processes must have alike: those that stop training, or change its rate.
+"""Settings of callbacks that all processes must share: those that stop training or change its rate.
 
-Others, such as those that log or save, may be the chief's alone.
+Other callbacks, which log or save, may be on the chief only.
 """
 
 import dis
@@ -14,16 +14,16 @@ import keras
 
 from terngrad_tf.distribute.consistency.descriptions import describe
 
-# What a callback sets of a model, or of its optimizer, to change training.
+# Attributes of a model or its optimizer that a callback sets to change training.
 _STORED = {"stop_training", "learning_rate", "_initial_epoch"}
 _RATE = "learning_rate"
-# Arguments that name files, that tell processes apart, or that change logs alone.
+# Arguments that name files, identify processes, or change only logs.
 _FILES = ("dir", "path", "file", "filename")
 _LEFT_OUT = {"verbose", "rank", "is_chief", "process_index", "task_index", "worker_index", "name"}
 
 
 def callback_settings(callbacks: Any) -> dict[str, Any]:
-    """Classes and arguments of the callbacks that change training, by class.
+    """Returns classes and arguments of the callbacks that change training, by class.
 
     Example:
     >>> stop = keras.callbacks.LearningRateScheduler(abs)
@@ -31,7 +31,7 @@ def callback_settings(callbacks: Any) -> dict[str, Any]:
     {'LearningRateScheduler': 'given', 'LearningRateScheduler.schedule': 'abs'}
 
     Args:
-        callbacks: as for `fit`: None, a callback, a list of them, or a `CallbackList`.
+        callbacks: as in `fit`: None, a callback, a list of callbacks, or a `CallbackList`.
     """
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
@@ -43,7 +43,7 @@ def callback_settings(callbacks: Any) -> dict[str, Any]:
 
 
 def _settings(callback, before):
-    """The class of a callback, and those of its constructor's arguments that it keeps."""
+    """Returns a callback's class and the constructor's arguments that it stores."""
     name = type(callback).__name__
     while name in before:
         name = f"another {name}"
@@ -58,7 +58,7 @@ def _settings(callback, before):
 
 
 def _changes(callback) -> bool:
-    # Those of this package whose processes wait for each other say so.
+    # Callbacks of this package whose processes wait for each other have this attribute.
     if getattr(callback, "runs_on_all_processes", False):
         return True
     own = (v for v in vars(callback).values() if isinstance(v, types.FunctionType))

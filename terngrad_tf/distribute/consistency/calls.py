@@ -1,7 +1,7 @@
-"""What the processes of a cluster agree on around `fit`, `evaluate` and `predict`, and in `fit`.
+"""Agreements of a cluster's processes around `fit`, `evaluate` and `predict`, and in `fit`.
 
-Before a call they compare what it, and `compile`, were given, and take the chief's weights where
-they differ. In `fit` they compare their weights again now and then, and at its end.
+Before a call, processes compare the arguments of the call and of `compile`, and take the chief's
+weights if they differ. During and after `fit`, they compare their weights again.
 """
 
 import base64
@@ -28,13 +28,14 @@ from terngrad_tf.distribute.consistency.descriptions import (
 from terngrad_tf.distribute.consistency.digests import digest_of_all, gather_digests
 from terngrad_tf.distribute.consistency.equalize import equalize_variables
 from terngrad_tf.distribute.consistency.handshake import compare_processes, diff
+from terngrad_tf.distribute.consistency.written_files import files_of, writers
 from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
 from terngrad_tf.places import places
 
-# Calls of Keras' step from one comparison of weights to the next, and to one at an epoch's end.
+# Calls of Keras' step between comparisons of weights, and before a comparison at an epoch's end.
 _COMPARE_EVERY, _COMPARE_AT_LEAST = 500, 100
 _MOST_PHRASES = 3
-# Arguments of calls that are compared, those of data by whether they are given.
+# Arguments of calls that are compared. Of data, only their presence is compared.
 _COMPARED = (
     "batch_size",
     "epochs",
@@ -58,6 +59,9 @@ class Calls:
 
     Args:
         strategy: a `TernGradStrategy` over several processes.
+
+    Attributes:
+        left_out: callbacks that must not write here, since the chief's write to the same files.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
@@ -67,16 +71,17 @@ class Calls:
         self._rates = weakref.WeakKeyDictionary()
         self._optimizers = weakref.WeakSet()
         self._steps = 0
+        self.left_out: list[Any] = []
 
     @contextlib.contextmanager
     def around(self, method: str, model: keras.Model, arguments: Mapping[str, Any]) -> Iterator:
-        """Around "fit", "evaluate" or "predict", a method of a model; `arguments` has all by name.
+        """Context of "fit", "evaluate" or "predict", a method of a model with `arguments` by name.
 
         Raises:
-            PeerError: processes were given something else, or one was lost.
+            PeerError: processes have different arguments, or a process was lost.
         """
         if self._model is not None:
-            # Of a callback, or `fit`'s validation: what it does was compared with the rest of it.
+            # A callback or `fit`'s validation calls: the comparison for `fit` covers the call.
             yield
             return
         with peers.peer_errors(self._get_strategy().tasks):
@@ -85,16 +90,18 @@ class Calls:
                 with places.at(f"`{method}`"):
                     self._compare(_settings(self, method, model, arguments))
                     self._equalize()
+                    if method == "fit":
+                        self.left_out = self._writing_twice(arguments.get("callbacks"))
                 yield
                 if method == "fit":
                     with places.at("the end of `fit`"):
                         self._equalize()
             finally:
-                self._model = None
+                self._model, self.left_out = None, []
 
     @contextlib.contextmanager
     def step(self, method: str) -> Iterator[None]:
-        """Around a step of Keras' loop in that method."""
+        """Context of a step of Keras' loop in a method."""
         place = f"a step of `{method}`"
         try:
             with places.at(place):
@@ -104,7 +111,7 @@ class Calls:
             raise
 
     def stepped(self, model: keras.Model, is_epoch_end: bool) -> None:
-        """To be called after each step of `fit` and at the end of each epoch."""
+        """Called after each step of `fit` and at the end of each epoch."""
         if model is not self._model:
             return
         self._steps += not is_epoch_end
@@ -115,12 +122,12 @@ class Calls:
                 self._equalize()
 
     def compiled(self, model: keras.Model) -> None:
-        """To be called when `compile` ended."""
+        """Called at the end of `compile`."""
         self._models.pop(model, None)
         self._rates[model] = {k: v for k, v in _optimizers(model).items() if _is_rate(k, v)}
 
     def applied(self, optimizer: keras.optimizers.Optimizer) -> None:
-        """To be called where an optimizer is applied; compares it before the first time."""
+        """Called before an optimizer is applied; compares the optimizer once."""
         context, strategy = tf.distribute.get_replica_context(), self._get_strategy()
         if self._model is None and context is not None and context.strategy is strategy:
             if optimizer not in self._optimizers:
@@ -131,13 +138,13 @@ class Calls:
                     _take_noise(strategy, private.noise_variables(optimizer))
 
     def described(self, model: keras.Model) -> Any:
-        """The model's description, which is made once for each `compile`."""
+        """Returns the model's description, created once per `compile`."""
         if model not in self._models:
             self._models[model] = flatten(describe_model(model))
         return self._models[model]
 
     def rates(self, model: keras.Model) -> dict[str, float]:
-        """Learning rates by key, as `compile` was given them."""
+        """Returns the learning rates given to `compile`, by key."""
         return self._rates.get(model, {})
 
     def _compare(self, settings):
@@ -149,10 +156,20 @@ class Calls:
         lines = _differences(told, strategy.tasks.names)
         raise peers.PeerError(f"the processes' {'; '.join(lines)}")
 
+    def _writing_twice(self, callbacks):
+        """Returns this process's callbacks that would write to the chief's files."""
+        strategy = self._get_strategy()
+        digests = gather_digests(strategy, files_of(callbacks))
+        is_same = (digests == digests[0]).all(axis=-1)[strategy.process_index]
+        if strategy.is_chief:
+            return []
+        of_kinds = zip(writers(callbacks), is_same, strict=True)
+        return [callback for of_kind, same in of_kinds if same for callback in of_kind]
+
     def _equalize(self):
-        """Gives all processes the chief's variables where they differ, which is told."""
+        """Gives all processes the chief's variables if they differ, with a warning."""
         self._steps = 0
-        # Between exchanges, processes rightly have statistics of their own.
+        # Between exchanges, processes legitimately have different statistics.
         if not _is_local(self._model) or not _is_between_exchanges(self._model):
             equalize_variables(self._get_strategy(), private.agreed_variables(self._model))
 
@@ -160,8 +177,8 @@ class Calls:
 def _take_noise(strategy, variables):
     """Gives all processes the chief's averages of noise.
 
-    A user's loop takes `optimizer.variables` from the chief, and these are not among them. They are
-    a number for 1,024 weights, which the coordination service carries: a replica may call.
+    A user's loop takes `optimizer.variables` from the chief, which do not include them. They have
+    one number per 1,024 weights and use the coordination service, so a replica may call this.
     """
     if not variables:
         return
@@ -181,10 +198,10 @@ def _take_noise(strategy, variables):
 
 
 def _settings(calls, method, model, arguments):
-    """What must be alike, in sections: `{section: {key: value}}`."""
+    """Returns the settings that must be equal, in sections: `{section: {key: value}}`."""
     compiled = private.compiled_with(model)
     optimizers = _optimizers(model)
-    # Rates of now are variables: all take the chief's.
+    # Current rates are variables: all processes take the chief's.
     optimizers |= {k: v for k, v in calls.rates(model).items() if _is_rate(k, optimizers.get(k))}
     given = {name: "given" for name in _GIVEN if arguments.get(name) is not None}
     return {
@@ -202,14 +219,14 @@ def _settings(calls, method, model, arguments):
 
 
 def _optimizers(model):
-    """The options of all optimizers that a model holds, by key."""
+    """Returns the options of all optimizers of a model, by key."""
     main = getattr(model, "optimizer", None)
     found = flatten(describe(main)) if isinstance(main, keras.optimizers.Optimizer) else {}
     return found | _held(model, keras.optimizers.Optimizer, but_for=main)
 
 
 def _held(model, kind, but_for=None):
-    """The options of what a model holds, mostly from a `compile` of its own, by attribute."""
+    """Returns options of a model's attributes of a kind, mostly from an overridden `compile`."""
     found = {}
     for name, value in sorted(vars(model).items()):
         if isinstance(value, kind) and value is not but_for:
@@ -226,13 +243,13 @@ def _is_rate(key, value):
 
 
 def _differences(settings, names):
-    """One line for each section that is not the same on all processes."""
+    """Returns one line for each section that differs between processes."""
     lines = []
     for section in settings[0]:
         each = [one[section] for one in settings]
         keys = set().union(*each)
         differ = {key for key in keys if len({_shown(one, key) for one in each}) > 1}
-        # What one has not has no options there either.
+        # A missing object has no options either.
         different = sorted(key for key in differ if key.rpartition(".")[0] not in differ)
         first = different[:_MOST_PHRASES]
         phrases = diff([{k: one[k] for k in first if k in one} for one in each], names)

@@ -1,7 +1,7 @@
-"""What a program gave Keras, in values that JSON holds, so that processes can compare it.
+"""Describes the arguments of Keras by values that JSON can hold, so that processes compare them.
 
-What two processes rightly have otherwise is left out: names, which Keras numbers, and paths. Of
-code its name and its constants remain.
+Legitimate differences between processes are left out: paths, and names, which Keras numbers. Code
+is described by its name and constants.
 """
 
 import collections
@@ -19,10 +19,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-# Configurations are not nested deeper, or hold themselves.
+# Deeper configurations contain themselves.
 _MOST_LEVELS = 20
 _DIGITS = 12
-# Of configurations: where a class is, and the shapes of batches, of which each process has its own.
+# Keys of configurations: locations of classes, and shapes of batches, which differ by process.
 _LEFT_OUT = (
     "name",
     "module",
@@ -36,21 +36,21 @@ _LEFT_OUT = (
 
 
 def describe(value: Any) -> Any:
-    """A value in terms of None, bool, int, float, str, list and dict; equal for values made alike.
+    """Describes a value by None, bool, int, float, str, list and dict; equal for equal values.
 
     Example:
     >>> describe(keras.regularizers.L2(0.5))
     {'class': 'L2', 'l2': 0.5}
 
     Args:
-        value: anything. Of what has a `get_config` that is described, of functions their names and
-            constants, of everything else no more than the class.
+        value: any value. Objects with `get_config` are described by their configurations, functions
+            by names and constants, other objects by their classes.
     """
     return _replaced(_describe(value), {})
 
 
 def _describe(value, level=0):
-    """As `describe`, with the names of layers, which lie `level` values deep in another."""
+    """Like `describe`, with the names of layers; the value lies `level` levels deep in another."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
@@ -83,7 +83,7 @@ def _describe(value, level=0):
 
 
 def flatten(description: Any, key: str = "") -> dict[str, Any]:
-    """The parts of a description by their keys, such as {"inner.momentum": 0.9}.
+    """Returns the parts of a description by key, such as {"inner.momentum": 0.9}.
 
     Example:
     >>> flatten({"units": [4, 1]})
@@ -101,19 +101,19 @@ def flatten(description: Any, key: str = "") -> dict[str, Any]:
 
 
 def digest(description: Any) -> bytes:
-    """16 bytes for a description."""
+    """Returns 16 bytes that identify a description."""
     return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).digest()[:16]
 
 
 def describe_model(model: keras.Model) -> Any:
-    """The layers of a model, how they are connected, and their options."""
+    """Describes the layers of a model, their connections and options."""
     return _numbered(_describe(_ModelConfig(model)))
 
 
 class _ModelConfig:
-    """A model as its configuration, or its layers' where it has none.
+    """A model with a configuration: its own, or its layers' if it has none.
 
-    Keras' configuration of a subclassed model tells the arguments that it was made with alone.
+    Keras' configuration of a subclassed model contains only its constructor's arguments.
     """
 
     def __init__(self, model):
@@ -123,7 +123,7 @@ class _ModelConfig:
         model = self._model
         try:
             config = model.get_config()
-        except Exception:  # a user's
+        except Exception:  # in a user's `get_config`
             config = None
         if isinstance(config, Mapping) and "layers" in config:
             return {"model": type(model).__name__, **config}
@@ -132,7 +132,7 @@ class _ModelConfig:
 
 
 def _short(value):
-    """0.1 for what variables of float32 make of it."""
+    """Returns 0.1 for the float32 nearest to 0.1, and so on."""
     with np.errstate(over="ignore"):
         single = np.float32(value)
     return float(str(single)) if float(single) == value else value
@@ -141,7 +141,7 @@ def _short(value):
 def _describe_mapping(value, within):
     kind = value.get("class_name")
     if kind == "__lambda__":
-        return "a lambda"  # Keras' configuration of one holds paths
+        return "a lambda"  # Keras' configuration of a lambda contains paths
     if not isinstance(kind, str) or "config" not in value:
         return {str(k): within(v) for k, v in value.items() if k not in _LEFT_OUT}
     config = value["config"]
@@ -149,7 +149,7 @@ def _describe_mapping(value, within):
     if kind.endswith("DTypePolicy"):
         return name
     if kind == "SeedGenerator":
-        return kind  # whose seed is random unless one was given
+        return kind  # its seed is random unless given
     rest = {k: v for k, v in value.items() if k not in ("class_name", "config")}
     described = within(config)
     described = described if isinstance(described, dict) else {"config": described}
@@ -163,9 +163,9 @@ _INPUT = "InputLayer"
 
 
 def _numbered(description):
-    """A model's description in which layers have numbers, in place of their names.
+    """Returns a model's description with numbers in place of the layers' names.
 
-    Inputs are left out, which a model that is built by its data has once it is built.
+    Inputs are left out: a model that is built by its data has them only once it is built.
     """
     numbers, counts = {}, collections.Counter()
     for layer in _layers(description):
@@ -178,7 +178,7 @@ def _numbered(description):
 
 
 def _replaced(part, numbers):
-    """A description with other texts, and without names of layers."""
+    """Replaces texts in a description, and removes the names of layers."""
     if isinstance(part, dict):
         return {key: _replaced(value, numbers) for key, value in part.items() if key != _NAME}
     if isinstance(part, list):
@@ -207,7 +207,7 @@ def _describe_object(value, within):
         return name
     try:
         config = get_config()
-    except Exception:  # a user's, or of an object that has none
+    except Exception:  # in a user's `get_config`, or not implemented
         return name
     if not isinstance(config, Mapping):
         return name
@@ -224,10 +224,10 @@ def _describe_function(value):
     constants += [repr(default) for default in value.__defaults__ or () if _is_constant(default)]
     try:
         closure = inspect.getclosurevars(value)
-    except ValueError:  # one that is not assigned yet
+    except ValueError:  # a variable is not assigned yet
         return name
     for variables in (closure.nonlocals, closure.globals):
-        # Integers and flags may tell which process this is.
+        # Integers and flags may identify this process.
         constants += [f"{k}={v!r}" for k, v in sorted(variables.items()) if isinstance(v, float)]
     if not constants:
         return name
@@ -235,7 +235,7 @@ def _describe_function(value):
 
 
 def _constants(code):
-    """Numbers and texts of a function and of those within."""
+    """Yields the numbers and texts in a function and its inner functions."""
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _constants(constant)

@@ -1,4 +1,4 @@
-"""Hashes of variables, by which the processes of a cluster compare them without sending them."""
+"""Hashes of variables, which the processes of a cluster compare instead of the values."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -8,17 +8,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-# Of a digest; 128 bits.
+# Length of a digest; 128 bits.
 _BYTES = 16
 _WORDS = _BYTES // 4
 
 
 def gather_digests(strategy: tf.distribute.Strategy, digests: Sequence[bytes]) -> np.ndarray:
-    """Digests of all processes: int32 `[processes, digests, 4]`, the chief's first.
+    """Gathers the digests of all processes: int32 `[processes, digests, 4]`, the chief's first.
 
     Args:
-        strategy: a `TernGradStrategy` over several processes, all of which call it.
-        digests: list of equally many 16 bytes on all.
+        strategy: a `TernGradStrategy` over several processes, all of which call this function.
+        digests: list of digests of 16 bytes, of equal length on all processes.
     """
     words = np.frombuffer(b"".join(digests), np.int32)
     gathered = strategy.extended.process_group.all_gather(tf.constant(words)).numpy()
@@ -26,9 +26,9 @@ def gather_digests(strategy: tf.distribute.Strategy, digests: Sequence[bytes]) -
 
 
 def digest_of(strategy: tf.distribute.Strategy, variable: Any) -> bytes:
-    """16 bytes of SHA-256 of a variable's value.
+    """Returns 16 bytes of SHA-256 of a variable's value.
 
-    Where its copies on a process's replicas differ, these are the bytes of no other process.
+    If the copies of this process's replicas differ, no other process has the same bytes.
 
     Args:
         strategy: a `TernGradStrategy` over several processes.
@@ -43,11 +43,11 @@ def digest_of(strategy: tf.distribute.Strategy, variable: Any) -> bytes:
 
 
 def digest_of_all(digests: Iterable[bytes]) -> bytes:
-    """One digest of several."""
+    """Combines several digests into one."""
     return hashlib.sha256(b"".join(digests)).digest()[:_BYTES]
 
 
 def _copies(strategy, variable):
-    """The variable's copies on the local replicas, each once."""
+    """Returns the variable's distinct copies on the local replicas."""
     value = variable.value if isinstance(variable, keras.Variable) else variable
     return {id(c): c for c in strategy.experimental_local_results(value)}.values()

@@ -1,4 +1,4 @@
-"""Whether the processes of a cluster hold the same variables, and making them hold the chief's."""
+"""Compares the variables of a cluster's processes, and replaces different ones by the chief's."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -18,12 +18,13 @@ _logger = logging.getLogger(__name__)
 def equalize_variables(
     strategy: tf.distribute.Strategy, variables: Iterable[keras.Variable]
 ) -> dict[str, list[str]]:
-    """Gives all processes the chief's variables where they differ, and warns of it.
+    """Gives all processes the chief's variables if they differ, with a warning.
 
-    They should never: all apply the same updates. Processors that compute the same program
-    differently, or memory that fails, could make them. Every process of the cluster must call it,
-    outside of replicas, with the same variables in the same order. Each hashes its own (SHA-256)
-    and sends 16 bytes; more travels only where they differ. Does nothing without a cluster.
+    They should never differ, since all processes apply the same updates, except for processors that
+    compute the same program differently, or for faulty memory. Every process of the cluster must
+    call this function, outside replicas, with the same variables in the same order. Each process
+    hashes its variables (SHA-256) and sends 16 bytes, and more only if they differ. Does nothing
+    without a cluster.
 
     Example:
     >>> equalize_variables(terngrad_tf.TernGradStrategy(num_nodes=1), [tf.Variable(1.0)])
@@ -31,10 +32,10 @@ def equalize_variables(
 
     Args:
         strategy: a `TernGradStrategy`.
-        variables: as for `broadcast_variables`.
+        variables: as in `broadcast_variables`.
 
     Returns:
-        Dict from the names of the processes that did not hold what the chief holds to the names of
+        Dict from the names of processes whose variables differed from the chief's to the names of
         those variables; the same on all processes.
 
     Raises:
@@ -63,7 +64,7 @@ def equalize_variables(
 
 
 def _different(strategy, digests):
-    """Where those of each process are not the first's: `[processes, digests]` of bool."""
+    """Returns a bool array `[processes, digests]`, True for digests unlike the first process's."""
     each = gather_digests(strategy, digests)
     return (each != each[0]).any(axis=-1)
 

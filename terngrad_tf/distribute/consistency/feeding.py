@@ -1,4 +1,4 @@
-"""What the processes of a cluster agree on before they read data: who reads what, how long."""
+"""Lets the processes of a cluster agree on how they divide data, before they read."""
 
 import dataclasses
 import functools
@@ -22,23 +22,22 @@ _logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What a process tells the others of the data that it is about to read.
+    """A process's description of the data that it is about to read.
 
     Attributes:
-        kind: what it is.
-        num_batches: how many batches; None where nobody knows before their end.
-        is_infinite: whether they never end.
-        is_own: whether the user has said that each process reads examples of its own.
-        are_distorted: as for `signatures.are_alike`.
-        signature: that of the first examples; None where the user has said how
-            processes share the data.
-        remedy: what to write where processes read different examples; None where each process's
-            batches are then taken whole.
-        order: of each of the data's random generators its seeds, and how often it was used; lists
-            of int.
+        kind: kind of the data.
+        num_batches: number of batches; None if unknown before their end.
+        is_infinite: True if the data never end.
+        is_own: True if the user has stated that each process reads its own examples.
+        are_distorted: as in `signatures.are_alike`.
+        signature: signature of the first examples; None if the user has stated how processes share
+            the data.
+        remedy: advice for processes that read different examples; None: each process then takes its
+            own batches whole.
+        order: seeds of each of the data's random generators, and how often the generator was used;
+            lists of int.
         seed: a random number.
-        states: states of random generators by which the data may be shuffled; None for one that
-            nobody has seeded.
+        states: states of random generators that may shuffle the data; None for an unseeded one.
     """
 
     kind: str
@@ -55,14 +54,14 @@ class Source:
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """What follows from the sources of all processes.
+    """The result of the sources of all processes.
 
     Attributes:
-        is_own: whether each process reads examples of its own.
-        num_batches: those of the process that has most; None where some do not know.
-        is_infinite: whether the data of all never end.
-        seed: the chief's.
-        shared: names of the `states` that are the same on all.
+        is_own: True if each process reads its own examples.
+        num_batches: number of batches of the process with most; None if unknown to a process.
+        is_infinite: True if the data of all processes never end.
+        seed: seed of the chief.
+        shared: names of the `states` that are equal on all processes.
     """
 
     is_own: bool
@@ -73,7 +72,7 @@ class Agreement:
 
 
 class Feeding:
-    """How the processes of a cluster come to an `Agreement`.
+    """Brings the processes of a cluster to an `Agreement`.
 
     Args:
         strategy: a `TernGradStrategy`.
@@ -84,17 +83,17 @@ class Feeding:
         self._has_told = False
 
     def agree(self, kind: str, batch: Any = None, elements: Any = None, **source: Any) -> Agreement:
-        """What all processes do with their data; all call it at the same point of the program.
+        """Agrees on the data of all processes, which call this at the same point of the program.
 
         Args:
             kind: as in `Source`.
-            batch: structure of arrays or tensors that processes compare. Default: none.
-            elements: lists of such structures that they compare. Default: none.
+            batch: structure of arrays or tensors to compare. Default: none.
+            elements: lists of such structures to compare. Default: none.
             **source: other attributes of `Source`.
 
         Raises:
-            PeerError: processes read different kinds of data, or different examples where that is
-                refused.
+            PeerError: processes read different kinds of data, or different examples although these
+                are refused.
         """
         signature = None
         if batch is not None:
@@ -117,10 +116,10 @@ class Feeding:
 
 
 def agreement_of(sources: Sequence[Source], names: Sequence[str]) -> Agreement:
-    """The `Agreement` of processes with these names.
+    """Returns the `Agreement` of processes with these names.
 
     Raises:
-        PeerError: as for `Feeding.agree`.
+        PeerError: as in `Feeding.agree`.
     """
     first = sources[0]
     for source, name in zip(sources, names, strict=True):
@@ -194,7 +193,7 @@ def _check_orders(sources, names):
 
 
 def _gather(strategy, value):
-    """A list of the values of all processes, which JSON can hold."""
+    """Returns a list of the values of all processes, which JSON must be able to hold."""
     group = strategy.extended.process_group
     content = json.dumps(value).encode()
     size = np.array([len(content)], np.int32)

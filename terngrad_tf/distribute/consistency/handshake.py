@@ -1,10 +1,9 @@
-"""Whether all processes of a cluster were started alike, asked before they train together.
+"""Checks that all processes of a cluster were started alike, before they train together.
 
-Processes that run other code, options or models may train side by side without an error and give a
-wrong result. Each process publishes what it was started with and reads what all others were.
+Processes with different code, options or models may train together without an error, and give a
+wrong result. Each process publishes its settings and reads the settings of all others.
 """
 
-import dataclasses
 import functools
 import hashlib
 import json
@@ -18,6 +17,7 @@ import tensorflow as tf
 
 from terngrad_tf.distribute.communication.coordination import all_gather_object
 from terngrad_tf.distribute.communication.peers import PeerError
+from terngrad_tf.options import shared_values
 from terngrad_tf.version import __version__
 
 _compared_models = weakref.WeakKeyDictionary()
@@ -26,10 +26,10 @@ _compared_models = weakref.WeakKeyDictionary()
 def compare_processes(
     strategy: tf.distribute.Strategy, topic: str, metadata: Mapping[str, Any]
 ) -> None:
-    """Returns on all processes where `metadata` are equal, and raises on all where they are not.
+    """Returns on all processes if `metadata` are equal; otherwise raises an error on all.
 
-    Every process of the cluster must call it with the same topics in the same order. Does nothing
-    without a cluster.
+    Every process of the cluster must call this function with the same topics in the same order.
+    Does nothing without a cluster.
 
     Example:
     >>> strategy = terngrad_tf.TernGradStrategy(num_nodes=1)
@@ -37,8 +37,8 @@ def compare_processes(
 
     Args:
         strategy: a `TernGradStrategy`.
-        topic: str, what is compared; part of the error.
-        metadata: dict of str to what JSON can hold.
+        topic: str, name of the metadata, for errors.
+        metadata: dict from str to values that JSON can hold.
 
     Raises:
         PeerError: metadata differ, or a process did not come to this point within the strategy's
@@ -53,11 +53,11 @@ def compare_processes(
 
 
 def diff(metadata: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
-    """One phrase for each entry that is not the same on all processes.
+    """Returns one phrase for each entry that differs between processes.
 
     Args:
-        metadata: list with a dict a process.
-        names: their names.
+        metadata: list with one dict per process.
+        names: names of the processes.
 
     Returns:
         List of str such as "seed is 1 on worker 0, worker 2 but 5 on worker 1".
@@ -79,18 +79,10 @@ def diff(metadata: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[st
 def strategy_metadata(
     gradient_ops: Any, num_local: int, num_processes: int, communication: str
 ) -> dict[str, Any]:
-    """What two processes must share for their strategies to fit together."""
-    metadata = dataclasses.asdict(gradient_ops.quantization) | {
-        "wire": gradient_ops.wire,
-        "sparse_as_dense": gradient_ops.sparse_as_dense,
-        # Samples are taken together.
-        "telemetry_freq": gradient_ops.telemetry.freq,
-    }
-    float_steps = getattr(gradient_ops.float_steps, "__qualname__", None)
-    if float_steps:
-        metadata["float_steps"] = float_steps
+    """Returns the settings that two processes must share for their strategies to match."""
     return (
-        metadata
+        shared_values(gradient_ops.quantization)
+        | gradient_ops.shared_options
         | code_metadata()
         | {
             "number of processes": num_processes,
@@ -101,7 +93,7 @@ def strategy_metadata(
 
 
 def code_metadata() -> dict[str, Any]:
-    """What all processes of a cluster must share, whatever they do: code and versions."""
+    """Returns the code and versions that all processes of a cluster must share."""
     return {
         "code": code_digest(),
         "terngrad_tf": __version__,
@@ -113,12 +105,12 @@ def code_metadata() -> dict[str, Any]:
 def compare_models(
     strategy: tf.distribute.Strategy, gradients: Sequence[Any], ternary_positions: Sequence[int]
 ) -> None:
-    """As `compare_processes` for the gradients of a model, the first time that it is traced.
+    """Compares the gradients of a model like `compare_processes`, in its first trace.
 
     Args:
-        strategy: the strategy that is to reduce them.
-        gradients: one local tensor or `tf.IndexedSlices` each.
-        ternary_positions: those that are to be rounded.
+        strategy: strategy that reduces the gradients.
+        gradients: a local tensor or `tf.IndexedSlices` for each gradient.
+        ternary_positions: positions of the gradients to be rounded.
 
     Raises:
         PeerError: processes differ in the number, order, shapes, dtypes or rounding of the
@@ -132,14 +124,14 @@ def compare_models(
         metadata[f"gradient {position}"] = f"{bits} {gradient.dtype.name} {gradient.shape}"
     known = _compared_models.setdefault(strategy, [])
     if metadata not in known:
-        # Retracing, which processes may do at different times, compares nothing anew.
+        # Processes may retrace at different times, without another comparison.
         known.append(metadata)
         compare_processes(strategy, "models", metadata)
 
 
 @functools.cache
 def code_digest() -> str:
-    """Digest of the package's source files, to tell one version of the code from another."""
+    """Returns a digest of the package's source files, which identifies a version of the code."""
     root = pathlib.Path(__file__).resolve().parents[2]
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):

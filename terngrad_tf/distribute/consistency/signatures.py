@@ -1,4 +1,4 @@
-"""Whether batches of different processes hold the same examples, without sending them."""
+"""Finds out whether batches of different processes hold the same examples, without sending them."""
 
 import collections
 import contextlib
@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# Of a batch these rows and components are looked at.
+# Maximum numbers of rows and components of a batch that count.
 _MAX_ROWS = 32
 _MAX_COMPONENTS = 8
-# Of a file this many bytes at its end are looked at, if its name is not longer than this.
+# Number of bytes at a file's end that count, and the longest name of a file.
 _TAIL, _MAX_NAME = 64, 1000
 # Processors of different kinds round preprocessing differently.
 _TOLERANCE = 1e-4
-# A component whose rows are equal on all processes shows that the examples are the same if chance
-# does not make them so: rows of classes of which there are few, or of one, do not.
+# Equal rows of a component prove equal examples if they are unlikely by chance: rows of few
+# classes, or of one class, are not.
 _TELLING_BITS = 20.0
 
 
 def signature_of_batch(batch: Any) -> list[Any]:
-    """A few numbers that tell a batch from others.
+    """Returns a few numbers that distinguish a batch from others.
 
     Example:
     >>> signature_of_batch((np.zeros([2, 3]), np.array([1, 2], np.int64)))
@@ -33,27 +33,26 @@ def signature_of_batch(batch: Any) -> list[Any]:
         batch: structure of arrays or tensors.
 
     Returns:
-        What JSON can hold: of each component its kind, its number of rows, and a number for each of
-        the first rows. Those of floats change little if these do; those of names of files are of
-        what the files hold.
+        A list that JSON can hold: for each component the kind, the number of rows, and a number for
+        each of the first rows. Small changes of floats change their numbers little; the numbers of
+        file names depend on the files' contents.
     """
     return [_signature_of(np.atleast_1d(component)) for component in _components(batch)]
 
 
 def signature_of_elements(elements: Iterable[Any]) -> list[Any]:
-    """As `signature_of_batch`, of single elements: structures of arrays or tensors."""
+    """Like `signature_of_batch`, for single elements: structures of arrays or tensors."""
     columns = zip(*map(_components, elements), strict=True)
     return [_signature_of(column) for column in columns]
 
 
 def are_alike(signatures: Sequence[list[Any]], are_distorted: bool = True) -> bool:
-    """Whether batches hold the same examples.
+    """Returns True if batches hold the same examples.
 
     Args:
         signatures: `signature_of_batch` of each process.
-        are_distorted: whether each process may distort images at random for itself, so that it is
-            enough if one of the components that tell examples apart is the same, such as labels.
-            Default True.
+        are_distorted: True if processes may distort images at random. Batches are then alike if one
+            component that distinguishes examples is equal, such as labels. Default True.
     """
     first = signatures[0]
     if any(_kinds(other) != _kinds(first) for other in signatures[1:]):
@@ -96,7 +95,7 @@ def _checksum_of_text(row):
 
 
 def _content(text):
-    """A text, or of a file of this name what tells files apart: copies may lie anywhere."""
+    """Returns a text; for a file's name, the file's size and end: copies may have any path."""
     content = text if isinstance(text, bytes) else str(text).encode()
     if len(content) < _MAX_NAME:
         with contextlib.suppress(tf.errors.OpError, UnicodeError, ValueError):
@@ -120,7 +119,7 @@ def _is_close(part, other):
 
 
 def _bits(part):
-    """What the order of a component's rows tells, in bits: their number times their entropy."""
+    """Returns the information in the order of a component's rows, in bits: count times entropy."""
     values = part[2]
     counts = collections.Counter(values).values()
     return sum(-count * math.log2(count / len(values)) for count in counts)

@@ -1,17 +1,17 @@
-"""Every use of TensorFlow's and Keras' private modules, each with the reason.
+"""Contains every use of TensorFlow's and Keras' private modules, each with its reason.
 
 Nothing else in the package may import `tensorflow.python.*` or `keras.src.*` (a test enforces it).
-`tests/distribute/private/private_test.py` pins each name used here. A release that moves one fails
-there, with its name, and not inside a training step.
+`tests/distribute/private/private_test.py` pins each name used here. If a release moves a name, that
+test fails and reports the name, instead of a training step.
 
-What is needed, and why no public way exists:
+The package needs these, for which no public way exists:
 
 * Strategies for local and clustered devices: `tf.distribute` has no public base class to build on.
 * Collectives beyond all-reduce sum (max, all-gather of equal shapes, all-to-all) have no public op.
-* Functions of Keras and TensorFlow that are replaced: see `patches`, and the reason beside each.
+* Functions of Keras and TensorFlow that are replaced: see `patches` and the reason for each.
 """
 
-# Imported for what it enters into the manifest of patches.
+# Imported for its entries in the manifest of patches.
 from terngrad_tf.distribute.private.collectives.local_weights import LocalWeights
 from terngrad_tf.distribute.private.collectives.process_group import (
     ProcessGroup,
@@ -22,6 +22,7 @@ from terngrad_tf.distribute.private.collectives.process_group import (
 )
 from terngrad_tf.distribute.private.collectives.stamps import stamped
 from terngrad_tf.distribute.private.data.agreed_seeds import seed_alike, unseeded_generators
+from terngrad_tf.distribute.private.keras import callback_lists  # noqa: F401
 from terngrad_tf.distribute.private.keras.keras_calls import agreed_variables, compiled_with
 from terngrad_tf.distribute.private.keras.keras_optimizers import sum_gradients, sum_of_replicas
 from terngrad_tf.distribute.private.keras.keras_training import (

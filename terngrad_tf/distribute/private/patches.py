@@ -1,9 +1,9 @@
-"""The manifest of what is replaced in TensorFlow and Keras, and its installation.
+"""Lists the functions of TensorFlow and Keras that are replaced, and installs the replacements.
 
 A module of this package enters each function that it replaces with `patch`. All are installed
-together, after the releases at hand were found to have every function in the form expected, and can
-be uninstalled. A replacement does what the stock function does unless a strategy of this package,
-or an op of it, is at work: other strategies of the process are left as they are.
+together, after a check that the installed releases have every function in the expected form, and
+can be uninstalled. A replacement behaves like the stock function unless a strategy or an op of this
+package is in use: other strategies of the process do not change.
 """
 
 import dataclasses
@@ -16,11 +16,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-# First and last release of the ranges whose ends the tests run with.
-TESTED = {"tensorflow": ("2.18", "2.21"), "keras": ("3.12", "3.15")}
+from terngrad_tf import releases
 
 _ABSENT = object()
-# What `uninstall_patches` has to put back: owner, name and what the owner had of its own.
+# For `uninstall_patches`: owner, name and the owner's own attribute.
 _replaced = []
 
 
@@ -31,9 +30,9 @@ class Patch:
     Attributes:
         owner: module or class.
         name: name of the function in it.
-        replacement: function that is called with the stock function and then with what that takes.
-            Its parameters are those that the stock function must have, `*args` standing for any
-            more; its docstring says why it is replaced.
+        replacement: function called with the stock function and then the stock function's
+            arguments. The stock function must have the same parameters; `*args` stands for any
+            more. The docstring gives the reason for the replacement.
     """
 
     owner: typing.Any
@@ -41,7 +40,7 @@ class Patch:
     replacement: typing.Callable
 
     def check(self) -> None:
-        """Raises RuntimeError where the function is missing or takes other parameters."""
+        """Raises RuntimeError if the function is missing or has other parameters."""
         stock = getattr(self.owner, self.name, None)
         found = list(inspect.signature(stock).parameters) if stock else ["nothing of this name"]
         _, *expected = inspect.signature(self.replacement).parameters
@@ -49,15 +48,14 @@ class Patch:
             expected = expected[: expected.index("args")]
             found = found[: len(expected)]
         if found != expected:
-            tested = " and ".join(f"{k} {a} to {b}" for k, (a, b) in TESTED.items())
-            raise RuntimeError(
-                f"terngrad_tf is tested with {tested}, not with tensorflow {tf.__version__} and"
-                f" keras {keras.__version__}: `{self.owner.__name__}.{self.name}` must take"
-                f" {', '.join(expected)}. Received: {', '.join(found)}"
+            what = (
+                f"`{self.owner.__name__}.{self.name}` must take {', '.join(expected)}."
+                f" Received: {', '.join(found)}"
             )
+            raise RuntimeError(releases.untested(tf.__version__, keras.__version__, what))
 
     def replaced(self) -> Callable[..., Any]:
-        """The function that takes the place of the stock function."""
+        """Returns the function that replaces the stock function."""
         stock = getattr(self.owner, self.name)
 
         @functools.wraps(stock)
@@ -73,7 +71,7 @@ manifest: list[Patch] = []
 
 
 def patch(owner: Any, *names: str) -> Callable[[_Function], _Function]:
-    """Decorator that enters a function into the manifest: see `Patch`, one for each name."""
+    """Returns a decorator that enters a function into the manifest, once per name: see `Patch`."""
 
     def enter(replacement):
         manifest.extend(Patch(owner, name, replacement) for name in names)
@@ -83,10 +81,10 @@ def patch(owner: Any, *names: str) -> Callable[[_Function], _Function]:
 
 
 def install_patches() -> None:
-    """Replaces all functions of the manifest, unless that was done.
+    """Replaces all functions of the manifest, unless they are replaced already.
 
     Raises:
-        RuntimeError: a release of TensorFlow or Keras does not fit. Nothing is replaced then.
+        RuntimeError: a release of TensorFlow or Keras does not fit. Nothing is replaced.
     """
     if _replaced:
         return

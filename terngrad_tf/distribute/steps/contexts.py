@@ -1,4 +1,4 @@
-"""Contexts that a step opens for the code that it calls in the same thread."""
+"""Contexts that a step opens for code called in the same thread."""
 
 import contextlib
 import threading
@@ -58,7 +58,7 @@ def keras_loop(
 
 
 def optimizer_of_local_step() -> LocalStepsOptimizer | None:
-    """The `LocalStepsOptimizer` whose training step Keras runs; None elsewhere."""
+    """Returns the `LocalStepsOptimizer` whose training step Keras runs; None elsewhere."""
     _, optimizer = getattr(_state, "loop", None) or (None, None)
     return optimizer
 

@@ -14,7 +14,7 @@ class LocalStepsOptimizer(keras.optimizers.Optimizer):
         raise NotImplementedError
 
     def synchronize(self) -> None:
-        """Exchanges what steps since the last exchange changed; all processes call it together."""
+        """Exchanges the changes since the last exchange; all processes call this together."""
         raise NotImplementedError
 
     def run_step(self, step: Callable[[], Any], size: int) -> Any:
@@ -22,22 +22,22 @@ class LocalStepsOptimizer(keras.optimizers.Optimizer):
 
         Args:
             step: Keras' function, without arguments, which returns logs.
-            size: how many steps that takes.
+            size: number of steps in one call.
         """
         return step()
 
     def agree_on_logs(self, logs: Any, reduce: Callable[[Any], Any]) -> Any:
-        """Logs of a step for callbacks: a structure of tensors, the same on all processes.
+        """Returns a step's logs for callbacks: a structure of tensors, the same on all processes.
 
         Args:
-            logs: structure of tensors, this process's.
-            reduce: function of such a structure to its mean over processes.
+            logs: this process's structure of tensors.
+            reduce: function from such a structure to its mean over processes.
         """
         raise NotImplementedError
 
 
 def local_steps_optimizer(optimizer: Any) -> LocalStepsOptimizer | None:
-    """The `LocalStepsOptimizer` that an optimizer is or scales the loss for; None for others."""
+    """Returns the `LocalStepsOptimizer` that an optimizer is or wraps for loss scaling, or None."""
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         optimizer = optimizer.inner_optimizer
     return optimizer if isinstance(optimizer, LocalStepsOptimizer) else None

@@ -1,7 +1,7 @@
-"""Rotation of lists of tensors: `ternary.rotation` in few passes, the rotation by matrix products.
+"""Rotates lists of tensors like `ternary.rotation`, in few passes, by matrix products.
 
-XLA multiplies, changes signs and adds in one pass, but has no quick transform of Hadamard's; a
-product on both sides of a block's square is the quickest that TensorFlow has.
+XLA multiplies, flips signs and adds in one pass, but has no fast Hadamard transform. Products on
+both sides of a block, arranged as a square, are the fastest way in TensorFlow.
 """
 
 import functools
@@ -16,24 +16,24 @@ import tensorflow as tf
 from terngrad_tf.ternary import random_bits, rotation
 from terngrad_tf.ternary.fused import compiled, partition
 
-# Parts of a block whose squares are added element by element, before the sums of parts are.
+# Number of parts of a block whose squares are added elementwise, before the parts are summed.
 _PLANES = 16
-# Products of both sides take less arithmetic from here on.
+# From this block size on, two-sided products take less arithmetic.
 _TWO_SIDED = 256
-# Up to here all whole numbers are floats: float32, and what GPUs may round to before they multiply.
+# Below these, all integers are exact: in float32, and in GPUs' rounding before a product.
 _EXACT, _EXACT_ON_GPUS = 2**24, 2**11
 
 
 class Rotation:
     """T tensors as vectors of rotated blocks, and back.
 
-    A large tensor's whole blocks are a vector by themselves, so that they need not be copied. All
-    others, and what is left of large tensors, are one more, the largest blocks first.
+    The whole blocks of a large tensor form a vector of their own, without a copy. All other blocks,
+    including the rest of large tensors, form one more vector, the largest blocks first.
 
     Args:
         shapes: T static shapes.
-        levels: L, of the codes that the elements are rounded to.
-        num_replicas: N, whose codes are added.
+        levels: L of the codes to which elements are rounded.
+        num_replicas: N, the number of replicas whose codes are added.
 
     Example:
     >>> rotation = Rotation([[1000], [3]], levels=1)
@@ -46,7 +46,7 @@ class Rotation:
         self._levels = levels
         self._bound = levels * num_replicas
         self._vectors = _vectors(tuple(partition.num_elements(shape) for shape in self._shapes))
-        # The blocks of one size in a vector: size and number.
+        # Block size and number of blocks of each size in each vector.
         self._runs = [
             (size, _num_blocks(parts)) for vector in self._vectors for size, parts in vector.items()
         ]
@@ -54,7 +54,7 @@ class Rotation:
 
     @property
     def sizes(self) -> list[int]:
-        """Elements of each vector, zeros that fill up blocks included."""
+        """Number of elements of each vector, including zeros that pad blocks."""
         return [
             sum(size * _num_blocks(parts) for size, parts in vector.items())
             for vector in self._vectors
@@ -62,11 +62,11 @@ class Rotation:
 
     @property
     def num_blocks(self) -> int:
-        """Blocks of all vectors, each with a scale."""
+        """Number of blocks of all vectors, each with a scale."""
         return self._ends[-1]
 
     def measure(self, tensors: Sequence[Any]) -> tf.Tensor:
-        """A replica's own scales and concentrations, float32 `[2, num_blocks]`.
+        """Returns a replica's own scales and concentrations, float32 `[2, num_blocks]`.
 
         Args:
             tensors: T float16, bfloat16 or float32 tensors.
@@ -86,13 +86,13 @@ class Rotation:
         step: Any,
         tensor: int,
     ) -> list[tf.Tensor]:
-        """Rotated vectors, in units of the scales: to be rounded with a scale of 1.
+        """Returns rotated vectors in units of the scales, to be rounded with a scale of 1.
 
         Args:
             tensors: T float16, bfloat16 or float32 tensors.
-            measured: what `measure` returned of them.
+            measured: result of `measure` for the tensors.
             scales: float32 tensor of shape [num_blocks], shared by all replicas.
-            seed, step: as for `ternarize`.
+            seed, step: as in `ternarize`.
             tensor: index that selects the random signs.
         """
         if not self._runs:
@@ -115,16 +115,16 @@ class Rotation:
         step: Any,
         tensor: int,
     ) -> list[tf.Tensor]:
-        """The T tensors that sums of codes stand for.
+        """Returns the T tensors that sums of codes represent.
 
-        The same bits on all processors: products add whole numbers, which float32 holds.
+        The bits are the same on all processors: products add integers that float32 can hold.
 
         Args:
-            vectors: float32 tensors of the sizes of `sizes`: sums of the replicas' codes.
-            scales: float32 tensor of shape [num_blocks]. Blocks with one that is not finite are
-                NaN.
+            vectors: float32 tensors with the lengths `sizes`: sums of the replicas' codes.
+            scales: float32 tensor of shape [num_blocks]. Blocks become NaN if their scale is not
+                finite.
             dtypes: T floating-point types.
-            seed, step, tensor: as for `rotate`.
+            seed, step, tensor: as in `rotate`.
         """
         turned = []
         for vector, parts in zip(vectors, self._vectors, strict=True):
@@ -145,7 +145,7 @@ class Rotation:
         ]
 
     def split(self, values: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
-        """Values like the vectors to a list of vectors for each tensor, together its elements."""
+        """Splits values like the vectors into lists of vectors, one per tensor."""
         result = [{} for _ in self._shapes]
         for vector, parts in zip(values, self._vectors, strict=True):
             members = [(size, part) for size, of_size in parts.items() for part in of_size]
@@ -158,7 +158,7 @@ class Rotation:
 
     @property
     def tensors_of_blocks(self) -> list[int]:
-        """The number of its tensor for each block."""
+        """The tensor's number of each block."""
         return [
             part.tensor
             for vector in self._vectors
@@ -168,7 +168,7 @@ class Rotation:
         ]
 
     def split_blocks(self, values: tf.Tensor) -> list[tf.Tensor]:
-        """A value of each block to those of each tensor's blocks, in the order of its elements."""
+        """Splits a value per block by tensor, in the order of the tensor's elements."""
         result = [{} for _ in self._shapes]
         members = [part for vector in self._vectors for parts in vector.values() for part in parts]
         pieces = _split(values, [part.num_blocks for part in members])
@@ -187,7 +187,7 @@ class Rotation:
         )
 
     def _blocks(self, tensors):
-        """Blocks `[count, size]` of each run, of the tensors' types where a run has one."""
+        """Returns blocks `[count, size]` of each run, in the tensor's type if it has one tensor."""
         flat = [tf.reshape(tensor, [-1]) for tensor in tensors]
         result = []
         for vector in self._vectors:
@@ -200,7 +200,7 @@ class Rotation:
 
 
 class _Part:
-    """Blocks of one size of a tensor: where they start in it, and how many elements they hold."""
+    """Blocks of one size of a tensor: their start in it, and their number of elements."""
 
     def __init__(self, tensor, start, num_elements, num_blocks):
         self.tensor, self.start = tensor, start
@@ -216,7 +216,7 @@ class _Part:
 
 @functools.cache
 def _vectors(sizes):
-    """For each vector a dict of block sizes, largest first, to the parts of tensors with them."""
+    """Returns a dict per vector from block size, largest first, to parts of tensors."""
     large, _ = partition.split([[size] for size in sizes])
     result, small = [], {}
     for tensor, num_elements in enumerate(sizes):
@@ -230,7 +230,7 @@ def _vectors(sizes):
             else:
                 small.setdefault(size, []).append(part)
             start += held
-    # Of tensors without elements a vector without any.
+    # Tensors without elements form one empty vector.
     return result + [dict(sorted(small.items(), reverse=True))] * bool(small or not result)
 
 
@@ -239,7 +239,7 @@ def _num_blocks(parts):
 
 
 def _joined(pieces):
-    """Vectors after each other; there may be none."""
+    """Concatenates vectors; the list may be empty."""
     if not pieces:
         return tf.zeros([0], tf.float32)
     return pieces[0] if len(pieces) == 1 else tf.concat(pieces, 0)
@@ -251,7 +251,7 @@ def _split(vector, lengths):
 
 @functools.cache
 def _measure(levels):
-    """Function of the blocks of each run to their scales and concentrations, `[2, count]` each."""
+    """Returns a function from the blocks of each run to scales and concentrations `[2, count]`."""
 
     @compiled.compiled
     def sums(runs):
@@ -269,16 +269,16 @@ def _measure(levels):
         return result
 
     def measure(runs):
-        # XLA adds the parts of a block on one thread.
+        # XLA would add the parts of a block on one thread.
         return scales([tf.reduce_sum(partial, 1) for partial in sums(runs)], runs)
 
     return measure
 
 
 def _power_sums(blocks):
-    """Of each block `sum x^2 + i sum x^4`, of its parts' first elements, second ones and so on.
+    """Returns `sum x^2 + i sum x^4` of each block, over the elements at equal places of its parts.
 
-    In complex numbers, as XLA makes both parts in one pass; of float64, which holds all fourth
+    Complex numbers, since XLA computes both parts in one pass; of float64, which holds all fourth
     powers of float32.
     """
     count, size = blocks.shape
@@ -309,7 +309,7 @@ def _keys(seed, step, tensor):
 
 
 def _signs_of_runs(runs, element_key, mix_key):
-    """`rotation.sign_bits` of the elements of each run, numbered through."""
+    """Returns `rotation.sign_bits` of the elements of all runs, numbered consecutively."""
     first, result = 0, []
     for blocks in runs:
         numbers = random_bits.numbers_from(
@@ -322,11 +322,11 @@ def _signs_of_runs(runs, element_key, mix_key):
 
 @compiled.compiled
 def _scale(runs, factors, element_key, mix_key):
-    """Blocks with random signs, times the factor of each."""
+    """Returns blocks with random signs, times the factor of each block."""
     signs = _signs_of_runs(runs, element_key, mix_key)
     result = []
     for blocks, factor, bits in zip(runs, factors, signs, strict=True):
-        # What is not finite must not reach the codes of other blocks in the same words.
+        # Infinite values must not affect the codes of other blocks in the same words.
         values = tf.math.multiply_no_nan(tf.cast(blocks, tf.float32), factor[:, tf.newaxis])
         result.append(rotation.with_signs(values, bits))
     return result
@@ -347,12 +347,12 @@ def _unscale(levels):
 
 
 def _product(blocks, *, normalized=False, bound=0):
-    """`H x` of each row of float32 `[count, size]`, divided by the root of the size or not.
+    """Returns `H x` of each row of float32 `[count, size]`, or `H x / sqrt(size)`.
 
     Args:
         blocks: the rows.
-        normalized: whether it is divided; then errors of rounding do not matter.
-        bound: otherwise, what the sizes of whole numbers in the rows are at most.
+        normalized: True to divide; rounding errors then do not matter.
+        bound: if not normalized, the largest absolute value of the integers in the rows.
     """
     size = blocks.shape[1]
     columns = size if size < _TWO_SIDED else 2 ** (int(math.log2(size)) // 2)

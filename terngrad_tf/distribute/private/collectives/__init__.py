@@ -1,3 +1,3 @@
-"""Collectives of one process's and of many processes' replicas."""
+"""Collectives among the replicas of one or several processes."""
 
 __all__ = []

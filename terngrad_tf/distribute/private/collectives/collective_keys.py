@@ -1,11 +1,11 @@
-"""Keys of collectives: processes that trace functions at different times agree on them.
+"""Keys of collectives on which processes agree even if they trace functions at different times.
 
-All members of a collective must launch it under the same key. Stock TensorFlow takes a new key at
-every call, fed to the function from outside. Such a key does not reach a function that is called
-inside `tf.while_loop`, which is what Keras builds for `steps_per_execution > 1`, and each new one
-costs a round trip. Here a key stands for a place in the program and a shape: what is launched, in
-which function, and how often the function launched such a thing before. A process that has to trace
-a function once more (its part of the last batch may be shorter) finds the same keys again.
+All members of a collective must launch it under the same key. Stock TensorFlow takes a new key for
+each call and feeds the key to the function. Such a key does not reach a function called inside
+`tf.while_loop`, which Keras builds for `steps_per_execution > 1`, and each new key costs a round
+trip. Here a key stands for a place in the program and a shape: the collective, the function that
+launches it, and how often that function launched such a collective before. A process that traces a
+function again (its part of the last batch may be shorter) gets the same keys.
 """
 
 import collections
@@ -25,25 +25,25 @@ _NUM_PLACES = 2**12
 _NUM_SHAPES = 2**18
 _PRIME = 100_003
 
-# What each function's graph has launched so far.
+# {graph of a function: number of collectives launched so far, by kind}.
 _launched = weakref.WeakKeyDictionary()
 
 
 class StaticKeys:
-    """The keys of the collectives of one process, which all its groups share."""
+    """The keys of one process's collectives, shared by all its groups."""
 
     def __init__(self):
         self._places = {}
 
     def key(self, name: str, tensor: tf.Tensor) -> int:
-        """Key of a collective that the function under construction launches.
+        """Returns the key of a collective that the function under construction launches.
 
         Args:
-            name: what is launched.
-            tensor: what this process brings.
+            name: name of the collective.
+            tensor: this process's contribution.
 
         Returns:
-            An int, or an int32 scalar tensor where the shape is not known yet.
+            An int, or an int32 scalar tensor if the shape is not known yet.
         """
         graph = function_graph()
         counts = _launched.setdefault(graph, collections.Counter())
@@ -57,13 +57,13 @@ class StaticKeys:
 def use_static_keys(
     launcher: Any, keys: StaticKeys, traced: TracedPlaces, check_sends: Callable[[], None]
 ) -> Any:
-    """Lets a stock launcher of collectives, and all that builds on it, take `StaticKeys`.
+    """Makes a stock launcher of collectives, and all code that uses it, take `StaticKeys`.
 
     Args:
         launcher: TensorFlow's `CollectiveReplicaLauncher`.
         keys: the keys of this process.
-        traced: notes what is launched in functions.
-        check_sends: called before each collective, to refuse it.
+        traced: notes the collectives that functions launch.
+        check_sends: function called before each collective; it may refuse it.
     """
     stock_key = launcher._next_instance_key
     current = []
@@ -96,7 +96,7 @@ def _shape_number(tensor):
         lengths = tf.unstack(tf.shape(tensor), num=tensor.shape.rank)
     number = 0
     for length in lengths:
-        # Lengths of large tensors are often powers of 2, which have the same remainder.
+        # Large tensors often have lengths that are powers of 2, with the same remainder.
         mixed = length % _NUM_SHAPES + _PRIME * (length // _NUM_SHAPES)
         number = (number * 31 + mixed) % _NUM_SHAPES
     return number

@@ -1,4 +1,4 @@
-"""What the parts of a strategy's `extended` know of one another."""
+"""The attributes that the parts of a strategy's `extended` share."""
 
 import typing
 from collections.abc import Callable, Sequence
@@ -10,15 +10,16 @@ if typing.TYPE_CHECKING:
 
 
 class LocalReplicas(distribute_lib.StrategyExtendedV1):
-    """Base of the parts, which a class of TensorFlow's completes.
+    """Base of the parts. Together with a class of TensorFlow they form `extended`.
 
     Attributes:
-        process_group: `ProcessGroup` of a cluster; None where this process is alone.
+        process_group: `ProcessGroup` of a cluster; None without a cluster.
         worker_devices: name of each local replica's device.
-        shares_of_run: the examples of each local replica over those of all, while a function runs
-            on batches that differ in length; else None.
-        examples_of_run: those of all local replicas, an integer or an integer scalar tensor, while
-            a function runs on batches whose length is known; else None.
+        shares_of_run: share of the examples that each local replica has, while a function runs on
+            batches of different lengths; else None.
+        examples_of_run: number of examples of all local replicas, an integer or an integer scalar
+            tensor, while a function runs on batches of known length; else None.
+        first_step: callback that logs the chief's messages at the first step of `fit`.
         calls: `calls.Calls` of a cluster of several processes; else None.
     """
 
@@ -27,6 +28,7 @@ class LocalReplicas(distribute_lib.StrategyExtendedV1):
     shares_of_run: Sequence[typing.Any] | None = None
     examples_of_run: typing.Any = None
     calls: typing.Any = None
+    first_step: typing.Any = None
     _devices: Sequence[str]
     _device_of_replica: list[int]
     _written: dict[int, typing.Any]

@@ -1,8 +1,8 @@
-"""Weights of single replicas between exchanges, behind the variables of a model.
+"""Own weights of replicas between exchanges, behind the variables of a model.
 
 A model's variables hold the shared values, which evaluation, callbacks and checkpoints see. During
-a step of a replica the same variables stand for the replica's own values, which the forward pass
-reads and the optimizer updates.
+a replica's step the same variables stand for the replica's own values, which the forward pass reads
+and the optimizer updates.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ class LocalWeights:
     """Two sets of values of the same variables: shared by all replicas, and each replica's own.
 
     Args:
-        variables: list of distributed variables, which hold the shared values.
-        own: list of similar variables with a copy for each replica.
+        variables: list of distributed variables that hold the shared values.
+        own: list of similar variables with one copy per replica.
         groups: lists of positions of variables that are exchanged together.
         is_renewed: function of a group's number to a scalar bool tensor: True if replicas take the
             shared values before the next step.
@@ -57,7 +57,7 @@ class LocalWeights:
     def begin_step(self) -> None:
         """Gives replicas the shared values of renewed groups; in cross-replica context.
 
-        This is done after the exchange, because shared values may be loaded in between.
+        Call it after the exchange: shared values may be loaded in between.
         """
 
         def copy(positions):
@@ -74,14 +74,14 @@ class LocalWeights:
             )
 
     def changes(self, group: int) -> list[list[tf.Tensor]]:
-        """Shared values less own values, for each variable of a group and local replica."""
+        """Returns shared minus own values, for each variable of a group and local replica."""
         return [
             [value - own for value, own in zip(self._shared[i][0], self._own[i][0], strict=True)]
             for i in self._groups[group]
         ]
 
     def own_tensors(self, group: int) -> list[tf.Tensor]:
-        """Own values of all variables of a group and local replicas."""
+        """Returns the own values of a group's variables, for all local replicas."""
         return [own.read_value() for i in self._groups[group] for own in self._own[i][0]]
 
     def mix(self, group: int, share: float) -> None:
@@ -96,7 +96,7 @@ class LocalWeights:
         return self._standing_for(self._own)
 
     def shared_values(self) -> contextlib.AbstractContextManager[None]:
-        """Context in which the variables stand for the shared values, as outside of replicas."""
+        """Context in which the variables stand for the shared values, as outside replicas."""
         return self._standing_for(self._shared)
 
     @contextlib.contextmanager
@@ -127,7 +127,7 @@ class LocalStepReplicas(LocalReplicas):
         self.message_guard = MessageGuard()
 
     def add_local_weights(self, weights: LocalWeights) -> None:
-        """Registers own values of replicas, in place of earlier ones of the same variables."""
+        """Registers own values of replicas, replacing earlier ones of the same variables."""
         self.end_local_weights(weights.variables)
         self._local_weights.add(weights)
 
@@ -143,7 +143,7 @@ class LocalStepReplicas(LocalReplicas):
 
     @contextlib.contextmanager
     def _own_weights(self):
-        """Context of a function of all replicas: they see their own weights if it trains."""
+        """Context of a function of all replicas: in training they see their own weights."""
         with contextlib.ExitStack() as stack:
             for weights in () if evaluates() else self._local_weights:
                 weights.begin_step()
@@ -161,7 +161,7 @@ class LocalStepReplicas(LocalReplicas):
             self._assign_means(written, self.process_group)
 
     def _end_run(self):
-        """Gives all replicas the mean of the values that they wrote in the run."""
+        """Gives all replicas the mean of the values that they wrote during the run."""
         written, self._written = list(self._written.values()), {}
         keeps, self._keeps_statistics = self._keeps_statistics, False
         if not written or self._num_replicas_in_sync == 1:

@@ -14,14 +14,14 @@ from tensorflow.python.ops import collective_ops
 from terngrad_tf.distribute.private.collectives.stamps import run_independently
 from terngrad_tf.places import places
 
-# Up to so many numbers from all processes together, each is sent to all at once: a ring takes size
-# - 1 turns, or twice as many, that wait for each other. Large messages that meet in one link lose
-# more.
+# If all processes together have at most this many numbers, each process sends its numbers to all at
+# once: a ring takes `size - 1` or twice as many turns, each waiting for the last. Large messages
+# lose more where they meet in one link.
 _FEW = 2**14
 
 
 class ProcessGroup:
-    """Collectives with one member a process: its first GPU over NCCL, its CPU in a ring.
+    """Collectives with one member per process: its first GPU over NCCL, or its CPU in a ring.
 
     All tensors must have the same shape and dtype on every process.
     """
@@ -43,17 +43,17 @@ class ProcessGroup:
         )
 
     def all_reduce_sum(self, tensor: tf.Tensor) -> tf.Tensor:
-        """int32 or float32 `[n]`; the same bits on all processes."""
+        """Sums int32 or float32 `[n]`; the result has the same bits on all processes."""
         if self._is_small(tensor):
             return tf.reduce_sum(self.all_gather(tensor), axis=0)
         return self._launch(collective_ops.all_reduce_v2, tensor, merge_op="Add")
 
     def all_reduce_max(self, tensor: tf.Tensor) -> tf.Tensor:
-        """float32 `[n]`, few numbers."""
+        """Returns the maxima of float32 `[n]`, for few numbers."""
         return tf.reduce_max(self.all_gather(tensor), axis=0)
 
     def all_gather(self, tensor: tf.Tensor) -> tf.Tensor:
-        """int32 or float32 `[n]` on each process -> `[size, n]` on all."""
+        """Gathers int32 or float32 `[n]` of each process as `[size, n]` on all."""
         if self._is_small(tensor):
             return self.all_to_all(tf.repeat(tensor[tf.newaxis], self.size, axis=0))
         gathered = self._launch(collective_ops.all_gather_v2, tensor)
@@ -63,7 +63,7 @@ class ProcessGroup:
         return tf.bitcast(tf.reshape(gathered, shape), tensor.dtype)
 
     def all_to_all(self, tensor: tf.Tensor) -> tf.Tensor:
-        """`[size, n]` -> `[size, n]`: row i goes to process i, row i of the result is its."""
+        """`[size, n]` -> `[size, n]`: row i goes to process i, whose row i comes back."""
         return self._launch(collective_ops.all_to_all_v2, tensor)
 
     def _is_small(self, tensor):
@@ -80,7 +80,7 @@ class ProcessGroup:
         launch = functools.partial(self._launch_now, collective, tensor, key, kwargs)
         result = self._traced.launched(tensor, launch)
         # Collectives on GPUs must start in the same order everywhere; on CPUs an order would only
-        # keep a late bucket from being sent while an early one is on its way.
+        # keep a late bucket waiting while an early one is on its way.
         if not self.is_nccl:
             run_independently(result.op)
         return result
@@ -100,12 +100,12 @@ class ProcessGroup:
 
 
 def publish(key: str, value: str) -> None:
-    """Gives a str to all processes of the cluster, kept by the first; a key takes one value."""
+    """Publishes a str to the cluster. The first process keeps it; a key takes one value."""
     context.context().set_config_key_value(key, value)
 
 
 def published(key: str, timeout_seconds: float) -> str | None:
-    """The str that a process of the cluster published; None where none did within the timeout."""
+    """Returns the str published under a key, or None after the timeout."""
     try:
         return context.context().get_config_key_value(key, max(1, round(1e3 * timeout_seconds)))
     except tf.errors.DeadlineExceededError:
@@ -113,23 +113,23 @@ def published(key: str, timeout_seconds: float) -> str | None:
 
 
 def report_error(message: str) -> None:
-    """Lets the exchanges of all processes of the cluster fail with this message."""
-    # Nobody can be told before the cluster stands, or after it fell.
+    """Makes the exchanges of all processes of the cluster fail with this message."""
+    # Processes are out of reach before the cluster is formed and after it failed.
     with contextlib.suppress(tf.errors.OpError, ValueError):
         context.context().report_error_to_cluster(tf.errors.UNAVAILABLE, message)
 
 
-# TCP, whose pauses between attempts double, may need 13 s to go on after a link was cut for 5 s:
-# longer than TensorFlow's default of 10 s.
+# TCP doubles the pauses between attempts, so it may need 13 s to recover from a cut of 5 s in a
+# link: longer than TensorFlow's default of 10 s.
 _HEARTBEAT_TIMEOUT_SECONDS = 25.0
 
 
 @contextlib.contextmanager
 def bounded_start(seconds: float) -> Iterator[None]:
-    """Bounds how long the processes that start within wait for each other, then and later.
+    """Bounds how long processes that start in this context wait for each other, then and later.
 
-    Left alone, a process waits an hour for peers, and goes on without those that are late to name
-    their devices.
+    By default, a process waits an hour for peers, and continues without peers that are late to
+    announce their devices.
     """
     current = context.context()
     stock = current.configure_coordination_service
@@ -141,7 +141,7 @@ def bounded_start(seconds: float) -> Iterator[None]:
             cluster_register_timeout_in_ms=round(1e3 * seconds),
             heartbeat_timeout_in_ms=round(1e3 * _HEARTBEAT_TIMEOUT_SECONDS),
         )
-        # A field from TensorFlow 2.21 on.
+        # This field exists from TensorFlow 2.21 on.
         fields = current.coordination_service.DESCRIPTOR.fields_by_name
         if "cluster_register_with_barrier" in fields:
             current.coordination_service.cluster_register_with_barrier = True
@@ -156,7 +156,7 @@ def bounded_start(seconds: float) -> Iterator[None]:
 def communication_options(
     communication: str, timeout_seconds: float | None = None
 ) -> tf.distribute.experimental.CommunicationOptions:
-    """TensorFlow's options of "ring", over gRPC, or "nccl"."""
+    """Returns TensorFlow's options for "ring", over gRPC, or "nccl"."""
     return collective_util.Options(
         implementation=CommunicationImplementation(communication.upper()),
         timeout_seconds=timeout_seconds,

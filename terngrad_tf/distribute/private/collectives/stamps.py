@@ -1,4 +1,4 @@
-"""What runs beside a step's other side effects, and the time at which tensors of a step exist."""
+"""Runs operations independently of a step's side effects, and timestamps a step's tensors."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,9 @@ from tensorflow.python.framework import ops
 
 
 def run_independently(op: tf.Operation) -> None:
-    """Lets an operation of the graph under construction run when its inputs exist.
+    """Lets an operation of the graph under construction run as soon as its inputs exist.
 
-    Functions run operations with side effects one after another, as they were traced.
+    By default, functions run operations with side effects one after another, as traced.
     """
     dependencies = ops.get_default_graph().experimental_acd_manager
     if dependencies is not None:
@@ -18,23 +18,23 @@ def run_independently(op: tf.Operation) -> None:
 
 
 def stamped(tensors: Sequence[tf.Tensor]) -> tuple[tf.Tensor, Sequence[tf.Tensor]]:
-    """When tensors exist, and the tensors, which what follows gets no earlier.
+    """Returns the time at which tensors exist, and the tensors for later use.
 
-    Without that order a step's threads might look at the clock when they are done with what
-    follows.
+    Later operations get the tensors only after the timestamp. Otherwise a step's threads might read
+    the clock after these operations.
 
     Args:
         tensors: list of tensors.
 
     Returns:
-        Pair of the seconds, a float64 scalar tensor of the clock that `tf.timestamp` reads, and the
-        list of tensors.
+        Pair of the seconds, a float64 scalar tensor from the clock of `tf.timestamp`, and the list
+        of tensors.
     """
     with tf.device("CPU:0"):
         if context.executing_eagerly():
             return tf.timestamp(), tensors
-        # A function's call that is made part of the step ends, for control dependencies, with its
-        # side effects; what takes its outputs waits for these.
+        # If a function's call is inlined into the step, control dependencies on the call wait for
+        # its side effects. Users of its outputs wait for these identities.
         existing = [_identity(t) for t in tensors]
         with tf.control_dependencies(existing):
             now = tf.timestamp()

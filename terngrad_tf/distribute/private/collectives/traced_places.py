@@ -1,7 +1,7 @@
-"""Lets functions of a loop of the user's own note, while they run, where they exchange something.
+"""Notes the exchanges of functions in a user's training loop while they run.
 
-What Python calls notes its place itself (see `places`). A function may hold a whole epoch, of which
-Python sees nothing, so the graph counts: in two variables that another thread reads.
+Python code notes its place itself (see `places`). A function may hold a whole epoch, which Python
+does not see, so the graph keeps the notes in two variables that another thread reads.
 """
 
 import contextlib
@@ -15,35 +15,34 @@ from tensorflow.python.framework import ops
 from terngrad_tf.distribute.private.collectives.stamps import run_independently
 from terngrad_tf.places import Traced, places
 
-# Notes that are kept.
 _MOST_NOTES = 64
 
 
 class TracedPlaces:
-    """What the functions of this process noted.
+    """Notes of the functions of this process.
 
-    A note counts the collectives that a graph (a function, the body of a loop in it) launches in a
-    row as one: their order in between is not fixed.
+    A note counts collectives that one graph (a function or the body of a loop) launches in a row as
+    one: the order among them is not fixed.
 
     Args:
-        device: of the host.
+        device: device of the host.
     """
 
     def __init__(self, device: str) -> None:
         self._device = device
         self._names: list[str] = []
         self._runs: list[tuple[str, Any]] = []
-        # By the graph of a function: which graph in it noted last while it was traced, and how.
+        # {graph of a function: (graph in it that noted last while it was traced, the note)}.
         self._last = weakref.WeakKeyDictionary()
         with tf.device(device):
-            # The number of notes, and the last ones, latest first, by the positions of their names.
+            # The number of notes, then the positions of the names of the last notes, latest first.
             self._notes = tf.Variable(tf.zeros([1 + _MOST_NOTES], tf.int64), trainable=False)
-            # Collectives that have begun and not ended, and those that have ended.
+            # The numbers of collectives under way and of collectives that ended.
             self._under_way = tf.Variable(tf.zeros([2], tf.int64), trainable=False)
 
     @contextlib.contextmanager
     def run(self, function: Callable[..., Any]) -> Iterator[None]:
-        """Around `strategy.run` of a function."""
+        """Context of `strategy.run` of a function."""
         name = getattr(function, "__name__", type(function).__name__)
         self._runs.append((name, function_graph()))
         try:
@@ -55,8 +54,8 @@ class TracedPlaces:
         """Adds a collective to the function under construction.
 
         Args:
-            tensor: what this process brings.
-            launch: function that does so, and returns the result.
+            tensor: this process's contribution.
+            launch: function that launches the collective and returns its result.
         """
         name = self._name()
         if name is None:
@@ -67,13 +66,13 @@ class TracedPlaces:
             result = launch()
         with tf.device(self._device), tf.control_dependencies([result]):
             end = self._under_way.assign_add([-1, 1], read_value=False)
-        # No collective is to wait for another because of that.
+        # Collectives must not wait for each other because of the counters.
         for op in (begin, end):
             run_independently(op)
         return result
 
     def read(self) -> Traced:
-        """What was noted; by any thread."""
+        """Returns the notes. Any thread may call this."""
         if not self._names:
             return Traced()
         with tf.init_scope():
@@ -83,14 +82,14 @@ class TracedPlaces:
         return Traced(count, names, num_ended, num_under_way > 0)
 
     def _name(self):
-        """Where the function under construction is; None where Python or nobody notes it."""
+        """Returns the place of the function under construction, or None to leave it out."""
         if places.are_entered():
             return None
         graph = function_graph()
         if not self._runs:
             return f"a reduction of `{graph.name}`"
         name, graph_of_run = self._runs[-1]
-        # Functions that a run makes for other threads, or calls before its first step.
+        # None for functions that a run creates for other threads, or calls before its first step.
         return f"`{name}` of `{graph.name}`" if graph is graph_of_run else None
 
     def _note(self, name):
@@ -113,7 +112,7 @@ _places: list[TracedPlaces] = []
 
 
 def traced_places(device: str) -> TracedPlaces:
-    """Those of this process, which is in one cluster for good; made at the first call."""
+    """Returns the notes of this process, created on the first call: it never leaves its cluster."""
     if not _places:
         _places.append(TracedPlaces(device))
         places.read_from(_places[0].read)
@@ -121,7 +120,7 @@ def traced_places(device: str) -> TracedPlaces:
 
 
 def function_graph() -> Any:
-    """The graph of the function under construction, around those of loops and branches in it."""
+    """Returns the graph of the function under construction, outside of its loops and branches."""
     graph: Any = ops.get_default_graph()
     while getattr(graph, "is_control_flow_graph", False):
         graph = graph.outer_graph

@@ -1,3 +1,3 @@
-"""How data sets of Keras and TensorFlow reach replicas."""
+"""Brings the data sets of Keras and TensorFlow to replicas."""
 
 __all__ = []

@@ -1,4 +1,4 @@
-"""Random numbers that all processes of a cluster draw alike where nobody has seeded them."""
+"""Random numbers that all processes of a cluster draw alike if the user sets no seeds."""
 
 import random
 import zlib
@@ -18,21 +18,21 @@ def _numpy_state():
     return np.asarray(keys).tobytes(), rest
 
 
-# Of each generator that Python programs share: how to read its state, and how to seed it.
+# {name of a shared generator of Python programs: (function that reads its state, seeds it)}.
 _GENERATORS: dict[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
     "python": (random.getstate, random.seed),
     "numpy": (_numpy_state, lambda seed: np.random.seed(seed % 2**32)),
 }
 _states_at_import = {name: read() for name, (read, _) in _GENERATORS.items()}
-# Gives a seed to each data set that has none; None without a cluster.
+# Gives a seed to each data set without one; None without a cluster.
 _data_set_seeds: random.Random | None = None
 
 
 def unseeded_generators() -> dict[str, int]:
-    """Those of Python ("python") and NumPy ("numpy") that nobody has used since this was imported.
+    """Returns the generators of Python and NumPy that are unused since the import of this module.
 
     Returns:
-        Dict from their names to a number for their states.
+        Dict from "python" and "numpy" to a number for the generator's state.
     """
     states = {name: read() for name, (read, _) in _GENERATORS.items()}
     return {
@@ -43,45 +43,46 @@ def unseeded_generators() -> dict[str, int]:
 
 
 def seed_alike(seed: int, generators: Iterable[str]) -> None:
-    """Seeds these generators, and from now on data sets of `tf.data` that shuffle without a seed.
+    """Seeds generators, and from now on data sets of `tf.data` that shuffle without a seed.
 
-    Ops in steps and in functions of data sets are left alone: all processes would draw the same for
-    different examples, in every epoch.
+    Ops in steps and in functions of data sets keep their seeds: otherwise all processes would draw
+    the same numbers for different examples, in every epoch.
 
     Args:
         seed: positive int, the same on all processes.
-        generators: names as `unseeded_generators` gives them.
+        generators: names from `unseeded_generators`.
     """
     global _data_set_seeds
     _data_set_seeds = random.Random(seed)
     for name in generators:
         read, set_seed = _GENERATORS[name]
         set_seed(seed)
-        # A strategy that is made anew may seed it anew.
+        # A new strategy may seed the generator again.
         _states_at_import[name] = read()
 
 
 class AgreedSeed(int):
-    """A data set's seed, to which TensorFlow's global one, of this process, is not added."""
+    """A data set's seed, to which TensorFlow's global seed of this process is not added."""
 
 
 @patch(data_seeds, "get_seed")
 def _seed_of_data_set(stock, seed):
-    """Gives a data set (`shuffle`, `Dataset.random`, `list_files`) a seed that all processes draw.
+    """Gives a data set (`shuffle`, `Dataset.random`, `list_files`) a seed that all processes share.
 
-    Each process of a cluster makes its own data set, takes its part of every batch, and would take
-    it of another order. Public functions know the seed only that a user gives.
+    Each process of a cluster makes its own data set and takes its part of every batch. Without a
+    common seed, the parts would come from different orders. Public functions see only seeds that
+    users give.
     """
     if seed is None and _data_set_seeds is not None and context.global_seed() is None:
         seed = AgreedSeed(_data_set_seeds.getrandbits(31))
     if isinstance(seed, AgreedSeed):
-        # Two zeros would stand for none.
+        # Two zeros would mean no seed.
         return tf.constant(seed, tf.int64), tf.constant(1, tf.int64)
     return stock(seed)
 
 
 def states_of_generators() -> dict[str, int | None]:
-    """Numbers for the states of TensorFlow's and Python's generators; None without a seed."""
+    """Returns numbers for the states of TensorFlow's and Python's generators; None if unseeded."""
     seed = context.global_seed()
     state = repr(random.getstate()).encode()
     return {"tensorflow": None if seed is None else int(seed), "python": zlib.crc32(state)}

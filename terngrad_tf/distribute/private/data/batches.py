@@ -11,9 +11,9 @@ from terngrad_tf.distribute.private.patches import patch
 
 
 class ReplicaBatches(input_lib.DistributedDataset):
-    """Fetches one batch a device and gives each of the device's replicas a part of it.
+    """Fetches one batch per device and splits it among the device's replicas.
 
-    The stock class would give each replica an iterator of its own.
+    The stock class would create one iterator per replica.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class ReplicaBatches(input_lib.DistributedDataset):
                     f" element_spec={dataset.element_spec}"
                 )
         super().__init__(input_workers, strategy, dataset, **options)
-        # One component a device, where the base class counts replicas.
+        # One component per device; the base class counts replicas.
         self._element_spec = _map(
             self._element_spec,
             values.PerReplicaSpec,
@@ -63,7 +63,7 @@ class _ReplicaBatchesSpec(input_lib.DistributedDatasetSpec):
 
     def _from_components(self, components):
         (dataset,) = components
-        # The base class compares with what it would make of the dataset.
+        # The base class compares with the spec that it would derive from the dataset.
         spec = input_lib._create_distributed_tensor_spec(self._strategy, dataset.element_spec)
         return ReplicaBatches(
             self._input_workers,
@@ -115,7 +115,7 @@ class _ReplicaIteratorSpec(input_lib.DistributedIteratorSpec):
 
 
 def _iterator(source, components):
-    """The iterator over what a dataset, or an iterator's spec, describes."""
+    """Returns the iterator described by a dataset or by an iterator's spec."""
     return _ReplicaIterator(
         input_workers=source._input_workers,
         components=components,
@@ -128,7 +128,7 @@ def _iterator(source, components):
 
 
 def devices_and_replicas(strategy: tf.distribute.Strategy) -> list[tuple[str, list[int]]]:
-    """List of each local device with the positions of its replicas."""
+    """Returns each local device with the positions of its replicas."""
     extended = strategy.extended
     of_device = {}
     for replica, device in enumerate(extended.worker_devices):
@@ -137,7 +137,7 @@ def devices_and_replicas(strategy: tf.distribute.Strategy) -> list[tuple[str, li
 
 
 def _map(structure, kind, function):
-    """Replaces each value of a kind by the function of its components."""
+    """Replaces each value of a kind by a function of its components."""
 
     def replaced(value):
         if not isinstance(value, kind):
@@ -148,7 +148,7 @@ def _map(structure, kind, function):
 
 
 def _to_replicas(structure, kind, strategy, split):
-    """Replaces values with a component a device by values with one a replica."""
+    """Replaces values with one component per device by values with one per replica."""
 
     def to_replicas(components):
         result = [None] * len(strategy.extended.worker_devices)
@@ -172,17 +172,17 @@ def _spec_of_replicas(spec, strategy):
 
 
 def _split_spec(spec, count):
-    """The spec of each result of `split_rows`."""
+    """Returns the spec of each result of `split_rows`."""
     if not isinstance(spec, tf.TensorSpec | tf.RaggedTensorSpec | tf.SparseTensorSpec):
         return [spec] * count
     rows = spec.shape[0]
     rows = None if rows is None or rows % count else rows // count
-    # The public way to another batch axis goes through a dataset.
+    # The public way to change a batch axis needs a dataset.
     return [spec._unbatch()._batch(rows)] * count
 
 
 def split_rows(batch: Any, count: int) -> list[Any]:
-    """A batch in `count` parts, as equal as can be; the first may be longer by a row."""
+    """Splits a batch into `count` parts of equal length; the first ones may have one row more."""
     if isinstance(batch, tf.Tensor):
         rows = batch.shape[0]
         if rows is not None and rows % count == 0:
@@ -210,15 +210,15 @@ def split_rows(batch: Any, count: int) -> list[Any]:
 
 
 def _lengths(rows, count):
-    """Rows of each part, an integer tensor of shape `[count]`."""
+    """Returns the number of rows of each part, an integer tensor of shape `[count]`."""
     return rows // count + tf.cast(tf.range(count, dtype=rows.dtype) < rows % count, rows.dtype)
 
 
 @patch(input_lib, "_dummy_tensor_fn")
 def _dummy_of_none(stock, value_structure):
-    """Lets batches hold None, which stands for itself where a replica gets no batch.
+    """Lets batches contain None, which stays None if a replica gets no batch.
 
-    TensorFlow makes tensors of no rows there, and fails for None in every strategy.
+    TensorFlow creates empty tensors for such replicas, and fails for None in every strategy.
     """
 
     def dummy(spec):

@@ -1,4 +1,4 @@
-"""Keras' epochs over the processes of a cluster: what `fit`, `evaluate` and `predict` read."""
+"""Divides the data of Keras' `fit`, `evaluate` and `predict` among a cluster's processes."""
 
 import contextlib
 import random
@@ -24,7 +24,7 @@ from terngrad_tf.distribute.private.data.shared_data import AutoShardPolicy, wit
 from terngrad_tf.distribute.private.data.shuffled_arrays import shuffled_batches
 from terngrad_tf.distribute.private.patches import patch
 
-# Rows of arrays that processes compare.
+# Number of rows of arrays that processes compare.
 _NUM_ROWS = 32
 _ARRAYS_REMEDY = (
     "give the same arrays on all processes or, where each has examples of its own, a"
@@ -37,10 +37,10 @@ _state = threading.local()
 
 @patch(keras_tf_trainer.TFEpochIterator, "__init__")
 def _read_together(stock, self, distribute_strategy=None, *args, **kwargs):
-    """Lets the processes of a cluster agree on the data of an epoch before they read them.
+    """Makes the processes of a cluster agree on an epoch's data before reading.
 
-    Keras makes a data set in each process for itself: with another order, and as long as this
-    process's own.
+    Keras makes a separate data set in each process, with its own order and the length of this
+    process's data.
     """
     group = getattr(distribute_strategy.extended, "process_group", None)
     with _reading(distribute_strategy if group is not None else None):
@@ -49,9 +49,9 @@ def _read_together(stock, self, distribute_strategy=None, *args, **kwargs):
 
 @patch(data_adapters, "get_data_adapter")
 def _adapt_for_all(stock, x, *args, **kwargs):
-    """Lets what Keras made of this process's data do what it does on all processes.
+    """Makes the adapter of this process's data work for all processes.
 
-    Who passes data to `fit` cannot say who reads what of them.
+    `fit` has no argument that says how processes divide the data.
     """
     adapter, strategy = stock(x, *args, **kwargs), getattr(_state, "strategy", None)
     if strategy is None:
@@ -60,7 +60,7 @@ def _adapt_for_all(stock, x, *args, **kwargs):
         return ClusterAdapter(adapter, strategy)
     dataset = adapter.get_tf_dataset()
     if isinstance(dataset, tf.data.Dataset):
-        # Which has as many batches as all processes read together.
+        # Its length counts the batches that all processes read together.
         return TFDatasetAdapter(strategy.experimental_distribute_dataset(dataset))
     return adapter
 
@@ -75,16 +75,16 @@ def _reading(strategy):
 
 
 class ClusterAdapter(DataAdapter):
-    """What a process reads of the arrays, or of the batches of Python code, that it was given.
+    """Reads a process's part of the given arrays, or of the batches of Python code.
 
-    * Arrays are the same on all processes; so is the order in which they are shuffled.
-    * Generators, `PyDataset`s and others that make batches: if the first batches are the same on
-      all, each process takes its part of every batch, else all of its own. There are as many as the
-      process with most has; the others go on without examples.
+    * Arrays must be the same on all processes, which shuffle them in the same order.
+    * Generators, `PyDataset`s and other sources of batches: if the first batches are the same on
+      all processes, each process takes its part of every batch, otherwise all of its own batches.
+      The process with most batches determines their number; the others continue without examples.
 
     Args:
         adapter: Keras' `DataAdapter` of this process's data.
-        strategy: a strategy of several processes, all of which make one.
+        strategy: strategy of several processes, all of which create an adapter.
     """
 
     def __init__(self, adapter: DataAdapter, strategy: tf.distribute.Strategy):
@@ -100,14 +100,14 @@ class ClusterAdapter(DataAdapter):
             self.stock = AgreedOrderAdapter(adapter, self._agreed_generator())
 
     def get_tf_dataset(self) -> Any:
-        """This process's batches: distributed, where all are its own."""
+        """Returns this process's batches, distributed already if all are the process's own."""
         adapter, agreement = self.stock, self._agreement
         if agreement.is_own:
             return self._strategy.extended.distribute_own_batches(
                 adapter.get_tf_dataset(), agreement
             )
         if isinstance(adapter, ArrayDataAdapter) and adapter._shuffle:
-            # Seeded alike, Keras' own order is the same everywhere, and that of one process.
+            # With equal seeds, Keras' own order is the same on all processes and on one process.
             if "tensorflow" not in agreement.shared:
                 return with_policy(shuffled_batches(adapter, agreement.seed), AutoShardPolicy.DATA)
         return with_policy(adapter.get_tf_dataset(), AutoShardPolicy.DATA)
@@ -137,18 +137,18 @@ class ClusterAdapter(DataAdapter):
     def _agreed_generator(self):
         generator = random.Random(self._agreement.seed)
         if "python" in self._agreement.shared:
-            # Of which Keras would draw.
+            # Continue the generator from which Keras would draw.
             generator.setstate(random.getstate())
         return generator
 
 
 class AgreedOrderAdapter(PyDatasetAdapter):
-    """Keras' adapter of a `PyDataset` whose order follows from a generator of its own.
+    """Keras' adapter of a `PyDataset`, with an order from a separate generator.
 
-    Keras' draws from Python's, of which the processes draw different numbers for other things.
+    Keras' order comes from Python's generator, from which processes may draw other numbers, too.
 
     Args:
-        stock: the adapter that Keras made.
+        stock: adapter made by Keras.
         generator: `random.Random`, in the same state on all processes.
     """
 
@@ -159,7 +159,7 @@ class AgreedOrderAdapter(PyDatasetAdapter):
             self.enqueuer = _AgreedOrderEnqueuer(self.py_dataset, self.agreed_order)
 
     def agreed_order(self) -> list[int]:
-        """The places of all batches in a new order."""
+        """Returns the positions of all batches in a new order."""
         order = list(range(self.py_dataset.num_batches))
         self._generator.shuffle(order)
         return order
@@ -180,13 +180,13 @@ class _AgreedOrderEnqueuer(OrderedEnqueuer):
         self._order = order
 
     def _send_py_dataset(self):
-        # Called when each epoch begins, after Keras' own order was made.
+        # Called at the beginning of each epoch, after Keras computed its own order.
         self.indices = iter(self._order())
         super()._send_py_dataset()
 
 
 def _description(adapter):
-    """What `feeding.agree` is told of the data."""
+    """Returns the arguments of `feeding.agree` that describe the data."""
     if isinstance(adapter, ArrayDataAdapter):
         rows = _some_rows(adapter)
         return dict(kind="arrays", batch=rows, are_distorted=False, remedy=_ARRAYS_REMEDY)
@@ -197,7 +197,7 @@ def _description(adapter):
 
 
 def _some_rows(adapter):
-    """Rows from all over the arrays."""
+    """Returns rows spread over the arrays."""
     places = np.unique(np.linspace(0, adapter._num_samples - 1, _NUM_ROWS).astype(np.int64))
 
     def rows(array):
@@ -207,9 +207,9 @@ def _some_rows(adapter):
 
 
 def first_batch(iterator: keras_tf_trainer.TFEpochIterator) -> Any:
-    """What a model can be built on without taking a batch from the data; None without that.
+    """Returns data for building a model without taking a batch from the data, or None.
 
-    Generators cannot give a batch again, and a shuffle goes on to its next order.
+    Generators cannot repeat a batch, and a shuffle advances to its next order.
 
     Args:
         iterator: Keras' iterator over epochs.

@@ -1,4 +1,4 @@
-"""What a `tf.data` pipeline reads, and in which order, found without reading far."""
+"""Finds the sources and the orders of a `tf.data` pipeline without reading far."""
 
 import weakref
 from collections.abc import Iterator
@@ -10,23 +10,23 @@ from tensorflow.python.eager import context
 
 from terngrad_tf.distribute.private.patches import patch
 
-# Before these, a pipeline's first elements can be had at once, and as often as wished: a shuffle
-# fills its buffer and goes on to another order, a cache wants to be read to its end.
+# Stages that are not read: a shuffle fills its buffer and advances to its next order, and a cache
+# must be read to its end. Elements before these stages are cheap and can be read repeatedly.
 _NOT_READ = (shuffle_op._ShuffleDataset, cache_op.CacheDataset)
 _NUM_ELEMENTS = 16
 
-# How often this process has begun to read a data set that begins with another order each time.
+# {data set that changes its order in each iteration: number of iterations begun by this process}.
 _num_iterations = weakref.WeakKeyDictionary()
 
 
 def first_examples(dataset: tf.data.Dataset) -> dict[str, Any]:
-    """The first elements of what a pipeline's shuffles and caches read; without them, its first.
+    """Returns the first elements before a pipeline's shuffles and caches, or its first batch.
 
     Args:
         dataset: `tf.data.Dataset` of batches.
 
     Returns:
-        Dict with a "batch", or with "elements" of each place that is read, mostly single examples.
+        Dict with a "batch", or with "elements" of each source, mostly single examples.
     """
     if not any(isinstance(stage, _NOT_READ) for stage in _stages(dataset)):
         for batch in dataset.take(1):
@@ -35,7 +35,7 @@ def first_examples(dataset: tf.data.Dataset) -> dict[str, Any]:
 
 
 def order_of(dataset: tf.data.Dataset) -> list[list[int]]:
-    """Of each stage that draws random numbers its seeds, and how many orders were drawn."""
+    """Returns the seeds and the number of drawn orders of each stage that draws random numbers."""
     return [
         [int(stage._seed), int(stage._seed2), _num_iterations.get(stage, 0)]
         for stage in _stages(dataset)
@@ -45,10 +45,10 @@ def order_of(dataset: tf.data.Dataset) -> list[list[int]]:
 
 @patch(tf.data.Dataset, "__iter__")
 def _count_iterations(stock, self):
-    """Notes that a process reads a data set, after which a shuffle goes on to its next order.
+    """Counts how often a process iterates a data set: a shuffle then advances to its next order.
 
-    If one process looks at a batch, its order is another one from then on. TensorFlow tells nobody
-    at which order a shuffle is.
+    If only one process looks at a batch, its order differs from then on. TensorFlow does not report
+    the current order of a shuffle.
     """
     iterator = stock(self)
     if context.executing_eagerly():
@@ -59,7 +59,7 @@ def _count_iterations(stock, self):
 
 
 def _stages(dataset) -> Iterator[tf.data.Dataset]:
-    """The data set and all from which it reads, each once."""
+    """Yields a data set and all data sets from which it reads, each once."""
     seen, waiting = set(), [dataset]
     while waiting:
         stage = waiting.pop()
@@ -70,7 +70,7 @@ def _stages(dataset) -> Iterator[tf.data.Dataset]:
 
 
 def _sources(dataset):
-    """Those among the stages that read no shuffle or cache, and whose readers do."""
+    """Returns the last stages before any shuffle or cache."""
     if not any(isinstance(stage, _NOT_READ) for stage in _stages(dataset)):
         return [dataset]
     return [source for stage in dataset._inputs() for source in _sources(stage)]

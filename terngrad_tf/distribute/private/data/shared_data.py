@@ -1,4 +1,4 @@
-"""How the processes of a cluster share data sets: who reads what, and that all read on together."""
+"""Divides data sets among the processes of a cluster and keeps their reading in step."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,26 +19,26 @@ _REMEDY = (
 
 
 def policy_of(dataset: tf.data.Dataset) -> AutoShardPolicy:
-    """How processes share a data set, as its options say."""
+    """Returns the `AutoShardPolicy` in a data set's options."""
     return dataset.options().experimental_distribute.auto_shard_policy
 
 
 def with_policy(dataset: tf.data.Dataset, policy: AutoShardPolicy) -> tf.data.Dataset:
-    """The data set with options that say how processes share it."""
+    """Returns the data set with an `AutoShardPolicy` in its options."""
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = policy
     return dataset.with_options(options)
 
 
 class SharedData(LocalReplicas):
-    """What a cluster's `extended` knows of data sets.
+    """Distributes data sets for a cluster's `extended`.
 
-    With `AutoShardPolicy.AUTO`, a data set's default, TensorFlow gives each process its part of the
-    files or batches, and takes it for granted that all processes read the same. Here they compare
-    their first examples. The other policies are what the user says.
+    With `AutoShardPolicy.AUTO`, the default of data sets, TensorFlow gives each process a part of
+    the files or batches and assumes that all processes read the same. Here the processes compare
+    their first examples. Other policies are taken at their word.
 
-    As long as one process has examples, all take part in steps: each asks the others before every
-    step, unless the data of all are infinite.
+    All processes take part in steps as long as one of them has examples: each process asks the
+    others before every step, unless the data of all are infinite.
 
     Attributes:
         feeding: `feeding.Feeding` of the strategy.
@@ -61,7 +61,8 @@ class SharedData(LocalReplicas):
             remedy=_REMEDY,
             order=[] if own else order_of(dataset),
             **(first_examples(dataset) if policy == AutoShardPolicy.AUTO else {}),
-            # A batch is that of all processes, so each takes several steps with one of its own.
+            # TensorFlow divides a batch among all processes, so processes with own examples take
+            # several steps per batch.
             **_length(dataset, None if own else 1),
         )
         return _reading_together(distribute(dataset, options), agreement)
@@ -71,17 +72,17 @@ class SharedData(LocalReplicas):
         if self.process_group is None or not context.executing_eagerly():
             return distributed
         (dataset,) = distributed._datasets
-        # Each local replica takes a batch in turn.
+        # The local replicas take one batch each.
         length = _length(dataset, len(self._device_of_replica))
         agreement = self.feeding.agree("data sets from a function", is_own=True, **length)
         return _reading_together(distributed, agreement)
 
     def distribute_own_batches(self, dataset: tf.data.Dataset, agreement: Any) -> Any:
-        """This process's replicas share every batch of a data set of its own.
+        """Shares every batch of a data set among this process's replicas only.
 
         Args:
             dataset: `tf.data.Dataset` of batches.
-            agreement: `feeding.Agreement` on it.
+            agreement: `feeding.Agreement` on the data set.
         """
         dataset = with_policy(dataset, AutoShardPolicy.OFF)
         own = tf.distribute.InputContext(1, 0, len(self._devices))
@@ -89,7 +90,7 @@ class SharedData(LocalReplicas):
 
 
 def _in_order(dataset):
-    """The data set with elements in an order that does not depend on time."""
+    """Returns the data set with elements in an order independent of timing."""
     if dataset.options().deterministic is not False:
         return dataset
     options = tf.data.Options()
@@ -98,7 +99,7 @@ def _in_order(dataset):
 
 
 def _length(dataset, batches_of_step):
-    """What `feeding.agree` is told of a data set's length; its batches make up steps, or parts."""
+    """Returns the arguments of `feeding.agree` on a data set's length."""
     cardinality = int(dataset.cardinality())
     num_batches = None
     if cardinality >= 0 and batches_of_step is not None:
@@ -108,7 +109,7 @@ def _length(dataset, batches_of_step):
 
 
 def _reading_together(distributed, agreement):
-    # TensorFlow decides by what this process knows whether it asks the others before each step.
+    # This decides whether TensorFlow asks the other processes for data before each step.
     distributed._enable_get_next_as_optional = not agreement.is_infinite
     if agreement.is_infinite:
         distributed._cardinality = tf.data.INFINITE_CARDINALITY

@@ -1,4 +1,4 @@
-"""Batches of arrays in an order that follows from a seed alone."""
+"""Batches of arrays in an order that depends only on a seed."""
 
 import keras
 import tensorflow as tf
@@ -9,13 +9,13 @@ from terngrad_tf.distribute.private.data.agreed_seeds import AgreedSeed
 
 
 def shuffled_batches(adapter: ArrayDataAdapter, seed: int) -> tf.data.Dataset:
-    """What `adapter.get_tf_dataset()` gives, in a new order in every iteration.
+    """Returns `adapter.get_tf_dataset()` in a new order for every iteration.
 
-    Keras shuffles with an op that either has no seed or, with TensorFlow's global one, gives the
-    same order in every epoch.
+    Keras shuffles with an op that either has no seed or, given TensorFlow's global seed, repeats
+    its order in every epoch.
 
     Args:
-        adapter: Keras' `ArrayDataAdapter` of data that `fit` is to shuffle, over all examples or
+        adapter: Keras' `ArrayDataAdapter` of data that `fit` shuffles, either over all examples or
             ("batch") within each batch.
         seed: non-negative int.
     """

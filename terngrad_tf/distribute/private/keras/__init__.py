@@ -1,3 +1,3 @@
-"""What is replaced in Keras."""
+"""Replacements for functions of Keras."""
 
 __all__ = []

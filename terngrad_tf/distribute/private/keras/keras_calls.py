@@ -1,7 +1,7 @@
-"""Where processes compare what they do in Keras' loop: before calls, in between, and after them.
+"""Lets processes compare their work before, during and after calls of Keras' training loop.
 
-Keras has callbacks at these places, but a user's list of them is the user's, and may differ between
-processes; nor are any called before the data are distributed.
+Keras has callbacks at these places, but users choose the list of callbacks, which may differ
+between processes. Keras also calls no callback before the data are distributed.
 """
 
 import functools
@@ -9,32 +9,30 @@ import inspect
 from typing import Any
 
 import keras
-from keras.src.backend.tensorflow import trainer as keras_tf_trainer
 from keras.src.optimizers import base_optimizer as keras_base_optimizer
-from keras.src.trainers import trainer as keras_trainer
 
-# Imported first, as what they replace must lie within what is replaced here.
+# Imported first: the replacements here must wrap the replacements there.
 from terngrad_tf.distribute.private.keras import (
     keras_training,  # noqa: F401
     scopes,  # noqa: F401
 )
 from terngrad_tf.distribute.private.keras.rounding_noise import noise_variables
+from terngrad_tf.distribute.private.keras_names import BaseTrainer, TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.strategies.strategies import is_own
 from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
 
-_Trainer = keras_tf_trainer.TensorFlowTrainer
 _METHODS = {"train": "fit", "test": "evaluate", "predict": "predict"}
 
 
 def _calls_of(strategy):
-    """`calls.Calls` of a strategy; None where there is nobody to agree with."""
+    """Returns the `calls.Calls` of a strategy, or None without other processes."""
     return strategy.extended.calls if is_own(strategy) else None
 
 
-@patch(_Trainer, "fit", "evaluate", "predict")
+@patch(TensorFlowTrainer, "fit", "evaluate", "predict")
 def _agree_on_call(stock, self, *args, **kwargs):
-    """Lets processes compare what they were given before they train or evaluate together."""
+    """Lets processes compare their arguments before they train or evaluate together."""
     calls = _calls_of(self.distribute_strategy)
     if calls is None:
         return stock(self, *args, **kwargs)
@@ -43,7 +41,7 @@ def _agree_on_call(stock, self, *args, **kwargs):
 
 
 def _arguments(function, model, args, kwargs):
-    """The arguments of a call by name, defaults included; none where they are wrong."""
+    """Returns the arguments of a call by name, with defaults, or {} if they are wrong."""
     try:
         bound = inspect.signature(function).bind(model, *args, **kwargs)
     except TypeError:
@@ -52,18 +50,18 @@ def _arguments(function, model, args, kwargs):
     return dict(bound.arguments)
 
 
-@patch(keras_trainer.Trainer, "compile")
+@patch(BaseTrainer, "compile")
 def _note_compiled(stock, self, *args, **kwargs):
-    """Notes rates as they were given: they are variables, which processes take from the chief."""
+    """Notes rates as given by the user: as variables, processes take them from the chief."""
     stock(self, *args, **kwargs)
     calls = _calls_of(self.distribute_strategy)
     if calls is not None:
         calls.compiled(self)
 
 
-@patch(_Trainer, "make_train_function", "make_test_function", "make_predict_function")
+@patch(TensorFlowTrainer, "make_train_function", "make_test_function", "make_predict_function")
 def _take_steps_together(stock, self, force=False):
-    """Notes each step, in which all processes take part."""
+    """Notes each step of all processes."""
     calls = _calls_of(self.distribute_strategy)
     attribute = stock.__name__.removeprefix("make_")
     before = getattr(self, attribute)
@@ -84,7 +82,7 @@ def _take_steps_together(stock, self, force=False):
 
 @patch(keras.callbacks.CallbackList, "on_train_batch_end", "on_epoch_end")
 def _compare_weights(stock, self, *args, **kwargs):
-    """Lets processes compare their weights now and then, after all callbacks."""
+    """Lets processes compare their weights at intervals, after all callbacks."""
     stock(self, *args, **kwargs)
     model = getattr(self, "model", None)
     calls = None if model is None else _calls_of(model.distribute_strategy)
@@ -94,7 +92,7 @@ def _compare_weights(stock, self, *args, **kwargs):
 
 @patch(keras_base_optimizer.BaseOptimizer, "apply")
 def _compare_optimizer(stock, self, *args, **kwargs):
-    """Lets processes compare an optimizer of a loop of the user's own before its first step."""
+    """Lets processes compare the optimizer of a user's own loop before its first step."""
     strategy = self._distribution_strategy
     calls = None if strategy is None else _calls_of(strategy)
     if calls is not None:
@@ -103,20 +101,20 @@ def _compare_optimizer(stock, self, *args, **kwargs):
 
 
 def compiled_with(model: keras.Model) -> dict[str, Any]:
-    """What `compile` was given, by argument; nothing where a model has a `compile` of its own.
+    """Returns the arguments of `compile` by name, or {} if a model overrides `compile`.
 
-    Keras tells it in a form in which a lambda is code with paths.
+    Keras' public form of the arguments describes a lambda by code with paths.
     """
     config = getattr(model, "_compile_config", None)
     return dict(config.config) if config is not None else {}
 
 
 def agreed_variables(model: keras.Model) -> list[Any]:
-    """Variables that all processes hold alike between the calls and steps of Keras' loop.
+    """Returns the variables that are equal on all processes between calls and steps of Keras' loop.
 
-    These are the weights, but those that count (a process may count its own examples), and what
-    optimizers keep, but gradients that they accumulate. Of local steps, what the last exchange
-    left.
+    These are the floating-point weights (counters may differ: a process may count its own examples)
+    and the optimizer's variables, except accumulated gradients. With local steps, these are the
+    values after the last exchange.
     """
     optimizer = getattr(model, "optimizer", None)
     local = local_steps_optimizer(optimizer)

@@ -1,8 +1,8 @@
-"""Keras optimizers under `tf.distribute`: what is exchanged, and what is done with the sum.
+"""Exchanges and clips the gradients of Keras optimizers under `tf.distribute`.
 
-A step of a Keras optimizer exchanges gradients in its last part, `_all_reduce_sum_gradients`, after
-it clipped them. A limit set for the whole batch's gradient is then applied to what each replica has
-of it. Here gradients are exchanged first, and the sum is clipped:
+A Keras optimizer exchanges gradients in the last part of its step, `_all_reduce_sum_gradients`,
+after clipping. A limit meant for the whole batch's gradient would then apply to each replica's
+part. Here gradients are exchanged first, and the sum is clipped:
 
     accumulate -> exchange -> clip -> decay weights -> update
 """
@@ -14,7 +14,6 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend.tensorflow import core as keras_core
 from keras.src.backend.tensorflow import optimizer as keras_tf_optimizer
 from keras.src.optimizers import base_optimizer as keras_base_optimizer
 from keras.src.utils import tracking
@@ -23,6 +22,7 @@ from tensorflow.python.eager import context
 from terngrad_tf.distribute.private.keras.loss_scale import warn_of_scale
 from terngrad_tf.distribute.private.keras.rounding_noise import clipped_share, with_noise
 from terngrad_tf.distribute.private.keras.sparse_rows import num_lookups, separate_lookups, sum_rows
+from terngrad_tf.distribute.private.keras_names import tensorflow_core
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.accumulators import gather_totals
 from terngrad_tf.distribute.private.replicas.devices import (
@@ -45,14 +45,14 @@ _state = threading.local()
 
 
 class _Update:
-    """One call of an optimizer that a replica makes: its variables, and how far it is."""
+    """One call of an optimizer in a replica: its variables and its progress."""
 
     def __init__(self, optimizer, variables):
         self.optimizer = optimizer
         self.variables = list(variables)
-        # Where steps are a replica's own, its gradient is all there is.
+        # A replica's own steps use its own gradient only.
         self.is_reduced = updates_are_local()
-        # Of each reduced gradient, the variance that rounding added; None where it is unknown.
+        # Variance that rounding added to each reduced gradient; None if unknown.
         self.noise = None
 
 
@@ -71,7 +71,7 @@ def _updating(update):
 
 
 def active_op() -> Any:
-    """The op that reduces gradients in this replica context, or None."""
+    """Returns the op that reduces gradients in this replica context, or None."""
     replica_context = tf.distribute.get_replica_context()
     if replica_context is None:
         return None
@@ -82,9 +82,9 @@ def active_op() -> Any:
 def sum_gradients(
     optimizer: keras.optimizers.Optimizer, gradients: Sequence[Any], variables: Sequence[Any]
 ) -> list[Any]:
-    """Sums gradients over replicas as Keras optimizers do it; in replica context.
+    """Sums gradients over replicas like Keras optimizers; in replica context.
 
-    Keras offers this as a part of `apply` only, which also updates the variables.
+    Keras offers the sum only as a part of `apply`, which also updates the variables.
     """
     return [
         g for g, _ in optimizer._all_reduce_sum_gradients(zip(gradients, variables, strict=True))
@@ -98,13 +98,13 @@ def sum_of_replicas(
     indices: Sequence[int],
     step: Any,
 ) -> list[Any]:
-    """Sums gradients over replicas as `sum_gradients` does, in cross-replica context.
+    """Sums gradients over replicas like `sum_gradients`, in cross-replica context.
 
-    How long processes wait for each other is not noted, as it is of an exchange in a step.
+    Unlike an exchange in a step, the call does not measure how long processes wait for each other.
 
     Args:
-        strategy: one of this package.
-        optimizer: what the gradients are for.
+        strategy: strategy of this package.
+        optimizer: optimizer that takes the gradients.
         gradients: list of T lists with a tensor for each local replica.
         indices: T positions among the optimizer's variables.
         step: integer scalar tensor that selects the random bits, with `indices`.
@@ -136,7 +136,7 @@ def sum_of_replicas(
 
 @patch(_Optimizer, "_backend_apply_gradients")
 def _note_update(stock, self, grads, trainable_variables):
-    """Notes which optimizer's update a replica makes, and leaves out gradients of padded rows."""
+    """Notes the optimizer whose update a replica runs; leaves out gradients of padded rows."""
     if active_op() is None:
         return stock(self, grads, trainable_variables)
     if not updates_are_local() and local_steps_optimizer(self) is None:
@@ -147,7 +147,7 @@ def _note_update(stock, self, grads, trainable_variables):
 
 @patch(_Optimizer, "_clip_gradients")
 def _clip_the_sum(stock, self, grads):
-    """Exchanges gradients before they are clipped, see above."""
+    """Exchanges gradients before clipping; see the module's docstring."""
     update = _update_of(self)
     if update is None or update.is_reduced:
         return stock(self, grads)
@@ -163,8 +163,8 @@ def _clip_the_sum(stock, self, grads):
 def _reduce_with_op(stock, self, grads_and_vars):
     """Gives the op gradients with their variables and the optimizer's step.
 
-    It is the only place where gradients can be told from metrics, losses and batch-norm moments,
-    which use the same `all_reduce`.
+    Only here can gradients be distinguished from metrics, losses and batch-norm moments, which use
+    the same `all_reduce`.
     """
     op = active_op()
     if op is None:
@@ -201,7 +201,7 @@ def _reduce_with_op(stock, self, grads_and_vars):
 
 
 def _clip_sums(optimizer, clip, gradients, noise):
-    """Clips reduced gradients and the noise in them, once a device; in replica context."""
+    """Clips reduced gradients and their noise, once per device; in replica context."""
 
     def clip_once(strategy, gradients, noise):
         devices = strategy.extended.worker_devices
@@ -228,9 +228,9 @@ def _clip_sums(optimizer, clip, gradients, noise):
 
 @patch(_TFOptimizer, "_distributed_tf_update_step")
 def _one_rate_a_device(stock, self, distribution, grads_and_vars, learning_rate):
-    """Gives updates one learning rate a device.
+    """Gives updates one learning rate per device.
 
-    Each replica computes it, and `extended.update` refuses values that may differ between replicas.
+    Each replica computes the rate, and `extended.update` refuses values that may differ.
     """
     if is_own(distribution):
         learning_rate = distribution.extended.agreed(learning_rate)
@@ -240,10 +240,10 @@ def _one_rate_a_device(stock, self, distribution, grads_and_vars, learning_rate)
 @patch(_Optimizer, "build")
 @tracking.no_automatic_dependency_tracking
 def _accumulators_of_replicas(stock, self, variables):
-    """Gives each replica gradient accumulators of its own.
+    """Gives each replica its own gradient accumulators.
 
-    Optimizer variables have one copy a device, but replicas add up gradients each for itself, and
-    exchange what they have in steps that update.
+    Optimizer variables have one copy per device, but each replica accumulates its own gradients and
+    exchanges the sums in steps that update.
     """
     strategy = self._distribution_strategy
     steps = self.gradient_accumulation_steps
@@ -262,7 +262,7 @@ def _accumulators_of_replicas(stock, self, variables):
 
 
 def _is_gathered(optimizer):
-    """Whether the first process holds all accumulated gradients, or there are none."""
+    """Returns True if the first process holds all accumulated gradients, or if there are none."""
     step = int(optimizer._iterations.numpy())
     gathered = getattr(optimizer, "_gathered_at", None)
     return step % optimizer.gradient_accumulation_steps == 0 or step == gathered
@@ -270,7 +270,7 @@ def _is_gathered(optimizer):
 
 @patch(keras.callbacks.CallbackList, "on_epoch_end")
 def _gather_accumulated(stock, self, *args, **kwargs):
-    """Gathers accumulated gradients where the chief may save them."""
+    """Gathers accumulated gradients before the chief may save them."""
     optimizer = getattr(self.model, "optimizer", None)
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         optimizer = optimizer.inner_optimizer
@@ -287,8 +287,8 @@ def _gather_accumulated(stock, self, *args, **kwargs):
 def _agree_on_overflow(stock, self, grads):
     """Lets all replicas decide together whether gradients are finite.
 
-    Keras asks one replica about *its* gradients. Where another overflows, float gradients would
-    poison the weights, and processes that disagree would wait for each other for ever.
+    Keras checks the gradients of one replica. If another replica overflows, float gradients would
+    destroy the weights, and processes that disagree would wait for each other forever.
     """
     if active_op() is None:
         return stock(self, grads)
@@ -301,17 +301,17 @@ def _agree_on_overflow(stock, self, grads):
 
 @patch(_Optimizer, "_get_current_learning_rate")
 def _rate_by_itself(stock, self):
-    """Lets schedules have conditions: their values are used, see below."""
+    """Lets schedules contain conditions: their values are used, see `_cond_of_all_replicas`."""
     with _updating(None):
         return stock(self)
 
 
-@patch(keras_core, "cond")
+@patch(tensorflow_core, "cond")
 def _cond_of_all_replicas(stock, pred, true_fn, false_fn):
     """Traces a condition of an optimizer's update (accumulation, EMA) for all replicas together.
 
-    Its branches reduce and update, which replicas do together. Those of one variable's update step
-    have values, which they compute alone.
+    Its branches reduce and update, which replicas do together. Branches in one variable's update
+    step have values, which each replica computes alone.
     """
     update = getattr(_state, "update", None)
     if update is None or tf.distribute.in_cross_replica_context():
@@ -325,8 +325,7 @@ def _cond_of_all_replicas(stock, pred, true_fn, false_fn):
                 with _updating(update):
                     fn()
 
-            # The branches' values are not used by the optimizer, and the two would have to
-            # agree in structure.
+            # The optimizer does not use the branches' values, which would need the same structure.
             def run():
                 strategy.extended.call_for_each_replica(replica, args=(fn,))
                 return tf.constant(0)

@@ -1,4 +1,4 @@
-"""Where Keras 3 leaves gaps under `tf.distribute`: its training loop, losses and seeds."""
+"""Adapts Keras 3 to `tf.distribute`: its training loop, losses and seeds."""
 
 import contextlib
 import functools
@@ -20,6 +20,7 @@ from terngrad_tf.distribute.private.keras.step_results import (
     note_scaled_loss,
     noting_metrics,
 )
+from terngrad_tf.distribute.private.keras_names import TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.devices import local_tensors
 from terngrad_tf.distribute.private.replicas.padding import current_padding
@@ -30,14 +31,12 @@ from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optim
 from terngrad_tf.last_line import is_interrupt
 
 if keras.config.backend() != "tensorflow":
-    # Keras would train without `tf.distribute`, each process for itself, and say nothing.
+    # Keras would train without `tf.distribute`, each process separately, without a warning.
     raise ImportError(
         "terngrad_tf needs the TensorFlow backend of Keras. Received: "
         f"backend={keras.config.backend()!r}. Set the environment variable KERAS_BACKEND to "
         "tensorflow, or `backend` in ~/.keras/keras.json."
     )
-
-_Trainer = keras_tf_trainer.TensorFlowTrainer
 
 _state = threading.local()
 
@@ -54,7 +53,7 @@ class KerasStep(typing.NamedTuple):
     model: keras.Model
 
     def run(self, strategy: Any, step: Callable[..., Any], args: Sequence[Any]) -> Any:
-        """Runs the step on batches, by a strategy of this package."""
+        """Runs the step on batches, under a strategy of this package."""
         if self.kind == "predict":
             return strategy.run_padded(step, args, returns_rows=True)
         if not has_own_step(self.model, self.kind):
@@ -64,13 +63,13 @@ class KerasStep(typing.NamedTuple):
 
 
 def in_keras_step() -> KerasStep | None:
-    """Keras' own step that is about to run, or None."""
+    """Returns the step that Keras is about to run, or None."""
     return getattr(_state, "step", None)
 
 
 @contextlib.contextmanager
 def keras_step(step: KerasStep | None) -> Iterator[None]:
-    """What runs within calls `strategy.run` as Keras does for this step."""
+    """Context in which `strategy.run` is called by Keras for this step."""
     previous, _state.step = in_keras_step(), step
     try:
         yield
@@ -78,12 +77,12 @@ def keras_step(step: KerasStep | None) -> Iterator[None]:
         _state.step = previous
 
 
-@patch(_Trainer, "make_train_function", "make_test_function", "make_predict_function")
+@patch(TensorFlowTrainer, "make_train_function", "make_test_function", "make_predict_function")
 def _in_step(stock, self, force=False):
-    """Lets the strategy know which functions are Keras' own steps.
+    """Marks Keras' own steps for the strategy.
 
-    They are Keras' `run` of a step on a batch, and get examples where a replica has none; what
-    users give to `run` is theirs.
+    Keras runs these steps on a batch, and replicas without examples get padding. Functions that
+    users pass to `run` do not.
     """
     attribute = stock.__name__.removeprefix("make_")
     before = getattr(self, attribute)
@@ -97,7 +96,7 @@ def _in_step(stock, self, force=False):
     @functools.wraps(made)
     def in_step(*args):
         kind = attribute.removesuffix("_function")
-        # A model that is not compiled has no such attribute, and predicts all the same.
+        # A model that is not compiled has no such attribute, but can predict.
         optimizer = getattr(self, "optimizer", None)
 
         def step():
@@ -110,7 +109,7 @@ def _in_step(stock, self, force=False):
         except (KeyboardInterrupt, RuntimeError) as error:
             if not is_own(self.distribute_strategy) or not is_interrupt(error):
                 raise
-        # Without the hundreds of lines of where in TensorFlow that was.
+        # Drop the hundreds of lines of TensorFlow's traceback.
         raise KeyboardInterrupt
 
     setattr(self, attribute, in_step)
@@ -118,7 +117,7 @@ def _in_step(stock, self, force=False):
 
 
 def _choose_weights(model):
-    """Lets replicas train weights of their own if the model's optimizer takes local steps."""
+    """Lets replicas train their own weights if the model's optimizer takes local steps."""
     if getattr(model, "optimizer", None) is None:
         return
     local = local_steps_optimizer(model.optimizer)
@@ -127,7 +126,7 @@ def _choose_weights(model):
         model.distribute_strategy.extended.end_local_weights(weights)
         return
     if not local.built:
-        # Before a step is traced, or it would train the weights that all share.
+        # Build before a step is traced: the step would otherwise train the shared weights.
         with model.distribute_strategy.scope():
             model.optimizer.build(model.trainable_variables)
     local.claim_weights()
@@ -135,10 +134,11 @@ def _choose_weights(model):
 
 @patch(keras_loss, "scale_loss_for_distribution")
 def _scale_loss(stock, value):
-    """Weighs a replica's mean loss by its share of the batch's examples.
+    """Weights a replica's mean loss by its share of the batch's examples.
 
-    Keras divides by the number of replicas, so in a batch that does not divide evenly among them
-    examples would count differently, and those of a batch with fewer examples than replicas less.
+    Keras divides by the number of replicas. In a batch that does not divide evenly among replicas,
+    examples would have different weights; in a batch with fewer examples than replicas, smaller
+    ones.
     """
     share = current_padding().share
     scaled = stock(value) if share is None else value * tf.cast(share, value.dtype)
@@ -147,30 +147,30 @@ def _scale_loss(stock, value):
 
 @patch(keras_loss, "unscale_loss_for_distribution")
 def _unscale_loss(stock, value):
-    """Undoes the above."""
+    """Undoes `_scale_loss`."""
     share = current_padding().share
     return stock(value) if share is None else value / tf.cast(share, value.dtype)
 
 
 def unscale_loss(loss: tf.Tensor) -> tf.Tensor:
-    """A replica's mean loss of its part of the global loss, as Keras' metrics want it."""
+    """Returns a replica's mean loss from its part of the global loss, for Keras' metrics."""
     return keras_loss.unscale_loss_for_distribution(loss)
 
 
 @patch(keras_tf_trainer, "reduce_per_replica")
 def _reduce_over_processes(stock, values, strategy, reduction):
-    """Gathers `predict`'s outputs of all processes, and gives callbacks the same metrics on all.
+    """Gathers the outputs of `predict` from all processes; gives all callbacks equal metrics.
 
-    Keras gathers outputs for `MultiWorkerMirroredStrategy` only, and shows callbacks the metrics of
-    the process's own replicas. A callback that stops training on one process (`TerminateOnNaN`)
-    would leave the others waiting for it.
+    Keras gathers outputs for `MultiWorkerMirroredStrategy` only, and passes the metrics of the
+    process's own replicas to callbacks. If a callback (`TerminateOnNaN`) stopped training on one
+    process only, the other processes would wait for this process.
     """
     group = getattr(strategy.extended, "process_group", None)
     if group is None:
         return stock(values, strategy, reduction)
     if reduction == "concat":
-        # A process's replicas have neighbouring parts of a batch; those of the stock strategy
-        # have not, so Keras would put rows into another order.
+        # A process's replicas have adjacent parts of a batch, unlike replicas of the stock
+        # strategy, so Keras would reorder the rows.
         return tf.nest.map_structure(lambda value: strategy.gather(value, axis=0), values)
     values, optimizer = stock(values, strategy, reduction), optimizer_of_local_step()
     mean = functools.partial(_mean_over_processes, group=group)
@@ -188,15 +188,15 @@ def _mean_over_processes(values, group):
     return tf.nest.pack_sequence_as(values, means)
 
 
-@patch(_Trainer, "_maybe_symbolic_build")
+@patch(TensorFlowTrainer, "_maybe_symbolic_build")
 def _build_on_own_batch(stock, self, iterator=None, data_batch=None):
-    """Builds a model with the process's own part of the first batch.
+    """Builds a model on the process's own part of the first batch.
 
-    Keras averages the first batch over all replicas to learn its shape. That fails where shards
-    differ in size, and moves the batch over the network. It also calls the model on dense tensors
-    of the batch's shapes, which need not work: the model may have steps of its own (GANs,
-    autoencoders) or want ragged or sparse tensors. Such models are built when their step is traced,
-    as without a strategy, which also shows what is wrong with one that cannot be called.
+    Keras averages the first batch over all replicas to learn its shape. This fails if shards differ
+    in size, and sends the batch over the network. Keras also calls the model on dense tensors of
+    the batch's shapes, which may fail: the model may have its own steps (GANs, autoencoders) or
+    expect ragged or sparse tensors. Such models are built when their step is traced, as without a
+    strategy; the trace also reports the error of a model that cannot be called.
     """
     strategy = self._distribute_strategy
     if strategy is None or not is_own(strategy):
@@ -219,14 +219,14 @@ def _build_on_own_batch(stock, self, iterator=None, data_batch=None):
 def _seed_of_replica(stock, self, ordered=True):
     """Lets replicas draw different random values.
 
-    Keras' random state knows no replica, so dropout would draw the same mask for the examples of
-    each.
+    Keras' random state ignores replicas, so dropout would draw the same mask for the examples of
+    each replica.
     """
     seed = stock(self, ordered)
     replica_context = tf.distribute.get_replica_context()
     if replica_context is None or not is_own(replica_context.strategy):
         return seed
-    # The state moves on alike everywhere; only what is drawn from it differs. Replica 0 draws
-    # what a single replica would.
+    # The state advances equally on all replicas; only the drawn values differ. Replica 0 draws the
+    # values of a single replica.
     replica = tf.cast(replica_context.replica_id_in_sync_group, seed.dtype)
     return seed + replica * tf.constant([SEED_STRIDE, 0], seed.dtype)

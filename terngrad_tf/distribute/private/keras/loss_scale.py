@@ -1,8 +1,8 @@
-"""Losses that are not divided by the number of replicas, or twice, in steps of one's own.
+"""Warns if a user's own step divides a loss by the number of replicas twice or not at all.
 
-Optimizers sum gradients over replicas, so a replica's loss is to be a part of the mean over the
-batch: its mean divided by the number of replicas. Keras' losses are that already; what
-`tf.reduce_mean` gives is not.
+Optimizers sum gradients over replicas, so a replica's loss must be its part of the mean over the
+batch: the replica's mean divided by the number of replicas. Keras' losses are divided already;
+results of `tf.reduce_mean` are not.
 """
 
 import warnings
@@ -14,7 +14,7 @@ from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.replica_data import differs, is_mean_of_examples
 
-# With two replicas a half may as well be a part of the loss, as of squares.
+# With two replicas, a factor of one half may be part of the loss, as for squares.
 _FEWEST_FOR_TWICE = 3
 _SAME_SCALE = ("Cast", "EnsureShape", "Identity", "Neg", "Reshape", "Squeeze")
 _SUMS = ("Add", "AddV2", "AddN", "Sub")
@@ -32,11 +32,11 @@ def note_scaled(loss: tf.Tensor) -> tf.Tensor:
 
 
 def warn_of_scale(optimizer: Any, gradients: Any) -> None:
-    """Warns where an optimizer gets gradients of a loss that is scaled wrongly; in replica context.
+    """Warns if an optimizer gets gradients of a loss with a wrong scale; in replica context.
 
     Args:
         optimizer: a Keras optimizer that sums gradients over replicas.
-        gradients: list of what it was given.
+        gradients: list of the given gradients.
     """
     wrong = {getattr(gradient, "_wrong_scale", None) for gradient in gradients} - {None}
     for fault in wrong:
@@ -45,10 +45,10 @@ def warn_of_scale(optimizer: Any, gradients: Any) -> None:
 
 @patch(tf.GradientTape, "gradient")
 def _note_target(stock, self, target, *args, **kwargs):
-    """Marks the gradients of a loss that is scaled wrongly.
+    """Marks the gradients of a loss with a wrong scale.
 
-    An optimizer does not see the loss, and where it gets other gradients than these (divided by the
-    number of replicas, or reduced), nothing need be wrong.
+    An optimizer does not see the loss. If it gets other gradients than these (divided by the number
+    of replicas, or reduced), the scale may be right.
     """
     gradients = stock(self, target, *args, **kwargs)
     context = tf.distribute.get_replica_context()
@@ -63,7 +63,7 @@ def _note_target(stock, self, target, *args, **kwargs):
 
 
 def _wrong_scale(loss, context):
-    """What is wrong with the scale of a loss; None where nothing is known to be."""
+    """Returns the fault in the scale of a loss, or None if no fault is known."""
     count, group = context.num_replicas_in_sync, context.strategy.extended.process_group
     scales, pending = [], [(loss, 1.0)]
     while pending:
@@ -91,7 +91,7 @@ def _wrong_scale(loss, context):
 
 
 def _scaled(op, scale):
-    """The tensor that an operation scales by a number, with the scale of both; else nothing."""
+    """Returns [(tensor, scale)] if an operation scales a tensor by a number; else []."""
     tensor, factor = op.inputs
     value = tf.get_static_value(factor)
     if value is None and op.type == "Mul":

@@ -1,7 +1,7 @@
-"""Where `fit` goes on after a restart: in the middle of its epochs, and of their data.
+"""Lets `fit` resume in the middle of its epochs and data after a restart.
 
-Keras offers no public way: `initial_epoch` is an argument of `fit`, which a callback cannot give,
-and no argument says which batches of an epoch have been read.
+Keras offers no public way: `initial_epoch` is an argument of `fit`, which a callback cannot set,
+and no argument gives the number of batches already read in an epoch.
 """
 
 import math
@@ -22,7 +22,7 @@ class _Skipped(typing.NamedTuple):
     of_epoch: int | None
 
 
-# What each model is to read next, and what of that it has been trained on.
+# {model: iterator to read next}, {iterator: (data already trained on, True to read past them)}.
 _iterators: typing.Any = weakref.WeakKeyDictionary()
 _skipped: typing.Any = weakref.WeakKeyDictionary()
 
@@ -30,15 +30,15 @@ _skipped: typing.Any = weakref.WeakKeyDictionary()
 def resume_fit(
     model: keras.Model, epoch: int, batch: int, batches_of_epoch: int | None, reads: bool
 ) -> None:
-    """Lets `fit` go on in the middle; to be called in a callback's `on_train_begin`.
+    """Lets `fit` resume in the middle; call it in a callback's `on_train_begin`.
 
     Args:
         model: the model that `fit` trains.
-        epoch: epochs done.
-        batch: batches of the epoch at hand that were trained on.
-        batches_of_epoch: how many each epoch before had; None if that is not known.
-        reads: whether to pass over the data that were trained on. Otherwise the epoch's remaining
-            batches are the data's first.
+        epoch: number of completed epochs.
+        batch: number of batches of the current epoch already trained on.
+        batches_of_epoch: number of batches in each completed epoch; None if unknown.
+        reads: True to skip data already trained on. False if the first batches of the data are the
+            epoch's remaining batches.
     """
     model._initial_epoch = epoch
     iterator = _iterators.get(model, lambda: None)()
@@ -47,13 +47,13 @@ def resume_fit(
 
 
 def forget_resumed(model: keras.Model) -> None:
-    """Lets the next `fit` begin where its arguments say."""
+    """Lets the next `fit` start according to its arguments."""
     model._initial_epoch = 0
 
 
 @patch(keras_tf_trainer.TensorFlowTrainer, "_maybe_symbolic_build")
 def _note_iterator(stock, self, iterator=None, data_batch=None):
-    """Notes which data a model is to read: `fit` shows its iterator to nobody else."""
+    """Notes the data that a model is to read: only here does `fit` pass its iterator on."""
     if iterator is not None:
         _iterators[self] = weakref.ref(iterator)
     return stock(self, iterator=iterator, data_batch=data_batch)
@@ -61,7 +61,7 @@ def _note_iterator(stock, self, iterator=None, data_batch=None):
 
 @patch(_Iterator, "__iter__")
 def _skip(stock, self):
-    """Passes over what was read before a restart, and counts the epoch's steps from there."""
+    """Skips data read before a restart, and counts the epoch's steps from there."""
     skipped, reads = _skipped.pop(self, (None, False))
     if skipped is None:
         return stock(self)
@@ -78,10 +78,10 @@ def _skip(stock, self):
 
 
 def _begin_epochs(stock, iterator, skipped):
-    """Brings a data set to where it is after so many epochs.
+    """Advances a data set past completed epochs.
 
-    A shuffle goes on to its next order when it is begun, so nothing is read, unless one iterator
-    goes through all epochs.
+    A shuffle advances to its next order whenever an iteration begins, so no data are read, unless
+    one iterator serves all epochs.
     """
     reads = iterator.steps_per_epoch is not None
     for _ in range(skipped.epochs):
@@ -90,8 +90,8 @@ def _begin_epochs(stock, iterator, skipped):
             if reads:
                 _read(batches, iterator.steps_per_execution)
             elif iterator._num_batches is None and skipped.of_epoch is not None:
-                # As Keras does at the end of an epoch whose length it did not know: the step that
-                # found no data counts.
+                # Keras does the same at the end of an epoch of unknown length: the step that found
+                # no data counts.
                 iterator._num_batches = skipped.of_epoch + iterator.steps_per_execution
                 iterator._current_iterator = None
                 iterator.data_adapter.on_epoch_end()

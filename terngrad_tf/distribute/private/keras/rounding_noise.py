@@ -1,7 +1,7 @@
-"""The noise of rounding in reduced gradients: its way to an optimizer's updates, and its averages.
+"""Passes the noise of rounding in reduced gradients to an optimizer's updates, and averages it.
 
-Of gradients that are rotated before they are rounded, the exchange knows the variance of the noise;
-see `second_moments` for what it is good for.
+For gradients that are rotated before rounding, the exchange knows the variance of the noise; see
+`second_moments` for its use.
 """
 
 import functools
@@ -24,7 +24,7 @@ from terngrad_tf.distribute.private.strategies.strategies import is_own
 
 
 class Rounded(typing.NamedTuple):
-    """A reduced gradient on its way to an update, which corrects for the noise in it.
+    """A reduced gradient, with the noise for which an update corrects.
 
     Attributes:
         gradient: tensor.
@@ -38,18 +38,18 @@ class Rounded(typing.NamedTuple):
 class RoundingNoise(keras.layers.Layer):
     """The averages w of an optimizer's weights.
 
-    A layer, since Keras saves layers that it finds in an optimizer beside the optimizer's own
-    variables: plain Keras loads such files without it, and files of plain Keras give zeros.
+    A layer, since Keras saves layers found in an optimizer separately from the optimizer's own
+    variables: plain Keras loads such files without this layer, and files of plain Keras give zeros.
 
     Args:
-        optimizer: built for the weights.
-        weights: list of them.
-        indices: positions of those whose gradients are rounded.
-        num_averages: of each.
+        optimizer: optimizer built for the weights.
+        weights: list of weights.
+        indices: positions of the weights with rounded gradients.
+        num_averages: number of averages per weight.
 
     Attributes:
         indices: as given.
-        averages: a variable `[averages, blocks]` for each of these weights.
+        averages: variable `[averages, blocks]` for each weight with rounded gradients.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RoundingNoise(keras.layers.Layer):
         for index in indices:
             weight = weights[index]
             blocks = len(ternary.block_sizes(weight.shape.num_elements()))
-            # Beside its weight, as the optimizer's own variables are: one a device.
+            # One per device, like the optimizer's own variables.
             extended = optimizer._distribution_strategy.extended
             with extended.colocate_vars_with(weight):
                 averages.append(
@@ -77,12 +77,12 @@ class RoundingNoise(keras.layers.Layer):
         self.built = True
 
     def average_of(self, index: int) -> keras.Variable | None:
-        """The variable of a weight; None where its gradients are not rounded."""
+        """Returns the variable of a weight, or None if its gradients are not rounded."""
         return self.averages[self.indices.index(index)] if index in self.indices else None
 
     def _trackable_children(self, save_type="checkpoint", **kwargs):
-        # Of a `tf.train.Checkpoint`. As long as there is no noise, none is asked for in checkpoints
-        # that are to hold all variables: those of plain Keras have none.
+        # For a `tf.train.Checkpoint`. While there is no noise, do not expect these variables in
+        # checkpoints that must match completely: checkpoints of plain Keras have none.
         children = super()._trackable_children(save_type, **kwargs)
         is_unused = tf.executing_eagerly() and not any(np.any(a.numpy()) for a in self.averages)
         return {} if is_unused and save_type == "checkpoint" else children
@@ -100,7 +100,7 @@ class RoundingNoise(keras.layers.Layer):
 
 
 def noise_variables(optimizer: Any) -> list[keras.Variable]:
-    """What is kept of noise beside an optimizer's own variables, or those of its parts."""
+    """Returns the averages of noise kept by an optimizer or its parts."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     parts = getattr(optimizer, "optimizers", [optimizer])
     kept = [getattr(part, "rounding_noise", None) for part in parts]
@@ -110,13 +110,13 @@ def noise_variables(optimizer: Any) -> list[keras.Variable]:
 def with_noise(
     optimizer: Any, gradients: Sequence[Any], noise: Sequence[Any], variables: Sequence[Any]
 ) -> list[Any]:
-    """Reduced gradients, those whose noise an optimizer's update corrects for as `Rounded`.
+    """Wraps reduced gradients in `Rounded` if the optimizer's update corrects for their noise.
 
     Args:
         optimizer: a Keras optimizer, built.
         gradients: list of tensors or `tf.IndexedSlices`.
-        noise: for each a float32 tensor `[blocks]` or None, where it is not known.
-        variables: for each that which it updates.
+        noise: float32 tensor `[blocks]` or None (unknown) for each gradient.
+        variables: variable that each gradient updates.
     """
     kept = getattr(optimizer, "rounding_noise", None)
     if kept is None:
@@ -129,18 +129,19 @@ def with_noise(
 
 
 def clipped_share(gradient: tf.Tensor, clipped: tf.Tensor) -> tf.Tensor:
-    """The share of a gradient's squares that clipping leaves, of its noise too; float32 scalar."""
+    """Returns the share of a gradient's squares, and of its noise, that clipping leaves."""
     before, after = (tf.reduce_sum(tf.square(tf.cast(g, tf.float32))) for g in (gradient, clipped))
     return tf.math.divide_no_nan(after, before)
 
 
 @patch(keras_base_optimizer.BaseOptimizer, "build")
 def _keep_noise(stock, self, variables):
-    """Gives optimizers averages of noise, which are made, saved and loaded as their others are."""
+    """Gives optimizers averages of noise, saved and loaded like their other variables."""
     stock(self, variables)
     strategy, update = self._distribution_strategy, update_of(self)
-    op = gradient_ops(strategy)
-    if update is None or op is None or (is_own(strategy) and strategy.extended.makes_own_variables):
+    op = None if strategy is None or update is None else gradient_ops(strategy)
+    # Gradients of local steps are not exchanged.
+    if op is None or (is_own(strategy) and strategy.extended.makes_own_variables):
         return
     weights = [getattr(v, "value", v) for v in variables]
     positions = op.quantization.noisy_positions(weights, variable_paths(variables))
@@ -151,7 +152,7 @@ def _keep_noise(stock, self, variables):
 
 @patch(keras_tf_optimizer.TFOptimizer, "_distributed_tf_update_step")
 def _update_without_noise(stock, self, distribution, grads_and_vars, learning_rate):
-    """Corrects updates by gradients of which the noise is known, which reach no other function."""
+    """Corrects updates for known noise; other gradients take the stock path."""
     others = []
     for gradient, variable in grads_and_vars:
         if isinstance(gradient, Rounded):
@@ -167,11 +168,13 @@ def _update_without_noise(stock, self, distribution, grads_and_vars, learning_ra
 
 
 def _update(optimizer, weight, gradient, noise, learning_rate):
-    """`update_step` of one weight, on one device."""
-    correct: Any = update_of(optimizer)
-    update = correct(optimizer, weight, gradient, learning_rate, noise)
+    """Runs `update_step` for one weight on one device."""
+    kind: Any = update_of(optimizer)
+    update = kind(optimizer, weight, gradient, learning_rate, noise)
     kept = optimizer.rounding_noise.average_of(update.index)
-    before = tf.unstack(tf.convert_to_tensor(kept))
+    # A restart of an optimizer resets its own variables, which do not include these.
+    has_begun = tf.cast(optimizer.iterations > 0, tf.float32)
+    before = tf.unstack(has_begun * tf.convert_to_tensor(kept))
     averages = [
         decay * average + share * noise
         for average, (decay, share) in zip(before, update.recursions, strict=True)

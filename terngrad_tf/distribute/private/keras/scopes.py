@@ -1,15 +1,14 @@
-"""Whether what trains under a strategy was made in its scope; Keras 3 does not ask."""
+"""Checks that objects used under a strategy were made in its scope; Keras 3 does not check."""
 
 import warnings
 import weakref
 
 import keras
 import tensorflow as tf
-from keras.src.backend.tensorflow import trainer as keras_tf_trainer
 from keras.src.optimizers import base_optimizer as keras_base_optimizer
-from keras.src.trainers import trainer as keras_trainer
 from tensorflow.python.distribute import values
 
+from terngrad_tf.distribute.private.keras_names import BaseTrainer, TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.devices import variable_paths
 from terngrad_tf.distribute.private.strategies.cross_device_ops import gradient_ops
@@ -19,22 +18,22 @@ _ADVICE = (
     "Build the model, and make what `compile` gets (optimizer, metrics), inside"
     " `with strategy.scope():`"
 )
-# Strategies under which nothing was trained or evaluated yet.
+# Strategies not yet used for training or evaluation.
 _unused = weakref.WeakSet()
 
 
 def watch_scope(strategy: tf.distribute.Strategy) -> None:
-    """Lets training outside of every scope warn while the strategy, which is new, is unused."""
+    """Warns of training outside every scope as long as this new strategy is unused."""
     _unused.add(strategy)
 
 
-@patch(keras_trainer.Trainer, "compile")
+@patch(BaseTrainer, "compile")
 def _compile_in_scope(stock, self, *args, **kwargs):
-    """Runs `compile` in the scope of the model's strategy; refuses models made outside.
+    """Runs `compile` in the scope of the model's strategy; refuses models built outside.
 
-    Keras trains a model that was built outside of every scope in this process alone. Under a
-    strategy, it runs one that holds other variables on all replicas, which then write them one
-    after another. Both end without an error.
+    Keras trains a model built outside every scope in this process alone. Under a strategy, Keras
+    runs a model with other variables on all replicas, which then write the variables one after
+    another. Neither is an error in Keras.
     """
     strategy = self.distribute_strategy
     if not is_own(strategy):
@@ -45,11 +44,11 @@ def _compile_in_scope(stock, self, *args, **kwargs):
     _check(strategy, "optimizer", getattr(self.optimizer, "variables", ()))
 
 
-@patch(keras_tf_trainer.TensorFlowTrainer, "make_train_function", "make_test_function")
+@patch(TensorFlowTrainer, "make_train_function", "make_test_function")
 def _check_before_steps(stock, self, force=False):
-    """Refuses weights to be trained and metrics made outside; warns of a strategy nobody uses.
+    """Refuses trained weights and metrics created outside; warns of an unused strategy.
 
-    Refuses, too, what a step cannot be, which it would show only while it is traced.
+    Also refuses unsupported steps, whose errors would otherwise appear only during the trace.
     """
     strategy = self.distribute_strategy
     is_training = stock.__name__ == "make_train_function"
@@ -76,10 +75,10 @@ def _check_before_steps(stock, self, force=False):
 
 @patch(keras_base_optimizer.BaseOptimizer, "build", "apply")
 def _refuse_from_outside(stock, self, *args, **kwargs):
-    """Refuses an optimizer made elsewhere where several replicas' gradients are reduced.
+    """Refuses an optimizer made outside the strategy that reduces several replicas' gradients.
 
-    Each replica would count its steps, and its rate's schedule would advance once a replica. In
-    loops of one's own nothing else notices it.
+    Each replica would count its steps, and the rate's schedule would advance once per replica. In a
+    user's own loop no other check finds this.
     """
     strategy = tf.distribute.get_strategy()
     _unused.discard(strategy)
@@ -93,7 +92,7 @@ def _refuse_from_outside(stock, self, *args, **kwargs):
 
 @patch(keras.Variable, "__init__")
 def _note_variable(stock, self, *args, **kwargs):
-    """Lets the op know all variables of its strategy, whichever optimizer trains them, or none."""
+    """Notes each variable of the op's strategy, whether or not an optimizer trains it."""
     stock(self, *args, **kwargs)
     op = gradient_ops(tf.distribute.get_strategy())
     if op is not None:

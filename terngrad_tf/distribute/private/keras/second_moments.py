@@ -1,19 +1,19 @@
-"""How Keras' optimizers divide by averages of squares from which the noise of rounding is taken.
+"""Lets Keras' optimizers divide by averages of squares without the noise of rounding.
 
-Optimizers that divide by the root of an average of squares take shorter steps if gradients are
-noisy. Where the variance n of the noise is known, its average w, by the same recursion, is what the
-average of squares holds too much:
+Optimizers that divide by the root of an average of squares take shorter steps for noisy gradients.
+If the variance n of the noise is known, its average w, by the same recursion, is the excess in the
+average of squares:
 
-    v  = decay v + share g^2            the optimizer's own, which is saved as Keras saves it
+    v  = decay v + share g^2            the optimizer's own, saved as in Keras
     w  = decay w + share n              one number for each block of a gradient
-    v' = max(v - w, v / 10)             what the update is to divide by
+    v' = max(v - w, v / 10)             the value by which the update should divide
 
-Keras' `update_step` averages and divides at once. So its accumulator first gets the value from
-which it arrives at v', `(v - v') / decay` less, and v afterwards.
+Keras' `update_step` averages and divides at once. So before the update, its accumulator is lowered
+by `(v - v') / decay`, from which it arrives at v'; after the update, it is set to v.
 
-Not corrected are SGD, Lion and what Muon trains without Adam, which divide by no average of
-squares; Ftrl, whose sums of squares must add up over all steps; and Adadelta, which divides such an
-average by another with as much noise.
+These optimizers are not corrected: SGD, Lion and weights that Muon trains without Adam, which
+divide by no average of squares; Ftrl, whose sums of squares must add up over all steps; and
+Adadelta, which divides such an average by another average with the same noise.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ import tensorflow as tf
 
 from terngrad_tf import ternary
 
-# The share of an average of squares that is kept however noisy it is taken to be.
+# The least share of an average of squares that remains, however large the noise.
 _LEAST_SHARE = 0.1
 
 
@@ -35,10 +35,10 @@ class Update:
 
     Args:
         optimizer: a Keras optimizer.
-        weight: what `update_step` is given.
-        gradient: likewise.
-        learning_rate: likewise.
-        noise: float32 tensor `[blocks]` of the gradient.
+        weight: argument of `update_step`.
+        gradient: argument of `update_step`.
+        learning_rate: argument of `update_step`.
+        noise: float32 tensor `[blocks]`, the variance of the gradient's noise.
     """
 
     slots, decay = "_velocities", "beta_2"
@@ -55,12 +55,12 @@ class Update:
 
     @classmethod
     def num_averages(cls, optimizer: Any) -> int:
-        """How many averages of noise an optimizer needs."""
+        """Returns the number of averages of noise that an optimizer needs."""
         return 1
 
     @classmethod
     def suits(cls, optimizer: Any, weight: Any) -> bool:
-        """Whether the optimizer keeps squares of a weight's gradients."""
+        """Returns True if the optimizer keeps squares of a weight's gradients."""
         return True
 
     @property
@@ -77,24 +77,24 @@ class Update:
 
     @functools.cached_property
     def squares(self) -> tf.Tensor:
-        """The average of squares v after the update, as the optimizer computes it."""
+        """The average of squares v after the update, computed like the optimizer's."""
         slot = self.slot(self.slots)
         return slot + (tf.square(self.gradient) - slot) * (1 - getattr(self.optimizer, self.decay))
 
     def excess(self, averages: list[tf.Tensor]) -> tf.Tensor:
-        """What is to be taken out of it; arguments as for `around`."""
+        """Returns the excess in the average of squares; arguments as in `around`."""
         return _excess(self.squares, self.spread(averages[0]))
 
     def spread(self, noise: tf.Tensor) -> tf.Tensor:
-        """Noise by block to noise by element, of the weight's type."""
+        """Converts noise per block to noise per element, in the weight's type."""
         return tf.cast(ternary.spread(noise, self.gradient.shape), self.gradient.dtype)
 
     @contextlib.contextmanager
     def around(self, averages: list[tf.Tensor]) -> Iterator[Any]:
-        """Around `update_step`: corrects what it sees; gives the rate for it.
+        """Context of `update_step` that corrects the averages it sees; yields its learning rate.
 
         Args:
-            averages: float32 tensors `[blocks]`, those of noise after this step.
+            averages: averages of noise after this step, float32 tensors `[blocks]`.
         """
         decay = getattr(self.optimizer, self.decay)
         with self.presented(self.slot(self.slots), self.squares, self.excess(averages), decay):
@@ -104,7 +104,7 @@ class Update:
     def presented(
         self, slot: Any, after: tf.Tensor, excess: tf.Tensor, decay: Any
     ) -> Iterator[None]:
-        """Lets an update that makes `after` of a slot see it with less; `after` stays in it."""
+        """Lowers a slot before the update that would make it `after`; then sets it to `after`."""
         shown = tf.math.divide_no_nan(excess, tf.cast(decay, excess.dtype))
         self.optimizer.assign(slot, slot - shown)
         yield
@@ -112,12 +112,12 @@ class Update:
 
 
 def _excess(squares, noise):
-    """What is to be taken out of an average of squares."""
+    """Returns the part of an average of squares due to noise."""
     return tf.maximum(tf.minimum(noise, (1 - _LEAST_SHARE) * squares), 0)
 
 
 class _Lamb(Update):
-    """Adam's, and the rate is divided by the length of all steps together, without noise."""
+    """Like Adam, but the rate is divided by the norm of all steps together, without noise."""
 
     @contextlib.contextmanager
     def around(self, averages):
@@ -135,7 +135,7 @@ class _Lamb(Update):
         squares = (squares - _excess(squares, self.spread(average))) / (1 - power_2)
         steps = mean / (tf.sqrt(squares) + optimizer.epsilon)
         length = tf.reduce_sum(tf.square(steps))
-        # Of what all steps so far have in the mean.
+        # The noise of all steps so far in the mean.
         share = (1 - optimizer.beta_1) / (1 + optimizer.beta_1) * (1 + power_1) / (1 - power_1)
         noise = tf.math.divide_no_nan(share * self.spread(self.noise), squares)
         less = length - _excess(length, tf.reduce_sum(noise))
@@ -144,7 +144,7 @@ class _Lamb(Update):
 
 
 class _Muon(Update):
-    """Adam's, of the weights that are trained by it; others have no squares."""
+    """Like Adam, for the weights that Muon trains with Adam; other weights have no squares."""
 
     slots, decay = "adam_velocities", "adam_beta_2"
 
@@ -154,7 +154,7 @@ class _Muon(Update):
 
 
 class _RMSprop(Update):
-    """`v = rho v + (1 - rho) g^2`; centered, `v - m^2` is used, with the mean m of gradients."""
+    """`v = rho v + (1 - rho) g^2`; if centered, `v - m^2`, with the mean m of gradients."""
 
     decay = "rho"
 
@@ -165,7 +165,7 @@ class _RMSprop(Update):
     @property
     def recursions(self):
         rho = self.number("rho")
-        # The second is of the noise in m.
+        # The second average is the noise in m.
         return [(rho, 1 - rho), (rho**2, (1 - rho) ** 2)][: self.num_averages(self.optimizer)]
 
     @functools.cached_property
@@ -182,7 +182,7 @@ class _RMSprop(Update):
 
 
 class _Adagrad(Update):
-    """`v = v + g^2`, from an initial value on, in which there is no noise."""
+    """`v = v + g^2`, starting from an initial value without noise."""
 
     @property
     def recursions(self):
@@ -201,9 +201,9 @@ class _Adagrad(Update):
 class _Adamax(Update):
     """`u = max(beta_2 u, |g|)`, by which the mean m of gradients is divided.
 
-    No average of squares, but noise makes it larger: by about 3 times the variance, found by trial.
-    As `update_step` takes the largest itself, the mean is shown to it as much larger as u should be
-    smaller.
+    u is no average of squares, but noise enlarges it: by about 3 times the variance, found by
+    trial. `update_step` takes the maximum itself. So instead of a smaller u, it sees a mean
+    enlarged by the same factor.
     """
 
     @contextlib.contextmanager
@@ -225,8 +225,8 @@ class _Adamax(Update):
 class _Adafactor(Update):
     """`v = beta_2 v + (1 - beta_2) g^2` of each row and column, where `beta_2 = 1 - t^decay`.
 
-    Steps are made shorter where their root mean square is above a threshold, which must not count
-    the noise in them. In the first step beta_2 is 0: what is shown in the average has no effect.
+    Steps whose root mean square exceeds a threshold are shortened; the noise in them must not
+    count. In the first step beta_2 is 0, so a change of the average has no effect.
     """
 
     @property
@@ -258,12 +258,12 @@ class _Adafactor(Update):
             yield self.learning_rate
 
     def _noisier(self, seen):
-        """Root mean square of the step over that without noise."""
+        """Returns the root mean square of the step divided by its value without noise."""
         squares, *columns = seen
         if columns:
             rows = squares / tf.reduce_mean(squares, -1, keepdims=True)
             squares = rows[..., tf.newaxis] * columns[0][..., tf.newaxis, :]
-        # Of weights that got no gradient.
+        # Weights that got no gradient have zeros.
         squares = tf.maximum(squares, 1e-30)
         steps = tf.reduce_mean(tf.square(self.gradient) / squares)
         less = steps - _excess(steps, tf.reduce_mean(self.spread(self.noise) / squares))
@@ -281,13 +281,13 @@ _UPDATES: dict[type, type[Update]] = {
     _optimizers.Adamax: _Adamax,
     _optimizers.Adafactor: _Adafactor,
 }
-# Not in the oldest release.
+# ScheduleFreeAdamW is missing in the oldest release.
 if hasattr(_optimizers, "ScheduleFreeAdamW"):
     _UPDATES[_optimizers.ScheduleFreeAdamW] = Update
 
 
 def update_of(optimizer: Any) -> type[Update] | None:
-    """How an optimizer's updates are corrected; None where they are not, or not Keras' own."""
+    """Returns the class that corrects an optimizer's updates, or None for uncorrected ones."""
     for kind, update in _UPDATES.items():
         if isinstance(optimizer, kind) and type(optimizer).update_step is kind.update_step:
             return update

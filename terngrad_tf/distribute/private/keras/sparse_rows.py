@@ -1,11 +1,11 @@
-"""Rows of gradients that occur once on each replica, and once in all where they are summed.
+"""Sums sparse gradient rows, so that rows that are distinct on each replica stay distinct.
 
-The gradient of a weight of which a batch uses some rows (embeddings, layers of sparse inputs) is
+If a batch uses only some rows of a weight (embeddings, layers of sparse inputs), the gradient is
 `tf.IndexedSlices`. TensorFlow sums such gradients by concatenating their rows, and Keras optimizers
-square and clip each row for itself. Without a strategy, the rows that a lookup of sparse ids
-(`tf.nn.embedding_lookup_sparse`, a dense layer of a `tf.SparseTensor`) leaves are distinct, as it
-looks each row up once. Those of replicas must then become distinct by being summed. Other lookups
-(`keras.layers.Embedding`) leave a row for each of their ids, on any number of replicas.
+square and clip each row separately. Without a strategy, a lookup of sparse ids
+(`tf.nn.embedding_lookup_sparse`, a dense layer of a `tf.SparseTensor`) gives distinct rows, since
+it looks each row up once. The rows of several replicas must then be summed to become distinct.
+Other lookups (`keras.layers.Embedding`) give one row per id, with any number of replicas.
 """
 
 from typing import Any
@@ -15,19 +15,19 @@ from tensorflow.python.framework import func_graph
 
 from terngrad_tf.distribute.private.replicas.devices import local_tensors, mirrored
 
-# Operations whose results' positions are looked up, and those that keep them and their order.
+# Operations that make positions unique, and operations that keep positions and their order.
 _UNIQUE = ("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2")
 _SAME_ORDER = ("Identity", "Reshape", "Cast")
 
 
 def num_lookups(gradient: Any) -> int:
-    """Of how many lookups, each of distinct rows, a replica's gradient consists.
+    """Returns the number of lookups, each of distinct rows, in a replica's gradient.
 
     Args:
         gradient: tensor or `tf.IndexedSlices`.
 
     Returns:
-        integer; 0 where rows may occur more than once, and in eager code, which does not tell.
+        integer; 0 if rows may occur more than once, and in eager code, which hides the lookups.
     """
     return len(_lookups(gradient) or ())
 
@@ -36,8 +36,8 @@ def separate_lookups(gradient: Any, num_rows: int) -> Any:
     """Gives the same row of different lookups different positions, for `sum_rows`.
 
     Args:
-        gradient: as for `num_lookups`.
-        num_rows: rows of the weight.
+        gradient: as in `num_lookups`.
+        num_rows: number of rows of the weight.
     """
     lookups = _lookups(gradient) or ()
     if len(lookups) < 2:
@@ -49,12 +49,12 @@ def separate_lookups(gradient: Any, num_rows: int) -> Any:
 
 
 def sum_rows(strategy: tf.distribute.Strategy, value: Any, num_rows: int) -> Any:
-    """Sums the rows with the same position, and undoes `separate_lookups`; cross-replica.
+    """Sums rows with the same position and undoes `separate_lookups`; cross-replica.
 
     Args:
-        strategy: whose replicas' rows were concatenated.
+        strategy: strategy whose replicas' rows were concatenated.
         value: `tf.IndexedSlices` on each device.
-        num_rows: rows of the weight.
+        num_rows: number of rows of the weight.
     """
     devices, of_device = strategy.extended.worker_devices, {}
     for device, slices in zip(devices, local_tensors(value, len(devices)), strict=True):
@@ -67,11 +67,11 @@ def sum_rows(strategy: tf.distribute.Strategy, value: Any, num_rows: int) -> Any
 
 
 def _lookups(gradient):
-    """Positions of each lookup's rows, in the order of the gradient's rows; None if unknown."""
+    """Returns the positions of each lookup's rows, in the gradient's order; None if unknown."""
     if not isinstance(gradient, tf.IndexedSlices) or tf.executing_eagerly():
         return None
     lookups = []
-    # The last are on top.
+    # A stack: the last part is pushed first.
     pending = [gradient.indices]
     while pending:
         tensor = _captured(pending.pop())
@@ -90,7 +90,7 @@ def _lookups(gradient):
 
 
 def _captured(tensor):
-    """The tensor for which a placeholder of a function stands, or what is given."""
+    """Returns the tensor captured for a function's placeholder; other tensors as they are."""
     while tf.is_symbolic_tensor(tensor) and isinstance(tensor.graph, func_graph.FuncGraph):
         outside = [external for external, own in tensor.graph.captures if own is tensor]
         if not outside:

@@ -1,9 +1,9 @@
-"""Numbers that a model's own `train_step` or `test_step` returns, of all replicas together.
+"""Combines the numbers that a model's own `train_step` or `test_step` returns on all replicas.
 
-Keras shows the mean over replicas of what the last step returned, and in place of it the metrics,
-if their names are all that was returned. Without a strategy a number is of a whole batch: a mean
-over its examples. So a replica's number counts by the replica's examples, that of one without
-examples not at all, and losses that Keras scaled for their sum over replicas are summed.
+Keras shows the mean over replicas of the last step's results, or the metrics, if the step returned
+only their names. Without a strategy, a number belongs to a whole batch: a mean over its examples.
+So each replica's number is weighted by its examples, a replica without examples does not count,
+and losses that Keras scaled for a sum over replicas are summed.
 """
 
 import contextlib
@@ -15,23 +15,21 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend.tensorflow import trainer as keras_tf_trainer
-from keras.src.trainers import trainer as keras_trainer
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
+from terngrad_tf.distribute.private.keras_names import BaseTrainer, TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.padding import current_padding
 
-_Trainer = keras_tf_trainer.TensorFlowTrainer
 _state = threading.local()
 
 
-# By model, the metrics of which results were among what its steps returned, by key.
+# {model: {key of a result: (metric that it came from, key in the metric's result)}}.
 _metrics_returned = weakref.WeakKeyDictionary()
 
 
 class _Seen:
-    """Tensors that a step of one replica made, which are no means over its examples."""
+    """Tensors created in a replica's step that are not means over its examples."""
 
     def __init__(self):
         self.scaled_losses = []
@@ -42,12 +40,12 @@ class _Seen:
         self._results += [(value, (metric, name)) for name, value in parts]
 
     def metric_of(self, value):
-        """The metric, and the key in its result, that a value is of; None for others."""
+        """Returns (metric, key in its result) for a metric's value, or None for other values."""
         return next((found for result, found in self._results if result is value), None)
 
 
 def note_scaled_loss(loss: tf.Tensor) -> tf.Tensor:
-    """Notes that replicas' values of a loss add up to that of the batch; returns it."""
+    """Notes that replicas' values of a loss add up to the batch's loss; returns the loss."""
     seen = getattr(_state, "seen", None)
     if seen is not None:
         seen.scaled_losses.append(loss)
@@ -55,13 +53,13 @@ def note_scaled_loss(loss: tf.Tensor) -> tf.Tensor:
 
 
 def has_own_step(model: keras.Model, kind: str) -> bool:
-    """Whether a model has a `train_step` or `test_step` that is not Keras' own."""
+    """Returns True if a model overrides Keras' `train_step` or `test_step`."""
     name = f"{kind}_step"
-    return getattr(type(model), name) is not getattr(_Trainer, name)
+    return getattr(type(model), name) is not getattr(TensorFlowTrainer, name)
 
 
 def averaged(step: Callable[..., Any], model: keras.Model) -> Callable[..., Any]:
-    """A step that returns what Keras' mean over replicas makes numbers of the whole batch."""
+    """Returns a step whose results Keras' mean over replicas turns into the whole batch's."""
     if isinstance(step, polymorphic_function.Function):
         step = step.python_function
     returned = _metrics_returned.setdefault(model, {})
@@ -89,7 +87,7 @@ def averaged(step: Callable[..., Any], model: keras.Model) -> Callable[..., Any]
 
 @contextlib.contextmanager
 def noting_metrics(model: keras.Model) -> Iterator[None]:
-    """Within, results of a model's metrics are told from other numbers."""
+    """Context that distinguishes results of a model's metrics from other numbers."""
     metrics = model.metrics
 
     def noting(metric, result):
@@ -102,7 +100,7 @@ def noting_metrics(model: keras.Model) -> Iterator[None]:
 
         return noted_result
 
-    # Each class of metrics has a `result` of its own, so no function of Keras can be replaced.
+    # Each class of metrics has its own `result`, so there is no common function to replace.
     for metric in metrics:
         vars(metric)["result"] = noting(metric, metric.result)
     try:
@@ -113,7 +111,7 @@ def noting_metrics(model: keras.Model) -> Iterator[None]:
 
 
 def _part(seen):
-    """Function of a replica's number to what it brings to the mean over replicas."""
+    """Returns a function from a replica's number to its term in the mean over replicas."""
     padding = current_padding()
     num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
 
@@ -126,23 +124,23 @@ def _part(seen):
             value *= tf.cast(num_replicas * padding.share, value.dtype)
         if padding.is_empty is None:
             return value
-        # Not by the product alone: what zeros gave may be NaN.
+        # A product would not do: results on zeros may be NaN.
         return tf.where(padding.is_empty, tf.zeros_like(value), value)
 
     return part
 
 
-@patch(keras_trainer.Trainer, "compute_loss")
+@patch(BaseTrainer, "compute_loss")
 def _note_loss(stock, self, *args, **kwargs):
-    """Notes the sum of scaled losses, which is scaled as they are."""
+    """Notes the sum of scaled losses, which is scaled like its terms."""
     return note_scaled_loss(stock(self, *args, **kwargs))
 
 
-@patch(keras_trainer.Trainer, "_get_metrics_result_or_logs")
+@patch(BaseTrainer, "_get_metrics_result_or_logs")
 def _metrics_of_all_replicas(stock, self, logs):
-    """Takes metrics of all replicas for those that a step returned among other numbers.
+    """Replaces metrics that a step returned among other numbers by metrics of all replicas.
 
-    Keras takes them only where a step returned nothing else.
+    Keras does so only if a step returned nothing but metrics.
     """
     found, returned = stock(self, logs), _metrics_returned.get(self, {})
     if found is not logs or not isinstance(logs, dict):

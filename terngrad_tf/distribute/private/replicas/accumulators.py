@@ -1,4 +1,4 @@
-"""Sums to which each replica adds for itself, and which are saved and restored as their total."""
+"""Sums to which each replica adds separately, saved and restored as their total."""
 
 import warnings
 import weakref
@@ -13,20 +13,20 @@ from terngrad_tf.distribute.private.replicas.devices import local_tensors
 def stand_for_total(
     strategy: tf.distribute.Strategy, variable: Any, is_gathered: Callable[[], bool]
 ) -> None:
-    """Lets a variable with a copy for each replica be, outside of replicas, the sum of its copies.
+    """Makes a variable with one copy per replica stand for the sum of its copies outside replicas.
 
-    That is what a variable holds that one replica adds to, so what is saved goes on with any number
-    of replicas, and without a strategy. What is assigned outside of replicas, as when a checkpoint
-    is loaded, goes to the first replica of all; the other copies become zero. Nothing is sent:
-    outside of replicas, each process sees the sum of its own replicas.
+    The sum is what a single replica would hold, so a saved total can be restored with any number
+    of replicas, and without a strategy. A value assigned outside replicas, for example from a
+    checkpoint, goes to the first replica of all; the other copies become zero. Nothing is sent:
+    outside replicas, each process sees the sum of its own replicas.
 
-    TensorFlow's variables that are summed when they are read divide what is assigned by the number
-    of replicas, which rounds it, and send it between processes when one of them reads it.
+    TensorFlow's variables that are summed on read divide assigned values by the number of replicas,
+    which rounds them, and exchange them between processes when one process reads.
 
     Args:
-        strategy: one of this package.
-        variable: distributed variable, made in `strategy.extended.sums_of_replicas()`.
-        is_gathered: function that says whether the first process holds the sum of all; asked in
+        strategy: strategy of this package.
+        variable: distributed variable created in `strategy.extended.sums_of_replicas()`.
+        is_gathered: function that returns True if the first process holds the sum of all; called in
             eager code of a cluster.
     """
     stock, own = variable.assign, weakref.ref(variable)
@@ -54,13 +54,13 @@ def stand_for_total(
 
     variable._get_cross_replica = total
     variable.assign = assign
-    # What `keras.Variable` saves in a `tf.train.Checkpoint`; TensorFlow's are of the first copy.
+    # `keras.Variable` saves these in a `tf.train.Checkpoint`; TensorFlow's take the first copy.
     variable._serialize_to_tensors = lambda: {"VARIABLE_VALUE": total()}
     variable._restore_from_tensors = lambda restored: assign(restored["VARIABLE_VALUE"])
 
 
 def accumulators_of(optimizer: Any) -> list[Any]:
-    """Variables of a Keras optimizer to which each replica adds for itself; a list, mostly empty.
+    """Returns the variables of a Keras optimizer to which each replica adds; mostly an empty list.
 
     Keras has no public name for its gradient accumulators.
     """
@@ -69,10 +69,10 @@ def accumulators_of(optimizer: Any) -> list[Any]:
 
 
 def gather_totals(strategy: tf.distribute.Strategy, variables: Sequence[Any]) -> None:
-    """Moves to the first process what all have summed; every process of a cluster calls it.
+    """Moves the sums of all processes to the first one; every process of a cluster calls this.
 
     Args:
-        strategy: one of this package.
+        strategy: strategy of this package.
         variables: list of variables that stand for their total.
     """
     for variable in variables:

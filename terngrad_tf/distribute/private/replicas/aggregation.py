@@ -1,11 +1,11 @@
-"""What becomes of the values that replicas write to a variable.
+"""Aggregates the values that replicas write to a variable.
 
-Of a variable with a stated `aggregation`, all replicas take the mean, the sum or the first
-replica's, as TensorFlow defines them. Here a replica counts by its examples in means, one without
-examples does not count, and the first replica is that of the first process.
+If a variable states its `aggregation`, all replicas take the mean, the sum or the first replica's
+value, as TensorFlow defines them. Here means weight replicas by their examples, replicas without
+examples do not count, and the first replica belongs to the first process.
 
-Of others that are not trained, replicas have a copy each. Their mean is right for what batch norm
-keeps and for what is the same on all, and wrong for what only looks like that: counts, maxima,
+Replicas have their own copies of other variables that are not trained. The mean is right for batch
+norm's statistics and for values that are equal on all replicas, but wrong for counts, maxima and
 queues.
 """
 
@@ -30,17 +30,17 @@ _ADVICE = (
     'make the variable with `aggregation=` "mean", "sum" or "only_first_replica", or write what'
     " `tf.distribute.get_replica_context().all_gather` returns"
 )
-# Names of what batch norm keeps, which code that runs eagerly cannot be seen to average.
+# Names of batch norm's statistics. Eager code does not show that their values are means.
 _KNOWN_MEANS = ("moving_", "renorm_")
 
 
 def aggregate_writes(extended: Any, variable: Any) -> None:
-    """Lets replicas of an uneven batch, and processes, write a variable as all together would.
+    """Makes writes of replicas with uneven batches, and of processes, aggregate correctly.
 
     Args:
-        extended: of the strategy.
-        variable: distributed variable of which the replicas of a device share a copy, with an
-            `aggregation`.
+        extended: `extended` of the strategy.
+        variable: distributed variable with an `aggregation`, whose copies the replicas of a device
+            share.
     """
     update_replica, aggregation = variable._update_replica, variable.aggregation
 
@@ -56,15 +56,15 @@ def aggregate_writes(extended: Any, variable: Any) -> None:
 
 
 def check_written(extended: Any, variable: Any, value: Any) -> None:
-    """Refuses a value of which replicas cannot take the mean; in replica context.
+    """Refuses a value whose mean over replicas is wrong; in replica context.
 
     Args:
-        extended: of the strategy.
-        variable: distributed variable with a copy for each replica, without an `aggregation`.
-        value: what a replica is about to write.
+        extended: `extended` of the strategy.
+        variable: distributed variable with one copy per replica, without an `aggregation`.
+        value: value that a replica is about to write.
 
     Raises:
-        ValueError: replicas may have different values, and not because of means over examples.
+        ValueError: replicas may have different values for another reason than means over examples.
     """
     if tf.executing_eagerly() or extended._num_replicas_in_sync == 1:
         return
@@ -78,10 +78,10 @@ def check_written(extended: Any, variable: Any, value: Any) -> None:
 
 
 def warn_of_means(variables: Sequence[Any]) -> None:
-    """Warns where copies that replicas wrote eagerly differ, before all take their mean.
+    """Warns if copies that replicas wrote eagerly differ, before all take their mean.
 
     Args:
-        variables: list of distributed variables with a copy for each replica.
+        variables: list of distributed variables with one copy per replica.
     """
     names = [_name(v) for v in variables if _differ(local_tensors(v))]
     unknown = [n for n in names if not n.rpartition("/")[2].startswith(_KNOWN_MEANS)]
@@ -104,12 +104,12 @@ def _name(variable):
 
 
 def _weighed(value, aggregation):
-    """A replica's part of the sum or the mean over all."""
+    """Returns a replica's summand of the sum or the mean over all replicas."""
     padding = current_padding()
     if padding.is_empty is not None:
         value = tf.where(padding.is_empty, tf.zeros_like(value), value)
     if aggregation == tf.VariableAggregation.SUM:
-        # A tensor of the replica's own, also where its value is the same for all.
+        # A new tensor for each replica, even if its value is the same for all.
         return tf.identity(value)
     if padding.share is None or not value.dtype.is_floating:
         return value
@@ -118,9 +118,9 @@ def _weighed(value, aggregation):
 
 
 def _of_first_process(extended, value):
-    """The value of the first process, where those of processes differ."""
+    """Returns the first process's value, if the processes' values differ."""
     group = extended.process_group
-    # What all count alike, such as steps, need not travel.
+    # Values that all processes count alike, such as steps, need no exchange.
     if group is None or tf.executing_eagerly() or not differs(value, group):
         return value
 
@@ -141,8 +141,8 @@ def _of_first_process(extended, value):
 def _add_changes(stock, self, value):
     """Adds up the changes that replicas make to a variable with the aggregation "sum".
 
-    Keras assigns the sum of the value and the change, and the sum of these over replicas would hold
-    the value once a replica.
+    Keras assigns the sum of the value and the change. Summed over replicas, the result would
+    contain the old value once per replica.
     """
     replica_context = tf.distribute.get_replica_context()
     if (

@@ -1,4 +1,4 @@
-"""Whether the processes of a cluster assign the same to weights that all of them share."""
+"""Checks that the processes of a cluster assign equal values to the weights that they share."""
 
 from typing import Any
 
@@ -10,20 +10,20 @@ from terngrad_tf.distribute.private.replicas.devices import (
 )
 from terngrad_tf.distribute.private.replicas.step_checks import assert_on_host
 
-# Of a value's norm. Different processors round sums otherwise in the last of 7 digits.
+# Relative to a value's norm. Processors may round the last of 7 digits of a sum differently.
 _TOLERANCE = 1e-5
 
 
 def agreed_by_processes(process_group: Any, value: Any, message: str) -> Any:
-    """A value, once all processes have the same but for what processors round otherwise.
+    """Returns a value after checking that it is equal on all processes, up to rounding.
 
-    Each sends the sum and the norm, 8 bytes. Nothing is done without a cluster, and where a value
-    is no tensor, which programs that are the same bring alike.
+    Each process sends the sum and the norm, 8 bytes. Without a cluster, or if the value is not a
+    tensor, there is no check: equal programs pass equal Python values.
 
     Args:
         process_group: `ProcessGroup` or None.
-        value: tensor, or one a local replica, of which the first is compared.
-        message: of the error with which the step fails.
+        value: tensor, or a value with one tensor per local replica, whose first is compared.
+        message: message of the error with which the step fails.
     """
     first = local_tensors(value)[0]
     if process_group is None or not isinstance(first, tf.Tensor):

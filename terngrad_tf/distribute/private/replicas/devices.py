@@ -1,4 +1,4 @@
-"""Devices and the values that lie on them."""
+"""Devices, and values placed on them."""
 
 from __future__ import annotations
 
@@ -14,47 +14,47 @@ from tensorflow.python.ops import control_flow_util
 
 
 def devices_are_initialized() -> bool:
-    """Whether TensorFlow has fixed its devices (after which none can be added)."""
-    # The public API only tells by raising from a call that would change the configuration.
+    """Returns True if TensorFlow has fixed its devices (none can be added afterwards)."""
+    # The public API only raises, from a call that would change the configuration.
     return context.context()._initialized
 
 
 def cluster_is_joined() -> bool:
-    """Whether this process is in a cluster: its server runs, for an earlier strategy."""
+    """Returns True if this process is in a cluster: its server runs, for an earlier strategy."""
     return context.context()._collective_ops_server_def is not None
 
 
 def in_xla_context() -> bool:
-    """Whether the graph being traced is compiled by XLA (`jit_compile=True`)."""
+    """Returns True if XLA compiles the graph that is being traced (`jit_compile=True`)."""
     return control_flow_util.GraphOrParentsInXlaContext(ops.get_default_graph())
 
 
 def devices_of_replicas(num_replicas: int, num_devices: int) -> list[int]:
-    """Number of the device of each replica: evenly, and in order, as a batch's rows are shared."""
+    """Returns each replica's device number: even shares in order, like the rows of a batch."""
     return [replica * num_devices // num_replicas for replica in range(num_replicas)]
 
 
 def mirrored(tensors: Sequence[tf.Tensor]) -> Any:
-    """Groups one tensor a local device into a value that `select_replica` takes apart again."""
-    # Its default, from which its type is read, is another subclass of DistributedValues.
+    """Groups one tensor per local device into a value that `select_replica` takes apart again."""
+    # The type is read from the default, another subclass of DistributedValues.
     kind: typing.Any = values.Mirrored
     return distribute_utils.regroup(tuple(tensors), wrap_class=kind)
 
 
 def per_replica(tensors: Sequence[tf.Tensor]) -> Any:
-    """Groups one tensor a local replica into a value, as what replicas give to `merge_call` is."""
+    """Groups one tensor per local replica into a value, like arguments of `merge_call`."""
     return distribute_utils.regroup(tuple(tensors))
 
 
 def local_tensors(value: typing.Any, count: int = 1) -> Sequence[typing.Any]:
-    """The component of each of `count` local replicas, in replica order."""
+    """Returns the component of each of `count` local replicas, in replica order."""
     if isinstance(value, values.DistributedValues):
         return value.values  # pyright: ignore[reportAttributeAccessIssue] (its subclasses have it)
     return (value,) * count
 
 
 def are_of_same_tensors(parts: Sequence[Any]) -> bool:
-    """Whether structures, such as `tf.IndexedSlices`, consist of the very same tensors."""
+    """Returns True if structures, such as `tf.IndexedSlices`, consist of the very same tensors."""
     flat = [tf.nest.flatten(part, expand_composites=True) for part in parts]
     return all(
         len(other) == len(flat[0]) and all(a is b for a, b in zip(flat[0], other, strict=True))
@@ -63,20 +63,21 @@ def are_of_same_tensors(parts: Sequence[Any]) -> bool:
 
 
 def is_distributed(value: Any) -> bool:
-    """Whether a value has a component for each replica."""
+    """Returns True if a value has a component for each replica."""
     return isinstance(value, values.DistributedValues)
 
 
 def counts_once(value: Any, num_local: int, process_group: Any) -> bool:
-    """Whether a value is one tensor for all replicas of a single process, made outside of them.
+    """Returns True if a value is one tensor for all replicas of a single process.
 
-    It is reduced to itself, as by stock strategies. Of several processes, each brings its own.
+    Such a value, made outside replicas, is reduced to itself, as by stock strategies. In a cluster,
+    each process has its own value.
     """
     return process_group is None and num_local > 1 and not is_distributed(value)
 
 
 def variable_paths(variables: Sequence[Any]) -> list[str]:
-    """A name for each variable: the path of Keras' own, TensorFlow's name of others, none twice."""
+    """Returns unique names: Keras' path for Keras' variables, TensorFlow's name for others."""
     paths = []
     for variable in variables:
         name = getattr(variable, "path", None) or variable.name.removesuffix(":0")

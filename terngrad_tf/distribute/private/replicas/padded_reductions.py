@@ -1,8 +1,8 @@
 """Reductions within steps whose replicas have different numbers of examples, or none.
 
-What synchronized batch norm, and users, reduce over replicas is of the examples of a whole batch. A
-replica that computes on a row of zeros, since it has no example, brings nothing: 0 to a sum, no row
-to what is gathered. A mean of means counts each by its replica's number of examples.
+Synchronized batch norm and users reduce values over the examples of a whole batch. A replica
+without examples computes on a row of zeros and contributes 0 to a sum and no row to a gather. A
+mean of means weights each replica by its number of examples.
 """
 
 import tensorflow as tf
@@ -21,7 +21,7 @@ from terngrad_tf.distribute.private.replicas.padding import (
 
 @patch(distribute_lib.ReplicaContextBase, "all_reduce")
 def _reduce_examples(stock, self, reduce_op, value, options=None):
-    """Leaves out what replicas without examples bring; `tf.distribute` knows of none."""
+    """Leaves out the values of replicas without examples, unknown to `tf.distribute`."""
     padding = current_padding()
     flat = [_tensor(v) for v in tf.nest.flatten(value)]
     reduce_op = tf.distribute.ReduceOp(getattr(reduce_op, "value", reduce_op).upper())
@@ -31,14 +31,14 @@ def _reduce_examples(stock, self, reduce_op, value, options=None):
         counts = tf.where(padding.is_empty, 0.0, 1.0)
         padding = Padding(padding.is_empty, counts / stock(self, "SUM", counts))
     parts = [summand(reduce_op, v, padding) for v in flat]
-    # Its gradient is that of a sum, which comes here, too.
+    # Its gradient is a sum, which passes through this function, too.
     summed = stock(self, tf.distribute.ReduceOp.SUM, parts, options)
     return tf.nest.pack_sequence_as(value, summed)
 
 
 @patch(distribute_lib.ReplicaContext, "all_gather")
 def _gather_examples(stock, self, value, axis, options=None):
-    """Gathers no rows of replicas without examples; `tf.distribute` knows of none."""
+    """Gathers no rows of replicas without examples, unknown to `tf.distribute`."""
     is_empty = current_padding().is_empty
     if is_empty is None:
         return stock(self, value, axis, options)

@@ -1,8 +1,8 @@
-"""Replicas whose batches differ in length, or hold nothing.
+"""Replicas whose batches differ in length or are empty.
 
-A batch need not divide evenly among the replicas: the last one of an epoch may even have fewer
-examples than there are replicas. A replica without examples then computes on a row of zeros, and
-what that gives is left out, and each replica's mean counts by its number of examples.
+A batch need not divide evenly among the replicas: the last batch of an epoch may even have fewer
+examples than there are replicas. A replica without examples computes on a row of zeros, whose
+results are left out. Means weight each replica by its number of examples.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ from terngrad_tf.distribute.steps.contexts import optimizer_of_local_step
 
 
 class Padding(typing.NamedTuple):
-    """What a replica that runs on a part of a batch knows of the part.
+    """A replica's knowledge of its part of a batch.
 
     Attributes:
-        is_empty: boolean tensor, whether it computes on a row of zeros; None for no.
-        share: float64 tensor, its examples over those of all replicas; None for one over their
-            number.
+        is_empty: boolean tensor, True if the replica computes on a row of zeros; None: never.
+        share: float64 tensor, the replica's examples over the examples of all replicas; None: equal
+            shares.
     """
 
     is_empty: typing.Any
@@ -45,7 +45,7 @@ def current_padding() -> Padding:
 
 @contextlib.contextmanager
 def padded_replica(padding: Padding | None) -> Iterator[None]:
-    """In replica context: what runs within computes on a batch with this `Padding`."""
+    """Context in which a replica computes on a batch with this `Padding`; in replica context."""
     previous, _state.padding = current_padding(), padding
     try:
         yield
@@ -54,9 +54,9 @@ def padded_replica(padding: Padding | None) -> Iterator[None]:
 
 
 def mask_gradients(gradients: Sequence[Any]) -> list[Any]:
-    """Zeros instead of the gradients of a padded replica; in replica context.
+    """Replaces the gradients of a padded replica by zeros; in replica context.
 
-    Not a product: what zeros gave may be NaN.
+    A product would not do: gradients of zeros may be NaN.
     """
     empty = current_padding().is_empty
     if empty is None:
@@ -72,18 +72,18 @@ def _zero_where(condition, value):
 
 
 def has_summands(reduce_op: tf.distribute.ReduceOp, values: Sequence[Any]) -> bool:
-    """Whether values are reduced by adding `summand`s: integers have no weighted mean."""
+    """Returns True if values are reduced by adding `summand`s: integers have no weighted mean."""
     is_mean = reduce_op == tf.distribute.ReduceOp.MEAN
     return not (is_mean and any(value.dtype.is_integer for value in values))
 
 
 def summand(reduce_op: tf.distribute.ReduceOp, value: Any, padding: Padding) -> Any:
-    """What a replica adds to a sum in place of a value that is reduced.
+    """Returns a replica's summand for a value that is reduced.
 
     Args:
         reduce_op: SUM, or MEAN over the examples of all replicas.
-        value: tensor or `tf.IndexedSlices`, the replica's.
-        padding: the replica's; `share` must be known for a mean.
+        value: the replica's tensor or `tf.IndexedSlices`.
+        padding: the replica's padding; a mean needs its `share`.
     """
     if padding.is_empty is not None:
         value = _zero_where(padding.is_empty, value)
@@ -96,19 +96,19 @@ def summand(reduce_op: tf.distribute.ReduceOp, value: Any, padding: Padding) -> 
 
 
 class PaddedReplicas(LocalReplicas):
-    """What a strategy's `extended` knows of its replicas' parts of a batch."""
+    """Runs functions of a strategy's `extended` on parts of a batch."""
 
     def run_padded(self, fn: Callable[..., Any], args: Sequence[Any], returns_rows: bool) -> Any:
-        """`strategy.run` of a function of batches that need not divide evenly among the replicas.
+        """Runs `strategy.run` on batches that need not divide evenly among the replicas.
 
         Args:
-            fn: a function of structures of tensors with a batch axis.
-            args: its arguments, values with a batch a device or a replica.
-            returns_rows: whether its results have a batch axis too; rows of zeros are cut.
+            fn: function of structures of tensors with a batch axis.
+            args: arguments of `fn`, values with a batch per device or per replica.
+            returns_rows: True if the results have a batch axis, too; rows of zeros are cut.
         """
         run = self._container_strategy().run
         if isinstance(fn, polymorphic_function.Function):
-            # What replicas do together must not lie inside a function of its own.
+            # `merge_call`s must not lie inside a nested function.
             fn = fn.python_function
         num_replicas = len(self._device_of_replica)
         args = tf.nest.map_structure(self._split_undistributed, args)
@@ -122,7 +122,7 @@ class PaddedReplicas(LocalReplicas):
         examples = sum(r for r in rows if r is not None)
         rows = [tf.cast(r, tf.int32) for r in rows]
         empty = values.PerReplica([tf.equal(r, 0) for r in rows]) if may_be_empty else None
-        # Rows count each for itself.
+        # Rows are not averaged.
         shares = None if returns_rows else self._shares(rows)
 
         @tf.autograph.experimental.do_not_convert
@@ -145,7 +145,7 @@ class PaddedReplicas(LocalReplicas):
             self.shares_of_run = self.examples_of_run = None
 
     def _split_undistributed(self, value):
-        """Parts of a batch that is not distributed (`train_on_batch`) for the local replicas."""
+        """Splits a batch that is not distributed (`train_on_batch`) among the local replicas."""
         num_replicas = len(self._device_of_replica)
         if num_replicas == 1 or not isinstance(value, tf.Tensor | np.ndarray) or not value.ndim:
             return value
@@ -154,7 +154,7 @@ class PaddedReplicas(LocalReplicas):
     def _shares(self, rows):
         total = tf.add_n(rows)
         if optimizer_of_local_step() is not None:
-            # As if the others had as many: nothing is exchanged.
+            # Nothing is exchanged, so assume that the other processes have equal numbers.
             total *= self._num_replicas_in_sync // len(rows)
         elif self.process_group is not None:
             (total,) = tf.unstack(self.process_group.all_reduce_sum(total[tf.newaxis]))
@@ -163,7 +163,7 @@ class PaddedReplicas(LocalReplicas):
 
 
 def _num_rows(structure):
-    """Rows of the first tensor with a batch axis: an int, a tensor, or None without such one."""
+    """Returns the rows of the first tensor with a batch axis: an int, a tensor, or None."""
     for batch in tf.nest.flatten(structure):
         if isinstance(batch, tf.RaggedTensor):
             return batch.nrows()
@@ -175,12 +175,12 @@ def _num_rows(structure):
 
 
 def _pad_empty(tensor):
-    """One row of zeros instead of none.
+    """Replaces an empty batch by one row of zeros.
 
     On an empty batch several CPU kernels abort, return wrong shapes or, in the backward pass, NaN.
     """
     if isinstance(tensor, tf.SparseTensor):
-        # It has no values.
+        # An empty sparse tensor has no values.
         shape = tf.concat([tf.maximum(tensor.dense_shape[:1], 1), tensor.dense_shape[1:]], 0)
         return tf.SparseTensor(tensor.indices, tensor.values, shape)
     if isinstance(tensor, tf.RaggedTensor):
@@ -196,7 +196,7 @@ def _pad_empty(tensor):
 
 
 def _pad_empty_ragged(ragged):
-    """As `_pad_empty`: a row that has one element in each ragged dimension."""
+    """Like `_pad_empty`: returns a row with one element in each ragged dimension."""
     flat, *splits = ragged.flat_values, *ragged.nested_row_splits
 
     def one_of_zeros():

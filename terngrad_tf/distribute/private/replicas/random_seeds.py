@@ -1,10 +1,10 @@
-"""Seeds of the random operations that a step contains, so that replicas draw different numbers.
+"""Gives the random operations of a step different seeds on each replica.
 
-An operation such as `tf.random.normal` gets two seeds when it is traced, and a generator of its own
-that starts from them and moves on with every draw. Replicas that call one function would share its
-generators, and draw in the order in which threads happen to run. So each random operation becomes a
-choice among one a replica, with seeds of its own. Replica 0 has the seeds that a single replica
-would have. Stateless operations, whose seeds are arguments, draw what they are told to.
+An operation such as `tf.random.normal` gets two seeds when it is traced, and its own generator that
+starts from these seeds and advances with every draw. Replicas that call one function would share
+its generators and draw in the order in which threads run. So each random operation becomes a choice
+among one operation per replica, each with its own seeds. Replica 0 has the seeds of a single
+replica. Stateless operations take seeds as arguments and do not change.
 """
 
 import copy
@@ -14,22 +14,22 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import atomic_function
 from tensorflow.python.framework import func_graph, ops, random_seed
 
-# A prime far from the distances between seeds that people choose.
+# A prime far from the usual distances between seeds.
 SEED_STRIDE = 1_000_000_007
 
 
 def continue_seeds(graph: tf.Graph, previous: tf.Graph) -> None:
-    """Gives the next random operation of a graph the seeds that it would have in another one.
+    """Gives the next random operation of a graph the seeds that it would have in another graph.
 
-    TensorFlow counts the random operations of each graph for itself, so the first of every segment
-    would draw the same numbers. It keeps the counts in a table that has no public name.
+    TensorFlow counts the random operations of each graph separately, so the first one of every
+    segment would draw the same numbers. The table of the counts has no public name.
     """
     counts = random_seed._graph_to_seed_dict
     counts[graph] = counts.get(previous, 0)
 
 
 def seeded_operations(graph: func_graph.FuncGraph) -> list[tf.Operation]:
-    """The operations of a graph that draw from seeded generators, alone or in what they call."""
+    """Returns a graph's operations that draw from seeded generators, directly or in functions."""
     stateful = [op for op in graph.get_operations() if op._is_stateful]
     if not stateful:
         return []
@@ -44,17 +44,17 @@ def choose_by_replica(
     position: tf.Tensor,
     replicas: Sequence[int],
 ) -> atomic_function.AtomicFunction:
-    """A function whose random operations draw with the seeds of the replica that calls it.
+    """Returns a function whose random operations use the seeds of the calling replica.
 
     Args:
-        function: the function that was made of a graph.
-        graph: that graph.
-        operations: its `seeded_operations`.
-        position: tensor of the graph, which of `replicas` calls.
-        replicas: numbers of the replicas among those of all processes.
+        function: the function made from the graph.
+        graph: the function's graph.
+        operations: `seeded_operations` of the graph.
+        position: tensor of the graph, the caller's position in `replicas`.
+        replicas: numbers of the replicas in the cluster.
     """
     definition = _copy(function, f"{function.name.decode()}_of_replicas")
-    # In the order of the graph's operations, but under names that may differ.
+    # The nodes have the order of the graph's operations, but may have other names.
     arguments = {tensor.op for tensor in graph.inputs}
     body = [op for op in graph.get_operations() if op not in arguments]
     nodes = dict(zip(body, definition.node_def, strict=True))
@@ -76,7 +76,7 @@ def choose_by_replica(
 
 
 def _function_of(operation, functions):
-    """A function that does what an operation does, which may call others."""
+    """Returns a function equivalent to an operation, which may call others."""
     graph = func_graph.FuncGraph(f"__random_{ops.uid()}")
     for function in functions:
         graph._add_function(function)
@@ -92,7 +92,7 @@ def _function_of(operation, functions):
 
 
 def _with_seeds_of(function, replica):
-    """A function that draws, and all that draw of what it calls, with the seeds of a replica."""
+    """Returns a copy of a function that draws, all its callees included, with a replica's seeds."""
     functions = {f.name.decode(): f for f in (function, *function.children)}
     names = {name: f"{name}_{replica}_{ops.uid()}" for name in _seeded(functions.values())}
     copies = {}
@@ -112,7 +112,7 @@ def _with_seeds_of(function, replica):
 
 
 def _make_choice(node, which, operation, branches):
-    """Lets a node of a function's definition call one of several functions."""
+    """Makes a node of a function's definition call one of several functions."""
     node.op = "Case"
     node.input[:] = [which, *node.input]
     node.attr.clear()
@@ -121,12 +121,12 @@ def _make_choice(node, which, operation, branches):
     node.attr["output_shapes"].list.shape.extend(t.shape.as_proto() for t in operation.outputs)
     for branch in branches:
         node.attr["branches"].list.func.add(name=branch.name.decode())
-    # The branches become a part of the graph, so that what they hold finds its devices.
+    # The branches are inlined into the graph, so that resources in them find their devices.
     node.attr["_lower_using_switch_merge"].b = True
 
 
 def _output_names(operation, nodes):
-    """How a function's definition calls the outputs of an operation."""
+    """Returns the names of an operation's outputs in a function's definition."""
     names = []
     for argument in operation.op_def.output_arg:
         count = 1
@@ -145,15 +145,15 @@ def _copy(function, name):
 
 
 def _defined(definition, like, children):
-    """The function of a definition, with arguments and results like another's."""
+    """Returns the function of a definition, with another function's arguments and results."""
     function = atomic_function.from_function_def(definition, like.function_type)
-    # Not an argument of the above; a graph that calls the function must hold them.
+    # `from_function_def` takes no children, but a graph that calls the function must hold them.
     function._children = children
     return function
 
 
 def _seeded(functions):
-    """Names of those functions that draw from seeded generators, or call some that do."""
+    """Returns the names of functions that draw from seeded generators, directly or in callees."""
     definitions = {f.name.decode(): f.cached_definition for f in functions}
     found = set()
     while more := {
@@ -170,12 +170,12 @@ def _draws(node, seeded):
 
 
 def _has_seed(node):
-    """Whether a node has a generator that begins with seeds; both are 0 where it has none."""
+    """Returns True if a node has a seeded generator. Without one, both seeds are 0."""
     return "seed2" in node.attr and bool(node.attr["seed"].i or node.attr["seed2"].i)
 
 
 def _called(node):
-    """The functions that a node refers to, such as the branches of a condition."""
+    """Yields the functions that a node refers to, such as the branches of a condition."""
     for value in node.attr.values():
         if value.HasField("func"):
             yield value.func

@@ -10,7 +10,7 @@ from terngrad_tf.distribute.private.replicas.devices import counts_once, local_t
 
 
 class DeviceReductions(LocalReplicas):
-    """Reductions of a strategy's `extended`, whose base class has one replica a device."""
+    """Reductions of a strategy's `extended`, whose base class has one replica per device."""
 
     def _reduce_to(self, reduce_op, value, destinations, options):
         def reduce(value):
@@ -75,7 +75,7 @@ class DeviceReductions(LocalReplicas):
         return sums
 
     def _to_replicas(self, by_device):
-        """One value a device to one a replica."""
+        """Converts a value per device to a value per replica."""
         return mirrored([local_tensors(by_device)[device] for device in self._device_of_replica])
 
     def _broadcast_to(self, tensor, destinations):
@@ -100,7 +100,7 @@ class DeviceReductions(LocalReplicas):
 
 
 def _check_gathered(shapes, axis):
-    """Raises ValueError where tensors of these shapes cannot be concatenated."""
+    """Raises ValueError if tensors of these shapes cannot be concatenated."""
     known = [shape.as_list() for shape in shapes if shape.rank is not None]
     ranks = {len(shape) for shape in known}
     fits = 0 not in ranks and len(ranks) <= 1
@@ -116,5 +116,5 @@ def _check_gathered(shapes, axis):
 
 
 def is_per_replica(value: Any) -> bool:
-    """Whether a value differs between replicas."""
+    """Returns True if a value differs between replicas."""
     return isinstance(value, values.DistributedValues) and not distribute_utils.is_mirrored(value)

@@ -1,4 +1,4 @@
-"""Whether what replicas write differs between them, and otherwise than by means over examples."""
+"""Finds out whether the values that replicas write may differ, except for means over examples."""
 
 from typing import Any
 
@@ -9,24 +9,23 @@ from tensorflow.python.framework import func_graph
 from terngrad_tf.distribute.private.replicas import replicas
 from terngrad_tf.distribute.private.replicas.segments import open_segments
 
-# Operations with side effects or states of which results depend on inputs alone.
+# Operations with side effects or states whose results depend on their inputs alone.
 _CALLS = ("If", "StatefulPartitionedCall", "While", "ReadVariableOp", "ResourceGather")
 _SAME_VALUES = ("Cast", "EnsureShape", "Identity", "Reshape", "Squeeze")
 
 
 def differs(value: Any, process_group: Any, *, but_for_means: bool = False) -> bool:
-    """Whether a value that a replica computes may differ from that of another.
+    """Returns True if a replica's value may differ from another replica's.
 
-    What is the same: constants, what is computed from weights, and what replicas reduced or
-    gathered.
+    Constants, values computed from weights, and values that replicas reduced or gathered are equal.
 
     Args:
         value: tensor of the graph of the replicas' function, or a Python value.
-        process_group: `ProcessGroup`; None where there is one process, whose replicas share what
-            their function finds outside.
-        but_for_means: whether a mean over a replica's examples counts as the same. The mean over
-            replicas is then what a single replica would compute of all examples, if the value is
-            linear in such means, as exponential averages of them are.
+        process_group: `ProcessGroup`; None for one process, whose replicas share all outside
+            values.
+        but_for_means: True if a mean over a replica's examples counts as equal. The mean over
+            replicas is then what a single replica would compute from all examples, if the value is
+            linear in such means, as exponential averages are.
     """
     if isinstance(value, tf.Variable | values.DistributedValues):
         value = tf.convert_to_tensor(value)
@@ -34,7 +33,7 @@ def differs(value: Any, process_group: Any, *, but_for_means: bool = False) -> b
     pending, seen = tf.nest.flatten(value, expand_composites=True), set()
     while pending:
         tensor = pending.pop()
-        # What is a tensor already is the same for all.
+        # Eager tensors are the same for all.
         if id(tensor) in seen or not tf.is_symbolic_tensor(tensor):
             if _is_summed_when_read(tensor):
                 return True
@@ -59,7 +58,7 @@ def differs(value: Any, process_group: Any, *, but_for_means: bool = False) -> b
 
 
 def is_mean_of_examples(tensor: tf.Tensor) -> bool:
-    """Whether it is a mean, or a weighted one, over the first axis of something."""
+    """Returns True for a mean, or a weighted mean, over the first axis of a tensor."""
     op = tensor.op
     if op.type == "Mean":
         return _reduces_first_axis(op)
@@ -72,7 +71,7 @@ def is_mean_of_examples(tensor: tf.Tensor) -> bool:
 
 
 def _is_sum_of_examples(tensor):
-    """Whether it is a sum over the first axis of something, or one more than that."""
+    """Returns True for a sum over the first axis of a tensor, or an increment of such a sum."""
     while tensor.op.type in (*_SAME_VALUES, "AddV2", "Maximum"):
         tensor = tensor.op.inputs[0]
     return tensor.op.type == "Sum" and _reduces_first_axis(tensor.op)
@@ -97,7 +96,7 @@ def _is_in_segment(graph):
 
 
 def _captured(tensor):
-    """The tensor for which a placeholder of a function stands, if it stands for one."""
+    """Returns the captured tensor behind a function's placeholder, or None."""
     if tensor.op.type != "Placeholder" or not isinstance(tensor.graph, func_graph.FuncGraph):
         return None
     return next((outside for outside, own in tensor.graph.captures if own is tensor), None)

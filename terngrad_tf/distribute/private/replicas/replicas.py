@@ -1,23 +1,22 @@
-"""Many replicas on one device: their function is traced once and called once for each.
+"""Runs many replicas on one device: traces their function once and calls it once per replica.
 
-`tf.distribute` traces a replica's function once for every replica, each on a device of its own with
-a copy of every variable. Here all replicas of a process share one trace and, on one device, one
-copy of the weights:
+`tf.distribute` traces the function once per replica, each on its own device with its own copy of
+every variable. Here all replicas of a process share one trace and, on one device, one copy of the
+weights:
 
 * The function runs in Python once, as replica 0, and is cut into segments at the calls of
-  `merge_call` (reductions, updates). What lies between two of them becomes one TensorFlow
-  function.
-* Each segment is called once for every replica, with that replica's examples, number and own
-  variables (metrics, batch-norm statistics, random states) in place of replica 0's.
-* At a `merge_call`, what the calls returned is grouped by replica and given to the merge function,
-  as `tf.distribute` would.
+  `merge_call` (reductions, updates). The code between two calls becomes one TensorFlow function.
+* Each segment is called once per replica, with that replica's examples, number and own variables
+  (metrics, batch-norm statistics, random states) in place of replica 0's.
+* At a `merge_call`, the results of the calls are grouped by replica and given to the merge
+  function, as in `tf.distribute`.
 
-A later segment may use any tensor of an earlier one (the backward pass of synchronized batch norm
-does), which is then added to the outputs of the earlier calls. So functions are only defined when
-the last segment is known.
+A later segment may use any tensor of an earlier one (as the backward pass of synchronized batch
+norm does). The tensor is then added to the outputs of the earlier calls, so functions are only
+defined when the last segment is known.
 
-Python code that asks for the number of its replica gets a tensor. What it does beyond tensors
-(printing, appending to a list) happens once, not once a replica.
+Python code that asks for the number of its replica gets a tensor. Its effects beyond tensors
+(printing, appending to a list) happen once, not once per replica.
 """
 
 import contextlib
@@ -38,10 +37,10 @@ from terngrad_tf.distribute.private.replicas.segments import (
     using_first_replicas_tensors,
 )
 
-# Replicas' own tensors, by the id of the tensor that stands for them. Runs within a merge function
-# use those of the run that they are part of.
+# {id of a tensor: the replicas' own tensors that it stands for}. Runs within a merge function use
+# those of the outer run.
 _own_tensors = {}
-# What merge functions returned, the same for all replicas, by the same.
+# Results of merge functions, the same for all replicas, by their id.
 _shared_tensors = {}
 
 
@@ -51,24 +50,24 @@ def call_for_each_replica(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> Any:
-    """Adds `function` to the graph under construction, once for every local replica.
+    """Adds `function` to the graph under construction, once per local replica.
 
     Args:
-        strategy: the strategy; its `extended.worker_devices` has one entry a local replica.
+        strategy: the strategy; its `extended.worker_devices` has one entry per local replica.
         function: Python function to run in replica context.
-        args: its arguments; per-replica values stand for one value a replica.
-        kwargs: its keyword arguments.
+        args: arguments of the function; per-replica values stand for one value per replica.
+        kwargs: keyword arguments of the function.
 
     Returns:
-        What the function returned, per-replica where it differs between replicas.
+        The function's result, per-replica if it differs between replicas.
     """
     return _Run(strategy).call(function, args, kwargs)
 
 
 def needs_own_traces(structure: Any) -> bool:
-    """Whether per-replica values hold Python or NumPy values that differ between the replicas.
+    """Returns True if per-replica values hold different Python or NumPy values.
 
-    What a function does with them may differ too, so each replica has to be traced.
+    The function may branch on these values, so each replica needs its own trace.
     """
     return any(
         isinstance(value, values.DistributedValues)
@@ -80,17 +79,17 @@ def needs_own_traces(structure: Any) -> bool:
 
 
 def in_segment() -> bool:
-    """Whether the replica's function that runs is traced once for all replicas."""
+    """Returns True inside a replica function that is traced once for all replicas."""
     return isinstance(tf.distribute.get_replica_context(), _ReplicaContext)
 
 
 def is_own_tensor(tensor: tf.Tensor) -> bool:
-    """Whether a tensor stands for one of each replica's own."""
+    """Returns True if a tensor stands for one own tensor per replica."""
     return id(tensor) in _own_tensors
 
 
 def is_shared_tensor(tensor: tf.Tensor) -> bool:
-    """Whether a tensor is what replicas reduced, or did together otherwise."""
+    """Returns True if a tensor is the result of a reduction or another `merge_call`."""
     return id(tensor) in _shared_tensors
 
 
@@ -113,7 +112,7 @@ class _Run:
         extended = self.strategy.extended
         first = extended._get_replica_id_in_sync_group(0)
         self.replicas = [first + w for w in range(len(self.devices))]
-        # No constants, for which TensorFlow would make a function of its own of each call.
+        # Not constants: TensorFlow would make a separate function for each call.
         self.replica_id = self._key(
             [tf.compat.v1.placeholder_with_default(replica, []) for replica in self.replicas]
         )
@@ -146,12 +145,12 @@ class _Run:
             )
         args, kwargs = tf.nest.map_structure(_as_tensor, (args, kwargs))
         self._segments[-1].close()
-        # Not `self.outer.as_default()`, which would hand on the state of the segment's graph.
+        # Not `self.outer.as_default()`, which would pass the state of the segment's graph on.
         with ops.Graph.as_default(self.outer), record.stop_recording():
             args, kwargs = self._for_all_replicas((args, kwargs))
             with using_first_replicas_tensors(self.outer):
                 merged = function(self.strategy, *args, **kwargs)
-            # On several devices replicas have tensors of their own that hold the same.
+            # On several devices, replicas have own tensors with equal values.
             are_mirrored = [isinstance(v, values.Mirrored) for v in tf.nest.flatten(merged)]
             merged = self._for_first_replica(merged)
         for value, is_mirrored in zip(tf.nest.flatten(merged), are_mirrored, strict=True):
@@ -163,7 +162,7 @@ class _Run:
         return merged
 
     def tensor_of(self, tensor, replica):
-        """What stands for a tensor of replica 0, from outside or from a segment, on a replica."""
+        """Returns the tensor of a replica that corresponds to a tensor of replica 0."""
         if id(tensor) in _own_tensors:
             return _own_tensors[id(tensor)][replica]
         if isinstance(tensor, ops.EagerTensor):
@@ -180,7 +179,7 @@ class _Run:
         segment.dependencies.__enter__()
 
     def _key(self, tensors):
-        """Remembers a replica's own tensors; the result stands for them in a segment."""
+        """Registers one tensor per replica; returns the tensor that stands for them in segments."""
         first = tensors[0]
         shape = tf.TensorShape(None)
         if all(t.shape.rank == first.shape.rank for t in tensors):
@@ -196,7 +195,7 @@ class _Run:
         return first
 
     def _for_first_replica(self, structure: typing.Any) -> typing.Any:
-        """Replaces per-replica values by those of replica 0."""
+        """Replaces per-replica values by the values of replica 0."""
 
         def of_first(value):
             if isinstance(value, values.DistributedVariable) or not isinstance(
@@ -206,7 +205,7 @@ class _Run:
             components = local_tensors(value)
             if _are_same(components):
                 return components[0]
-            # What a merge function returned; differing arguments have traces of their own.
+            # Results of a merge function. Differing Python arguments have their own traces.
             parts = [v if _is_tensor(v) else tf.convert_to_tensor(v) for v in components]
             flat = [tf.nest.flatten(v, expand_composites=True) for v in parts]
             keys = [self._key(list(tensors)) for tensors in zip(*flat, strict=True)]
@@ -215,7 +214,7 @@ class _Run:
         return tf.nest.map_structure(of_first, structure)
 
     def _for_all_replicas(self, structure: typing.Any) -> typing.Any:
-        """Groups what replica 0 has with what the others have."""
+        """Groups the values of replica 0 with those that the other replicas have."""
 
         def of(value, replica):
             if isinstance(value, tf.Operation):
@@ -228,7 +227,7 @@ class _Run:
             )
 
         def same_if_equal(parts):
-            # A composite tensor is known to be the same for all replicas by its components.
+            # Equal components prove that a composite tensor is the same for all replicas.
             return [parts[0]] * len(parts) if are_of_same_tensors(parts) else parts
 
         by_value = [
@@ -261,7 +260,7 @@ class _ReplicaContext(distribute_lib.ReplicaContext):
 
 
 def _is_tensor(value):
-    """Whether a value consists of tensors (variables do not count)."""
+    """Returns True if a value consists of tensors (variables do not count)."""
     if isinstance(value, tf.Variable | values.DistributedValues):
         return False
     return isinstance(value, tf.Tensor | tf.__internal__.CompositeTensor)
@@ -276,9 +275,9 @@ def _are_same(components):
 
 
 def _as_tensor(value):
-    """Reads what an assignment returned, while its graph is the current one.
+    """Reads the result of an assignment while its graph is the current graph.
 
-    The shape of sparse rows may be a tuple, of which a value for all replicas cannot consist.
+    The shape of sparse rows may be a tuple, which a value for all replicas cannot contain.
     """
     if isinstance(value, resource_variable_ops._UnreadVariable):
         return value.read_value()

@@ -1,4 +1,4 @@
-"""Segments of a replica's function: a TensorFlow function, called once for each replica."""
+"""Segments of a replica's function: a TensorFlow function, called once per replica."""
 
 import contextlib
 from collections.abc import Iterator
@@ -20,16 +20,16 @@ from terngrad_tf.distribute.private.replicas.random_seeds import (
     seeded_operations,
 )
 
-# The step's own function is optimized as a whole; its parts need not be once more.
+# The step's function is optimized as a whole; its parts need no separate optimization.
 _CONFIG = tf.compat.v1.ConfigProto()
 _CONFIG.graph_options.rewrite_options.disable_meta_optimizer = True
 
-# Segments whose function is not defined yet, by the id of their graph.
+# {id of a graph: segment whose function is not defined yet}.
 open_segments = {}
 
 
 class Segment:
-    """What a replica computes between two `merge_call`s: one function, one call a replica."""
+    """A replica's computation between two `merge_call`s: one function, one call per replica."""
 
     def __init__(self, run: Any):
         self._run = run
@@ -42,7 +42,7 @@ class Segment:
         open_segments[id(self.graph)] = self
 
     def close(self) -> None:
-        """Ends the trace. Calls with side effects take their place in the outer graph now."""
+        """Ends the trace. Calls with side effects are added to the outer graph now."""
         self.dependencies.__exit__(None, None, None)
         continue_seeds(self._run.outer, self.graph)
         replicas = self._run.replicas
@@ -55,10 +55,10 @@ class Segment:
             self.calls()
 
     def calls(self) -> list[tf.Operation]:
-        """The operations that call the function, one a replica."""
+        """Returns the operations that call the function, one per replica."""
         if self._calls is None:
             run = self._run
-            # Without side effects, a call that nobody uses need not run.
+            # Without side effects, an unused call need not run.
             stateful = any(_has_side_effect(op) for op in self.graph.get_operations())
             attributes = {
                 "f": tf.compat.v1.AttrValue(func=tf.compat.v1.NameAttrList(name=self._name)),
@@ -82,7 +82,7 @@ class Segment:
         return self._calls
 
     def output(self, tensor: tf.Tensor, replica: int) -> tf.Tensor:
-        """A tensor of the segment's graph as its call on a replica returns it."""
+        """Returns the output of a replica's call for a tensor of the segment's graph."""
         for external, internal in self.graph.captures:
             if internal is tensor:
                 return self._run.tensor_of(external, replica)
@@ -91,7 +91,7 @@ class Segment:
             self.graph.outputs.append(tensor)
             is_read = tensor.op.type in auto_control_deps_utils.RESOURCE_READ_OPS
             if is_read and tensor.op not in self.graph.control_outputs:
-                # Where the call becomes part of the step, a later write waits for this alone.
+                # If the call is inlined into the step, a later write waits for this read only.
                 self.graph.control_outputs.append(tensor.op)
             for call in self.calls():
                 call._set_type_list_attr("Tout", self.graph.output_types)
@@ -103,9 +103,9 @@ class Segment:
         """Defines the function, now that its outputs are known."""
         if self._calls is None:
             return
-        # The outputs of a call exist when all of it is done. A single one is made part of the step,
-        # so that gradients leave while earlier layers compute theirs; several would make a graph
-        # that grows with their number.
+        # The outputs of a call exist when the whole call is done. A single call is inlined into the
+        # step, so that gradients leave while earlier layers compute theirs. Inlining several would
+        # make a graph that grows with their number.
         several = len(self._calls) > 1
         attributes = {"_noinline": tf.compat.v1.AttrValue(b=several)}
         function = atomic_function.from_func_graph(self._name, self.graph, attributes)
@@ -114,7 +114,7 @@ class Segment:
                 function, self.graph, self._seeded, self._position, self._run.replicas
             )
         self._run.outer._add_function_recursive(function)
-        # So that replicas may read one variable at the same time.
+        # Lets replicas read one variable at the same time.
         read_only = auto_control_deps_utils.get_read_only_resource_input_indices_graph(self.graph)
         for call in self._calls:
             call._set_func_attr("f", function.name)
@@ -125,10 +125,10 @@ class Segment:
 
 @contextlib.contextmanager
 def using_first_replicas_tensors(graph: Any) -> Iterator[None]:
-    """Within, operations of a graph around segments take the segments' tensors as their inputs.
+    """Lets operations of a graph around segments take the segments' tensors as inputs.
 
     A merge function may use tensors of the replica that defines it (`ExponentialMovingAverage`
-    does). As in stock strategies, where replicas share a graph, those are the first replica's.
+    does). In stock strategies, whose replicas share a graph, these are the first replica's.
     """
     stock = graph.capture
 

@@ -1,4 +1,4 @@
-"""Variables of which the replicas of a device share one copy, and how they stay equal."""
+"""Variables with one copy per device, shared by the device's replicas, and how they stay equal."""
 
 import contextlib
 import typing
@@ -24,14 +24,14 @@ from terngrad_tf.distribute.private.replicas.step_checks import assert_on_host
 
 
 class SharedVariables(LocalReplicas):
-    """How a strategy's `extended` creates and updates variables."""
+    """Creates and updates variables for a strategy's `extended`."""
 
     _one_for_each_replica = False
     _is_gathered: Callable[[], bool] | None = None
     _warn_of_means = staticmethod(warn_of_means)
 
     def _create_variable(self, next_creator, **kwargs):
-        # Optimizer slots are created beside their variable, one a device.
+        # Optimizer slots are created beside their variable, one per device.
         is_slot = kwargs.pop("colocate_with", None) is not None
         on_read = kwargs.get("synchronization") == tf.VariableSynchronization.ON_READ
         unsynchronized = (
@@ -67,12 +67,12 @@ class SharedVariables(LocalReplicas):
 
     @property
     def makes_own_variables(self) -> bool:
-        """Whether each replica has its own copy of what is created here."""
+        """True if each replica gets its own copy of variables that are created now."""
         return self._one_for_each_replica
 
     @contextlib.contextmanager
     def variables_of_replicas(self) -> Iterator[None]:
-        """Each replica has its own copy of the variables that are created within."""
+        """Context in which each replica gets its own copy of variables that are created."""
         before, self._one_for_each_replica = self._one_for_each_replica, True
         try:
             yield
@@ -81,9 +81,9 @@ class SharedVariables(LocalReplicas):
 
     @contextlib.contextmanager
     def sums_of_replicas(self, is_gathered: Callable[[], bool]) -> Iterator[None]:
-        """As `variables_of_replicas`, for sums of which the total is saved: see `stand_for_total`.
+        """Like `variables_of_replicas`, for sums that are saved as a total: see `stand_for_total`.
 
-        Where variables are each replica's own already, so are sums.
+        Inside `variables_of_replicas`, sums are each replica's own like all other variables.
         """
         before = self._is_gathered
         self._is_gathered = None if self._one_for_each_replica else is_gathered
@@ -94,7 +94,7 @@ class SharedVariables(LocalReplicas):
             self._is_gathered = before
 
     def _guard(self, variable, is_statistic):
-        """Undoes what a replica without examples writes; notes written statistics."""
+        """Undoes writes of replicas without examples; notes written statistics."""
         update_replica = variable._update_replica
 
         def guarded_update(update_fn, value, **kwargs):
@@ -111,7 +111,7 @@ class SharedVariables(LocalReplicas):
         variable._update_replica = guarded_update
 
     def _check_writes(self, variable):
-        """Refuses values of which replicas cannot take the mean."""
+        """Refuses values for which a mean over replicas is wrong."""
         update_replica = variable._update_replica
 
         def checked_update(update_fn, value, **kwargs):
@@ -121,7 +121,7 @@ class SharedVariables(LocalReplicas):
         variable._update_replica = checked_update
 
     def _write_once(self, variable):
-        """Lets replicas write a variable that all share once, if they write the same."""
+        """Lets replicas write a shared variable once, if they write equal values."""
         message = (
             f"A step assigned to the weight {variable.name.removesuffix(':0')!r} values that differ"
             " between replicas, which share it. Reduce what is assigned, with"
@@ -145,9 +145,9 @@ class SharedVariables(LocalReplicas):
 
         Args:
             variables: list of floating-point variables with a copy for each replica.
-            group: `ProcessGroup` over which means are taken, too; None for the local replicas.
-            shares: weight of each local replica, which add up to 1 over those of the group.
-                Default: all are equal.
+            group: `ProcessGroup` to average over as well; None: local replicas only.
+            shares: weight of each local replica; all weights in the group add up to 1. Default:
+                equal weights.
         """
         by_precision = {}
         for variable in variables:
@@ -201,7 +201,7 @@ class SharedVariables(LocalReplicas):
         return super()._update_non_slot(colocate_with, fn, args, kwargs, group)
 
     def agreed(self, value: Any) -> Any:
-        """One value a device, of a per-replica value that is the same for all its replicas."""
+        """Returns one value per device if all replicas of a device have the same."""
         if not is_per_replica(value):
             return value
         by_device = [
@@ -210,10 +210,10 @@ class SharedVariables(LocalReplicas):
         return values.Mirrored(by_device)
 
     def _one_a_device(self, structure, message):
-        """Per-replica values to values that the replicas of a device share.
+        """Converts per-replica values to values that the replicas of a device share.
 
-        Raises (when it runs): the replicas of a device have different values. `tf.distribute`
-        would give each replica's copy its own; here they have one.
+        Raises (when it runs): the replicas of a device have different values. `tf.distribute` would
+        give each replica's copy its own value; here the replicas share one copy.
         """
 
         def one(value):
@@ -224,7 +224,7 @@ class SharedVariables(LocalReplicas):
                 first = value.values[self._device_of_replica.index(device)]
                 other = value.values[replica]
                 if not are_of_same_tensors([first, other]):
-                    # Rows are compared part by part.
+                    # Compare the parts of sparse rows one by one.
                     parts = [tf.nest.flatten(v, expand_composites=True) for v in (first, other)]
                     if not all(isinstance(part, tf.Tensor) for part in sum(parts, [])):
                         raise ValueError(f"{message}. Received: {value}")

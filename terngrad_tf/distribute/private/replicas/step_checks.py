@@ -1,4 +1,4 @@
-"""Checks of numbers that a step makes while it runs, and how they fail: in one line."""
+"""Checks numbers while a step runs, and lets failures end in one line."""
 
 import re
 from typing import Any
@@ -8,24 +8,24 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from terngrad_tf.distribute.private.patches import patch
 
-# Around the message, which TensorFlow escapes and puts among a line for each call of the step.
+# Encloses the message, which TensorFlow escapes and surrounds with a line per call of the step.
 _MARK = "=!="
 _FAILED = re.compile(f"{_MARK}(.*?){_MARK}", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)")
 
 
 def assert_on_host(condition: Any, message: str) -> Any:
-    """Lets a step fail with a ValueError where a condition is false.
+    """Makes a step fail with a ValueError if a condition is false.
 
-    TensorFlow's assertions do nothing on a GPU, and those that tell numbers run in a branch, which
-    is on the GPU wherever they are made.
+    TensorFlow's assertions do nothing on a GPU, and assertions that print numbers run in a branch,
+    which is placed on the GPU regardless of `tf.device`.
 
     Args:
         condition: bool scalar.
-        message: of the error.
+        message: message of the error.
 
     Returns:
-        The operation that others must depend on; None in eager code, which fails at once.
+        The operation on which others must depend; None in eager code, which fails at once.
     """
     if tf.executing_eagerly():
         if not condition:
@@ -37,10 +37,9 @@ def assert_on_host(condition: Any, message: str) -> Any:
 
 @patch(polymorphic_function.Function, "__call__")
 def _fail_in_one_line(stock, self, *args, **kwargs):
-    """Raises what a check says in place of TensorFlow's error of some 60 lines.
+    """Raises a failed check's message in place of TensorFlow's error of some 60 lines.
 
-    A step is called by Keras, or by a loop of the user's own. TensorFlow tells neither of them more
-    than the text of an error.
+    Keras or a user's loop calls the step. TensorFlow gives both of them only the text of an error.
     """
     try:
         return stock(self, *args, **kwargs)

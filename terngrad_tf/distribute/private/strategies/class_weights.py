@@ -1,4 +1,4 @@
-"""The `class_weight` of `fit` for data sets that were distributed before."""
+"""Supports the `class_weight` of `fit` for data sets that are already distributed."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ _SOURCE = "_terngrad_source"
 
 
 def keep_source(distributed: Any, dataset: tf.data.Dataset, options: Any) -> None:
-    """Notes the data set that was distributed, with the options."""
+    """Notes the source of a distributed data set, and its options."""
     setattr(distributed, _SOURCE, (dataset, options))
 
 
 @patch(tf_dataset_adapter.TFDatasetAdapter, "__init__")
 def _weigh_before_distributing(stock, self, dataset, class_weight=None, distribution=None):
-    """Adds weights of classes to the examples of a distributed data set.
+    """Adds class weights to the examples of a distributed data set.
 
-    Keras calls `map` of the data set, which one that is distributed has not.
+    Keras calls `map` of the data set, which distributed data sets lack.
     """
     source = getattr(dataset, _SOURCE, None)
     if class_weight is not None and source is not None:

@@ -1,4 +1,4 @@
-"""The strategy of a cluster: one process a machine, each with the same number of replicas."""
+"""The strategy of a cluster: one process per machine, each with the same number of replicas."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _HOST_KEYS = 1000
 class TernGradClusterExtended(
     SharedData, SharedVariableReplicas, collective_all_reduce_strategy.CollectiveAllReduceExtended
 ):
-    """One process of several, each with the same number of replicas.
+    """One of several processes, each with the same number of replicas.
 
-    The base class of `MultiWorkerMirroredStrategy`. Keras asks for instances of that strategy in
-    places that fail under Keras 3, so ours is not one.
+    The base class belongs to `MultiWorkerMirroredStrategy`. Keras tests for instances of that
+    strategy in code that fails under Keras 3, so our strategy is not one.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class TernGradClusterExtended(
         self._initialize_replicas(num_replicas, len(devices))
         self.initial_values = InitialValues(make_equal, self.message_guard)
         if cluster_is_joined():
-            # The stock method would start the process's server anew, under the collectives of an
-            # earlier strategy that peers may still wait for. Its peers are watched already.
+            # The stock method would restart the process's server while peers may still wait for
+            # collectives of an earlier strategy, which watches the peers already.
             self._std_server_started = True
             self._enable_check_health = False
         with bounded_start(start_timeout):
@@ -81,8 +81,8 @@ class TernGradClusterExtended(
         self.process_group = ProcessGroup(self) if self._num_workers > 1 else None
 
     def _exchange_on_hosts(self, options):
-        """Lets all reductions be those of hosts, each of which may have a GPU or not."""
-        # Keys count the devices of a process, of which other processes may have others.
+        """Runs all reductions on the hosts, with or without GPUs."""
+        # Keys count the devices of a process, and processes may have different devices.
         self._collective_keys = CollectiveKeys(self._collective_key_base + _HOST_KEYS)
         self._cross_device_ops = self._host_cross_device_ops = CollectiveAllReduce(
             [self.host_device], self._num_workers, options, self._collective_keys
@@ -94,12 +94,12 @@ class TernGradClusterExtended(
 
     @property
     def host_device(self) -> str:
-        """The CPU of this process."""
+        """Returns the name of this process's CPU device."""
         return device_util.canonicalize(f"{self._worker_device}/device:CPU:0")
 
     def _create_variable(self, next_creator, **kwargs):
         variable = super()._create_variable(next_creator, **kwargs)
-        # What each replica has of its own stays so.
+        # Replicas' own copies stay different.
         if (
             self._has_own_initial_values()
             and not self._one_for_each_replica
@@ -110,7 +110,7 @@ class TernGradClusterExtended(
 
     def _get_variable_creator_initial_value(self, **kwargs):
         if self._has_own_initial_values():
-            # That of one process, without the broadcast.
+            # The initial value of a single process, without the broadcast.
             base = mirrored_strategy.MirroredExtended
             return base._get_variable_creator_initial_value(self, **kwargs)
         return super()._get_variable_creator_initial_value(**kwargs)
@@ -131,18 +131,18 @@ class TernGradClusterExtended(
         return super()._update(var, fn, args, kwargs, group)
 
     def _initialize_local_devices(self, cluster_resolver, replica_device):
-        # The stock method knows of one CPU a process only.
+        # The stock method supports only one CPU per process.
         devices = tuple(f"{replica_device}{device}" for device in self._relative_devices)
         return devices, "GPU" if "GPU" in devices[0] else "CPU"
 
     def _get_cross_device_ops(self, value):
-        # The stock method expects one value a replica where there is one a device.
+        # The stock method expects one value per replica, even if there is one per device.
         on_devices = len(local_tensors(value)) == len(self._devices)
         return self._cross_device_ops if on_devices else self._host_cross_device_ops
 
 
 def _note_reductions(ops):
-    """Notes what is reduced outside of functions, such as metrics that are read, as `places`."""
+    """Notes reductions outside functions, for example of metrics on reading, in `places`."""
 
     def noted(function):
         def note(*args, **kwargs):

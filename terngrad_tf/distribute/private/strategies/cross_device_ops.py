@@ -1,4 +1,4 @@
-"""What a cross-device op needs of the strategy that it works for."""
+"""Base class of cross-device ops, with the parts that only a strategy can provide."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,10 +9,10 @@ from terngrad_tf.distribute.private.strategies.strategies import is_own
 
 
 class ExactCrossDeviceOps(tf.distribute.CrossDeviceOps):
-    """Reduces as the current strategy would by default.
+    """Reduces like the current strategy by default.
 
-    A stock strategy reduces with the op it is given only, so an op that treats gradients specially
-    must be able to do everything else, and the base class declares half of that privately.
+    A stock strategy reduces with its given op only, so an op with special treatment of gradients
+    must also do everything else. The base class declares half of these methods privately.
     """
 
     def reduce_implementation(
@@ -49,8 +49,8 @@ class ExactCrossDeviceOps(tf.distribute.CrossDeviceOps):
 
     def _stock_ops(self):
         extended = tf.distribute.get_strategy().extended
-        # Outside of its scope, a strategy's own op cannot be found. On CPUs it would be a ring,
-        # which is slower than a sum on one of them and fails while a function makes variables.
+        # Outside its scope, a strategy's own op cannot be found. On CPUs its own op would be a
+        # ring, slower than a sum on one CPU, and fails while a function creates variables.
         is_ours = getattr(extended, "_cross_device_ops", None) is self
         if is_ours and all("GPU" in device for device in extended.worker_devices):
             return extended._collective_ops
@@ -58,7 +58,7 @@ class ExactCrossDeviceOps(tf.distribute.CrossDeviceOps):
 
 
 def gradient_ops(strategy: tf.distribute.Strategy) -> Any:
-    """The op that treats gradients specially with which `strategy` reduces them, or None."""
+    """Returns the op with which `strategy` reduces gradients specially, or None."""
     extended = strategy.extended
     if is_own(strategy):
         return extended.gradient_ops

@@ -1,4 +1,4 @@
-"""The buffers that bring batches to each device."""
+"""Configures the buffers that bring batches to each device."""
 
 import threading
 
@@ -15,7 +15,7 @@ _state = threading.local()
 @patch(input_lib.DistributedDataset, "__iter__")
 @patch(input_lib.DistributedDatasetsFromFunction, "__iter__")
 def _note_own_iterator(stock, self):
-    """Lets the function below know that the buffers it makes are those of our strategies."""
+    """Marks the buffers created below as buffers of our strategies."""
     previous = getattr(_state, "is_own", False)
     _state.is_own = is_own(self._strategy)
     try:
@@ -28,8 +28,8 @@ def _note_own_iterator(stock, self):
 def _without_tuning(stock, prototype_ds, *args):
     """Turns tf.data's autotuning off in the buffers that feed each device of our strategies.
 
-    There is nothing to tune in a buffer of one element, but its tuning thread sleeps up to a minute
-    between looks, and the end of `fit` and `evaluate` waits for it.
+    A buffer of one element needs no tuning, but its tuning thread sleeps up to a minute at a time,
+    and the end of `fit` and `evaluate` waits for it.
     """
     dataset = stock(prototype_ds, *args)
     if getattr(_state, "is_own", False):

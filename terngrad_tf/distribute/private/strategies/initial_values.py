@@ -1,4 +1,4 @@
-"""When the variables of a cluster's processes take the chief's initial values."""
+"""Decides when the variables of a cluster's processes take the chief's initial values."""
 
 import contextlib
 import typing
@@ -18,18 +18,18 @@ from terngrad_tf.distribute.steps.message_guard import MessageGuard
 class InitialValues:
     """Variables that may still differ between the processes of a cluster.
 
-    Stock strategies broadcast a variable when it is created, so that one which a single process
-    makes (Keras makes some while it saves) waits for the others for ever. Here each process begins
-    with an initial value of its own. All take the chief's when replicas first use the variable:
-    then all processes are at the same place of the same program.
+    Stock strategies broadcast a variable on creation. A variable that a single process creates
+    (Keras creates some while it saves) then waits for the others forever. Here each process begins
+    with its own initial value. All take the chief's value when replicas first use the variable:
+    all processes are then at the same place of the same program.
 
-    * Traced, that is when the trace of the replicas' function ends: whatever its graph captured.
-      Every step runs after that.
-    * Eagerly, it is each variable's first use in a replica.
+    * In a traced function, this happens when the trace ends, for all variables that the graph
+      captured, before any step runs.
+    * In eager code, this happens at each variable's first use in a replica.
 
     Args:
-        make_equal: function of a list of variables, called on all processes with the same ones,
-            that gives them the chief's values.
+        make_equal: function that gives a list of variables the chief's values. All processes call
+            it with the same variables.
         message_guard: refuses the messages of a step.
     """
 
@@ -40,7 +40,7 @@ class InitialValues:
         self._in_eager_run = False
 
     def add(self, variable: Any) -> None:
-        """Notes a new variable with a value of this process's own."""
+        """Registers a new variable whose value is this process's own."""
         self._own[id(variable)] = variable
         stock = variable._get_replica
 
@@ -51,23 +51,23 @@ class InitialValues:
         variable._get_replica = get_replica
 
     def may_differ(self, variable: Any) -> bool:
-        """Whether a variable still has a value of this process's own."""
+        """Returns True if a variable may still have a value of this process alone."""
         return id(variable) in self._own
 
     def are_equal(self, variables: Sequence[Any]) -> None:
-        """Notes that all processes gave these the same value; they are left alone from now on."""
+        """Marks variables as equal on all processes; later uses do not change them."""
         for variable in variables:
             if self._own.pop(id(variable), None) is not None:
                 del variable._get_replica
 
     def use(self, variable: Any) -> None:
-        """Called where replicas are about to use a variable."""
+        """Equalizes a variable at its first use. Called before replicas use it."""
         if self._in_eager_run and id(variable) in self._own:
             self._settle([variable])
 
     @contextlib.contextmanager
     def run(self) -> Iterator[None]:
-        """Around the outermost call of a function on all replicas."""
+        """Context of the outermost call of a function on all replicas."""
         outer, eager = self._in_eager_run, context.executing_eagerly()
         self._in_eager_run = eager
         try:
@@ -77,7 +77,7 @@ class InitialValues:
         if eager:
             return
         captured = {}
-        graph = typing.cast(typing.Any, ops.get_default_graph())  # of a function
+        graph = typing.cast(typing.Any, ops.get_default_graph())  # graph of a function
         for handle, _ in graph.captures:
             variable = getattr(handle, "_distributed_container", lambda: None)()
             if isinstance(variable, values.DistributedVariable) and id(variable) in self._own:
@@ -86,7 +86,7 @@ class InitialValues:
             self._settle(list(captured.values()))
 
     def _settle(self, variables):
-        # Before the step, not as a part of it.
+        # Before the step, not inside it.
         with tf.init_scope(), keras_loop(None), self._message_guard.refusing(None):
             self._make_equal(variables)
             self.are_equal(variables)

@@ -1,4 +1,4 @@
-"""Strategies whose replicas stay equal: what local ones and those of a cluster share."""
+"""Strategies whose replicas stay equal: the parts shared by local and cluster strategies."""
 
 import weakref
 from collections.abc import Sequence
@@ -24,15 +24,15 @@ from terngrad_tf.distribute.private.strategies import class_weights
 class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, LocalStepReplicas):
     """Several replicas on each device, whose variables stay equal.
 
-    The first device runs the first replicas. All replicas of a device share one copy
-    of the weights, of the optimizer's variables and of whatever else is written by all together.
-    Variables that replicas write on their own have a copy for every replica:
+    The first device runs the first replicas. The replicas of a device share one copy of the
+    weights, of the optimizer's variables and of every other variable that all write together. Each
+    replica has its own copy of variables that replicas write separately:
 
     * metrics, which are summed when read;
     * the states of random generators;
-    * batch-norm statistics, which Keras creates with aggregation "none": what a checkpoint or an
-      evaluation sees would depend on who looks. Here every such floating-point variable that a
-      replica function wrote is replaced by its mean over all replicas when the function ends. An
+    * batch-norm statistics, which Keras creates with aggregation "none": checkpoints and evaluation
+      would depend on the replica that they read. Here, when a replica function ends, every such
+      floating-point variable that it wrote is replaced by its mean over all replicas. An
       exponential average is linear, so the mean of the averages is the average of the means.
     """
 
@@ -53,7 +53,7 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
 
     def _call_for_each_replica(self, fn, args, kwargs):
         if isinstance(fn, polymorphic_function.Function):
-            # Trace the averaging together with the function, or it would be missing from the
+            # Trace the averaging together with the function. Otherwise it would be missing from the
             # second call on.
             wrapped = self._wrapped_functions.get(fn)
             if wrapped is None:
@@ -79,7 +79,7 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
     def _call_within_run(self, fn, args, kwargs):
         self._run_depth += 1
         try:
-            # Eager code runs in one thread a replica, as in every strategy of TensorFlow.
+            # Eager code runs in one thread per replica, as in every strategy of TensorFlow.
             call = mirrored_run.call_for_each_replica
             if not context.executing_eagerly() and not replicas.needs_own_traces((args, kwargs)):
                 call = replicas.call_for_each_replica
@@ -98,7 +98,7 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
         return self._split_batches(dataset, options, context_)
 
     def _split_batches(self, dataset, options, context_):
-        """Gives the local replicas their parts of this process's part, which a context names."""
+        """Splits this process's part of the batches, given by a context, among local replicas."""
         processes = 1 if context_ is None else context_.num_input_pipelines
         (process, _), *_ = self._input_workers._worker_device_pairs
         shared = len(self._devices) < len(self._device_of_replica)
@@ -116,7 +116,7 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
 
 
 def is_own(strategy: tf.distribute.Strategy) -> bool:
-    """Whether a strategy is one of this package."""
+    """Returns True if a strategy is one of this package."""
     return isinstance(strategy.extended, SharedVariableReplicas)
 
 
@@ -143,7 +143,7 @@ class TernGradLocalExtended(SharedVariableReplicas, mirrored_strategy.MirroredEx
     ):
         self.gradient_ops = gradient_ops
         self._initialize_replicas(num_replicas, len(devices))
-        # NCCL is for several GPUs.
+        # NCCL needs several GPUs.
         several_gpus = len(devices) > 1 and all("GPU" in device for device in devices)
         super().__init__(
             strategy,

@@ -1,0 +1,235 @@
+"""The command `terngrad`: its subcommands, their options in a file, completion in shells."""
+
+import contextlib
+import importlib
+import io
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import pytest
+
+from slim_data.common.version import __version__
+from terngrad_tf.bin import completion, config_file, terngrad
+from terngrad_tf.bin.commands import ALL
+from terngrad_tf.bin.options import options_of
+
+FILE = """\
+# Ours.
+[run]
+hosts = ["host1", "host2"]  # two
+max_restarts = 3
+sync = true
+
+[run.env]
+A = "1"
+B = "x y"
+
+[mnist_train]
+grad_bits = 1
+clip_factor = 2.5
+rotate = false
+benchmark_mode = true
+net = "lenet"
+
+["convert folder"]
+skip_bad = true
+"""
+
+
+class TerngradTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.folder)
+
+    def call(self, *words):
+        """Exit status, standard output and standard error of the command."""
+        out, err, before = io.StringIO(), io.StringIO(), sys.argv
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                status = terngrad.main(["terngrad", *map(str, words)])
+            except SystemExit as ending:
+                status = ending.code
+            finally:
+                sys.argv = before
+        return status, out.getvalue(), err.getvalue()
+
+    def assert_refused(self, pattern, *words):
+        status, _, err = self.call(*words)
+        self.assertEqual((status, err.count("\n")), (2, 1), err)
+        self.assertRegex(err, pattern)
+
+    def test_help_names_every_subcommand_and_each_has_its_own(self):
+        status, text, _ = self.call("--help")
+        self.assertEqual(status, 0)
+        for name in ALL:
+            with self.subTest(name):
+                self.assertRegex(text, rf"(?m)^  {name}  +[A-Z].*\.$")
+                status, out, err = self.call(*name.split(), "--help")
+                self.assertIn(status, (0, None))
+                self.assertIn("--", out)
+                self.assertEqual(err, "")
+        self.assertEqual(self.call("--version")[1], f"terngrad {__version__}\n")
+        self.assert_refused("no command 'repot' .did you mean 'report'", "repot")
+
+    def test_messages_name_the_subcommand(self):
+        for name in ("convert", "convert folder", "split", "find_records"):
+            self.assert_refused(f"^terngrad {name}: error: ", *name.split(), "--bogus")
+        self.assertRegex(self.call("mnist_train", "--help")[1], "^terngrad mnist_train: ")
+
+    def test_options_of_each_subcommand_are_known(self):
+        for name in ALL:
+            with self.subTest(name):
+                options = options_of(name)
+                self.assertFalse(set(options) & {"help", "helpxml", "version", "flagfile"})
+        self.assertTrue({"hosts", "np", "max-restarts", "sync"} <= set(options_of("run")))
+        self.assertNotIn("module", options_of("run"))
+        self.assertTrue(options_of("run")["sync"].is_switch)
+        self.assertTrue(options_of("mnist_train")["rotate"].can_be_off)
+        self.assertEqual(
+            set(options_of("convert folder")),
+            {"validation", "seed", "skip_bad", "num_processes"}
+            | {f"{split}_shards" for split in ("train", "validation")},
+        )
+
+    def test_a_file_gives_options(self):
+        tables = config_file.parse("x", FILE.encode())
+        for name, expected in (
+            (
+                "run",
+                ["--hosts=host1,host2", "--max-restarts=3", "--sync", "--env=A=1", "--env=B=x y"],
+            ),
+            (
+                "mnist_train",
+                ["--grad_bits=1", "--clip_factor=2.5", "--norotate", "--benchmark_mode"]
+                + ["--net=lenet"],
+            ),
+            ("convert folder", ["--skip_bad"]),
+        ):
+            self.assertEqual(config_file.arguments("x", tables[name], name), expected)
+
+    def test_the_file_of_the_working_folder_is_taken_and_the_command_line_wins(self):
+        pathlib.Path("terngrad.toml").write_text("[validate]\ndataset_name = 'mnist'\n")
+        pathlib.Path("other.toml").write_text("[validate]\ndataset_name = 'cifar10'\n")
+        for words, name in (
+            (["validate"], "mnist"),
+            (["--config", "other.toml", "validate"], "cifar10"),
+            (["validate", "--dataset_name", "digits"], "digits"),
+        ):
+            status, _, err = self.call(*words, "--dataset_dir", self.folder)
+            told, *_, last = err.splitlines()
+            self.assertRegex(told, "^terngrad: with --dataset_name=.* of .*\\.toml$")
+            self.assertEqual(status, 2)
+            self.assertIn(f"No train files of {name}", last)
+        # A command without a table is told nothing.
+        self.assertEqual(self.call("export", "--version")[2], "")
+
+    def test_what_a_file_cannot_say_is_refused_in_one_line(self):
+        for text, pattern in (
+            ("x = 1", "'x' must be in a table such as"),
+            ("[run", "x.toml must be TOML"),
+            ("\xff", "x.toml must be TOML"),
+            ("[rn]", r"no command \[rn\] \(did you mean 'run'\?\)"),
+            ("[mnist_train]\nbatch_sise = 3", r"\[mnist_train\] has no option 'batch_sise' .*size"),
+            ("[mnist_train]\nbatch_size = true", "batch_size must be given a value"),
+            ("[mnist_train]\nrotate = 1", "rotate must be true or false"),
+            ("[mnist_train]\nmodule = 'x'", "no option 'module'"),
+        ):
+            with self.subTest(text):
+                pathlib.Path("x.toml").write_text(text, encoding="latin-1")
+                status, _, err = self.call("--config", "x.toml", "mnist_train")
+                self.assertEqual(status, 2)
+                self.assertRegex(err.splitlines()[-1], pattern)
+        self.assert_refused("nowhere: No such file", "--config", "nowhere", "run")
+        self.assert_refused("must be followed by a file", "--config")
+
+    def test_config_writes_a_table_and_leaves_the_others_as_they_are(self):
+        pathlib.Path("terngrad.toml").write_text(FILE)
+        words = ["--data_dir", "/data/ü", "--norotate", "--batch_size=64", "--clip_factor", "0.5"]
+        status, out, err = self.call("config", "mnist_train", *words, "--benchmark_mode")
+        self.assertEqual((status, out), (0, "terngrad.toml: 5 options of terngrad mnist_train\n"))
+        text = pathlib.Path("terngrad.toml").read_text(encoding="utf-8")
+        new = (
+            '[mnist_train]\ndata_dir = "/data/ü"\nrotate = false\nbatch_size = 64\n'
+            "clip_factor = 0.5\nbenchmark_mode = true\n\n"
+        )
+        begin, _, rest = FILE.partition("[mnist_train]")
+        self.assertEqual(text, begin + new + rest[rest.index('["convert') :])
+        self.assertEqual(self.call("config")[1], text)
+        for words, pattern in (
+            (["mnist_train", "--batch_sise", "3"], "no option '--batch_sise'.*--batch_size"),
+            (["mnist_train", "word"], "no option 'word'"),
+            (["mnist_train", "--seed"], "--seed must be followed by a value"),
+            (["mnist_train", "--rotate=2"], "--rotate must be True or False"),
+            (["mnist_trian", "--seed", "3"], "no command 'mnist_trian' .*mnist_train"),
+            # Its sub-table would be lost.
+            (["run", "-H", "a,b"], r"cannot be changed, as \[run\]"),
+        ):
+            with self.subTest(words):
+                self.assert_refused(f"^terngrad config: error: .*{pattern}", "config", *words)
+        self.assertEqual(pathlib.Path("terngrad.toml").read_text(encoding="utf-8"), text)
+        self.call("config", "--file", "new.toml", "run", "-H", "a,b", "--np", "007", "--sync")
+        table = config_file.read("new.toml")["run"]
+        self.assertEqual(table, {"hosts": "a,b", "np": "007", "sync": True})
+
+    def test_words_are_completed(self):
+        for typed, expected in (
+            (["mnist_t"], ["mnist_train"]),
+            (["convert", ""], ["folder"]),
+            (["convert", "folder", "--sk"], ["--skip_bad"]),
+            (["mnist_train", "--noro"], ["--norotate"]),
+            (["mnist_train", "--data_dir", ""], []),
+            (["run", "--max"], ["--max-restarts"]),
+            (["run", "train.py", "--max"], []),
+            (["config", "mnist_train", "--grad"], ["--grad_bits"]),
+            (["--config", "x.toml", "expo"], ["export"]),
+            (["none", "--x"], []),
+        ):
+            self.assertEqual(completion.complete(typed), expected, typed)
+        self.assertEqual(completion.complete([]), list(dict.fromkeys(n.split()[0] for n in ALL)))
+
+    def test_shells_complete(self):
+        scripts = {
+            "bash": 'eval "$(terngrad completion bash)"; COMP_WORDS=(terngrad mnist_train --grad);'
+            ' COMP_CWORD=2; _terngrad; echo "${COMPREPLY[@]}"',
+            "zsh": 'compdef() {}; compadd() { echo "$2" }; eval "$(terngrad completion zsh)";'
+            " words=(terngrad mnist_train --grad); CURRENT=3; _terngrad",
+            "fish": "terngrad completion fish | source; complete -C 'terngrad mnist_train --grad'",
+        }
+        command = self.folder / "terngrad"
+        command.write_text(f'#!/bin/sh\nexec {sys.executable} -m terngrad_tf "$@"\n')
+        command.chmod(0o755)
+        environment = {
+            **os.environ,
+            "HOME": str(self.folder),
+            "PATH": os.pathsep.join([str(self.folder), os.environ["PATH"]]),
+            "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
+        }
+        for shell, script in scripts.items():
+            if shutil.which(shell):
+                done = subprocess.run(
+                    [shell, "-c", script],
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+                self.assertEqual(done.stdout.strip(), "--grad_bits", (shell, done.stderr))
+
+    def test_modules_of_subcommands_have_what_the_table_says(self):
+        for name, command in ALL.items():
+            module = importlib.import_module(command.module)
+            self.assertEqual(command.takes_arguments, hasattr(module, "parser"), name)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

@@ -1,0 +1,78 @@
+"""Tests of the variance that rounding adds to rotated gradients."""
+
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+from terngrad_tf import ternary
+from terngrad_tf.distribute import Quantization
+from terngrad_tf.distribute.exchange import buckets
+
+BLOCK = 1024
+
+
+def squared_errors(quantization, gradients, num_steps):
+    """Mean over steps of the squared error of each element of the sum, and its variance."""
+    count = len(gradients)
+    context = buckets.ReductionContext(["CPU:0"] * count, count, None)
+    local = [[tf.constant(g, tf.float32)] for g in gradients]
+    measured = [quantization.local_scales(g) for g in local]
+    scales = context.shared_scales([own[0] for own in measured])
+    errors = []
+    for step in range(num_steps):
+        bucket = buckets.Bucket(
+            context=context,
+            quantization=quantization,
+            gradients=local,
+            scales=scales,
+            indices=[0],
+            step=tf.constant(step),
+            measured=measured,
+        )
+        ((total, *_),), _ = buckets.reduce_bucket(bucket, "auto")
+        errors.append(np.square(total.numpy() - np.sum(gradients, 0)))
+    return np.mean(errors, 0), ternary.spread(bucket.noise[0], gradients[0].shape).numpy()
+
+
+class RoundingNoiseTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(
+        grad_bits=[1, 2, 4], count=[1, 4], rounding=["correlated", "independent"]
+    )
+    def test_variance_of_gaussian_blocks_is_that_of_many_steps(self, grad_bits, count, rounding):
+        rng = np.random.default_rng(0)
+        gradients = rng.standard_normal([count, 8, BLOCK])
+        # As large on all replicas, and blocks that are not.
+        gradients /= np.sqrt(np.mean(gradients**2, -1, keepdims=True))
+        gradients *= np.arange(1, 9)[:, np.newaxis]
+        quantization = Quantization(grad_bits=grad_bits, rotate=True, rounding=rounding)
+        errors, noise = squared_errors(quantization, list(gradients), 12)
+        self.assertAllClose(errors.mean(-1) / noise[:, 0], np.ones(8), atol=0.12)
+        self.assertAllClose(np.mean(errors / noise), 1, atol=0.04)
+        self.assertAllEqual(noise, np.repeat(noise[:, :1], BLOCK, 1))
+
+    @parameterized.parameters(1, 2)
+    def test_variance_is_the_most_for_blocks_of_few_elements(self, num_elements):
+        gradient = np.zeros([4, BLOCK])
+        gradient[:, 100 : 100 + num_elements] = 1
+        errors, noise = squared_errors(Quantization(rotate=True), [gradient] * 2, 20)
+        self.assertTrue(np.all(errors.mean(-1) < 1.05 * noise[:, 0]))
+
+    def test_smaller_replicas_have_less_noise(self):
+        rng = np.random.default_rng(0)
+        gradients = [rng.standard_normal([8, BLOCK]) * size for size in (1, 0.3, 0.3, 0.3)]
+        errors, noise = squared_errors(Quantization(rotate=True), gradients, 8)
+        self.assertBetween(np.mean(errors / noise), 0.7, 1)
+
+    def test_it_is_finite_for_all_gradients(self):
+        for value in (0.0, 1e-30, 1e30, np.inf, np.nan):
+            quantization = Quantization(rotate=True)
+            _, noise = squared_errors(quantization, [np.full([20], value)] * 2, 1)
+            self.assertTrue(np.all(np.isfinite(noise)))
+            self.assertEqual(np.all(noise == 0), value < 1e-20)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
