@@ -107,6 +107,7 @@ def _difference(found, baseline):
 
 
 def main():
+    """Prints all tables of the page."""
     rows = fidelity_rows.Rows(pathlib.Path("benchmarks/results/fidelity.jsonl"))
     print("\n\n".join(of_page(rows)))
 

@@ -95,15 +95,11 @@ def in_order(keys):
 
 
 def workers(rows):
-    """Returns a table by network, gradients and number of workers.
-
-    Args:
-        rows: dict from `Run` to its row.
-    """
+    """Returns a table by network, gradients and number of workers; `rows` as of `tuned`."""
     groups = workers_groups(rows)
     lines = _head("network | gradients | workers")
     for net, run, baseline in by_net(groups):
-        lines.append(_line([net, run.gradients, count_of_workers(run)], groups[run], baseline))
+        lines.append(_line([net, run.gradients, _workers_text(run)], groups[run], baseline))
     return "\n".join(lines)
 
 
@@ -115,13 +111,13 @@ def workers_groups(rows):
 def budgets(rows):
     """Returns accuracy and bytes by network and number of workers, for runs with known bytes.
 
-    Args: as of `workers`.
+    Args: as of `tuned`.
     """
     groups = budgets_groups(rows)
     lines = _head("network | gradients | workers | times fewer bytes")
     for net, run, baseline in by_net(groups):
         found = groups[run]
-        first = [net, run.gradients, count_of_workers(run), f"{times_fewer_bytes(found):.3g}"]
+        first = [net, run.gradients, _workers_text(run), f"{times_fewer_bytes(found):.3g}"]
         lines.append(_line(first, found, baseline))
     return "\n".join(lines)
 
@@ -129,7 +125,7 @@ def budgets(rows):
 def budget_points(rows):
     """Returns {network: [(times fewer bytes, final accuracies by seed), ...]}, ascending.
 
-    Args: as of `workers`.
+    Args: as of `tuned`.
     """
     groups = budgets_groups(rows)
     points = collections.defaultdict(list)
@@ -157,6 +153,7 @@ def budgets_groups(rows):
 
 
 def times_fewer_bytes(found):
+    """Returns the factor of saved bytes, the mean over seeds."""
     return statistics.mean(row.get("compression", 1) for row in found.values())
 
 
@@ -176,7 +173,7 @@ def by_net(groups):
             yield net, run, floats.get(count, {})
 
 
-def count_of_workers(run):
+def _workers_text(run):
     """Returns the number of workers as text, "any" if the number does not matter."""
     is_any = run.gradients == FLOAT and run.net not in WITH_BATCH_NORM
     return "any" if is_any else str(run.num_nodes)
