@@ -55,7 +55,7 @@ NETS = {
     "lenet": Settings(image_size=28, epochs=12, learning_rate=0.02, weight_decay=5e-4),
     "resnet_20": Settings(image_size=8, epochs=12, learning_rate=0.1, weight_decay=1e-4),
 }
-# Kinds of gradients: options of the strategy.
+# Kinds of gradients: options of `Quantization`.
 GRADIENTS = {
     "float": {"grad_bits": 32},
     "rotated": {},
@@ -88,7 +88,9 @@ class Trainer:
         self._data = digits.load(self._settings.image_size)
         examples = len(self._data["train"][0])
         self._steps_per_epoch = examples // self._settings.batch_size
-        strategy = terngrad_tf.TernGradStrategy(num_replicas, **GRADIENTS[gradients])
+        strategy = terngrad_tf.TernGradStrategy(
+            num_replicas, quantization=terngrad_tf.Quantization(**GRADIENTS[gradients])
+        )
         rate = keras.optimizers.schedules.CosineDecay(
             self._settings.learning_rate, self._settings.epochs * self._steps_per_epoch
         )

@@ -50,9 +50,10 @@ def _work():
     strategies = {
         mode: terngrad_tf.TernGradStrategy(
             telemetry_freq=100,
-            rotate=False,
-            clip_factor=_CLIP.value,
-            **({"grad_bits": 32} if mode == "float32" else {"wire": mode}),
+            wire="auto" if mode == "float32" else mode,
+            quantization=terngrad_tf.Quantization(
+                grad_bits=32 if mode == "float32" else 1, rotate=False, clip_factor=_CLIP.value
+            ),
         )
         for mode in modes
     }

@@ -100,7 +100,9 @@ def _measure(batch_size, num_replicas):
     scope = contextlib.nullcontext()
     if num_replicas:
         scope = terngrad_tf.TernGradStrategy(
-            num_replicas, grad_bits=int(_GRAD_BITS.value), communication="ring"
+            num_replicas,
+            grad_bits=int(_GRAD_BITS.value),
+            cluster_options=terngrad_tf.ClusterOptions(communication="ring"),
         ).scope()
     size, channels = terngrad_tf.models.input_shape(_NET.value)
     with scope:

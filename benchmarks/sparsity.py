@@ -61,7 +61,10 @@ def measure(data_dir, num_replicas, clip_factor, wire):
 
     keras.utils.set_random_seed(1)
     strategy = terngrad_tf.TernGradStrategy(
-        num_replicas, wire=wire, rotate=False, clip_factor=clip_factor, statistics_freq=1
+        num_replicas,
+        wire=wire,
+        statistics_freq=1,
+        quantization=terngrad_tf.Quantization(rotate=False, clip_factor=clip_factor),
     )
     notes = Notes()
     with strategy.scope():

@@ -47,7 +47,7 @@ def _steps(strategy, num_elements):
     """Returns a compiled function per mode; each reduces the same gradient over all hosts."""
     import tensorflow as tf
 
-    from terngrad_tf.distribute import TernaryAllReduce
+    from terngrad_tf.distribute import Quantization, TernaryAllReduce
 
     gradient = tf.random.stateless_normal([num_elements], [strategy.process_index, 1])
     clip_factor = 2.5
@@ -60,7 +60,9 @@ def _steps(strategy, num_elements):
     def make(mode):
         bits = 32 if mode.startswith("float") else 1
         wire = {} if bits == 32 else {"wire": mode}
-        op = TernaryAllReduce(grad_bits=bits, rotate=False, clip_factor=clip_factor, **wire)
+        op = TernaryAllReduce(
+            quantization=Quantization(grad_bits=bits, rotate=False, clip_factor=clip_factor), **wire
+        )
 
         @tf.function
         def step():

@@ -12,7 +12,9 @@ if TYPE_CHECKING:  # what editors read
     from terngrad_tf.checkpoints import Checkpoint
     from terngrad_tf.distribute import (
         AbsAdam,
+        ClusterOptions,
         DiLoCo,
+        Quantization,
         Telemetry,
         TernaryAllReduce,
         TernGradStrategy,
@@ -30,7 +32,9 @@ if TYPE_CHECKING:  # what editors read
 _ORIGINS = {
     "AbsAdam": "terngrad_tf.distribute",
     "Checkpoint": "terngrad_tf.checkpoints",
+    "ClusterOptions": "terngrad_tf.distribute",
     "DiLoCo": "terngrad_tf.distribute",
+    "Quantization": "terngrad_tf.distribute",
     "SnapshotCheckpoint": "terngrad_tf.subspace",
     "Subspace": "terngrad_tf.subspace",
     "SubspaceBFGS": "terngrad_tf.subspace",

@@ -7,7 +7,8 @@ AUTO = "auto"
 # With less, codes stand for steps that float32 hardly adds to a weight, and training does nothing.
 # TernGrad's code takes them for 0.
 LEAST = 1e-5
-RULE = f'must be 0 (no clipping), a finite number of at least {LEAST:g}, or "auto"'
+MOST = 1e6
+RULE = f'must be 0 (no clipping), a number from {LEAST:g} to {MOST:g}, or "auto"'
 
 
 def is_clip_factor(value: Any) -> bool:
@@ -21,7 +22,5 @@ def is_clip_factor(value: Any) -> bool:
         return value == AUTO
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return False
-    try:
-        return value == 0 or LEAST <= float(value) < float("inf")
-    except OverflowError:  # an integer that no float holds
-        return False
+    number: Any = value
+    return bool(number == 0 or LEAST <= number <= MOST)

@@ -18,7 +18,7 @@ from absl import flags
 import terngrad_tf
 from terngrad_tf.bin import check, run
 from terngrad_tf.bin.commands import ALL, find
-from terngrad_tf.distribute import Quantization, TernaryAllReduce
+from terngrad_tf.distribute import ClusterOptions, Quantization, TernGradStrategy
 from tests import forked_scripts
 from tests.distribute import processes
 
@@ -154,15 +154,23 @@ class DocsTest(unittest.TestCase):
             with self.subTest(path=path.name):
                 self.assertEqual(missing, set())
 
-    def test_table_of_options_holds_all_with_their_defaults(self):
+    def test_tables_of_options_hold_all_with_their_defaults(self):
         text = (ROOT / "docs/strategy.md").read_text(encoding="utf-8")
-        shown = dict(re.findall(r"^\| `(\w+)` \| `?(.*?)`? \| ", text, re.M))
-        options = {field.name: field.default for field in dataclasses.fields(Quantization)}
-        for parameter in inspect.signature(TernaryAllReduce).parameters.values():
-            if parameter.kind is parameter.KEYWORD_ONLY:
-                options[parameter.name] = parameter.default
-        wanted = {k: f'"{v}"' if isinstance(v, str) else str(v) for k, v in options.items()}
-        self.assertEqual(shown, wanted)
+        parameters = inspect.signature(TernGradStrategy.__init__).parameters.values()
+        options = {p.name: p.default for p in parameters if p.name != "self"}
+        self.assertLessEqual(len(options), 10)
+        for section, wanted in (
+            ("## Options", options),
+            *(
+                (f"### {kind.__name__}", {f.name: f.default for f in dataclasses.fields(kind)})
+                for kind in (Quantization, ClusterOptions)
+            ),
+        ):
+            _, _, part = text.partition(f"\n{section}\n")
+            part = re.split(r"^##", part, flags=re.M)[0]
+            shown = dict(re.findall(r"^\| `(\w+)` \| `?(.*?)`? \| ", part, re.M))
+            texts = {k: f'"{v}"' if isinstance(v, str) else str(v) for k, v in wanted.items()}
+            self.assertEqual(shown, texts)
 
     def test_reference_holds_every_public_name(self):
         names = (n for n in terngrad_tf.__all__ if inspect.ismodule(getattr(terngrad_tf, n)))

@@ -41,7 +41,7 @@ ROOMS = (
     "parameter_server",
 )
 # And within private, where what is entered in the manifest of patches lies below.
-PRIVATE_ROOMS = ("patches", "collectives", "data", "replicas", "strategies", "keras")
+PRIVATE_ROOMS = ("patches", "keras_names", "collectives", "data", "replicas", "strategies", "keras")
 # A folder with more modules than this has become a heap.
 MAX_MODULES = 14
 # The same within slim_data; its programs, which lie beside these packages, may import them all.

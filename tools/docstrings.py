@@ -1,5 +1,6 @@
 """Converts the docstrings of this project for the site's generator."""
 
+import ast
 import re
 import textwrap
 
@@ -10,12 +11,29 @@ EXAMPLE = re.compile(r"^(Example\b[^:]*:)\n((?:.+(?:\n|\Z))+)", re.MULTILINE)
 
 
 class ExampleSections(griffe.Extension):
-    """Shows the lines below `Example:` as code."""
+    """Shows the lines below `Example:` as code, and what options say of themselves."""
 
     def on_instance(self, *, obj, **_):
         """Called for each object that was read."""
+        if obj.is_attribute and (found := _option(obj.value)):
+            default, text = found
+            obj.docstring = griffe.Docstring(text, parent=obj) if text else obj.docstring
+            # What a signature shows as its default.
+            obj.value = default
         if obj.docstring:
             obj.docstring.value = EXAMPLE.sub(_as_code, obj.docstring.value)
+
+
+def _option(value):
+    """The default and the text, if any, of an `option(...)` or `redeclared(...)`; else None."""
+    call = ast.parse(str(value), mode="eval").body if isinstance(value, griffe.ExprCall) else None
+    name = getattr(getattr(call, "func", None), "id", None)
+    if name not in ("option", "redeclared"):
+        return None
+    texts = [keyword.value for keyword in call.keywords if keyword.arg == "text"]
+    texts += call.args[1:2] if name == "option" else []
+    text = next((text.value for text in texts if isinstance(text, ast.Constant)), None)
+    return value.arguments[0 if name == "option" else 2], text
 
 
 def _as_code(found):

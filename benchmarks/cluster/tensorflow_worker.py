@@ -117,7 +117,7 @@ def main(argv):
     """Runs the worker; `argv` is its command line."""
     import tensorflow as tf
 
-    from terngrad_tf.distribute import TernGradStrategy
+    from terngrad_tf.distribute import Quantization, TernGradStrategy
 
     modes, model, interface, threads, batch_size = argv[1:]
     tf.config.threading.set_intra_op_parallelism_threads(int(threads))
@@ -125,12 +125,16 @@ def main(argv):
         "ternary": TernGradStrategy,
         "bidirectional": lambda: TernGradStrategy(wire="bidirectional"),
         "four_bits": lambda: TernGradStrategy(grad_bits=4),
-        "unrotated": lambda: TernGradStrategy(rotate=False),
+        "unrotated": lambda: TernGradStrategy(quantization=Quantization(rotate=False)),
         # Few codes are not 0, for which the streams are.
-        "unclipped": lambda: TernGradStrategy(rotate=False, clip_factor=0.0),
-        "sparse": lambda: TernGradStrategy(wire="sparse", clip_factor=0.0),
+        "unclipped": lambda: TernGradStrategy(
+            quantization=Quantization(rotate=False, clip_factor=0.0)
+        ),
+        "sparse": lambda: TernGradStrategy(
+            wire="sparse", quantization=Quantization(rotate=False, clip_factor=0.0)
+        ),
         "sparse_bidirectional": lambda: TernGradStrategy(
-            wire="sparse_bidirectional", clip_factor=0.0
+            wire="sparse_bidirectional", quantization=Quantization(rotate=False, clip_factor=0.0)
         ),
         "local_steps": TernGradStrategy,
         "local_steps_overlap": TernGradStrategy,

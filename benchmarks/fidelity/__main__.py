@@ -25,7 +25,6 @@ all runs of --images and --epochs in it.
 """
 
 import functools
-import itertools
 import os
 import pathlib
 
@@ -76,18 +75,7 @@ def perform(runs, rows):
     from benchmarks.fidelity import training
 
     data = functools.cache(lambda net: training.load(net, _RAW_DIR.value, _IMAGES.value))
-    missing = [run for run in runs if run not in rows]
-    for shape, group in itertools.groupby(missing, key=lambda run: run.shape):
-        trainer = training.Trainer(shape, data(shape.net))
-        for run in group:
-            row = trainer.run(run.rate, run.seed)
-            rows.add(run, row)
-            print(
-                f"{run.net}, {run.optimizer} {run.rate:g}, {run.gradients}, {run.num_nodes} workers"
-                f" with {run.batch_size} images, {run.precision}, seed {run.seed}:"
-                f" {100 * row['accuracy']:.2f} % ({row['seconds']:.0f} s)",
-                flush=True,
-            )
+    training.perform(runs, rows, data)
 
 
 def tuned_runs(rows, size, seeds, default_optimizers, **options):

@@ -32,7 +32,7 @@ BY = {"optimizers": None, "kinds": "net", "batches": "batch_size", "precisions":
 
 
 def tuned(rows, table):
-    """Returns a table by optimizer and gradients, at the rate that the sweep chose for each.
+    """Returns a table by optimizer and gradients, at the rate that the sweep chose.
 
     Args:
         rows: dict from `Run` to its row.
@@ -40,7 +40,7 @@ def tuned(rows, table):
     """
     groups = tuned_groups(rows, table)
     by = BY[table]
-    lines = _head(f"{f'{by} | ' if by else ''}optimizer | gradients | rate")
+    lines = head(f"{f'{by} | ' if by else ''}optimizer | gradients | rate")
     for key in in_order(_key(run, by) for run in groups):
         for name in OPTIMIZERS:
             shapes = [run for run in groups if run.optimizer == name and _key(run, by) == key]
@@ -49,7 +49,7 @@ def tuned(rows, table):
                 for run in shapes:
                     if run.gradients == gradients:
                         first = [*([str(key)] if by else []), name, gradients, f"{run.rate:g}"]
-                        lines.append(_line(first, groups[run], baseline))
+                        lines.append(line(first, groups[run], baseline))
     return "\n".join(lines)
 
 
@@ -97,9 +97,9 @@ def in_order(keys):
 def workers(rows):
     """Returns a table by network, gradients and number of workers; `rows` as of `tuned`."""
     groups = workers_groups(rows)
-    lines = _head("network | gradients | workers")
+    lines = head("network | gradients | workers")
     for net, run, baseline in by_net(groups):
-        lines.append(_line([net, run.gradients, _workers_text(run)], groups[run], baseline))
+        lines.append(line([net, run.gradients, _workers_text(run)], groups[run], baseline))
     return "\n".join(lines)
 
 
@@ -114,19 +114,16 @@ def budgets(rows):
     Args: as of `tuned`.
     """
     groups = budgets_groups(rows)
-    lines = _head("network | gradients | workers | times fewer bytes")
+    lines = head("network | gradients | workers | times fewer bytes")
     for net, run, baseline in by_net(groups):
         found = groups[run]
         first = [net, run.gradients, _workers_text(run), f"{times_fewer_bytes(found):.3g}"]
-        lines.append(_line(first, found, baseline))
+        lines.append(line(first, found, baseline))
     return "\n".join(lines)
 
 
 def budget_points(rows):
-    """Returns {network: [(times fewer bytes, final accuracies by seed), ...]}, ascending.
-
-    Args: as of `tuned`.
-    """
+    """Returns {network: [(times fewer bytes, final accuracies by seed), ...]}, ascending."""
     groups = budgets_groups(rows)
     points = collections.defaultdict(list)
     for net, run, _ in by_net(groups):
@@ -202,12 +199,14 @@ def _by_seed(rows, belongs):
     return groups
 
 
-def _head(first):
+def head(first):
+    """Returns the two lines that begin a table, with the titles of its first columns."""
     titles = f"{first} | {TITLES}"
     return [f"| {titles} |", "|" + "---|" * (titles.count("|") + 1)]
 
 
-def _line(first, found, baseline):
+def line(first, found, baseline):
+    """Returns the line of a table for the rows of a way and its float baseline, dicts by seed."""
     cells = [*first, str(len(found))]
     for name in ("accuracy", "average_accuracy"):
         cells.append(mean([100 * row[name] for row in found.values()], 2))

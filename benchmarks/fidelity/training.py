@@ -1,5 +1,6 @@
 """Trains and tests the runs of the fidelity study in this process."""
 
+import itertools
 import math
 import time
 
@@ -102,10 +103,11 @@ class Trainer:
         float_pass = options.pop("float_pass", None)
         if float_pass is not None:
             options["float_steps"] = lambda step: step // steps % float_pass == float_pass - 1
-        if "bits_per_element" in options:
-            # Streams tell what sparse codes take; the codes are those of any lossless wire.
-            options = {"wire": "sparse"} | options
-        self._strategy = terngrad_tf.TernGradStrategy(shape.num_nodes, **options)
+        # Streams tell what sparse codes take; the codes are those of any lossless wire.
+        wire = options.pop("wire", "sparse" if "bits_per_element" in options else "auto")
+        self._strategy = terngrad_tf.TernGradStrategy(
+            shape.num_nodes, wire=wire, quantization=terngrad_tf.Quantization(**options)
+        )
         with self._strategy.scope():
             self._model = networks.build(shape.net, 0)
             self._model.compile(
@@ -166,3 +168,25 @@ class Trainer:
         losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
         right = np.argmax(logits, axis=-1) == labels
         return float(tf.reduce_mean(losses)), float(np.mean(right))
+
+
+def perform(runs, rows, data):
+    """Trains the runs that are missing.
+
+    Args:
+        runs: list of `Run`, in which runs of one shape follow each other.
+        rows: `Rows`, which the results are added to.
+        data: function of a network's name that returns the result of `load`.
+    """
+    missing = [run for run in runs if run not in rows]
+    for shape, group in itertools.groupby(missing, key=lambda run: run.shape):
+        trainer = Trainer(shape, data(shape.net))
+        for run in group:
+            row = trainer.run(run.rate, run.seed)
+            rows.add(run, row)
+            print(
+                f"{run.net}, {run.optimizer} {run.rate:g}, {run.gradients}, {run.num_nodes} workers"
+                f" with {run.batch_size} images, {run.precision}, seed {run.seed}:"
+                f" {100 * row['accuracy']:.2f} % ({row['seconds']:.0f} s)",
+                flush=True,
+            )

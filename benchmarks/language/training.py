@@ -81,9 +81,13 @@ def train(parts, num_letters, way, rate, seed, steps):
         step.
     """
     options, local = WAYS[way]
+    options = dict(options)
+    whole = options.pop("sparse_as_dense", False)
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
-    strategy = terngrad_tf.TernGradStrategy(REPLICAS, **options)
+    strategy = terngrad_tf.TernGradStrategy(
+        REPLICAS, sparse_as_dense=whole, quantization=terngrad_tf.Quantization(**options)
+    )
     with strategy.scope():
         model = build(num_letters)
         model.compile(

@@ -12,7 +12,7 @@ from benchmarks.time_to_accuracy import worker, workload
 _TERNARY = {"rotate": False, "clip_factor": 2.5}
 MODES = {
     "ternary": (_TERNARY, 0),
-    "sparse": ({"wire": "sparse", "clip_factor": 0.0}, 0),
+    "sparse": ({"wire": "sparse", "rotate": False, "clip_factor": 0.0}, 0),
     "local_8": (_TERNARY, 8),
     "local_32": (_TERNARY, 32),
     **{
@@ -25,9 +25,11 @@ MODES = {
 
 @functools.cache
 def _strategy(mode):
-    from terngrad_tf.distribute import TernGradStrategy
+    from terngrad_tf.distribute import Quantization, TernGradStrategy
 
-    return TernGradStrategy(**MODES[mode][0])
+    options = dict(MODES[mode][0])
+    wire = options.pop("wire", "auto")
+    return TernGradStrategy(wire=wire, quantization=Quantization(**options))
 
 
 class Training:

@@ -7,7 +7,7 @@ from absl.flags import FlagValues
 
 from terngrad_tf.bin import flags
 from terngrad_tf.training import checks
-from terngrad_tf.training.config import Config, configuration, option
+from terngrad_tf.training.config import Config, configuration, harmless, option
 from terngrad_tf.training.errors import UserError, as_user_error
 
 if typing.TYPE_CHECKING:
@@ -23,8 +23,9 @@ _MANY = 1 << 16
 
 
 @configuration
+@harmless
 class ClusterFlags(Config):
-    """A process's place in a cluster, and how to find it."""
+    """A process's place in a cluster, and how to find it; runs compare the number of processes."""
 
     worker_hosts: str = option(
         "",

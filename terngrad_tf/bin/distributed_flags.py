@@ -7,7 +7,7 @@ from absl.flags import FlagValues
 
 from terngrad_tf.bin import cluster_flags, flags, tf1_flags, train_flags
 from terngrad_tf.training import checks
-from terngrad_tf.training.config import configuration, option
+from terngrad_tf.training.config import configuration, harmless, option
 from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.run_config import TrainConfig
 
@@ -36,8 +36,12 @@ _TEXTS = {
 
 
 @configuration
+@harmless
 class DistributedFlags(cluster_flags.ClusterFlags):
-    """A process's place in a cluster that may have parameter servers."""
+    """A process's place in a cluster that may have parameter servers.
+
+    Runs compare whether they are asynchronous, or share their batches where workers come and go.
+    """
 
     ps_hosts: str = option(
         "",

@@ -12,7 +12,7 @@ Slurm or TF_CONFIG. Only the chief needs --train_dir, and evaluates.
 """
 
 from terngrad_tf.bin import cluster_flags, experiments, flags, run_reports, tf1_flags, train_flags
-from terngrad_tf.training.config import Config, configuration, option
+from terngrad_tf.training.config import Config, configuration, harmless, option
 
 # What differs from the training programs: the setting of MindSpore's tutorial.
 _DEFAULTS = {
@@ -38,6 +38,7 @@ _MAX_TO_KEEP = 10
 
 
 @configuration
+@harmless
 class FinalEvaluation(Config):
     """What is done once the network is trained."""
 

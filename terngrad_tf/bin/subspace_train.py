@@ -11,7 +11,7 @@ Slurm or TF_CONFIG. Only the chief needs folders besides the data's, evaluates a
 from slim_data.common.extras import check_installed
 from terngrad_tf.bin import cluster_flags, experiments, flags, run_reports, train_flags
 from terngrad_tf.bin.resnet50_imagenet_stage_1 import FinalEvaluation
-from terngrad_tf.training.config import Config, configuration, name_of, option, options
+from terngrad_tf.training.config import Config, configuration, harmless, name_of, option, options
 from terngrad_tf.training.model_config import ModelConfig
 from terngrad_tf.training.run_config import CheckpointConfig
 from terngrad_tf.training.subspace_config import SubspaceConfig
@@ -33,8 +33,9 @@ _NO_FLAGS = (
 
 
 @configuration
+@harmless
 class BoostFlags(Config):
-    """MindSpore's own way to say options."""
+    """MindSpore's own way to say options, whose values are compared."""
 
     boost_config: str = option(
         "",

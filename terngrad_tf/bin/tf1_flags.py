@@ -12,7 +12,7 @@ from absl.flags import FlagValues
 
 from terngrad_tf.bin import flags
 from terngrad_tf.training import checks
-from terngrad_tf.training.config import Config, configuration, option
+from terngrad_tf.training.config import Config, configuration, harmless, option
 from terngrad_tf.training.errors import UserError
 from terngrad_tf.training.eval_config import EvalConfig
 from terngrad_tf.training.run_config import TrainConfig
@@ -38,6 +38,7 @@ def _check_tower(name, value, num_nodes):
 
 
 @configuration
+@harmless
 class TrainingFlags(Config):
     """Of training: all workers hold the same values, gradients are always encoded."""
 

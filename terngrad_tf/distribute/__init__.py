@@ -7,9 +7,12 @@ TensorFlow.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from terngrad_tf import releases
+
 if TYPE_CHECKING:  # what editors read
     from terngrad_tf.distribute.abs_adam import AbsAdam
     from terngrad_tf.distribute.all_reduce import TernaryAllReduce
+    from terngrad_tf.distribute.cluster.cluster_options import ClusterOptions
     from terngrad_tf.distribute.cluster.exits import exit_on_peer_error
     from terngrad_tf.distribute.cluster.resolvers import (
         cluster_from_hosts,
@@ -45,6 +48,7 @@ if TYPE_CHECKING:  # what editors read
 _ORIGINS = {
     "AbsAdam": "abs_adam",
     "Advice": "wire_selection.advice",
+    "ClusterOptions": "cluster.cluster_options",
     "DiLoCo": "local_sgd.local_steps",
     "GradientStatistics": "telemetry.statistics",
     "Measurements": "telemetry.measurements",
@@ -86,7 +90,9 @@ __all__ = [*_ORIGINS]  # pyright: ignore[reportUnsupportedDunderAll] (one list i
 
 def __getattr__(name: str) -> Any:
     if name in _ORIGINS:
-        return getattr(importlib.import_module(f"terngrad_tf.distribute.{_ORIGINS[name]}"), name)
+        with releases.explained():
+            module = importlib.import_module(f"terngrad_tf.distribute.{_ORIGINS[name]}")
+        return getattr(module, name)
     raise AttributeError(f"module 'terngrad_tf.distribute' has no attribute {name!r}")
 
 

@@ -2,7 +2,7 @@
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -58,15 +58,14 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     >>> strategy = tf.distribute.MirroredStrategy(cross_device_ops=TernaryAllReduce())
 
     Args:
+        grad_bits: bits of a gradient's element, see `Quantization`. Default 1, ternary.
+        quantization: `Quantization`, what is rounded and how, in place of `grad_bits`. Default
+            `Quantization()`.
         wire: "allgather", "alltoall", "allreduce", "sparse", "bidirectional",
             "sparse_bidirectional" or "auto"; see `terngrad_tf.distribute.exchange.wires`. "auto" is
             the lossless one of known size with the fewest bytes, or between processes another
             lossless one that is expected to be quicker on their measured links, which gives the
             same bits; `wire_choices` tells which. Default "auto".
-        float_steps: function of the optimizer's step (int64 scalar tensor) that returns a bool
-            scalar tensor, converted by AutoGraph; in steps where it is true, gradients are
-            exchanged exactly as with `grad_bits=32`. `traffic` goes on reporting ternary steps;
-            `traffic_of` tells which is which. Default None (never).
         sparse_as_dense: whether `IndexedSlices`, the gradients of embeddings, are made whole
             tensors before they are exchanged, so that they are rounded, too. As rows they travel as
             floats, each as often as replicas have read it, which in language models may be most of
@@ -77,9 +76,6 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         telemetry_freq: `telemetry` measures bytes and times of every step, and compares the reduced
             gradients with float ones in steps divisible by this number. The weights are the same to
             the bit. Default 0: nothing is measured.
-        **quantization: `grad_bits`, `rotate`, `clip_factor`, `bits_per_element`, `min_size`,
-            `quantize_logits`, `rounding` and `seed`, which say what is rounded and how: see
-            `Quantization`.
 
     Raises:
         ValueError: an argument is out of range.
@@ -90,25 +86,16 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     def __init__(
         self,
         *,
+        grad_bits: int | None = None,
+        quantization: Quantization | None = None,
         wire: str = "auto",
-        float_steps: Callable[[tf.Tensor], Any] | None = None,
         sparse_as_dense: bool = False,
-        statistics_freq: int = 0,
         telemetry_freq: int = 0,
-        **quantization: Any,
+        statistics_freq: int = 0,
     ) -> None:
         super().__init__()
         check(wire in wires.WIRES, "wire", f"must be one of {wires.WIRES}", wire)
-        if wire in wires.STREAMS and quantization.get("rotate") is None:
-            # Of rotated codes too few are 0.
-            quantization["rotate"] = False
-        self.quantization = Quantization(**quantization)
-        check(
-            float_steps is None or callable(float_steps),
-            "float_steps",
-            "must be a function of the step or None",
-            float_steps,
-        )
+        self.quantization = _quantization(grad_bits, quantization, wire)
         is_bool = isinstance(sparse_as_dense, bool)
         check(is_bool, "sparse_as_dense", "must be a bool", sparse_as_dense)
         check(
@@ -135,12 +122,18 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         check(
             not self.quantization.rotate or wire not in wires.STREAMS,
             "wire",
-            f"must be none of {wires.STREAMS}, which live from codes that are 0, with rotate=True",
+            f"must be none of {wires.STREAMS}, which live from codes that are 0, with rotate=True;"
+            " `Quantization(rotate=False)` takes it",
             wire,
         )
+        # What all processes must have alike, besides the quantization. Statistics are of a process.
+        self.shared_options = {
+            "wire": wire,
+            "sparse_as_dense": sparse_as_dense,
+            "telemetry_freq": telemetry_freq,
+        }
         self.wire = wire
         self._wire_choice = WireChoice(wire, self.quantization)
-        self.float_steps = float_steps
         self.sparse_as_dense = sparse_as_dense
         self._recorder = statistics.Recorder(statistics_freq)
         self.telemetry = Measurements(telemetry_freq)
@@ -180,9 +173,9 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             parts = [last.latest for last in known if last is not None]
             parts = [part for part in parts if part is not None]
             traffic = functools.reduce(operator.add, parts) if len(parts) == len(known) else None
-        if traffic is None or self.float_steps is None:
+        if traffic is None or self.quantization.float_steps is None:
             return traffic
-        is_float = bool(self.float_steps(tf.constant(step, tf.int64)))
+        is_float = bool(self.quantization.float_steps(tf.constant(step, tf.int64)))
         return traffic.as_float32() if is_float else traffic
 
     @property
@@ -234,9 +227,11 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
     def is_float_step(self, step: Any) -> Any:
         """Whether `float_steps` is true of a step: a bool scalar tensor, or None without it."""
-        if self.float_steps is None:
+        if self.quantization.float_steps is None:
             return None
-        return tf.convert_to_tensor(tf.function(self.float_steps)(tf.cast(step, tf.int64)), tf.bool)
+        return tf.convert_to_tensor(
+            tf.function(self.quantization.float_steps)(tf.cast(step, tf.int64)), tf.bool
+        )
 
     def as_exchanged(self, gradients: Sequence[Any]) -> list[Any]:
         """Gradients of a replica in the form in which they are exchanged, see `sparse_as_dense`.
@@ -396,7 +391,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             return results, noise
 
         results: dict[int, Any] = _reduce_exactly(strategy, gradients, sparse)
-        if self.float_steps is None or not buckets:
+        if self.quantization.float_steps is None or not buckets:
             reduced, noise = reduce_ternary()
         else:
             is_float = self.is_float_step(first_step)
@@ -417,6 +412,19 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         positions = self.quantization.ternary_positions(gradients, paths)
         sizes = [_num_elements(gradients[i]) for i in positions]
         return [[positions[i] for i in bucket] for bucket in exchange.buckets(sizes)]
+
+
+def _quantization(grad_bits, quantization, wire):
+    """The `Quantization` of what a user gave."""
+    if quantization is None:
+        given = {} if grad_bits is None else {"grad_bits": grad_bits}
+        # Of rotated codes too few are 0 for streams.
+        return Quantization(rotate=False if wire in wires.STREAMS else None, **given)
+    is_one = isinstance(quantization, Quantization)
+    check(is_one, "quantization", "must be a `Quantization`", quantization)
+    rule = "must not be given together with `quantization`, which takes it"
+    check(grad_bits is None, "grad_bits", rule, grad_bits)
+    return quantization
 
 
 def _reduce_exactly(strategy, gradients, positions):

@@ -1,8 +1,6 @@
 """Data-parallel training with ternary gradients, in one process or many, with stock `model.fit`."""
 
-import dataclasses
 import functools
-import inspect
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,22 +8,22 @@ from typing import Any
 import tensorflow as tf
 
 from terngrad_tf import tokens
-from terngrad_tf.arguments import check, did_you_mean
+from terngrad_tf.arguments import check
 from terngrad_tf.distribute import private, virtual_devices
 from terngrad_tf.distribute.all_reduce import TernaryAllReduce
 from terngrad_tf.distribute.cluster import cluster_size, rendezvous, tf_config
+from terngrad_tf.distribute.cluster.cluster_options import ClusterOptions
 from terngrad_tf.distribute.communication import peers, watchdog
 from terngrad_tf.distribute.consistency import broadcast, calls, feeding, handshake, seeds
 from terngrad_tf.distribute.exchange.quantization import Quantization
 from terngrad_tf.distribute.exchange.traffic import Traffic
 from terngrad_tf.distribute.telemetry import stragglers
+from terngrad_tf.distribute.telemetry.first_step import FirstStep
 from terngrad_tf.distribute.telemetry.measurements import Measurements
 
 # Collectives of two strategies in one process must not meet under one key.
 _KEY_RANGE = 1_000_000
 _key_ranges = itertools.count(1)
-# How processes of a cluster exchange.
-_COMMUNICATIONS = ("nccl", "ring")
 
 
 class TernGradStrategy(tf.distribute.Strategy):
@@ -49,31 +47,30 @@ class TernGradStrategy(tf.distribute.Strategy):
     ...     model.compile(optimizer="adam", loss="mse")
 
     Args:
-        num_nodes: replicas of this process. Default: one a GPU, or one on the CPU.
-        num_gpus: GPUs to use, at most those that there are. Default: all.
-        cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`. Default: `TF_CONFIG`
-            if it is set, else a single process.
-        num_processes: how many processes the cluster must have, this one included, so that one
-            which was started without `TF_CONFIG` does not train alone. Default: the environment
-            variable TERNGRAD_TF_NUM_PROCESSES, if it is set.
-        communication: how processes of a cluster exchange. "ring": over TensorFlow's own
-            connections, through the memory of the hosts, some of which may have a GPU and some
-            not; "nccl": from GPU to GPU; "auto", the default: "ring", but "nccl" where a process
-            has several GPUs.
-        communication_timeout: seconds after which a collective that misses a peer fails. Default:
-            none: dead peers are found all the same, and so are processes that wait for each other
-            at different places; a slow one is waited for.
-        start_timeout: seconds that the processes of a cluster wait for each other, at the start and
-            before the first step, where they compare what they run. Default 600.
-        token: secret of at least 16 characters that all processes of a cluster must share to meet:
-            see [security](../security.md). Default: that of the environment variable
-            TERNGRAD_TF_TOKEN, if it is set.
-        **options: `grad_bits`, `rotate`, `clip_factor`, `bits_per_element`, `min_size`,
-            `quantize_logits`, `rounding`, `seed`: see `Quantization`; `wire`, `float_steps`,
-            `sparse_as_dense`, `statistics_freq`, `telemetry_freq`: see `TernaryAllReduce`.
+        num_nodes: replicas of this process. Set it for several replicas on the CPU or on a GPU.
+            Default: one a GPU, or one on the CPU.
+        grad_bits: bits of a gradient's element, see `Quantization`. Set 32 to compare with float
+            gradients, or 2 to 8 if links are fast enough for finer codes. Default 1, ternary.
+        quantization: `Quantization`, which says all else about rounding, in place of `grad_bits`.
+            Give one for the rule of TernGrad's paper, for layers or steps that keep float
+            gradients, for a budget of bits, or for other random bits. Default `Quantization()`.
+        wire: how codes travel, see `TernaryAllReduce`. Name one if you know your links better than
+            "auto", the default.
+        sparse_as_dense: whether the gradients of embeddings are rounded, too. Set it if most of
+            what travels are their rows, see `TernaryAllReduce`. Default False.
+        telemetry_freq: steps between measurements of exchanges, see `TernaryAllReduce`. Set it to
+            find out what takes time and what codes lose. Default 0: nothing is measured.
+        statistics_freq: steps between records of `gradient_statistics`. Set it to watch scales and
+            codes of each variable. Default 0 (never).
+        num_gpus: GPUs to use, at most those that there are. Set 0 to train on the CPU of a machine
+            with GPUs. Default: all.
+        cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`. Give one if a
+            scheduler describes the cluster. Default: `TF_CONFIG` if it is set, else a single
+            process.
+        cluster_options: `ClusterOptions`, how processes meet and exchange. Give one for other
+            timeouts, NCCL or a token. Default `ClusterOptions()`.
 
     Raises:
-        TypeError: an option is not known.
         ValueError: an argument is out of range, or this process is no worker of the cluster.
         RuntimeError: in a cluster, something of TensorFlow was made before the strategy.
         PeerError: another process of the cluster is missing or was started differently.
@@ -85,49 +82,53 @@ class TernGradStrategy(tf.distribute.Strategy):
         self,
         num_nodes: int | None = None,
         *,
+        grad_bits: int | None = None,
+        quantization: Quantization | None = None,
+        wire: str = "auto",
+        sparse_as_dense: bool = False,
+        telemetry_freq: int = 0,
+        statistics_freq: int = 0,
         num_gpus: int | None = None,
         cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
-        num_processes: int | None = None,
-        communication: str = "auto",
-        communication_timeout: float | None = None,
-        start_timeout: float = 600,
-        token: str | None = None,
-        **options: Any,
+        cluster_options: ClusterOptions | None = None,
     ) -> None:
-        # TensorFlow counts milliseconds, of which 0 would mean no limit.
-        is_time = isinstance(start_timeout, int | float) and 1 <= start_timeout <= 1e6
-        check(is_time, "start_timeout", "must be seconds from 1 to 1e6", start_timeout)
-        _check_options(options)
-        if token is None:
-            token = tokens.token_from_environment()
-        else:
-            tokens.checked(token, "`token`")
-        gradient_ops = TernaryAllReduce(**options)
+        meeting = ClusterOptions() if cluster_options is None else cluster_options
+        rule = "must be a `ClusterOptions`"
+        check(isinstance(meeting, ClusterOptions), "cluster_options", rule, meeting)
+        token = tokens.token_from_environment() if meeting.token is None else meeting.token
+        gradient_ops = TernaryAllReduce(
+            grad_bits=grad_bits,
+            quantization=quantization,
+            wire=wire,
+            sparse_as_dense=sparse_as_dense,
+            telemetry_freq=telemetry_freq,
+            statistics_freq=statistics_freq,
+        )
         self._collective_key_base = next(_key_ranges) * _KEY_RANGE
         if cluster_resolver is None:
             cluster_resolver = tf_config.cluster_from_tf_config()
-        cluster_size.check_size(num_processes, cluster_resolver)
+        cluster_size.check_size(meeting.num_processes, cluster_resolver)
         in_cluster = bool(cluster_resolver.cluster_spec().as_dict())
         devices = virtual_devices.local_devices(num_nodes, num_gpus)
         physical = list(dict.fromkeys(devices))
-        communication = _chosen_communication(communication, physical)
+        communication = _chosen_communication(meeting.communication, physical)
         self.tasks = peers.tasks_of(cluster_resolver) if in_cluster else None
-        self.start_timeout = start_timeout
+        self.start_timeout = meeting.start_timeout
         if self.tasks is not None:
             if not private.cluster_is_joined():
                 _check_start()
                 # Those of `join_cluster` have met, and may be gone on.
                 if rendezvous.joined_tasks() != self.tasks:
-                    rendezvous.wait_for_peers(self.tasks, start_timeout, token)
+                    rendezvous.wait_for_peers(self.tasks, self.start_timeout, token)
             with peers.peer_errors(self.tasks):
                 extended = private.TernGradClusterExtended(
                     self,
                     cluster_resolver,
                     physical,
                     len(devices),
-                    private.communication_options(communication, communication_timeout),
+                    private.communication_options(communication, meeting.communication_timeout),
                     gradient_ops,
-                    start_timeout,
+                    self.start_timeout,
                     functools.partial(broadcast.broadcast_variables, self),
                 )
         else:
@@ -137,6 +138,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         watchdog.watch(self.tasks)
         if self.num_processes > 1:
             extended.calls = calls.Calls(self)
+        extended.first_step = FirstStep(self)
         self.sync_timer = stragglers.timer_of(self)
         metadata = handshake.strategy_metadata(
             gradient_ops, len(devices), self.num_processes, communication
@@ -233,23 +235,8 @@ class TernGradStrategy(tf.distribute.Strategy):
             return self.extended.run_padded(fn, args, returns_rows)
 
 
-def _check_options(options):
-    known = [field.name for field in dataclasses.fields(Quantization)]
-    for owner in (TernGradStrategy, TernaryAllReduce):
-        parameters = inspect.signature(owner).parameters.values()
-        known += [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
-    for name in options:
-        if name not in known:
-            raise TypeError(
-                f"`TernGradStrategy` takes {', '.join(sorted(known))}."
-                f" Received: {name}{did_you_mean(name, known)}"
-            )
-
-
 def _chosen_communication(communication, devices):
-    """One of `_COMMUNICATIONS`, or for "auto" the one for these local devices."""
-    rule = f"must be one of {('auto', *_COMMUNICATIONS)}"
-    check(communication in ("auto", *_COMMUNICATIONS), "communication", rule, communication)
+    """One of `COMMUNICATIONS`, for "auto" the one for these local devices."""
     on_gpus = all("GPU" in device for device in devices)
     if communication == "auto":
         return "nccl" if on_gpus and len(devices) > 1 else "ring"

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from terngrad_tf.quantization_options import ROUNDINGS as ROUNDINGS
 from terngrad_tf.ternary import random_bits
 
-ROUNDINGS = ("correlated", "independent")
 # Below, a 24-bit fraction of the scale is not a normal float32, or its inverse none at all.
 # Gradients this small are rounded to zero.
 SMALLEST_SCALE = 2.0**-102

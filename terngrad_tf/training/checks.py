@@ -5,9 +5,7 @@ import os
 from collections.abc import Callable, Collection
 from typing import Any
 
-from terngrad_tf import clip_factors
 from terngrad_tf.arguments import shown
-from terngrad_tf.grad_bits import GRAD_BITS, RULE
 from terngrad_tf.training.errors import UserError
 
 _PATTERN = set("*?[]\\")
@@ -74,31 +72,6 @@ BUFFER = integers(1, 2**14)
 SECONDS = Range(0, 10**9)
 EPOCHS = Range(0, 10**6)
 FACTOR = Range(0, 10**6)
-
-
-def grad_bits(name: str, value: Any) -> None:
-    """Raises UserError unless the value is what `Quantization` takes."""
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    if not is_integer or value not in GRAD_BITS:
-        raise UserError(f"`{name}` {RULE}. Received: {name}={shown(value)}")
-
-
-def clip_factor(name: str, value: Any) -> None:
-    """Raises UserError unless the value is what `Quantization` takes."""
-    if not clip_factors.is_clip_factor(value):
-        raise UserError(f"`{name}` {clip_factors.RULE}. Received: {name}={shown(value)}")
-    if value != clip_factors.AUTO:
-        FACTOR(name, value)
-
-
-def bits_per_element(name: str, value: Any) -> None:
-    """Raises UserError unless the value is what `Quantization` takes."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0.02 <= value <= 1.6:
-        raise UserError(
-            f"`{name}` must be a number of at least 0.02 and at most 1.6. "
-            f"Received: {name}={shown(value)}"
-        )
 
 
 def one_of(values: Collection[str]) -> Callable[[str, Any], None]:

@@ -4,13 +4,13 @@ Only the chief reads and writes the run's folder. If one process fails, all end 
 """
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from terngrad_tf.distribute import (
+    ClusterOptions,
     NewcomersError,
     TernGradStrategy,
     all_gather_object,
@@ -50,15 +50,21 @@ class FloatEpochs:
 
 
 def make_strategy(
-    config: RunConfig, float_epochs: FloatEpochs, *, statistics_freq: int, **cluster: Any
+    config: RunConfig,
+    float_epochs: FloatEpochs,
+    *,
+    statistics_freq: int,
+    cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
+    **meeting: Any,
 ) -> TernGradStrategy:
     """Creates the `TernGradStrategy` of a run; in a cluster, waits for the other processes.
 
     Args:
         config: `RunConfig`.
         float_epochs: `FloatEpochs`.
-        statistics_freq: steps from one record of the gradients' values to the next.
-        **cluster: `cluster_resolver`, `start_timeout` and `token`, as for `TernGradStrategy`.
+        statistics_freq: steps between records of the gradients' values.
+        cluster_resolver: as for `TernGradStrategy`.
+        **meeting: `start_timeout` and `token`, as for `ClusterOptions`.
 
     Raises:
         ValueError: an option is out of range.
@@ -68,14 +74,15 @@ def make_strategy(
     has_gpu = bool(tf.config.get_visible_devices("GPU"))
     return TernGradStrategy(
         config.cluster.num_nodes,
-        **dataclasses.asdict(config.gradients.quantization(config.seed)),
+        quantization=config.gradients.quantization(
+            config.seed, float_epochs if float_epochs.freq else None
+        ),
         wire=config.gradients.wire,
         num_gpus=config.cluster.num_gpus if has_gpu else None,
-        communication=config.cluster.communication,
-        float_steps=float_epochs if float_epochs.freq else None,
         statistics_freq=statistics_freq,
         telemetry_freq=config.checkpoints.telemetry_freq,
-        **cluster,
+        cluster_resolver=cluster_resolver,
+        cluster_options=ClusterOptions(communication=config.cluster.communication, **meeting),
     )
 
 

@@ -5,55 +5,31 @@ cluster are made of these declarations.
 """
 
 import dataclasses
-import textwrap
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import Iterator
 from typing import Any, TypeGuard, TypeVar
+
+# Declared below this layer, for the options of the library.
+from terngrad_tf.options import REQUIRED as REQUIRED
+from terngrad_tf.options import documented
+from terngrad_tf.options import option as option
+from terngrad_tf.training.errors import as_user_error
 
 _Self = TypeVar("_Self", bound="Config")
 _Kind = TypeVar("_Kind", bound="Config")
 
-REQUIRED = dataclasses.MISSING
 
-
-def option(
-    default: Any,
-    text: str,
-    check: Callable[[str, Any], None] | None = None,
-    *,
-    name: str | None = None,
-    identity: bool = True,
-    shared: bool = True,
-) -> Any:
-    """A field of a `Config` that is a value, not a further `Config`.
-
-    Args:
-        default: its default; `REQUIRED` where there is none.
-        text: what it means, and what None stands for; also the help of its flag.
-        check: function of the name and a value other than None that raises `UserError`. Default:
-            every value is taken.
-        name: its name as a flag, in errors and in run.json. Default: the field's.
-        identity: whether another value makes another run. Default True.
-        shared: whether all processes of a cluster must have the same. Default True.
-    """
-    metadata = {"help": text, "check": check, "identity": identity, "shared": shared}
-    return dataclasses.field(default=default, metadata=metadata | ({"name": name} if name else {}))
-
-
-def incidental(default: Any) -> Any:
-    """A field of a `Config` that is a further one, none of whose options makes another run."""
-    return dataclasses.field(default=default, metadata={"identity": False})
+def harmless(kind: type[_Kind]) -> type[_Kind]:
+    """Declares that no option of a class makes another run; goes below `configuration`."""
+    for field in vars(kind).values():
+        if isinstance(field, dataclasses.Field):
+            field.metadata = types.MappingProxyType({**field.metadata, "identity": False})
+    return kind
 
 
 def configuration(kind: type[_Kind]) -> type[_Kind]:
     """Makes a subclass of `Config` a frozen dataclass; its docstring gets the options' texts."""
-    kind = dataclasses.dataclass(frozen=True, kw_only=True)(kind)
-    lines = []
-    for field in dataclasses.fields(kind):
-        text = field.metadata.get("help") or f"`{getattr(field.type, '__name__', field.type)}`."
-        default = "" if field.default is REQUIRED else f" Default {field.default!r}."
-        lines.append(f"{field.name}: {text}{default if 'help' in field.metadata else ''}")
-    kind.__doc__ = f"{kind.__doc__}\n\nArgs:\n" + textwrap.indent("\n".join(lines), "    ")
-    return kind
+    return documented(dataclasses.dataclass(frozen=True, kw_only=True)(kind))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,7 +51,8 @@ class Config:
         for field in dataclasses.fields(self):
             value, check = getattr(self, field.name), field.metadata.get("check")
             if check is not None and value is not None:
-                check(name_of(field), value)
+                with as_user_error():
+                    check(name_of(field), value)
 
     @classmethod
     def of(cls: type[_Self], **values: Any) -> _Self:
@@ -94,7 +71,7 @@ class Config:
         """Dict from the names of all options to their values.
 
         Args:
-            which: "identity" or "shared", for the options that are declared so. Default: all.
+            which: "shared", for the options that are declared so. Default: all.
         """
         found = {}
         for field in dataclasses.fields(self):
@@ -106,6 +83,32 @@ class Config:
             elif "help" in field.metadata:
                 found[name_of(field)] = value
         return found
+
+    def identity(self) -> dict[str, Any]:
+        """Dict of the values without which this would be another run, by the options' names."""
+        found = {}
+        for field in dataclasses.fields(self):
+            value, matters = getattr(self, field.name), field.metadata.get("identity", True)
+            if not (matters(self) if callable(matters) else matters):
+                continue
+            if isinstance(value, Config):
+                found |= value.identity()
+            elif "help" in field.metadata:
+                found[name_of(field)] = value
+        return found
+
+
+def values_before(kind: type[Config]) -> dict[str, Any]:
+    """The values of runs that are older than an option, by the names of the options.
+
+    Args:
+        kind: subclass of `Config`.
+    """
+    return {
+        name_of(field): field.metadata["before"]
+        for field in options(kind)
+        if "before" in field.metadata
+    }
 
 
 def options(kind: type[Config]) -> Iterator[dataclasses.Field]:

@@ -22,7 +22,7 @@ class DataConfig(Config):
     batch_size: int = option(
         32, "Images per step over all replicas together; divisible by --num_nodes.", checks.BATCH
     )
-    num_readers: int = option(4, "Files read in parallel.", checks.THREADS)
+    num_readers: int = option(4, "Files read in parallel.", checks.THREADS, before=4)
     num_preprocess_threads: int | None = option(
         None,
         "Images decoded and augmented in parallel. Default: twice as many as the CPU has cores, "
@@ -32,7 +32,7 @@ class DataConfig(Config):
         shared=False,
     )
     input_queue_memory_factor: int = option(
-        16, "The shuffle buffer holds 1024 times as many records.", checks.BUFFER
+        16, "The shuffle buffer holds 1024 times as many records.", checks.BUFFER, before=16
     )
     skip_corrupt_records: bool = option(
         False,
@@ -73,9 +73,12 @@ class TrainingDataConfig(DataConfig):
         "wrote, without the background. Default: as labels.txt beside the records or the data "
         "set says.",
         checks.COUNT,
+        before=None,
     )
     benchmark_mode: bool = option(
-        False, "Train on grey images with random labels, without reading --data_dir."
+        False,
+        "Train on grey images with random labels, without reading --data_dir.",
+        before=False,
     )
 
     def __post_init__(self) -> None:

@@ -37,7 +37,9 @@ class ModelConfig(Config):
         checks.Range(0, 1, below=True),
     )
     mixed_precision: bool = option(
-        False, "Compute in float16 and scale the loss; weights stay float32. For GPUs."
+        False,
+        "Compute in float16 and scale the loss; weights stay float32. For GPUs.",
+        before=False,
     )
 
     def resolved(self) -> "ModelConfig":

@@ -39,6 +39,7 @@ from terngrad_tf.training import (
     triggers,
 )
 from terngrad_tf.training.board import Board
+from terngrad_tf.training.config import values_before
 from terngrad_tf.training.data import DatasetShard
 from terngrad_tf.training.epoch_log import EpochLog
 from terngrad_tf.training.log import log, log_freq
@@ -119,7 +120,8 @@ def claim_folder(
         "steps_before": steps_before,
         "options": config.values(),
     }
-    with contextlib.closing(RunFolder(config.train_dir, identity, **details)) as folder:
+    before = values_before(type(config))
+    with contextlib.closing(RunFolder(config.train_dir, identity, before, **details)) as folder:
         yield checkpoints.make_manager(checkpoint, folder.path, config.checkpoints.max_to_keep)
 
 

@@ -3,11 +3,14 @@
 import dataclasses
 import math
 import typing
+from collections.abc import Callable
 from typing import Any
 
 from terngrad_tf.distribute.local_sgd.outer_momentum import default_outer_momentum
+from terngrad_tf.options import redeclared
+from terngrad_tf.quantization_options import QuantizationOptions
 from terngrad_tf.training import checks
-from terngrad_tf.training.config import REQUIRED, Config, configuration, incidental, option
+from terngrad_tf.training.config import REQUIRED, Config, configuration, harmless, option
 from terngrad_tf.training.data_config import TrainingDataConfig
 from terngrad_tf.training.errors import UserError
 from terngrad_tf.training.model_config import ModelConfig, OptimizerConfig
@@ -23,48 +26,32 @@ _STEPS_BETWEEN_RECORDS = 30
 
 
 @configuration
-class GradientConfig(Config):
-    """How gradients travel."""
+class GradientConfig(Config, QuantizationOptions):
+    """How gradients travel. Defaults are those of TernGrad's programs."""
 
-    grad_bits: int = option(
-        32,
-        "1: replicas send ternary gradients; 2: codes of five values; 3 to 8: finer ones, codes of "
-        "so many bits; 32: float.",
-        checks.grad_bits,
-    )
-    rotate: bool = option(
+    grad_bits: int = redeclared(QuantizationOptions, "grad_bits", 32, before=32)
+    rotate: bool = redeclared(
+        QuantizationOptions,
+        "rotate",
         False,
-        "Rotate gradients before rounding, which leaves a smaller error at the same bytes and "
+        text="Rotate gradients before rounding, which leaves a smaller error at the same bytes and "
         "needs no clipping, as the library's TernGradStrategy does by default. The programs' "
         "default, without it, is the rule of TernGrad's paper.",
     )
-    clip_factor: float | str = option(
+    clip_factor: float | str = redeclared(
+        QuantizationOptions,
+        "clip_factor",
         0.0,
-        "Clip gradients at so many standard deviations before rounding; 0: no clipping; auto: as "
-        "what clipping takes away and what rounding adds suggest.",
-        checks.clip_factor,
+        text="Clip gradients at so many standard deviations before rounding; 0: no clipping; auto: "
+        "as what clipping takes away and what rounding adds suggest.",
+        before=0.0,
     )
-    bits_per_element: float | None = option(
-        None,
-        "Round so many gradients to 0 that the others take no more than so many bits an element as "
-        "a stream, from 0.02 to 1.6, with --grad_bits 1; --wire auto is sparse then. With local "
-        "steps the largest changes travel, the rest later. Default: as the scale makes it.",
-        checks.bits_per_element,
-    )
+    quantize_logits: bool = redeclared(QuantizationOptions, "quantize_logits", False)
     floating_grad_epoch: int = option(
-        0, "Of each so many epochs the last has float gradients; 0: none has.", checks.COUNT_OR_0
-    )
-    min_size: int = option(
-        1,
-        "Variables with fewer elements keep float gradients; 1: all are ternary.",
-        checks.COUNT,
-        name="size_to_binarize",
-    )
-    quantize_logits: bool = option(False, "Whether the last layer's gradients are ternary too.")
-    rounding: str = option(
-        "correlated",
-        "correlated: replicas share their random numbers, for less variance; independent: as in "
-        "the paper.",
+        0,
+        "Of each so many epochs the last has float gradients; 0: none has.",
+        checks.COUNT_OR_0,
+        before=0,
     )
     wire: str = option(
         "auto",
@@ -74,6 +61,7 @@ class GradientConfig(Config):
         "fewest bytes, or another of the first four if measured links let expect it to be quicker. "
         "With --async_training: auto, in words, or sparse."
         " With --grad_bits from 2 to 8 or --rotate: none of the sparse ones.",
+        before="auto",
     )
 
     def __post_init__(self) -> None:
@@ -87,19 +75,27 @@ class GradientConfig(Config):
                     f"their own. Received: {name}={value}"
                 )
 
-    def quantization(self, seed: int) -> "Quantization":
-        """The `Quantization` of a run's gradients; `seed` is the run's."""
+    def quantization(
+        self, seed: int, float_steps: Callable[[Any], Any] | None = None
+    ) -> "Quantization":
+        """The `Quantization` of a run's gradients.
+
+        Args:
+            seed: the run's seed.
+            float_steps: as for `Quantization`. Default None.
+        """
         # Not at the top: flags are told and checked without TensorFlow.
         from terngrad_tf.distribute import Quantization
 
-        names = [field.name for field in dataclasses.fields(Quantization) if field.name != "seed"]
+        names = [field.name for field in dataclasses.fields(QuantizationOptions)]
         values = {name: getattr(self, name) for name in names}
         if self.rotate:
             values["clip_factor"] = None
-        return Quantization(**values, seed=seed)
+        return Quantization(**values, seed=seed, float_steps=float_steps)
 
 
 @configuration
+@harmless
 class CheckpointConfig(Config):
     """When a run is saved, logged and written to TensorBoard."""
 
@@ -142,6 +138,7 @@ class CheckpointConfig(Config):
 
 
 @configuration
+@harmless
 class SnapshotConfig(Config):
     """Weight snapshots, see `SnapshotCheckpoint`."""
 
@@ -169,6 +166,10 @@ class SnapshotConfig(Config):
     )
 
 
+def _are_taken(steps):
+    return steps.are_taken
+
+
 @configuration
 class LocalStepsConfig(Config):
     """Steps of each replica's own between exchanges, see `DiLoCo`."""
@@ -178,21 +179,29 @@ class LocalStepsConfig(Config):
         "Steps that each replica takes on its own between exchanges of what they changed, which "
         "travels as gradients do; 0: gradients travel in every step.",
         checks.COUNT_OR_0,
+        identity=_are_taken,
+        before=0,
     )
     sync_seconds: float = option(
         0.0,
         "In place of --sync_every, about so many seconds lie between two exchanges, in which "
         "workers of unequal speed take unequal numbers of steps; 0: they take equally many.",
         checks.SECONDS,
+        identity=_are_taken,
+        before=0.0,
     )
     outer_learning_rate: float = option(
-        1.0, "With local steps, the rate at which mean changes are applied.", checks.FACTOR
+        1.0,
+        "With local steps, the rate at which mean changes are applied.",
+        checks.FACTOR,
+        identity=_are_taken,
     )
     outer_momentum: float | None = option(
         None,
         "With local steps, the Nesterov momentum with which they are. Default: 0.5 from 32 steps "
         "between exchanges on, 0 up to 16, and 1 - 16 / --sync_every in between.",
         checks.Range(0, 1),
+        identity=_are_taken,
     )
 
     fragments: int = option(
@@ -200,6 +209,8 @@ class LocalStepsConfig(Config):
         "With --sync_every, which it divides: groups of weights that are exchanged in turn, one "
         "every --sync_every / --fragments steps, so that less travels at a time.",
         checks.COUNT,
+        identity=_are_taken,
+        before=1,
     )
 
     overlap: int = option(
@@ -207,11 +218,14 @@ class LocalStepsConfig(Config):
         "With --sync_every, steps that are taken while changes travel, at most --sync_every / "
         "--fragments; 0: they are waited for.",
         checks.COUNT_OR_0,
+        identity=_are_taken,
+        before=0,
     )
     overlap_alpha: float = option(
         0.5,
         "With --overlap, the share of its own weights that a replica keeps where an exchange ends.",
         checks.Range(0, 1),
+        identity=lambda steps: bool(steps.overlap),
     )
 
     def __post_init__(self) -> None:
@@ -246,17 +260,10 @@ class LocalStepsConfig(Config):
         return default_outer_momentum(self.sync_every or None)
 
     def identity(self) -> dict[str, Any]:
-        """Dict of the values that change the weights."""
-        if not self.are_taken:
-            return {}
-        # Runs of before know nothing of these.
-        left_out = {"overlap", "overlap_alpha"} if not self.overlap else set()
-        if self.fragments == 1:
-            left_out.add("fragments")
-        if not self.sync_seconds:
-            left_out.add("sync_seconds")
-        values = self.values() | {"outer_momentum": self.resolved_outer_momentum}
-        return {k: v for k, v in values.items() if k not in left_out}
+        """As that of `Config`; a default is the same as its value."""
+        own = super().identity()
+        resolved = {"outer_momentum": self.resolved_outer_momentum} if self.are_taken else {}
+        return own | resolved
 
     def exchanges(self, steps: int) -> int:
         """Exchanges, or steps that exchange gradients, in so many steps; 0 where time decides."""
@@ -310,7 +317,12 @@ class RunConfig(Config):
         identity=False,
         shared=False,
     )
-    max_steps: int = option(370000, "Steps of the whole run.", checks.COUNT, identity=False)
+    max_steps: int = option(
+        370000,
+        "Steps of the whole run.",
+        checks.COUNT,
+        identity=lambda run: run.depends_on_its_length,
+    )
     epochs: float | None = option(
         None, "Passes through the data.", checks.Range(0, 10**6, above=True), identity=False
     )
@@ -318,7 +330,7 @@ class RunConfig(Config):
     data: TrainingDataConfig
     model: ModelConfig = ModelConfig()
     gradients: GradientConfig = GradientConfig()
-    checkpoints: CheckpointConfig = incidental(CheckpointConfig())
+    checkpoints: CheckpointConfig = CheckpointConfig()
     cluster: ClusterConfig = ClusterConfig()
 
     def __post_init__(self) -> None:
@@ -335,6 +347,11 @@ class RunConfig(Config):
                 f"Received: batch_size={batch_size}, num_nodes={num_nodes}"
             )
 
+    @property
+    def depends_on_its_length(self) -> bool:
+        """Whether another number of steps makes all steps others, as by the learning rate."""
+        return False
+
     def with_steps(self: _Self, num_examples: int) -> _Self:
         """The configuration with the steps that epochs of so many examples take."""
         steps = {}
@@ -350,8 +367,8 @@ class TrainConfig(RunConfig):
     """What `train` and `train_async` are told."""
 
     optimizer: OptimizerConfig = OptimizerConfig()
-    local_steps: LocalStepsConfig = incidental(LocalStepsConfig())
-    snapshots: SnapshotConfig = incidental(SnapshotConfig())
+    local_steps: LocalStepsConfig = LocalStepsConfig()
+    snapshots: SnapshotConfig = SnapshotConfig()
     pretrained_model_checkpoint_path: str = option(
         "",
         "Checkpoint to start from, or folder of a run, whose newest checkpoint is taken; or the "
@@ -391,14 +408,7 @@ class TrainConfig(RunConfig):
                 "would agree on it in every step. Received: loss_scale=None"
             )
 
-    def identity(self) -> dict[str, Any]:
-        """Dict of the values that make this run another one than the next."""
-        # The learning rate may depend on the number of steps.
-        length = {"max_steps": self.max_steps} if self.optimizer.decays_to_the_end else {}
-        identity = self.values("identity") | self.local_steps.identity() | length
-        if self.gradients.bits_per_element is None:
-            # Runs of before know nothing of it.
-            del identity["bits_per_element"]
-        if not self.gradients.rotate:
-            del identity["rotate"]
-        return identity
+    @property
+    def depends_on_its_length(self) -> bool:
+        """Whether another number of steps makes all steps others."""
+        return self.optimizer.decays_to_the_end

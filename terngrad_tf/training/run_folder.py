@@ -123,7 +123,7 @@ _IDENTITY = {
     "sync_seconds": _is(checks.SECONDS, optional=True),
     "outer_momentum": _is(checks.Range(0, 1), optional=True),
     "fragments": _is(checks.COUNT, optional=True),
-    "overlap": _is(checks.COUNT, optional=True),
+    "overlap": _is(checks.COUNT_OR_0, optional=True),
     "overlap_alpha": _is(checks.Range(0, 1), optional=True),
 }
 
@@ -138,6 +138,8 @@ class RunFolder:
         path: the folder; created if missing.
         identity: flat dict of what defines the run; a folder holding a run with another
             identity is refused.
+        before: dict of the values of runs that are older than an option; see `option`. Default:
+            none.
         **details: further JSON values to describe the run; the latest are kept.
 
     Raises:
@@ -151,7 +153,13 @@ class RunFolder:
         {'net': 'lenet'}
     """
 
-    def __init__(self, path: str | os.PathLike, identity: Mapping[str, Any], **details: Any):
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        identity: Mapping[str, Any],
+        before: Mapping[str, Any] | None = None,
+        **details: Any,
+    ):
         self.path = pathlib.Path(path)
         self._lock = None
         try:
@@ -167,12 +175,12 @@ class RunFolder:
                 f"Received: train_dir={str(path)!r} ({error.strerror})"
             ) from error
         try:
-            self._claim(identity, details)
+            self._claim(identity, before or {}, details)
         except BaseException:
             self.close()
             raise
 
-    def _claim(self, identity, details):
+    def _claim(self, identity, before, details):
         try:
             fcntl.flock(self._lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -186,7 +194,7 @@ class RunFolder:
         if held is None:
             self._refuse_foreign_files()
         else:
-            self._refuse_other_run(held["identity"], identity)
+            self._refuse_other_run(held, identity, before)
         description = {"identity": identity, **details}
         if held != description:
             try:
@@ -211,11 +219,15 @@ class RunFolder:
                 f"deleted). Received: train_dir={str(self.path)!r}, which holds {foreign[0]!r}"
             )
 
-    def _refuse_other_run(self, held, wanted):
+    def _refuse_other_run(self, held, wanted, before):
+        keys = sorted({*held["identity"], *wanted})
+        # A run that is older than an option may have written it among all options.
+        there = {**before, **(held.get("options") or {}), **held["identity"]}
+        wanted = {**before, **wanted}
         differences = [
-            f"{key}: {held.get(key, 'nothing')!r} there, {wanted.get(key, 'nothing')!r} asked for"
-            for key in sorted({*held, *wanted})
-            if held.get(key) != wanted.get(key)
+            f"{key}: {there.get(key, 'nothing')!r} there, {wanted.get(key, 'nothing')!r} asked for"
+            for key in keys
+            if there.get(key) != wanted.get(key)
         ]
         if differences:
             listed = "; ".join(differences[:_MAX_DIFFERENCES_SHOWN])

@@ -1,7 +1,5 @@
 """What averaging a run's snapshots is told."""
 
-from typing import Any
-
 from terngrad_tf.training import checks
 from terngrad_tf.training.config import REQUIRED, configuration, option
 from terngrad_tf.training.run_config import RunConfig
@@ -27,15 +25,9 @@ class AverageConfig(RunConfig):
         identity=False,
     )
     num_snapshots: int | None = option(
-        None, "Newest snapshots to average. Default: all.", checks.COUNT
+        None,
+        "Newest snapshots to average. Default: all.",
+        checks.COUNT,
+        identity=False,  # the snapshots' names are compared
     )
     data: SubspaceDataConfig
-
-    def identity(self) -> dict[str, Any]:
-        """Dict of the values that make this average another one than the next."""
-        names = (
-            *("dataset_name", "subset", "net", "image_size", "batch_size", "weight_decay"),
-            *("dropout_keep_prob", "label_smoothing", "seed", "num_nodes", "size_to_binarize"),
-        )
-        values = self.values()
-        return {name: values[name] for name in names}

@@ -3,8 +3,9 @@
 import math
 from typing import Any, TypeVar
 
+from terngrad_tf.options import redeclared
 from terngrad_tf.training import checks
-from terngrad_tf.training.config import REQUIRED, Config, configuration, incidental, option
+from terngrad_tf.training.config import REQUIRED, Config, configuration, harmless, option
 from terngrad_tf.training.data_config import DATASETS, TrainingDataConfig
 from terngrad_tf.training.errors import UserError
 from terngrad_tf.training.run_config import CheckpointConfig, GradientConfig, RunConfig
@@ -36,18 +37,20 @@ class SubspaceDataConfig(TrainingDataConfig):
 class SubspaceGradientConfig(GradientConfig):
     """How gradients travel outside of the subspace."""
 
-    grad_bits: int = option(
+    grad_bits: int = redeclared(
+        GradientConfig,
+        "grad_bits",
         1,
-        "With --alpha above 0, 1: replicas send ternary gradients outside of the subspace; 2: "
+        text="With --alpha above 0, 1: replicas send ternary gradients outside of the subspace; 2: "
         "codes of five values; 3 to 8: finer ones, codes of so many bits; 32: float. Inside they "
         "send a number a component either way.",
-        checks.grad_bits,
     )
-    clip_factor: float | str = option(
+    clip_factor: float | str = redeclared(
+        GradientConfig,
+        "clip_factor",
         2.5,
-        "With --grad_bits below 32: clip gradients at so many standard deviations; 0: no clipping; "
-        "auto: as what clipping takes away and what rounding adds suggest.",
-        checks.clip_factor,
+        text="With --grad_bits below 32: clip gradients at so many standard deviations; 0: no "
+        "clipping; auto: as what clipping takes away and what rounding adds suggest.",
     )
 
 
@@ -59,6 +62,7 @@ class BasisConfig(Config):
         REQUIRED,
         "What to start from: the --train_dir of a run (its newest checkpoint), one of its "
         "checkpoints, or one of its weight snapshots.",
+        identity=False,  # what is found there is compared, wherever it lies
         shared=False,
     )
     pca_mat_path: str = option(
@@ -66,6 +70,7 @@ class BasisConfig(Config):
         "File of the subspace, .safetensors or .npy. Where it is missing it is computed from "
         "the snapshots and written. Default: subspace.safetensors in --train_dir.",
         checks.path,
+        identity=False,  # the subspaces' fingerprints are compared
         shared=False,
     )
     weight_load_dir: str = option(
@@ -73,12 +78,14 @@ class BasisConfig(Config):
         "Folder with the weight snapshots, relative to the present folder or, where that lacks "
         "it, to the one that holds the run to start from. Default: checkpoint_pca of that run.",
         checks.path,
+        identity=False,  # the subspaces' fingerprints are compared
         shared=False,
     )
     timeout: float = option(
         1800.0,
         "In a cluster: seconds that the other workers wait for the chief's subspace.",
         checks.SECONDS,
+        identity=False,
     )
     n_components: int | None = option(
         None,
@@ -97,6 +104,7 @@ class BasisConfig(Config):
         False,
         "In a cluster: each worker process holds a part of the basis alone, for one that does "
         "not fit. Gradients then travel as float32.",
+        before=False,
     )
 
     def __post_init__(self) -> None:
@@ -106,6 +114,10 @@ class BasisConfig(Config):
                 "snapshot. Received: pretrained_weight_path=''"
             )
         super().__post_init__()
+
+
+def _of(optimizer):
+    return lambda config: config.name == optimizer
 
 
 @configuration
@@ -119,27 +131,48 @@ class SubspaceOptimizerConfig(Config):
         checks.one_of(OPTIMIZERS),
         name="optimizer",
     )
-    rho: float = option(0.55, "For bfgs: factor between the lengths tried.", _PART)
+    rho: float = option(
+        0.55, "For bfgs: factor between the lengths tried.", _PART, identity=_of("bfgs")
+    )
     sigma: float = option(
-        0.4, "For bfgs: part of the linear decrease that a step must reach.", _PART
+        0.4,
+        "For bfgs: part of the linear decrease that a step must reach.",
+        _PART,
+        identity=_of("bfgs"),
     )
     # As in MindSpore Boost.
     alpha: float = option(
-        0.001, "For bfgs: step length outside of the subspace; 0: none.", checks.FACTOR
+        0.001,
+        "For bfgs: step length outside of the subspace; 0: none.",
+        checks.FACTOR,
+        identity=_of("bfgs"),
     )
     gamma: float = option(
-        0.9, "For bfgs: momentum outside of the subspace.", checks.Range(0, 1, below=True)
+        0.9,
+        "For bfgs: momentum outside of the subspace.",
+        checks.Range(0, 1, below=True),
+        identity=_of("bfgs"),
     )
     residual_every: int = option(
-        1, "For bfgs: steps from one step outside of the subspace to the next.", checks.COUNT
+        1,
+        "For bfgs: steps from one step outside of the subspace to the next.",
+        checks.COUNT,
+        identity=_of("bfgs"),
     )
     learning_rate: float | None = option(
         None,
         "For sgd: rate at step 0; it falls in a line to 0. Default: the rate at step 0 of the "
         "run to start from.",
         checks.FACTOR,
+        identity=_of("sgd"),
     )
-    momentum: float = option(0.9, "For sgd: momentum.", checks.Range(0, 1, below=True))
+    momentum: float = option(
+        0.9, "For sgd: momentum.", checks.Range(0, 1, below=True), identity=_of("sgd")
+    )
+
+    def identity(self) -> dict[str, Any]:
+        """As that of `Config`; the optimizers' names are not those of other runs."""
+        return super().identity() | {"optimizer": f"subspace_{self.name}"}
 
     def arguments(self) -> dict[str, Any]:
         """The values that the optimizer takes, by name."""
@@ -147,6 +180,7 @@ class SubspaceOptimizerConfig(Config):
 
 
 @configuration
+@harmless
 class SubspaceCheckpointConfig(CheckpointConfig):
     """When training in a subspace is saved; `with_steps` says how many steps an epoch has."""
 
@@ -166,25 +200,9 @@ class SubspaceConfig(RunConfig):
     data: SubspaceDataConfig
     optimizer: SubspaceOptimizerConfig = SubspaceOptimizerConfig()
     gradients: SubspaceGradientConfig = SubspaceGradientConfig()
-    checkpoints: SubspaceCheckpointConfig = incidental(SubspaceCheckpointConfig())
+    checkpoints: SubspaceCheckpointConfig = SubspaceCheckpointConfig()
 
     def with_steps(self: _Self, num_examples: int) -> _Self:
         """The configuration with the steps that its epochs take; it is saved once an epoch."""
         save_iter = math.ceil(num_examples / self.data.batch_size)
         return super().with_steps(num_examples).changed(save_iter=save_iter)
-
-    def identity(self) -> dict[str, Any]:
-        """Dict of the values that make this run another one than the next."""
-        names = (
-            *("dataset_name", "subset", "net", "image_size", "batch_size", "weight_decay"),
-            *("dropout_keep_prob", "label_smoothing", "seed", "num_nodes", "grad_bits"),
-            *("clip_factor", "size_to_binarize", "start_at", "epochs", "n_components"),
-        )
-        values = self.values()
-        if self.gradients.rotate:
-            names += ("rotate",)
-        return {
-            **{name: values[name] for name in names},
-            **self.optimizer.arguments(),
-            "optimizer": f"subspace_{self.optimizer.name}",
-        }

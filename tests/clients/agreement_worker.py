@@ -207,7 +207,9 @@ def main():
     (folder,) = sys.argv[1:]
     logging.basicConfig(format="log: %(message)s")
     with terngrad_tf.distribute.exit_on_peer_error():
-        strategy = terngrad_tf.TernGradStrategy(grad_bits=32, start_timeout=100)
+        strategy = terngrad_tf.TernGradStrategy(
+            grad_bits=32, cluster_options=terngrad_tf.ClusterOptions(start_timeout=100)
+        )
 
         def own(chief, other):
             return chief if strategy.is_chief else other

@@ -157,7 +157,9 @@ def main():
     logging.basicConfig(format="log: %(message)s")
     # Seconds, not a minute.
     watchdog.ASK_SECONDS, watchdog.LOOK_SECONDS, watchdog.TELL_SECONDS = 1.0, 0.2, 2.0
-    strategy = terngrad_tf.TernGradStrategy(grad_bits=32, start_timeout=100)
+    strategy = terngrad_tf.TernGradStrategy(
+        grad_bits=32, cluster_options=terngrad_tf.ClusterOptions(start_timeout=100)
+    )
     try:
         with terngrad_tf.distribute.peer_errors(strategy.tasks):
             globals()[case](strategy, folder)

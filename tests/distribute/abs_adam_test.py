@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from terngrad_tf.distribute import AbsAdam, TernGradStrategy
+from terngrad_tf.distribute import AbsAdam, Quantization, TernGradStrategy
 
 NUM_STEPS = 5
 
@@ -54,7 +54,9 @@ class AbsAdamTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(train(AbsAdam(0.1), rows), train(AbsAdam(0.1), whole), rtol=1e-6)
 
     def test_rounding_keeps_the_size_of_a_gradient_and_raises_its_square(self):
-        strategy = TernGradStrategy(rotate=False, clip_factor=0, min_size=1)
+        strategy = TernGradStrategy(
+            quantization=Quantization(rotate=False, clip_factor=0, min_size=1)
+        )
         sizes = np.linspace(-1, 1, 9, dtype=np.float32)
         with strategy.scope():
             variable = tf.Variable(np.zeros([9, 4000], np.float32))

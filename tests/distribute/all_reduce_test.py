@@ -13,6 +13,7 @@ from absl.testing import parameterized
 
 from terngrad_tf import ternary
 from terngrad_tf.distribute import WIRES, Quantization, TernaryAllReduce, TernGradStrategy
+from tests.distribute import strategy_options
 from tests.distribute.samples import SHAPES, gradients_of, reduce_once
 
 NUM_REPLICAS = 4
@@ -68,7 +69,10 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
     def test_one_process_sums_the_replicas_ternary_gradients(self, rounding, clip_factor):
         expected = expected_sums(self.gradients, clip_factor, rounding, seed=7)
         strategy = TernGradStrategy(
-            NUM_REPLICAS, rotate=False, clip_factor=clip_factor, rounding=rounding, seed=7
+            NUM_REPLICAS,
+            quantization=Quantization(
+                rotate=False, clip_factor=clip_factor, rounding=rounding, seed=7
+            ),
         )
         for got, want in zip(reduce_once(strategy, self.gradients), expected, strict=True):
             np.testing.assert_array_equal(got, want)
@@ -78,7 +82,10 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         errors = []
         for bits, levels in ((1, 1), (3, 3), (4, 7), (8, 127)):
             got = reduce_once(
-                TernGradStrategy(NUM_REPLICAS, rotate=False, grad_bits=bits, clip_factor=0, seed=7),
+                TernGradStrategy(
+                    NUM_REPLICAS,
+                    quantization=Quantization(rotate=False, grad_bits=bits, clip_factor=0, seed=7),
+                ),
                 self.gradients,
             )
             want = expected_sums(self.gradients, 0.0, "correlated", seed=7, levels=levels)
@@ -91,7 +98,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
     def test_stock_mirrored_strategy_gives_the_same(self):
         strategy = tf.distribute.MirroredStrategy(
             [f"CPU:{i}" for i in range(NUM_REPLICAS)],
-            cross_device_ops=TernaryAllReduce(rotate=False, seed=3),
+            cross_device_ops=TernaryAllReduce(quantization=Quantization(rotate=False, seed=3)),
         )
         expected = expected_sums(self.gradients, 2.5, "correlated", seed=3)
         for got, want in zip(reduce_once(strategy, self.gradients), expected, strict=True):
@@ -99,7 +106,9 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_one_replica_rounds_too(self):
         expected = expected_sums(self.gradients[:1], 2.5, "correlated")
-        got = reduce_once(TernGradStrategy(1, rotate=False), self.gradients[:1])
+        got = reduce_once(
+            TernGradStrategy(1, quantization=Quantization(rotate=False)), self.gradients[:1]
+        )
         for a, b in zip(got, expected, strict=True):
             np.testing.assert_array_equal(a, b)
 
@@ -122,7 +131,9 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
 
     def sums_of_quarters(self, wire):
         """The sum of four replicas' 4,000 elements of 1/4 and one of 1, whose scale is 1."""
-        strategy = TernGradStrategy(NUM_REPLICAS, wire=wire, rotate=False, clip_factor=0.0)
+        strategy = TernGradStrategy(
+            NUM_REPLICAS, wire=wire, quantization=Quantization(rotate=False, clip_factor=0.0)
+        )
         gradient = np.append(np.full([4000], 0.25), 1.0).astype(np.float32)
         (got,) = reduce_once(strategy, [[gradient]] * NUM_REPLICAS)
         return got
@@ -137,7 +148,9 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(strategy.traffic.compression_ratio, 1.0)
 
     def test_small_tensors_stay_float(self):
-        strategy = TernGradStrategy(NUM_REPLICAS, rotate=False, min_size=360)
+        strategy = TernGradStrategy(
+            NUM_REPLICAS, quantization=Quantization(rotate=False, min_size=360)
+        )
         got = reduce_once(strategy, self.gradients)
         ternary_sums = expected_sums(self.gradients, 2.5, "correlated")
         for index, size in enumerate(int(np.prod(s)) for s in SHAPES):
@@ -147,7 +160,9 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
                 self.assertAllEqual(got[index], ternary_sums[index])
 
     def test_logits_stay_float_by_their_name(self):
-        strategy = TernGradStrategy(NUM_REPLICAS, rotate=False, quantize_logits=False)
+        strategy = TernGradStrategy(
+            NUM_REPLICAS, quantization=Quantization(rotate=False, quantize_logits=False)
+        )
         names = ["kernel", "my_logits_kernel", "bias", "aux_logits_kernel"]
         got = reduce_once(strategy, self.gradients, names)
         self.assert_is_float_sum(got[1], [g[1] for g in self.gradients])
@@ -157,22 +172,27 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(got[index], ternary_sums[index])
 
     def test_no_logits_to_leave_out_is_an_error(self):
-        strategy = TernGradStrategy(NUM_REPLICAS, quantize_logits=False)
+        strategy = TernGradStrategy(NUM_REPLICAS, quantization=Quantization(quantize_logits=False))
         with self.assertRaisesRegex(ValueError, "quantize_logits=False.*name contains 'logits'"):
             reduce_once(strategy, self.gradients)
 
     def test_a_nan_on_one_replica_reaches_all(self):
         for bad in (np.nan, np.inf):
             self.gradients[2][1][5] = bad
-            got = reduce_once(TernGradStrategy(NUM_REPLICAS, rotate=False), self.gradients)
+            got = reduce_once(
+                TernGradStrategy(NUM_REPLICAS, quantization=Quantization(rotate=False)),
+                self.gradients,
+            )
             self.assertTrue(np.isnan(got[1]).all())
             self.assertTrue(np.isfinite(got[3]).all())
 
     def test_steps_and_seeds_change_the_rounding(self):
-        strategy = TernGradStrategy(NUM_REPLICAS, rotate=False)
+        strategy = TernGradStrategy(NUM_REPLICAS, quantization=Quantization(rotate=False))
         first = reduce_once(strategy, self.gradients)[3]
-        again = reduce_once(TernGradStrategy(NUM_REPLICAS, rotate=False), self.gradients)[3]
-        seeded = TernGradStrategy(NUM_REPLICAS, rotate=False, seed=1)
+        again = reduce_once(
+            TernGradStrategy(NUM_REPLICAS, quantization=Quantization(rotate=False)), self.gradients
+        )[3]
+        seeded = TernGradStrategy(NUM_REPLICAS, quantization=Quantization(rotate=False, seed=1))
         seeded = reduce_once(seeded, self.gradients)[3]
         with strategy.scope():
             optimizer = keras.optimizers.SGD(1.0)
@@ -185,7 +205,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_half_precision_gradients_keep_their_type(self):
         half = [[g.astype(np.float16) for g in replica] for replica in self.gradients]
-        strategy = TernGradStrategy(NUM_REPLICAS, rotate=False)
+        strategy = TernGradStrategy(NUM_REPLICAS, quantization=Quantization(rotate=False))
         got = reduce_once(strategy, half)
         expected = expected_sums(half, 2.5, "correlated")
         for a, b in zip(got, expected, strict=True):
@@ -208,7 +228,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             ({"seed": 1.5}, "`seed` must be a 32-bit integer. Received: seed=1.5"),
         ):
             with self.assertRaisesRegex(ValueError, message):
-                TernaryAllReduce(**options)
+                TernaryAllReduce(**strategy_options.arguments(**options))
         with self.assertRaises(TypeError):
             TernaryAllReduce(unknown=1)
         self.assertIn("bidirectional", WIRES)
@@ -231,7 +251,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             strategy.run(replica)
 
     def test_sparse_gradients_are_summed_exactly(self):
-        strategy = TernGradStrategy(2, min_size=1)
+        strategy = TernGradStrategy(2, quantization=Quantization(min_size=1))
         table, optimizer = table_under(strategy)
 
         @tf.function
@@ -254,7 +274,9 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(strategy.traffic.wire, "float32")
 
     def test_rows_become_tensors_on_request(self):
-        strategy = TernGradStrategy(2, sparse_as_dense=True, rotate=False, clip_factor=0)
+        strategy = TernGradStrategy(
+            2, sparse_as_dense=True, quantization=Quantization(rotate=False, clip_factor=0)
+        )
         table, optimizer = table_under(strategy)
 
         @tf.function
@@ -327,7 +349,10 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
     def test_traffic_counts_the_streams_of_a_wire_of_no_fixed_size(self):
         size = 64 * 512
         wires = ("sparse", "allgather")
-        sparse, fixed = (TernGradStrategy(2, wire=wire, rotate=False) for wire in wires)
+        sparse, fixed = (
+            TernGradStrategy(2, wire=wire, quantization=Quantization(rotate=False))
+            for wire in wires
+        )
         for share in (0.0, 0.01, 1.0):
             gradient = np.zeros(size, np.float32)
             gradient[: round(share * size)] = 1.0

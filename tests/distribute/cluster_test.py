@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import TernGradStrategy
+from terngrad_tf.distribute import Quantization, TernGradStrategy
 from terngrad_tf.distribute.exchange.wires import LOSSLESS, WIRES
 from tests import runs
 from tests.distribute import processes
@@ -44,7 +44,10 @@ class ClusterTest(tf.test.TestCase):
         results = self.of("reduce")
         num_workers = len(results) * num_local
         gradients = [gradients_of(worker) for worker in range(num_workers)]
-        lossless = reduce_once(TernGradStrategy(num_workers, rotate=False, seed=5), gradients)
+        lossless = reduce_once(
+            TernGradStrategy(num_workers, quantization=Quantization(rotate=False, seed=5)),
+            gradients,
+        )
         for wire in wires:
             expected = lossless
             if wire not in (*LOSSLESS, "auto"):
@@ -52,7 +55,9 @@ class ClusterTest(tf.test.TestCase):
                     # Chunks differ from those of one process; all must still agree.
                     expected = [results[0][f"{wire}/{i}"] for i in range(len(lossless))]
                 else:
-                    strategy = TernGradStrategy(num_workers, rotate=False, seed=5, wire=wire)
+                    strategy = TernGradStrategy(
+                        num_workers, wire=wire, quantization=Quantization(rotate=False, seed=5)
+                    )
                     expected = reduce_once(strategy, gradients)
             for index, want in enumerate(expected):
                 for result in results:
@@ -100,7 +105,10 @@ class TwoProcessesTest(ClusterTest):
     def test_hosts_agree_on_finer_codes_with_two_virtual_workers(self):
         gradients = [gradients_of(worker) for worker in range(2)]
         for wire in self.WIRES:
-            alone = reduce_once(TernGradStrategy(2, wire=wire, seed=5, grad_bits=4), gradients)
+            alone = reduce_once(
+                TernGradStrategy(2, wire=wire, quantization=Quantization(seed=5, grad_bits=4)),
+                gradients,
+            )
             for index, want in enumerate(alone):
                 for result in self.of("reduce"):
                     np.testing.assert_array_equal(result[f"{wire}/finer/{index}"], want)
@@ -201,7 +209,7 @@ class TwoProcessesWithTwoWorkersTest(ClusterTest):
     def test_float_steps_are_float_on_all_processes_and_the_others_ternary(self):
         results = self.of("float_steps")
         gradients = [gradients_of(worker) for worker in range(4)]
-        expected = reduce_once(TernGradStrategy(4, seed=5), gradients)
+        expected = reduce_once(TernGradStrategy(4, quantization=Quantization(seed=5)), gradients)
         for result in results:
             for index, want in enumerate(expected):
                 np.testing.assert_array_equal(result[f"mixed/0/{index}"], want)

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.distribute import Telemetry, TernGradStrategy, advise
+from terngrad_tf.distribute import Quantization, Telemetry, TernGradStrategy, advise
 from terngrad_tf.distribute.wire_selection import links, wire_choice, wire_trial
 from tests.distribute import optimizer_cases, processes, uneven_cases
 from tests.distribute.samples import build, data, draw_masks, gradients_of, reduce_once
@@ -24,7 +24,10 @@ def reduce_gradients(config):
     results = {}
     for wire in config["wires"]:
         strategy = TernGradStrategy(
-            config["num_local"], wire=wire, rotate=False, seed=5, telemetry_freq=1
+            config["num_local"],
+            wire=wire,
+            telemetry_freq=1,
+            quantization=Quantization(rotate=False, seed=5),
         )
         num_workers = strategy.num_replicas_in_sync
         gradients = [gradients_of(worker) for worker in range(num_workers)]
@@ -37,7 +40,9 @@ def reduce_gradients(config):
         results[f"{wire}/seconds"] = [last.scale_seconds or 0.0, *phases]
         results[f"{wire}/measured_bytes"] = last.received_bytes
     for wire in config.get("finer_wires", []):
-        strategy = TernGradStrategy(config["num_local"], wire=wire, seed=5, grad_bits=4)
+        strategy = TernGradStrategy(
+            config["num_local"], wire=wire, quantization=Quantization(seed=5, grad_bits=4)
+        )
         gradients = [gradients_of(worker) for worker in range(strategy.num_replicas_in_sync)]
         for index, value in enumerate(reduce_once(strategy, gradients)):
             results[f"{wire}/finer/{index}"] = value
@@ -61,7 +66,9 @@ def choose(config):
     ):
         found = mock.patch.object(links, "measure", return_value=link)
         with found if link else contextlib.nullcontext():
-            strategy = TernGradStrategy(1, wire=wire, rotate=False, seed=5)
+            strategy = TernGradStrategy(
+                1, wire=wire, quantization=Quantization(rotate=False, seed=5)
+            )
             reduced = reduce_once(strategy, gradients)
         results[f"{name}/wire"] = strategy.traffic.wire
         results[f"{name}/received_bytes"] = strategy.traffic.received_bytes
@@ -96,10 +103,10 @@ def tried(config):
             strategy = TernGradStrategy(
                 1,
                 wire=wire,
-                rotate=False,
-                seed=5,
                 telemetry_freq=2,
-                float_steps=lambda step: step % 5 == 4,
+                quantization=Quantization(
+                    rotate=False, seed=5, float_steps=lambda step: step % 5 == 4
+                ),
             )
             model = build(strategy, steps_per_execution=3)
             seen = Wires(strategy)
@@ -133,7 +140,9 @@ def float_steps(config):
     """Reduced tensors of a ternary and of a float step of one strategy, and float ones."""
     strategies = {
         "mixed": TernGradStrategy(
-            config["num_local"], seed=5, float_steps=lambda step: step == 7, statistics_freq=4
+            config["num_local"],
+            statistics_freq=4,
+            quantization=Quantization(seed=5, float_steps=lambda step: step == 7),
         ),
         "float": TernGradStrategy(config["num_local"], grad_bits=32),
     }
@@ -220,7 +229,7 @@ def overflow(config):
 def overlap(config):
     """Whether the last layer's scale is shared before the first layer has a gradient."""
     del config
-    strategy = TernGradStrategy(1, rotate=False, statistics_freq=1)
+    strategy = TernGradStrategy(1, statistics_freq=1, quantization=Quantization(rotate=False))
 
     def wait(gradient):
         deadline = time.monotonic() + 60

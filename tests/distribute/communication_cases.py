@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from terngrad_tf.distribute import TernGradStrategy
 from terngrad_tf.distribute.exchange import wires
-from tests.distribute import processes
+from tests.distribute import processes, strategy_options
 from tests.distribute.samples import build, data, gradients_of, reduce_once
 
 WORKER = pathlib.Path(__file__).with_name("communication_worker.py")
@@ -35,7 +35,10 @@ class ClusterCase(tf.test.TestCase):
         """Both have the bits of two replicas of one process."""
         gradients = [gradients_of(replica) for replica in range(2)]
         for index, options in enumerate(OPTIONS):
-            alone = reduce_once(TernGradStrategy(2, num_gpus=0, seed=5, **options), gradients)
+            alone = reduce_once(
+                TernGradStrategy(2, num_gpus=0, **strategy_options.arguments(seed=5, **options)),
+                gradients,
+            )
             for i, want in enumerate(alone):
                 for result in self.results:
                     np.testing.assert_array_equal(result[f"sums/{index}/{i}"], want, str(options))

@@ -5,7 +5,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import TernGradStrategy
+from terngrad_tf.distribute import ClusterOptions, TernGradStrategy
 from tests import runs
 from tests.distribute import communication_cases
 
@@ -33,11 +33,11 @@ class HostsTest(communication_cases.ClusterCase):
 class ArgumentTest(tf.test.TestCase):
     def test_an_unknown_way_is_refused(self):
         with self.assertRaisesRegex(ValueError, "`communication` must be one of .* 'ring'.*'gloo'"):
-            TernGradStrategy(communication="gloo")
+            TernGradStrategy(cluster_options=ClusterOptions(communication="gloo"))
 
     def test_nccl_is_refused_without_gpus(self):
         with self.assertRaisesRegex(ValueError, "`communication` must be 'ring' or 'auto'"):
-            TernGradStrategy(num_gpus=0, communication="nccl")
+            TernGradStrategy(num_gpus=0, cluster_options=ClusterOptions(communication="nccl"))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,12 @@ from unittest import mock
 
 import tensorflow as tf
 
-from terngrad_tf.distribute import DiLoCo, TernGradStrategy, virtual_devices
-from tests.distribute import processes
+from terngrad_tf.distribute import (
+    DiLoCo,
+    TernGradStrategy,
+    virtual_devices,
+)
+from tests.distribute import processes, strategy_options
 from tests.distribute.samples import build, data, gradients_of, reduce_once
 
 
@@ -18,7 +22,9 @@ def sums(options):
     """The reduced tensors of two replicas with each of these options of a strategy."""
     results = {}
     for index, more in enumerate(options):
-        strategy = TernGradStrategy(1, seed=5, communication="ring", **more)
+        strategy = TernGradStrategy(
+            1, **strategy_options.arguments(seed=5, communication="ring", **more)
+        )
         reduced = reduce_once(strategy, [gradients_of(replica) for replica in range(2)])
         results |= {f"sums/{index}/{i}": value for i, value in enumerate(reduced)}
     return results
@@ -26,7 +32,9 @@ def sums(options):
 
 def train(name, optimizer=None, **options):
     """Weights after a few steps, and where they are and are exchanged."""
-    strategy = TernGradStrategy(1, seed=5, communication="ring", **options)
+    strategy = TernGradStrategy(
+        1, **strategy_options.arguments(seed=5, communication="ring", **options)
+    )
     model = build(strategy, dropout=0.0, optimizer=optimizer)
     dataset = tf.data.Dataset.from_tensor_slices(data(64)).batch(16).repeat()
     model.fit(dataset, epochs=2, steps_per_epoch=4, verbose=0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import TernaryAllReduce, TernGradStrategy
+from terngrad_tf.distribute import Quantization, TernaryAllReduce, TernGradStrategy
 from tests.distribute.samples import build, data
 
 NUM_REPLICAS = 4
@@ -182,7 +182,7 @@ class FitTest(tf.test.TestCase):
 
     @pytest.mark.slow
     def test_two_optimizers_in_one_step(self):
-        strategy = TernGradStrategy(2, rotate=False)
+        strategy = TernGradStrategy(2, quantization=Quantization(rotate=False))
         with strategy.scope():
             variables = [keras.Variable(tf.zeros([50]), name=name) for name in "ab"]
             optimizers = [keras.optimizers.SGD(1.0), keras.optimizers.Adam(0.1)]

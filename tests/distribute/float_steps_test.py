@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 from terngrad_tf import ternary
-from terngrad_tf.distribute import GradientStatistics, TernGradStrategy
+from terngrad_tf.distribute import GradientStatistics, Quantization, TernGradStrategy
+from tests.distribute import strategy_options
 from tests.distribute.samples import build, data, gradients_of, reduce_once
 
 NUM_REPLICAS = 4
@@ -28,7 +29,9 @@ class FloatStepsTest(tf.test.TestCase):
         self.gradients = [gradients_of(replica) for replica in range(NUM_REPLICAS)]
 
     def test_steps_are_float_where_the_function_says_so_and_ternary_elsewhere(self):
-        strategy = TernGradStrategy(NUM_REPLICAS, float_steps=lambda step: step % 3 == 2)
+        strategy = TernGradStrategy(
+            NUM_REPLICAS, quantization=Quantization(float_steps=lambda step: step % 3 == 2)
+        )
         for step in (0, 1, 2, 3, 5):
             bits = 32 if step % 3 == 2 else 1
             expected = reduced_at(
@@ -48,7 +51,9 @@ class FloatStepsTest(tf.test.TestCase):
         runs = []
         for options in ({"grad_bits": 32}, {"float_steps": lambda step: step >= 0}, {}):
             model = build(
-                TernGradStrategy(NUM_REPLICAS, **options), dropout=0.0, steps_per_execution=2
+                TernGradStrategy(NUM_REPLICAS, **strategy_options.arguments(**options)),
+                dropout=0.0,
+                steps_per_execution=2,
             )
             model.fit(*data(), batch_size=64, shuffle=False, verbose=0)
             runs.append([v.numpy() for v in model.trainable_variables])
@@ -63,10 +68,14 @@ class FloatStepsTest(tf.test.TestCase):
             return step < 2
 
         def found(float_steps):
-            strategy = TernGradStrategy(NUM_REPLICAS, float_steps=float_steps)
+            strategy = TernGradStrategy(
+                NUM_REPLICAS, quantization=Quantization(float_steps=float_steps)
+            )
             reduced = [reduced_at(step, strategy, self.gradients) for step in range(3)]
             traffic = [strategy.traffic_of(step) for step in range(3)]
-            model = build(TernGradStrategy(NUM_REPLICAS, float_steps=float_steps))
+            model = build(
+                TernGradStrategy(NUM_REPLICAS, quantization=Quantization(float_steps=float_steps))
+            )
             model.fit(*data(), batch_size=64, shuffle=False, verbose=0)
             return traffic, [*itertools.chain(*reduced), *model.get_weights()]
 
@@ -78,7 +87,7 @@ class FloatStepsTest(tf.test.TestCase):
 
     def test_bad_options_are_named(self):
         with self.assertRaisesRegex(ValueError, "`float_steps` must be a function.*=7"):
-            TernGradStrategy(float_steps=7)
+            TernGradStrategy(quantization=Quantization(float_steps=7))
         for bad in (-1, 1.5, True):
             with self.assertRaisesRegex(ValueError, "`statistics_freq` must be .*Received"):
                 TernGradStrategy(statistics_freq=bad)
@@ -108,7 +117,9 @@ class GradientStatisticsTest(tf.test.TestCase):
         return result
 
     def test_records_hold_scale_and_codes_of_the_first_replica(self):
-        strategy = TernGradStrategy(NUM_REPLICAS, rotate=False, statistics_freq=5)
+        strategy = TernGradStrategy(
+            NUM_REPLICAS, statistics_freq=5, quantization=Quantization(rotate=False)
+        )
         self.assertEqual(strategy.gradient_statistics, {})
         reduced_at(3, strategy, self.gradients)
         self.assertEqual(strategy.gradient_statistics, {})
@@ -120,7 +131,9 @@ class GradientStatisticsTest(tf.test.TestCase):
 
     def test_float_gradients_leave_no_record(self):
         for options in ({"grad_bits": 32}, {"float_steps": lambda step: step < 9}):
-            strategy = TernGradStrategy(NUM_REPLICAS, statistics_freq=1, **options)
+            strategy = TernGradStrategy(
+                NUM_REPLICAS, statistics_freq=1, **strategy_options.arguments(**options)
+            )
             reduce_once(strategy, self.gradients)
             self.assertEqual(strategy.gradient_statistics, {})
 

@@ -17,10 +17,10 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from terngrad_tf import ternary
-from terngrad_tf.distribute import DiLoCo, TernGradStrategy
+from terngrad_tf.distribute import DiLoCo, Quantization, TernGradStrategy
 from terngrad_tf.distribute.exchange import wires
 from tests import runs
-from tests.distribute import communication_cases
+from tests.distribute import communication_cases, strategy_options
 from tests.distribute.samples import gradients_of, reduce_once
 
 SHAPES = ([7], [3, 3, 16, 32], [2**20 + 3], [1000, 129])
@@ -34,7 +34,7 @@ gpu = tf.config.list_physical_devices("GPU")[0]
 tf.config.set_logical_device_configuration(
     gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=2048)] * 2
 )
-from terngrad_tf.distribute import TernGradStrategy
+from terngrad_tf.distribute import Quantization, TernGradStrategy
 from tests.distribute.samples import gradients_of, reduce_once
 strategy = TernGradStrategy(4, num_gpus=2, rotate=False, clip_factor=0.0)
 sums = reduce_once(strategy, [gradients_of(replica) for replica in range(4)])
@@ -151,7 +151,10 @@ class GpuTest(tf.test.TestCase, parameterized.TestCase):
         gradients = [gradients_of(replica) for replica in range(4)]
         options = {"rotate": False, "clip_factor": 0.0, "wire": wire, "grad_bits": bits}
         on_gpu, on_cpu = (
-            reduce_once(TernGradStrategy(4, num_gpus=n, **options), gradients) for n in (1, 0)
+            reduce_once(
+                TernGradStrategy(4, num_gpus=n, **strategy_options.arguments(**options)), gradients
+            )
+            for n in (1, 0)
         )
         for gpu, cpu in zip(on_gpu, on_cpu, strict=True):
             np.testing.assert_array_equal(gpu, cpu)
@@ -160,7 +163,9 @@ class GpuTest(tf.test.TestCase, parameterized.TestCase):
         devices, sums = json.loads(output_of(TWO_GPUS)[-1])
         self.assertEqual(devices, ["device:GPU:0"] * 2 + ["device:GPU:1"] * 2)
         expected = reduce_once(
-            TernGradStrategy(4, num_gpus=0, rotate=False, clip_factor=0.0),
+            TernGradStrategy(
+                4, num_gpus=0, quantization=Quantization(rotate=False, clip_factor=0.0)
+            ),
             [gradients_of(replica) for replica in range(4)],
         )
         for found, value in zip(sums, expected, strict=True):
@@ -231,7 +236,7 @@ class GpuTest(tf.test.TestCase, parameterized.TestCase):
         self.without_tensor_float_32()
         on_gpu, on_cpu = (
             self.fit(
-                TernGradStrategy(4, num_gpus=n, **options).scope(),
+                TernGradStrategy(4, num_gpus=n, **strategy_options.arguments(**options)).scope(),
                 lambda: DiLoCo(keras.optimizers.SGD(0.1, momentum=0.9), 2),
             )
             for n in (1, 0)

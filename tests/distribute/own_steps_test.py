@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from terngrad_tf.distribute import TernaryAllReduce, TernGradStrategy
+from terngrad_tf.distribute import Quantization, TernaryAllReduce, TernGradStrategy
 from terngrad_tf.distribute.exchange import buckets
 from terngrad_tf.subspace import update_batch_norm
 
@@ -49,7 +49,7 @@ class OwnStepsTest(tf.test.TestCase, parameterized.TestCase):
             files.append([frame.filename for frame in traceback.extract_stack()])
             return reduce_bucket(bucket, wire)
 
-        strategy = TernGradStrategy(2, rotate=False)
+        strategy = TernGradStrategy(2, quantization=Quantization(rotate=False))
         with strategy.scope():
             variable = keras.Variable(tf.zeros([300]))
             optimizer = keras.optimizers.SGD(1.0)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import TernaryAllReduce, TernGradStrategy
+from terngrad_tf.distribute import Quantization, TernaryAllReduce, TernGradStrategy
+from tests.distribute import strategy_options
 
 NUM_REPLICAS = 2
 OPTIMIZERS = {
@@ -22,7 +23,9 @@ OPTIMIZERS = {
 
 def mirrored(**options):
     devices = [f"CPU:{i}" for i in range(NUM_REPLICAS)]
-    return tf.distribute.MirroredStrategy(devices, TernaryAllReduce(**options))
+    return tf.distribute.MirroredStrategy(
+        devices, TernaryAllReduce(**strategy_options.arguments(**options))
+    )
 
 
 class Line(tf.Module):
@@ -118,7 +121,9 @@ class PlainVariablesTest(tf.test.TestCase):
             self.assertAllClose(a, b)
 
     def test_statistics_and_logits_go_by_the_variables_names(self):
-        strategy = TernGradStrategy(2, statistics_freq=1, quantize_logits=False)
+        strategy = TernGradStrategy(
+            2, statistics_freq=1, quantization=Quantization(quantize_logits=False)
+        )
         with strategy.scope():
             variables = [tf.Variable(tf.zeros([5]), name=name) for name in ("logits", "v", "v")]
             optimizer = keras.optimizers.SGD(1.0)

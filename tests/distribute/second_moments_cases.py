@@ -7,6 +7,7 @@ import tensorflow as tf
 from terngrad_tf import ternary
 from terngrad_tf.distribute import TernGradStrategy
 from terngrad_tf.ternary import rotation
+from tests.distribute import strategy_options
 
 # A whole block and a rest, whole blocks, and one of few elements.
 SHAPES = ((40, 30), (2048,), (5,))
@@ -40,7 +41,9 @@ def weights_of(shape):
 
 def make(make_optimizer, num_local=NUM_REPLICAS, start=weights_of, names=None, **options):
     """An optimizer built for weights under a strategy, and a function that takes a step with it."""
-    strategy = TernGradStrategy(num_local, **{"rotate": True, "seed": 2, **options})
+    strategy = TernGradStrategy(
+        num_local, **strategy_options.arguments(**{"rotate": True, "seed": 2, **options})
+    )
     names = names or [f"w{i}" for i in range(len(SHAPES))]
     with strategy.scope():
         variables = [

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import TernGradStrategy
+from terngrad_tf.distribute import Quantization, TernGradStrategy
 from tests import runs
 from tests.distribute.samples import build, data
 
@@ -26,7 +26,7 @@ def fit(model, epochs=1):
 
 def new():
     """A model that was not trained, with the state of its optimizer."""
-    strategy = TernGradStrategy(2, rotate=True)
+    strategy = TernGradStrategy(2, quantization=Quantization(rotate=True))
     model = build(strategy, dropout=0.0, optimizer=lambda: keras.optimizers.Adam(0.01))
     with strategy.scope():
         model.optimizer.build(model.trainable_variables)
@@ -60,7 +60,7 @@ class SavedNoiseTest(tf.test.TestCase):
         self.assert_same(averages_of(model), averages_of(resumed))
 
     def test_files_of_keras_go_on_under_a_strategy_and_without(self):
-        model = fitted(TernGradStrategy(2, rotate=True))
+        model = fitted(TernGradStrategy(2, quantization=Quantization(rotate=True)))
         path = f"{self.folder}/model.keras"
         weights_path = f"{self.folder}/model.weights.h5"
         model.save(path)
@@ -71,7 +71,7 @@ class SavedNoiseTest(tf.test.TestCase):
             self.assertFalse(hasattr(plain.optimizer, "rounding_noise"))
             self.assert_same(state_of(model), state_of(plain))
             plain.load_weights(weights_path)
-            resumed = fitted(TernGradStrategy(2, rotate=True))
+            resumed = fitted(TernGradStrategy(2, quantization=Quantization(rotate=True)))
             resumed.load_weights(weights_path)
         self.assert_goes_on(model, resumed)
 
@@ -81,9 +81,9 @@ class SavedNoiseTest(tf.test.TestCase):
         weights_path = f"{self.folder}/plain.weights.h5"
         plain.save(path)
         plain.save_weights(weights_path)
-        with TernGradStrategy(2, rotate=True).scope():
+        with TernGradStrategy(2, quantization=Quantization(rotate=True)).scope():
             loaded = keras.models.load_model(path)
-        trained = fitted(TernGradStrategy(2, rotate=True))
+        trained = fitted(TernGradStrategy(2, quantization=Quantization(rotate=True)))
         trained.load_weights(weights_path)
         for model in (loaded, trained):
             self.assert_same(state_of(plain), state_of(model))
@@ -94,7 +94,7 @@ class SavedNoiseTest(tf.test.TestCase):
         def checkpoint(model):
             return tf.train.Checkpoint(model=model, optimizer=model.optimizer)
 
-        model = fitted(TernGradStrategy(2, rotate=True))
+        model = fitted(TernGradStrategy(2, quantization=Quantization(rotate=True)))
         path = checkpoint(model).write(f"{self.folder}/ours")
         resumed = new()
         checkpoint(resumed).read(path).assert_consumed()

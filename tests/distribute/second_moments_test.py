@@ -10,6 +10,7 @@ from absl.testing import parameterized
 
 from terngrad_tf.distribute import AbsAdam, DiLoCo, TernGradStrategy
 from tests.distribute import second_moments_oracle as oracle
+from tests.distribute import strategy_options
 from tests.distribute.optimizer_cases import CLASSES
 from tests.distribute.second_moments_cases import (
     SHAPES,
@@ -104,6 +105,24 @@ class OptimizersTest(parameterized.TestCase, tf.test.TestCase):
             self.check(weights, optimizer, self.steps, oracle.adam)
         weights, optimizer = train(lambda: optimizers.Adam(0.01, use_ema=True))
         self.check(weights, optimizer, self.steps, oracle.adam)
+
+    def test_an_optimizer_that_is_started_anew_has_no_old_noise(self):
+        weights, optimizer, take = make(lambda: optimizers.Adam(0.01))
+        variables = [*weights, *optimizer.variables]
+        start = [variable.numpy() for variable in variables]
+
+        def trained():
+            for variable, value in zip(variables, start, strict=True):
+                variable.assign(value)
+            for batch in self.given:
+                take(batch)
+            return [weight.numpy() for weight in weights]
+
+        first = trained()
+        self.assertAllEqual(
+            np.concatenate([w.ravel() for w in trained()]),
+            np.concatenate([w.ravel() for w in first]),
+        )
 
     def test_muon_corrects_what_adam_trains(self):
         if "Muon" not in CLASSES:
@@ -219,7 +238,7 @@ class WhatIsCorrectedTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_rows_of_embeddings_are_floats_unless_made_dense(self):
         def row_and_noise(**options):
-            strategy = TernGradStrategy(2, rotate=True, **options)
+            strategy = TernGradStrategy(2, **strategy_options.arguments(rotate=True, **options))
             with strategy.scope():
                 table = keras.Variable(tf.zeros([500, 4]))
                 optimizer = optimizers.Adam(0.1)

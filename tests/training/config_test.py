@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import math
 import re
 import sys
@@ -13,19 +12,6 @@ import tensorflow as tf
 
 from terngrad_tf.distribute import WIRES
 from terngrad_tf.training import EvalConfig, SubspaceConfig, TrainConfig, UserError, config
-
-# As run.json held it when options lay in one flat class.
-_IDENTITY_OF_BEFORE = """{
-  "dataset_name": "digits", "subset": "train", "num_classes": null, "net": "lenet",
-  "image_size": 28, "batch_size": 32, "optimizer": "momentum", "initial_learning_rate": 0.01,
-  "learning_rate_decay_type": "fixed", "learning_rate_decay_factor": 0.1,
-  "num_epochs_per_decay": 20.0, "warmup_epochs": 0.0, "decay_epochs": null, "momentum": 0.9,
-  "weight_decay": 0.0005, "dropout_keep_prob": 0.5, "label_smoothing": 0.0, "fine_tune": false,
-  "pretrained_model_checkpoint_path": "", "seed": 1, "num_nodes": 1, "grad_bits": 32,
-  "clip_factor": 0.0, "floating_grad_epoch": 0, "size_to_binarize": 1, "quantize_logits": false,
-  "rounding": "correlated", "wire": "auto", "mixed_precision": false, "loss_scale": null,
-  "num_readers": 4, "input_queue_memory_factor": 16, "benchmark_mode": false
-}"""
 
 
 def train_config(**changes):
@@ -124,21 +110,11 @@ class OptionsTest(tf.test.TestCase):
         self.assertEqual(train_config(num_gpus=2, num_nodes=4).cluster.num_nodes, 4)
         self.assertEqual(train_config(num_gpus=0).cluster.num_nodes, 1)
 
-    def test_identity_holds_what_changes_the_weights_and_nothing_else(self):
-        config = train_config(sync_every=2, fragments=2, overlap=1, bits_per_element=1)
-        same_run = set(
-            "train_dir data_dir max_steps num_gpus communication save_iter save_interval_secs "
-            "save_summaries_secs max_to_keep num_preprocess_threads skip_corrupt_records "
-            "snapshot_per_epoch snapshot_every_steps snapshot_start_epoch snapshot_keep_max "
-            "epochs save_epochs telemetry_freq log_freq".split(" ")
-        )
-        left_out = set(config.values()) - set(config.identity())
-        self.assertEqual(left_out, same_run | {"sync_seconds", "rotate"})
-        self.assertTrue(train_config(rotate=True).identity()["rotate"])
-        self.assertEqual(train_config(sync_seconds=2).identity()["sync_seconds"], 2)
-        # Without local steps, nothing of them does.
-        local = set(config.local_steps.values())
+    def test_local_steps_belong_to_a_run_that_takes_them(self):
+        local = set(train_config().local_steps.values())
         self.assertTrue(local.isdisjoint(train_config(outer_momentum=0.1).identity()))
+        self.assertContainsSubset(local, train_config(sync_every=2, overlap=1).identity())
+        self.assertNotIn("overlap_alpha", train_config(sync_every=2, overlap_alpha=0.1).identity())
         for options, momentum in (
             ({"sync_every": 8}, 0.0),
             ({"sync_every": 32}, 0.5),
@@ -146,9 +122,6 @@ class OptionsTest(tf.test.TestCase):
             ({"sync_every": 8, "outer_momentum": 0.9}, 0.9),
         ):
             self.assertEqual(train_config(**options).identity()["outer_momentum"], momentum)
-        # Runs of before had neither.
-        plain = train_config(sync_every=2, overlap_alpha=0.1).identity()
-        self.assertTrue(plain.keys().isdisjoint({"fragments", "overlap", "overlap_alpha"}))
 
     def test_rotation_has_scales_of_its_own(self):
         for kind, needed in (
@@ -176,11 +149,6 @@ class OptionsTest(tf.test.TestCase):
         config = train_config()
         own = {"train_dir", "data_dir", "num_gpus", "num_preprocess_threads"}
         self.assertEqual(set(config.values()) - set(config.values("shared")), own)
-
-    def test_runs_of_before_go_on(self):
-        held = json.loads(_IDENTITY_OF_BEFORE)
-        changes = {"image_size": 28, "label_smoothing": 0.0, "learning_rate_decay_type": "fixed"}
-        self.assertEqual(train_config(**changes).identity(), held)
 
     def test_epochs_become_steps_of_which_the_last_holds_what_is_left(self):
         options = train_config(batch_size=10, epochs=2, save_epochs=0.5).with_steps(26)

@@ -265,6 +265,13 @@ class SubspaceTrainerTest(tf.test.TestCase):
                 self.train("refused", **changes)
         with self.assertRaisesRegex(training.UserError, "rho: 0.55 there, 0.5 asked for"):
             self.train("whole", rho=0.5)
+        described = (self.root / "whole" / "run.json").read_text()
+        with self.assertRaisesRegex(
+            training.UserError,
+            "differs in bits_per_element: None there, 0.3 asked for; quantize_logits: .*; round",
+        ):
+            self.train("whole", bits_per_element=0.3, quantize_logits=True, rounding="independent")
+        self.assertEqual((self.root / "whole" / "run.json").read_text(), described)
         with self.assertRaisesRegex(training.UserError, "differs in subspace_fingerprint: "):
             self.train("whole", pca_mat_path=str(self.another_basis()))
         self.assertFalse((self.root / "refused").exists())

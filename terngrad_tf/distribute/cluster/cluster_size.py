@@ -4,7 +4,7 @@ import os
 
 import tensorflow as tf
 
-from terngrad_tf.arguments import check_integer, shown
+from terngrad_tf.arguments import shown
 
 VARIABLE = "TERNGRAD_TF_NUM_PROCESSES"
 
@@ -31,8 +31,6 @@ def check_size(
         if not (text.isascii() and text.isdigit() and int(text) > 0):
             raise ValueError(f"{name} must be a positive integer. Received: {shown(text)}")
         num_processes = int(text)
-    else:
-        check_integer("num_processes", num_processes)
     jobs = cluster_resolver.cluster_spec().as_dict()
     count = sum(len(jobs.get(job, ())) for job in ("chief", "worker"))
     if (count or 1) != num_processes:

@@ -28,6 +28,7 @@ from terngrad_tf.distribute.consistency.descriptions import (
 from terngrad_tf.distribute.consistency.digests import digest_of_all, gather_digests
 from terngrad_tf.distribute.consistency.equalize import equalize_variables
 from terngrad_tf.distribute.consistency.handshake import compare_processes, diff
+from terngrad_tf.distribute.consistency.written_files import files_of, writers
 from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
 from terngrad_tf.places import places
 
@@ -58,6 +59,9 @@ class Calls:
 
     Args:
         strategy: a `TernGradStrategy` over several processes.
+
+    Attributes:
+        left_out: callbacks that are not to write here, as the chief's write to the same files.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
@@ -67,6 +71,7 @@ class Calls:
         self._rates = weakref.WeakKeyDictionary()
         self._optimizers = weakref.WeakSet()
         self._steps = 0
+        self.left_out: list[Any] = []
 
     @contextlib.contextmanager
     def around(self, method: str, model: keras.Model, arguments: Mapping[str, Any]) -> Iterator:
@@ -85,12 +90,14 @@ class Calls:
                 with places.at(f"`{method}`"):
                     self._compare(_settings(self, method, model, arguments))
                     self._equalize()
+                    if method == "fit":
+                        self.left_out = self._writing_twice(arguments.get("callbacks"))
                 yield
                 if method == "fit":
                     with places.at("the end of `fit`"):
                         self._equalize()
             finally:
-                self._model = None
+                self._model, self.left_out = None, []
 
     @contextlib.contextmanager
     def step(self, method: str) -> Iterator[None]:
@@ -148,6 +155,16 @@ class Calls:
         told = all_gather_object(strategy, "settings", settings, is_last=lambda all_: True)
         lines = _differences(told, strategy.tasks.names)
         raise peers.PeerError(f"the processes' {'; '.join(lines)}")
+
+    def _writing_twice(self, callbacks):
+        """The callbacks that write, on a process other than the chief, to files of the chief's."""
+        strategy = self._get_strategy()
+        digests = gather_digests(strategy, files_of(callbacks))
+        is_same = (digests == digests[0]).all(axis=-1)[strategy.process_index]
+        if strategy.is_chief:
+            return []
+        of_kinds = zip(writers(callbacks), is_same, strict=True)
+        return [callback for of_kind, same in of_kinds if same for callback in of_kind]
 
     def _equalize(self):
         """Gives all processes the chief's variables where they differ, which is told."""

@@ -4,7 +4,6 @@ Processes that run other code, options or models may train side by side without 
 wrong result. Each process publishes what it was started with and reads what all others were.
 """
 
-import dataclasses
 import functools
 import hashlib
 import json
@@ -18,6 +17,7 @@ import tensorflow as tf
 
 from terngrad_tf.distribute.communication.coordination import all_gather_object
 from terngrad_tf.distribute.communication.peers import PeerError
+from terngrad_tf.options import shared_values
 from terngrad_tf.version import __version__
 
 _compared_models = weakref.WeakKeyDictionary()
@@ -80,17 +80,9 @@ def strategy_metadata(
     gradient_ops: Any, num_local: int, num_processes: int, communication: str
 ) -> dict[str, Any]:
     """What two processes must share for their strategies to fit together."""
-    metadata = dataclasses.asdict(gradient_ops.quantization) | {
-        "wire": gradient_ops.wire,
-        "sparse_as_dense": gradient_ops.sparse_as_dense,
-        # Samples are taken together.
-        "telemetry_freq": gradient_ops.telemetry.freq,
-    }
-    float_steps = getattr(gradient_ops.float_steps, "__qualname__", None)
-    if float_steps:
-        metadata["float_steps"] = float_steps
     return (
-        metadata
+        shared_values(gradient_ops.quantization)
+        | gradient_ops.shared_options
         | code_metadata()
         | {
             "number of processes": num_processes,

@@ -3,30 +3,37 @@
 import dataclasses
 import functools
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from terngrad_tf import ternary
 from terngrad_tf.arguments import check, is_integer
-from terngrad_tf.clip_factors import RULE as CLIP_RULE
-from terngrad_tf.clip_factors import is_clip_factor
 from terngrad_tf.distribute.exchange.wires import streams
-from terngrad_tf.grad_bits import GRAD_BITS, RULE, levels_of_bits
+from terngrad_tf.grad_bits import levels_of_bits
+from terngrad_tf.options import documented, option
+from terngrad_tf.quantization_options import QuantizationOptions
 
 TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 LOGITS, AUXILIARY = "logits", "aux"
-# Of `bits_per_element`: what streams of zeros nearly take, and what words take.
-BITS_RANGE = 0.02, 1.6
 # Above the number of vectors that tensors which are rotated together make.
 _MOST_VECTORS = 32
 # The noise of larger scales might be no float32.
 _LARGEST_NOISY_SCALE = 2.0**56
 
 
+def _is_seed(name, value):
+    check(is_integer(value) and -(2**31) <= value < 2**31, name, "must be a 32-bit integer", value)
+
+
+def _is_function(name, value):
+    check(callable(value), name, "must be a function of the step or None", value)
+
+
+@documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Quantization:
+class Quantization(QuantizationOptions):
     """Selects the gradients of a model that are rounded to ternary or finer codes, and rounds them.
 
     The random bits depend on `seed`, the step, the variable's position in the model and the element
@@ -37,87 +44,35 @@ class Quantization:
     >>> quantization.ternary_positions([tf.zeros([3]), tf.zeros([1])], ["kernel", "bias"])
     [0]
 
-    Args:
-        grad_bits: 1 for ternary gradients; 2 for codes of five values, -2 to 2, which take 2.5
-            bits; b from 3 to 8 for codes of b bits, whole numbers from `-levels` to `levels =
-            2**(b-1) - 1`; 32 for float gradients: none is selected. Default 1.
-        rotate: whether gradients are rotated before they are rounded, see
-            `terngrad_tf.ternary.rotation`, so that scales follow from `grad_bits` alone and suit
-            all gradients. False is the rule of TernGrad's paper. Default None: True, but False
-            with `bits_per_element`, and for wires of streams.
-        clip_factor: with `rotate=False`: c of the scale `min(c * std(g), max|g|)`; 0: `max|g|`;
-            "auto" for a scale that weighs what clipping takes away against what rounding adds, see
-            `terngrad_tf.ternary.ScaleRule`: better where many replicas train with SGD, since no
-            mean over them gives back what each of them clips. Default None: 2.5 for ternary
-            gradients, "auto" for finer codes, which need less clipping.
-        bits_per_element: how long the stream of a replica's codes may be, as is to be expected:
-            the scale of a tensor is raised until so few of its codes are not 0. That is unbiased
-            still, with more variance. `DiLoCo` meets it by error feedback instead. From 0.02 to
-            1.6; needs ternary gradients, which are not rotated then, as that leaves few codes 0,
-            and a wire of streams, which "auto" then is. Default None: as long as the scale makes
-            it.
-        min_size: gradients with fewer elements stay float. Default 1 (none).
-        quantize_logits: whether the gradients of the logits layer are rounded too. The layer is
-            known by its name: a component of the variable's path contains "logits" and not "aux",
-            as an auxiliary head's does, which is rounded in any case. Default True.
-        rounding: "correlated" (replicas share random bits, less variance) or "independent" (as in
-            the paper). Default "correlated".
-        seed: integer that selects the random bits. Default 0.
-
     Raises:
         ValueError: an argument is out of range.
     """
 
-    grad_bits: int = 1
-    rotate: bool | None = None
-    clip_factor: float | str | None = None
-    bits_per_element: float | None = None
-    min_size: int = 1
-    quantize_logits: bool = True
-    rounding: str = "correlated"
-    seed: int = 0
+    seed: int = option(0, "Integer that selects the random bits.", _is_seed)
+    float_steps: Callable[[tf.Tensor], Any] | None = option(
+        None,
+        "Function of the optimizer's step (int64 scalar tensor) that returns a bool scalar tensor, "
+        "converted by AutoGraph. In steps for which it is true, gradients are exchanged exactly "
+        "as with grad_bits=32. None: in no step.",
+        _is_function,
+    )
 
     def __post_init__(self) -> None:
-        def require(holds, name, rule):
-            check(holds, name, rule, getattr(self, name))
-
-        require(
-            is_integer(self.grad_bits) and self.grad_bits in GRAD_BITS,
-            "grad_bits",
-            RULE,
-        )
-        require(self.rotate in (True, False, None), "rotate", "must be a bool or None")
+        super().__post_init__()
         if self.rotate is None:
             object.__setattr__(self, "rotate", self.bits_per_element is None)
-        for option in ("clip_factor", "bits_per_element"):
-            require(
-                not self.rotate or getattr(self, option) is None,
-                option,
-                "must be None where gradients are rotated, as by default; rotate=False takes it",
-            )
+        for name in ("clip_factor", "bits_per_element"):
+            value = getattr(self, name)
+            rule = "must be None where gradients are rotated, as by default; rotate=False takes it"
+            check(not self.rotate or value is None, name, rule, value)
         if self.clip_factor is None and not self.rotate:
             object.__setattr__(self, "clip_factor", 2.5 if self.levels == 1 else ternary.AUTO)
-        require(
-            self.clip_factor is None or is_clip_factor(self.clip_factor), "clip_factor", CLIP_RULE
-        )
-        require(
-            self.bits_per_element is None
-            or isinstance(self.bits_per_element, int | float)
-            and BITS_RANGE[0] <= self.bits_per_element <= BITS_RANGE[1],
-            "bits_per_element",
-            f"must be a number from {BITS_RANGE[0]} to {BITS_RANGE[1]}, or None",
-        )
-        require(
+        check(
             self.bits_per_element is None or self.levels == 1,
             "bits_per_element",
             f"must be None with grad_bits={self.grad_bits}, whose codes are too fine for streams",
+            self.bits_per_element,
         )
-        require(is_integer(self.min_size, 1), "min_size", "must be a positive integer")
-        require(isinstance(self.quantize_logits, bool), "quantize_logits", "must be a bool")
-        roundings = ternary.ROUNDINGS
-        require(self.rounding in roundings, "rounding", f"must be one of {roundings}")
-        is_32_bit = is_integer(self.seed) and -(2**31) <= self.seed < 2**31
-        require(is_32_bit, "seed", "must be a 32-bit integer")
         if not isinstance(self.clip_factor, str | None):
             object.__setattr__(self, "clip_factor", float(self.clip_factor))
 

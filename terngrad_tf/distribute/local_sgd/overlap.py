@@ -45,7 +45,7 @@ class OverlappedExchange(WaitedExchange):
         if processes is not None and processes.is_nccl:
             raise ValueError(
                 "`overlap` must be 0 if processes exchange over NCCL, which needs messages in the"
-                " same order on all of them; use TernGradStrategy(communication='ring')."
+                " same order on all of them; use ClusterOptions(communication='ring')."
                 f" Received: a cluster of devices such as {processes.device}"
             )
         self._copies = copies

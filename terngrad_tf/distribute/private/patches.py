@@ -16,8 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-# First and last release of the ranges whose ends the tests run with.
-TESTED = {"tensorflow": ("2.18", "2.21"), "keras": ("3.12", "3.15")}
+from terngrad_tf import releases
 
 _ABSENT = object()
 # What `uninstall_patches` has to put back: owner, name and what the owner had of its own.
@@ -49,12 +48,11 @@ class Patch:
             expected = expected[: expected.index("args")]
             found = found[: len(expected)]
         if found != expected:
-            tested = " and ".join(f"{k} {a} to {b}" for k, (a, b) in TESTED.items())
-            raise RuntimeError(
-                f"terngrad_tf is tested with {tested}, not with tensorflow {tf.__version__} and"
-                f" keras {keras.__version__}: `{self.owner.__name__}.{self.name}` must take"
-                f" {', '.join(expected)}. Received: {', '.join(found)}"
+            what = (
+                f"`{self.owner.__name__}.{self.name}` must take {', '.join(expected)}."
+                f" Received: {', '.join(found)}"
             )
+            raise RuntimeError(releases.untested(tf.__version__, keras.__version__, what))
 
     def replaced(self) -> Callable[..., Any]:
         """The function that takes the place of the stock function."""

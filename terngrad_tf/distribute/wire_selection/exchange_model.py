@@ -34,66 +34,35 @@ class ExchangeModel:
         buckets, floats = self._parts(mode)
         num_bytes = ring_bytes(WORD_BYTES * sum(floats), self.job.num_members)
         messages = 2 if floats else 0
-        for sizes in buckets:
-            job = self.job
-            how = job.num_members, job.num_local, job.levels, job.rotated
-            wire = wires.choose(mode, sizes, *how)
+        for wire in map(self._wire_of(mode), buckets):
             num_bytes += wire.scale_bytes + WORD_BYTES * wire.expected_words(self.nonzero_share)
             # One message more for the scales.
             messages += 1 + wire.num_messages
-        codec = unit * self.units(mode) * sum(map(sum, buckets))
+        codec = unit * self._units(mode)
         return codec + messages * self.link.message_seconds + num_bytes * self.link.seconds_per_byte
 
     def unit_seconds(self, mode: str, codec_seconds: float) -> float:
         """Seconds of a unit: measured by the run if its mode was ternary."""
-        buckets, _ = self._parts(mode)
-        units = self.units(mode) * sum(map(sum, buckets))
+        units = self._units(mode)
         return codec_seconds / units if units else seconds_of_doubling()
 
-    def units(self, mode: str) -> float:
-        """Cost of a mode's arithmetic an element; doubling a float32 in place costs 1.
+    def _wire_of(self, mode):
+        """Function of a bucket's sizes that returns its `Wire` in a mode."""
+        job = self.job
+        how = job.num_members, job.num_local, job.levels, job.rotated
+        return lambda sizes: wires.choose(mode, sizes, *how)
 
-        Measured on one thread, with 2 and 16 million elements and 2 and 4 members of one replica;
-        streams, which are slower on few elements, to within 30 %.
-        """
-        if mode == "float32":
-            return 0.0
-        members, local, share = self.job.num_members, self.job.num_local, self.nonzero_share
-        encode, decode = 2.3 * local, 1.2
-        if self.job.rotated and mode not in wires.STREAMS:
-            encode, decode = encode + 4.5 * local, decode + 4.0
-
-        def compress(share):
-            return min(1.5 + 80 * share, 10.0)
-
-        def decompress(share):
-            return 1 + 15 * share
-
-        return {
-            "allgather": encode + decode + 0.3 * (members - 1),
-            "alltoall": encode + 2.0 + decode,
-            "allreduce": encode + 1.0 + decode,
-            "bidirectional": encode + 2.5 + decode,
-            "sparse": encode + self._sparse_units(compress, decompress) + decode,
-            "sparse_bidirectional": encode
-            + (local + 1 / members) * compress(share)
-            + (local + 1) * decompress(share)
-            + decode,
-        }[mode]
-
-    def _sparse_units(self, compress, decompress):
-        """Cost of the streams of `wire="sparse"`, by functions of the share of codes not 0."""
-        job, share = self.job, self.nonzero_share
-        sizes = max(self._parts("sparse")[0], key=sum)
-        wire = wires.choose("sparse", sizes, job.num_members, job.num_local)
-        own = wires.trit_shares(share, job.num_local)
-        units = sum(map(compress, own)) + (1.0 if job.num_local > 1 else 0.0)
-        if wire.num_messages == 2:
-            return units + job.num_members * sum(map(decompress, own))
-        sums = wires.trit_shares(share, job.num_members * job.num_local)
-        # Each member adds one chunk and writes its streams; all members read all streams.
-        units += sum(map(decompress, own)) + 1.7
-        return units + sum(compress(s) / job.num_members + decompress(s) for s in sums)
+    def _units(self, mode):
+        """What arithmetic takes, doubling a float32 in place being 1; see `Wire.work`."""
+        local = self.job.num_local
+        units = 0.0
+        for sizes in self._parts(mode)[0]:
+            wire = self._wire_of(mode)(sizes)
+            encode, decode = 2.3 * local, 1.2
+            if self.job.rotated and mode not in wires.STREAMS:
+                encode, decode = encode + 4.5 * local, decode + 4.0
+            units += (encode + wire.work(self.nonzero_share) + decode) * sum(sizes)
+        return units
 
     def _parts(self, mode):
         """Sizes of the ternary gradients, by bucket, and of the float ones."""

@@ -166,14 +166,9 @@ class StrategyTest(tf.test.TestCase):
         ):
             TernGradStrategy(cluster_resolver=resolver)
 
-    def test_a_mistyped_option_gets_the_nearest_name(self):
-        for option, nearest in (("grad_bit", "grad_bits"), ("numnodes", "num_nodes")):
-            with self.assertRaisesRegex(
-                TypeError, f"^`TernGradStrategy` takes .* {option} .did you mean '{nearest}'"
-            ):
-                TernGradStrategy(**{option: 1})
-        with self.assertRaisesRegex(TypeError, "takes bits_per_element, .* Received: xyz$"):
-            TernGradStrategy(xyz=1)
+    def test_a_mistyped_option_is_one_line_with_its_name(self):
+        with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'grad_bit'"):
+            TernGradStrategy(grad_bit=1)
 
 
 class StockResolversTest(tf.test.TestCase):

@@ -8,7 +8,8 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import TernGradStrategy, cluster_from_hosts
+from terngrad_tf.distribute import ClusterOptions, TernGradStrategy, cluster_from_hosts
+from tests.distribute import strategy_options
 
 ALONE = "with no cluster: is TF_CONFIG set on this host?"
 RULE = "must be the number of processes that train"
@@ -25,7 +26,7 @@ class ClusterSizeTest(tf.test.TestCase):
 
     def refused(self, **arguments):
         with self.assertRaises(ValueError) as caught:
-            TernGradStrategy(**arguments)
+            TernGradStrategy(**strategy_options.arguments(**arguments))
         return str(caught.exception)
 
     def test_a_process_that_was_started_without_tf_config_does_not_train_alone(self):
@@ -36,7 +37,9 @@ class ClusterSizeTest(tf.test.TestCase):
         variable = f"the environment variable {VARIABLE}"
         self.assertEqual(self.refused(), f"{variable} {RULE}. Received: 3, {ALONE}")
         # The argument says more than the environment does.
-        self.assertEqual(TernGradStrategy(num_processes=1).num_processes, 1)
+        self.assertEqual(
+            TernGradStrategy(cluster_options=ClusterOptions(num_processes=1)).num_processes, 1
+        )
 
     def test_a_cluster_of_another_size_is_refused_however_it_is_described(self):
         addresses = ["127.0.0.1:1", "127.0.0.1:2"]

@@ -5,10 +5,10 @@ import sys
 import keras
 import numpy as np
 
-from terngrad_tf.distribute import TernGradStrategy, exit_on_peer_error
+from terngrad_tf.distribute import ClusterOptions, TernGradStrategy, exit_on_peer_error
 
 with exit_on_peer_error():
-    strategy = TernGradStrategy(start_timeout=float(sys.argv[1]))
+    strategy = TernGradStrategy(cluster_options=ClusterOptions(start_timeout=float(sys.argv[1])))
 
     class Fails(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):

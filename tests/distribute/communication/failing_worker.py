@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute import (
+    ClusterOptions,
     DiLoCo,
     PeerError,
     StragglerMonitor,
@@ -23,6 +24,7 @@ from terngrad_tf.distribute import (
     compare_processes,
     peer_errors,
 )
+from tests.distribute import strategy_options
 
 BATCH = 6
 REPORT_EVERY = 8
@@ -78,11 +80,15 @@ def main(config):
     """Compares, then trains, as `config` says. Returns the exit status."""
     for options in config.get("strategies", []):
         try:
-            TernGradStrategy(start_timeout=config["start_timeout"], **options)
+            TernGradStrategy(
+                **strategy_options.arguments(start_timeout=config["start_timeout"], **options)
+            )
         except PeerError as error:
             print(f"refused: {error}", flush=True)
     try:
-        strategy = TernGradStrategy(start_timeout=config["start_timeout"])
+        strategy = TernGradStrategy(
+            cluster_options=ClusterOptions(start_timeout=config["start_timeout"])
+        )
         if "metadata" in config:
             try:
                 compare_processes(strategy, "flags", config["metadata"])

@@ -7,8 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.distribute import DiLoCo, TernGradStrategy
-from tests.distribute import processes, second_moments_cases
+from terngrad_tf.distribute import DiLoCo, Quantization, TernGradStrategy
+from tests.distribute import processes, second_moments_cases, strategy_options
 from tests.distribute.samples import build, data, gradients_of, reduce_once
 
 
@@ -16,7 +16,9 @@ def sums(config):
     """The reduced tensors of each options, and bytes as counted and as measured."""
     results = {}
     for index, options in enumerate(config["options"]):
-        strategy = TernGradStrategy(1, seed=5, telemetry_freq=1, **options)
+        strategy = TernGradStrategy(
+            1, telemetry_freq=1, **strategy_options.arguments(seed=5, **options)
+        )
         gradients = [gradients_of(replica) for replica in range(2)]
         for i, value in enumerate(reduce_once(strategy, gradients)):
             results[f"{index}/{i}"] = value
@@ -37,7 +39,9 @@ def train(config):
         ("adam", lambda: keras.optimizers.Adam(0.01)),
         ("local", lambda: DiLoCo("sgd", 2)),
     ):
-        model = build(TernGradStrategy(1, seed=5), dropout=0.0, optimizer=optimizer)
+        model = build(
+            TernGradStrategy(1, quantization=Quantization(seed=5)), dropout=0.0, optimizer=optimizer
+        )
         dataset = tf.data.Dataset.from_tensor_slices(data(64)).batch(16).repeat()
         model.fit(dataset, epochs=2, steps_per_epoch=4, verbose=0)
         results |= {f"{name}/{i}": weight for i, weight in enumerate(model.get_weights())}

@@ -14,7 +14,7 @@ import terngrad_tf
 from terngrad_tf import DiLoCo
 from terngrad_tf.distribute.exchange.wires import streams
 from tests import runs
-from tests.distribute import processes
+from tests.distribute import processes, strategy_options
 from tests.distribute.local_sgd.local_steps_cases import (
     NUM_FEATURES,
     adamw,
@@ -102,7 +102,9 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(2, 3, 4)
     def test_replicas_that_see_the_same_train_as_one(self, count):
-        strategy = terngrad_tf.TernGradStrategy(num_nodes=count, bits_per_element=BUDGET)
+        strategy = terngrad_tf.TernGradStrategy(
+            num_nodes=count, quantization=terngrad_tf.Quantization(bits_per_element=BUDGET)
+        )
         with strategy.scope():
             model = network()
             model.compile(DiLoCo(adamw(), 3, outer=nesterov()), "mse")
@@ -145,7 +147,10 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         """Where gradients do not depend on weights: what travelled and what is left is all."""
 
         def linear(**strategy):
-            strategy = terngrad_tf.TernGradStrategy(num_nodes=2, rounding="independent", **strategy)
+            strategy = terngrad_tf.TernGradStrategy(
+                num_nodes=2,
+                **strategy_options.arguments(rounding="independent", **strategy),
+            )
             with strategy.scope():
                 model = keras.Sequential(
                     [keras.Input([NUM_FEATURES]), keras.layers.Dense(5, kernel_initializer="zeros")]
@@ -173,7 +178,9 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
     """Where there is error feedback, and where not."""
 
     def built(self, error_feedback=None, **strategy):
-        with terngrad_tf.TernGradStrategy(num_nodes=2, **strategy).scope():
+        with terngrad_tf.TernGradStrategy(
+            num_nodes=2, **strategy_options.arguments(**strategy)
+        ).scope():
             optimizer = DiLoCo(SGD(0.1), 3, error_feedback=error_feedback)
             optimizer.build(network().trainable_variables)
         return optimizer
@@ -206,7 +213,9 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
                     ]
                     shares.append(sum(map(np.count_nonzero, changes)) / 41)
 
-        strategy = terngrad_tf.TernGradStrategy(num_nodes=2, bits_per_element=BUDGET)
+        strategy = terngrad_tf.TernGradStrategy(
+            num_nodes=2, quantization=terngrad_tf.Quantization(bits_per_element=BUDGET)
+        )
         with strategy.scope():
             model = network()
             model.compile(DiLoCo(SGD(0.1), 3, outer=SGD(1.0)), "mse")
@@ -229,7 +238,9 @@ class ResumeTest(parameterized.TestCase, tf.test.TestCase):
     """What is left over belongs to what is saved."""
 
     def compiled(self):
-        strategy = terngrad_tf.TernGradStrategy(num_nodes=2, bits_per_element=0.3)
+        strategy = terngrad_tf.TernGradStrategy(
+            num_nodes=2, quantization=terngrad_tf.Quantization(bits_per_element=0.3)
+        )
         with strategy.scope():
             model = network()
             model.compile(DiLoCo(adamw(), 4, outer=nesterov()), "mse")

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import terngrad_tf
+from tests.distribute import strategy_options
 
 NUM_FEATURES = 6
 
@@ -41,7 +42,9 @@ def trained(
     **strategy,
 ):
     """A model after `fit` under a strategy, in epochs of `num_examples / 12` steps."""
-    strategy = terngrad_tf.TernGradStrategy(num_nodes=num_nodes, **{"grad_bits": 32, **strategy})
+    strategy = terngrad_tf.TernGradStrategy(
+        num_nodes=num_nodes, **strategy_options.arguments(**{"grad_bits": 32, **strategy})
+    )
     with strategy.scope():
         model = network(batch_norm)
         model.compile(optimizer(), "mse", **(compile_options or {}))

@@ -304,7 +304,9 @@ class ResumeTest(parameterized.TestCase, tf.test.TestCase):
     """Runs that stop between two exchanges and go on, to the bit."""
 
     def compiled(self):
-        strategy = terngrad_tf.TernGradStrategy(num_nodes=2, rotate=False, clip_factor=0)
+        strategy = terngrad_tf.TernGradStrategy(
+            num_nodes=2, quantization=terngrad_tf.Quantization(rotate=False, clip_factor=0)
+        )
         with strategy.scope():
             model = network(batch_norm=True)
             model.compile(DiLoCo(adamw(), 4, outer=SGD(0.7, momentum=0.9, use_ema=True)), "mse")

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf import DiLoCo, TernGradStrategy
-from terngrad_tf.distribute import broadcast_variables
+from terngrad_tf.distribute import Quantization, broadcast_variables
 from tests.distribute import processes
 from tests.distribute.local_sgd.local_steps_cases import adamw, data, nesterov, network
 
@@ -62,7 +62,9 @@ def batches(strategy, first_step=0):
 def train(config):
     """Weights after steps in which a process goes ahead of the other, and what callbacks saw."""
     strategy = TernGradStrategy(
-        grad_bits=config["grad_bits"], bits_per_element=config.get("bits_per_element")
+        quantization=Quantization(
+            grad_bits=config["grad_bits"], bits_per_element=config.get("bits_per_element")
+        )
     )
     options = {"fragments": config.get("fragments", 1), "overlap": config.get("overlap", 0)}
     model, logs = compiled(strategy, **options), Logs()

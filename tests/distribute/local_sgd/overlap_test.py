@@ -222,7 +222,9 @@ class ResumeTest(parameterized.TestCase, tf.test.TestCase):
     """Runs that stop while changes travel and go on, to the bit."""
 
     def compiled(self):
-        strategy = terngrad_tf.TernGradStrategy(num_nodes=2, rotate=False, clip_factor=0)
+        strategy = terngrad_tf.TernGradStrategy(
+            num_nodes=2, quantization=terngrad_tf.Quantization(rotate=False, clip_factor=0)
+        )
         with strategy.scope():
             model = network(batch_norm=True)
             optimizer = DiLoCo(adamw(), 6, outer=nesterov(), fragments=2, overlap=2)

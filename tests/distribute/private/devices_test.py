@@ -11,6 +11,7 @@ from absl.testing import parameterized
 
 from terngrad_tf.distribute import DiLoCo, TernGradStrategy, private, virtual_devices
 from terngrad_tf.distribute.exchange import wires
+from tests.distribute import strategy_options
 from tests.distribute.samples import build, data, gradients_of, reduce_once
 
 NUM_REPLICAS = 4
@@ -27,7 +28,7 @@ def strategy_on(num_devices, num_replicas=NUM_REPLICAS, **options):
 
     stock = virtual_devices.local_devices
     with mock.patch.object(virtual_devices, "local_devices", local_devices):
-        return TernGradStrategy(num_replicas, **options)
+        return TernGradStrategy(num_replicas, **strategy_options.arguments(**options))
 
 
 class DevicesTest(tf.test.TestCase, parameterized.TestCase):

@@ -12,6 +12,7 @@ from absl.testing import parameterized
 import terngrad_tf
 from terngrad_tf import ternary
 from terngrad_tf.distribute.telemetry import statistics
+from tests.distribute import strategy_options
 
 SIZES = (40, 60, 100)
 NUM_REPLICAS = 3
@@ -19,7 +20,9 @@ NUM_REPLICAS = 3
 
 def reduced(gradients, **options):
     """The strategy that reduced an array `[NUM_REPLICAS, size]` for each of several variables."""
-    strategy = terngrad_tf.TernGradStrategy(NUM_REPLICAS, statistics_freq=1, **options)
+    strategy = terngrad_tf.TernGradStrategy(
+        NUM_REPLICAS, statistics_freq=1, **strategy_options.arguments(**options)
+    )
     with strategy.scope():
         variables = [keras.Variable(tf.zeros([size]), name=f"v{size}") for size in SIZES]
         optimizer = keras.optimizers.SGD(1.0)

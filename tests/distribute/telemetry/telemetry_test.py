@@ -8,9 +8,10 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from terngrad_tf.distribute import DiLoCo, TernGradStrategy
+from terngrad_tf.distribute import DiLoCo, Quantization, TernGradStrategy
 from terngrad_tf.distribute.telemetry.measurements import WINDOW
 from terngrad_tf.distribute.telemetry.window import Window
+from tests.distribute import strategy_options
 from tests.distribute.samples import build, data, gradients_of, reduce_once
 
 NUM_REPLICAS = 4
@@ -38,7 +39,7 @@ class WindowTest(tf.test.TestCase):
 
 def num_operations(num_variables, **options):
     """Operations of a step that exchanges gradients, and of all functions that it calls."""
-    strategy = TernGradStrategy(2, **options)
+    strategy = TernGradStrategy(2, **strategy_options.arguments(**options))
     with strategy.scope():
         variables = [keras.Variable(tf.ones([8, 16])) for _ in range(num_variables)]
         optimizer = keras.optimizers.SGD()
@@ -101,7 +102,9 @@ class TelemetryTest(parameterized.TestCase, tf.test.TestCase):
     @pytest.mark.slow
     def test_equal_gradients_of_two_levels_have_no_error(self):
         gradient = np.where(np.arange(1000) % 3 == 0, -0.25, 0.25).astype(np.float32)
-        strategy = TernGradStrategy(NUM_REPLICAS, telemetry_freq=1, rotate=False, clip_factor=0.0)
+        strategy = TernGradStrategy(
+            NUM_REPLICAS, telemetry_freq=1, quantization=Quantization(rotate=False, clip_factor=0.0)
+        )
         reduce_once(strategy, [[gradient]] * NUM_REPLICAS)
         last = strategy.telemetry.last
         self.assertNear(last.cosine, 1.0, 1e-6)
@@ -120,7 +123,9 @@ class TelemetryTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_steps_with_float_gradients_count_their_bytes_and_have_no_sample(self):
         strategy = TernGradStrategy(
-            NUM_REPLICAS, telemetry_freq=1, float_steps=lambda step: step == 1
+            NUM_REPLICAS,
+            telemetry_freq=1,
+            quantization=Quantization(float_steps=lambda step: step == 1),
         )
         for step in range(3):
             with strategy.scope():
@@ -140,7 +145,9 @@ class TelemetryTest(parameterized.TestCase, tf.test.TestCase):
     def test_fit_is_measured_and_its_weights_are_the_same_to_the_bit(self):
         weights = []
         for freq in (0, 3):
-            strategy = TernGradStrategy(2, telemetry_freq=freq, min_size=10)
+            strategy = TernGradStrategy(
+                2, telemetry_freq=freq, quantization=Quantization(min_size=10)
+            )
             model = build(strategy, steps_per_execution=2)
             model.fit(*data(640), batch_size=64, verbose=0)
             weights.append([v.numpy() for v in model.variables])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+import types
 from unittest import mock
 
 import pytest
@@ -9,9 +10,14 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from terngrad_tf.distribute import Quantization
+from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.exchange.buckets import ReductionContext
+from terngrad_tf.distribute.exchange.wires import registry
+from terngrad_tf.distribute.exchange.wires.allgather import AllGather
+from terngrad_tf.distribute.exchange.wires.sparse_bidirectional import SparseBidirectional
+from terngrad_tf.distribute.telemetry.measurements import StepTelemetry
 from terngrad_tf.distribute.telemetry.stopwatch import Job
-from terngrad_tf.distribute.wire_selection import wire_choice
+from terngrad_tf.distribute.wire_selection import advice, wire_choice
 from terngrad_tf.distribute.wire_selection.exchange_model import ExchangeModel
 from terngrad_tf.distribute.wire_selection.links import Link
 from terngrad_tf.distribute.wire_selection.wire_choice import MIN_ELEMENTS, WireChoice
@@ -19,6 +25,22 @@ from terngrad_tf.distribute.wire_selection.wire_choice import MIN_ELEMENTS, Wire
 FAST, SLOW = Link(8 / 9.4e9, 1e-4), Link(8 / 1e6, 1e-3)
 UNIT_SECONDS = 1e-9
 LARGE = Job(2, 1, ((2_000_000,), (100, 70)), ())
+
+
+class FewWords(AllGather):
+    """A wire that receives a quarter of the words."""
+
+    name = "few_words"
+
+    @property
+    def received_words(self):
+        return super().received_words / 4
+
+
+class OtherStreams(SparseBidirectional):
+    """A lossy wire of streams."""
+
+    name = "other_streams"
 
 
 class Processes:
@@ -61,11 +83,11 @@ class WireChoiceTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual(taken(choice("auto", 0.0), context_of(2)), "sparse")
 
     def test_wires_that_may_win_are_tried(self):
-        for megabits, wires in ((1, ["auto", "sparse"]), (50, ["auto", "sparse"]), (9400, None)):
+        for megabits, tried in ((1, ["auto", "sparse"]), (50, ["auto", "sparse"]), (9400, None)):
             with self.subTest(megabits), measured(Link(8 / (1e6 * megabits), 1e-4)):
                 wire = choice("auto", 2.5).wire(context_of(2), LARGE)
-                if wires:
-                    self.assertSequenceEqual(wire.wires, wires)
+                if tried:
+                    self.assertSequenceEqual(wire.wires, tried)
                 else:
                     self.assertEqual(wire, "auto")
 
@@ -133,6 +155,40 @@ class WireChoiceTest(parameterized.TestCase, tf.test.TestCase):
         with measured(SLOW) as measure:
             self.assertEqual(choice(wire, 2.5).wire(context, job), wire)
         measure.assert_not_called()
+
+
+class AnotherWireTest(parameterized.TestCase, tf.test.TestCase):
+    """A wire that is entered in the registry and says nothing else."""
+
+    def setUp(self):
+        super().setUp()
+        for kind in (FewWords, OtherStreams):
+            self.enter_context(mock.patch.dict(registry._CLASSES, {kind.name: (kind,)}))
+        for module in (wires, registry):
+            lossless = (*registry.LOSSLESS, FewWords.name)
+            self.enter_context(mock.patch.object(module, "LOSSLESS", lossless))
+            streams = (*registry.STREAMS, OtherStreams.name)
+            self.enter_context(mock.patch.object(module, "STREAMS", streams))
+
+    def test_auto_takes_it_where_it_is_quicker(self):
+        chosen = choice("auto", 2.5)
+        with measured(Link(8 / 10e6, 1e-3)):
+            chosen.wire(context_of(2), LARGE)
+        self.assertStartsWith(chosen.reasons[0], 'wire="auto" takes few_words for 2,000,170')
+
+    def test_advice_tells_of_it(self):
+        modes = (*advice.MODES, FewWords.name, OtherStreams.name)
+        unknown = {field.name: None for field in dataclasses.fields(StepTelemetry)}
+        seconds = {"step_seconds": 0.1, "rest_seconds": 0.05, "encode_seconds": 0.01}
+        mean = StepTelemetry(**{**unknown, **seconds, "wire": "few_words"})
+        strategy = types.SimpleNamespace(
+            extended=types.SimpleNamespace(process_group=Processes(0, 2)),
+            telemetry=types.SimpleNamespace(mean=lambda: mean, job=LARGE),
+        )
+        with mock.patch.object(advice, "MODES", modes):
+            told = advice.advise(strategy, bits_per_second=1e7)
+        self.assertEqual(told.quickest, "few_words")
+        self.assertEqual({*told.seconds}, {*modes})
 
 
 if __name__ == "__main__":

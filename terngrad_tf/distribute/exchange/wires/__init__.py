@@ -42,7 +42,7 @@ from terngrad_tf.distribute.exchange.wires.registry import (
     choose,
     possible,
 )
-from terngrad_tf.distribute.exchange.wires.streams import NONZERO_SHARE, trit_shares
+from terngrad_tf.distribute.exchange.wires.streams import NONZERO_SHARE
 
 __all__ = [
     "LOSSLESS",
@@ -52,5 +52,4 @@ __all__ = [
     "Wire",
     "choose",
     "possible",
-    "trit_shares",
 ]

@@ -73,6 +73,18 @@ class Wire:
         del nonzero_share
         return self.received_words
 
+    def work(self, nonzero_share: float) -> float:
+        """Arithmetic for an element, besides encoding its codes once and decoding the sums.
+
+        In units of doubling a float32 in place, measured on 2 and 16 million elements, on one
+        thread, for 2 and 4 members of one replica. Default 1.0, as to add words once.
+
+        Args:
+            nonzero_share: of the codes.
+        """
+        del nonzero_share
+        return 1.0
+
     def sum(self, bucket: Any) -> Any:
         """Sums the gradients of all replicas; on the first local device.
 

@@ -26,6 +26,10 @@ class Bidirectional(AllToAll):
     def received_words(self) -> float:
         return super().received_words + (self.num_members - 1) * len(self.sizes)
 
+    def work(self, nonzero_share: float) -> float:
+        del nonzero_share
+        return 2.5
+
     def sum(self, bucket: Any) -> Any:
         def requantize(received, owner):
             first, widths = self._tensors_of(owner)

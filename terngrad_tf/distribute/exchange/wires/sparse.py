@@ -35,6 +35,16 @@ class Sparse(Wire):
             words, nonzero_share, self.num_local
         )
 
+    def work(self, nonzero_share: float) -> float:
+        shares = streams.trit_shares(nonzero_share, self.num_local)
+        reading = self.num_members * sum(map(streams.decompression, shares))
+        return self._sending(shares) + reading
+
+    def _sending(self, shares):
+        """What streams of this member's sums take, by the shares of their trits."""
+        adding = 1.0 if self.num_local > 1 else 0.0
+        return sum(map(streams.compression, shares)) + adding
+
     def sum(self, bucket: Any) -> Any:
         if bucket.processes:
             words, received = streams.all_gather(bucket.processes, self.trits(bucket))

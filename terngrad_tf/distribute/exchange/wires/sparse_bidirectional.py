@@ -29,6 +29,10 @@ class SparseBidirectional(SparseSums):
         others = (self.num_members - 1) * self.num_local
         return (self.num_members - 1) * ((self.num_local + 1) * stream + others)
 
+    def work(self, nonzero_share: float) -> float:
+        writing = (self.num_local + 1 / self.num_members) * streams.compression(nonzero_share)
+        return writing + (self.num_local + 1) * streams.decompression(nonzero_share)
+
     def sum(self, bucket: Any) -> Any:
         def requantize(received, owner):
             return bucket.requantize_chunk(

@@ -43,6 +43,16 @@ class SparseSums(Sparse):
         others = (self.num_members - 1) * self.num_trits
         return (self.num_members - 1) * (there + back + others)
 
+    def work(self, nonzero_share: float) -> float:
+        own = streams.trit_shares(nonzero_share, self.num_local)
+        adding = sum(map(streams.decompression, own)) + 1.7
+        # Each member adds one chunk and writes its streams; all read those of all chunks.
+        sums = sum(
+            streams.compression(share) / self.num_members + streams.decompression(share)
+            for share in streams.trit_shares(nonzero_share, self.num_replicas)
+        )
+        return self._sending(own) + adding + sums
+
     def sum(self, bucket: Any) -> Any:
         processes, members = bucket.processes, self.num_members
         if processes:

@@ -107,6 +107,22 @@ def nonzero_share(bits_per_element: float) -> float:
     return min(max(shares), 1.0)
 
 
+def compression(nonzero_share: float) -> float:
+    """What writing a stream takes for an element, as `Wire.work` counts it.
+
+    On few elements the many steps take longer, by 30 % more or less.
+
+    Args:
+        nonzero_share: of the codes.
+    """
+    return min(1.5 + 80 * nonzero_share, 10.0)
+
+
+def decompression(nonzero_share: float) -> float:
+    """As `compression`, for reading a stream."""
+    return 1 + 15 * nonzero_share
+
+
 def message_length(lengths: tf.Tensor) -> tf.Tensor:
     """Length of messages that hold streams of these lengths, `[..., streams of a message]`.
 

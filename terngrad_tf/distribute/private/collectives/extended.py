@@ -19,6 +19,7 @@ class LocalReplicas(distribute_lib.StrategyExtendedV1):
             on batches that differ in length; else None.
         examples_of_run: those of all local replicas, an integer or an integer scalar tensor, while
             a function runs on batches whose length is known; else None.
+        first_step: callback that tells, at the first step of `fit`, what the chief is to tell.
         calls: `calls.Calls` of a cluster of several processes; else None.
     """
 
@@ -27,6 +28,7 @@ class LocalReplicas(distribute_lib.StrategyExtendedV1):
     shares_of_run: Sequence[typing.Any] | None = None
     examples_of_run: typing.Any = None
     calls: typing.Any = None
+    first_step: typing.Any = None
     _devices: Sequence[str]
     _device_of_replica: list[int]
     _written: dict[int, typing.Any]

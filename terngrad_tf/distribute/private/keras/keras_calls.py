@@ -9,9 +9,7 @@ import inspect
 from typing import Any
 
 import keras
-from keras.src.backend.tensorflow import trainer as keras_tf_trainer
 from keras.src.optimizers import base_optimizer as keras_base_optimizer
-from keras.src.trainers import trainer as keras_trainer
 
 # Imported first, as what they replace must lie within what is replaced here.
 from terngrad_tf.distribute.private.keras import (
@@ -19,11 +17,11 @@ from terngrad_tf.distribute.private.keras import (
     scopes,  # noqa: F401
 )
 from terngrad_tf.distribute.private.keras.rounding_noise import noise_variables
+from terngrad_tf.distribute.private.keras_names import BaseTrainer, TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.strategies.strategies import is_own
 from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
 
-_Trainer = keras_tf_trainer.TensorFlowTrainer
 _METHODS = {"train": "fit", "test": "evaluate", "predict": "predict"}
 
 
@@ -32,7 +30,7 @@ def _calls_of(strategy):
     return strategy.extended.calls if is_own(strategy) else None
 
 
-@patch(_Trainer, "fit", "evaluate", "predict")
+@patch(TensorFlowTrainer, "fit", "evaluate", "predict")
 def _agree_on_call(stock, self, *args, **kwargs):
     """Lets processes compare what they were given before they train or evaluate together."""
     calls = _calls_of(self.distribute_strategy)
@@ -52,7 +50,7 @@ def _arguments(function, model, args, kwargs):
     return dict(bound.arguments)
 
 
-@patch(keras_trainer.Trainer, "compile")
+@patch(BaseTrainer, "compile")
 def _note_compiled(stock, self, *args, **kwargs):
     """Notes rates as they were given: they are variables, which processes take from the chief."""
     stock(self, *args, **kwargs)
@@ -61,7 +59,7 @@ def _note_compiled(stock, self, *args, **kwargs):
         calls.compiled(self)
 
 
-@patch(_Trainer, "make_train_function", "make_test_function", "make_predict_function")
+@patch(TensorFlowTrainer, "make_train_function", "make_test_function", "make_predict_function")
 def _take_steps_together(stock, self, force=False):
     """Notes each step, in which all processes take part."""
     calls = _calls_of(self.distribute_strategy)

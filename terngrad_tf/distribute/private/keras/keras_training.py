@@ -20,6 +20,7 @@ from terngrad_tf.distribute.private.keras.step_results import (
     note_scaled_loss,
     noting_metrics,
 )
+from terngrad_tf.distribute.private.keras_names import TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.devices import local_tensors
 from terngrad_tf.distribute.private.replicas.padding import current_padding
@@ -36,8 +37,6 @@ if keras.config.backend() != "tensorflow":
         f"backend={keras.config.backend()!r}. Set the environment variable KERAS_BACKEND to "
         "tensorflow, or `backend` in ~/.keras/keras.json."
     )
-
-_Trainer = keras_tf_trainer.TensorFlowTrainer
 
 _state = threading.local()
 
@@ -78,7 +77,7 @@ def keras_step(step: KerasStep | None) -> Iterator[None]:
         _state.step = previous
 
 
-@patch(_Trainer, "make_train_function", "make_test_function", "make_predict_function")
+@patch(TensorFlowTrainer, "make_train_function", "make_test_function", "make_predict_function")
 def _in_step(stock, self, force=False):
     """Lets the strategy know which functions are Keras' own steps.
 
@@ -188,7 +187,7 @@ def _mean_over_processes(values, group):
     return tf.nest.pack_sequence_as(values, means)
 
 
-@patch(_Trainer, "_maybe_symbolic_build")
+@patch(TensorFlowTrainer, "_maybe_symbolic_build")
 def _build_on_own_batch(stock, self, iterator=None, data_batch=None):
     """Builds a model with the process's own part of the first batch.
 

@@ -172,7 +172,9 @@ def _update(optimizer, weight, gradient, noise, learning_rate):
     kind: Any = update_of(optimizer)
     update = kind(optimizer, weight, gradient, learning_rate, noise)
     kept = optimizer.rounding_noise.average_of(update.index)
-    before = tf.unstack(tf.convert_to_tensor(kept))
+    # Programs that start an optimizer anew reset its own variables, which these are not among.
+    has_begun = tf.cast(optimizer.iterations > 0, tf.float32)
+    before = tf.unstack(has_begun * tf.convert_to_tensor(kept))
     averages = [
         decay * average + share * noise
         for average, (decay, share) in zip(before, update.recursions, strict=True)

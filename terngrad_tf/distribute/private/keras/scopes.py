@@ -5,11 +5,10 @@ import weakref
 
 import keras
 import tensorflow as tf
-from keras.src.backend.tensorflow import trainer as keras_tf_trainer
 from keras.src.optimizers import base_optimizer as keras_base_optimizer
-from keras.src.trainers import trainer as keras_trainer
 from tensorflow.python.distribute import values
 
+from terngrad_tf.distribute.private.keras_names import BaseTrainer, TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.devices import variable_paths
 from terngrad_tf.distribute.private.strategies.cross_device_ops import gradient_ops
@@ -28,7 +27,7 @@ def watch_scope(strategy: tf.distribute.Strategy) -> None:
     _unused.add(strategy)
 
 
-@patch(keras_trainer.Trainer, "compile")
+@patch(BaseTrainer, "compile")
 def _compile_in_scope(stock, self, *args, **kwargs):
     """Runs `compile` in the scope of the model's strategy; refuses models made outside.
 
@@ -45,7 +44,7 @@ def _compile_in_scope(stock, self, *args, **kwargs):
     _check(strategy, "optimizer", getattr(self.optimizer, "variables", ()))
 
 
-@patch(keras_tf_trainer.TensorFlowTrainer, "make_train_function", "make_test_function")
+@patch(TensorFlowTrainer, "make_train_function", "make_test_function")
 def _check_before_steps(stock, self, force=False):
     """Refuses weights to be trained and metrics made outside; warns of a strategy nobody uses.
 

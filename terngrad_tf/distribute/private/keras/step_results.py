@@ -15,14 +15,12 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend.tensorflow import trainer as keras_tf_trainer
-from keras.src.trainers import trainer as keras_trainer
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
+from terngrad_tf.distribute.private.keras_names import BaseTrainer, TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.padding import current_padding
 
-_Trainer = keras_tf_trainer.TensorFlowTrainer
 _state = threading.local()
 
 
@@ -57,7 +55,7 @@ def note_scaled_loss(loss: tf.Tensor) -> tf.Tensor:
 def has_own_step(model: keras.Model, kind: str) -> bool:
     """Whether a model has a `train_step` or `test_step` that is not Keras' own."""
     name = f"{kind}_step"
-    return getattr(type(model), name) is not getattr(_Trainer, name)
+    return getattr(type(model), name) is not getattr(TensorFlowTrainer, name)
 
 
 def averaged(step: Callable[..., Any], model: keras.Model) -> Callable[..., Any]:
@@ -132,13 +130,13 @@ def _part(seen):
     return part
 
 
-@patch(keras_trainer.Trainer, "compute_loss")
+@patch(BaseTrainer, "compute_loss")
 def _note_loss(stock, self, *args, **kwargs):
     """Notes the sum of scaled losses, which is scaled as they are."""
     return note_scaled_loss(stock(self, *args, **kwargs))
 
 
-@patch(keras_trainer.Trainer, "_get_metrics_result_or_logs")
+@patch(BaseTrainer, "_get_metrics_result_or_logs")
 def _metrics_of_all_replicas(stock, self, logs):
     """Takes metrics of all replicas for those that a step returned among other numbers.
 

@@ -1,0 +1,80 @@
+"""How the processes of a cluster meet and exchange: `ClusterOptions`."""
+
+import dataclasses
+
+from terngrad_tf import tokens
+from terngrad_tf.arguments import check, check_integer
+from terngrad_tf.options import check_options, documented, option
+
+COMMUNICATIONS = ("nccl", "ring")
+
+
+def _is_communication(name, value):
+    known = ("auto", *COMMUNICATIONS)
+    check(value in known, name, f"must be one of {known}", value)
+
+
+def _is_time(name, value):
+    # TensorFlow counts milliseconds, of which 0 would mean no limit.
+    is_time = isinstance(value, int | float) and 1 <= value <= 1e6
+    check(is_time, name, "must be seconds from 1 to 1e6", value)
+
+
+def _is_token(name, value):
+    tokens.checked(value, f"`{name}`")
+
+
+@documented
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterOptions:
+    """How the processes of a cluster meet and exchange; a single process needs none of it.
+
+    Example:
+    >>> ClusterOptions(num_processes=2, start_timeout=60).communication
+    'auto'
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    num_processes: int | None = option(
+        None,
+        "How many processes the cluster must have, so that one that was started without "
+        "`TF_CONFIG` does not train alone. None: the environment variable "
+        "TERNGRAD_TF_NUM_PROCESSES, if it is set.",
+        check_integer,
+        shared=False,
+    )
+    start_timeout: float = option(
+        600,
+        "Seconds that the processes wait for each other, at the start and before the first step, "
+        "where they compare what they run.",
+        _is_time,
+        shared=False,
+    )
+    communication: str = option(
+        "auto",
+        "How processes exchange. 'ring': over TensorFlow's own connections, through the memory of "
+        "the hosts, some of which may have a GPU and some not; 'nccl': from GPU to GPU; 'auto': "
+        "'ring', but 'nccl' if a process has several GPUs.",
+        _is_communication,
+    )
+    communication_timeout: float | None = option(
+        None,
+        "Seconds after which a collective that misses a peer fails. None: no limit; dead peers "
+        "are found anyway, and so are processes that wait for each other at different places; a "
+        "slow one is waited for.",
+        shared=False,
+    )
+    token: str | None = option(
+        None,
+        "Secret of at least 16 characters that all processes must share to meet: see "
+        "[security](../security.md). None: that of the environment variable TERNGRAD_TF_TOKEN, if "
+        "it is set.",
+        _is_token,
+        shared=False,
+        shown=False,
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)

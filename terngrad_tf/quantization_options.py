@@ -1,0 +1,118 @@
+"""The options that say which gradients are rounded, and how.
+
+An option is declared here alone: `Quantization` and the programs' `GradientConfig` inherit it.
+"""
+
+import dataclasses
+from typing import Any
+
+from terngrad_tf import clip_factors, grad_bits
+from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.options import check_options, documented, option
+
+ROUNDINGS = ("correlated", "independent")
+# Bits of an element: what streams of zeros take, nearly, and what words take.
+BITS_RANGE = 0.02, 1.6
+
+
+def _is_one_of(*values: Any) -> Any:
+    def check_value(name, value):
+        check(value in values, name, f"must be one of {values}", value)
+
+    return check_value
+
+
+def _is_bool(name, value):
+    check(isinstance(value, bool), name, "must be a bool", value)
+
+
+def _is_bool_or_none(name, value):
+    check(isinstance(value, bool), name, "must be a bool or None", value)
+
+
+def _is_grad_bits(name, value):
+    is_known = is_integer(value) and value in grad_bits.GRAD_BITS
+    check(is_known, name, grad_bits.RULE, value)
+
+
+def _is_clip_factor(name, value):
+    check(clip_factors.is_clip_factor(value), name, clip_factors.RULE, value)
+
+
+def _is_bits_per_element(name, value):
+    least, most = BITS_RANGE
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    rule = f"must be a number from {least} to {most}, or None"
+    check(is_number and least <= value <= most, name, rule, value)
+
+
+def _is_size(name, value):
+    is_size = is_integer(value, 1) and value < 2**31
+    check(is_size, name, "must be a positive integer below 2**31", value)
+
+
+@documented
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuantizationOptions:
+    """What `Quantization` and the programs' `GradientConfig` have in common.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    grad_bits: int = option(
+        1,
+        "Bits of a gradient's element. 1: ternary gradients; 2: codes of five values, -2 to 2, "
+        "which take 2.5 bits; b from 3 to 8: codes of b bits, integers from -(2**(b-1) - 1) to "
+        "2**(b-1) - 1; 32: float gradients.",
+        _is_grad_bits,
+    )
+    rotate: bool | None = option(
+        None,
+        "Whether gradients are rotated before rounding, see `terngrad_tf.ternary.rotation`, so "
+        "that the scales follow from grad_bits alone and suit all gradients. False is the rule of "
+        "TernGrad's paper. None: True, but False with bits_per_element and for wires of streams.",
+        _is_bool_or_none,
+        before=False,
+    )
+    clip_factor: float | str | None = option(
+        None,
+        "With rotate=False alone, c of the scale min(c * std(g), max|g|). 0: no clipping; auto: a "
+        "scale that weighs what clipping takes away against what rounding adds, see "
+        "`terngrad_tf.ternary.ScaleRule`. None: 2.5 for ternary gradients, auto for finer codes, "
+        "which need less clipping.",
+        _is_clip_factor,
+    )
+    bits_per_element: float | None = option(
+        None,
+        "Largest expected length of a replica's codes as a stream, from 0.02 to 1.6 bits an "
+        "element: scales are raised until enough codes are 0, which keeps the mean and adds "
+        "variance; with local steps the largest changes travel, and the rest later. Needs "
+        "ternary gradients, which are not rotated then, and a wire of streams, which auto then is. "
+        "None: no limit.",
+        _is_bits_per_element,
+        before=None,
+    )
+    min_size: int = option(
+        1,
+        "Variables with fewer elements keep float gradients. 1: none does.",
+        _is_size,
+        name="size_to_binarize",
+    )
+    quantize_logits: bool = option(
+        True,
+        "Whether the gradients of the last layer are rounded, too. A variable belongs to it if a "
+        "component of its path contains 'logits' and not 'aux'.",
+        _is_bool,
+        before=False,
+    )
+    rounding: str = option(
+        "correlated",
+        "correlated: replicas share their random numbers, for less variance; independent: as in "
+        "TernGrad's paper.",
+        _is_one_of(*ROUNDINGS),
+        before="correlated",
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
