@@ -10,7 +10,7 @@ import unittest
 import numpy as np
 import pytest
 
-from benchmarks.fidelity import budget_picture, settings, tables
+from benchmarks.fidelity import budget_picture, settings, summary, tables
 from benchmarks.fidelity import rows as fidelity_rows
 from benchmarks.lib import pages, source_text
 from tests.slim_data import samples
@@ -81,6 +81,18 @@ class FidelityTest(unittest.TestCase):
             " -1.50 | 0.205 | 0.5000 ± 0.0000 | 0.4000 ± 0.0000 |",
         )
 
+    def test_a_short_table_shows_differences_to_float(self):
+        runs = settings.sweep(256, 1, "Adam", ["float", "correlated, clip 2.5", "rotated"])
+        runs = [dataclasses.replace(run, seed=1) for run in runs if run.rate == 0.01]
+        rows = {run: row(0.8 - 0.01 * count) for count, run in enumerate(runs)}
+        self.assertEqual(
+            summary.tuned(rows, "optimizers").splitlines()[::2],
+            [
+                "| optimizer | float, test accuracy / % | ternary, clip 2.5 |",
+                "| Adam | 80.00 | -1.00 |",
+            ],
+        )
+
     def test_accuracy_stands_beside_bytes(self):
         ways = ["float", "correlated, clip 0", "0.1 bits"]
         runs = settings.workers(256, 1, ["lenet"], [4], ways, [1, 2])
@@ -101,11 +113,8 @@ class FidelityTest(unittest.TestCase):
     def test_page_and_picture_show_the_runs_of_the_checkout(self):
         rows = fidelity_rows.Rows(ROOT / "benchmarks/results/fidelity.jsonl")
         page = (ROOT / "docs/results/fidelity.md").read_text(encoding="utf-8")
-        self.assertIn(tables.workers(rows), page)
-        self.assertIn(tables.budgets(rows), page)
-        for table in ("optimizers", "kinds", "batches", "precisions"):
-            self.assertIn(tables.tuned(rows, table), page)
-            self.assertIn(tables.rates(rows, table), page)
+        for table in summary.of_page(rows):
+            self.assertIn(table, page)
         points = tables.budget_points(rows)
         self.assertEqual(set(points), set(budget_picture.NETS))
         for name in pages.PAGES:

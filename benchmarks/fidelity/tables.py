@@ -28,20 +28,20 @@ TITLES = (
 
 
 # The field that groups each table's rows, in addition to optimizer and gradients.
-_BY = {"optimizers": None, "kinds": "net", "batches": "batch_size", "precisions": "precision"}
+BY = {"optimizers": None, "kinds": "net", "batches": "batch_size", "precisions": "precision"}
 
 
 def tuned(rows, table):
-    """Returns a table by optimizer and gradients, at the rate that the sweep chose for each.
+    """Returns a table by optimizer and gradients, at the rate that the sweep chose.
 
     Args:
         rows: dict from `Run` to its row.
-        table: name of a table in `_BY`.
+        table: name of a table in `BY`.
     """
-    groups = _by_seed(rows, lambda run: _is_of(run, table) and run.seed != TUNING_SEED)
-    by = _BY[table]
+    groups = tuned_groups(rows, table)
+    by = BY[table]
     lines = head(f"{f'{by} | ' if by else ''}optimizer | gradients | rate")
-    for key in _in_order(_key(run, by) for run in groups):
+    for key in in_order(_key(run, by) for run in groups):
         for name in OPTIMIZERS:
             shapes = [run for run in groups if run.optimizer == name and _key(run, by) == key]
             baseline = next((groups[run] for run in shapes if run.gradients == FLOAT), {})
@@ -53,12 +53,17 @@ def tuned(rows, table):
     return "\n".join(lines)
 
 
+def tuned_groups(rows, table):
+    """Returns {run with seed 0: {seed: row}} of the runs of `tuned`."""
+    return _by_seed(rows, lambda run: _is_of(run, table) and run.seed != TUNING_SEED)
+
+
 def rates(rows, table):
     """Returns the sweep: accuracy of the final weights by optimizer, gradients and rate, one seed.
 
     Args: as of `tuned`.
     """
-    by = _BY[table]
+    by = BY[table]
     cells = collections.defaultdict(dict)
     for run, row in rows.items():
         if _is_of(run, table) and run.seed == TUNING_SEED:
@@ -68,7 +73,7 @@ def rates(rows, table):
         f"| {titles} | test accuracy / % of the last weights, by rate |",
         "|" + "---|" * (titles.count("|") + 2),
     ]
-    for key in _in_order(key for key, *_ in cells):
+    for key in in_order(key for key, *_ in cells):
         for name in OPTIMIZERS:
             for gradients in GRADIENTS:
                 found = sorted(cells[key, name, gradients].items())
@@ -83,55 +88,53 @@ def _key(run, by):
     return getattr(run, by) if by else None
 
 
-def _in_order(keys):
+def in_order(keys):
     """Returns the distinct keys in the table's order."""
     order = [*KINDS, *PRECISIONS]
     return sorted(set(keys), key=lambda key: order.index(key) if key in order else key or 0)
 
 
 def workers(rows):
-    """Returns a table by network, gradients and number of workers.
-
-    Args:
-        rows: dict from `Run` to its row.
-    """
-    groups = _by_seed(rows, lambda run: run.batch_size == 128 and run.gradients in OF_WORKERS)
+    """Returns a table by network, gradients and number of workers; `rows` as of `tuned`."""
+    groups = workers_groups(rows)
     lines = head("network | gradients | workers")
-    for net, run, baseline in _by_net(groups):
-        lines.append(line([net, run.gradients, _workers(run)], groups[run], baseline))
+    for net, run, baseline in by_net(groups):
+        lines.append(line([net, run.gradients, _workers_text(run)], groups[run], baseline))
     return "\n".join(lines)
+
+
+def workers_groups(rows):
+    """Returns {run with seed 0: {seed: row}} of the runs of `workers`."""
+    return _by_seed(rows, lambda run: run.batch_size == 128 and run.gradients in OF_WORKERS)
 
 
 def budgets(rows):
     """Returns accuracy and bytes by network and number of workers, for runs with known bytes.
 
-    Args: as of `workers`.
+    Args: as of `tuned`.
     """
-    groups = _of_budgets(rows)
+    groups = budgets_groups(rows)
     lines = head("network | gradients | workers | times fewer bytes")
-    for net, run, baseline in _by_net(groups):
+    for net, run, baseline in by_net(groups):
         found = groups[run]
-        first = [net, run.gradients, _workers(run), f"{_times_fewer_bytes(found):.3g}"]
+        first = [net, run.gradients, _workers_text(run), f"{times_fewer_bytes(found):.3g}"]
         lines.append(line(first, found, baseline))
     return "\n".join(lines)
 
 
 def budget_points(rows):
-    """Returns {network: [(times fewer bytes, final accuracies by seed), ...]}, ascending.
-
-    Args: as of `workers`.
-    """
-    groups = _of_budgets(rows)
+    """Returns {network: [(times fewer bytes, final accuracies by seed), ...]}, ascending."""
+    groups = budgets_groups(rows)
     points = collections.defaultdict(list)
-    for net, run, _ in _by_net(groups):
+    for net, run, _ in by_net(groups):
         found = groups[run]
         accuracies = [row["accuracy"] for row in found.values()]
-        points[net].append((_times_fewer_bytes(found), accuracies))
+        points[net].append((times_fewer_bytes(found), accuracies))
     return {net: sorted(found) for net, found in points.items()}
 
 
-def _of_budgets(rows):
-    """Returns, by seed, runs with known bytes on networks and workers that budgets ran on."""
+def budgets_groups(rows):
+    """Returns {run with seed 0: {seed: row}} of the runs of `budgets`."""
     budgets = [run for run in rows if "bits_per_element" in GRADIENTS[run.gradients]]
     ran = {(run.net, run.num_nodes) for run in budgets}
     nets = {net for net, _ in ran}
@@ -146,11 +149,12 @@ def _of_budgets(rows):
     return _by_seed(rows, belongs)
 
 
-def _times_fewer_bytes(found):
+def times_fewer_bytes(found):
+    """Returns the factor of saved bytes, the mean over seeds."""
     return statistics.mean(row.get("compression", 1) for row in found.values())
 
 
-def _by_net(groups):
+def by_net(groups):
     """Yields triples of a network, a run with seed 0, and the float gradients' rows by seed.
 
     With batch norm, the float gradients have the same number of workers.
@@ -166,7 +170,7 @@ def _by_net(groups):
             yield net, run, floats.get(count, {})
 
 
-def _workers(run):
+def _workers_text(run):
     """Returns the number of workers as text, "any" if the number does not matter."""
     is_any = run.gradients == FLOAT and run.net not in WITH_BATCH_NORM
     return "any" if is_any else str(run.num_nodes)
@@ -181,7 +185,7 @@ def _is_of(run, table):
     if table == "kinds":
         usual["net"] = run.net if run.net in KINDS else None
     else:
-        usual.pop(_BY[table], None)
+        usual.pop(BY[table], None)
     optimizers = {"batches": OF_BATCHES, "precisions": OF_PRECISIONS}.get(table, OPTIMIZERS)
     return run.optimizer in optimizers and all(getattr(run, n) == v for n, v in usual.items())
 
@@ -205,13 +209,13 @@ def line(first, found, baseline):
     """Returns the line of a table for the rows of a way and its float baseline, dicts by seed."""
     cells = [*first, str(len(found))]
     for name in ("accuracy", "average_accuracy"):
-        cells.append(_mean([100 * row[name] for row in found.values()], 2))
+        cells.append(mean([100 * row[name] for row in found.values()], 2))
         cells += difference(found, baseline, name)
-    cells += [_mean([row[name] for row in found.values()], 4) for name in ("loss", "training_loss")]
+    cells += [mean([row[name] for row in found.values()], 4) for name in ("loss", "training_loss")]
     return f"| {' | '.join(cells)} |"
 
 
-def _mean(values, digits):
+def mean(values, digits):
     """Returns the mean and the standard deviation over seeds."""
     if None in values:
         return "not finite"

@@ -54,10 +54,7 @@ WAYS = {
     },
 }
 QUANTITIES = {
-    "accuracy": ("test accuracy / %, average", 100, 2),
-    "last_accuracy": ("last weights", 100, 2),
-    "loss": ("test loss, average", 1, 4),
-    "last_loss": ("last weights", 1, 4),
+    "accuracy": ("test accuracy / %", 100, 2),
     "received_bytes": ("bytes a step", 1, 0),
 }
 

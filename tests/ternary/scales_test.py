@@ -121,7 +121,7 @@ class LocalScaleTest(tf.test.TestCase, parameterized.TestCase):
         for clip_factor in (-1.0, np.inf, np.nan, "automatic", 1e-38, 5e-324, 9e-6):
             for scale in (local_scale, fused_scale):
                 with self.assertRaisesRegex(
-                    ValueError, "`clip_factor` must be 0 .*at least 1e-05.*Received"
+                    ValueError, "`clip_factor` must be 0 .*from 1e-05.*Received"
                 ):
                     scale([1.0], clip_factor)
         for share in (0.0, -0.1, 1.1, np.nan):

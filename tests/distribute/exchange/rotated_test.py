@@ -375,6 +375,7 @@ class PushesTest(tf.test.TestCase):
             PushCodec([[3]], [0], [0], Quantization(), 1, wire="sparse")
 
 
+@pytest.mark.slow
 class ClusterTest(tf.test.TestCase):
     """Two processes, one of them as on an older processor."""
 

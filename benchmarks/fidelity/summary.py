@@ -1,0 +1,116 @@
+"""Short tables of the fidelity study: what each way to exchange gradients costs against float.
+
+    python -m benchmarks.fidelity.summary
+
+prints the tables of docs/results/fidelity.md from the runs of the checkout,
+benchmarks/results/fidelity.jsonl.
+"""
+
+import pathlib
+
+from benchmarks.fidelity import rows as fidelity_rows
+from benchmarks.fidelity import tables
+from benchmarks.fidelity.settings import FLOAT, OPTIMIZERS
+
+# Column titles by way; a table has the columns that any of its rows has.
+WAYS = {
+    "correlated, clip 2.5": "ternary, clip 2.5",
+    "correlated, clip 0": "ternary, no clipping",
+    "correlated, auto": 'ternary, "auto"',
+    "clip 2.5, sum rounded": "ternary, clip 2.5, sum rounded",
+    "3-bit, auto": '3 bits, "auto"',
+    "4-bit, auto": '4 bits, "auto"',
+    "4-bit, clip 2.5": "4 bits, clip 2.5",
+    "8-bit, auto": '8 bits, "auto"',
+}
+
+
+def tuned(rows, table):
+    """Returns a line per optimizer: float accuracy and the differences to it, as Markdown.
+
+    Args:
+        rows: dict from `Run` to its row.
+        table: name of a table in `tables.BY`.
+    """
+    groups = tables.tuned_groups(rows, table)
+    by = tables.BY[table]
+    found = {}
+    for key in tables.in_order(getattr(run, by) if by else None for run in groups):
+        for name in OPTIMIZERS:
+            first = (str(key), name) if by else (name,)
+            cells = {
+                run.gradients: by_seed
+                for run, by_seed in groups.items()
+                if run.optimizer == name and (not by or getattr(run, by) == key)
+            }
+            if cells:
+                found[first] = cells[FLOAT], cells
+    return _table(f"{by} | optimizer" if by else "optimizer", found)
+
+
+def workers(rows):
+    """Returns a line per network and number of workers with compared ways, as Markdown.
+
+    Args: as of `tuned`.
+    """
+    groups = tables.workers_groups(rows)
+    found = {}
+    for net, run, baseline in tables.by_net(groups):
+        if run.gradients in WAYS:
+            _, cells = found.setdefault((net, run.num_nodes), (baseline, {}))
+            cells[run.gradients] = groups[run]
+    lines = {(net, str(count)): found[net, count] for net, count in sorted(found)}
+    return _table("network | workers", lines)
+
+
+def budgets(rows):
+    """Returns a line per network and way with known bytes, as Markdown.
+
+    Args: as of `tuned`.
+    """
+    lines = [
+        "| network | gradients | times fewer bytes | test accuracy / % | difference (p) |",
+        "|---|---|---|---|---|",
+    ]
+    groups = tables.budgets_groups(rows)
+    for net, run, baseline in tables.by_net(groups):
+        found = groups[run]
+        accuracy = tables.mean([100 * row["accuracy"] for row in found.values()], 2)
+        fewer = f"{tables.times_fewer_bytes(found):.3g}"
+        cells = [net, WAYS.get(run.gradients, run.gradients), fewer, accuracy]
+        lines.append(f"| {' | '.join([*cells, _difference(found, baseline)])} |")
+    return "\n".join(lines)
+
+
+def of_page(rows):
+    """Returns all tables of the page, in its order."""
+    of_optimizers = [tuned(rows, table) for table in ("optimizers", "batches", "kinds")]
+    return [*of_optimizers, workers(rows), tuned(rows, "precisions"), budgets(rows)]
+
+
+def _table(first, found):
+    """Returns Markdown of {cells on the left: (float rows by seed, {way: rows by seed})}."""
+    ways = [way for way in WAYS if any(way in cells for _, cells in found.values())]
+    titles = [first, "float, test accuracy / %", *(WAYS[way] for way in ways)]
+    lines = [f"| {' | '.join(titles)} |"]
+    lines.append("|---" * (lines[0].count("|") - 1) + "|")
+    for left, (baseline, cells) in found.items():
+        accuracy = tables.mean([100 * row["accuracy"] for row in baseline.values()], 2)
+        texts = [_difference(cells.get(way, {}), baseline) for way in ways]
+        lines.append(f"| {' | '.join([*left, accuracy, *texts])} |")
+    return "\n".join(lines)
+
+
+def _difference(found, baseline):
+    points, p = tables.difference(found, baseline, "accuracy")
+    return f"{points} ({p})" if p else points
+
+
+def main():
+    """Prints all tables of the page."""
+    rows = fidelity_rows.Rows(pathlib.Path("benchmarks/results/fidelity.jsonl"))
+    print("\n\n".join(of_page(rows)))
+
+
+if __name__ == "__main__":
+    main()
