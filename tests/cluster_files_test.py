@@ -53,8 +53,9 @@ class ClusterFilesTest(unittest.TestCase):
         (container,) = pod["containers"]
         *shell, command = container["command"]
         self.assertEqual(shell, ["/bin/sh", "-c"])
-        replace, name, *arguments = command.replace("$JOB_COMPLETION_INDEX", "3").split()
-        self.assertEqual((replace, name), ("exec", "mnist_distributed_train"))
+        words = command.replace("$JOB_COMPLETION_INDEX", "3").split()
+        replace, terngrad, name, *arguments = words
+        self.assertEqual((replace, terngrad, name), ("exec", "terngrad", "mnist_distributed_train"))
         self.assert_right_command([name, *arguments])
         (hosts,) = [word.partition("=")[2] for word in arguments if "--worker_hosts" in word]
         (port,) = [one["containerPort"] for one in container["ports"]]
@@ -105,7 +106,7 @@ class ClusterFilesTest(unittest.TestCase):
         project = (forked_scripts.ROOT / "pyproject.toml").read_text("utf-8")
         (extras,) = [rest.partition("=")[2] for name, rest in said if rest.startswith("EXTRAS=")]
         self.assertRegex(project, rf"(?m)^{extras} = \[")
-        self.assertRegex(project, r"(?m)^mnist_distributed_train = ")
+        self.assertRegex(project, r"(?m)^terngrad = ")
         text = (EXAMPLES / "kubernetes_job.yaml").read_text("utf-8")
         pod = list(yaml.safe_load_all(text))[1]["spec"]["template"]["spec"]
         (user,) = [int(rest) for name, rest in said if name == "USER"]
@@ -128,8 +129,8 @@ class ClusterFilesTest(unittest.TestCase):
                 self.assertEqual(result.returncode, status)
                 started, *requeued = calls.read_text().splitlines()
                 self.assertEqual(requeued, ["scontrol requeue 17"] * (status in again), status)
-        name, *arguments = started.split()[1:]
-        self.assertEqual((started.split()[0], name), ("srun", "mnist_distributed_train"))
+        runner, terngrad, name, *arguments = started.split()
+        self.assertEqual((runner, terngrad, name), ("srun", "terngrad", "mnist_distributed_train"))
         self.assert_right_command([name, *arguments])
 
 
