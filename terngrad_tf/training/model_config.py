@@ -43,7 +43,7 @@ class ModelConfig(Config):
     )
 
     def resolved(self) -> "ModelConfig":
-        """Returns the configuration with the network's values for missing ones.
+        """Returns the configuration with the network's defaults for missing values.
 
         Raises:
             ValueError: the network is unknown.

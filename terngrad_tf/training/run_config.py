@@ -311,7 +311,7 @@ class RunConfig(Config):
     train_dir: str = option(
         REQUIRED,
         "Folder for checkpoints and TensorBoard logs. A folder with the same run is resumed; a "
-        "folder with another run is refused. The folder's files are never deleted.",
+        "folder with another run is refused, never emptied.",
         checks.folder,
         identity=False,
         shared=False,

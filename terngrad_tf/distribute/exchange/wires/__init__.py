@@ -23,7 +23,7 @@ not 0, as for gradients without clipping, a stream is eleven times shorter than 
 | sparse_bidirectional | as bidirectional, both in streams        | (M-1) the longest of both hops |
 
 Sums of codes, also of a member's replicas, are written as codes in balanced ternary
-(`ternary.sum_to_trits`): one stream per place, where the streams of higher places are almost empty.
+(`ternary.sum_to_trits`): one stream per place; streams of higher places are almost empty.
 
 The two bidirectional wires are unbiased; all others are lossless: the result is the sum of the
 replicas' codes, bit for bit. "auto" selects the lossless wire of known size with the fewest bytes;
