@@ -1,6 +1,6 @@
-"""The options that say which gradients are rounded, and how.
+"""The options that select gradients and their rounding.
 
-An option is declared here alone: `Quantization` and the programs' `GradientConfig` inherit it.
+This is the only declaration: `Quantization` and the programs' `GradientConfig` inherit it.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from terngrad_tf.arguments import check, is_integer
 from terngrad_tf.options import check_options, documented, option
 
 ROUNDINGS = ("correlated", "independent")
-# Bits of an element: what streams of zeros take, nearly, and what words take.
+# Bits of an element: nearly the bits in a stream of zeros, and the bits in words.
 BITS_RANGE = 0.02, 1.6
 
 
@@ -54,7 +54,7 @@ def _is_size(name, value):
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuantizationOptions:
-    """What `Quantization` and the programs' `GradientConfig` have in common.
+    """Common options of `Quantization` and the programs' `GradientConfig`.
 
     Raises:
         ValueError: an argument is out of range.
@@ -69,7 +69,7 @@ class QuantizationOptions:
     )
     rotate: bool | None = option(
         None,
-        "Whether gradients are rotated before rounding, see `terngrad_tf.ternary.rotation`, so "
+        "If True, gradients are rotated before rounding, see `terngrad_tf.ternary.rotation`, so "
         "that the scales follow from grad_bits alone and suit all gradients. False is the rule of "
         "TernGrad's paper. None: True, but False with bits_per_element and for wires of streams.",
         _is_bool_or_none,
@@ -77,8 +77,8 @@ class QuantizationOptions:
     )
     clip_factor: float | str | None = option(
         None,
-        "With rotate=False alone, c of the scale min(c * std(g), max|g|). 0: no clipping; auto: a "
-        "scale that weighs what clipping takes away against what rounding adds, see "
+        "Factor c of the scale min(c * std(g), max|g|); requires rotate=False. 0: no clipping; "
+        "auto: a scale that weighs the loss of clipping against the noise of rounding, see "
         "`terngrad_tf.ternary.ScaleRule`. None: 2.5 for ternary gradients, auto for finer codes, "
         "which need less clipping.",
         _is_clip_factor,
@@ -87,9 +87,9 @@ class QuantizationOptions:
         None,
         "Largest expected length of a replica's codes as a stream, from 0.02 to 1.6 bits an "
         "element: scales are raised until enough codes are 0, which keeps the mean and adds "
-        "variance; with local steps the largest changes travel, and the rest later. Needs "
-        "ternary gradients, which are not rotated then, and a wire of streams, which auto then is. "
-        "None: no limit.",
+        "variance; with local steps the largest changes travel, and the rest later. Requires "
+        "ternary gradients, which are then not rotated, and a wire of streams, which auto then "
+        "selects. None: no limit.",
         _is_bits_per_element,
         before=None,
     )
@@ -101,8 +101,8 @@ class QuantizationOptions:
     )
     quantize_logits: bool = option(
         True,
-        "Whether the gradients of the last layer are rounded, too. A variable belongs to it if a "
-        "component of its path contains 'logits' and not 'aux'.",
+        "If True, the gradients of the last layer are rounded, too. A variable belongs to this "
+        "layer if a component of its path contains 'logits' and not 'aux'.",
         _is_bool,
         before=False,
     )

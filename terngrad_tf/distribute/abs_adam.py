@@ -1,4 +1,4 @@
-"""Adam for gradients that were rounded: `AbsAdam`."""
+"""Adam for rounded gradients: `AbsAdam`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ _ops: Any = keras.ops
 
 @keras.saving.register_keras_serializable(package="terngrad_tf")
 class AbsAdam(keras.optimizers.Adam):
-    """Adam that divides by the mean size of gradients in place of the root of their mean square.
+    """Adam that divides by the mean size of gradients instead of the root of their mean square.
 
         m = beta_1 m + (1 - beta_1) g
         a = beta_2 a + (1 - beta_2) |g|
@@ -23,11 +23,11 @@ class AbsAdam(keras.optimizers.Adam):
     This is the Adam of its authors' section 7.1 with the norm L^p of p = 1, where p = 2 is `Adam`
     and p = infinity `Adamax`. It suits ternary gradients: rounding leaves the mean size of an
     element as it was (a code is 1 with probability |g| / s and then counts s), but raises its mean
-    square from g^2 to s |g|. By so much Adam takes shorter steps, which differ by element, and
-    trains more slowly at the same learning rate.
+    square from g^2 to s |g|. Adam therefore takes shorter steps, by a factor that differs
+    between elements, and trains more slowly at the same learning rate.
 
-    Arguments are those of `keras.optimizers.Adam`, with its defaults, but for `amsgrad`. Rates that
-    suit Adam suit this one.
+    The class takes the arguments of `keras.optimizers.Adam`, with its defaults, except `amsgrad`.
+    Learning rates for Adam suit this optimizer, too.
 
     Raises:
         ValueError: `amsgrad` is true.
@@ -44,7 +44,7 @@ class AbsAdam(keras.optimizers.Adam):
         """Creates each variable's m and a, initially zero."""
         if self.built:
             return
-        # In place of `Adam.build`, whose slots have no public name. Checkpoints contain the names.
+        # Replaces `Adam.build`, whose slots have no public name. Checkpoints contain the names.
         keras.optimizers.Optimizer.build(self, variables)
         self._momentums, self._velocities = self.add_optimizer_variables(
             variables, ["momentum", "velocity"]
@@ -56,7 +56,7 @@ class AbsAdam(keras.optimizers.Adam):
         mean, size = self._slots.of(variable)
         gradient = _ops.cast(gradient, variable.dtype)
         step = _ops.cast(self.iterations + 1, variable.dtype)
-        # By functions of Keras, which know gradients of some rows.
+        # Keras' functions accept gradients of some rows.
         self.assign_add(mean, (1 - self.beta_1) * _ops.subtract(gradient, mean))
         self.assign_add(size, (1 - self.beta_2) * _ops.subtract(_ops.abs(gradient), size))
         mean_part = 1 - _ops.power(_ops.cast(self.beta_1, variable.dtype), step)

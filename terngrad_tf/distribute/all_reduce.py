@@ -1,4 +1,4 @@
-"""The cross-device op: gradients travel as packed codes, everything else as stock TensorFlow."""
+"""The cross-device op: packed codes for gradients, stock TensorFlow for everything else."""
 
 import functools
 import operator
@@ -31,24 +31,24 @@ _XLA = (
 class TernaryAllReduce(private.ExactCrossDeviceOps):
     """Sums gradients over replicas after rounding each to `{-1, 0, 1}` times a shared scale.
 
-    Every replica k rotates its gradient by blocks and rounds what that gives, r_k, codes travel in
-    packed words, and all receive the same sum, which they rotate back:
+    Every replica k rotates its gradient by blocks and rounds the result, r_k. Packed words carry
+    the codes; all replicas receive the same sum and rotate it back:
 
-        s   = c * max_k rms(r_k)                                one scale a block
+        s   = c * max_k rms(r_k)                                one scale per block
         t_k = floor(clip(f_k * r_k / s, -1, 1) * L + u_k)       u_k uniform in [0, 1)
         sum_k r_k ~ s / (a * L) * sum_k t_k
 
     Codes are whole numbers from -L to L, ternary ones with L = 1; c, a and f_k follow, see
-    `terngrad_tf.ternary.rotation`. With `rotate=False` it is the rule of TernGrad's paper:
+    `terngrad_tf.ternary.rotation`. `rotate=False` selects the rule of TernGrad's paper:
 
-        s   = max_k min(clip_factor * std(g_k), max|g_k|)       one scale a tensor
+        s   = max_k min(clip_factor * std(g_k), max|g_k|)       one scale per tensor
         t_k = floor(clip(g_k / s, -1, 1) * L + u_k)
         sum_k g_k ~ s / L * sum_k t_k
 
     Keras scales each replica's loss by 1/N, so the sum is the mean of the replicas' gradients. Only
-    gradients are rounded, recognised where Keras optimizers reduce them. Metrics, losses,
+    gradients are rounded, recognized when Keras optimizers reduce them. Metrics, losses,
     synchronized batch-norm, integers and, by default, `IndexedSlices` are reduced exactly as by the
-    strategy's own op. If a replica's gradient holds a NaN or Inf, the reduced tensor is NaN.
+    strategy's stock op. If a replica's gradient holds a NaN or Inf, the reduced tensor is NaN.
 
     The random bits depend on `seed`, the optimizer's `iterations`, the variable's position among
     the optimizer's variables and the element only, so a run that resumes rounds as if it had not
@@ -59,23 +59,23 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
     Args:
         grad_bits: bits of a gradient's element, see `Quantization`. Default 1, ternary.
-        quantization: `Quantization`, what is rounded and how, in place of `grad_bits`. Default
+        quantization: `Quantization`, the full rule of rounding, instead of `grad_bits`. Default
             `Quantization()`.
         wire: "allgather", "alltoall", "allreduce", "sparse", "bidirectional",
             "sparse_bidirectional" or "auto"; see `terngrad_tf.distribute.exchange.wires`. "auto" is
             the lossless one of known size with the fewest bytes, or between processes another
-            lossless one that is expected to be quicker on their measured links, which gives the
-            same bits; `wire_choices` tells which. Default "auto".
-        sparse_as_dense: whether `IndexedSlices`, the gradients of embeddings, are made whole
-            tensors before they are exchanged, so that they are rounded, too. As rows they travel as
-            floats, each as often as replicas have read it, which in language models may be most of
-            what travels. Optimizers that square gradients train otherwise then, as on a layer whose
-            gradient is dense: of rows, Keras squares each for itself. Default False.
+            lossless one, with the same bits, that should be faster on their measured links;
+            `wire_choices` shows the choice. Default "auto".
+        sparse_as_dense: True to convert `IndexedSlices`, the gradients of embeddings, to dense
+            tensors before the exchange, so that they are rounded, too. Otherwise rows travel as
+            floats, once per read by a replica, which may be most of the traffic of a language
+            model. Optimizers that square gradients then train as with a dense layer, since Keras
+            squares each row of `IndexedSlices` separately. Default False.
         statistics_freq: `gradient_statistics` is recorded in steps divisible by this number that
-            exchange ternary gradients; other steps pay nothing for it. Default 0 (never).
+            exchange ternary gradients; other steps have no cost. Default 0 (never).
         telemetry_freq: `telemetry` measures bytes and times of every step, and compares the reduced
-            gradients with float ones in steps divisible by this number. The weights are the same to
-            the bit. Default 0: nothing is measured.
+            gradients with float ones in steps divisible by this number. Weights stay bit-identical.
+            Default 0: no measurements.
 
     Raises:
         ValueError: an argument is out of range.
@@ -126,7 +126,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             " `Quantization(rotate=False)` takes it",
             wire,
         )
-        # What all processes must have alike, besides the quantization. Statistics are of a process.
+        # Options that all processes must share, besides the quantization. Statistics are local.
         self.shared_options = {
             "wire": wire,
             "sparse_as_dense": sparse_as_dense,
@@ -154,17 +154,17 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     def traffic_of(
         self, step: int, groups: Sequence[Sequence[int]] | None = None
     ) -> Traffic | None:
-        """`Traffic` of the step that the optimizer, at this number of steps done, takes next.
+        """Returns the `Traffic` of the optimizer's next step after `step` steps.
 
         Args:
             step: integer.
-            groups: lists of positions among the optimizer's variables, each of which is exchanged
-                in a step of its own; then the result is of all these steps together. Default: all
-                variables are exchanged in each step.
+            groups: lists of positions among the optimizer's variables; each list is exchanged in a
+                separate step. The result is then the sum over these steps. Default: all variables
+                are exchanged in each step.
 
         Returns:
-            As `traffic`, but float32's where `float_steps` is true of the step. None before each
-            group was exchanged.
+            `traffic`, or the traffic of float32 if `float_steps` is true of the step. None until
+            each group was exchanged.
         """
         if groups is None:
             traffic = self.traffic
@@ -180,9 +180,9 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
     @property
     def wire_choices(self) -> list[str]:
-        """One line for each exchange whose wire "auto" has measured for: which it takes, and why.
+        """One line for each exchange for which "auto" measured wires: its choice and the reason.
 
-        Models, and the groups of variables that are exchanged in turn, may take different ones.
+        Models, and groups of variables that are exchanged in turn, may use different wires.
         """
         return self._wire_choice.reasons
 
@@ -196,10 +196,13 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         return self._recorder.latest
 
     def check_context(self, paths: Sequence[str]) -> None:
-        """Raises ValueError where the step that is being traced cannot be what was asked for.
+        """Raises ValueError if the traced step cannot follow the options.
 
-        That is where XLA compiles it, or where `quantize_logits=False` finds no logits: among the
-        paths of all variables of the optimizer, and those that `note_variable` was told.
+        This is the case if XLA compiles the step, or if `quantize_logits=False` finds no logits
+        among `paths` and the variables noted by `note_variable`.
+
+        Args:
+            paths: paths of all variables of the optimizer.
         """
         if not self._has_logits:
             self.quantization.check_logits(paths)
@@ -207,16 +210,16 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             raise ValueError(_XLA)
 
     def note_variable(self, path: str) -> None:
-        """Notes a variable that another optimizer may train, or none."""
+        """Notes a variable that another optimizer, or no optimizer, may train."""
         self._has_logits = self._has_logits or self.quantization.is_of_logits(path)
 
     def check_model(self, is_compiled: bool, paths: Sequence[str] | None) -> None:
-        """As `check_context`, before a step of a model is traced.
+        """Does the checks of `check_context` before a step of a model is traced.
 
         Args:
-            is_compiled: whether XLA is to compile the step.
-            paths: paths of all variables of the model, the frozen ones among them; None where they
-                are not made yet.
+            is_compiled: True if XLA will compile the step.
+            paths: paths of all variables of the model, including frozen ones; None before these
+                are created.
         """
         if is_compiled:
             raise ValueError(_XLA)
@@ -226,7 +229,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
                 self.note_variable(path)
 
     def is_float_step(self, step: Any) -> Any:
-        """Whether `float_steps` is true of a step: a bool scalar tensor, or None without it."""
+        """Returns `float_steps` of a step as a bool scalar tensor, or None without the option."""
         if self.quantization.float_steps is None:
             return None
         return tf.convert_to_tensor(
@@ -234,7 +237,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         )
 
     def as_exchanged(self, gradients: Sequence[Any]) -> list[Any]:
-        """Gradients of a replica in the form in which they are exchanged, see `sparse_as_dense`.
+        """Converts a replica's gradients for the exchange, see `sparse_as_dense`.
 
         Args:
             gradients: list of tensors or `tf.IndexedSlices`.
@@ -251,17 +254,17 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     def local_scales(
         self, gradients: Sequence[Any], paths: Sequence[Any], num_replicas: int
     ) -> list[tf.Tensor]:
-        """Scales of one replica's gradients, to be given to `reduce_gradients`.
+        """Returns the scales of one replica's gradients for `reduce_gradients`.
 
         Args:
             gradients: list of T tensors or `tf.IndexedSlices`.
             paths: T variable paths, as in `keras.Variable.path`.
-            num_replicas: of all processes.
+            num_replicas: number of replicas of all processes.
 
         Returns:
-            List of float32 tensors, one for each bucket of gradients that travel together, with an
-            element for each of them; and, where `telemetry_freq` is not 0, as many float64 scalar
-            tensors: when the gradients existed.
+            List of float32 tensors, one per bucket, with an element for each of its gradients. If
+            `telemetry_freq` is not 0, a float64 scalar tensor per bucket follows: the time when the
+            gradients existed.
         """
         quantization, scales, starts = self.quantization, [], []
         if gradients_are_of_one_size():
@@ -269,7 +272,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         for bucket in self._buckets(gradients, paths):
             tensors = [gradients[i] for i in bucket]
             if self.telemetry.freq:
-                # Scales of first gradients are found while others are computed.
+                # Scales of the first gradients are computed while other gradients still are.
                 start, _ = private.stamped(tensors)
                 starts.append(start)
             scales.append(quantization.local_scales(tensors, num_replicas))
@@ -297,8 +300,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
         Returns:
             List of T values with the sum on each local device, in the gradients' dtypes; and a list
-            of T values with the variance that rounding added to it, see `exchange.Bucket.noise`;
-            None of gradients that are never rounded, or not rotated.
+            of T values with the variance that rounding added, see `exchange.Bucket.noise`, or None
+            for gradients that are never rounded, or not rotated.
         """
         first = [private.local_tensors(gradient)[0] for gradient in gradients]
         sparse = [i for i, gradient in enumerate(first) if not _is_dense(gradient)]
@@ -408,17 +411,17 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         )
 
     def _buckets(self, gradients, paths):
-        """Positions of the gradients that are to be ternary, bucket by bucket."""
+        """Returns the positions of the gradients to round, bucket by bucket."""
         positions = self.quantization.ternary_positions(gradients, paths)
         sizes = [_num_elements(gradients[i]) for i in positions]
         return [[positions[i] for i in bucket] for bucket in exchange.buckets(sizes)]
 
 
 def _quantization(grad_bits, quantization, wire):
-    """The `Quantization` of what a user gave."""
+    """Returns the `Quantization` that a user's arguments describe."""
     if quantization is None:
         given = {} if grad_bits is None else {"grad_bits": grad_bits}
-        # Of rotated codes too few are 0 for streams.
+        # Rotated codes have too few zeros for streams.
         return Quantization(rotate=False if wire in wires.STREAMS else None, **given)
     is_one = isinstance(quantization, Quantization)
     check(is_one, "quantization", "must be a `Quantization`", quantization)
@@ -428,7 +431,7 @@ def _quantization(grad_bits, quantization, wire):
 
 
 def _reduce_exactly(strategy, gradients, positions):
-    """Sums as stock TensorFlow does. Returns `{position: list with a tensor a local device}`."""
+    """Sums as stock TensorFlow does. Returns `{position: list of one tensor per device}`."""
     if not positions:
         return {}
     pairs = [(gradients[i], gradients[i]) for i in positions]
@@ -453,7 +456,7 @@ def _no_noise(tensor):
 
 
 def _num_bytes(slices):
-    """Bytes of the rows of `tf.IndexedSlices` and of their positions, an int64 scalar tensor."""
+    """Returns the bytes of the rows and positions of `tf.IndexedSlices`, an int64 scalar tensor."""
     return sum(
         tf.size(part, tf.int64) * part.dtype.size for part in (slices.values, slices.indices)
     )

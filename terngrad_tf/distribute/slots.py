@@ -1,4 +1,4 @@
-"""The slots of an optimizer: the variables that it keeps for each weight."""
+"""The slots of an optimizer: variables that belong to each weight."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,11 +13,11 @@ class Slots:
     """Finds the slots of a weight in an optimizer's `update_step`.
 
     Under a strategy `update_step` gets one replica's copy of a weight, which has no path. Neither
-    Keras nor `tf.train.Checkpoint` saves what this object holds; the optimizer must keep the lists
-    as attributes of its own.
+    Keras nor `tf.train.Checkpoint` saves this object's contents; the optimizer must keep the lists
+    as attributes.
 
     Args:
-        weights: list of the n variables given to `build`.
+        weights: list of n variables, the argument of `build`.
         *slots: lists of n variables, one for each weight.
 
     Example:
@@ -42,8 +42,8 @@ class Slots:
 
 
 def _first_copy(weight):
-    """Returns the first of the copies of which a weight consists under a strategy."""
+    """Returns the first of a weight's copies under a strategy."""
     variable = weight.value if isinstance(weight, keras.Variable) else weight
-    # Not the container itself: replicas that take local steps have copies in another one.
+    # Not the container itself: replicas with local steps have copies in another container.
     container = tf.distribute.get_strategy().extended.value_container(variable)
     return private.local_tensors(container)[0]

@@ -29,16 +29,16 @@ _key_ranges = itertools.count(1)
 class TernGradStrategy(tf.distribute.Strategy):
     """Trains replicas on several devices or processes and exchanges ternary gradients.
 
-    In one process, `num_nodes` replicas run on the local devices: evenly on the GPUs, the first
-    replicas on the first GPU, or all on the CPU. Those of one device share one copy of the weights,
-    and their function is traced once. In a cluster, described by
-    `TF_CONFIG` or a cluster resolver, every process makes the same strategy and runs the same
-    program; each holds `num_nodes` replicas, and packed words travel between the processes.
+    A single process runs `num_nodes` replicas on the local devices: evenly on the GPUs, the first
+    replicas on the first GPU, or all on the CPU. The replicas of one device share one copy of the
+    weights, and their function is traced once. If `TF_CONFIG` or a cluster resolver describes a
+    cluster, every process makes the same strategy and runs the same program; each holds `num_nodes`
+    replicas, and packed words travel between the processes.
 
     All replicas hold the same weights and the same batch-norm statistics, bit for bit, at the end
-    of every step, so it does not matter which process saves, and one may do it alone. All call
-    `fit`, `evaluate` and `predict`, and compare before what they were given. How the processes of
-    a cluster share data: see [data](../two_machines.md#data).
+    of every step, so any single process may save. All processes call `fit`, `evaluate` and
+    `predict`, and compare their arguments first. See [data](../two_machines.md#data) for the ways
+    to share data between the processes of a cluster.
 
     Example:
     >>> strategy = TernGradStrategy(num_nodes=1)
@@ -48,31 +48,31 @@ class TernGradStrategy(tf.distribute.Strategy):
 
     Args:
         num_nodes: replicas of this process. Set it for several replicas on the CPU or on a GPU.
-            Default: one a GPU, or one on the CPU.
+            Default: one per GPU, or one on the CPU.
         grad_bits: bits of a gradient's element, see `Quantization`. Set 32 to compare with float
             gradients, or 2 to 8 if links are fast enough for finer codes. Default 1, ternary.
-        quantization: `Quantization`, which says all else about rounding, in place of `grad_bits`.
-            Give one for the rule of TernGrad's paper, for layers or steps that keep float
+        quantization: `Quantization`, the full rule of rounding, instead of `grad_bits`. Give one
+            for the rule of TernGrad's paper, for layers or steps that keep float
             gradients, for a budget of bits, or for other random bits. Default `Quantization()`.
         wire: how codes travel, see `TernaryAllReduce`. Name one if you know your links better than
             "auto", the default.
-        sparse_as_dense: whether the gradients of embeddings are rounded, too. Set it if most of
-            what travels are their rows, see `TernaryAllReduce`. Default False.
+        sparse_as_dense: True to round the gradients of embeddings, too. Set it if their rows are
+            most of the traffic, see `TernaryAllReduce`. Default False.
         telemetry_freq: steps between measurements of exchanges, see `TernaryAllReduce`. Set it to
-            find out what takes time and what codes lose. Default 0: nothing is measured.
+            measure the time of exchanges and the error of codes. Default 0: no measurements.
         statistics_freq: steps between records of `gradient_statistics`. Set it to watch scales and
             codes of each variable. Default 0 (never).
-        num_gpus: GPUs to use, at most those that there are. Set 0 to train on the CPU of a machine
+        num_gpus: GPUs to use, at most the available ones. Set 0 to train on the CPU of a machine
             with GPUs. Default: all.
         cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`. Give one if a
             scheduler describes the cluster. Default: `TF_CONFIG` if it is set, else a single
             process.
-        cluster_options: `ClusterOptions`, how processes meet and exchange. Give one for other
+        cluster_options: `ClusterOptions` for rendezvous and communication. Give one for other
             timeouts, NCCL or a token. Default `ClusterOptions()`.
 
     Raises:
-        ValueError: an argument is out of range, or this process is no worker of the cluster.
-        RuntimeError: in a cluster, something of TensorFlow was made before the strategy.
+        ValueError: an argument is out of range, or this process is not a worker of the cluster.
+        RuntimeError: in a cluster, TensorFlow fixed its devices before the strategy was made.
         PeerError: another process of the cluster is missing or was started differently.
 
     Source: Wen et al., TernGrad, NIPS 2017 (arXiv 1705.07878).
@@ -117,7 +117,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         if self.tasks is not None:
             if not private.cluster_is_joined():
                 _check_start()
-                # Those of `join_cluster` have met, and may be gone on.
+                # After `join_cluster` the peers have met, and may have continued.
                 if rendezvous.joined_tasks() != self.tasks:
                     rendezvous.wait_for_peers(self.tasks, self.start_timeout, token)
             with peers.peer_errors(self.tasks):
@@ -150,23 +150,23 @@ class TernGradStrategy(tf.distribute.Strategy):
 
     @property
     def traffic(self) -> Traffic | None:
-        """Bytes that each replica receives a step, as `Traffic`; None before the first step."""
+        """Bytes that each replica receives per step, as `Traffic`; None before the first step."""
         return self.extended.gradient_ops.traffic
 
     def traffic_of(
         self, step: int, groups: Sequence[Sequence[int]] | None = None
     ) -> Traffic | None:
-        """`Traffic` of one step, see `TernaryAllReduce.traffic_of`."""
+        """Returns the `Traffic` of one step, see `TernaryAllReduce.traffic_of`."""
         return self.extended.gradient_ops.traffic_of(step, groups)
 
     @property
     def telemetry(self) -> Measurements:
-        """What exchanges cost and lose, as `Measurements`; see `telemetry_freq`."""
+        """`Measurements` of the cost and error of exchanges, see `telemetry_freq`."""
         return self.extended.gradient_ops.telemetry
 
     @property
     def wire_choices(self) -> list[str]:
-        """Which wires "auto" takes, and why, see `TernaryAllReduce.wire_choices`."""
+        """The wires that "auto" chose, with reasons, see `TernaryAllReduce.wire_choices`."""
         return self.extended.gradient_ops.wire_choices
 
     @property
@@ -176,7 +176,7 @@ class TernGradStrategy(tf.distribute.Strategy):
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process is the one that should write checkpoints and logs."""
+        """True if this process should write checkpoints and logs."""
         return self.extended.is_chief
 
     @property
@@ -187,14 +187,14 @@ class TernGradStrategy(tf.distribute.Strategy):
 
     @property
     def process_index(self) -> int:
-        """This process's place among them, from 0."""
+        """Index of this process in the cluster, from 0."""
         group = self.extended.process_group
         return group.rank if group else 0
 
     def reduce(self, reduce_op: Any, value: Any, axis: int | None) -> Any:
-        """As `tf.distribute.Strategy.reduce`; how long processes wait for each other is noted."""
+        """Like `tf.distribute.Strategy.reduce`; also measures the wait for other processes."""
         reduce = functools.partial(super().reduce, reduce_op, value, axis)
-        # TensorFlow reduces such a value before every step: how many processes have examples left.
+        # Before every step TensorFlow reduces the number of processes that have examples left.
         if self.sync_timer is None or not isinstance(value, tf.Tensor):
             return reduce()
         return self.sync_timer.measure([value], reduce, steps=0)
@@ -206,7 +206,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         kwargs: dict[str, Any] | None = None,
         options: Any = None,
     ) -> Any:
-        """As `tf.distribute.Strategy.run`; steps of Keras are run as by `run_padded`."""
+        """Like `tf.distribute.Strategy.run`; runs steps of Keras as `run_padded` does."""
         step = private.in_keras_step()
         if step is None or kwargs:
             return super().run(fn, args=args, kwargs=kwargs, options=options)
@@ -218,15 +218,15 @@ class TernGradStrategy(tf.distribute.Strategy):
         """Runs `fn` on all replicas, also on those that have no examples.
 
         The last batch of an epoch may hold fewer examples than there are replicas, or not divide
-        evenly among them. A replica without examples computes on one of zeros: what its optimizers,
-        metrics and batch norm get of it is left out. Keras losses (and `compute_loss`) are weighed
-        by the replicas' numbers of examples, so that their sum is the mean over the whole batch.
+        evenly among them. A replica without examples computes on an example of zeros, which its
+        optimizers, metrics and batch norm ignore. Keras losses (and `compute_loss`) are weighted by
+        the replicas' numbers of examples, so that their sum is the mean over the whole batch.
 
         Args:
             fn: function of batches, as for `run`.
-            args: its arguments, structures of batches of a distributed data set; the first tensor
-                with a batch axis tells the number of examples.
-            returns_rows: whether results have a batch axis too; those of zeros are cut.
+            args: arguments of `fn`, structures of batches of a distributed data set; the first
+                tensor with a batch axis has one row per example.
+            returns_rows: True if results have a batch axis, too; rows of zeros are removed.
 
         Returns:
             As `run`.
@@ -236,7 +236,7 @@ class TernGradStrategy(tf.distribute.Strategy):
 
 
 def _chosen_communication(communication, devices):
-    """One of `COMMUNICATIONS`, for "auto" the one for these local devices."""
+    """Returns one of `COMMUNICATIONS`; "auto" depends on the local devices."""
     on_gpus = all("GPU" in device for device in devices)
     if communication == "auto":
         return "nccl" if on_gpus and len(devices) > 1 else "ring"

@@ -1,4 +1,4 @@
-"""Which device each replica of this process runs on."""
+"""Assigns the replicas of this process to devices."""
 
 import tensorflow as tf
 
@@ -7,14 +7,14 @@ from terngrad_tf.distribute import private
 
 
 def local_devices(num_nodes: int | None = None, num_gpus: int | None = None) -> list[str]:
-    """Devices of the replicas of this process, which the GPUs share as evenly as can be.
+    """Returns the devices of this process's replicas, spread evenly over the GPUs.
 
-    The first GPU takes the first replicas, so that the rows of a batch keep their order. Where
-    there is no GPU (or `num_gpus=0`), all replicas are on the CPU.
+    The first GPU takes the first replicas, so that the rows of a batch keep their order. Without a
+    GPU, or with `num_gpus=0`, all replicas are on the CPU.
 
     Args:
-        num_nodes: number of replicas. Default: one a GPU, or one on the CPU.
-        num_gpus: GPUs to use, at most those that there are. Default: all.
+        num_nodes: number of replicas. Default: one per GPU, or one on the CPU.
+        num_gpus: GPUs to use, at most the available ones. Default: all.
 
     Returns:
         List of `num_nodes` device strings such as "/device:CPU:0".
@@ -38,6 +38,6 @@ def local_devices(num_nodes: int | None = None, num_gpus: int | None = None) -> 
 
 
 def _num_gpus():
-    """GPUs that TensorFlow has or will have, without making it fix its devices."""
+    """Returns the number of GPUs of TensorFlow, without making it fix its devices."""
     parts = map(tf.config.get_logical_device_configuration, tf.config.get_visible_devices("GPU"))
     return sum(len(part) if part else 1 for part in parts)

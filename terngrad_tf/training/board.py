@@ -15,10 +15,10 @@ class Board:
 
     Args:
         folder: path.
-        steps_before: steps that the run which this one goes on from had done; TensorBoard shows
-            this run's steps after those. Default 0.
-        first_step: steps done by a run that begins or goes on. TensorBoard forgets what was written
-            of later ones, which come again. Default: nothing is forgotten.
+        steps_before: steps of the run from which this run continues; TensorBoard shows this run's
+            steps after these. Default 0.
+        first_step: steps done before a run begins or resumes. TensorBoard drops earlier events of
+            later steps, which will be repeated. Default: no events are dropped.
 
     Raises:
         DataError: TensorBoard is not installed.

@@ -1,4 +1,4 @@
-"""MindSpore's `boost_config_dict` as JSON: which options it sets."""
+"""Reads the options that MindSpore's `boost_config_dict` sets, as JSON."""
 
 import dataclasses
 import json
@@ -11,7 +11,7 @@ from terngrad_tf.training.errors import UserError
 
 LEVELS = ("O1", "O2")
 
-# Sections and keys of MindSpore's schema with the option that each sets; None where there is none.
+# Sections and keys of MindSpore's schema with the option that each sets, or None.
 _OPTIONS = {
     "boost": dict.fromkeys(("mode", "dim_reduce")),
     "common": {"device_number": "num_nodes", "gradient_split_groups": None},
@@ -29,7 +29,7 @@ _OPTIONS = {
 _TYPES = {"n_components": int, "num_nodes": int, "pca_mat_path": str, "weight_load_dir": str}
 # Features of MindSpore Boost that may be mentioned and configured, as long as they are off.
 _OTHER_FEATURES = ("less_bn", "grad_freeze", "adasum", "grad_accumulation", "loss_scale_group")
-# What MindSpore's tutorial writes, and MindSpore itself passes over.
+# Keys of MindSpore's tutorial that MindSpore itself ignores.
 _ALIASES = {
     "common": {"device_num": "device_number"},
     "dim_reduce": {"n_component": "n_components"},
@@ -38,11 +38,11 @@ _ALIASES = {
 
 @dataclasses.dataclass(frozen=True)
 class BoostConfig:
-    """What a file says.
+    """Contents of a file.
 
     Args:
         options: dict from names of options of `SubspaceConfig` to values.
-        notices: list of str, what the user should know of how the file was taken.
+        notices: list of str, remarks for the user about ignored and renamed keys.
     """
 
     options: dict[str, Any]
@@ -52,8 +52,8 @@ class BoostConfig:
 def read_boost_config(path: str | os.PathLike) -> BoostConfig:
     """Reads the options that a file sets.
 
-    All of MindSpore's schema may be there. What other features are configured to is passed over, as
-    long as they are off; the tutorial's "device_num" and "n_component" stand for "device_number"
+    The file may hold all of MindSpore's schema. Settings of other features are ignored if these
+    features are off; the tutorial's "device_num" and "n_component" stand for "device_number"
     and "n_components".
 
     Args:
@@ -103,11 +103,11 @@ def read_boost_config(path: str | os.PathLike) -> BoostConfig:
 def check_level(level: str) -> None:
     """Refuses a `boost_level` at which MindSpore would not reduce dimensions.
 
-    At O1 and O2 nothing but the file decides: where dimensions are reduced, MindSpore leaves out
-    what else these levels turn on.
+    The file alone decides at O1 and O2: if dimensions are reduced, MindSpore omits the other
+    features of these levels.
 
     Raises:
-        UserError: it is neither.
+        UserError: `level` is not one of `LEVELS`.
     """
     if level not in LEVELS:
         raise UserError(
@@ -117,7 +117,7 @@ def check_level(level: str) -> None:
 
 
 def _without_aliases(path, name, section, notices):
-    """The section with the tutorial's keys renamed."""
+    """Returns the section with the tutorial's keys renamed."""
     if not isinstance(section, dict):
         return section
     renamed = {}
@@ -135,7 +135,7 @@ def _without_aliases(path, name, section, notices):
 
 
 def _check_features(path, boost):
-    """Refuses all but dimension reduction alone, switched on by hand."""
+    """Refuses all features except dimension reduction, switched on by hand."""
     for key, expected in (
         ("mode", "manual"),
         ("dim_reduce", True),

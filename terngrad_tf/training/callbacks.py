@@ -56,7 +56,7 @@ class StopOnDivergence(StepCounter):
 
 
 class ProgressBar(StepCounter):
-    """Shows a run's progress on one line of a terminal, and nothing elsewhere.
+    """Shows a run's progress on one line of a terminal; has no effect elsewhere.
 
     The log lines go to another stream, possibly a file, and are printed over it: rich.progress
     would either draw them in the wrong stream or be broken by them.

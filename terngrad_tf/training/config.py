@@ -1,7 +1,7 @@
-"""Nested configurations whose values say what they mean, what they may be and what hangs on them.
+"""Nested configurations: options declare their meaning, allowed values and effects.
 
 The flags of the programs, the identity of a run and the comparison between the processes of a
-cluster are made of these declarations.
+cluster follow from these declarations.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ _Kind = TypeVar("_Kind", bound="Config")
 
 
 def harmless(kind: type[_Kind]) -> type[_Kind]:
-    """Declares that no option of a class makes another run; goes below `configuration`."""
+    """Declares that no option of a class changes a run's identity; goes below `configuration`."""
     for field in vars(kind).values():
         if isinstance(field, dataclasses.Field):
             field.metadata = types.MappingProxyType({**field.metadata, "identity": False})
@@ -36,10 +36,10 @@ def configuration(kind: type[_Kind]) -> type[_Kind]:
 class Config:
     """Base of the configurations: frozen dataclasses of options and of further configurations.
 
-    However deep they lie, no two options of a configuration have the same name.
+    Options have unique names within a configuration, at any depth.
 
     Raises:
-        UserError: a value is none that its option takes.
+        UserError: an option does not allow its value.
 
     Example:
         >>> from terngrad_tf.training.run_config import GradientConfig
@@ -56,22 +56,22 @@ class Config:
 
     @classmethod
     def of(cls: type[_Self], **values: Any) -> _Self:
-        """Makes one of the values of its options, by their names, however deep they lie.
+        """Returns an instance with these values of its options at any depth, by name.
 
         Raises:
-            TypeError: it has no such option, or one without a default is missing.
+            TypeError: an option is unknown, or one without a default is missing.
         """
         return _filled(cls, None, values)
 
     def changed(self: _Self, **values: Any) -> _Self:
-        """A copy with other values of some options, given as for `of`."""
+        """Returns a copy with other values of some options, given as for `of`."""
         return _filled(type(self), self, values)
 
     def values(self, which: str | None = None) -> dict[str, Any]:
-        """Dict from the names of all options to their values.
+        """Returns a dict from the names of all options to their values.
 
         Args:
-            which: "shared", for the options that are declared so. Default: all.
+            which: "shared" selects the options declared as shared. Default: all.
         """
         found = {}
         for field in dataclasses.fields(self):
@@ -85,7 +85,7 @@ class Config:
         return found
 
     def identity(self) -> dict[str, Any]:
-        """Dict of the values without which this would be another run, by the options' names."""
+        """Returns the values that identify the run, by the names of the options."""
         found = {}
         for field in dataclasses.fields(self):
             value, matters = getattr(self, field.name), field.metadata.get("identity", True)
@@ -99,7 +99,7 @@ class Config:
 
 
 def values_before(kind: type[Config]) -> dict[str, Any]:
-    """The values of runs that are older than an option, by the names of the options.
+    """Returns the values of runs that are older than an option, by the names of the options.
 
     Args:
         kind: subclass of `Config`.
@@ -112,7 +112,7 @@ def values_before(kind: type[Config]) -> dict[str, Any]:
 
 
 def options(kind: type[Config]) -> Iterator[dataclasses.Field]:
-    """Yields the fields of all options of a subclass of `Config`, however deep they lie."""
+    """Yields the fields of all options of a subclass of `Config` at any depth."""
     for field in dataclasses.fields(kind):
         if _is_config(field.type):
             yield from options(field.type)
@@ -121,7 +121,7 @@ def options(kind: type[Config]) -> Iterator[dataclasses.Field]:
 
 
 def name_of(field: dataclasses.Field) -> str:
-    """The name of an option as a flag, in errors and in run.json."""
+    """Returns the name of an option as a flag, in errors and in run.json."""
     return field.metadata.get("name", field.name)
 
 
@@ -130,7 +130,7 @@ def _is_config(kind: Any) -> TypeGuard[type["Config"]]:
 
 
 def _filled(kind, base, values):
-    """A configuration of values by name, else of those of another one, else of defaults."""
+    """Returns a configuration from values by name; others are from `base`, or defaults."""
     left = dict(values)
     made = _take(kind, base, left)
     if left:

@@ -1,4 +1,4 @@
-"""Which records a program reads, and how."""
+"""The records that a program reads."""
 
 import contextlib
 
@@ -25,53 +25,53 @@ class DataConfig(Config):
     num_readers: int = option(4, "Files read in parallel.", checks.THREADS, before=4)
     num_preprocess_threads: int | None = option(
         None,
-        "Images decoded and augmented in parallel. Default: twice as many as the CPU has cores, "
-        "where TernGrad had 4 a replica: images come in their order, and fewer leave cores idle.",
+        "Images decoded and augmented in parallel. Default: twice the CPU's cores (TernGrad: 4 per "
+        "replica), since images come in order and fewer leave cores idle.",
         checks.THREADS,
         identity=False,
         shared=False,
     )
     input_queue_memory_factor: int = option(
-        16, "The shuffle buffer holds 1024 times as many records.", checks.BUFFER, before=16
+        16, "The shuffle buffer holds 1024 times this number of records.", checks.BUFFER, before=16
     )
     skip_corrupt_records: bool = option(
         False,
-        "Leave out records that cannot be read, after telling which. Default: they are an error.",
+        "Skip unreadable records and log them. Default: an unreadable record is an error.",
         identity=False,
     )
-    # Of images of one's own; None for as many as labels.txt or the data set says.
+    # For own images; None: the number of labels.txt or of the data set.
     num_classes: int | None = None
 
     @property
     def place(self) -> tuple[str, str, str]:
         """(name, folder, part) of the data set."""
-        # None is a name that is refused where it is looked for.
+        # `slim_data` refuses None as an unknown name.
         return self.dataset_name, self.data_dir, self.subset  # pyright: ignore[reportReturnType]
 
     @property
     def info(self) -> slim_data.DatasetInfo:
-        """What there is to know of the data set.
+        """Returns the description of the data set.
 
         Raises:
-            slim_data.DataError: it is unknown, or its labels.txt is missing or wrong.
+            slim_data.DataError: the data set is unknown, or its labels.txt is missing or wrong.
         """
         name, data_dir, _ = self.place
         return slim_data.info(name, data_dir, self.num_classes)
 
     def locate_corrupt_records(self) -> contextlib.AbstractContextManager[None]:
-        """As `slim_data.locate_corrupt_records`, around what reads the records."""
+        """Like `slim_data.locate_corrupt_records`; enter it around code that reads records."""
         return slim_data.locate_corrupt_records(*self.place, self.num_classes)
 
 
 @configuration
 class TrainingDataConfig(DataConfig):
-    """Records to train on, or what stands in for them."""
+    """Records to train on, or their replacement."""
 
     num_classes: int | None = option(
         None,
-        "Classes that your own images have, such as those that slim_data.build_image_data "
-        "wrote, without the background. Default: as labels.txt beside the records or the data "
-        "set says.",
+        "Number of classes of your own images, such as from slim_data.build_image_data, without "
+        "the background. Default: the number of labels.txt beside the records, or of the data "
+        "set.",
         checks.COUNT,
         before=None,
     )

@@ -1,4 +1,4 @@
-"""What an evaluation is told."""
+"""Configuration of an evaluation."""
 
 import dataclasses
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class EvalDataConfig(DataConfig):
 
 @configuration
 class EvalConfig(Config):
-    """What `evaluate` is told."""
+    """Configuration of `evaluate`."""
 
     data: EvalDataConfig
     checkpoint_dir: str = option(
@@ -33,7 +33,7 @@ class EvalConfig(Config):
     eval_dir: str = option(REQUIRED, "Folder for TensorBoard logs.", checks.path)
     num_examples: int | None = option(
         None,
-        "Evaluate at most so many examples. Default: the whole subset, each example once.",
+        "Maximum number of examples. Default: the whole subset, each example once.",
         checks.COUNT,
     )
     max_steps: int | None = option(
@@ -41,14 +41,14 @@ class EvalConfig(Config):
     )
     eval_interval_secs: int = option(
         3600,
-        "Seconds between looks for a new checkpoint; that of the last step is taken at once.",
+        "Seconds between looks for a new checkpoint; the last step's is evaluated at once.",
         checks.integers(0, 10**9),
     )
     run_once: bool = option(False, "Evaluate the newest checkpoint and end.")
     restore_avg_var: bool = option(
         True, "Evaluate the moving averages of the weights and of batch norm's statistics."
     )
-    device: str = option("/gpu:0", "Device; the CPU where it does not exist.")
-    # Called with each run that is found, as `run_folder.read_run` describes it; raises UserError
-    # where another run is meant.
+    device: str = option("/gpu:0", "Device; the CPU if the device does not exist.")
+    # Called with each run found, as `run_folder.read_run` describes it; raises UserError for a
+    # wrong run.
     check_run: Callable = dataclasses.field(default=lambda run: None)

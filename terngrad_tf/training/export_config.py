@@ -1,4 +1,4 @@
-"""What an export is told."""
+"""Configuration of an export."""
 
 from terngrad_tf.training import checks
 from terngrad_tf.training.config import REQUIRED, Config, configuration, option
@@ -6,17 +6,17 @@ from terngrad_tf.training.config import REQUIRED, Config, configuration, option
 
 @configuration
 class ExportConfig(Config):
-    """What `export` is told."""
+    """Configuration of `export`."""
 
     checkpoint_dir: str = option(
-        REQUIRED, "The --train_dir of a run, whose newest checkpoint is taken.", checks.folder
+        REQUIRED, "The --train_dir of a run, for its newest checkpoint.", checks.folder
     )
     output: str = option(
         REQUIRED,
-        "What to write: a file that ends in .keras, or a folder, which becomes a SavedModel. "
-        "Nothing may be there.",
+        "Path to write: a file that ends in .keras, or a folder, which becomes a SavedModel. The "
+        "path must not exist.",
         checks.path,
     )
     restore_avg_var: bool = option(
-        True, "Take the moving averages of the weights, where the run kept them."
+        True, "Export the moving averages of the weights, if the run kept them."
     )

@@ -30,8 +30,8 @@ def tell_left_steps(config: TrainConfig, strategy: TernGradStrategy) -> None:
         why = "with `overlap`, steps go on while changes travel"
     if left:
         log(
-            f"{why}: the last {left} steps come after the last exchange{of_what}, and count where"
-            " the run is gone on with"
+            f"{why}: the last {left} steps come after the last exchange{of_what}, and take effect"
+            " only if the run is resumed"
         )
 
 

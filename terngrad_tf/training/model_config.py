@@ -13,13 +13,13 @@ class ModelConfig(Config):
 
     net: str | None = option(
         "lenet",
-        f"Network: {', '.join(models.available())}. With --fine_tune the default is that of the "
-        "weights to start from.",
+        f"Network: {', '.join(models.available())}. Default with --fine_tune: the network "
+        "of the weights to start from.",
     )
     image_size: int | None = option(
         None,
-        "Pixels of a side. Default: the network's usual size; where --fine_tune tells the "
-        "network, that of the weights to start from.",
+        "Pixels of a side. Default: the network's usual size, or the size of the weights to start "
+        "from if --fine_tune selects the network.",
         checks.PIXELS,
     )
     weight_decay: float = option(
@@ -27,13 +27,13 @@ class ModelConfig(Config):
     )
     dropout_keep_prob: float = option(
         0.5,
-        "Probability of keeping a unit where the network drops units.",
+        "Probability of keeping a unit in the network's dropout layers.",
         checks.Range(0, 1, above=True),
     )
     label_smoothing: float | None = option(
         None,
-        "Share of each target that is spread evenly over all classes. Default: the network's, "
-        "0.1 for inception_v3 and 0 for others.",
+        "Share of each target that is spread evenly over all classes. Default: 0.1 for "
+        "inception_v3 and 0 for other networks.",
         checks.Range(0, 1, below=True),
     )
     mixed_precision: bool = option(
@@ -43,7 +43,7 @@ class ModelConfig(Config):
     )
 
     def resolved(self) -> "ModelConfig":
-        """The network's own values where none were given.
+        """Returns the configuration with the network's defaults for missing values.
 
         Raises:
             ValueError: the network is unknown.
@@ -71,8 +71,8 @@ class OptimizerConfig(Config):
     learning_rate_decay_type: str = option(
         "exponential",
         "fixed, exponential (in stairs), linear (after --warmup_epochs, to 0 at --decay_epochs) "
-        "or polynomial (square root, to 0 at --max_steps). With --optimizer adam the rate is "
-        "fixed.",
+        "or polynomial (square root, to 0 at --max_steps). --optimizer adam has a "
+        "fixed rate.",
     )
     learning_rate_decay_factor: float = option(
         0.1, "Factor of each exponential decay.", checks.FACTOR
@@ -85,14 +85,14 @@ class OptimizerConfig(Config):
     )
     decay_epochs: float | None = option(
         None,
-        "Epoch at which --learning_rate_decay_type linear reaches 0. Default: that of --max_steps.",
+        "Epoch at which --learning_rate_decay_type linear reaches 0. Default: the run's last.",
         checks.EPOCHS,
     )
     loss_scale: float | None = option(
         None,
-        "Factor of the loss whose gradient is taken and divided again, such as 1024; an "
-        "overflow then ends the run. 0, or where it has no default: with --mixed_precision a "
-        "factor that adapts and leaves out steps that overflow, otherwise none.",
+        "Constant factor of the loss, such as 1024, by which gradients are divided again; an "
+        "overflow then ends the run. 0 or None: with --mixed_precision an adaptive factor that "
+        "skips steps that overflow, otherwise none.",
         checks.Range(0, 2**31),
     )
 
@@ -103,7 +103,7 @@ class OptimizerConfig(Config):
 
     @property
     def decays_to_the_end(self) -> bool:
-        """Whether the learning rate depends on the number of steps of the run."""
+        """True if the learning rate depends on the number of steps of the run."""
         line_to_the_end = self.learning_rate_decay_type == "linear" and self.decay_epochs is None
         return self.name != "adam" and (
             self.learning_rate_decay_type == "polynomial" or line_to_the_end

@@ -269,7 +269,7 @@ def build_local_steps(
     Returns:
         A `DiLoCo`.
     """
-    # With seconds, averages count steps.
+    # If seconds separate exchanges, averages count steps.
     interval = sync_every // fragments if sync_every else 1
     outer = build_outer(interval, learning_rate, momentum)
     return DiLoCo(inner, sync_every, outer=outer, fragments=fragments, **options)

@@ -1,4 +1,4 @@
-"""What a prediction is told."""
+"""Configuration of a prediction."""
 
 from terngrad_tf.training import checks
 from terngrad_tf.training.config import REQUIRED, Config, configuration, option
@@ -6,21 +6,21 @@ from terngrad_tf.training.config import REQUIRED, Config, configuration, option
 
 @configuration
 class PredictConfig(Config):
-    """What `predict` is told besides the images."""
+    """Configuration of `predict`, except the images."""
 
     checkpoint_dir: str = option(
-        REQUIRED, "The --train_dir of a run, whose newest checkpoint is taken.", checks.folder
+        REQUIRED, "The --train_dir of a run, for its newest checkpoint.", checks.folder
     )
     data_dir: str = option(
         "",
-        "Folder of the data set, where its labels.txt names the classes. Default: the run's.",
+        "Folder of the data set, if its labels.txt names the classes. Default: the run's.",
         checks.path,
     )
     output: str = option(
-        "", "CSV file to write, replaced if it is there. Default: none is written.", checks.path
+        "", "CSV file to write; replaced if it exists. Default: none.", checks.path
     )
-    top: int = option(3, "Classes told of each image, the likeliest first.", checks.COUNT)
+    top: int = option(3, "Number of classes to report per image, most likely first.", checks.COUNT)
     batch_size: int = option(32, "Images per batch.", checks.BATCH)
     restore_avg_var: bool = option(
-        True, "Take the moving averages of the weights, where the run kept them."
+        True, "Use the moving averages of the weights, if the run kept them."
     )

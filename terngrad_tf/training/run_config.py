@@ -1,4 +1,4 @@
-"""What a training run is told: `TrainConfig` and its further parts."""
+"""Configuration of a training run: `TrainConfig` and its parts."""
 
 import dataclasses
 import math
@@ -21,46 +21,46 @@ if typing.TYPE_CHECKING:
 _Self = typing.TypeVar("_Self", bound="RunConfig")
 
 
-# Where time or epochs say when to write for TensorBoard, a record must be at hand.
+# If time or epochs schedule TensorBoard's events, a recent record must exist.
 _STEPS_BETWEEN_RECORDS = 30
 
 
 @configuration
 class GradientConfig(Config, QuantizationOptions):
-    """How gradients travel. Defaults are those of TernGrad's programs."""
+    """How gradients travel. The defaults are from TernGrad's programs."""
 
     grad_bits: int = redeclared(QuantizationOptions, "grad_bits", 32, before=32)
     rotate: bool = redeclared(
         QuantizationOptions,
         "rotate",
         False,
-        text="Rotate gradients before rounding, which leaves a smaller error at the same bytes and "
-        "needs no clipping, as the library's TernGradStrategy does by default. The programs' "
-        "default, without it, is the rule of TernGrad's paper.",
+        text="Rotate gradients before rounding. Rotation reduces the error at the same bytes, "
+        "makes clipping unnecessary and is the default of the library's TernGradStrategy. The "
+        "programs' default, without rotation, is the rule of TernGrad's paper.",
     )
     clip_factor: float | str = redeclared(
         QuantizationOptions,
         "clip_factor",
         0.0,
-        text="Clip gradients at so many standard deviations before rounding; 0: no clipping; auto: "
-        "as what clipping takes away and what rounding adds suggest.",
+        text="Clip gradients at this number of standard deviations before rounding; 0: no "
+        "clipping; auto: weigh the loss of clipping against the noise of rounding.",
         before=0.0,
     )
     quantize_logits: bool = redeclared(QuantizationOptions, "quantize_logits", False)
     floating_grad_epoch: int = option(
         0,
-        "Of each so many epochs the last has float gradients; 0: none has.",
+        "Period in epochs: the last epoch of each period has float gradients; 0: none has.",
         checks.COUNT_OR_0,
         before=0,
     )
     wire: str = option(
         "auto",
         "How gradients' codes travel between hosts: allgather, alltoall or allreduce, in words; "
-        "sparse, ternary ones, in bits where few are not 0 (see --clip_factor=0); bidirectional or "
-        "sparse_bidirectional, which round the sum, too; auto: the one of the first three with the "
-        "fewest bytes, or another of the first four if measured links let expect it to be quicker. "
-        "With --async_training: auto, in words, or sparse."
-        " With --grad_bits from 2 to 8 or --rotate: none of the sparse ones.",
+        "sparse, for ternary codes, in bits if few are not 0 (see --clip_factor=0); bidirectional "
+        "or sparse_bidirectional, which also round the sum; auto: the one of the first three with "
+        "the fewest bytes, or another of the first four if it should be faster on the measured "
+        "links. --async_training allows auto, in words, and sparse. The sparse wires exclude "
+        "--grad_bits from 2 to 8 and --rotate.",
         before="auto",
     )
 
@@ -78,13 +78,13 @@ class GradientConfig(Config, QuantizationOptions):
     def quantization(
         self, seed: int, float_steps: Callable[[Any], Any] | None = None
     ) -> "Quantization":
-        """The `Quantization` of a run's gradients.
+        """Returns the `Quantization` of a run's gradients.
 
         Args:
             seed: the run's seed.
             float_steps: as for `Quantization`. Default None.
         """
-        # Not at the top: flags are told and checked without TensorFlow.
+        # Not at the top: flags are parsed and checked without TensorFlow.
         from terngrad_tf.distribute import Quantization
 
         names = [field.name for field in dataclasses.fields(QuantizationOptions)]
@@ -113,7 +113,7 @@ class CheckpointConfig(Config):
         checks.SECONDS,
     )
     save_summaries_secs: float | None = option(
-        None, "Seconds between what worker 0 writes for TensorBoard.", checks.SECONDS
+        None, "Seconds between worker 0's TensorBoard events.", checks.SECONDS
     )
     max_to_keep: int = option(5, "Newest checkpoints kept.", checks.COUNT)
     log_freq: int | None = option(
@@ -124,9 +124,9 @@ class CheckpointConfig(Config):
     )
     telemetry_freq: int = option(
         100,
-        "Steps between records of what gradients' exchanges cost and lose, in TensorBoard and in "
-        "telemetry.jsonl of --train_dir, and between comparisons of ternary gradients with float "
-        "ones; 0: nothing is measured.",
+        "Steps between records of the cost and error of gradients' exchanges, in TensorBoard and "
+        "in telemetry.jsonl of --train_dir, and between comparisons of ternary gradients with "
+        "float gradients; 0: no measurements.",
         checks.COUNT_OR_0,
     )
 
@@ -144,8 +144,8 @@ class SnapshotConfig(Config):
 
     per_epoch: float | None = option(
         None,
-        "Weight snapshots an epoch, for training in their subspace later; 0.5 takes one every "
-        "two epochs. They lie in checkpoint_pca in --train_dir. Default: none are taken.",
+        "Weight snapshots per epoch, for later training in their subspace; 0.5 takes one every "
+        "two epochs. Snapshots are in checkpoint_pca in --train_dir. Default: none.",
         checks.Range(0, 10**6, above=True),
         name="snapshot_per_epoch",
     )
@@ -172,42 +172,42 @@ def _are_taken(steps):
 
 @configuration
 class LocalStepsConfig(Config):
-    """Steps of each replica's own between exchanges, see `DiLoCo`."""
+    """Local steps of each replica between exchanges, see `DiLoCo`."""
 
     sync_every: int = option(
         0,
-        "Steps that each replica takes on its own between exchanges of what they changed, which "
-        "travels as gradients do; 0: gradients travel in every step.",
+        "Local steps of each replica between exchanges. The weights' changes travel as gradients "
+        "do; 0: gradients travel in every step.",
         checks.COUNT_OR_0,
         identity=_are_taken,
         before=0,
     )
     sync_seconds: float = option(
         0.0,
-        "In place of --sync_every, about so many seconds lie between two exchanges, in which "
-        "workers of unequal speed take unequal numbers of steps; 0: they take equally many.",
+        "Approximate seconds between two exchanges, instead of --sync_every; faster workers take "
+        "more steps. 0: all workers take the same number of steps.",
         checks.SECONDS,
         identity=_are_taken,
         before=0.0,
     )
     outer_learning_rate: float = option(
         1.0,
-        "With local steps, the rate at which mean changes are applied.",
+        "For local steps: the rate at which mean changes are applied.",
         checks.FACTOR,
         identity=_are_taken,
     )
     outer_momentum: float | None = option(
         None,
-        "With local steps, the Nesterov momentum with which they are. Default: 0.5 from 32 steps "
-        "between exchanges on, 0 up to 16, and 1 - 16 / --sync_every in between.",
+        "For local steps: Nesterov momentum of mean changes. Default: 0 for up to 16 steps between "
+        "exchanges, 0.5 for 32 or more, and 1 - 16 / --sync_every in between.",
         checks.Range(0, 1),
         identity=_are_taken,
     )
 
     fragments: int = option(
         1,
-        "With --sync_every, which it divides: groups of weights that are exchanged in turn, one "
-        "every --sync_every / --fragments steps, so that less travels at a time.",
+        "Groups of weights that are exchanged in turn, one every --sync_every / --fragments "
+        "steps, so that each exchange is smaller. Must divide --sync_every.",
         checks.COUNT,
         identity=_are_taken,
         before=1,
@@ -215,15 +215,15 @@ class LocalStepsConfig(Config):
 
     overlap: int = option(
         0,
-        "With --sync_every, steps that are taken while changes travel, at most --sync_every / "
-        "--fragments; 0: they are waited for.",
+        "Steps that replicas take while changes travel, at most --sync_every / --fragments; 0: "
+        "replicas wait for the changes.",
         checks.COUNT_OR_0,
         identity=_are_taken,
         before=0,
     )
     overlap_alpha: float = option(
         0.5,
-        "With --overlap, the share of its own weights that a replica keeps where an exchange ends.",
+        "For --overlap: the share of its local weights that a replica keeps after an exchange.",
         checks.Range(0, 1),
         identity=lambda steps: bool(steps.overlap),
     )
@@ -249,7 +249,7 @@ class LocalStepsConfig(Config):
 
     @property
     def are_taken(self) -> bool:
-        """Whether replicas take steps of their own."""
+        """True if replicas take local steps."""
         return bool(self.sync_every or self.sync_seconds)
 
     @property
@@ -260,13 +260,13 @@ class LocalStepsConfig(Config):
         return default_outer_momentum(self.sync_every or None)
 
     def identity(self) -> dict[str, Any]:
-        """As that of `Config`; a default is the same as its value."""
+        """Returns `Config.identity()` with the default resolved to its value."""
         own = super().identity()
         resolved = {"outer_momentum": self.resolved_outer_momentum} if self.are_taken else {}
         return own | resolved
 
     def exchanges(self, steps: int) -> int:
-        """Exchanges, or steps that exchange gradients, in so many steps; 0 where time decides."""
+        """Returns the number of exchanges in `steps` steps; 0 if time schedules them."""
         if self.sync_seconds:
             return 0
         return steps // max(1, self.sync_every)
@@ -278,23 +278,22 @@ class ClusterConfig(Config):
 
     num_gpus: int | None = option(
         None,
-        "GPUs the replicas run on, 0 for the CPU. Default: all there are, where TernGrad had 1: "
-        "--num_nodes alone spreads replicas over them. Where there is none, they run on the "
-        "CPU.",
+        "GPUs the replicas run on, 0 for the CPU. Default: all (1 in TernGrad), so that "
+        "--num_nodes alone spreads replicas over all GPUs, or the CPU if there are none.",
         checks.integers(0, checks.WORKERS.most),
         identity=False,
         shared=False,
     )
     num_nodes: int = option(
         -1,
-        "Replicas, which --num_gpus GPUs share, the first of them the first. -1: --num_gpus, or 1.",
+        "Replicas, spread in order over --num_gpus GPUs. -1: --num_gpus, or 1.",
         checks.integers(1, checks.WORKERS.most, also=-1),
     )
     communication: str = option(
         "auto",
-        "How processes of a cluster exchange: ring, over TensorFlow's own connections, through the "
-        "memory of hosts of which some may have a GPU and some not; nccl, from GPU to GPU; auto: "
-        "ring, but nccl where a process has several GPUs.",
+        "Transport between the processes of a cluster: ring, over TensorFlow's own connections "
+        "and through host memory, with or without GPUs; nccl, from GPU to GPU; auto: nccl if a "
+        "process has several GPUs, else ring.",
         identity=False,
     )
 
@@ -307,12 +306,12 @@ class ClusterConfig(Config):
 
 @configuration
 class RunConfig(Config):
-    """What every run has: its data, network and gradients, and how long it lasts."""
+    """The parts of every run: data, network, gradients and length."""
 
     train_dir: str = option(
         REQUIRED,
-        "Folder for checkpoints and TensorBoard logs. A folder that holds the same run is "
-        "resumed, another run is refused; nothing is ever deleted.",
+        "Folder for checkpoints and TensorBoard logs. A folder with the same run is resumed; a "
+        "folder with another run is refused, never emptied.",
         checks.folder,
         identity=False,
         shared=False,
@@ -349,11 +348,11 @@ class RunConfig(Config):
 
     @property
     def depends_on_its_length(self) -> bool:
-        """Whether another number of steps makes all steps others, as by the learning rate."""
+        """True if `max_steps` affects every step, for instance by the learning rate."""
         return False
 
     def with_steps(self: _Self, num_examples: int) -> _Self:
-        """The configuration with the steps that epochs of so many examples take."""
+        """Returns the configuration with epochs of `num_examples` converted to steps."""
         steps = {}
         epochs = {"max_steps": self.epochs, "save_iter": self.checkpoints.save_epochs}
         for name, number in epochs.items():
@@ -364,22 +363,22 @@ class RunConfig(Config):
 
 @configuration
 class TrainConfig(RunConfig):
-    """What `train` and `train_async` are told."""
+    """Configuration of `train` and `train_async`."""
 
     optimizer: OptimizerConfig = OptimizerConfig()
     local_steps: LocalStepsConfig = LocalStepsConfig()
     snapshots: SnapshotConfig = SnapshotConfig()
     pretrained_model_checkpoint_path: str = option(
         "",
-        "Checkpoint to start from, or folder of a run, whose newest checkpoint is taken; or the "
+        "Checkpoint to start from, or folder of a run, for its newest checkpoint; or the "
         "Inception-v3 checkpoint of TensorFlow 1, such as inception-v3/model.ckpt-157585. The "
-        "run goes on from its step; see --fine_tune. Once --train_dir holds a checkpoint, that "
-        "one is resumed.",
+        "run continues from its step; see --fine_tune. If --train_dir holds a checkpoint, the "
+        "run resumes from this one instead.",
     )
     fine_tune: bool = option(
         False,
-        "Take the weights of --pretrained_model_checkpoint_path but those of the "
-        "classification layers, which start anew, as do optimizer and step.",
+        "Load the weights of --pretrained_model_checkpoint_path except the classification "
+        "layers, which start anew, as do optimizer and step.",
     )
 
     def __post_init__(self) -> None:
@@ -410,5 +409,5 @@ class TrainConfig(RunConfig):
 
     @property
     def depends_on_its_length(self) -> bool:
-        """Whether another number of steps makes all steps others."""
+        """True if `max_steps` affects every step."""
         return self.optimizer.decays_to_the_end

@@ -1,4 +1,4 @@
-"""What averaging a run's snapshots is told."""
+"""Configuration of averaging a run's snapshots."""
 
 from terngrad_tf.training import checks
 from terngrad_tf.training.config import REQUIRED, configuration, option
@@ -8,9 +8,9 @@ from terngrad_tf.training.subspace_config import SubspaceDataConfig
 
 @configuration
 class AverageConfig(RunConfig):
-    """What `average_run` is told; it takes the network from the run whose snapshots they are."""
+    """Configuration of `average_run`; the run of the snapshots determines the network."""
 
-    max_steps: int = option(0, "None: nothing is trained.", checks.COUNT_OR_0, identity=False)
+    max_steps: int = option(0, "Unused: no training steps.", checks.COUNT_OR_0, identity=False)
     pretrained_weight_path: str = option(
         REQUIRED,
         "The --train_dir of the run whose snapshots to average, or one of its checkpoints.",
@@ -19,8 +19,8 @@ class AverageConfig(RunConfig):
     )
     weight_load_dir: str = option(
         "",
-        "Folder with the weight snapshots, relative to the present folder or, where that lacks "
-        "it, to the one that holds that run. Default: checkpoint_pca of that run.",
+        "Folder with the weight snapshots, relative to the present folder or, if missing there, "
+        "to the parent of the run. Default: checkpoint_pca of that run.",
         checks.path,
         identity=False,
     )

@@ -1,4 +1,4 @@
-"""What training in a subspace is told."""
+"""Configuration of training in a subspace."""
 
 import math
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ _Self = TypeVar("_Self", bound="SubspaceConfig")
 
 STARTS = ("last", "average", "mean")
 _PART = checks.Range(0, 1, above=True, below=True)
-# Options that each optimizer takes, besides those of which it knows from elsewhere.
+# Options that each optimizer takes from `SubspaceOptimizerConfig`.
 OPTIMIZERS = {
     "bfgs": ("rho", "sigma", "alpha", "gamma", "residual_every"),
     "sgd": ("learning_rate", "momentum"),
@@ -23,34 +23,34 @@ OPTIMIZERS = {
 
 @configuration
 class SubspaceDataConfig(TrainingDataConfig):
-    """Records to train on in a subspace: those of the run to start from, where nothing is said."""
+    """Records to train on in a subspace, by default the records of the run to start from."""
 
     dataset_name: str | None = option(None, f"Data set: {DATASETS}. Default: the run's.")
     batch_size: int = option(
         512,
-        "Images per step over all replicas together; divisible by --num_nodes. Large ones help.",
+        "Images per step over all replicas together; divisible by --num_nodes. Large batches help.",
         checks.BATCH,
     )
 
 
 @configuration
 class SubspaceGradientConfig(GradientConfig):
-    """How gradients travel outside of the subspace."""
+    """Exchange of gradients outside of the subspace."""
 
     grad_bits: int = redeclared(
         GradientConfig,
         "grad_bits",
         1,
-        text="With --alpha above 0, 1: replicas send ternary gradients outside of the subspace; 2: "
-        "codes of five values; 3 to 8: finer ones, codes of so many bits; 32: float. Inside they "
-        "send a number a component either way.",
+        text="Bits of gradients outside of the subspace, for --alpha above 0. 1: ternary; 2: codes "
+        "of five values; 3 to 8: codes of this number of bits; 32: float. Inside of the subspace "
+        "replicas always send one number per component.",
     )
     clip_factor: float | str = redeclared(
         GradientConfig,
         "clip_factor",
         2.5,
-        text="With --grad_bits below 32: clip gradients at so many standard deviations; 0: no "
-        "clipping; auto: as what clipping takes away and what rounding adds suggest.",
+        text="For --grad_bits below 32: clip gradients at this number of standard deviations; 0: "
+        "no clipping; auto: weigh the loss of clipping against the noise of rounding.",
     )
 
 
@@ -60,49 +60,49 @@ class BasisConfig(Config):
 
     pretrained_weight_path: str = option(
         REQUIRED,
-        "What to start from: the --train_dir of a run (its newest checkpoint), one of its "
+        "Weights to start from: the --train_dir of a run (its newest checkpoint), one of its "
         "checkpoints, or one of its weight snapshots.",
-        identity=False,  # what is found there is compared, wherever it lies
+        identity=False,  # the weights are compared, not their path
         shared=False,
     )
     pca_mat_path: str = option(
         "",
-        "File of the subspace, .safetensors or .npy. Where it is missing it is computed from "
-        "the snapshots and written. Default: subspace.safetensors in --train_dir.",
+        "File of the subspace, .safetensors or .npy. A missing file is computed from the "
+        "snapshots and written. Default: subspace.safetensors in --train_dir.",
         checks.path,
         identity=False,  # the subspaces' fingerprints are compared
         shared=False,
     )
     weight_load_dir: str = option(
         "",
-        "Folder with the weight snapshots, relative to the present folder or, where that lacks "
-        "it, to the one that holds the run to start from. Default: checkpoint_pca of that run.",
+        "Folder with the weight snapshots, relative to the present folder or, if missing there, "
+        "to the parent of the run to start from. Default: checkpoint_pca of that run.",
         checks.path,
         identity=False,  # the subspaces' fingerprints are compared
         shared=False,
     )
     timeout: float = option(
         1800.0,
-        "In a cluster: seconds that the other workers wait for the chief's subspace.",
+        "Seconds that the other workers of a cluster wait for the chief's subspace.",
         checks.SECONDS,
         identity=False,
     )
     n_components: int | None = option(
         None,
-        "Dimension of the subspace, below the number of snapshots. Default: that of the file, "
-        "or 32 where it is computed, less where there are fewer than 33 snapshots.",
+        "Dimension of the subspace, below the number of snapshots. Default: the file's, or for a "
+        "new subspace 32, or fewer if there are fewer than 33 snapshots.",
         checks.integers(1, 2**16),
     )
     start_at: str | None = option(
         None,
-        "last: start at the weights of --pretrained_weight_path; average: at their moving average, "
-        "which a run keeps beside them; mean: at the mean of the snapshots. Default: average, or "
-        "last where there is none.",
+        "last: start at the weights of --pretrained_weight_path; average: at their moving average "
+        "in the run; mean: at the mean of the snapshots. Default: average, or last if the run has "
+        "no average.",
         checks.one_of(STARTS),
     )
     shard_basis: bool = option(
         False,
-        "In a cluster: each worker process holds a part of the basis alone, for one that does "
+        "Let each worker process of a cluster hold only a part of the basis, if the whole does "
         "not fit. Gradients then travel as float32.",
         before=False,
     )
@@ -171,25 +171,25 @@ class SubspaceOptimizerConfig(Config):
     )
 
     def identity(self) -> dict[str, Any]:
-        """As that of `Config`; the optimizers' names are not those of other runs."""
+        """Returns `Config.identity()` with optimizer names that differ from other runs'."""
         return super().identity() | {"optimizer": f"subspace_{self.name}"}
 
     def arguments(self) -> dict[str, Any]:
-        """The values that the optimizer takes, by name."""
+        """Returns the values that the optimizer takes, by name."""
         return {name: getattr(self, name) for name in OPTIMIZERS[self.name]}
 
 
 @configuration
 @harmless
 class SubspaceCheckpointConfig(CheckpointConfig):
-    """When training in a subspace is saved; `with_steps` says how many steps an epoch has."""
+    """When training in a subspace is saved; `with_steps` sets the steps per epoch."""
 
     max_to_keep: int = option(2, "Newest checkpoints kept.", checks.COUNT)
 
 
 @configuration
 class SubspaceConfig(RunConfig):
-    """What `train_in_subspace` is told; it takes the network from the run to start from."""
+    """Configuration of `train_in_subspace`; the run to start from determines the network."""
 
     seed: int = option(1, "Fixes order of the data and rounding.", checks.SEED)
     max_steps: int = option(0, "Steps; follows from the epochs.", checks.COUNT_OR_0, identity=False)
@@ -203,6 +203,6 @@ class SubspaceConfig(RunConfig):
     checkpoints: SubspaceCheckpointConfig = SubspaceCheckpointConfig()
 
     def with_steps(self: _Self, num_examples: int) -> _Self:
-        """The configuration with the steps that its epochs take; it is saved once an epoch."""
+        """Returns the configuration with the steps of its epochs, saved once per epoch."""
         save_iter = math.ceil(num_examples / self.data.batch_size)
         return super().with_steps(num_examples).changed(save_iter=save_iter)

@@ -97,7 +97,7 @@ def find_start(path: str) -> Start:
         A `Start`.
 
     Raises:
-        UserError: nothing of this kind exists there, or run.json is missing.
+        UserError: no run, checkpoint or snapshot exists there, or run.json is missing.
     """
     given = path
     checks.folder("pretrained_weight_path", path)

@@ -59,7 +59,7 @@ def train(
 
     In a cluster, every process must call it with the same options. Only the chief uses `train_dir`.
     `data_dir` either holds the same files on all processes, which share them, or different files on
-    each process, which reads all of its own. `batch_size` counts all replicas.
+    each process, which then reads all of its files. `batch_size` counts all replicas.
 
     With `membership`, workers may come and go: a call of `train` ends when workers wait to take
     part, or one is lost. For any number of workers, a step has `batch_size` examples, divided about

@@ -1,3 +1,3 @@
-"""What gradients travel as: buckets, their quantization, wires and the bytes that these cost."""
+"""The exchange of gradients: buckets, their quantization, wires and traffic."""
 
 __all__ = []

@@ -1,4 +1,4 @@
-"""One bucket of gradients from local tensors to their sum over all replicas."""
+"""Sums a bucket of gradients over all replicas."""
 
 import copy
 import dataclasses
@@ -11,18 +11,18 @@ from terngrad_tf import ternary
 from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.exchange.quantization import Quantization
 
-# A bucket is sent as soon as its gradients exist, while earlier layers still compute theirs. Large
-# enough that the latency of a collective does not count.
+# A bucket is sent as soon as its gradients exist, while earlier layers still compute theirs. This
+# size makes the latency of a collective negligible.
 BUCKET_ELEMENTS = 4 * 2**20
 
 
 class ReductionContext:
-    """Who takes part in an exchange.
+    """The participants of an exchange.
 
     Args:
         devices: the device of each local replica.
         num_replicas: replicas of all processes.
-        processes: `ProcessGroup`; None where nothing leaves this process.
+        processes: `ProcessGroup`; None without other processes.
     """
 
     def __init__(self, devices: Sequence[str], num_replicas: int, processes: Any) -> None:
@@ -31,13 +31,13 @@ class ReductionContext:
         self.num_replicas = num_replicas
         self.processes = processes
         self.first_replica = processes.rank * self.num_local if processes else 0
-        # XLA compiles for each device anew. Logical CPU devices share memory and threads, so what
-        # they would all compute is computed, and compiled, on the first.
+        # XLA compiles once per device. Logical CPU devices share memory and threads, so the first
+        # one compiles and computes for all of them.
         self.encode_devices = [device if "GPU" in device else devices[0] for device in devices]
 
     @classmethod
     def of(cls, strategy: tf.distribute.Strategy) -> "ReductionContext":
-        """The context of a `tf.distribute.Strategy`."""
+        """Returns the context of a `tf.distribute.Strategy`."""
         extended = strategy.extended
         processes = getattr(extended, "process_group", None)
         return cls(extended.worker_devices, strategy.num_replicas_in_sync, processes)
@@ -48,19 +48,19 @@ class ReductionContext:
         return self.processes.size if self.processes else self.num_replicas
 
     def wire(self, name: str, sizes: Sequence[int], quantization: Quantization) -> Any:
-        """The `Wire` of a name for tensors with these numbers of elements, rounded in this way."""
+        """Returns the `Wire` of a name for tensors of these sizes, rounded in this way."""
         num_local = self.num_local if self.processes else 1
         how = quantization.levels, bool(quantization.rotate)
         return wires.choose(name, sizes, self.num_members, num_local, *how)
 
     def with_processes(self, processes: Any) -> "ReductionContext":
-        """A copy whose messages travel by `processes`."""
+        """Returns a copy that sends its messages by `processes`."""
         context = copy.copy(self)
         context.processes = processes
         return context
 
     def on_all_devices(self, tensor: tf.Tensor) -> list[tf.Tensor]:
-        """A copy of a tensor for each local replica, one a device."""
+        """Returns a copy of a tensor for each local replica, one per device."""
         copies = {}
         for device in dict.fromkeys(self.devices):
             with tf.device(device):
@@ -68,9 +68,12 @@ class ReductionContext:
         return [copies[device] for device in self.devices]
 
     def shared_scales(self, local_scales: tf.Tensor, told: Any = None) -> Any:
-        """The largest scales, `[T]`, of those of each local replica and of all processes.
+        """Returns the largest scales, `[T]`, over the local replicas and all processes.
 
-        With `told`, a float32 vector of each process, a pair of them and of its largest elements.
+        Args:
+            local_scales: the scales of each local replica.
+            told: optional float32 vector of this process. If given, the result is a pair of the
+                scales and the largest elements of this vector over all processes.
         """
         with tf.device(self.devices[0]):
             scales = tf.reduce_max(tf.stack(local_scales), axis=0)
@@ -82,19 +85,19 @@ class ReductionContext:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bucket:
-    """T gradients that travel together, of each local replica.
+    """T gradients of each local replica that travel together.
 
     Attributes:
         context: `ReductionContext`.
         quantization: how the gradients are rounded.
         gradients: list with the T tensors of each local replica.
-        scales: float32 tensor of shape [T], the scales shared by all replicas; of gradients that
-            are to be rotated, `[blocks]`.
+        scales: float32 tensor of shape [T], the scales shared by all replicas; `[blocks]` for
+            gradients that will be rotated.
         indices: T integers that select the random bits of each tensor.
         step: the step, a scalar integer tensor.
-        measured: of gradients that are to be rotated, what `Quantization.local_scales` told of
-            each local replica's.
-        is_rotated: whether the gradients are rotated ones, in units of their scales.
+        measured: result of `Quantization.local_scales` for each local replica, if gradients will
+            be rotated.
+        is_rotated: True if the gradients are rotated, in units of their scales.
     """
 
     context: ReductionContext
@@ -108,12 +111,12 @@ class Bucket:
 
     @property
     def processes(self) -> Any:
-        """`ProcessGroup`; None where nothing leaves this process."""
+        """The `ProcessGroup`; None without other processes."""
         return self.context.processes
 
     @property
     def units(self) -> tf.Tensor:
-        """What a code of 1 stands for in each tensor, `[T]`."""
+        """The value of a code of 1 in each tensor, `[T]`."""
         if self.is_rotated:
             return self.scales
         return self.quantization.units(self.scales)
@@ -123,7 +126,7 @@ class Bucket:
         return [gradient.shape.num_elements() for gradient in self.gradients[0]]
 
     def words_of_replicas(self, base: int) -> Any:
-        """The codes of each local replica, int32 `[W]`, as digits in `base`."""
+        """Returns the codes of each local replica, int32 `[W]`, as digits in `base`."""
         words = []
         context = self.context
         for replica, device in enumerate(context.encode_devices):
@@ -142,7 +145,7 @@ class Bucket:
         return words
 
     def words(self, base: int) -> Any:
-        """The sum of the local replicas' words, int32 `[W]`."""
+        """Returns the sum of the local replicas' words, int32 `[W]`."""
         words = [tf.bitcast(words, tf.uint32) for words in self.words_of_replicas(base)]
         # Not as int32, which TensorFlow adds on a GPU's host.
         return tf.bitcast(tf.add_n(words), tf.int32)
@@ -168,7 +171,7 @@ class Bucket:
         return ternary.sum_scales(words, widths, self.context.num_replicas, **how, **options)
 
     def sum_codes(self) -> Any:
-        """The sums where all replicas are in this process, without packed words."""
+        """Returns the sums without packed words, if all replicas are in this process."""
         context, of_devices = self.context, []
         for device in dict.fromkeys(context.encode_devices):
             mine = [k for k, d in enumerate(context.encode_devices) if d == device]
@@ -194,14 +197,14 @@ class Bucket:
 
     @property
     def rotation(self) -> "ternary.Rotation | None":
-        """`ternary.Rotation` of the gradients; None where they are rounded as they are."""
+        """The `ternary.Rotation` of the gradients; None if they are rounded without rotation."""
         if self.is_rotated:
             return None
         shapes, _ = self._specs()
         return self.quantization.rotation(shapes, self.context.num_replicas)
 
     def rotated(self) -> "Bucket":
-        """The bucket of the rotated gradients, which has vectors of the same elements."""
+        """Returns the bucket of the rotated gradients, vectors of the same elements."""
         rotation, vectors = self.rotation, []
         for replica, device in enumerate(self.context.encode_devices):
             with tf.device(device):
@@ -223,7 +226,7 @@ class Bucket:
         )
 
     def rotated_back(self, sums: Sequence[tf.Tensor]) -> Any:
-        """The T tensors that sums of the codes of `rotated()` stand for."""
+        """Returns the T tensors that sums of the codes of `rotated()` represent."""
         _, dtypes = self._specs()
         return self.rotation.rotate_back(sums, self.scales, dtypes, **self._signs())
 
@@ -231,8 +234,8 @@ class Bucket:
     def noise(self) -> list[tf.Tensor] | None:
         """The variance that rounding adds to each element of the sums of the T gradients.
 
-        A float32 tensor `[blocks]` for each gradient, of its `ternary.block_sizes`: it is the same
-        in all of a block. None of gradients that are not rotated, as there it differs by element.
+        A float32 tensor `[blocks]` for each gradient, of its `ternary.block_sizes`: a block has one
+        variance. None if gradients are not rotated, since the variance then differs by element.
         """
         if self.rotation is None:
             return None
@@ -244,7 +247,7 @@ class Bucket:
         return {"seed": self.quantization.seed, "step": self.step, "tensor": self.indices[0]}
 
     def _specs(self):
-        """Shapes and dtypes of the gradients."""
+        """Returns the shapes and dtypes of the gradients."""
         return [g.shape for g in self.gradients[0]], [g.dtype for g in self.gradients[0]]
 
 
@@ -253,7 +256,7 @@ def buckets(sizes: Sequence[int], bucket_elements: int = BUCKET_ELEMENTS) -> Any
 
     Args:
         sizes: elements of each tensor.
-        bucket_elements: a bucket is closed when it holds this many.
+        bucket_elements: a bucket is closed when it holds this number of elements.
 
     Returns:
         List of lists of positions, each position once.
@@ -277,13 +280,13 @@ def reduce_bucket(bucket: Bucket, wire: Any) -> tuple[list[Any], Any]:
 
     Returns:
         List of T lists with the sum on each local device, and the words that this member received:
-        a number, or a float32 scalar tensor where the wire has no fixed size.
+        a number, or a float32 scalar tensor if the wire has no fixed size.
     """
     context = bucket.context
     wire = context.wire(wire, bucket.sizes, bucket.quantization)
     with tf.device(context.devices[0]):
         rounded = bucket.rotated() if bucket.rotation else bucket
-        # Where nothing travels, all lossless wires give the same.
+        # All lossless wires give the same result if the sum stays in this process.
         if context.processes is None and wire.is_lossless and wire.has_fixed_size:
             sums, received = rounded.sum_codes(), wire.received_words
         else:

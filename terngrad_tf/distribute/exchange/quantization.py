@@ -1,4 +1,4 @@
-"""Which gradients are rounded, and how."""
+"""Selects and rounds gradients: `Quantization`."""
 
 import dataclasses
 import functools
@@ -17,9 +17,9 @@ from terngrad_tf.quantization_options import QuantizationOptions
 
 TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 LOGITS, AUXILIARY = "logits", "aux"
-# Above the number of vectors that tensors which are rotated together make.
+# Exceeds the number of vectors of tensors that are rotated together.
 _MOST_VECTORS = 32
-# The noise of larger scales might be no float32.
+# The noise of larger scales might overflow float32.
 _LARGEST_NOISY_SCALE = 2.0**56
 
 
@@ -34,7 +34,7 @@ def _is_function(name, value):
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Quantization(QuantizationOptions):
-    """Selects the gradients of a model that are rounded to ternary or finer codes, and rounds them.
+    """Selects gradients of a model and rounds them to ternary or finer codes.
 
     The random bits depend on `seed`, the step, the variable's position in the model and the element
     only.
@@ -52,8 +52,8 @@ class Quantization(QuantizationOptions):
     float_steps: Callable[[tf.Tensor], Any] | None = option(
         None,
         "Function of the optimizer's step (int64 scalar tensor) that returns a bool scalar tensor, "
-        "converted by AutoGraph. In steps for which it is true, gradients are exchanged exactly "
-        "as with grad_bits=32. None: in no step.",
+        "converted by AutoGraph. If it returns True, the step exchanges gradients exactly as with "
+        "grad_bits=32. None: no step does.",
         _is_function,
     )
 
@@ -82,7 +82,7 @@ class Quantization(QuantizationOptions):
         return levels_of_bits(self.grad_bits)
 
     def check_logits(self, paths: Sequence[str]) -> None:
-        """Raises ValueError where `quantize_logits=False` finds no logits.
+        """Raises ValueError if `quantize_logits=False` finds no logits.
 
         Args:
             paths: paths of all variables of an optimizer, as in `keras.Variable.path`.
@@ -99,11 +99,11 @@ class Quantization(QuantizationOptions):
 
     @staticmethod
     def is_of_logits(path: str) -> bool:
-        """Whether a variable's path tells that it is one of the logits layer."""
+        """Returns True if a variable's path is in the logits layer."""
         return any(LOGITS in part and AUXILIARY not in part for part in path.split("/"))
 
     def ternary_positions(self, gradients: Sequence[Any], paths: Sequence[str]) -> list[int]:
-        """Positions of the gradients that are to be rounded.
+        """Returns the positions of the gradients to round.
 
         Args:
             gradients: list of T tensors, `tf.TensorSpec`s or `tf.IndexedSlices`.
@@ -122,31 +122,31 @@ class Quantization(QuantizationOptions):
         ]
 
     def noisy_positions(self, gradients: Sequence[Any], paths: Sequence[str]) -> list[int]:
-        """`ternary_positions`, where the variance that rounding adds is known; else none."""
+        """Returns `ternary_positions` if the variance of rounding is known, else []."""
         return self.ternary_positions(gradients, paths) if self.rotate else []
 
     def rotation(
         self, shapes: Sequence[Sequence[int]], num_replicas: int
     ) -> "ternary.Rotation | None":
-        """`ternary.Rotation` of tensors of these shapes; None where they are not rotated.
+        """Returns the `ternary.Rotation` of tensors of these shapes; None without rotation.
 
         Args:
             shapes: T static shapes.
-            num_replicas: whose codes are added.
+            num_replicas: number of replicas whose codes are added.
         """
         if not self.rotate:
             return None
         return _rotation(tuple(map(tuple, shapes)), self.levels, num_replicas)
 
     def local_scales(self, gradients: Sequence[Any], num_replicas: int = 1) -> tf.Tensor:
-        """What rounding must know of one replica's gradients.
+        """Measures one replica's gradients for rounding.
 
         Args:
             gradients: list of T tensors.
-            num_replicas: over which reduced gradients are the mean.
+            num_replicas: number of replicas over which reduced gradients are the mean.
 
         Returns:
-            `ternary.local_scales`, `[T]`; of rotated ones what `ternary.Rotation.measure` tells,
+            `ternary.local_scales`, `[T]`; with rotation, the result of `ternary.Rotation.measure`,
             `[2, blocks]`.
         """
         rotation = self.rotation([g.shape for g in gradients], num_replicas)
@@ -161,9 +161,9 @@ class Quantization(QuantizationOptions):
         )
 
     def noise(self, scales: tf.Tensor, num_replicas: int) -> tf.Tensor:
-        """The variance that rounding adds to each element of a block of summed rotated gradients.
+        """Returns the variance that rounding adds to each element of summed rotated gradients.
 
-        Of replicas whose blocks are all as large as the largest: it is the most that can be.
+        This is an upper bound, exact if the blocks of all replicas are as large as the largest.
 
         Args:
             scales: float32 tensor of shape [blocks], shared by all replicas.
@@ -173,28 +173,28 @@ class Quantization(QuantizationOptions):
             Float32 tensor of shape [blocks], finite.
         """
         of_replica = ternary.rounding_noise(self.levels, num_replicas, self.rounding)
-        # Of gradients whose squares are infinite.
+        # Squares of large gradients may be infinite.
         scales = tf.minimum(scales, _LARGEST_NOISY_SCALE)
         return tf.constant(num_replicas * of_replica, tf.float32) * tf.square(scales)
 
     def indices_of_vectors(self, first: int, count: int) -> list[int]:
-        """Integers that select the random bits of rotated vectors of tensors that travel together.
+        """Returns integers that select the random bits of the rotated vectors of a bucket.
 
         Args:
-            first: the first tensor's.
+            first: the first tensor's integer.
             count: number of vectors.
         """
         return [_MOST_VECTORS * first + number for number in range(count)]
 
     @property
     def largest_nonzero_share(self) -> float:
-        """The share of codes that are not 0 for which `bits_per_element` has room; at most 1."""
+        """The largest share of non-zero codes within `bits_per_element`; at most 1."""
         bits = self.bits_per_element
         return 1.0 if bits is None else streams.nonzero_share(bits)
 
     @property
     def of_one_size(self) -> "Quantization":
-        """As this one, for tensors whose elements are 0 or of one size: it is their scale."""
+        """A copy for tensors whose elements are 0 or of one size, which is their scale."""
         return dataclasses.replace(self, clip_factor=0.0, bits_per_element=None)
 
     def encode(self, gradients: Sequence[Any], scales: tf.Tensor, **options: Any) -> Any:
@@ -206,8 +206,8 @@ class Quantization(QuantizationOptions):
         return ternary.sum_codes(gradients, scales, **self._how(), **options)
 
     def units(self, scales: tf.Tensor) -> tf.Tensor:
-        """What a code of 1 stands for at these scales."""
-        # Not a division, which in graphs TensorFlow makes such a product, rounded differently.
+        """Returns the value of a code of 1 at these scales."""
+        # Not a division, which TensorFlow's graphs turn into such a product, rounded differently.
         return scales if self.levels == 1 else scales * tf.constant(1 / self.levels, scales.dtype)
 
     def _how(self):

@@ -1,4 +1,4 @@
-"""What an exchange costs in bytes."""
+"""The cost of an exchange in bytes."""
 
 import dataclasses
 from typing import Any
@@ -8,13 +8,13 @@ WORD_BYTES = 4
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """What one reduction of all gradients costs every member.
+    """The cost of one reduction of all gradients for every member.
 
     Attributes:
-        wire: the wire that carries ternary gradients ("float32" where none is ternary).
+        wire: the wire that carries ternary gradients ("float32" if none is ternary).
         num_members: replicas that exchange words: processes, or the replicas of a single process.
-        received_bytes: payload bytes that each member receives a step, scales included.
-        float32_bytes: the same for a float32 ring all-reduce, `2 (N-1)/N` times 4 bytes an element.
+        received_bytes: payload bytes that each member receives per step, scales included.
+        float32_bytes: bytes in a float32 ring all-reduce, `2 (N-1)/N` times 4 bytes per element.
     """
 
     wire: str
@@ -24,11 +24,11 @@ class Traffic:
 
     @property
     def compression_ratio(self) -> float:
-        """`float32_bytes / received_bytes`; 1.0 where nothing is exchanged."""
+        """`float32_bytes / received_bytes`; 1.0 without an exchange."""
         return self.float32_bytes / self.received_bytes if self.received_bytes else 1.0
 
     def as_float32(self) -> Any:
-        """The same gradients' `Traffic` where all travel as float32."""
+        """Returns the `Traffic` of the same gradients as float32."""
         return Traffic("float32", self.num_members, self.float32_bytes, self.float32_bytes)
 
     def __add__(self, other: "Traffic") -> "Traffic":
@@ -43,12 +43,12 @@ class Traffic:
 
 @dataclasses.dataclass(frozen=True)
 class PushTraffic:
-    """What one step of asynchronous training costs a worker.
+    """The cost of one step of asynchronous training for a worker.
 
     Attributes:
         pushed_bytes: payload bytes sent to all servers together.
         pulled_bytes: payload bytes received from them.
-        float32_bytes: what `pushed_bytes` would be with float32 gradients.
+        float32_bytes: value of `pushed_bytes` with float32 gradients.
     """
 
     pushed_bytes: int
@@ -69,17 +69,17 @@ class PushTraffic:
 
 
 def ring_bytes(num_bytes: int, num_members: int) -> int:
-    """Bytes that each member receives in a ring all-reduce of `num_bytes`."""
+    """Returns the bytes that each member receives in a ring all-reduce of `num_bytes`."""
     return round(2 * (num_members - 1) / num_members * num_bytes)
 
 
 def float32_traffic(num_elements: int, num_members: int) -> Traffic:
-    """Traffic of `num_elements` that stay float32."""
+    """Returns the traffic of `num_elements` float32 elements."""
     size = ring_bytes(4 * num_elements, num_members)
     return Traffic("float32", num_members, size, size)
 
 
 def gathered_traffic(num_bytes: int, num_members: int) -> Traffic:
-    """Traffic of sparse gradients: each member sends its `num_bytes` of rows to all others."""
+    """Returns the traffic of sparse gradients: members send `num_bytes` of rows to all others."""
     size = (num_members - 1) * num_bytes
     return Traffic("float32", num_members, size, size)

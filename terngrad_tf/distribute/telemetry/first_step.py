@@ -1,4 +1,4 @@
-"""What the chief tells at the first step: how a batch is shared, and what travels."""
+"""Logs on the chief, after the first step, how replicas share a batch, and the traffic."""
 
 import weakref
 from typing import Any
@@ -13,10 +13,10 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 class FirstStep(keras.callbacks.Callback):
-    """Tells, once, what a user of several replicas may not expect.
+    """Logs once the shared batch and the traffic of several replicas.
 
     Args:
-        strategy: the `TernGradStrategy` that has it.
+        strategy: the `TernGradStrategy` with this callback.
     """
 
     model: keras.Model
@@ -27,7 +27,7 @@ class FirstStep(keras.callbacks.Callback):
         self._told_batches = self._told_traffic = False
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Tells what is known after this step."""
+        """Logs the lines that are known after this step."""
         strategy = self._get_strategy()
         if strategy.num_replicas_in_sync > 1 and not self._told_batches:
             self._told_batches = True
@@ -55,7 +55,7 @@ class FirstStep(keras.callbacks.Callback):
 
 
 def size(num_bytes: float) -> str:
-    """A number of bytes with three digits.
+    """Returns a number of bytes as text with three digits.
 
     Example:
         >>> size(5_240_000)

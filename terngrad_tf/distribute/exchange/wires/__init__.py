@@ -1,9 +1,9 @@
-"""How codes travel between replicas: one class, and one file, a wire.
+"""Wires, which exchange codes between replicas: one class and one file per wire.
 
-N replicas on M processes hold one code in {-1, 0, 1} an element; all need the sum. The L = N/M
+N replicas on M processes hold one code in {-1, 0, 1} per element; all need the sum. The L = N/M
 replicas of a process write their codes as digits in base 2L+1 and add the words: a process sends W
-words, at 1.6 bits an element for one replica. Finer codes, of -l to l, are sums of l ternary ones
-to a wire, and take digits as if there were l times as many replicas. Every process receives
+words, at 1.6 bits per element for one replica. A wire treats finer codes, from -l to l, as sums of
+l ternary codes: digits have room for l times the replicas. Every process receives
 
 | wire          | hops                                                   | words received          |
 |---------------|--------------------------------------------------------|-------------------------|
@@ -12,10 +12,9 @@ to a wire, and take digits as if there were l times as many replicas. Every proc
 | allreduce     | digits wide enough for the sum, stock all-reduce       | 2 (M-1) wide / M        |
 | bidirectional | as alltoall, but sums are rounded to a code once more  | (M-1) (W + rounded) / M |
 
-These send words, of a size that is known before. Two send ternary codes in streams, which are as
-long as codes that are not 0 need (`ternary.compress`), and what tells their lengths. One code that
-is not 0 in 60, which gradients have that are not clipped, makes a stream eleven times shorter than
-the words.
+These wires send words of a fixed size. Two wires send ternary codes in streams, whose length
+depends on the number of non-zero codes (`ternary.compress`), and the lengths. If 1 code in 60 is
+not 0, as for gradients without clipping, a stream is eleven times shorter than the words.
 
 | wire                 | hops                                     | received                       |
 |----------------------|------------------------------------------|--------------------------------|
@@ -23,13 +22,12 @@ the words.
 | sparse, many         | as alltoall: chunks and sums, in streams | (M-1) the longest of both hops |
 | sparse_bidirectional | as bidirectional, both in streams        | (M-1) the longest of both hops |
 
-Sums of codes are codes again when they are written in balanced ternary, `ternary.sum_to_trits`: a
-stream for each place, of which the higher ones are all but empty. Sums of a member's replicas
-travel so, too.
+Sums of codes, also of a member's replicas, are written as codes in balanced ternary
+(`ternary.sum_to_trits`): one stream per place; streams of higher places are almost empty.
 
-All but the two bidirectional ones are lossless: the result is the sum of the replicas' codes, bit
-for bit. Those are unbiased. "auto" takes the lossless wire of known size with the fewest bytes;
-between processes `wire_choice` may take another lossless one in its place.
+The two bidirectional wires are unbiased; all others are lossless: the result is the sum of the
+replicas' codes, bit for bit. "auto" selects the lossless wire of known size with the fewest bytes;
+between processes `wire_choice` may select another lossless wire.
 
 A new wire is a file here and a name in `registry`.
 """

@@ -1,4 +1,4 @@
-"""All words to all members."""
+"""Sends all words to all members."""
 
 from typing import Any
 

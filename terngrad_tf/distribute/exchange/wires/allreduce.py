@@ -1,4 +1,4 @@
-"""Words whose digits have room for the sum."""
+"""All-reduces words whose digits have room for the sum."""
 
 from typing import Any
 

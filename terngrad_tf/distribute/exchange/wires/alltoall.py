@@ -1,4 +1,4 @@
-"""Each member adds one chunk of the words of all."""
+"""Lets each member add one chunk of all words."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ class AllToAll(Wire):
 
     @property
     def sums_base(self) -> int:
-        """Base of the words that go to all."""
+        """Base of the words with the sums."""
         return self.total_base
 
     @property
@@ -53,7 +53,7 @@ class AllToAll(Wire):
         return tf.bitcast(chunks, tf.int32)
 
     def decode(self, bucket: Any, sums: tf.Tensor, **options: Any) -> Any:
-        """The gradients of one row of sums a chunk."""
+        """Returns the gradients from one row of sums per chunk."""
         return bucket.decode_chunks(
             sums,
             chunk_words=self.chunk_words,

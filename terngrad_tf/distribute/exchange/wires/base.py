@@ -1,4 +1,4 @@
-"""What all wires share."""
+"""The base class of all wires: `Wire`."""
 
 import dataclasses
 import typing
@@ -14,23 +14,23 @@ from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic, ring_by
 class Wire:
     """One way for the codes of one bucket of gradients to travel.
 
-    A subclass says how many words each member receives, and does the exchange.
+    A subclass does the exchange and computes the number of words that each member receives.
 
     Args:
         sizes: elements of each tensor.
         num_members: M, the members of the exchange.
         num_local: L, replicas whose codes a member adds before it sends.
         levels: codes are whole numbers from `-levels` to `levels`. Default 1.
-        num_scales: scales that travel. Default None: one a tensor.
-        num_elements: of the gradients. Default None: those of the tensors.
+        num_scales: scales that travel. Default None: one per tensor.
+        num_elements: elements of the gradients. Default None: the sum of `sizes`.
     """
 
-    # What users call it, and whether it gives the sum of the replicas' codes, bit for bit.
+    # Name of the wire for users; lossless wires give the sum of the replicas' codes, bit for bit.
     name: typing.ClassVar[str]
     is_lossless: typing.ClassVar[bool] = True
-    # Whether `received_words` holds for all gradients; otherwise it is the most that can be.
+    # True if `received_words` is the same for all gradients; otherwise it is an upper bound.
     has_fixed_size: typing.ClassVar[bool] = True
-    # Messages that wait for each other, without that of the scales.
+    # Messages that wait for each other, without the message of the scales.
     num_messages: typing.ClassVar[int]
 
     sizes: tuple[int, ...]
@@ -46,7 +46,7 @@ class Wire:
 
     @property
     def total_bias(self) -> int:
-        """The largest sum of codes: what digits of sums are larger by than sums."""
+        """The largest sum of codes, which is added to sums to make digits of them."""
         return self.num_replicas * self.levels
 
     @property
@@ -60,7 +60,7 @@ class Wire:
         return 2 * self.total_bias + 1
 
     def num_words(self, base: int) -> int:
-        """Words of all tensors in `base`: every tensor starts a new word."""
+        """Returns the words of all tensors in `base`: every tensor starts a new word."""
         return sum(ternary.num_words(size, base) for size in self.sizes)
 
     @property
@@ -69,24 +69,24 @@ class Wire:
         raise NotImplementedError
 
     def expected_words(self, nonzero_share: float) -> float:
-        """Words that each member receives where this share of the codes is not 0."""
+        """Returns the words that each member receives if this share of the codes is not 0."""
         del nonzero_share
         return self.received_words
 
     def work(self, nonzero_share: float) -> float:
-        """Arithmetic for an element, besides encoding its codes once and decoding the sums.
+        """Returns the work per element, besides encoding the codes once and decoding the sums.
 
-        In units of doubling a float32 in place, measured on 2 and 16 million elements, on one
-        thread, for 2 and 4 members of one replica. Default 1.0, as to add words once.
+        The unit is doubling a float32 in place, measured on 2 and 16 million elements, on one
+        thread, for 2 and 4 members of one replica. Default 1.0, the work of adding words once.
 
         Args:
-            nonzero_share: of the codes.
+            nonzero_share: share of the codes that are not 0.
         """
         del nonzero_share
         return 1.0
 
     def sum(self, bucket: Any) -> Any:
-        """Sums the gradients of all replicas; on the first local device.
+        """Sums the gradients of all replicas on the first local device.
 
         Args:
             bucket: `exchange.Bucket` of tensors with these sizes.
@@ -117,7 +117,7 @@ class Wire:
 
 
 def fill_up(words: tf.Tensor, length: int, base: int, digit: int) -> tf.Tensor:
-    """Words, int32 `[W]`, and so many more that they are `length`, which hold one digit alone."""
+    """Pads words, int32 `[W]`, to `length` with words that repeat one digit."""
     digits = tf.fill([ternary.digits_per_word(base)], digit)
     filling = tf.tile(ternary.pack(digits, base), [length - words.shape[0]])
     # Not as int32, which TensorFlow joins in the memory of a GPU's host.

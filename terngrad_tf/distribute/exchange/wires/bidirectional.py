@@ -1,4 +1,4 @@
-"""Rounded on the way back, too."""
+"""All-to-all with rounded sums."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from terngrad_tf.distribute.exchange.wires.alltoall import AllToAll
 
 
 class Bidirectional(AllToAll):
-    """As all-to-all, but each member rounds its sums to one code once more.
+    """Like all-to-all, but each member rounds its sums to codes again.
 
-    It tells all the scales by which it did, one for each tensor in its chunk.
+    The member also sends the scales of these codes, one for each tensor in its chunk.
     """
 
     name = "bidirectional"
@@ -52,7 +52,7 @@ class Bidirectional(AllToAll):
             received = processes.all_to_all(self.chunks(bucket.words(self.local_base)))
             sums = processes.all_gather(requantize(received, processes.rank))
         else:
-            # What every owner would do if each replica were a process.
+            # Compute the result of every owner, as if each replica were a process.
             words = [self.chunks(w) for w in bucket.words_of_replicas(self.local_base)]
             chunks = tf.unstack(tf.stack(words, axis=1))
             sums = tf.stack([requantize(chunk, owner) for owner, chunk in enumerate(chunks)])
@@ -62,7 +62,7 @@ class Bidirectional(AllToAll):
         return self.decode(bucket, tf.bitcast(sums, tf.int32), **how), self.received_words
 
     def _tensors_of(self, owner):
-        """The first tensor of which a chunk holds codes, and how many words of it and the next."""
+        """Returns the first tensor with codes in a chunk, and the words of each tensor in it."""
         widths = [ternary.num_words(size, self.local_base) for size in self.sizes]
         widths[-1] += self.num_members * self.chunk_words - sum(widths)
         ends = np.cumsum(widths)

@@ -1,4 +1,4 @@
-"""The wires by their names."""
+"""The wires by name."""
 
 import functools
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from terngrad_tf.distribute.exchange.wires.sparse_bidirectional import SparseBid
 from terngrad_tf.distribute.exchange.wires.sparse_sums import SparseSums
 from terngrad_tf.distribute.exchange.wires.streams import NONZERO_SHARE
 
-# Several of one name do the same; which takes the fewest bytes depends on the number of members.
+# Classes of one name are equivalent; the number of members decides which needs fewest bytes.
 _CLASSES = {
     kinds[0].name: kinds
     for kinds in (
@@ -32,12 +32,12 @@ WIRES = ("auto", *_CLASSES)
 
 
 def possible(names: Sequence[str], levels: int, rotated: bool = False) -> list[str]:
-    """Those of some names that codes from `-levels` to `levels` can take.
+    """Returns the wires that can carry codes from `-levels` to `levels`.
 
     Args:
-        names: of wires.
+        names: names of wires to select from.
         levels: L.
-        rotated: whether codes are of rotated gradients, of which too few are 0 for streams.
+        rotated: True for codes of rotated gradients, of which too few are 0 for streams.
     """
     return [name for name in names if levels == 1 and not rotated or name not in STREAMS]
 
@@ -50,16 +50,15 @@ def choose(
     levels: int = 1,
     rotated: bool = False,
 ) -> Any:
-    """The `Wire` of a name; for "auto" the lossless one of fixed size with the fewest bytes.
+    """Returns a `Wire` by name; for "auto" the lossless one of fixed size with the fewest bytes.
 
     Args:
         name: one of `WIRES`.
         sizes: elements of each tensor.
         num_members: members of the exchange.
         num_local: replicas whose codes a member adds before it sends.
-        levels: codes are whole numbers from `-levels` to `levels`; no name of `STREAMS` where that
-            is not 1.
-        rotated: whether words hold the codes of rotated tensors. Those of streams never are.
+        levels: codes are whole numbers from `-levels` to `levels`; `STREAMS` require 1.
+        rotated: True if words hold the codes of rotated tensors; ignored for `STREAMS`.
     """
     options = {}
     if rotated and name not in STREAMS:
@@ -78,6 +77,6 @@ def choose(
 
 @functools.cache
 def _when_rotated(sizes):
-    """Elements of the vectors that tensors are rotated to, and their number of scales."""
+    """Returns the sizes of the rotated vectors of tensors, and their number of scales."""
     rotation = ternary.Rotation([[size] for size in sizes], levels=1)
     return rotation.sizes, rotation.num_blocks

@@ -1,4 +1,4 @@
-"""Codes that are not 0, entropy-coded, to all members."""
+"""Sends entropy-coded codes to all members."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from terngrad_tf.distribute.exchange.wires.base import Wire
 class Sparse(Wire):
     """Every member receives the streams of all others, as long as their codes need.
 
-    A member adds the codes of its replicas, and sends the sums as trits: a stream for each place.
+    A member adds the codes of its replicas and sends the sums as trits, one stream per place.
     """
 
     name = "sparse"
@@ -26,7 +26,7 @@ class Sparse(Wire):
 
     @property
     def received_words(self) -> float:
-        """The most that can be, as two bits an element and trit are."""
+        """Upper bound, at two bits per element and trit."""
         return (self.num_members - 1) * self.num_trits * (3 + self.num_words(streams.BASE))
 
     def expected_words(self, nonzero_share: float) -> float:
@@ -41,7 +41,7 @@ class Sparse(Wire):
         return self._sending(shares) + reading
 
     def _sending(self, shares):
-        """What streams of this member's sums take, by the shares of their trits."""
+        """Returns the work of writing this member's sums, whose trits have these shares."""
         adding = 1.0 if self.num_local > 1 else 0.0
         return sum(map(streams.compression, shares)) + adding
 
@@ -51,13 +51,13 @@ class Sparse(Wire):
             weights = ternary.trit_values(self.num_trits) * self.num_members
             sums = bucket.decode(words, base=streams.BASE, weights=weights, total_bias=sum(weights))
         else:
-            # What every replica would receive if it were a process.
+            # Compute the words received as if every replica were a process.
             lengths = streams.lengths(tf.stack(bucket.words_of_replicas(streams.BASE)))
             received = (self.num_members - 1) * (streams.message_length(lengths[:, None]) + 1)
             sums = bucket.sum_codes()
         return sums, tf.cast(received, tf.float32)
 
     def trits(self, bucket: Any) -> tf.Tensor:
-        """The sums of this member's codes, int32 `[num_trits, W]`."""
+        """Returns the sums of this member's codes, int32 `[num_trits, W]`."""
         words = tf.stack(bucket.words_of_replicas(streams.BASE))
         return words if self.num_local == 1 else ternary.sum_to_trits(words, self.num_local)

@@ -1,4 +1,4 @@
-"""Entropy-coded codes, ternary on the way back, too."""
+"""Entropy-coded codes, with sums rounded to ternary."""
 
 import dataclasses
 from typing import Any
@@ -10,9 +10,9 @@ from terngrad_tf.distribute.exchange.wires.sparse_sums import SparseSums
 
 
 class SparseBidirectional(SparseSums):
-    """As `SparseSums`, but each member rounds its sums to ternary once more, without bias.
+    """Like `SparseSums`, but each member rounds its sums to ternary again, without bias.
 
-    The replicas of a member send a stream each.
+    Each replica of a member sends one stream.
     """
 
     name = "sparse_bidirectional"
@@ -20,11 +20,11 @@ class SparseBidirectional(SparseSums):
 
     @property
     def received_words(self) -> float:
-        """The most that can be, as two bits an element are."""
+        """Upper bound, at two bits per element."""
         return (self.num_members - 1) * (self.num_local + 1) * (2 + self.chunk_words)
 
     def expected_words(self, nonzero_share: float) -> float:
-        # The mean of codes is not 0 as often as one of them, once it is rounded.
+        # The rounded mean of codes is non-zero as often as one code.
         stream = streams.expected_length(self.chunk_words, nonzero_share)
         others = (self.num_members - 1) * self.num_local
         return (self.num_members - 1) * ((self.num_local + 1) * stream + others)
@@ -48,7 +48,7 @@ class SparseBidirectional(SparseSums):
             )
             received += received_sums
         else:
-            # What every owner would do if each replica were a process.
+            # Compute the result of every owner, as if each replica were a process.
             of_owners = tf.stack(chunks, axis=1)
             sums = tf.stack([requantize(codes, k) for k, codes in enumerate(tf.unstack(of_owners))])
             received = self.received_of(of_owners, sums[:, tf.newaxis])

@@ -1,4 +1,4 @@
-"""Codes that are not 0, entropy-coded, to the member that adds them; the sums likewise to all."""
+"""Sends entropy-coded chunks of codes to the members that add them, and sums to all."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from terngrad_tf.distribute.exchange.wires.sparse import Sparse
 class SparseSums(Sparse):
     """`Sparse` for many members: each adds one chunk, and sends the sums to all as trits.
 
-    Chunk m holds every M-th word, so that all chunks take about the same: layers differ.
+    Chunk m holds every M-th word, so that all chunks have similar streams although layers differ.
     """
 
     num_messages = 4
@@ -30,7 +30,7 @@ class SparseSums(Sparse):
 
     @property
     def received_words(self) -> float:
-        """The most that can be, as two bits an element and trit are."""
+        """Upper bound, at two bits per element and trit."""
         lengths = self.num_members * self.num_trits + self.num_sum_trits
         streams_words = (self.num_trits + self.num_sum_trits) * (2 + self.chunk_words)
         return (self.num_members - 1) * (streams_words + lengths)
@@ -46,7 +46,7 @@ class SparseSums(Sparse):
     def work(self, nonzero_share: float) -> float:
         own = streams.trit_shares(nonzero_share, self.num_local)
         adding = sum(map(streams.decompression, own)) + 1.7
-        # Each member adds one chunk and writes its streams; all read those of all chunks.
+        # Each member adds one chunk and writes its streams; all read the streams of all chunks.
         sums = sum(
             streams.compression(share) / self.num_members + streams.decompression(share)
             for share in streams.trit_shares(nonzero_share, self.num_replicas)
@@ -67,7 +67,7 @@ class SparseSums(Sparse):
                 words, base=streams.BASE, weights=weights, total_bias=sum(weights)
             )
         else:
-            # What every owner would do if each replica were a process.
+            # Compute the result of every owner, as if each replica were a process.
             chunks = [self.chunks(words) for words in bucket.words_of_replicas(streams.BASE)]
             of_owners = tf.stack(chunks, axis=1)
             sums = tf.stack([self.added(codes) for codes in tf.unstack(of_owners)])
@@ -76,18 +76,18 @@ class SparseSums(Sparse):
         return tensors, tf.cast(received, tf.float32)
 
     def received_of(self, codes: tf.Tensor, sums: tf.Tensor) -> tf.Tensor:
-        """Words that each member receives if every replica is one.
+        """Returns the words that each member receives if every replica is a member.
 
         Args:
-            codes: int32 tensor of shape [owners, members, C], what members send to each owner.
-            sums: int32 tensor of shape [owners, streams, C], what owners send to all.
+            codes: int32 tensor of shape [owners, members, C], codes from members to each owner.
+            sums: int32 tensor of shape [owners, streams, C], sums from owners to all.
         """
         there, back = streams.lengths(codes), streams.lengths(sums)
         longest = streams.message_length(there[..., tf.newaxis]) + streams.message_length(back)
         return (self.num_members - 1) * (longest + self.num_members + sums.shape[1])
 
     def added(self, codes: tf.Tensor) -> tf.Tensor:
-        """Trits of all members `[members * num_trits, C]` to those of their sums."""
+        """Converts trits of all members, `[members * num_trits, C]`, to trits of their sums."""
         weights = ternary.trit_values(self.num_trits) * self.num_members
         return ternary.sum_to_trits(codes, self.num_replicas, weights=weights)
 

@@ -1,4 +1,4 @@
-"""Streams of no fixed size between members."""
+"""Exchanges streams of variable size between members."""
 
 import functools
 from collections.abc import Sequence
@@ -12,22 +12,22 @@ from terngrad_tf.ternary.fused.sparse_units import SIZES
 
 # The base of words that `ternary.compress` takes.
 BASE = 4
-# Of codes, where nothing is known: LeNet's on Fashion-MNIST at `clip_factor=2.5`.
+# Default share of non-zero codes: LeNet's on Fashion-MNIST at `clip_factor=2.5`.
 NONZERO_SHARE = 0.14
-# Messages are filled up to one of so many lengths between a power of two and the next: TensorFlow
-# has members agree on each new length once.
+# Messages are padded to one of 32 lengths between consecutive powers of two: TensorFlow makes
+# members agree on each new length once.
 _LENGTHS = 32
 
 
 def all_gather(processes: Any, words: tf.Tensor) -> Any:
-    """Compresses words, and sends them to all members.
+    """Compresses words and sends them to all members.
 
     Args:
         processes: `ProcessGroup`.
-        words: int32 tensor of shape [L, W], of L streams.
+        words: int32 tensor of shape [L, W], for L streams.
 
     Returns:
-        Words of all members, int32 `[members * L, W]`, and how many words were received.
+        Words of all members, int32 `[members * L, W]`, and the number of words received.
     """
     streams = [ternary.compress(w) for w in tf.unstack(words)]
     lengths = processes.all_gather(tf.stack([tf.size(stream) for stream in streams]))
@@ -38,20 +38,20 @@ def all_gather(processes: Any, words: tf.Tensor) -> Any:
 
 
 def all_to_all(processes: Any, chunks: Sequence[tf.Tensor]) -> Any:
-    """Compresses chunks of words, and sends each to its member.
+    """Compresses chunks of words and sends each to its member.
 
     Args:
         processes: `ProcessGroup`.
         chunks: list of L int32 tensors of shape [members, C]; row m is for member m.
 
     Returns:
-        Words of all members for this one, int32 `[members * L, C]`, and how many words were
+        Words of all members for this one, int32 `[members * L, C]`, and the number of words
         received.
     """
     members = processes.size
     streams = [[ternary.compress(c[member]) for c in chunks] for member in range(members)]
     lengths = tf.stack([tf.stack([tf.size(s) for s in of_member]) for of_member in streams])
-    # Everybody learns the length of all messages, and takes the streams sent to it.
+    # Every member learns the lengths of all messages and selects the streams sent to it.
     all_lengths = processes.all_gather(tf.reshape(lengths, [-1]))
     all_lengths = tf.reshape(all_lengths, [members, members, len(chunks)])
     longest = message_length(all_lengths)
@@ -61,21 +61,21 @@ def all_to_all(processes: Any, chunks: Sequence[tf.Tensor]) -> Any:
 
 
 def lengths(words: tf.Tensor) -> tf.Tensor:
-    """Lengths of the streams of rows of words: int32 `[..., W]` to `[...]`."""
+    """Returns the lengths of the streams of rows of words: int32 `[..., W]` to `[...]`."""
     rows = tf.reshape(words, [-1, words.shape[-1]])
     found = tf.map_fn(lambda row: tf.size(ternary.compress(row)), rows, fn_output_signature="int32")
     return tf.reshape(found, words.shape[:-1])
 
 
 def expected_length(num_words: int, nonzero_share: float, num_codes: int = 1) -> float:
-    """Words of a message that holds the streams of sums of codes, and of their lengths.
+    """Returns the expected words of a message with the streams of sums of codes.
 
-    As `ternary.compress` makes the streams, filled up to the length of a message.
+    The result includes the streams' lengths and the message's padding.
 
     Args:
-        num_words: of a stream, before it is compressed.
-        nonzero_share: of the codes that are added.
-        num_codes: codes of a sum; its trits have a stream each.
+        num_words: words of a stream before compression.
+        nonzero_share: share of non-zero codes among the added codes.
+        num_codes: number of codes in a sum; each of its trits has a stream.
     """
     total = 0.0
     shares = trit_shares(nonzero_share, num_codes)
@@ -86,13 +86,13 @@ def expected_length(num_words: int, nonzero_share: float, num_codes: int = 1) ->
 
 
 def trit_shares(nonzero_share: float, num_codes: int) -> list[float]:
-    """How many of the trits of sums are not 0, place by place, lowest first.
+    """Returns the share of non-zero trits in sums of codes by place, lowest first.
 
-    Of codes that know nothing of each other, and are as often 1 as -1.
+    The codes are assumed to be independent, with 1 and -1 equally frequent.
 
     Args:
-        nonzero_share: of the codes.
-        num_codes: codes of a sum.
+        nonzero_share: share of non-zero codes.
+        num_codes: number of codes in a sum.
     """
     of_code = [nonzero_share / 2, 1 - nonzero_share, nonzero_share / 2]
     of_sum = np.array(functools.reduce(np.convolve, [of_code] * num_codes))
@@ -102,31 +102,31 @@ def trit_shares(nonzero_share: float, num_codes: int) -> list[float]:
 
 
 def nonzero_share(bits_per_element: float) -> float:
-    """The largest share of codes not 0 whose stream takes so many bits an element; at most 1."""
+    """Returns the largest share of non-zero codes with at most these bits per element, or 1."""
     shares = [(bits_per_element - 1 / 2**units.log2) / units.code_bits for units in SIZES]
     return min(max(shares), 1.0)
 
 
 def compression(nonzero_share: float) -> float:
-    """What writing a stream takes for an element, as `Wire.work` counts it.
+    """Returns the work per element of writing a stream, in the unit of `Wire.work`.
 
-    On few elements the many steps take longer, by 30 % more or less.
+    Streams with few elements take about 30 % longer, because of the number of operations.
 
     Args:
-        nonzero_share: of the codes.
+        nonzero_share: share of non-zero codes.
     """
     return min(1.5 + 80 * nonzero_share, 10.0)
 
 
 def decompression(nonzero_share: float) -> float:
-    """As `compression`, for reading a stream."""
+    """Returns the work of reading a stream, like `compression`."""
     return 1 + 15 * nonzero_share
 
 
 def message_length(lengths: tf.Tensor) -> tf.Tensor:
-    """Length of messages that hold streams of these lengths, `[..., streams of a message]`.
+    """Returns the length of messages with streams of lengths `[..., streams of a message]`.
 
-    In integers, of which all processors make the same.
+    Integer arithmetic gives the same result on all processors.
     """
     longest = tf.reduce_max(tf.reduce_sum(lengths, axis=-1))
     below = longest
@@ -137,13 +137,13 @@ def message_length(lengths: tf.Tensor) -> tf.Tensor:
 
 
 def _filled_up(streams, length):
-    """One message of streams, one after another."""
+    """Concatenates streams to a message of this length."""
     message = tf.concat(streams, 0)
     return tf.pad(message, [[0, length - tf.size(message)]])
 
 
 def _decompressed(messages, lengths, num_words):
-    """Words of messages `[members, length]` that hold streams of lengths `[members, L]`."""
+    """Returns the words of messages `[members, length]` with streams of lengths `[members, L]`."""
     starts = tf.cumsum(lengths, axis=1, exclusive=True)
     return tf.stack(
         [
