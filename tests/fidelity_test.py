@@ -10,7 +10,7 @@ import unittest
 import numpy as np
 import pytest
 
-from benchmarks.fidelity import budget_picture, settings, summary, tables
+from benchmarks.fidelity import budget_picture, default, settings, summary, tables
 from benchmarks.fidelity import rows as fidelity_rows
 from benchmarks.lib import pages, source_text
 from tests.slim_data import samples
@@ -113,7 +113,9 @@ class FidelityTest(unittest.TestCase):
     def test_page_and_picture_show_the_runs_of_the_checkout(self):
         rows = fidelity_rows.Rows(ROOT / "benchmarks/results/fidelity.jsonl")
         page = (ROOT / "docs/results/fidelity.md").read_text(encoding="utf-8")
-        for table in summary.of_page(rows):
+        of_default = fidelity_rows.Rows(ROOT / "benchmarks/results/default_gradients.jsonl")
+        self.assertEqual(set(default.runs(range(1, 6))), set(of_default))
+        for table in (default.table(of_default), *summary.of_page(rows)):
             self.assertIn(table, page)
         points = tables.budget_points(rows)
         self.assertEqual(set(points), set(budget_picture.NETS))

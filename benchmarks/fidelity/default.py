@@ -27,7 +27,12 @@ RATES = {
     "Adam": (0.01, 0.003),
     "RMSprop": (0.003, 0.001),
 }
-WAYS = (FLOAT, "rotated", "correlated, clip 2.5")
+# Columns of the table by way.
+WAYS = {
+    FLOAT: "float, test accuracy / %",
+    "rotated": "default, points to float (p)",
+    "correlated, clip 2.5": "paper's rule, points to float (p)",
+}
 
 
 def runs(seeds):
@@ -42,23 +47,30 @@ def runs(seeds):
 
 
 def table(rows):
-    """Returns a Markdown table of all seeds in `rows`, a dict from `Run` to its row."""
-    lines = tables.head("optimizer | rate | gradients")
+    """Returns a Markdown table: accuracy of float gradients, and points of the others to it.
+
+    Args:
+        rows: dict from `Run` to its row.
+    """
+    first, *others = WAYS.values()
+    lines = [f"| optimizer | rate | {first} | {' | '.join(others)} |", "|---|---|---|---|---|"]
     for optimizer, rates in RATES.items():
         for rate in rates:
-            found = {
-                way: {
-                    run.seed: row
-                    for run, row in rows.items()
-                    if (run.optimizer, run.rate, run.gradients) == (optimizer, rate, way)
-                }
-                for way in WAYS
-            }
-            for way, by_seed in found.items():
-                if by_seed:
-                    first = [optimizer, f"{rate:g}", way]
-                    lines.append(tables.line(first, by_seed, found[FLOAT]))
+            floats, *found = (_by_seed(rows, optimizer, rate, way) for way in WAYS)
+            cells = [tables.mean([100 * row["accuracy"] for row in floats.values()], 2)]
+            for by_seed in found:
+                points, p = tables.difference(by_seed, floats, "accuracy")
+                cells.append(f"{points} ({p})" if p else points)
+            lines.append(f"| {optimizer} | {rate:g} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _by_seed(rows, *setting):
+    return {
+        run.seed: row
+        for run, row in rows.items()
+        if (run.optimizer, run.rate, run.gradients) == setting
+    }
 
 
 def main(argv):
