@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import keras
 
-from terngrad_tf.distribute import local_steps_optimizer
+from terngrad_tf.distribute import local_steps_optimizer, private
 
 
 def exchange_to_save(optimizer: keras.optimizers.Optimizer) -> None:
@@ -29,7 +29,7 @@ def shared_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Variab
     """Returns the list of an optimizer's variables that are the same on all replicas."""
     local = local_steps_optimizer(optimizer)
     if local is None:
-        return optimizer.variables
+        return [*optimizer.variables, *private.noise_variables(optimizer)]
     scaling = optimizer.variables[: len(optimizer.variables) - len(local.variables)]
     return scaling + local.shared_variables
 
