@@ -14,7 +14,7 @@ from tests.bin import samples
 # Supervises a Python script with the rest of the arguments.
 SUPERVISOR = """
 import sys
-from terngrad_tf import supervisor
+from terngrad_tf.launcher import supervisor
 supervisor.GRACE_SECONDS = 1.0
 max_restarts, *command = sys.argv[1:]
 report = lambda line: print(f"report: {line}", flush=True)
