@@ -165,12 +165,14 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
                 "`subspace` must have a file for the model to refer to: call `subspace.save` first."
                 " Received: a subspace without a path"
             )
-        return {
-            "name": self.name,
-            "subspace": self._source.path,
-            "dtype": self._dtype,
-            "shard_basis": self._shard_basis,
-        }
+        return {**self.shared_config(), "subspace": self._source.path}
+
+    def shared_config(self) -> dict[str, Any]:
+        """Returns the arguments that are the same in all processes of a cluster.
+
+        A process that received its subspace from another one has no file of it.
+        """
+        return {"name": self.name, "dtype": self._dtype, "shard_basis": self._shard_basis}
 
     def steps_outside(self, step: int) -> bool:
         """Returns True if the step after `step` steps also moves weights outside the subspace."""

@@ -199,10 +199,10 @@ class SubspaceBFGS(SubspaceOptimizer):
             together, args=(gradients, loss, data, private.current_padding())
         )
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of an equal optimizer."""
+    def shared_config(self) -> dict[str, Any]:
+        """Returns the arguments that are the same in all processes of a cluster."""
         return {
-            **super().get_config(),
+            **super().shared_config(),
             "rho": self.rho,
             "sigma": self.sigma,
             "max_trials": self.max_trials,

@@ -94,10 +94,10 @@ class SubspaceSGD(SubspaceOptimizer):
         gradients, _ = mask_padding(grads)
         private.merge(self._step_together, gradients)
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of an equal optimizer."""
+    def shared_config(self) -> dict[str, Any]:
+        """Returns the arguments that are the same in all processes of a cluster."""
         rate = keras.optimizers.Optimizer.get_config(self)["learning_rate"]
-        return {**super().get_config(), "learning_rate": rate, "momentum": self.momentum}
+        return {**super().shared_config(), "learning_rate": rate, "momentum": self.momentum}
 
     def _step_together(self, strategy, gradients):
         gradient, _ = self.exchange(strategy, gradients)

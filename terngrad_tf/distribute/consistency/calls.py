@@ -8,7 +8,7 @@ import base64
 import contextlib
 import json
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -153,7 +153,7 @@ class Calls:
         if (digests == digests[0]).all():
             return
         told = all_gather_object(strategy, "settings", settings, is_last=lambda all_: True)
-        lines = _differences(told, strategy.tasks.names)
+        lines = differences(told, strategy.tasks.names)
         raise peers.PeerError(f"the processes' {'; '.join(lines)}")
 
     def _writing_twice(self, callbacks):
@@ -242,15 +242,20 @@ def _is_rate(key, value):
     return key.rpartition(".")[2] == _RATE and isinstance(value, float)
 
 
-def _differences(settings, names):
-    """Returns one line for each section that differs between processes."""
+def differences(settings: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
+    """Returns one line for each section of settings that differs between processes.
+
+    Args:
+        settings: `{section: {key: value}}` of each process.
+        names: name of each process.
+    """
     lines = []
     for section in settings[0]:
         each = [one[section] for one in settings]
         keys = set().union(*each)
         differ = {key for key in keys if len({_shown(one, key) for one in each}) > 1}
         # A missing object has no options either.
-        different = sorted(key for key in differ if key.rpartition(".")[0] not in differ)
+        different = sorted(key for key in differ if key.rpartition(".")[0] not in differ - {key})
         first = different[:_MOST_PHRASES]
         phrases = diff([{k: one[k] for k in first if k in one} for one in each], names)
         if phrases:

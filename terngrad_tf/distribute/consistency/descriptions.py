@@ -202,7 +202,8 @@ def _layers(description) -> Iterator[dict]:
 
 def _describe_object(value, within):
     name = type(value).__name__
-    get_config = getattr(value, "get_config", None)
+    # Subspace optimizers have files that only some processes know.
+    get_config = getattr(value, "shared_config", getattr(value, "get_config", None))
     if get_config is None:
         return name
     try:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from terngrad_tf.distribute.consistency import calls
 from terngrad_tf.distribute.consistency.callback_settings import callback_settings
 from terngrad_tf.distribute.consistency.descriptions import (
     describe,
@@ -159,6 +160,26 @@ class DescriptionsTest(tf.test.TestCase):
                 "another Stop.patience": 4,
             },
         )
+
+
+class Shared:
+    """Has a file that this process alone knows."""
+
+    def get_config(self):
+        raise ValueError("no file")
+
+    def shared_config(self):
+        return {"rho": 0.5}
+
+
+class DifferencesTest(tf.test.TestCase):
+    def test_objects_with_files_are_described_without_them(self):
+        self.assertEqual(describe(Shared()), {"class": "Shared", "rho": 0.5})
+
+    def test_objects_that_only_one_process_can_describe_differ(self):
+        known = {"optimizers": flatten({"class": "SGD", "rate": 0.5})}
+        (line,) = calls.differences([known, {"optimizers": flatten("SGD")}], ["chief", "worker 1"])
+        self.assertRegex(line, 'optimizers differ: .*missing on chief but "SGD" on worker 1')
 
 
 if __name__ == "__main__":
