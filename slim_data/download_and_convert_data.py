@@ -16,8 +16,8 @@ Data sets, and the official files that `--raw_dir` may already hold:
 `flowers`: flower_photos.tgz, written as `train-00000-of-00005` and so on, labels from 1.
 
 Archives that are not the official ones, by their checksums, are refused unless
---allow_other_archives is given. Use convert_folder for folders of images, and build_imagenet_data
-for ImageNet.
+--allow_other_archives is given. Use convert_image_folder for folders of images, and
+build_imagenet_data for ImageNet.
 """
 
 import os

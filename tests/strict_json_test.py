@@ -75,7 +75,7 @@ class StrictJsonTest(unittest.TestCase):
                 (f"{folder}/pipe", "must be a regular file"),
                 ("/dev/zero", "must be a regular file"),
                 (f"{folder}/\0", "not a path: embedded null byte"),
-                (f"{folder}/\udcff\ud800", "no text in UTF-8"),
+                (f"{folder}/\udcff\ud800", "not text in UTF-8"),
             ):
                 with self.subTest(name=name), self.assertRaisesRegex(ValueError, reason):
                     strict_json.read_json(name)

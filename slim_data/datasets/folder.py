@@ -1,4 +1,4 @@
-"""Own images: what `convert_folder`, `build_image_data` or `find_records` wrote."""
+"""Own images: what `convert_image_folder`, `build_image_data` or `find_records` wrote."""
 
 import os
 
@@ -18,7 +18,7 @@ class Folder(DatasetBuilder):
         splits={"train": None, "validation": None},
         preprocessings=styles.PHOTO,
     )
-    program = "convert_folder"
+    program = "convert_image_folder"
 
     @classmethod
     def command(cls, data_dir: str | os.PathLike) -> str:

@@ -29,7 +29,7 @@ COMMANDS = {
     "config": _own("config", "Write options of other commands to a file, which these then take."),
     "convert": Command("slim_data.download_and_convert_data", "Convert a data set to TFRecords."),
     "convert folder": Command(
-        "slim_data.convert_folder", "Convert a folder of images, a sub-folder for each class."
+        "slim_data.convert_image_folder", "Convert a folder of images, a sub-folder for each class."
     ),
     "validate": Command("slim_data.validate", "Check the TFRecord files of a data set."),
     "split": Command("slim_data.split", "Split a data set's files among workers."),

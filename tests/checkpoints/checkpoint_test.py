@@ -74,6 +74,7 @@ class CheckpointTest(tf.test.TestCase):
             with self.subTest(options="steps_per_execution"):
                 self.assert_resumes(one, "adam", stops=(4, 2), steps_per_execution=2)
 
+    @pytest.mark.slow
     def test_processes_that_signals_end(self):
         root = pathlib.Path(self.folder("root"))
         folders = {name: str(root / name / "saved") for name in ("killed", "told")}

@@ -90,6 +90,7 @@ class SavedNoiseTest(tf.test.TestCase):
             for average in averages_of(model):
                 self.assertAllEqual(average, np.zeros(average.shape))
 
+    @pytest.mark.slow
     def test_checkpoints_go_on_and_may_be_of_plain_keras(self):
         def checkpoint(model):
             return tf.train.Checkpoint(model=model, optimizer=model.optimizer)

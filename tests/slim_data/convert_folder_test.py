@@ -69,7 +69,9 @@ class ConvertFolderTest(tf.test.TestCase):
         pictures.write(os.path.join(self.images, file), data)
 
     def run_program(self, *arguments, directory=None):
-        return programs.call("convert_folder", directory or self.images, self.output, *arguments)
+        return programs.call(
+            "convert_image_folder", directory or self.images, self.output, *arguments
+        )
 
     def convert(self, *arguments):
         done = self.run_program(*arguments)

@@ -184,11 +184,13 @@ class FolderTest(DatasetsTestCase):
         self.assert_refused(["label is not 1 to 2"], validation.validate, "folder", self.folder)
 
     def test_it_is_written_by_its_own_program_and_read_with_its_folder(self):
-        self.assert_refused(["slim_data.convert_folder"], slim_data.convert, "folder", self.folder)
+        self.assert_refused(
+            ["slim_data.convert_image_folder"], slim_data.convert, "folder", self.folder
+        )
         self.assert_refused(["needs a folder, `data_dir`"], slim_data.info, "folder")
         empty = samples.new_folder(self)
         self.assert_refused([f"{empty}/labels.txt", "No such"], slim_data.info, "folder", empty)
-        parts = ["No train files", f"slim_data.convert_folder DIR {empty}"]
+        parts = ["No train files", f"slim_data.convert_image_folder DIR {empty}"]
         self.assert_refused(parts, slim_data.find_files, "folder", empty, "train")
 
 

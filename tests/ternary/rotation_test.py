@@ -196,6 +196,7 @@ class LoopsTest(tf.test.TestCase, parameterized.TestCase):
         dtypes = dtypes or [g.dtype for g in gradients[0]]
         return loops.rotate_back(sums, scales, dtypes, **key), scales
 
+    @pytest.mark.slow
     @settings(max_examples=10, deadline=None, derandomize=True)
     @given(st.lists(st.integers(0, 3000), min_size=1, max_size=5))
     def test_rotation_is_the_definitions(self, lengths):

@@ -293,6 +293,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         want[[3, 7]] = -2
         self.assertAllClose(table.numpy(), want, atol=0.05)
 
+    @pytest.mark.slow
     def test_a_run_that_resumes_has_the_bits_of_one_that_did_not_stop(self):
         x, y = data(64)
 
@@ -314,6 +315,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         for a, b in zip(whole.get_weights(), resumed.get_weights(), strict=True):
             np.testing.assert_array_equal(a, b)
 
+    @pytest.mark.slow
     def test_local_steps_exchange_rotated_changes(self):
         x, y = data(128)
         losses = []

@@ -69,7 +69,7 @@ def _main(values):
     )
 
 
-run = program.console_command("convert_folder", __doc__, _add_arguments, _main)
+run = program.console_command("convert_image_folder", __doc__, _add_arguments, _main)
 
 
 if __name__ == "__main__":
