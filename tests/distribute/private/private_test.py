@@ -60,6 +60,7 @@ from terngrad_tf import releases
 from terngrad_tf.distribute import TernaryAllReduce, TernGradStrategy, private
 from terngrad_tf.distribute.private import patches
 from terngrad_tf.distribute.private.keras_names import TensorFlowTrainer
+from tests.distribute import optimizer_cases
 
 
 def parameters(function):
@@ -284,12 +285,15 @@ class PrivateTest(tf.test.TestCase):
             "Adafactor": ("_r", "_c", "_v"),
             "Muon": ("adam_velocities",),
         }
+        # That of Keras 3.12 looks variables up by their paths, and trains nothing under a strategy.
+        names = {name: slots for name, slots in names.items() if name in optimizer_cases.CLASSES}
         for name, slots in names.items():
             optimizer = getattr(keras.optimizers, name)()
             optimizer.build([keras.Variable(np.zeros([3, 3]), name="kernel")])
             for slot in slots:
                 self.assertIsInstance(getattr(optimizer, slot), list, f"{name}.{slot}")
-        self.assertFalse(optimizer._should_use_adamw(keras.Variable(np.zeros([3, 3]))))
+        if "Muon" in names:
+            self.assertFalse(optimizer._should_use_adamw(keras.Variable(np.zeros([3, 3]))))
         self.assertEqual(keras.optimizers.Adafactor().clip_threshold, 1.0)
 
     def test_a_cluster_captures_its_variables_as_handles_that_know_them(self):
