@@ -51,6 +51,8 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1.0,
     ) -> None:
         super().__init__(learning_rate=learning_rate, name=name)
+        # Under any strategy, errors of steps are one line.
+        private.install_patches()
         if isinstance(subspace, str | os.PathLike):
             subspace = Subspace.load(subspace)
         if not isinstance(subspace, Subspace):

@@ -143,7 +143,7 @@ def _keep_noise(stock, self, variables):
     # Gradients of local steps are not exchanged.
     if op is None or (is_own(strategy) and strategy.extended.makes_own_variables):
         return
-    weights = [getattr(v, "value", v) for v in variables]
+    weights = [v.value if isinstance(v, keras.Variable) else v for v in variables]
     positions = op.quantization.noisy_positions(weights, variable_paths(variables))
     positions = [i for i in positions if update.suits(self, variables[i])]
     if positions:
