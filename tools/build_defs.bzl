@@ -156,3 +156,22 @@ def tests(deps = [], test_deps = [], data = [], **kwargs):
             deps = list({label: None for label in needed}) + _pypi(_TEST_PACKAGES),
             **kwargs
         )
+
+def tests_of_distribute(deps = []):
+    """`tests` of a room of terngrad_tf/distribute, which use the helpers in //tests/distribute.
+
+    Args:
+      deps: labels of further libraries that the tests import.
+    """
+    tests(
+        deps = [
+            "//benchmarks",
+            "//terngrad_tf",
+            "//terngrad_tf:base",
+            "//terngrad_tf/distribute",
+            "//terngrad_tf/distribute/private",
+            "//terngrad_tf/subspace",
+            "//terngrad_tf/ternary",
+            "//tests/distribute",
+        ] + deps,
+    )

@@ -70,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _write(path, command, words):
     if command not in ALL:
-        raise ValueError(f"no command {shown(command)}{did_you_mean(command, list(ALL))}")
+        raise ValueError(f"no command {shown(command)}{did_you_mean(command, ALL)}")
     table, before = _table(command, words), b""
     config_file.arguments(path, table, command)
     if os.path.lexists(path):

@@ -42,7 +42,7 @@ def parse(path: str, content: bytes) -> dict[str, dict[str, Any]]:
         if not isinstance(table, dict):
             raise ValueError(f"{path}: {shown(command)} must be in a table such as [run]")
         if command not in ALL:
-            raise ValueError(f"{path}: no command [{command}]{did_you_mean(command, list(ALL))}")
+            raise ValueError(f"{path}: no command [{command}]{did_you_mean(command, ALL)}")
     return tables
 
 
@@ -66,7 +66,7 @@ def arguments(path: str, table: dict[str, Any], command: str) -> list[str]:
     for key, value in table.items():
         option = find_option(known, key)
         if option is None:
-            hint = did_you_mean(key, list(known))
+            hint = did_you_mean(key, known)
             raise ValueError(f"{path}: [{command}] has no option {shown(key)}{hint}")
         words += _words(path, command, option, value)
     return words

@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"terngrad {__version__}")
         return 0
     if name not in ALL:
-        hint = f"{did_you_mean(name, list(ALL))}; see terngrad --help"
+        hint = f"{did_you_mean(name, ALL)}; see terngrad --help"
         return _fail(f"no command {shown(name)}{hint}")
     if path is not None and name not in ("config", "completion"):
         try:

@@ -1,7 +1,7 @@
 """Collects the variables of a model and its optimizer for a checkpoint, and restores them."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
@@ -76,11 +76,7 @@ class ModelState:
 
     def not_finite(self) -> str | None:
         """Returns the path of the first variable that is not finite, or None."""
-        for variable in self._shared.values():
-            value = tf.convert_to_tensor(variable)
-            if value.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value)):
-                return variable.path
-        return None
+        return first_not_finite(self._shared.values())
 
     def check(self, description: Description, arrays: Mapping[str, np.ndarray]) -> None:
         """Raises ValueError unless a checkpoint fits this model and optimizer."""
@@ -120,6 +116,15 @@ class ModelState:
 def model_variables(model: keras.Model) -> list[keras.Variable]:
     """Returns all variables that a model uses: weights, statistics, states and random seeds."""
     return model.trainable_variables + model.non_trainable_variables
+
+
+def first_not_finite(variables: Iterable[keras.Variable]) -> str | None:
+    """Returns the path of the first variable that is not finite, or None."""
+    for variable in variables:
+        value = tf.convert_to_tensor(variable)
+        if value.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value)):
+            return variable.path
+    return None
 
 
 def load_weights(

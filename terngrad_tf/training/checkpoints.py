@@ -15,6 +15,7 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf.checkpoints import local_state
+from terngrad_tf.checkpoints.state import first_not_finite
 from terngrad_tf.files import open_regular
 from terngrad_tf.training.errors import DivergedError, UserError
 from terngrad_tf.training.log import log
@@ -201,7 +202,7 @@ def save(
         DivergedError: a variable is not finite.
         OSError: the file, which it names, cannot be written.
     """
-    path = _not_finite(model)
+    path = first_not_finite(model.weights + model.optimizer.variables)
     if path is not None and ends_run:
         raise DivergedError(f"the variable {path}", step, last_good(manager))
     if path is not None:
@@ -215,15 +216,6 @@ def save(
 def last_good(manager: tf.train.CheckpointManager | None) -> str | None:
     """Returns the newest checkpoint's name for `DivergedError`; `manager`: see `save`."""
     return "that of worker 0" if manager is None else manager.latest_checkpoint
-
-
-def _not_finite(model):
-    """Returns the path of the first variable that is not finite, or None."""
-    for variable in model.weights + model.optimizer.variables:
-        value = tf.convert_to_tensor(variable)
-        if value.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value)):
-            return variable.path
-    return None
 
 
 def write(manager: tf.train.CheckpointManager, step: int) -> None:

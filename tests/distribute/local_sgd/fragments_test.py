@@ -1,7 +1,6 @@
 """`DiLoCo` with groups of weights that are exchanged in turn, compared with plain Keras models."""
 
 import itertools
-import os
 import sys
 
 import keras
@@ -14,9 +13,9 @@ import terngrad_tf
 from terngrad_tf import DiLoCo
 from terngrad_tf.distribute.local_sgd.fragments import Turns, divide
 from tests.distribute.local_sgd.local_steps_cases import (
+    ResumeCases,
     adamw,
     data,
-    fit_steps,
     nesterov,
     network,
     trained,
@@ -252,7 +251,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
 
 
 @pytest.mark.slow
-class ResumeTest(parameterized.TestCase, tf.test.TestCase):
+class ResumeTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
     """Runs that stop between two exchanges and go on, to the bit."""
 
     def compiled(self):
@@ -266,34 +265,7 @@ class ResumeTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(("checkpoint", 9), ("keras", 5))
     def test_between_two_exchanges(self, kind, step):
-        path = os.path.join(self.get_temp_dir(), "saved")
-
-        class Save(keras.callbacks.Callback):
-            def on_train_batch_end(self, batch, logs=None):
-                if batch == step - 1 and kind == "keras":
-                    self.model.save(f"{path}.keras")
-                elif batch == step - 1:
-                    tf.train.Checkpoint(model=self.model, optimizer=self.model.optimizer).write(
-                        path
-                    )
-
-        _, undisturbed = self.compiled()
-        fit_steps(undisturbed, 0, 17, [Save()])
-        strategy, resumed = self.compiled()
-        with strategy.scope():
-            if kind == "keras":
-                resumed = keras.models.load_model(f"{path}.keras")
-            else:
-                resumed.optimizer.build(resumed.trainable_variables)
-                checkpoint = tf.train.Checkpoint(model=resumed, optimizer=resumed.optimizer)
-                checkpoint.read(path).assert_existing_objects_matched()
-        fit_steps(resumed, step, 17)
-        for one, other in zip(
-            undisturbed.variables + undisturbed.optimizer.variables,
-            resumed.variables + resumed.optimizer.variables,
-            strict=True,
-        ):
-            self.assertAllEqual(one.numpy(), other.numpy(), msg=one.path)
+        self.assert_goes_on(kind, step, 17)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What tests of local steps train, and what plain Keras makes of it."""
 
 import itertools
+import os
 
 import keras
 import numpy as np
@@ -59,6 +60,53 @@ def fit_steps(model, first_step, last_step, callbacks=()):
     """`fit` of some steps of a run in batches of 12 examples, the first of which is step 0."""
     batches = tf.data.Dataset.from_tensor_slices(data(48)).batch(12).repeat().skip(first_step)
     model.fit(batches, steps_per_epoch=last_step - first_step, callbacks=list(callbacks), verbose=0)
+
+
+class ResumeCases:
+    """Runs that stop and go on, to the bit.
+
+    A mixin of test cases, whose `compiled` returns a strategy and a compiled model.
+    """
+
+    def assert_same_state(self, one, other):
+        for a, b in zip(
+            one.variables + one.optimizer.variables,
+            other.variables + other.optimizer.variables,
+            strict=True,
+        ):
+            self.assertAllEqual(a.numpy(), b.numpy(), msg=a.path)
+
+    def assert_goes_on(self, kind, step, num_steps):
+        """Compares a run with one that goes on from what the first saved after `step` steps.
+
+        Args:
+            kind: "keras" for a `.keras` file, "checkpoint" for a `tf.train.Checkpoint`.
+            step: steps before the first run saves.
+            num_steps: steps of each run in all.
+        """
+        path = os.path.join(self.get_temp_dir(), "saved")
+
+        class Save(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch, logs=None):
+                if batch == step - 1 and kind == "keras":
+                    self.model.save(f"{path}.keras")
+                elif batch == step - 1:
+                    tf.train.Checkpoint(model=self.model, optimizer=self.model.optimizer).write(
+                        path
+                    )
+
+        _, undisturbed = self.compiled()
+        fit_steps(undisturbed, 0, num_steps, [Save()])
+        strategy, resumed = self.compiled()
+        with strategy.scope():
+            if kind == "keras":
+                resumed = keras.models.load_model(f"{path}.keras")
+            else:
+                resumed.optimizer.build(resumed.trainable_variables)
+                checkpoint = tf.train.Checkpoint(model=resumed, optimizer=resumed.optimizer)
+                checkpoint.read(path).assert_existing_objects_matched()
+        fit_steps(resumed, step, num_steps)
+        self.assert_same_state(undisturbed, resumed)
 
 
 def trained_apart(

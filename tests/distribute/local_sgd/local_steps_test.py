@@ -16,6 +16,7 @@ from tests import runs
 from tests.distribute import processes
 from tests.distribute.local_sgd.local_steps_cases import (
     NUM_FEATURES,
+    ResumeCases,
     adamw,
     data,
     fit_steps,
@@ -300,7 +301,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(model.get_weights(), expected, rtol=2e-5, atol=2e-6)
 
 
-class ResumeTest(parameterized.TestCase, tf.test.TestCase):
+class ResumeTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
     """Runs that stop between two exchanges and go on, to the bit."""
 
     def compiled(self):
@@ -317,34 +318,7 @@ class ResumeTest(parameterized.TestCase, tf.test.TestCase):
         self.test_between_two_exchanges("keras")
 
     def test_between_two_exchanges(self, kind="checkpoint"):
-        path = os.path.join(self.get_temp_dir(), "saved")
-
-        class Save(keras.callbacks.Callback):
-            def on_train_batch_end(self, batch, logs=None):
-                if batch == 5 and kind == "keras":
-                    self.model.save(f"{path}.keras")
-                elif batch == 5:
-                    tf.train.Checkpoint(model=self.model, optimizer=self.model.optimizer).write(
-                        path
-                    )
-
-        _, undisturbed = self.compiled()
-        fit_steps(undisturbed, 0, 11, [Save()])
-        strategy, resumed = self.compiled()
-        with strategy.scope():
-            if kind == "keras":
-                resumed = keras.models.load_model(f"{path}.keras")
-            else:
-                resumed.optimizer.build(resumed.trainable_variables)
-                checkpoint = tf.train.Checkpoint(model=resumed, optimizer=resumed.optimizer)
-                checkpoint.read(path).assert_existing_objects_matched()
-        fit_steps(resumed, 6, 11)
-        for one, other in zip(
-            undisturbed.variables + undisturbed.optimizer.variables,
-            resumed.variables + resumed.optimizer.variables,
-            strict=True,
-        ):
-            self.assertAllEqual(one.numpy(), other.numpy(), msg=one.path)
+        self.assert_goes_on(kind, 6, 11)
 
     def test_a_saved_model_loads_without_a_strategy(self):
         path = os.path.join(self.get_temp_dir(), "saved.keras")

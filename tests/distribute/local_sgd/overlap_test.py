@@ -16,9 +16,9 @@ from terngrad_tf import DiLoCo
 from terngrad_tf.distribute.local_sgd.background import BackgroundFunctions
 from terngrad_tf.distribute.local_sgd.fragments import Turns
 from tests.distribute.local_sgd.local_steps_cases import (
+    ResumeCases,
     adamw,
     data,
-    fit_steps,
     nesterov,
     network,
     trained,
@@ -218,7 +218,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
 
 
 @pytest.mark.slow
-class ResumeTest(parameterized.TestCase, tf.test.TestCase):
+class ResumeTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
     """Runs that stop while changes travel and go on, to the bit."""
 
     def compiled(self):
@@ -231,39 +231,9 @@ class ResumeTest(parameterized.TestCase, tf.test.TestCase):
             model.compile(optimizer, "mse")
         return strategy, model
 
-    def assert_same_state(self, one, other):
-        for a, b in zip(
-            one.variables + one.optimizer.variables,
-            other.variables + other.optimizer.variables,
-            strict=True,
-        ):
-            self.assertAllEqual(a.numpy(), b.numpy(), msg=a.path)
-
     @parameterized.parameters(("checkpoint", 7), ("keras", 9))
     def test_while_an_exchange_is_under_way(self, kind, step):
-        path = os.path.join(self.get_temp_dir(), "saved")
-
-        class Save(keras.callbacks.Callback):
-            def on_train_batch_end(self, batch, logs=None):
-                if batch == step - 1 and kind == "keras":
-                    self.model.save(f"{path}.keras")
-                elif batch == step - 1:
-                    tf.train.Checkpoint(model=self.model, optimizer=self.model.optimizer).write(
-                        path
-                    )
-
-        _, undisturbed = self.compiled()
-        fit_steps(undisturbed, 0, 17, [Save()])
-        strategy, resumed = self.compiled()
-        with strategy.scope():
-            if kind == "keras":
-                resumed = keras.models.load_model(f"{path}.keras")
-            else:
-                resumed.optimizer.build(resumed.trainable_variables)
-                checkpoint = tf.train.Checkpoint(model=resumed, optimizer=resumed.optimizer)
-                checkpoint.read(path).assert_existing_objects_matched()
-        fit_steps(resumed, step, 17)
-        self.assert_same_state(undisturbed, resumed)
+        self.assert_goes_on(kind, step, 17)
 
     def test_going_back_while_another_exchange_is_under_way(self):
         path = os.path.join(self.get_temp_dir(), "back")
