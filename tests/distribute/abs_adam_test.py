@@ -83,6 +83,17 @@ class AbsAdamTest(tf.test.TestCase, parameterized.TestCase):
         for expected, found in zip(model.get_weights(), loaded.get_weights(), strict=True):
             self.assertAllEqual(found, expected)
 
+    def test_its_variables_and_their_checkpoint_are_named_as_those_of_adam(self):
+        paths, names = [], []
+        for kind in (AbsAdam, keras.optimizers.Adam):
+            optimizer = kind(use_ema=True, gradient_accumulation_steps=2, name="same")
+            optimizer.build([keras.Variable(tf.ones([2]), name=name) for name in ("v", "w")])
+            paths.append([variable.path for variable in optimizer.variables])
+            file = tf.train.Checkpoint(optimizer=optimizer).write(f"{self.get_temp_dir()}/x")
+            names.append(tf.train.list_variables(file))
+        self.assertEqual(*paths)
+        self.assertEqual(*names)
+
     def test_amsgrad_is_refused(self):
         with self.assertRaisesRegex(ValueError, "`amsgrad` must be False. Received: amsgrad=True"):
             AbsAdam(amsgrad=True)
