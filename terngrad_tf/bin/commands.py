@@ -1,4 +1,4 @@
-"""What the command `terngrad` can do: the name, module and purpose of each subcommand."""
+"""The name, module and purpose of each subcommand of `terngrad`."""
 
 import dataclasses
 
@@ -8,10 +8,10 @@ class Command:
     """A subcommand of `terngrad`.
 
     Args:
-        module: dotted name of the module whose `run` it is.
-        text: what it does, for `--help`.
-        takes_arguments: whether `run` takes the command line and returns the exit status. Default:
-            it reads `sys.argv` and ends the process.
+        module: dotted name of the module with `run`.
+        text: purpose, for `--help`.
+        takes_arguments: True if `run` takes the command line and returns the exit status. Default
+            False: `run` reads `sys.argv` and ends the process.
     """
 
     module: str
@@ -77,7 +77,7 @@ ALL = {**COMMANDS, **EXPERIMENTS}
 
 
 def find(words: list[str]) -> tuple[str, list[str]]:
-    """Returns (name, the words after it) of what a command line begins with.
+    """Returns the subcommand at the start of a command line, and the words after it.
 
     Args:
         words: the command line after `terngrad`, not empty.

@@ -12,7 +12,7 @@ from terngrad_tf.bin.options import options_of
 
 PROGRAM = "terngrad completion"
 _DESCRIPTION = """\
-Prints what makes a shell complete commands and options of terngrad.
+Prints a script that lets a shell complete commands and options of terngrad.
 
   eval "$(terngrad completion bash)"      a line of ~/.bashrc
   eval "$(terngrad completion zsh)"       a line of ~/.zshrc, after compinit
@@ -67,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
     Returns:
         The exit status.
     """
-    if arguments[:1] == ["words"]:  # what the scripts ask for; any word may follow
+    if arguments[:1] == ["words"]:  # called by the scripts; any word may follow
         print("\n".join(complete(arguments[1:])))
     else:
         print(_SCRIPTS[parser().parse_args(arguments).shell], end="")
@@ -75,7 +75,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def complete(typed: Sequence[str]) -> list[str]:
-    """Returns what the last word of a command line may become; nothing where files may follow.
+    """Returns completions of the last word of a command line; none if files may follow.
 
     Args:
         typed: words after `terngrad`, the last one unfinished or empty.
@@ -94,7 +94,7 @@ def complete(typed: Sequence[str]) -> list[str]:
         return [name for name in names if name.startswith(last)]
     name, rest = find(before)
     if name == "run" and any(not word.startswith("-") and word.endswith(".py") for word in rest):
-        return []  # the script's own
+        return []  # options of the script
     found = [name for name in ALL if name.startswith(f"{before[0]} ")] if not rest else []
     words = [word.split()[1] for word in found]
     if last.startswith("-") and name in ALL:

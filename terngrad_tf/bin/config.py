@@ -1,4 +1,4 @@
-"""Writes options of the other commands to a file, which these then take.
+"""Writes options of the other commands to a file that they read.
 
 Example:
     terngrad config run -H host1,host2 --max-restarts 3
@@ -125,6 +125,6 @@ def _value(option, text):
         number = ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
-    # Only what is written alike, so that nothing of a name such as 007 or 1_0 is lost.
+    # Names such as 007 or 1_0 stay text, since a number would lose characters.
     is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
     return number if is_number and str(number) == text else text

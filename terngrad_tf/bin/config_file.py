@@ -12,7 +12,7 @@ from terngrad_tf.arguments import did_you_mean, shown
 from terngrad_tf.bin.commands import ALL
 from terngrad_tf.bin.options import Option, options_of
 
-# Part of Python since 3.11; the package that it was made from is alike.
+# Part of Python since 3.11; tomli has the same functions.
 tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 NAME = "terngrad.toml"
@@ -33,7 +33,7 @@ def read(path: str) -> dict[str, dict[str, Any]]:
 
 
 def parse(path: str, content: bytes) -> dict[str, dict[str, Any]]:
-    """Returns what `read` does of a file's content; `path` is for messages."""
+    """Like `read`, for the content of a file; `path` is for messages."""
     try:
         tables = tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -47,7 +47,7 @@ def parse(path: str, content: bytes) -> dict[str, dict[str, Any]]:
 
 
 def arguments(path: str, table: dict[str, Any], command: str) -> list[str]:
-    """Returns the options of a subcommand that a file gives, as words of a command line.
+    """Returns the options of a subcommand in a file as words of a command line.
 
     Args:
         path: of the file, for messages.
@@ -73,7 +73,7 @@ def arguments(path: str, table: dict[str, Any], command: str) -> list[str]:
 
 
 def find_option(known: dict[str, Option], key: str) -> Option | None:
-    """Returns the option of a name, in which `-` and `_` are alike; None if there is none."""
+    """Returns the option with a name, or None; `-` and `_` are equal in names."""
     return known.get(key) or known.get(key.replace("_", "-")) or known.get(key.replace("-", "_"))
 
 
@@ -97,7 +97,7 @@ def _words(path, command, option, value):
 def with_table(text: str, command: str, table: dict[str, Any]) -> str:
     """Returns the text of a file with the table of one subcommand replaced or added.
 
-    All else in it, comments too, stays as it is.
+    The rest of the text, comments included, is unchanged.
 
     Args:
         text: of a TOML file.
@@ -105,7 +105,7 @@ def with_table(text: str, command: str, table: dict[str, Any]) -> str:
         table: {option: str, int, float or bool}.
     """
     name = command if command.isidentifier() else json.dumps(command)
-    # JSON writes all of these as TOML does.
+    # JSON and TOML write these values alike.
     lines = [
         f"[{name}]",
         *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()),
@@ -119,5 +119,5 @@ def with_table(text: str, command: str, table: dict[str, Any]) -> str:
 
 
 def path_of_folder() -> str | None:
-    """Returns the file of the working folder, None if there is none."""
+    """Returns the path of the file in the working folder, or None."""
     return NAME if os.path.isfile(NAME) else None

@@ -1,4 +1,4 @@
-"""The options that each subcommand of `terngrad` has, asked of the subcommand itself."""
+"""Reads the options of each subcommand of `terngrad` from the subcommand itself."""
 
 import contextlib
 import dataclasses
@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 from terngrad_tf.bin.commands import ALL
 
-# Those that tell about a program instead of running it, take a file of flags, or end the options.
+# Flags that describe a program instead of running it, name a file of flags, or end the options.
 _NOT_OPTIONS = {
     "help",
     "helpshort",
@@ -22,7 +22,7 @@ _NOT_OPTIONS = {
     "h",
     "module",
 }
-# Options of `terngrad run`, `check` and `config` in their help, with what stands for the value.
+# An option of `terngrad run`, `check` or `config` in the help text, with its placeholder.
 _SHOWN = re.compile(r"(?:^  |, )--([a-z][a-z-]*)( [^\s,]+)?", re.MULTILINE)
 
 
@@ -31,9 +31,9 @@ class Option:
     """An option of a subcommand.
 
     Args:
-        name: what follows `--`.
-        is_switch: whether it needs no value.
-        can_be_off: whether `--no<name>` turns it off.
+        name: the text after `--`.
+        is_switch: True if the option needs no value.
+        can_be_off: True if `--no<name>` turns the option off.
     """
 
     name: str
@@ -45,7 +45,7 @@ def options_of(command: str) -> dict[str, Option]:
     """Returns {name: `Option`} of a subcommand.
 
     Args:
-        command: its name, one of `commands.ALL`.
+        command: name in `commands.ALL`.
     """
     module = importlib.import_module(ALL[command].module)
     if ALL[command].takes_arguments:
@@ -58,7 +58,7 @@ def options_of(command: str) -> dict[str, Option]:
                 continue
             is_switch = flag.findtext("type") in ("bool", "boolean")
             found.append(Option(flag.findtext("name") or "", is_switch, is_switch))
-        # Programs on argparse tell how a switch is turned off as an option of its own.
+        # Programs on argparse list `--no<name>` as a separate option.
         off = {f"no{option.name}" for option in found if option.can_be_off}
         found = [option for option in found if option.name not in off]
     return {option.name: option for option in found if option.name not in _NOT_OPTIONS}

@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
     program = importlib.import_module(ALL[name].module)
     if ALL[name].takes_arguments:
         return program.run(rest)
-    # Programs tell the first of these words as their name.
+    # Programs show the first word as their name.
     sys.argv = [f"terngrad {name}", *rest]
     program.run()
     return 0
