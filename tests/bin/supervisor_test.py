@@ -46,9 +46,10 @@ print(f"{count} interrupts", flush=True)
 sys.exit(130)
 """
 SLEEPS = "import time; print('ready', flush=True); time.sleep(100)"
+# The signal may come while "ready" is still being printed, where `print` may not be called again.
 TELLS = f"""
-import signal, sys
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("told to end", flush=True)))
+import os, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(os.write(1, b"told to end\\n") and None))
 {SLEEPS}
 """
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPS}"
