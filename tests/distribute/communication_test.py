@@ -10,6 +10,7 @@ from tests import runs
 from tests.distribute import communication_cases
 
 
+@pytest.mark.slow
 class HostsTest(communication_cases.ClusterCase):
     # A logical CPU in the place of a GPU, beside a process that has none.
     places = ("CPU:1", "CPU:0")
