@@ -16,8 +16,9 @@ import pytest
 from absl import flags
 
 import terngrad_tf
-from terngrad_tf.bin import check, run
-from terngrad_tf.bin.commands import ALL, find
+from terngrad_tf import parameter_server, phase_2
+from terngrad_tf.bin.command import check, run
+from terngrad_tf.bin.command.commands import ALL, find
 from terngrad_tf.distribute import ClusterOptions, Quantization, TernGradStrategy
 from tests import forked_scripts
 from tests.distribute import processes
@@ -177,7 +178,12 @@ class DocsTest(unittest.TestCase):
         for package in (*names, "slim_data"):
             page = ROOT / "docs" / "reference" / f"{package}.md"
             self.assertTrue(page.exists(), page)
-        for package in (terngrad_tf.training, terngrad_tf.distribute):
+        for package in (
+            terngrad_tf.training,
+            terngrad_tf.distribute,
+            phase_2,
+            parameter_server,
+        ):
             (_, name) = package.__name__.split(".")
             text = (ROOT / f"docs/reference/{name}.md").read_text(encoding="utf-8")
             shown = re.findall(r"^::: terngrad_tf\.(?:\w+\.)+(\w+)$", text, re.M)

@@ -15,8 +15,8 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 import terngrad_tf
-from terngrad_tf.bin import terngrad
-from terngrad_tf.bin.commands import ALL
+from terngrad_tf.bin.command import terngrad
+from terngrad_tf.bin.command.commands import ALL
 
 FOLDER = "reference/programs"
 PRIVATE = pathlib.Path("terngrad_tf/distribute/private")

@@ -13,13 +13,13 @@ from typing import Any
 
 import keras
 
-from terngrad_tf import preemption
-from terngrad_tf.arguments import check, is_integer
 from terngrad_tf.checkpoints import files
 from terngrad_tf.checkpoints.best import Best
 from terngrad_tf.checkpoints.files import Position
 from terngrad_tf.checkpoints.newest import newest_of_all
 from terngrad_tf.checkpoints.state import ModelState, load_weights
+from terngrad_tf.common import preemption
+from terngrad_tf.common.arguments import check, is_integer
 from terngrad_tf.distribute import (
     StepAgreement,
     TernGradStrategy,

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from terngrad_tf import ternary
-from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.common.arguments import check, is_integer
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.consistency import handshake
 from terngrad_tf.distribute.exchange import buckets as exchange

@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from terngrad_tf import tokens
-from terngrad_tf.arguments import check
+from terngrad_tf.common import tokens
+from terngrad_tf.common.arguments import check
 from terngrad_tf.distribute import private, virtual_devices
 from terngrad_tf.distribute.all_reduce import TernaryAllReduce
 from terngrad_tf.distribute.cluster import cluster_size, rendezvous, tf_config

@@ -19,16 +19,15 @@ import terngrad_tf
 from terngrad_tf import distribute, models, training
 from terngrad_tf.bin import (
     average_snapshots,
-    experiments,
     export,
     mnist_eval,
     mnist_train,
-    program,
     quickstart,
     report,
     resnet50_imagenet_stage_1,
     subspace_train,
 )
+from terngrad_tf.bin.common import experiments, program
 from tests.bin import samples
 
 DATASETS = ("mnist", "cifar10", "imagenet", "flowers")

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from terngrad_tf import preemption
 from terngrad_tf.checkpoints import Checkpoint, files
+from terngrad_tf.common import preemption
 from terngrad_tf.distribute import TernGradStrategy
 from tests import forked_scripts
 from tests.checkpoints import programs

@@ -14,7 +14,7 @@ import time
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.bin import background
+from terngrad_tf.bin.jobs import background
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 REPOSITORY = SCRIPTS.parent

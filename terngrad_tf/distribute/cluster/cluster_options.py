@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from terngrad_tf import tokens
-from terngrad_tf.arguments import check, check_integer
-from terngrad_tf.options import check_options, documented, option
+from terngrad_tf.common import tokens
+from terngrad_tf.common.arguments import check, check_integer
+from terngrad_tf.common.options import check_options, documented, option
 
 COMMUNICATIONS = ("nccl", "ring")
 

@@ -5,9 +5,9 @@ import os
 import sys
 from collections.abc import Iterator
 
+from terngrad_tf.common.last_line import is_interrupt, one_line, write_last_line
 from terngrad_tf.distribute.cluster import rendezvous
 from terngrad_tf.distribute.communication import endings, peers
-from terngrad_tf.last_line import is_interrupt, one_line, write_last_line
 
 STATUS_PEER = 3
 STATUS_INTERRUPTED = 130

@@ -5,10 +5,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from terngrad_tf.arguments import check_integer
+from terngrad_tf.common.arguments import check_integer
+from terngrad_tf.common.last_line import write_last_line
 from terngrad_tf.distribute.cluster.exits import STATUS_PEER, exit_on_peer_error
 from terngrad_tf.distribute.elastic.join import NewcomersError
-from terngrad_tf.last_line import write_last_line
 from terngrad_tf.launcher.supervisor import EXPECTED, STATUS_NEWCOMERS, supervise
 
 # Set in processes that a supervisor starts.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.common.arguments import check, is_integer
 from terngrad_tf.distribute.telemetry import quality
 from terngrad_tf.distribute.telemetry.stopwatch import PHASES, Job, Watch
 from terngrad_tf.distribute.telemetry.window import Window

@@ -8,8 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from terngrad_tf import tags
-from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.common import tags
+from terngrad_tf.common.arguments import check, is_integer
 from terngrad_tf.distribute import private
 
 # Shorter waits, as a share of a step, are usual if processes share machines and links.
@@ -130,8 +130,8 @@ class StragglerMonitor(keras.callbacks.Callback):
     Args:
         freq: batches over which waits are averaged, the same on all processes. Default 100.
         report: function of the line, a str. Default `print`.
-        write: function of a dict from tags of `terngrad_tf.tags` to the processes' waits in a step,
-            and of the step. Default: none.
+        write: function of a dict from tags of `terngrad_tf.common.tags` to the processes' waits in
+            a step, and of the step. Default: none.
 
     Raises:
         ValueError: `freq` is out of range.
