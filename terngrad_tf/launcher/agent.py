@@ -18,7 +18,6 @@ Messages of the agent:
 """
 
 import errno
-import functools
 import json
 import os
 import pathlib
@@ -31,6 +30,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from terngrad_tf.launcher.lines import read_lines
 from terngrad_tf.launcher.remarks import Remarks
 from terngrad_tf.launcher.supervisor import end_with_parent
 from terngrad_tf.version import __version__
@@ -42,8 +42,6 @@ _OUTPUT, _ERRORS = 1, 2
 _ORPHAN_SECONDS = 10.0
 # End of a process's output that is kept, to report its last line.
 _TAIL_BYTES = 2000
-# Longer lines are cut.
-_LONGEST_LINE = 65536
 # Time for readers to read an ended process's output; its own children may hold the pipe open.
 _DRAIN_SECONDS = 2.0
 
@@ -132,8 +130,7 @@ class Agent:
         self._report({"exit": [rank, status, last]})
 
     def _read(self, rank, number, stream, tails):
-        for line in iter(functools.partial(stream.readline, _LONGEST_LINE), b""):
-            text = line.decode("utf-8", "replace").rstrip("\n")
+        for text in read_lines(stream):
             if number == _ERRORS and self._remarks.hide(text):
                 continue
             if text.strip():

@@ -24,7 +24,7 @@ _SSH = (
     *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
 )
 _AGENT = "import sys; from terngrad_tf.launcher import agent; sys.exit(agent.main())"
-_ENDED_BY_SSH = 255
+ENDED_BY_SSH = 255
 _NO_PROGRAM = 127
 
 Event = tuple["Node", dict[str, Any]]
@@ -239,8 +239,9 @@ def explain_ssh(status: int, last: str, python: str) -> str:
         return f"has no program {python}; name its Python by --python"
     if "No module named" in last:
         return f"its {python} has no terngrad_tf ({last}); install it there"
-    if status == _ENDED_BY_SSH:
-        return f"ssh failed: {last or 'the connection broke'}"
+    if status == ENDED_BY_SSH:
+        reason = last.rstrip(".") or "the connection broke"
+        return f"ssh failed: {reason}; ssh to it must work without a password or a question"
     return last or f"the connection ended with status {status}"
 
 

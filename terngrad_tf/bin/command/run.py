@@ -21,7 +21,7 @@ from terngrad_tf.common.arguments import shown
 from terngrad_tf.launcher import batch_systems, remote_nodes
 from terngrad_tf.launcher.coordinator import STATUS_NODE, Coordinator, Plan
 from terngrad_tf.launcher.hosts import Host, parse_hosts
-from terngrad_tf.launcher.nodes import LocalNode, LostError, SshNode
+from terngrad_tf.launcher.nodes import ENDED_BY_SSH, LocalNode, LostError, SshNode, explain_ssh
 
 PROGRAM = "terngrad run"
 _DESCRIPTION = """\
@@ -314,8 +314,11 @@ def _copy_folder(host, options):
     )
     packing.stdout.close()
     if packing.wait() or sending.returncode:
-        why = sending.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise LostError(f"{host}: cannot copy {folder}: {why[-1] if why else 'tar failed'}")
+        told = sending.stderr.decode("utf-8", "replace").strip().splitlines()
+        why = told[-1] if told else "tar failed"
+        if sending.returncode == ENDED_BY_SSH:
+            why = explain_ssh(ENDED_BY_SSH, why, "")
+        raise LostError(f"{host}: cannot copy {folder}: {why}")
 
 
 def _free_ports(count):

@@ -1,0 +1,63 @@
+"""Reads the lines that a process writes, progress bars among them."""
+
+import time
+from collections.abc import Iterator
+from typing import BinaryIO
+
+# Seconds between two reports of a progress bar.
+PROGRESS_SECONDS = 10.0
+# Longer lines are cut.
+_LONGEST_LINE = 65536
+
+
+def read_lines(stream: BinaryIO, progress_seconds: float = PROGRESS_SECONDS) -> Iterator[str]:
+    """Yields each line as a terminal shows the line in the end.
+
+    A progress bar rewrites one line by carriage returns, hundreds of times in an epoch. Only its
+    last state is a line, and a state now and then before the line ends.
+
+    Args:
+        stream: buffered binary stream, such as `subprocess.Popen.stdout`.
+        progress_seconds: seconds between two states of a line that is still being rewritten.
+
+    Yields:
+        Texts without line ends.
+
+    Example:
+        >>> import io
+        >>> list(read_lines(io.BytesIO(b"Epoch 1\\n 1/9 slow\\r 9/9 done\\n")))
+        ['Epoch 1', ' 9/9 done']
+    """
+    pending, shown = b"", time.monotonic()
+    while chunk := stream.read1(_LONGEST_LINE):
+        *lines, pending = (pending + chunk).split(b"\n")
+        for line in lines:
+            for part in _cut(_last_state(line)):
+                yield _text(part)
+            shown = time.monotonic()
+        if b"\r" in pending:
+            # The state after the last carriage return may be incomplete.
+            before, _, last = pending.rpartition(b"\r")
+            if time.monotonic() >= shown + progress_seconds and (state := _last_state(before)):
+                yield _text(state)
+                shown = time.monotonic()
+            pending = b"\r" + last
+        while len(pending) > _LONGEST_LINE:
+            yield _text(pending[:_LONGEST_LINE])
+            pending = pending[_LONGEST_LINE:]
+    if pending:
+        yield _text(_last_state(pending))
+
+
+def _last_state(line):
+    """Returns the last part of a line that carriage returns divide and that shows anything."""
+    states = [part.strip(b"\b") for part in line.split(b"\r")]
+    return next((state for state in reversed(states) if state.strip()), b"")
+
+
+def _cut(line):
+    return [line[i : i + _LONGEST_LINE] for i in range(0, len(line) or 1, _LONGEST_LINE)]
+
+
+def _text(line):
+    return line.decode("utf-8", "replace")

@@ -1,0 +1,58 @@
+"""What `terngrad run` shows of lines, and of progress bars that rewrite one."""
+
+import os
+import sys
+import threading
+import unittest
+
+import pytest
+
+from terngrad_tf.launcher.lines import read_lines
+
+
+def of_bytes(*chunks, progress_seconds=1e9):
+    """Lines of a pipe into which chunks are written one after another."""
+    reader, writer = os.pipe()
+    lines = []
+    with os.fdopen(reader, "rb") as stream:
+        found = read_lines(stream, progress_seconds)
+        thread = threading.Thread(target=lambda: lines.extend(found))
+        thread.start()
+        with os.fdopen(writer, "wb", buffering=0) as end:
+            for chunk in chunks:
+                end.write(chunk)
+        thread.join()
+    return lines
+
+
+class LinesTest(unittest.TestCase):
+    def test_lines_are_whole_wherever_chunks_end(self):
+        text = "one\n\n  two\r\nthree é\nlast".encode()
+        wanted = ["one", "", "  two", "three é", "last"]
+        for i in range(len(text)):
+            self.assertEqual(of_bytes(text[:i], text[i:]), wanted)
+
+    def test_progress_bar_is_its_last_state(self):
+        bar = b"".join(b"\b\b\r%d/180 ======" % i for i in range(181))
+        self.assertEqual(
+            of_bytes(b"Epoch 1\n", bar, b"\nEpoch 2\n"), ["Epoch 1", "180/180 ======", "Epoch 2"]
+        )
+        self.assertEqual(of_bytes(b"0 %\r50 %\r100 %\r\n"), ["100 %"])
+
+    def test_progress_bar_is_shown_before_its_end(self):
+        states = [b"\r%d %%" % i for i in range(5)]
+        lines = of_bytes(*states, b"\n", progress_seconds=0)
+        self.assertEqual(lines[-1], "4 %")
+        self.assertEqual(lines, sorted(lines))
+        many = of_bytes(b"".join(states) * 10_000, b"\n", progress_seconds=0)
+        self.assertLess(len(many), 1000)
+
+    def test_long_lines_are_cut(self):
+        for end in (b"", b"\n"):
+            lines = of_bytes(b"x" * 200_000 + end)
+            self.assertEqual("".join(lines), "x" * 200_000)
+            self.assertLess(max(map(len, lines)), 66_000)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
