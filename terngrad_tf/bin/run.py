@@ -14,7 +14,7 @@ import threading
 from collections.abc import Sequence
 from typing import IO
 
-from terngrad_tf import tokens
+from terngrad_tf import messages, tokens
 from terngrad_tf.addresses import is_address
 from terngrad_tf.arguments import shown
 from terngrad_tf.bin import remote_options
@@ -131,7 +131,7 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         status, line = 128 + signal.SIGINT, "interrupted"
     if line is not None:
-        _report(line)
+        _report(messages.with_code(line))
     return status
 
 

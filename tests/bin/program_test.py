@@ -163,7 +163,10 @@ class ProgramTest(tf.test.TestCase):
                 75,
                 "step 7, .*: worker 1 .b:2. was told",
             ),
-            distribute.PeerError("lost worker 1"): (3, "^x: error: lost worker 1$"),
+            distribute.PeerError("lost worker 1"): (
+                3,
+                r"^x: error: lost worker 1 \[terngrad explain E11\]$",
+            ),
             OSError(errno.ENOSPC, "No space left", "/run/a"): (4, "x: error: /run/a cannot be wr"),
             KeyboardInterrupt(): (130, "interrupted"),
             RuntimeError("ORIGINAL A REPLACED BY KeyboardInterrupt: "): (130, "interrupted"),

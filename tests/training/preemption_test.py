@@ -39,7 +39,7 @@ class PreemptionTest(tf.test.TestCase):
         why = "told to stop by SIGTERM, before the first step ended; nothing of this start is lost"
         self.assertEqual(ended.stdout, f"{why}\n")
         (line,) = ended.stderr.splitlines()
-        self.assertEqual(line, f"-c: error: {why}; the same command goes on")
+        self.assertEqual(line, f"-c: error: {why}; the same command goes on [terngrad explain E17]")
 
     def test_a_step_that_takes_for_ever_is_given_up(self):
         ended = self.end("stepped")
