@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from terngrad_tf.common import messages
 from terngrad_tf.common.last_line import write_last_line
 
 # The system's status for a temporary failure: start the same command again.
@@ -94,5 +95,6 @@ def _end(give_up, why):
     telling.start()
     telling.join(_TELL_SECONDS)
     program = os.path.splitext(os.path.basename(sys.argv[0]))[0] or "python"
-    write_last_line(f"{program}: error: {line}; the same command goes on")
+    line = f"{program}: error: {line}; the same command goes on"
+    write_last_line(messages.with_code(line))
     os._exit(STATUS)

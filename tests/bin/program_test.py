@@ -162,7 +162,10 @@ class ProgramTest(tf.test.TestCase):
                 75,
                 "step 7, .*: worker 1 .b:2. was told",
             ),
-            distribute.PeerError("lost worker 1"): (3, "^x: error: lost worker 1$"),
+            distribute.PeerError("lost worker 1"): (
+                3,
+                r"^x: error: lost worker 1 \[terngrad explain E11\]$",
+            ),
             OSError(errno.ENOSPC, "No space left", "/run/a"): (4, "x: error: /run/a cannot be wr"),
             KeyboardInterrupt(): (130, "interrupted"),
             RuntimeError("ORIGINAL A REPLACED BY KeyboardInterrupt: "): (130, "interrupted"),
@@ -182,7 +185,7 @@ class ProgramTest(tf.test.TestCase):
         source = """if True:
             import os, threading, time
             from terngrad_tf import training
-            from terngrad_tf.bin import experiments
+            from terngrad_tf.bin.common import experiments
 
             def chatter():
                 while True:

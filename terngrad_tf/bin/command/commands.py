@@ -33,6 +33,7 @@ COMMANDS = {
     ),
     "validate": Command("slim_data.validate", "Check the TFRecord files of a data set."),
     "split": Command("slim_data.split", "Split a data set's files among workers."),
+    "explain": _own("explain", "Explain an error message, and say what to do."),
     "quickstart": Command("terngrad_tf.bin.quickstart", "Train on digits, ternary and float."),
     "report": Command("terngrad_tf.bin.report", "Write a report of runs as one HTML file."),
     "export": Command("terngrad_tf.bin.export", "Write a trained network as a Keras model."),

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import IO
 
 from terngrad_tf.bin.command import remote_options
-from terngrad_tf.common import tokens
+from terngrad_tf.common import messages, tokens
 from terngrad_tf.common.addresses import is_address
 from terngrad_tf.common.arguments import shown
 from terngrad_tf.launcher import batch_systems, remote_nodes
@@ -131,7 +131,7 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         status, line = 128 + signal.SIGINT, "interrupted"
     if line is not None:
-        _report(line)
+        _report(messages.with_code(line))
     return status
 
 

@@ -13,7 +13,7 @@ from slim_data import DataError
 from slim_data.cli import legacy_flags
 from slim_data.common.captured_stderr import capture_stderr
 from slim_data.common.uncollected import without_collections
-from terngrad_tf.common import files, preemption
+from terngrad_tf.common import files, messages, preemption
 from terngrad_tf.common.last_line import flush_or_drop, is_interrupt, one_line, write_last_line
 from terngrad_tf.common.terminal import wrapped
 from terngrad_tf.launcher import supervisor
@@ -69,7 +69,7 @@ def run_program(
     name = os.path.splitext(os.path.basename(argv[0]))[0]
 
     def fail(error, status):
-        line = f"{one_line(name)}: error: {one_line(error)}"
+        line = messages.with_code(f"{one_line(name)}: error: {one_line(error)}")
         report(wrapped(line, sys.stderr))
         return status
 

@@ -32,7 +32,8 @@ class ExitsTest(tf.test.TestCase):
         self.assertNotIn("Traceback", outputs[0])
         self.assertEqual(
             outputs[0].splitlines()[-1],
-            f"exits_worker: error: worker 1 ({addresses[1]}) ended: no data on this process",
+            f"exits_worker: error: worker 1 ({addresses[1]}) ended: no data on this process"
+            " [terngrad explain E13]",
         )
         self.assertIn("Traceback", outputs[1])
         self.assertIn("ValueError: no data on this process", outputs[1])
@@ -45,7 +46,7 @@ class ExitsTest(tf.test.TestCase):
             outputs[0].splitlines()[-1],
             "exits_worker: error: not all processes started in time; missing:"
             f" worker 1 ({addresses[1]}: connection refused)"
-            "; if it was started, TF_CONFIG may not be set there",
+            "; if it was started, TF_CONFIG may not be set there [terngrad explain E21]",
         )
 
     def test_an_interrupt_is_one_line_and_without_the_context_a_short_traceback(self):

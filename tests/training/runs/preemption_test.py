@@ -12,7 +12,7 @@ from terngrad_tf.common import preemption
 # Told to stop while a step takes for ever, of which some have ended or none has.
 PROGRAM = """
 import os, signal, sys, time
-from terngrad_tf import preemption
+from terngrad_tf.common import preemption
 preemption._LONGEST_STEP_SECONDS = 0.5
 told = []
 with preemption.stops_on_sigterm(
@@ -39,7 +39,7 @@ class PreemptionTest(tf.test.TestCase):
         why = "told to stop by SIGTERM, before the first step ended; nothing of this start is lost"
         self.assertEqual(ended.stdout, f"{why}\n")
         (line,) = ended.stderr.splitlines()
-        self.assertEqual(line, f"-c: error: {why}; the same command goes on")
+        self.assertEqual(line, f"-c: error: {why}; the same command goes on [terngrad explain E17]")
 
     def test_a_step_that_takes_for_ever_is_given_up(self):
         ended = self.end("stepped")
