@@ -40,6 +40,7 @@ TESTS = [
     "tests/models",
     "tests/scripts",
     "tests/slim_data",
+    "tests/startup",
     "tests/subspace",
     "tests/ternary",
     "tests/training",
