@@ -45,6 +45,7 @@ TESTS = [
     "tests/reports",
     "tests/scripts",
     "tests/slim_data",
+    "tests/startup",
     "tests/subspace",
     "tests/ternary",
     "tests/training/configs",

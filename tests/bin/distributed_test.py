@@ -43,7 +43,6 @@ class Cluster:
             self.workers.append(
                 subprocess.Popen(
                     samples.command("mnist_distributed_train", *arguments),
-                    env=samples.ENVIRONMENT,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     text=True,

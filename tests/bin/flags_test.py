@@ -309,7 +309,6 @@ class FlagsTest(tf.test.TestCase):
             ),
             capture_output=True,
             text=True,
-            env=samples.ENVIRONMENT,
             check=True,
         )
         return "device:CPU:0" in run.stdout + run.stderr

@@ -106,7 +106,6 @@ class ProgramTest(tf.test.TestCase):
         for flag in "--bogus", "--data_dir=/none":
             ended = subprocess.run(
                 samples.command("mnist_train", flag),
-                env=samples.ENVIRONMENT,
                 stdout=full,
                 stderr=full,
                 check=False,
@@ -201,7 +200,6 @@ class ProgramTest(tf.test.TestCase):
         """
         result = subprocess.run(
             [sys.executable, "-c", source],
-            env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -221,7 +219,7 @@ class ProgramTest(tf.test.TestCase):
         # The other is not installed here, so that Keras would fail.
         result = subprocess.run(
             [sys.executable, "-m", "terngrad_tf.bin.mnist_train", "--data_dir=/none"],
-            env=dict(os.environ, KERAS_BACKEND="torch", PYTHONPATH=os.pathsep.join(sys.path)),
+            env=dict(os.environ, KERAS_BACKEND="torch"),
             capture_output=True,
             text=True,
         )

@@ -211,7 +211,6 @@ class TerngradTest(unittest.TestCase):
             **os.environ,
             "HOME": str(self.folder),
             "PATH": os.pathsep.join([str(self.folder), os.environ["PATH"]]),
-            "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
         }
         for shell, script in scripts.items():
             if shutil.which(shell):

@@ -82,7 +82,7 @@ class CheckpointTest(tf.test.TestCase):
             "killed": SCRIPT.format(folder=folders["killed"], number=int(signal.SIGKILL)),
             "told": SCRIPT.format(folder=folders["told"], number=int(signal.SIGTERM)),
         }
-        results = forked_scripts.run_all(scripts, root, PYTHONPATH=os.pathsep.join(sys.path))
+        results = forked_scripts.run_all(scripts, root)
         statuses = {name: status for name, (status, _) in results.items()}
         self.assertEqual(statuses, {"killed": -9, "told": preemption.STATUS}, results)
         line = results["told"][1].splitlines()[-1]

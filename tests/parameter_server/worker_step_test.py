@@ -25,14 +25,10 @@ class AsyncStepTest(tf.test.TestCase):
         started = [
             subprocess.Popen(
                 [
-                    *(sys.executable, processes.RUN_SCRIPT),
-                    *(WORKER, job, str(task), worker, ",".join(servers), file),
+                    *(sys.executable, WORKER),
+                    *(job, str(task), worker, ",".join(servers), file),
                 ],
-                env={
-                    **os.environ,
-                    "TF_CPP_MIN_LOG_LEVEL": "2",
-                    "PYTHONPATH": f"{processes.ROOT}:{os.environ.get('PYTHONPATH', '')}",
-                },
+                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

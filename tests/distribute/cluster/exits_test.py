@@ -1,6 +1,5 @@
 """What is left on standard error by programs of a cluster that fails, as their users see it."""
 
-import os
 import pathlib
 import signal
 import subprocess
@@ -70,7 +69,6 @@ class ExitsTest(tf.test.TestCase):
         for where in ("in", "out"):
             ended = subprocess.run(
                 [sys.executable, "-c", source, where],
-                env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
                 capture_output=True,
                 text=True,
             )

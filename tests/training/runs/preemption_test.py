@@ -1,6 +1,5 @@
 """SIGTERM ends a process at once where there is nothing to save."""
 
-import os
 import subprocess
 import sys
 
@@ -27,7 +26,6 @@ class PreemptionTest(tf.test.TestCase):
     def end(self, state):
         return subprocess.run(
             [sys.executable, "-c", PROGRAM, state],
-            env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
             capture_output=True,
             text=True,
             timeout=90,
