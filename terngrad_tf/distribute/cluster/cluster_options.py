@@ -69,7 +69,7 @@ class ClusterOptions:
     token: str | None = option(
         None,
         "Secret of at least 16 characters that all processes must share to meet: see "
-        "[security](../security.md). None: the environment variable TERNGRAD_TF_TOKEN, if set.",
+        "[security](../../security.md). None: the environment variable TERNGRAD_TF_TOKEN, if set.",
         _is_token,
         shared=False,
         shown=False,
