@@ -19,7 +19,7 @@ from terngrad_tf.subspace import (
     SubspaceSGD,
     update_batch_norm,
 )
-from terngrad_tf.subspace.sharing import share_subspace
+from terngrad_tf.subspace.components.sharing import share_subspace
 from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.input import inputs
 from terngrad_tf.training.log import log
