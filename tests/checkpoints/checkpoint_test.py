@@ -97,6 +97,7 @@ class CheckpointTest(tf.test.TestCase):
             model = programs.make(strategy, "adam")
             self.assert_equal(whole, programs.fit(model, "arrays", callbacks))
 
+    @pytest.mark.slow
     def test_another_number_of_replicas(self):
         folder = self.folder("replicas")
         plain, four = tf.distribute.get_strategy(), TernGradStrategy(4, grad_bits=32)

@@ -38,6 +38,7 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
     def test_other_numbers_of_replicas(self, way):
         self.check(way, before=[0, 2, 4], after=[0, 1, 2, 4])
 
+    @pytest.mark.slow
     def test_a_scaled_loss_and_a_checkpoint(self):
         self.check("checkpoint", before=[2], after=[4], optimizer=cases.scaled)
 
