@@ -36,6 +36,11 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*cases.WAYS)
     @pytest.mark.slow
     def test_other_numbers_of_replicas(self, way):
+        self.check(way, before=[0, 4], after=[0, 2])
+
+    @parameterized.parameters(*cases.WAYS)
+    @pytest.mark.long
+    def test_all_numbers_of_replicas(self, way):
         self.check(way, before=[0, 2, 4], after=[0, 1, 2, 4])
 
     @pytest.mark.slow
