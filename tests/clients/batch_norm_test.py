@@ -1,4 +1,4 @@
-"""What batch norm without `synchronized` computes on several replicas, as docs/strategy.md says."""
+"""What batch norm without `synchronized` computes on several replicas, as docs/batch_norm.md says."""
 
 import sys
 
