@@ -5,7 +5,7 @@ source "${DIST_CONFIG:-$ROOT/scripts/config_dist.sh}"
 EXTRA=()
 if [[ "${DRY_RUN:-0}" != 0 ]]; then EXTRA=(--dry_run); fi
 launch() {
-  exec "$PYTHON" -m terngrad_tf.bin.launch \
+  exec "$PYTHON" -m terngrad_tf.bin.jobs.launch \
     "--workspace=$WORKSPACE" \
     "--worker_script=$WORKER_SCRIPT" \
     "--ps_script=$PS_SCRIPT" \

@@ -19,7 +19,7 @@ run_ranks() {
   if [[ -z "$RANK_TABLE_FILE" ]]; then
     exec "$PYTHON" -m "$module" "$@"
   fi
-  ranks="$("$PYTHON" -m terngrad_tf.bin.local_ranks --rank_table_file "$RANK_TABLE_FILE" \
+  ranks="$("$PYTHON" -m terngrad_tf.bin.jobs.local_ranks --rank_table_file "$RANK_TABLE_FILE" \
     --server_id "$SERVER_ID" --port "$PORT")"
   while read -r rank device hosts; do
     folder="device${rank}_$stage"

@@ -7,7 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/venv.sh" >/dev/null
 start_job() {
   local dataset="$1" job="$2" task="$3" experiment="$4"
   shift 4
-  exec "$PYTHON" -m terngrad_tf.bin.background start \
+  exec "$PYTHON" -m terngrad_tf.bin.jobs.background start \
     --pid_file "$HOME/tmp/terngrad_pids/${experiment}_${job}_$task.pid" \
     --log_file "$HOME/tmp/${dataset}_info/${experiment}_${job}_$task.log" \
     -- "$@"

@@ -18,4 +18,4 @@ if ((${#files[@]} == 0)); then
   echo "Stopped already."
   exit 0
 fi
-exec "$PYTHON" -m terngrad_tf.bin.background stop "${files[@]}"
+exec "$PYTHON" -m terngrad_tf.bin.jobs.background stop "${files[@]}"

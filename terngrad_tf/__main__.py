@@ -1,6 +1,6 @@
 """`python -m terngrad_tf` is the command `terngrad`."""
 
-from terngrad_tf.bin.terngrad import run
+from terngrad_tf.bin.command.terngrad import run
 
 if __name__ == "__main__":
     run()

@@ -7,8 +7,8 @@ import dataclasses
 from typing import Any
 
 from terngrad_tf import clip_factors, grad_bits
-from terngrad_tf.arguments import check, is_integer
-from terngrad_tf.options import check_options, documented, option
+from terngrad_tf.common.arguments import check, is_integer
+from terngrad_tf.common.options import check_options, documented, option
 
 ROUNDINGS = ("correlated", "independent")
 # Bits of an element: nearly the bits in a stream of zeros, and the bits in words.

@@ -13,7 +13,8 @@ import unittest
 import pytest
 import yaml
 
-from terngrad_tf.bin import mnist_distributed_train, program
+from terngrad_tf.bin import mnist_distributed_train
+from terngrad_tf.bin.common import program
 from tests import forked_scripts
 
 EXAMPLES = forked_scripts.ROOT / "examples"

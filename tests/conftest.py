@@ -2,18 +2,23 @@
 
 import collections
 import os
+import pathlib
 import signal
 
-import tensorflow as tf
-
-from tests import run_script
+from tests.startup import sitecustomize
 
 # A shell that runs the tests in the background makes them, and the programs that they start, ignore
 # Ctrl-C; what Ctrl-C does is tested too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Looks for garbage among all that TensorFlow is made of are a tenth of the tests' time.
-run_script.collect_seldom()
+# So that programs that the tests start find the packages, and start sooner.
+_STARTUP = pathlib.Path(sitecustomize.__file__).parent
+_PATHS = (
+    str(_STARTUP),
+    str(_STARTUP.parents[1]),
+    *os.environ.get("PYTHONPATH", "").split(os.pathsep),
+)
+os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, _PATHS)))
 
 
 def pytest_configure(config):
@@ -23,6 +28,11 @@ def pytest_configure(config):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     # Several processes may share a GPU.
     os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+    if config.getoption("numprocesses", None):
+        return  # The processes that it starts run the tests.
+    # Not above: this takes seconds.
+    import tensorflow as tf
+
     # Tests of strategies need several.
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4

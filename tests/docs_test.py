@@ -1,24 +1,27 @@
 """What the pages of docs/ say is so: their commands and files exist. `guides_test.py` runs them."""
 
-import ast
 import dataclasses
 import importlib
 import inspect
 import re
+import runpy
 import shlex
 import sys
+import types
 import unittest
 
 import pytest
 from absl import flags
 
 import terngrad_tf
-from terngrad_tf.bin import check, run
-from terngrad_tf.bin.commands import ALL, find
+from terngrad_tf.bin.command import check, run
+from terngrad_tf.bin.command.commands import ALL, find
 from terngrad_tf.distribute import ClusterOptions, Quantization, TernGradStrategy
 from tests import guides
 
 ROOT = guides.ROOT
+# Makes pages of the site, of which tools/ holds the code.
+reference = types.SimpleNamespace(**runpy.run_path(str(ROOT / "tools/reference.py")))
 TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *guides.PAGES]
 
 
@@ -109,23 +112,19 @@ class DocsTest(unittest.TestCase):
 
     def test_reference_holds_every_public_name(self):
         names = (n for n in terngrad_tf.__all__ if inspect.ismodule(getattr(terngrad_tf, n)))
-        for package in (*names, "slim_data"):
-            page = ROOT / "docs" / "reference" / f"{package}.md"
-            self.assertTrue(page.exists(), page)
-        for package in (terngrad_tf.training, terngrad_tf.distribute):
-            (_, name) = package.__name__.split(".")
-            text = (ROOT / f"docs/reference/{name}.md").read_text(encoding="utf-8")
-            shown = re.findall(r"^::: terngrad_tf\.(?:\w+\.)+(\w+)$", text, re.M)
-            self.assertEqual(sorted(shown), sorted(package.__all__))
-        # All others re-export names that their `__init__` imports, which the generator follows.
-        for package in ("terngrad_tf/subspace", "slim_data"):
-            tree = ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))
-            names = {
-                a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names
-            }
-            self.assertEqual(
-                names, set(__import__(package.replace("/", "."), fromlist=["x"]).__all__)
-            )
+        self.assertLessEqual({*names, "slim_data"}, set(reference.PACKAGES))
+        pages = reference.pages()
+        for page, package in reference.PACKAGES.items():
+            self.assertIn("<!-- table -->", (ROOT / f"docs/reference/{page}.md").read_text("utf-8"))
+            public = importlib.import_module(package).__all__
+            classes, functions = reference.split(reference.names(package))
+            self.assertEqual(sorted([*classes, *functions]), sorted(public))
+            shown = pages.get(f"reference/{page}/functions.md", "")
+            for name, (path, _) in reference.names(package).items():
+                text = pages[f"reference/{page}/{name}.md"] if name in classes else shown
+                self.assertRegex(text, rf"(?m)^::: {re.escape(path)}$")
+                self.assertIn(f"[`{name}`]({page}/", reference.table(page))
+        self.assertEqual(next(iter(pages)), "reference/distribute/TernGradStrategy.md")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import unittest
 
 import pytest
 
-from terngrad_tf import files
+from terngrad_tf.common import files
 
 
 class ReplacingTest(unittest.TestCase):

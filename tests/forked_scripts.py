@@ -13,13 +13,12 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
-def run_all(scripts, folder, **environment):
+def run_all(scripts, folder):
     """Runs each script in a folder of its own, one after another.
 
     Args:
       scripts: {name: text of a Python program}.
       folder: `pathlib.Path` to work in; each program's folder is `folder / name`.
-      **environment: variables for all of them.
 
     Returns:
       {name: (exit status, what it printed)}.
@@ -32,7 +31,7 @@ def run_all(scripts, folder, **environment):
         [sys.executable, "-m", "tests.forked_scripts", str(folder), *names],
         check=True,
         cwd=ROOT,
-        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"} | environment,
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"},
     )
     results = {}
     for name in scripts:

@@ -5,7 +5,7 @@ import unittest
 
 import pytest
 
-from terngrad_tf.places import History, Places, Traced, first_difference
+from terngrad_tf.common.places import History, Places, Traced, first_difference
 
 
 def history(places, skipped=0):

@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from terngrad_tf import strict_json
+from terngrad_tf.common import strict_json
 
 VALUES = st.recursive(
     st.none()

@@ -128,7 +128,7 @@ class WorkloadTest(unittest.TestCase):
             "cluster": {"worker": [f"127.0.0.1:{port}"]},
             "task": {"type": "worker", "index": 0},
         }
-        environment = dict(os.environ, TF_CONFIG=json.dumps(config), PYTHONPATH=str(ROOT))
+        environment = dict(os.environ, TF_CONFIG=json.dumps(config))
         with tempfile.TemporaryDirectory() as folder:
             for split in ("train", "test"):
                 np.save(pathlib.Path(folder, f"{split}_images.npy"), images)

@@ -7,7 +7,7 @@ import unittest
 
 import pytest
 
-from terngrad_tf import tokens
+from terngrad_tf.common import tokens
 
 
 class TokensTest(unittest.TestCase):

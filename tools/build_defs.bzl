@@ -15,6 +15,9 @@ PACKAGES = [
     "terngrad_tf/distribute/steps",
     "terngrad_tf/launcher",
     "terngrad_tf/models",
+    "terngrad_tf/parameter_server",
+    "terngrad_tf/phase_2",
+    "terngrad_tf/reports",
     "terngrad_tf/subspace",
     "terngrad_tf/ternary",
     "terngrad_tf/training",
@@ -31,18 +34,28 @@ TESTS = [
     "tests/distribute/elastic",
     "tests/distribute/exchange",
     "tests/distribute/local_sgd",
-    "tests/distribute/parameter_server",
     "tests/distribute/private",
     "tests/distribute/telemetry",
     "tests/distribute/wire_selection",
     "tests/fuzz",
     "tests/launcher",
     "tests/models",
+    "tests/parameter_server",
+    "tests/phase_2",
+    "tests/reports",
     "tests/scripts",
     "tests/slim_data",
+    "tests/startup",
     "tests/subspace",
     "tests/ternary",
-    "tests/training",
+    "tests/training/configs",
+    "tests/training/evaluation",
+    "tests/training/input",
+    "tests/training/logs",
+    "tests/training/network",
+    "tests/training/optimization",
+    "tests/training/runs",
+    "tests/training/storage",
 ]
 
 # Programs of terngrad_tf/bin; those of TernGrad's README have the name //inception:<name> too.
@@ -174,4 +187,28 @@ def tests_of_distribute(deps = []):
             "//terngrad_tf/ternary",
             "//tests/distribute",
         ] + deps,
+    )
+
+def tests_of_programs():
+    """`tests` of what the programs call: training, and the features beside it."""
+    tests(
+        deps = [
+            "//slim_data",
+            "//terngrad_tf",
+            "//terngrad_tf:base",
+            "//terngrad_tf/bin",
+            "//terngrad_tf/checkpoints",
+            "//terngrad_tf/distribute",
+            "//terngrad_tf/models",
+            "//terngrad_tf/parameter_server",
+            "//terngrad_tf/phase_2",
+            "//terngrad_tf/reports",
+            "//terngrad_tf/subspace",
+            "//terngrad_tf/ternary",
+            "//terngrad_tf/training",
+        ],
+        test_deps = [
+            "//tests/bin",
+            "//tests/distribute",
+        ],
     )

@@ -6,8 +6,15 @@ import textwrap
 
 import griffe
 
+from tools import reference
+
 # The heading of an example, and the lines below it up to an empty line.
 EXAMPLE = re.compile(r"^(Example\b[^:]*:)\n((?:.+(?:\n|\Z))+)", re.MULTILINE)
+
+
+LINKS = reference.links()
+# A public name in backticks, alone or called; names of ordinary words are not linked.
+NAME = re.compile(r"(?<![\[`])`(\w+)(\([^`]*\))?`(?!`)")
 
 
 class ExampleSections(griffe.Extension):
@@ -21,6 +28,7 @@ class ExampleSections(griffe.Extension):
             # What a signature shows as its default.
             obj.value = default
         if obj.docstring:
+            obj.docstring.value = NAME.sub(_as_link, obj.docstring.value)
             obj.docstring.value = EXAMPLE.sub(_as_code, obj.docstring.value)
 
 
@@ -34,6 +42,12 @@ def _option(value):
     texts += call.args[1:2] if name == "option" else []
     text = next((text.value for text in texts if isinstance(text, ast.Constant)), None)
     return value.arguments[0 if name == "option" else 2], text
+
+
+def _as_link(found):
+    path = LINKS.get(found[1])
+    is_word = found[1].islower() and "_" not in found[1]
+    return found[0] if path is None or is_word else f"[{found[0]}][{path}]"
 
 
 def _as_code(found):

@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: pages of all programs' flags, and formulas."""
+"""Hooks of MkDocs: pages of the reference, and formulas."""
 
 import ast
 import contextlib
@@ -15,8 +15,10 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 import terngrad_tf
-from terngrad_tf.bin import terngrad
-from terngrad_tf.bin.commands import ALL
+from terngrad_tf.bin.command import terngrad
+from terngrad_tf.bin.command.commands import ALL
+from terngrad_tf.version import __version__
+from tools import example_pages, reference
 
 FOLDER = "reference/programs"
 PRIVATE = pathlib.Path("terngrad_tf/distribute/private")
@@ -30,8 +32,20 @@ LOADS = re.compile(
 )
 
 
+# What a search finds first: guides before explanations, results, and pages made from the code.
+BOOSTS = {"results/": 0.7, "reference/": 0.3, "examples/": 0.7, "explanation/": 1, "": 2}
+
+
+def on_config(config):
+    """Shows the version below each page."""
+    config.copyright = f"terngrad_tf {__version__}"
+    return config
+
+
 def on_files(files, config):
-    """Adds a page for each command of `terngrad`, made of the program itself."""
+    """Adds the pages of examples, public classes, and commands of `terngrad`."""
+    for page, text in (reference.pages() | example_pages.pages()).items():
+        files.append(File.generated(config, page, content=text))
     for name in sorted(ALL):
         module = importlib.import_module(ALL[name].module)
         define = getattr(module, "define_flags", None)
@@ -50,17 +64,25 @@ def is_result(page):
 
 def on_page_markdown(markdown, page, **_):
     """Inserts text generated from the code at a page's marks; gives wide tables more room."""
+    path = page.file.src_uri
     if is_result(page):
         page.meta["hide"] = ["toc"]
+    boost = next(boost for folder, boost in BOOSTS.items() if path.startswith(folder))
+    page.meta.setdefault("search", {"boost": boost})
     names = ", ".join(f"`{name}`" for name in terngrad_tf.__all__ if not name.startswith("_"))
+    if "<!-- table -->" in markdown:
+        name = pathlib.Path(path).stem
+        markdown = markdown.replace("<!-- table -->", reference.table(name))
     return markdown.replace("<!-- patches -->", patches_table()).replace("<!-- names -->", names)
 
 
 def on_page_content(html, page, **_):
     """Marks the pages of results, whose tables keep each number on one line."""
     if is_result(page):
-        return f'<div class="results">{html}</div>'
-    return html
+        html = f'<div class="results">{html}</div>'
+    # There is no published repository to link to: a page says which file it is made from.
+    source = page.file.abs_src_path and f"docs/{page.file.src_uri}"
+    return html + (f'<p class="source">Source: <code>{source}</code></p>' if source else "")
 
 
 def on_post_build(config):

@@ -39,7 +39,8 @@ def draw(rows, page):
         page: "light" or "dark".
     """
     with pages.inks(page) as ink:
-        figure, panels = plt.subplots(1, 2, figsize=(8, 3.6))
+        # Narrow, so that a telephone shows the text large enough.
+        figure, panels = plt.subplots(2, 1, figsize=(5, 6.2))
         for panel, (model, title) in zip(panels, MODELS.items(), strict=True):
             for marker, (mode, (label, *inks, width)) in zip(MARKERS, MODES.items(), strict=True):
                 found = {
@@ -57,13 +58,13 @@ def draw(rows, page):
                     markersize=5,
                 )
             panel.set_title(title, fontsize=10, color=ink)
+            panel.set_ylabel("one step / ms")
             panel.set_yscale("log")
             pages.in_decades(panel.yaxis)
             pages.frame(panel)
-        panels[0].set_ylabel("one step / ms")
         handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, ncols=3, loc="lower center", frameon=False)
-        figure.tight_layout(rect=(0, 0.14, 1, 1))
+        figure.legend(handles, labels, ncols=2, loc="lower center", frameon=False)
+        figure.tight_layout(rect=(0, 0.12, 1, 1))
         return figure
 
 

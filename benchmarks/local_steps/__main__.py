@@ -93,7 +93,8 @@ def evaluate(data_dir, checkpoint, averages):
     import keras
 
     import slim_data
-    from terngrad_tf.training import evaluator, run_folder
+    from terngrad_tf.training.evaluation import evaluator
+    from terngrad_tf.training.storage import run_folder
 
     run = run_folder.read_run(pathlib.Path(checkpoint).parent)
     model, _ = evaluator.restore_network(checkpoint, run, averages)

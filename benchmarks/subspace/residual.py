@@ -144,12 +144,13 @@ def first_phase(folder, seed):
 
 def second_phase(folder, seed, way):
     """Trains phase 2 in one of `WAYS` and returns its figures."""
-    from terngrad_tf import tags, training
-    from terngrad_tf.training import report
+    from terngrad_tf import phase_2
+    from terngrad_tf.common import tags
+    from terngrad_tf.training.logs import report
 
     train_dir = folder / way.replace(" ", "_")
-    result = training.train_in_subspace(
-        training.SubspaceConfig.of(
+    result = phase_2.train_in_subspace(
+        phase_2.SubspaceConfig.of(
             train_dir=str(train_dir),
             data_dir=str(folder / "data"),
             pretrained_weight_path=str(folder / "phase_1"),

@@ -7,12 +7,12 @@ Example:
 The result in --train_dir is a run like others for evaluation programs and `subspace_train`.
 """
 
-from terngrad_tf.bin import experiments, flags, train_flags
+from terngrad_tf.bin.common import experiments, flags, train_flags
 from terngrad_tf.bin.resnet50_imagenet_stage_1 import FinalEvaluation
-from terngrad_tf.training.config import name_of, options
-from terngrad_tf.training.model_config import ModelConfig
-from terngrad_tf.training.run_config import CheckpointConfig, ClusterConfig, GradientConfig
-from terngrad_tf.training.snapshot_average_config import AverageConfig
+from terngrad_tf.phase_2.snapshot_average_config import AverageConfig
+from terngrad_tf.training.configs.config import name_of, options
+from terngrad_tf.training.configs.model_config import ModelConfig
+from terngrad_tf.training.configs.run_config import CheckpointConfig, ClusterConfig, GradientConfig
 
 _TEXTS = {
     "train_dir": (
@@ -39,7 +39,9 @@ def _define(values):
 
 
 def _average(values):
-    from terngrad_tf.training import final_evaluation, report, snapshot_average, subspace_phases
+    from terngrad_tf.phase_2 import phases, snapshot_average
+    from terngrad_tf.training.evaluation import final_evaluation
+    from terngrad_tf.training.logs import report
 
     config = flags.config_of(values, AverageConfig)
     checkpoint, start, number = snapshot_average.average_run(config)
@@ -52,7 +54,7 @@ def _average(values):
         if start.keeps_average:
             found["moving average"] = evaluate(start.path, folder, *data, average=True)
     found[f"mean of {number} snapshots"] = evaluate(checkpoint, config.train_dir, *data)
-    rows = subspace_phases.table_rows({name: {0: result} for name, result in found.items()})
+    rows = phases.table_rows({name: {0: result} for name, result in found.items()})
     print(f"\n{report.table(['weights', 'top-1 accuracy', 'top-5 accuracy'], rows)}\n")
     print(f"Checkpoint: {checkpoint}", flush=True)
 

@@ -6,7 +6,7 @@ Example:
         --initial_learning_rate 0.0002 --weight_decay 0.004 --max_steps 300000
 """
 
-from terngrad_tf.bin import experiments
+from terngrad_tf.bin.common import experiments
 
 PROGRAM = experiments.training("cifar10")
 define_flags, main, run = PROGRAM.define_flags, PROGRAM.main, PROGRAM.run

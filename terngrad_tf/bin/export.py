@@ -5,8 +5,8 @@ Example:
     python -m terngrad_tf.bin.export --checkpoint_dir /tmp/run --output /tmp/lenet
 """
 
-from terngrad_tf.bin import experiments, flags, train_flags
-from terngrad_tf.training.export_config import ExportConfig
+from terngrad_tf.bin.common import experiments, flags, train_flags
+from terngrad_tf.training.configs.export_config import ExportConfig
 
 
 def _define(values):
@@ -16,7 +16,7 @@ def _define(values):
 
 
 def _export(values):
-    from terngrad_tf.training import exporting
+    from terngrad_tf.training.evaluation import exporting
 
     exporting.export(flags.config_of(values, ExportConfig))
 

@@ -5,7 +5,7 @@ Example:
         --run_once
 """
 
-from terngrad_tf.bin import experiments
+from terngrad_tf.bin.common import experiments
 
 PROGRAM = experiments.evaluation("flowers")
 define_flags, main, run = PROGRAM.define_flags, PROGRAM.main, PROGRAM.run

@@ -6,7 +6,7 @@ Example:
         --initial_learning_rate 0.001 --input_queue_memory_factor 1 --max_steps 2000
 """
 
-from terngrad_tf.bin import experiments
+from terngrad_tf.bin.common import experiments
 
 PROGRAM = experiments.training("flowers")
 define_flags, main, run = PROGRAM.define_flags, PROGRAM.main, PROGRAM.run

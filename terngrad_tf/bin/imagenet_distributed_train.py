@@ -6,7 +6,7 @@ Example, on the first host; with --task_id 1 on the second:
         --worker_hosts a:2222,b:2222 --task_id 0 --train_dir /tmp/imagenet --max_steps 185000
 """
 
-from terngrad_tf.bin import experiments
+from terngrad_tf.bin.common import experiments
 
 PROGRAM = experiments.distributed_training("imagenet")
 define_flags, main, run = PROGRAM.define_flags, PROGRAM.main, PROGRAM.run

@@ -6,7 +6,7 @@ Example:
         --initial_learning_rate 0.04 --dropout_keep_prob 0.8 --max_steps 92500
 """
 
-from terngrad_tf.bin import experiments
+from terngrad_tf.bin.common import experiments
 
 PROGRAM = experiments.training("imagenet")
 define_flags, main, run = PROGRAM.define_flags, PROGRAM.main, PROGRAM.run

@@ -9,8 +9,8 @@ from typing import Any
 
 from absl.flags import FlagValues
 
-from terngrad_tf.bin import flags, program, train_flags
-from terngrad_tf.training.predict_config import PredictConfig
+from terngrad_tf.bin.common import flags, program, train_flags
+from terngrad_tf.training.configs.predict_config import PredictConfig
 
 DESCRIPTION = (
     "terngrad predict --checkpoint_dir RUN IMAGE [IMAGE...] tells the likeliest classes of images, "
@@ -34,7 +34,7 @@ def main(argv: Sequence[str], **options: Any) -> int:
 
 
 def _main(values, images):
-    from terngrad_tf.training import predicting
+    from terngrad_tf.training.evaluation import predicting
 
     predicting.predict(flags.config_of(values, PredictConfig), images)
 

@@ -11,9 +11,9 @@ from typing import Any
 from absl.flags import FlagValues
 
 from slim_data.common.extras import check_installed
-from terngrad_tf.bin import flags, program, run_reports
-from terngrad_tf.training import checks
-from terngrad_tf.training.config import Config, configuration, option
+from terngrad_tf.bin.common import flags, program, run_reports
+from terngrad_tf.training.configs import checks
+from terngrad_tf.training.configs.config import Config, configuration, option
 
 DESCRIPTION = (
     "Trains LeNet on handwritten digits by several replicas, once with ternary and once "
@@ -74,8 +74,8 @@ def main(argv: Sequence[str], **options: Any) -> int:
 
 def _main(values):
     import slim_data
-    from terngrad_tf.training import screen
     from terngrad_tf.training.log import say
+    from terngrad_tf.training.logs import screen
 
     # Reports an invalid number before any data is written.
     config = flags.config_of(values, QuickstartConfig)
@@ -92,8 +92,9 @@ def _main(values):
 
 def _train(config, output, data_dir):
     """Trains and evaluates all runs; returns the table's rows and the pictures' paths."""
-    from terngrad_tf import tags, training
-    from terngrad_tf.training import report
+    from terngrad_tf import training
+    from terngrad_tf.common import tags
+    from terngrad_tf.training.logs import report
 
     rows, losses, accuracies = [], {}, {}
     for name, grad_bits in RUNS.items():
@@ -149,7 +150,7 @@ def _train(config, output, data_dir):
 
 
 def _conclude(output, rows, pictures):
-    from terngrad_tf.training import report
+    from terngrad_tf.training.logs import report
 
     header = ["gradients", "accuracy", "averaged", "bytes/step", "fewer", *report.LINKS]
     print(f"\n{report.table([*header, 'time'], rows)}\n\n{_EXPLANATION}\n")
@@ -163,33 +164,36 @@ def _conclude(output, rows, pictures):
 
 def _train_in_subspace(config, output, rows, losses, accuracies):
     """Trains the ternary run's second phase; adds to the results and returns the picture's path."""
-    from terngrad_tf import tags, training
-    from terngrad_tf.training import report, subspace_phases, subspace_picture
+    from terngrad_tf import phase_2, training
+    from terngrad_tf.common import tags
+    from terngrad_tf.phase_2 import phases
+    from terngrad_tf.phase_2 import picture as subspace_picture
+    from terngrad_tf.training.logs import report
 
     name = f"ternary, then in {SUBSPACE}"
     num_snapshots = len(list((output / "ternary" / "checkpoint_pca").iterdir()))
-    run = training.SubspaceConfig(
+    run = phase_2.SubspaceConfig(
         train_dir=str(output / SUBSPACE),
         seed=config.seed,
-        data=training.SubspaceDataConfig(
+        data=phase_2.SubspaceDataConfig(
             data_dir=str(output / "data"),
             batch_size=SUBSPACE_BATCH_SIZE // config.num_nodes * config.num_nodes,
         ),
-        basis=training.BasisConfig(
+        basis=phase_2.BasisConfig(
             pretrained_weight_path=str(output / "ternary"),
             n_components=min(MAX_COMPONENTS, num_snapshots - 1),
         ),
-        optimizer=training.SubspaceOptimizerConfig(alpha=0.0),
+        optimizer=phase_2.SubspaceOptimizerConfig(alpha=0.0),
         cluster=training.ClusterConfig(num_nodes=config.num_nodes),
     )
     num_components = run.basis.n_components
     _say(f"training the ternary run further in the {num_components} main directions it took")
-    result = training.train_in_subspace(run)
+    result = phase_2.train_in_subspace(run)
     scalars = report.read_scalars(run.train_dir)
     _say("evaluating the checkpoints of the second phase on the test images")
     steps_before = result.start.steps_before
-    evaluated = subspace_phases.evaluate_phases(result)
-    figures = list(evaluated[subspace_phases.PHASE_2].values())
+    evaluated = phases.evaluate_phases(result)
+    figures = list(evaluated[phases.PHASE_2].values())
     # It starts at the moving average of phase 1, and keeps no average.
     first, *others = ((steps_before + one.step, one.precision_at_1) for one in figures)
     curve = dict(others)
@@ -203,7 +207,8 @@ def _train_in_subspace(config, output, rows, losses, accuracies):
 
 def _evaluate_average(config, eval_dir):
     """Returns the test accuracy of the moving average in a run's newest checkpoint."""
-    from terngrad_tf.training import checkpoints, final_evaluation
+    from terngrad_tf.training.evaluation import final_evaluation
+    from terngrad_tf.training.storage import checkpoints
 
     newest: Any = checkpoints.latest_checkpoint(config.train_dir)
     return final_evaluation.evaluate_weights(
@@ -216,7 +221,8 @@ def _evaluate_all(config, eval_dir):
     import tensorflow as tf
 
     from terngrad_tf import training
-    from terngrad_tf.training import evaluator, run_folder
+    from terngrad_tf.training.evaluation import evaluator
+    from terngrad_tf.training.storage import run_folder
 
     # TensorFlow warns, since each evaluation reads its images by a separate function.
     tf.get_logger().setLevel("ERROR")
@@ -237,8 +243,8 @@ def _evaluate_all(config, eval_dir):
 
 
 def _row(name, batch_size, scalars, accuracy, average, steps_before=0):
-    from terngrad_tf import tags
-    from terngrad_tf.training import report
+    from terngrad_tf.common import tags
+    from terngrad_tf.training.logs import report
 
     last = max(accuracy)
     received, ratio = (scalars[t][last] for t in (tags.RECEIVED_BYTES, tags.COMPRESSION_RATIO))

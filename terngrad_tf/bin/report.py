@@ -9,8 +9,8 @@ from typing import Any
 
 from absl.flags import FlagValues
 
-from terngrad_tf.bin import flags, program, run_reports
-from terngrad_tf.training.config import Config, configuration, option
+from terngrad_tf.bin.common import flags, program, run_reports
+from terngrad_tf.training.configs.config import Config, configuration, option
 
 DESCRIPTION = (
     "terngrad report RUN [RUN...] --output FILE writes a report of runs, each the --train_dir of "
@@ -47,7 +47,8 @@ def main(argv: Sequence[str], **options: Any) -> int:
 
 
 def _main(values, folders):
-    from terngrad_tf.training import UserError, reports
+    from terngrad_tf import reports
+    from terngrad_tf.training import UserError
 
     if not folders:
         raise UserError("RUN must be given, the --train_dir of a run: terngrad report RUN [RUN...]")

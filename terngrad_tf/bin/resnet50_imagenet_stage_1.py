@@ -11,8 +11,15 @@ On several hosts, run the same command on each, with --worker_hosts and --task_i
 Slurm or TF_CONFIG. Only the chief needs --train_dir, and evaluates.
 """
 
-from terngrad_tf.bin import cluster_flags, experiments, flags, run_reports, tf1_flags, train_flags
-from terngrad_tf.training.config import Config, configuration, harmless, option
+from terngrad_tf.bin.common import (
+    cluster_flags,
+    experiments,
+    flags,
+    run_reports,
+    tf1_flags,
+    train_flags,
+)
+from terngrad_tf.training.configs.config import Config, configuration, harmless, option
 
 # What differs from the training programs: the setting of MindSpore's tutorial.
 _DEFAULTS = {
@@ -55,7 +62,7 @@ def _define(values):
 
 def _train(values):
     from terngrad_tf import training
-    from terngrad_tf.training import final_evaluation
+    from terngrad_tf.training.evaluation import final_evaluation
 
     tf1_flags.log_device_placement(values)
     config = tf1_flags.train_config(values, max_to_keep=_MAX_TO_KEEP)

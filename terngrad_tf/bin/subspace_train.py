@@ -9,12 +9,19 @@ Slurm or TF_CONFIG. Only the chief needs folders besides the data's, evaluates a
 """
 
 from slim_data.common.extras import check_installed
-from terngrad_tf.bin import cluster_flags, experiments, flags, run_reports, train_flags
+from terngrad_tf.bin.common import cluster_flags, experiments, flags, run_reports, train_flags
 from terngrad_tf.bin.resnet50_imagenet_stage_1 import FinalEvaluation
-from terngrad_tf.training.config import Config, configuration, harmless, name_of, option, options
-from terngrad_tf.training.model_config import ModelConfig
-from terngrad_tf.training.run_config import CheckpointConfig
-from terngrad_tf.training.subspace_config import SubspaceConfig
+from terngrad_tf.phase_2.config import SubspaceConfig
+from terngrad_tf.training.configs.config import (
+    Config,
+    configuration,
+    harmless,
+    name_of,
+    option,
+    options,
+)
+from terngrad_tf.training.configs.model_config import ModelConfig
+from terngrad_tf.training.configs.run_config import CheckpointConfig
 
 # Help texts that differ in this program.
 _TEXTS = {
@@ -58,15 +65,11 @@ def _define(values):
 
 
 def _train(values):
-    from terngrad_tf import training
-    from terngrad_tf.training import (
-        boost_config,
-        final_evaluation,
-        report,
-        subspace_phases,
-        subspace_picture,
-    )
+    from terngrad_tf import phase_2
+    from terngrad_tf.phase_2 import boost_config, phases, picture
+    from terngrad_tf.training.evaluation import final_evaluation
     from terngrad_tf.training.log import log
+    from terngrad_tf.training.logs import report
 
     boost_config.check_level(values.boost_level)
     check_installed("matplotlib")
@@ -77,16 +80,16 @@ def _train(values):
         for name, value in found.options.items():
             values.set_default(name, value)
     config = flags.config_of(values, SubspaceConfig)
-    result = training.train_in_subspace(config, **cluster_flags.arguments(values))
+    result = phase_2.train_in_subspace(config, **cluster_flags.arguments(values))
     if not result.is_chief:
         return
     final_evaluation.evaluate(
         result.checkpoint, config.train_dir, config.data.data_dir, values.eval_subset
     )
-    accuracies = subspace_phases.evaluate_phases(result, values.eval_subset)
-    rows = subspace_phases.table_rows(accuracies)
+    accuracies = phases.evaluate_phases(result, values.eval_subset)
+    rows = phases.table_rows(accuracies)
     print(f"\n{report.table(['weights', 'top-1 accuracy', 'top-5 accuracy'], rows)}\n")
-    path = subspace_picture.draw(result, accuracies)
+    path = picture.draw(result, accuracies)
     print(f"Picture: {path}", flush=True)
     run_reports.write_beside(config.train_dir)
 

@@ -6,8 +6,8 @@ import pathlib
 import re
 from collections.abc import Iterable, Mapping
 
-from terngrad_tf.arguments import check
 from terngrad_tf.checkpoints import files
+from terngrad_tf.common.arguments import check
 
 _MODES = ("auto", "min", "max")
 _HIGH = re.compile(r"acc|auc|precision|recall|score|iou|r2|f1|dice", re.IGNORECASE)

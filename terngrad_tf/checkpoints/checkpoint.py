@@ -13,13 +13,13 @@ from typing import Any
 
 import keras
 
-from terngrad_tf import preemption
-from terngrad_tf.arguments import check, is_integer
 from terngrad_tf.checkpoints import files
 from terngrad_tf.checkpoints.best import Best
 from terngrad_tf.checkpoints.files import Position
 from terngrad_tf.checkpoints.newest import newest_of_all
 from terngrad_tf.checkpoints.state import ModelState, load_weights
+from terngrad_tf.common import messages, preemption
+from terngrad_tf.common.arguments import check, is_integer
 from terngrad_tf.distribute import (
     StepAgreement,
     TernGradStrategy,
@@ -287,7 +287,8 @@ class Checkpoint(keras.callbacks.Callback):
         # Wait for all: the end of the first process must not lose the others' messages.
         self._gather("end", "ended", is_last=lambda values: True)
         program = os.path.splitext(os.path.basename(sys.argv[0]))[0] or "python"
-        print(f"{program}: {error}; the same command goes on", file=sys.stderr, flush=True)
+        line = messages.with_code(f"{program}: {error}; the same command goes on")
+        print(line, file=sys.stderr, flush=True)
         raise SystemExit(preemption.STATUS) from error
 
     def _all(self, topic: str, function: Callable[[], None]) -> None:

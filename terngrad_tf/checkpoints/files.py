@@ -13,10 +13,10 @@ import safetensors
 import safetensors.numpy
 import tensorflow as tf
 
-from terngrad_tf import strict_json
-from terngrad_tf.arguments import is_integer
-from terngrad_tf.files import PathLike, open_regular
-from terngrad_tf.tensor_files import read_header, write_tensors
+from terngrad_tf.common import strict_json
+from terngrad_tf.common.arguments import is_integer
+from terngrad_tf.common.files import PathLike, open_regular
+from terngrad_tf.common.tensor_files import read_header, write_tensors
 
 _FORMAT = "terngrad_tf.checkpoint"
 _NAME = re.compile(r"checkpoint-(\d{10,18})\.safetensors")

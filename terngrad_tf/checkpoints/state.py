@@ -8,9 +8,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.arguments import shown
 from terngrad_tf.checkpoints import local_state
 from terngrad_tf.checkpoints.files import Description
+from terngrad_tf.common.arguments import shown
 from terngrad_tf.distribute import TernGradStrategy, local_steps_optimizer, private
 from terngrad_tf.distribute.local_sgd.replica_state import ReplicaState
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from terngrad_tf.arguments import check
+from terngrad_tf.common.arguments import check
 from terngrad_tf.distribute.slots import Slots
 
 # The types that Keras infers for results refuse arithmetic.

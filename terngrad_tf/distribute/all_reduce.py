@@ -1,26 +1,25 @@
 """The cross-device op: packed codes for gradients, stock TensorFlow for everything else."""
 
-import functools
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from terngrad_tf import ternary
-from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.common.arguments import check, is_integer
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.consistency import handshake
 from terngrad_tf.distribute.exchange import buckets as exchange
 from terngrad_tf.distribute.exchange import wires
+from terngrad_tf.distribute.exchange.observer import Observers
+from terngrad_tf.distribute.exchange.plan import LocalScales, Plan, positions_of_buckets
 from terngrad_tf.distribute.exchange.quantization import Quantization
-from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic, float32_traffic
+from terngrad_tf.distribute.exchange.traffic import Traffic
 from terngrad_tf.distribute.steps.contexts import gradients_are_of_one_size
-from terngrad_tf.distribute.telemetry import last_step, statistics, stragglers
+from terngrad_tf.distribute.telemetry import statistics
+from terngrad_tf.distribute.telemetry.last_step import TrafficLog
 from terngrad_tf.distribute.telemetry.measurements import Measurements
-from terngrad_tf.distribute.telemetry.stopwatch import Job
 from terngrad_tf.distribute.wire_selection.wire_choice import WireChoice
-from terngrad_tf.distribute.wire_selection.wire_trial import Timing, WireTrial
+from terngrad_tf.distribute.wire_selection.wire_trial import WireTrial
 
 _XLA = (
     "`jit_compile=True` must not be combined with TernaryAllReduce: TensorFlow would drop the op"
@@ -138,8 +137,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         self._recorder = statistics.Recorder(statistics_freq)
         self.telemetry = Measurements(telemetry_freq)
         self._has_logits = False
-        self._last_step = last_step.LastStep()
-        self._traffic_of: dict[tuple[int, ...], last_step.LastTraffic] = {}
+        self._traffic = TrafficLog()
         private.install_patches()
 
     @property
@@ -148,8 +146,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
         Sparse gradients count with the rows of this process's replicas in that step.
         """
-        latest = self._last_step.latest
-        return None if latest is None else self._traffic_of[latest[0]].latest
+        return self._traffic.latest
 
     def traffic_of(
         self, step: int, groups: Sequence[Sequence[int]] | None = None
@@ -166,13 +163,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             `traffic`, or the traffic of float32 if `float_steps` is true of the step. None until
             each group was exchanged.
         """
-        if groups is None:
-            traffic = self.traffic
-        else:
-            known = [self._traffic_of.get(tuple(group)) for group in groups]
-            parts = [last.latest for last in known if last is not None]
-            parts = [part for part in parts if part is not None]
-            traffic = functools.reduce(operator.add, parts) if len(parts) == len(known) else None
+        traffic = self.traffic if groups is None else self._traffic.of(groups)
         if traffic is None or self.quantization.float_steps is None:
             return traffic
         is_float = bool(self.quantization.float_steps(tf.constant(step, tf.int64)))
@@ -245,15 +236,15 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         if not self.sparse_as_dense:
             return list(gradients)
         return [
-            gradient
-            if _is_dense(gradient)
-            else tf.ensure_shape(tf.convert_to_tensor(gradient), gradient.shape)
+            tf.ensure_shape(tf.convert_to_tensor(gradient), gradient.shape)
+            if isinstance(gradient, tf.IndexedSlices)
+            else gradient
             for gradient in gradients
         ]
 
     def local_scales(
         self, gradients: Sequence[Any], paths: Sequence[Any], num_replicas: int
-    ) -> list[tf.Tensor]:
+    ) -> LocalScales:
         """Returns the scales of one replica's gradients for `reduce_gradients`.
 
         Args:
@@ -262,28 +253,25 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             num_replicas: number of replicas of all processes.
 
         Returns:
-            List of float32 tensors, one per bucket, with an element for each of its gradients. If
-            `telemetry_freq` is not 0, a float64 scalar tensor per bucket follows: the time when the
-            gradients existed.
+            `LocalScales`, with times if `telemetry_freq` is not 0.
         """
-        quantization, scales, starts = self.quantization, [], []
+        quantization, scales, times = self.quantization, [], []
         if gradients_are_of_one_size():
             quantization = quantization.of_one_size
-        for bucket in self._buckets(gradients, paths):
+        for bucket in positions_of_buckets(self.quantization, gradients, paths):
             tensors = [gradients[i] for i in bucket]
             if self.telemetry.freq:
                 # Scales of the first gradients are computed while other gradients still are.
-                start, _ = private.stamped(tensors)
-                starts.append(start)
+                time, _ = private.stamped(tensors)
+                times.append(time)
             scales.append(quantization.local_scales(tensors, num_replicas))
-        return scales + starts
+        return LocalScales(scales, times)
 
-    @stragglers.timed
     def reduce_gradients(
         self,
         strategy: tf.distribute.Strategy,
         gradients: Sequence[Any],
-        local_scales: tf.Tensor,
+        local_scales: LocalScales,
         paths: Sequence[Any],
         indices: Sequence[int],
         step: Any,
@@ -293,7 +281,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         Args:
             strategy: the strategy whose replicas computed the gradients.
             gradients: list of T values, each with one gradient a local replica.
-            local_scales: the result of `local_scales`, values with one tensor a local replica.
+            local_scales: the results of `local_scales`, values with one tensor a local replica.
             paths: T variable paths, as in `keras.Variable.path`.
             indices: T positions among the optimizer's variables; they select the random bits.
             step: value with one scalar integer tensor a local replica, the optimizer's step.
@@ -303,118 +291,59 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             of T values with the variance that rounding added, see `exchange.Bucket.noise`, or None
             for gradients that are never rounded, or not rotated.
         """
-        first = [private.local_tensors(gradient)[0] for gradient in gradients]
-        sparse = [i for i, gradient in enumerate(first) if not _is_dense(gradient)]
-        dense = [i for i, gradient in enumerate(first) if _is_dense(gradient)]
-        buckets = self._buckets(first, paths)
-        ternary_positions = sorted(sum(buckets, []))
-        handshake.compare_models(strategy, first, ternary_positions)
-        exact = [i for i in dense if i not in set(ternary_positions)]
-        context = exchange.ReductionContext.of(strategy)
-        of_replicas = functools.partial(private.local_tensors, count=context.num_local)
-        own = sum(_num_bytes(slices) for i in sparse for slices in of_replicas(gradients[i]))
-        own //= 1 if context.processes else context.num_local
-        first_step = private.local_tensors(step)[0]
-        job = Job(
-            context.num_members,
-            context.num_local if context.processes else 1,
-            tuple(tuple(_num_elements(first[i]) for i in bucket) for bucket in buckets),
-            tuple(_num_elements(first[i]) for i in exact),
-            self.quantization.levels,
-            bool(self.quantization.rotate),
-        )
-        chosen = self._wire_choice.wire(context, job)
-        trial = chosen if isinstance(chosen, WireTrial) else None
-
-        def traffic_by(wire):
-            return sum(
-                (context.wire(wire, sizes, self.quantization).traffic for sizes in job.buckets),
-                start=float32_traffic(sum(job.floats), context.num_members),
-            )
-
-        variables = tuple(indices)
-        traffic = self._traffic_of.setdefault(variables, last_step.LastTraffic())
-        dense_traffic = traffic_by(trial.wires[0] if trial else chosen)
-        traffic.record(dense_traffic, own)
-        self._last_step.record(variables, 0)
-        scales_of, starts = local_scales[: len(buckets)], local_scales[len(buckets) :]
-
-        def reduce_exactly(watch, positions):
-            lap = watch.lap([of_replicas(gradients[i]) for i in positions])
-            results = _reduce_exactly(strategy, gradients, positions)
-            return dict(zip(results, lap.end(results.values()), strict=True))
-
-        def reduce_float():
-            watch = self.telemetry.watch(context, job)
-            results = reduce_exactly(watch, dense)
-            watch.record(first_step, dense_traffic.as_float32(), own)
-            positions = ternary_positions if self.quantization.rotate else []
-            return results, {i: context.on_all_devices(_no_noise(first[i])) for i in positions}
-
-        def reduce_ternary():
-            return trial.exchange(reduce_by) if trial else reduce_by(chosen)
-
-        def reduce_by(wire):
-            dense_traffic = traffic_by(wire)
-            watch = self.telemetry.watch(context, job)
-            results, noise = reduce_exactly(watch, exact) if exact else {}, {}
-            words, timing = [], Timing(trial) if trial else None
-            shared_scales = (timing or exchange.ReductionContext).shared_scales
-            for number, (positions, scales) in enumerate(zip(buckets, scales_of, strict=True)):
-                with tf.name_scope(f"bucket_{number}"):
-                    local = [of_replicas(gradients[i]) for i in positions]
-                    lap = watch.lap(of_replicas(scales), starts[number : number + 1])
-                    brought = list(lap.brought)
-                    rotate = self.quantization.rotate
-                    bucket = exchange.Bucket(
-                        context=lap.context,
-                        quantization=self.quantization,
-                        gradients=list(zip(*local, strict=True)),
-                        scales=shared_scales(
-                            lap.context, [own[0] for own in brought] if rotate else brought
-                        ),
-                        measured=brought if rotate else None,
-                        indices=[indices[i] for i in positions],
-                        step=first_step,
-                    )
-                    self._recorder.record([paths[i] for i in positions], bucket)
-                    reduced, received = exchange.reduce_bucket(bucket, wire)
-                    reduced = lap.end(reduced)
-                    watch.compare(bucket, reduced)
-                results |= dict(zip(positions, reduced, strict=True))
-                for i, of_blocks in zip(positions, bucket.noise or (), strict=False):
-                    noise[i] = context.on_all_devices(of_blocks)
-                words += [received] if tf.is_tensor(received) else []
-            if timing:
-                timing.end(results)
-                traffic.record(dense_traffic, own)
-            if words:
-                traffic.record_streams(dense_traffic, WORD_BYTES * tf.add_n(words))
-            watch.record(first_step, dense_traffic, own, words)
-            return results, noise
-
-        results: dict[int, Any] = _reduce_exactly(strategy, gradients, sparse)
-        if self.quantization.float_steps is None or not buckets:
-            reduced, noise = reduce_ternary()
+        # Which gradients travel as rows, as floats or rounded in buckets, on all processes alike.
+        plan = Plan.of(strategy, self.quantization, gradients, local_scales, paths, indices, step)
+        handshake.compare_models(strategy, plan.first, sorted(sum(plan.buckets, [])))
+        wire = self._wire_choice.wire(plan.context, plan.job)
+        trial = wire if isinstance(wire, WireTrial) else None
+        plan = plan.by(trial.wires[0] if trial else wire)
+        sums = _reduce_exactly(plan, plan.sparse)
+        if self.quantization.float_steps is None or not plan.buckets:
+            of_dense, noise = self._reduce_rounded(plan, trial)
         else:
-            is_float = self.is_float_step(first_step)
-            reduced, noise = tf.cond(is_float, reduce_float, reduce_ternary)
-        results |= reduced
+            of_dense, noise = tf.cond(
+                self.is_float_step(plan.step),
+                lambda: self._reduce_dense(plan.as_floats()),
+                lambda: self._reduce_rounded(plan, trial),
+            )
+        sums |= of_dense
         for i, gradient in enumerate(gradients):
-            if private.counts_once(gradient, context.num_local, context.processes):
-                results[i] = of_replicas(gradient)
+            if private.counts_once(gradient, plan.context.num_local, plan.context.processes):
+                sums[i] = plan.local(i)
                 noise.pop(i, None)
         every = range(len(gradients))
         return (
-            [private.mirrored(results[i]) for i in every],
+            [private.mirrored(sums[i]) for i in every],
             [private.mirrored(noise[i]) if i in noise else None for i in every],
         )
 
-    def _buckets(self, gradients, paths):
-        """Returns the positions of the gradients to round, bucket by bucket."""
-        positions = self.quantization.ternary_positions(gradients, paths)
-        sizes = [_num_elements(gradients[i]) for i in positions]
-        return [[positions[i] for i in bucket] for bucket in exchange.buckets(sizes)]
+    def _reduce_rounded(self, plan, trial):
+        """Sums the dense gradients by the plan's wire, or by that whose turn it is in a trial."""
+        if trial is None:
+            return self._reduce_dense(plan)
+        return trial.exchange(lambda wire: self._reduce_dense(plan.by(wire), trial.observer()))
+
+    def _reduce_dense(self, plan, *others):
+        """Sums the dense gradients of a plan. Returns the sums and the noise, by position."""
+        seen = (self.telemetry.observer(plan), self._recorder.observer(plan))
+        observer = Observers([*others, *seen, self._traffic.observer(plan)])
+        sums, noise, words = {}, plan.no_noise(), []
+        if plan.floats:
+            observer.floats_ready([plan.local(i) for i in plan.floats])
+            of_floats = _reduce_exactly(plan, plan.floats)
+            sums = dict(zip(of_floats, observer.floats_reduced([*of_floats.values()]), strict=True))
+        for number, positions in enumerate(plan.buckets):
+            with tf.name_scope(f"bucket_{number}"):
+                arrival = observer.bucket_ready(plan.arrival(number))
+                bucket = observer.scales_shared(*arrival.share_scales())
+                reduced, received = exchange.reduce_bucket(bucket, plan.wire)
+                reduced = observer.bucket_reduced(bucket, reduced)
+            sums |= dict(zip(positions, reduced, strict=True))
+            for i, of_blocks in zip(positions, bucket.noise or (), strict=False):
+                noise[i] = plan.context.on_all_devices(of_blocks)
+            words += [received] if tf.is_tensor(received) else []
+        observer.done(sums, words)
+        return sums, noise
 
 
 def _quantization(grad_bits, quantization, wire):
@@ -430,33 +359,12 @@ def _quantization(grad_bits, quantization, wire):
     return quantization
 
 
-def _reduce_exactly(strategy, gradients, positions):
+def _reduce_exactly(plan, positions):
     """Sums as stock TensorFlow does. Returns `{position: list of one tensor per device}`."""
     if not positions:
         return {}
-    pairs = [(gradients[i], gradients[i]) for i in positions]
-    reduced = strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
-    count = len(strategy.extended.worker_devices)
-    return {
-        i: list(private.local_tensors(value, count))
-        for i, value in zip(positions, reduced, strict=True)
-    }
-
-
-def _is_dense(tensor):
-    return not isinstance(tensor, tf.IndexedSlices)
-
-
-def _num_elements(tensor):
-    return tensor.shape.num_elements() or 0
-
-
-def _no_noise(tensor):
-    return tf.zeros([len(ternary.block_sizes(_num_elements(tensor)))])
-
-
-def _num_bytes(slices):
-    """Returns the bytes of the rows and positions of `tf.IndexedSlices`, an int64 scalar tensor."""
-    return sum(
-        tf.size(part, tf.int64) * part.dtype.size for part in (slices.values, slices.indices)
-    )
+    pairs = [(plan.gradients[i], plan.gradients[i]) for i in positions]
+    reduced = plan.strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
+    count = plan.context.num_local
+    tensors = [list(private.local_tensors(value, count)) for value in reduced]
+    return dict(zip(positions, tensors, strict=True))

@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from terngrad_tf import tokens
-from terngrad_tf.arguments import check
+from terngrad_tf.common import tokens
+from terngrad_tf.common.arguments import check
 from terngrad_tf.distribute import private, virtual_devices
 from terngrad_tf.distribute.all_reduce import TernaryAllReduce
 from terngrad_tf.distribute.cluster import cluster_size, rendezvous, tf_config
@@ -37,8 +37,8 @@ class TernGradStrategy(tf.distribute.Strategy):
 
     All replicas hold the same weights and the same batch-norm statistics, bit for bit, at the end
     of every step, so any single process may save. All processes call `fit`, `evaluate` and
-    `predict`, and compare their arguments first. See [data](../data_on_machines.md) for the ways
-    to share data between the processes of a cluster.
+    `predict`, and compare their arguments first. See [data](../../data_on_machines.md) for the
+    ways to share data between the processes of a cluster.
 
     Example:
     >>> strategy = TernGradStrategy(num_nodes=1)

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from terngrad_tf.arguments import check, check_integer
+from terngrad_tf.common.arguments import check, check_integer
 from terngrad_tf.distribute import private
 
 

@@ -6,7 +6,7 @@ import re
 import socket
 from collections.abc import Sequence
 
-from terngrad_tf.arguments import shown
+from terngrad_tf.common.arguments import shown
 
 _HOST = re.compile(
     r"(?:(?P<user>[A-Za-z0-9_][A-Za-z0-9._-]*)@)?"

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from terngrad_tf import tokens
+from terngrad_tf.common import tokens
 from terngrad_tf.launcher import agent
 from terngrad_tf.launcher.hosts import Host
 from terngrad_tf.launcher.nodes import Event, LostError

@@ -3,7 +3,7 @@
 import importlib
 import typing
 
-from terngrad_tf.arguments import check_integer, did_you_mean
+from terngrad_tf.common.arguments import check_integer, did_you_mean
 
 if typing.TYPE_CHECKING:
     import keras

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import keras
 import numpy as np
 
-from terngrad_tf.files import PathLike
+from terngrad_tf.common.files import PathLike
 from terngrad_tf.subspace import snapshot_files
 from terngrad_tf.subspace import variables as weights
 

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf.distribute import private
-from terngrad_tf.distribute.parameter_server.batch_norms import batch_norms, zero_momentum
+from terngrad_tf.distribute.batch_norms import batch_norms, zero_momentum
 
 
 def update_batch_norm(

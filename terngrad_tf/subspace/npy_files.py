@@ -8,8 +8,8 @@ import warnings
 
 import numpy as np
 
-from terngrad_tf.arguments import shown
-from terngrad_tf.files import open_regular
+from terngrad_tf.common.arguments import shown
+from terngrad_tf.common.files import open_regular
 
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,

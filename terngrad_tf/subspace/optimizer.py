@@ -7,15 +7,15 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from terngrad_tf.arguments import check
+from terngrad_tf.common.arguments import check
+from terngrad_tf.common.files import PathLike
+from terngrad_tf.common.untracked import Untracked
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.exchange import traffic
-from terngrad_tf.files import PathLike
 from terngrad_tf.subspace import replicas
 from terngrad_tf.subspace.basis import FLOAT_BYTES, ReplicatedBasis
 from terngrad_tf.subspace.sharded_basis import ShardedBasis
 from terngrad_tf.subspace.subspace import DTYPES, Subspace
-from terngrad_tf.untracked import Untracked
 
 
 class SubspaceOptimizer(keras.optimizers.Optimizer):

@@ -14,9 +14,9 @@ import keras
 import numpy as np
 import safetensors.numpy
 
-from terngrad_tf import strict_json, tensor_files
-from terngrad_tf.arguments import check_integer, shown
-from terngrad_tf.files import PathLike
+from terngrad_tf.common import strict_json, tensor_files
+from terngrad_tf.common.arguments import check_integer, shown
+from terngrad_tf.common.files import PathLike
 from terngrad_tf.subspace import variables as weights
 
 _FORMAT = "terngrad_tf.snapshot"

@@ -7,8 +7,8 @@ from typing import Any
 
 import keras
 
-from terngrad_tf.arguments import check, check_integer
-from terngrad_tf.files import PathLike
+from terngrad_tf.common.arguments import check, check_integer
+from terngrad_tf.common.files import PathLike
 from terngrad_tf.subspace import snapshot_files, variables
 
 

@@ -10,8 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.arguments import check, check_integer
-from terngrad_tf.files import PathLike
+from terngrad_tf.common.arguments import check, check_integer
+from terngrad_tf.common.files import PathLike
 from terngrad_tf.subspace import snapshot_files, subspace_files, variables
 from terngrad_tf.subspace.pca import orthonormality_error, principal_components
 from terngrad_tf.subspace.variables import Layout

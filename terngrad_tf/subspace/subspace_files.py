@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf import strict_json, tensor_files
-from terngrad_tf.arguments import is_integer, shown
-from terngrad_tf.files import atomic_write
+from terngrad_tf.common import strict_json, tensor_files
+from terngrad_tf.common.arguments import is_integer, shown
+from terngrad_tf.common.files import atomic_write
 from terngrad_tf.subspace import npy_files
 
 if typing.TYPE_CHECKING:

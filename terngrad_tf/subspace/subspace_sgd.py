@@ -6,9 +6,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from terngrad_tf.arguments import check
+from terngrad_tf.common.arguments import check
+from terngrad_tf.common.files import PathLike
 from terngrad_tf.distribute import private
-from terngrad_tf.files import PathLike
 from terngrad_tf.subspace import replicas
 from terngrad_tf.subspace.basis import on_device
 from terngrad_tf.subspace.optimizer import SubspaceOptimizer, mask_padding

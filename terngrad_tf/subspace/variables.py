@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import keras
 
-from terngrad_tf.arguments import shown
+from terngrad_tf.common.arguments import shown
 
 # Names and shapes of weights, in order.
 Layout = tuple[tuple[str, tuple[int, ...]], ...]

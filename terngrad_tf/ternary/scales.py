@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.arguments import check
 from terngrad_tf.clip_factors import AUTO, RULE, is_clip_factor
+from terngrad_tf.common.arguments import check
 
 # Below this fraction of max|g|, a standard deviation is rounding error of equal elements.
 _NUMERICALLY_ZERO = 1e-6

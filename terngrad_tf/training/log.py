@@ -8,7 +8,7 @@ import datetime
 import sys
 import typing
 
-from terngrad_tf.terminal import wrapped
+from terngrad_tf.common.terminal import wrapped
 
 if typing.TYPE_CHECKING:
     from terngrad_tf.distribute.communication.peers import Tasks

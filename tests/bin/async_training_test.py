@@ -46,7 +46,6 @@ class AsyncTrainingTest(tf.test.TestCase):
                     *("--worker_hosts", ",".join(addresses[:2]), "--ps_hosts", addresses[2]),
                     *("--job_name", job, "--task_id", task, "--start_timeout", 200),
                 ),
-                env=samples.ENVIRONMENT,
                 stdout=file,
                 stderr=subprocess.STDOUT,
             )

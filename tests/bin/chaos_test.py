@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from benchmarks.chaos.members import Watch
 from tests import runs
-from tests.bin import samples
 from tests.distribute import network
 
 TIMEOUT_SECONDS = 500
@@ -52,7 +51,6 @@ class ChaosTest(tf.test.TestCase):
         path = runs.class_folder(type(self)) / f"{self._testMethodName}.json"
         ended = subprocess.run(
             [sys.executable, "-m", "benchmarks.chaos", f"--json={path}", *options],
-            env=samples.ENVIRONMENT,
             capture_output=True,
             text=True,
             timeout=TIMEOUT_SECONDS,

@@ -11,12 +11,8 @@ from absl import flags as absl_flags
 
 from slim_data.cli import legacy_flags
 from terngrad_tf import training
-from terngrad_tf.bin import (
-    cifar10_distributed_train,
-    cifar10_train,
-    distributed_flags,
-    mnist_distributed_train,
-)
+from terngrad_tf.bin import cifar10_distributed_train, cifar10_train, mnist_distributed_train
+from terngrad_tf.bin.common import distributed_flags
 from tests.bin import samples
 
 HOSTS = ("--worker_hosts", "a:1,b:1,c:1")

@@ -13,8 +13,9 @@ from absl import flags as absl_flags
 
 import slim_data
 from terngrad_tf import training
-from terngrad_tf.bin import flags, mnist_eval, mnist_train
-from terngrad_tf.training import inputs
+from terngrad_tf.bin import mnist_eval, mnist_train
+from terngrad_tf.bin.common import flags
+from terngrad_tf.training.input import inputs
 from tests import runs
 from tests.bin import samples
 
@@ -308,7 +309,6 @@ class FlagsTest(tf.test.TestCase):
             ),
             capture_output=True,
             text=True,
-            env=samples.ENVIRONMENT,
             check=True,
         )
         return "device:CPU:0" in run.stdout + run.stderr

@@ -1,4 +1,4 @@
-"""What `python -m terngrad_tf.bin.launch` runs on other hosts, and what it refuses."""
+"""What `python -m terngrad_tf.bin.jobs.launch` runs on other hosts, and what it refuses."""
 
 import contextlib
 import io
@@ -7,7 +7,7 @@ import unittest
 
 import pytest
 
-from terngrad_tf.bin import launch
+from terngrad_tf.bin.jobs import launch
 
 GIVEN = (
     "--worker_host=a:1",

@@ -8,7 +8,7 @@ import unittest
 
 import pytest
 
-from terngrad_tf.bin import local_ranks
+from terngrad_tf.bin.jobs import local_ranks
 from tests.bin import samples
 
 

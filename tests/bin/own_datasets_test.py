@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from terngrad_tf.bin import experiments
+from terngrad_tf.bin.common import experiments
 from tests import runs
 from tests.bin import samples
 from tests.slim_data import pictures

@@ -8,8 +8,9 @@ import pytest
 import tensorflow as tf
 from absl import flags as absl_flags
 
-from terngrad_tf import training
-from terngrad_tf.bin import flags, resnet50_imagenet_stage_1, subspace_train
+from terngrad_tf import phase_2, training
+from terngrad_tf.bin import resnet50_imagenet_stage_1, subspace_train
+from terngrad_tf.bin.common import flags
 from tests.bin import samples
 
 
@@ -55,7 +56,7 @@ class SubspaceTrainTest(tf.test.TestCase):
         others |= {"rank_table_file", "rank_id", "slurm", "port", "start_timeout", "max_restarts"}
         others |= {"token_file"}
         given = {"train_dir": "t", "data_dir": "d", "pretrained_weight_path": "p"}
-        options = training.SubspaceConfig.of(**given).values()
+        options = phase_2.SubspaceConfig.of(**given).values()
         self.assertContainsSubset(set(values) - others, set(options))
         for name in set(values) - others - set(given):
             # Workers follow from the GPUs.

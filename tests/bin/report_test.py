@@ -16,9 +16,9 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from terngrad_tf import tags
 from terngrad_tf.bin import export, mnist_eval, mnist_train, report
-from terngrad_tf.training.report import plot, read_scalars
+from terngrad_tf.common import tags
+from terngrad_tf.training.logs.report import plot, read_scalars
 from tests import runs
 from tests.bin import samples
 

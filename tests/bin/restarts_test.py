@@ -61,7 +61,6 @@ class RestartsTest(tf.test.TestCase):
                     *("--start_timeout", 100, "--max_restarts", 5),
                     *flags,
                 ),
-                env=samples.ENVIRONMENT,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,

@@ -38,9 +38,7 @@ def kill_and_resume(arguments, kills, seed):
     """
     generator = random.Random(seed)
     for _ in range(kills):
-        with subprocess.Popen(
-            arguments, stdout=subprocess.PIPE, text=True, env=samples.ENVIRONMENT
-        ) as process:
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
             for line in process.stdout:
                 # What is killed right after its first step has nothing to go on from.
                 if ": step " in line and ": step 0," not in line:
@@ -53,7 +51,6 @@ def kill_and_resume(arguments, kills, seed):
         timeout=TIMEOUT_SECONDS,
         stdout=subprocess.PIPE,
         text=True,
-        env=samples.ENVIRONMENT,
     ).stdout
 
 
@@ -65,9 +62,7 @@ class ResumeTest(tf.test.TestCase):
         slim_data.convert(
             "cifar10", str(root / "data"), raw_dir=str(root / "raw"), allow_other_archives=True
         )
-        subprocess.run(
-            command(root, "whole"), check=True, timeout=TIMEOUT_SECONDS, env=samples.ENVIRONMENT
-        )
+        subprocess.run(command(root, "whole"), check=True, timeout=TIMEOUT_SECONDS)
         printed = kill_and_resume(command(root, "killed"), KILLS, seed=0)
         self.assertRegex(printed, r"resuming from .*model.ckpt-(\d+) at step \1\n")
         one, two = (runs.saved(root / name / f"model.ckpt-{STEPS}") for name in ("whole", "killed"))

@@ -21,9 +21,6 @@ CIFAR10_FILES = {
     "test": ["cifar-10-batches-bin/test_batch.bin"],
 }
 
-# Subprocesses find the packages where this process does.
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-
 
 def command(module, *arguments):
     """Command line of a program."""

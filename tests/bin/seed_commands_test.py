@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from terngrad_tf.bin import distributed_flags, experiments, program, tf1_flags
-from terngrad_tf.training import run_folder
+from terngrad_tf.bin.common import distributed_flags, experiments, program, tf1_flags
+from terngrad_tf.training.storage import run_folder
 from tests import inception_graph
 from tests.bin import samples
 from tests.slim_data import pictures, programs

@@ -9,8 +9,6 @@ import time
 import pytest
 import tensorflow as tf
 
-from tests.bin import samples
-
 # Supervises a Python script with the rest of the arguments.
 SUPERVISOR = """
 import sys
@@ -59,7 +57,6 @@ class SupervisorTest(tf.test.TestCase):
     def start(self, *arguments, before=()):
         process = subprocess.Popen(
             [*before, sys.executable, "-c", SUPERVISOR, *map(str, arguments)],
-            env=samples.ENVIRONMENT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

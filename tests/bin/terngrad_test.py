@@ -14,9 +14,9 @@ import unittest
 import pytest
 
 from slim_data.common.version import __version__
-from terngrad_tf.bin import completion, config_file, terngrad
-from terngrad_tf.bin.commands import ALL
-from terngrad_tf.bin.options import options_of
+from terngrad_tf.bin.command import completion, config_file, terngrad
+from terngrad_tf.bin.command.commands import ALL
+from terngrad_tf.bin.command.options import options_of
 
 FILE = """\
 # Ours.
@@ -211,7 +211,6 @@ class TerngradTest(unittest.TestCase):
             **os.environ,
             "HOME": str(self.folder),
             "PATH": os.pathsep.join([str(self.folder), os.environ["PATH"]]),
-            "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
         }
         for shell, script in scripts.items():
             if shutil.which(shell):

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from terngrad_tf import preemption
 from terngrad_tf.checkpoints import Checkpoint, files
+from terngrad_tf.common import preemption
 from terngrad_tf.distribute import TernGradStrategy
 from tests import forked_scripts
 from tests.checkpoints import programs
@@ -82,7 +82,7 @@ class CheckpointTest(tf.test.TestCase):
             "killed": SCRIPT.format(folder=folders["killed"], number=int(signal.SIGKILL)),
             "told": SCRIPT.format(folder=folders["told"], number=int(signal.SIGTERM)),
         }
-        results = forked_scripts.run_all(scripts, root, PYTHONPATH=os.pathsep.join(sys.path))
+        results = forked_scripts.run_all(scripts, root)
         statuses = {name: status for name, (status, _) in results.items()}
         self.assertEqual(statuses, {"killed": -9, "told": preemption.STATUS}, results)
         line = results["told"][1].splitlines()[-1]

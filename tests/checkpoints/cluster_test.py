@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from terngrad_tf import preemption
 from terngrad_tf.checkpoints import Checkpoint, files
+from terngrad_tf.common import preemption
 from terngrad_tf.distribute import TernGradStrategy
 from tests.checkpoints import programs
 from tests.distribute import processes

@@ -11,8 +11,6 @@ import sys
 import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# What runs a script so that it starts sooner.
-RUN_SCRIPT = ROOT / "tests" / "run_script.py"
 
 
 def free_ports(count):
@@ -44,10 +42,9 @@ def start(script, addresses, index, arguments, before=()):
         os.environ,
         TF_CONFIG=json.dumps({"cluster": {"worker": addresses}, "task": task}),
         TF_CPP_MIN_LOG_LEVEL="2",
-        PYTHONPATH=f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
     )
     return subprocess.Popen(
-        [*before, sys.executable, str(RUN_SCRIPT), str(script), *arguments],
+        [*before, sys.executable, str(script), *arguments],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

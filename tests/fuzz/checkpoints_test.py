@@ -9,8 +9,9 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from terngrad_tf.bin import program
-from terngrad_tf.training import UserError, checkpoints
+from terngrad_tf.bin.common import program
+from terngrad_tf.training import UserError
+from terngrad_tf.training.storage import checkpoints
 from tests.fuzz import fuzzing
 
 

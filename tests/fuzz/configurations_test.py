@@ -10,10 +10,12 @@ from unittest import mock
 import pytest
 from hypothesis import strategies as st
 
-from terngrad_tf.bin import program
+from terngrad_tf.bin.common import program
 from terngrad_tf.distribute import cluster_from_rank_table, cluster_from_tf_config
 from terngrad_tf.distribute.telemetry import callback
-from terngrad_tf.training import UserError, boost_config, run_folder
+from terngrad_tf.phase_2 import boost_config
+from terngrad_tf.training import UserError
+from terngrad_tf.training.storage import run_folder
 from tests.fuzz import fuzzing
 
 ODD = st.one_of(

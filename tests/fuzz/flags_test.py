@@ -10,20 +10,17 @@ import pytest
 from absl import flags as absl_flags
 from hypothesis import strategies as st
 
-from terngrad_tf import training
-from terngrad_tf.bin import (
-    average_snapshots,
+from terngrad_tf import phase_2, training
+from terngrad_tf.bin import average_snapshots, quickstart, resnet50_imagenet_stage_1, subspace_train
+from terngrad_tf.bin.common import (
     cluster_flags,
     distributed_flags,
     experiments,
     flags,
     program,
-    quickstart,
-    resnet50_imagenet_stage_1,
-    subspace_train,
     tf1_flags,
 )
-from terngrad_tf.training import trainer
+from terngrad_tf.training.runs import trainer
 from tests.fuzz import fuzzing
 
 NUMBERS = (
@@ -59,13 +56,13 @@ def validate_evaluation(values):
 
 def validate_subspace(values):
     with training.as_user_error():
-        flags.config_of(values, training.SubspaceConfig)
+        flags.config_of(values, phase_2.SubspaceConfig)
     cluster_flags.arguments(values)
 
 
 def validate_average(values):
     with training.as_user_error():
-        flags.config_of(values, training.AverageConfig)
+        flags.config_of(values, phase_2.AverageConfig)
 
 
 # Flags that each needs, and what looks at the rest.

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from terngrad_tf import tensor_files
-from terngrad_tf.bin import program
+from terngrad_tf.bin.common import program
+from terngrad_tf.common import tensor_files
 from terngrad_tf.subspace import Subspace, snapshot_files
 from tests.fuzz import fuzzing
 

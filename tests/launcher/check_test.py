@@ -8,7 +8,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.bin import check as check_command
+from terngrad_tf.bin.command import check as check_command
 from terngrad_tf.launcher import check
 from terngrad_tf.launcher import hosts as launcher_hosts
 from tests.launcher import hosts

@@ -39,7 +39,7 @@ class Cluster:
         return subprocess.Popen(
             self.network.on_host(host, command),
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+            env={**os.environ, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

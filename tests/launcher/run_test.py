@@ -22,7 +22,7 @@ TOKEN = "a secret of many letters"
 def start(*arguments, **environment):
     return subprocess.Popen(
         [sys.executable, "-m", "terngrad_tf", "run", *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -14,7 +14,7 @@ import time
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.bin import background
+from terngrad_tf.bin.jobs import background
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 REPOSITORY = SCRIPTS.parent
@@ -57,9 +57,9 @@ class DistTest(tf.test.TestCase):
         for script in SCRIPTS.glob("*.sh"):
             (scripts / script.name).symlink_to(script)
         (scripts / "venv.sh").unlink()
-        root = shlex.quote(str(self.checkout))
+        root, path = shlex.quote(str(self.checkout)), shlex.quote(os.environ["PYTHONPATH"])
         (scripts / "venv.sh").write_text(
-            f"export PYTHON={sys.executable} ROOT={root} PYTHONPATH={REPOSITORY}\n", "utf-8"
+            f"export PYTHON={sys.executable} ROOT={root} PYTHONPATH={path}\n", "utf-8"
         )
         (scripts / "worker.sh").write_text(WORKER, "utf-8")
         self.config = {

@@ -40,7 +40,6 @@ class RunDistTest(tf.test.TestCase):
             env={
                 **os.environ,
                 "HOME": str(self.home),
-                "PYTHONPATH": str(SCRIPTS.parent),
                 **values,
             },
             stdout=subprocess.PIPE,

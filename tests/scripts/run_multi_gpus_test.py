@@ -40,7 +40,6 @@ class RunMultiGpusTest(tf.test.TestCase):
             **os.environ,
             "ROOT_WORKSPACE": str(self.root),
             "DATA_DIR": str(self.folder / "data"),
-            "PYTHONPATH": str(REPOSITORY),
             **{name: str(value) for name, value in values.items()},
         }
         process = subprocess.Popen(

@@ -38,7 +38,7 @@ class RunStageTest(tf.test.TestCase):
         self.scripts = scripts
 
     def run_script(self, script, *arguments, **values):
-        environment = {**os.environ, "PYTHONPATH": str(SCRIPTS.parent), "DATASET_NAME": "digits"}
+        environment = {**os.environ, "DATASET_NAME": "digits"}
         return subprocess.run(
             ["bash", str(self.scripts / script), *map(str, arguments)],
             env=environment | {name: str(value) for name, value in values.items()},

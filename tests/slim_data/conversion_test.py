@@ -151,9 +151,7 @@ class ConversionTest(tf.test.TestCase):
         arguments = ["--dataset_name=mnist", "--shard", "True", "--train_shards", "16"]
         arguments += ["--raw_dir", self.raw_dir, "--dataset_dir", self.folder]
         arguments += ["--num_processes", "2", "--allow_other_archives"]
-        with subprocess.Popen(
-            samples.converter(*arguments), stderr=subprocess.DEVNULL, env=samples.environment()
-        ) as process:
+        with subprocess.Popen(samples.converter(*arguments), stderr=subprocess.DEVNULL) as process:
             while not shards.find_candidates(self.folder, "train") and process.poll() is None:
                 time.sleep(0.005)
             process.kill()
@@ -326,7 +324,6 @@ class ImportTest(tf.test.TestCase):
             [sys.executable, "-c", program],
             capture_output=True,
             text=True,
-            env=samples.environment(),
             check=True,
         )
         self.assertEqual(done.stdout.strip(), "[]")

@@ -256,7 +256,7 @@ class DownloadTest(tf.test.TestCase):
         partial = os.path.join(self.folder, PARTIAL)
         program = SLOW_PROGRAM.format(self.file, self.folder)
         command = [sys.executable, "-c", program]
-        with subprocess.Popen(command, env=samples.environment()) as process:
+        with subprocess.Popen(command) as process:
             while not (os.path.exists(partial) and os.path.getsize(partial)):
                 self.assertIsNone(process.poll())
                 time.sleep(0.005)

@@ -94,7 +94,6 @@ class FlowersPreparationTest(tf.test.TestCase):
             ["bash", str(scripts / SCRIPT.name), self.folder],
             capture_output=True,
             text=True,
-            env=samples.environment(),
             check=False,
         )
         self.assertEqual(done.returncode, 0, done.stderr)

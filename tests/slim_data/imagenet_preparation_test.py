@@ -353,9 +353,7 @@ class ImagenetPreparationTest(tf.test.TestCase):
             *("bash", str(scripts / SCRIPT.name), self.folder),
             *("--train_shards", "4", "--validation_shards", "2"),
         ]
-        done = subprocess.run(
-            run, capture_output=True, text=True, env=samples.environment(), check=False
-        )
+        done = subprocess.run(run, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue(
             done.stdout.endswith("Finished writing all 12 images in data set.\n"), done.stdout

@@ -170,12 +170,6 @@ def run(module, *arguments, folder=None):
         [sys.executable, "-m", module, *map(str, arguments)],
         capture_output=True,
         text=True,
-        env=environment(),
         cwd=folder,
         check=False,
     )
-
-
-def environment():
-    """Returns an environment in which a process of its own finds the same packages."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}

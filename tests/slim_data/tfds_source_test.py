@@ -158,7 +158,6 @@ class MissingPackageTest(tf.test.TestCase):
             [sys.executable, "-c", program],
             capture_output=True,
             text=True,
-            env=samples.environment(),
             check=False,
         )
         self.assertIn("pip install 'terngrad_tf[tfds]'", done.stderr.splitlines()[-1])

@@ -184,7 +184,6 @@ class WritingTest(tf.test.TestCase):
             [sys.executable, "-c", PROGRAM, self.folder],
             stderr=subprocess.PIPE,
             text=True,
-            env=samples.environment(),
         )
         while len(self.modified()) < 2 and process.poll() is None:
             time.sleep(0.01)

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from terngrad_tf import tokens
-from terngrad_tf.arguments import check, check_integer
-from terngrad_tf.options import check_options, documented, option
+from terngrad_tf.common import tokens
+from terngrad_tf.common.arguments import check, check_integer
+from terngrad_tf.common.options import check_options, documented, option
 
 COMMUNICATIONS = ("nccl", "ring")
 
@@ -69,7 +69,7 @@ class ClusterOptions:
     token: str | None = option(
         None,
         "Secret of at least 16 characters that all processes must share to meet: see "
-        "[security](../security.md). None: the environment variable TERNGRAD_TF_TOKEN, if set.",
+        "[security](../../security.md). None: the environment variable TERNGRAD_TF_TOKEN, if set.",
         _is_token,
         shared=False,
         shown=False,

@@ -4,7 +4,7 @@ import os
 
 import tensorflow as tf
 
-from terngrad_tf.arguments import shown
+from terngrad_tf.common.arguments import shown
 
 VARIABLE = "TERNGRAD_TF_NUM_PROCESSES"
 

@@ -5,9 +5,10 @@ import os
 import sys
 from collections.abc import Iterator
 
+from terngrad_tf.common import messages
+from terngrad_tf.common.last_line import is_interrupt, one_line, write_last_line
 from terngrad_tf.distribute.cluster import rendezvous
 from terngrad_tf.distribute.communication import endings, peers
-from terngrad_tf.last_line import is_interrupt, one_line, write_last_line
 
 STATUS_PEER = 3
 STATUS_INTERRUPTED = 130
@@ -47,5 +48,5 @@ def exit_on_peer_error() -> Iterator[None]:
             line = one_line(error)
             endings.note_told()
     program = os.path.splitext(os.path.basename(sys.argv[0]))[0] or "python"
-    write_last_line(f"{one_line(program)}: error: {line}")
+    write_last_line(messages.with_code(f"{one_line(program)}: error: {line}"))
     raise SystemExit(status)

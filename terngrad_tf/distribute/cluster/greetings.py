@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from terngrad_tf import tokens
+from terngrad_tf.common import tokens
 from terngrad_tf.distribute.communication.connections import connect, reason
 
 OTHER_PROGRAM = "another program answers there"

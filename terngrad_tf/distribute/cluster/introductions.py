@@ -7,7 +7,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 
-from terngrad_tf import strict_json
+from terngrad_tf.common import strict_json
 from terngrad_tf.distribute.cluster import membership
 from terngrad_tf.distribute.cluster.membership import Generation, SavedState
 

@@ -16,8 +16,8 @@ import pathlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from terngrad_tf import strict_json
-from terngrad_tf.files import PathLike, atomic_write
+from terngrad_tf.common import strict_json
+from terngrad_tf.common.files import PathLike, atomic_write
 
 _FILE = ".members-{}.json"
 _FILES = ".members-*.json"

@@ -11,8 +11,8 @@ import re
 import socket
 from collections.abc import Sequence
 
-from terngrad_tf import strict_json
-from terngrad_tf.arguments import shown
+from terngrad_tf.common import strict_json
+from terngrad_tf.common.arguments import shown
 
 # Required and optional keys of a rank table.
 _TABLE_KEYS = ({"version", "server_list", "status"}, {"server_count"})

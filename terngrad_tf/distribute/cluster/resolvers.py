@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from terngrad_tf.addresses import not_for_others, parse_addresses
+from terngrad_tf.common.addresses import not_for_others, parse_addresses
+from terngrad_tf.common.files import PathLike
 from terngrad_tf.distribute.cluster import rank_table
-from terngrad_tf.files import PathLike
 
 _JOBS = ("worker", "ps")
 _DEFAULT_PORT = 2222

@@ -5,8 +5,8 @@ import re
 
 import tensorflow as tf
 
-from terngrad_tf import addresses, strict_json
-from terngrad_tf.arguments import did_you_mean, shown
+from terngrad_tf.common import addresses, strict_json
+from terngrad_tf.common.arguments import did_you_mean, shown
 
 # The jobs that train come first.
 _JOBS = ("chief", "worker", "ps", "evaluator")

@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 
-from terngrad_tf.arguments import shown
+from terngrad_tf.common.arguments import shown
 from terngrad_tf.distribute.communication.peers import Tasks
 
 # Longest list sent as text; a greeting must also hold a name, a number and a seal.

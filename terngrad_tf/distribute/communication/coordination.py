@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from terngrad_tf.common.places import places
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.communication import endings, watchdog
 from terngrad_tf.distribute.communication.connections import REFUSED, connection_failure
@@ -22,7 +23,6 @@ from terngrad_tf.distribute.communication.peers import (
     ended,
     peer_errors,
 )
-from terngrad_tf.places import places
 
 _POLL_SECONDS = 1.0
 # The first process stores the published values, so before its end it waits this long for the others

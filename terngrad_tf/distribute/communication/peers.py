@@ -11,10 +11,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from terngrad_tf.common.last_line import one_line
+from terngrad_tf.common.places import places
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.communication import connections, endings
-from terngrad_tf.last_line import one_line
-from terngrad_tf.places import places
 
 _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 # The op that failed on this process.

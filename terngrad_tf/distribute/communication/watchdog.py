@@ -17,11 +17,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from terngrad_tf.common.places import History, first_difference, places
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.communication import endings, peers
 from terngrad_tf.distribute.communication.connections import REFUSED, connection_failure
 from terngrad_tf.distribute.communication.peers import PeerError, Tasks
-from terngrad_tf.places import History, first_difference, places
 
 # A process first asks after a wait of this length, then after twice the last length.
 ASK_SECONDS = 15.0

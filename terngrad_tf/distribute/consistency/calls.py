@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from terngrad_tf.common.places import places
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.communication import peers
 from terngrad_tf.distribute.communication.coordination import all_gather_object
@@ -30,7 +31,6 @@ from terngrad_tf.distribute.consistency.equalize import equalize_variables
 from terngrad_tf.distribute.consistency.handshake import compare_processes, diff
 from terngrad_tf.distribute.consistency.written_files import files_of, writers
 from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
-from terngrad_tf.places import places
 
 # Calls of Keras' step between comparisons of weights, and before a comparison at an epoch's end.
 _COMPARE_EVERY, _COMPARE_AT_LEAST = 500, 100

@@ -15,9 +15,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from terngrad_tf.common.options import shared_values
 from terngrad_tf.distribute.communication.coordination import all_gather_object
 from terngrad_tf.distribute.communication.peers import PeerError
-from terngrad_tf.options import shared_values
 from terngrad_tf.version import __version__
 
 _compared_models = weakref.WeakKeyDictionary()

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from terngrad_tf import tokens
-from terngrad_tf.arguments import check_integer
+from terngrad_tf.common import tokens
+from terngrad_tf.common.arguments import check_integer
 from terngrad_tf.distribute.cluster import greetings, membership, rendezvous
 from terngrad_tf.distribute.cluster.introductions import Introduction, Proposal, decode
 from terngrad_tf.distribute.cluster.membership import Generation, MembersFile, SavedState

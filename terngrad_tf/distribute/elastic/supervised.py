@@ -5,10 +5,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from terngrad_tf.arguments import check_integer
+from terngrad_tf.common import messages
+from terngrad_tf.common.arguments import check_integer
+from terngrad_tf.common.last_line import write_last_line
 from terngrad_tf.distribute.cluster.exits import STATUS_PEER, exit_on_peer_error
 from terngrad_tf.distribute.elastic.join import NewcomersError
-from terngrad_tf.last_line import write_last_line
 from terngrad_tf.launcher.supervisor import EXPECTED, STATUS_NEWCOMERS, supervise
 
 # Set in processes that a supervisor starts.
@@ -41,7 +42,7 @@ def run_supervised(main: Callable[[], Any], max_restarts: int) -> None:
             with exit_on_peer_error():
                 main()
         except NewcomersError as error:
-            write_last_line(f"{program}: {error}")
+            write_last_line(messages.with_code(f"{program}: {error}"))
             raise SystemExit(STATUS_NEWCOMERS) from None
         return
     os.environ[_VARIABLE] = "1"

@@ -9,10 +9,10 @@ from typing import Any
 import tensorflow as tf
 
 from terngrad_tf import ternary
-from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.common.arguments import check, is_integer
+from terngrad_tf.common.options import documented, option
 from terngrad_tf.distribute.exchange.wires import streams
 from terngrad_tf.grad_bits import levels_of_bits
-from terngrad_tf.options import documented, option
 from terngrad_tf.quantization_options import QuantizationOptions
 
 TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.common.arguments import check, is_integer
 
 
 def divide(sizes: Sequence[int], num_groups: int) -> list[list[int]]:

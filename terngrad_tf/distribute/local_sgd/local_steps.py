@@ -7,6 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from terngrad_tf.common.places import places
+from terngrad_tf.common.untracked import Untracked
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.local_sgd import options
 from terngrad_tf.distribute.local_sgd.error_feedback import ErrorFeedback, WholeChanges
@@ -19,8 +21,6 @@ from terngrad_tf.distribute.local_sgd.schedule import Schedule, StepSchedule
 from terngrad_tf.distribute.local_sgd.waited_exchange import WaitedExchange
 from terngrad_tf.distribute.steps import local_steps_optimizer as interface
 from terngrad_tf.distribute.steps.contexts import local_updates
-from terngrad_tf.places import places
-from terngrad_tf.untracked import Untracked
 
 
 @keras.saving.register_keras_serializable(package="terngrad_tf")

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from terngrad_tf.arguments import check
+from terngrad_tf.common.arguments import check
 from terngrad_tf.distribute.local_sgd.fragments import Turns
 from terngrad_tf.distribute.local_sgd.outer_momentum import default_outer_momentum
 from terngrad_tf.distribute.steps.local_steps_optimizer import LocalStepsOptimizer

@@ -12,11 +12,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from terngrad_tf import strict_json, tags
-from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.common import strict_json, tags
+from terngrad_tf.common.arguments import check, is_integer
+from terngrad_tf.common.files import open_regular
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.telemetry.measurements import WINDOW, StepTelemetry
-from terngrad_tf.files import open_regular
 
 FILE = "telemetry.jsonl"
 WriteScalars = Callable[[Mapping[str, float], int], None]

@@ -1,6 +1,5 @@
 """Stragglers: the processes of a cluster that the others wait for."""
 
-import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,8 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from terngrad_tf import tags
-from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.common import tags
+from terngrad_tf.common.arguments import check, is_integer
 from terngrad_tf.distribute import private
 
 # Shorter waits, as a share of a step, are usual if processes share machines and links.
@@ -70,18 +69,6 @@ def timer_of(strategy: tf.distribute.Strategy) -> Any:
     return SyncTimer(strategy.extended.worker_devices[0])
 
 
-def timed(reduce_gradients: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates `TernaryAllReduce.reduce_gradients`: the strategy's timer measures it."""
-
-    @functools.wraps(reduce_gradients)
-    def run(self, strategy, gradients, *args):
-        reduce = functools.partial(reduce_gradients, self, strategy, gradients, *args)
-        timer = getattr(strategy, "sync_timer", None)
-        return reduce() if timer is None else timer.measure(gradients, reduce, steps=1)
-
-    return run
-
-
 def describe_waits(
     names: Sequence[str], sync_seconds: Sequence[float], step_seconds: float
 ) -> str | None:
@@ -130,8 +117,8 @@ class StragglerMonitor(keras.callbacks.Callback):
     Args:
         freq: batches over which waits are averaged, the same on all processes. Default 100.
         report: function of the line, a str. Default `print`.
-        write: function of a dict from tags of `terngrad_tf.tags` to the processes' waits in a step,
-            and of the step. Default: none.
+        write: function of a dict from tags of `terngrad_tf.common.tags` to the processes' waits in
+            a step, and of the step. Default: none.
 
     Raises:
         ValueError: `freq` is out of range.

@@ -4,7 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from terngrad_tf.arguments import check
+from terngrad_tf.common.arguments import check
 from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.wire_selection import links
 from terngrad_tf.distribute.wire_selection.exchange_model import MODES, ExchangeModel

@@ -11,7 +11,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terngrad_tf.addresses import parse_addresses
+from terngrad_tf.common.addresses import parse_addresses
 from terngrad_tf.distribute import (
     TernGradStrategy,
     cluster_from_hosts,

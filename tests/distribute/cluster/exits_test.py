@@ -1,6 +1,5 @@
 """What is left on standard error by programs of a cluster that fails, as their users see it."""
 
-import os
 import pathlib
 import signal
 import subprocess
@@ -32,7 +31,8 @@ class ExitsTest(tf.test.TestCase):
         self.assertNotIn("Traceback", outputs[0])
         self.assertEqual(
             outputs[0].splitlines()[-1],
-            f"exits_worker: error: worker 1 ({addresses[1]}) ended: no data on this process",
+            f"exits_worker: error: worker 1 ({addresses[1]}) ended: no data on this process"
+            " [terngrad explain E13]",
         )
         self.assertIn("Traceback", outputs[1])
         self.assertIn("ValueError: no data on this process", outputs[1])
@@ -45,7 +45,7 @@ class ExitsTest(tf.test.TestCase):
             outputs[0].splitlines()[-1],
             "exits_worker: error: not all processes started in time; missing:"
             f" worker 1 ({addresses[1]}: connection refused)"
-            "; if it was started, TF_CONFIG may not be set there",
+            "; if it was started, TF_CONFIG may not be set there [terngrad explain E21]",
         )
 
     def test_an_interrupt_is_one_line_and_without_the_context_a_short_traceback(self):
@@ -69,7 +69,6 @@ class ExitsTest(tf.test.TestCase):
         for where in ("in", "out"):
             ended = subprocess.run(
                 [sys.executable, "-c", source, where],
-                env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
                 capture_output=True,
                 text=True,
             )

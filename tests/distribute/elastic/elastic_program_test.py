@@ -31,7 +31,6 @@ class ElasticProgramTest(tf.test.TestCase):
             os.environ,
             TF_CONFIG=json.dumps({"cluster": {"worker": self.addresses}, "task": task}),
             TF_CPP_MIN_LOG_LEVEL="2",
-            PYTHONPATH=f"{processes.ROOT}:{os.environ.get('PYTHONPATH', '')}",
         )
         with open(self.root / f"{worker}.log", "a") as log:
             process = subprocess.Popen(

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from terngrad_tf import tokens
+from terngrad_tf.common import tokens
 from terngrad_tf.distribute import cluster_from_hosts
 from terngrad_tf.distribute.communication.peers import PeerError
 from terngrad_tf.distribute.elastic import join

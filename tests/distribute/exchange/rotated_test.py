@@ -13,7 +13,6 @@ from absl.testing import parameterized
 
 from terngrad_tf.distribute import DiLoCo, Quantization, TernaryAllReduce, TernGradStrategy
 from terngrad_tf.distribute.exchange import buckets, wires
-from terngrad_tf.distribute.parameter_server.codec import PushCodec
 from tests import runs
 from tests.distribute import processes, second_moments_cases, strategy_options
 from tests.distribute.samples import SHAPES, build, data, gradients_of, reduce_once
@@ -352,29 +351,6 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             self.assertFalse(
                 TernaryAllReduce(**strategy_options.arguments(**options)).quantization.rotate
             )
-
-
-class PushesTest(tf.test.TestCase):
-    def test_pushes_arrive_rotated_back_and_their_bytes_are_counted(self):
-        gradients = [tf.constant(g) for g in gradients_of(0)]
-        shapes = [g.shape for g in gradients]
-        for bits, bound in ((1, 0.5), (4, 0.03)):
-            quantization = Quantization(grad_bits=bits)
-            push = PushCodec(shapes, [0, 1, 3], [4, 5, 6, 7], quantization, 3)
-            packed = push.encode(gradients, tf.constant(2**33 + 5, tf.int64), tf.constant(1))
-            arrived = push.decode(packed)
-            np.testing.assert_array_equal(arrived[2], gradients[2])
-            errors = relative_error([a.numpy() for a in arrived], [gradients])
-            self.assertBetween(errors, 0.2 * bound, bound)
-            travelling = sum(4 * int(tf.size(tensor)) for tensor in tf.nest.flatten(packed))
-            self.assertEqual(push.num_bytes, travelling)
-            self.assertEqual(int(push.num_bytes_of(packed)), travelling)
-
-    def test_streams_of_pushes_are_not_rotated(self):
-        with self.assertRaisesRegex(
-            ValueError, "`wire` must be 'auto' where gradients are rotated"
-        ):
-            PushCodec([[3]], [0], [0], Quantization(), 1, wire="sparse")
 
 
 @pytest.mark.slow

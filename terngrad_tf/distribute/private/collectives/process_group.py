@@ -11,8 +11,8 @@ from tensorflow.python.distribute.collective_util import CommunicationImplementa
 from tensorflow.python.eager import context
 from tensorflow.python.ops import collective_ops
 
+from terngrad_tf.common.places import places
 from terngrad_tf.distribute.private.collectives.stamps import run_independently
-from terngrad_tf.places import places
 
 # If all processes together have at most this many numbers, each process sends its numbers to all at
 # once: a ring takes `size - 1` or twice as many turns, each waiting for the last. Large messages

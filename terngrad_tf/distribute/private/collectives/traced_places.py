@@ -12,8 +12,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
+from terngrad_tf.common.places import Traced, places
 from terngrad_tf.distribute.private.collectives.stamps import run_independently
-from terngrad_tf.places import Traced, places
 
 _MOST_NOTES = 64
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras.src.backend.tensorflow import trainer as keras_tf_trainer
 from keras.src.losses import loss as keras_loss
 
+from terngrad_tf.common.last_line import is_interrupt
 from terngrad_tf.distribute.private.data.epochs import first_batch
 from terngrad_tf.distribute.private.keras.loss_scale import note_scaled
 from terngrad_tf.distribute.private.keras.step_results import (
@@ -28,7 +29,6 @@ from terngrad_tf.distribute.private.replicas.random_seeds import SEED_STRIDE
 from terngrad_tf.distribute.private.strategies.strategies import is_own
 from terngrad_tf.distribute.steps.contexts import keras_loop, optimizer_of_local_step
 from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
-from terngrad_tf.last_line import is_interrupt
 
 if keras.config.backend() != "tensorflow":
     # Keras would train without `tf.distribute`, each process separately, without a warning.

@@ -18,6 +18,7 @@ from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce
 from tensorflow.python.distribute.cross_device_utils import CollectiveKeys
 from tensorflow.python.eager import context
 
+from terngrad_tf.common.places import places
 from terngrad_tf.distribute.private.collectives.collective_keys import StaticKeys, use_static_keys
 from terngrad_tf.distribute.private.collectives.process_group import ProcessGroup, bounded_start
 from terngrad_tf.distribute.private.collectives.traced_places import traced_places
@@ -25,7 +26,6 @@ from terngrad_tf.distribute.private.data.shared_data import SharedData
 from terngrad_tf.distribute.private.replicas.devices import cluster_is_joined, local_tensors
 from terngrad_tf.distribute.private.strategies.initial_values import InitialValues
 from terngrad_tf.distribute.private.strategies.strategies import SharedVariableReplicas
-from terngrad_tf.places import places
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf

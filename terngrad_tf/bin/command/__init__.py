@@ -1,0 +1,3 @@
+"""The command `terngrad` and its own subcommands."""
+
+__all__ = []

@@ -1,0 +1,144 @@
+"""Arguments and output of `terngrad check`."""
+
+import argparse
+import os
+import re
+import shlex
+import sys
+import threading
+from collections.abc import Sequence
+
+from slim_data.common.captured_stderr import capture_stderr
+from terngrad_tf.bin.command import remote_options
+from terngrad_tf.common.arguments import shown
+from terngrad_tf.launcher import parse_hosts
+from terngrad_tf.launcher.check import check
+
+PROGRAM = "terngrad check"
+STATUS_FAULT = 1
+STATUS_ERROR = 2
+_DESCRIPTION = """\
+Checks whether machines can train together: their versions, processors and clocks, the ports in
+both directions, and rate and round trip of the links between all pairs. --weights adds the expected
+time of an exchange for each mode. One line names each fault and the machine at fault.
+
+  terngrad check -H host1,host2 --weights 25M
+"""
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
+
+
+def parser() -> argparse.ArgumentParser:
+    """Returns the command's parser."""
+    result = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description=_DESCRIPTION,
+        epilog="The exit status is 0, 1 if a fault was found, 2 if an option is wrong.",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    result.add_argument(
+        *("-H", "--hosts"),
+        required=True,
+        metavar="[USER@]HOST,...",
+        help="Machines to check.",
+    )
+    result.add_argument("--weights", metavar="N", help="Weights of the model, such as 25M.")
+    result.add_argument(
+        "--port", type=int, default=remote_options.PORT, help="Port. Default: %(default)s."
+    )
+    remote_options.add_options(result)
+    return result
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs the command.
+
+    Args:
+        arguments: command line without the program's name.
+
+    Returns:
+        The exit status.
+    """
+    values = parser().parse_args(arguments)
+    try:
+        hosts = parse_hosts(values.hosts)
+        weights = _number(values.weights)
+        if not 0 < values.port < 2**16:
+            raise ValueError(f"`--port` must be 1 to 65535. Received: --port={values.port}")
+    except ValueError as error:
+        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
+        return STATUS_ERROR
+    if weights is not None:
+        # TensorFlow loads about as long as links are measured.
+        threading.Thread(target=_exchange_model, daemon=True).start()
+    environment = remote_options.environment()
+    options = shlex.split(values.ssh)
+    found = check(hosts, values.port, values.python, options, environment, _report)
+    for line in _table(found):
+        print(line)
+    if weights is not None and (links := [link for link in found.links if link.failure is None]):
+        for line in _steps(links, len(found.machines), weights):
+            print(line)
+    for line in found.remarks:
+        print(f"note: {line}")
+    for line in found.faults:
+        print(f"fault: {line}")
+    count = len(found.faults)
+    print(f"{count or 'no'} fault{'s' if count > 1 else ''} found", flush=True)
+    return STATUS_FAULT if found.faults else 0
+
+
+def _number(text):
+    if text is None:
+        return None
+    match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([KMG]?)", text)
+    number = int(float(match[1]) * _UNITS[match[2]]) if match else 0
+    if not 0 < number < 10**12:
+        raise ValueError(f"`--weights` must be a number such as 25M. Received: {shown(text)}")
+    return number
+
+
+def _table(found):
+    width = max((len(name) for name in found.machines), default=0)
+    for name, told in found.machines.items():
+        versions = ", ".join(
+            f"{what} {told[what]}" for what in ("terngrad_tf", "tensorflow", "keras", "python")
+        )
+        yield f"{name:{width}}  {versions}; {told['cores']} cores, {told['processor']}"
+    for link in found.links:
+        if link.failure is None:
+            yield (
+                f"{link.source:{width}} -> {link.target:{width}}"
+                f"  {1e-6 * link.bits_per_second:8.1f} Mbit/s"
+                f"  {1e3 * link.round_trip:6.2f} ms round trip"
+            )
+
+
+def _steps(links, num_machines, weights):
+    """Yields lines on the expected time of a gradient exchange over the slowest link."""
+    exchange_model, link_type, job_type, share = _exchange_model()
+    slowest = min(link.bits_per_second for link in links)
+    longest = max(link.round_trip for link in links)
+    job = job_type(num_machines, 1, ((weights,),), ())
+    model = exchange_model.ExchangeModel(job, link_type(8 / slowest, longest), share)
+    unit = exchange_model.seconds_of_doubling()
+    yield f"expected exchange of {weights:,} gradients among {num_machines} machines:"
+    seconds = {mode: model.seconds(mode, unit) for mode in exchange_model.MODES}
+    for mode in sorted(seconds, key=seconds.__getitem__):
+        called = "float32 (grad_bits=32)" if mode == "float32" else f'wire="{mode}"'
+        yield f"  {called:30} {1e3 * seconds[mode]:10.1f} ms"
+    quickest = min(seconds.values())
+    yield f"  {'DiLoCo, an exchange in 32 steps':30} {1e3 * quickest / 32:9.1f} ms a step"
+
+
+def _exchange_model():
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+    with capture_stderr():
+        from terngrad_tf.distribute.exchange import plan, wires
+        from terngrad_tf.distribute.wire_selection import exchange_model, links
+
+    return exchange_model, links.Link, plan.Job, wires.NONZERO_SHARE
+
+
+def _report(line):
+    print(f"{PROGRAM}: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,130 @@
+"""Writes options of the other commands to a file that they read.
+
+Example:
+    terngrad config run -H host1,host2 --max-restarts 3
+    terngrad config mnist_train --data_dir /data/mnist --grad_bits 1 --wire alltoall
+"""
+
+import argparse
+import ast
+import os
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from terngrad_tf.bin.command import config_file
+from terngrad_tf.bin.command.commands import ALL, find
+from terngrad_tf.bin.command.options import options_of
+from terngrad_tf.common import files
+from terngrad_tf.common.arguments import did_you_mean, shown
+
+PROGRAM = "terngrad config"
+STATUS_ERROR = 2
+_DESCRIPTION = """\
+Writes options of another command to terngrad.toml in this folder, in place of those that the file
+had for that command. `terngrad COMMAND` then takes them from there; what stands on the command line
+wins. Without a command, checks the file and shows it.
+
+  terngrad config run -H host1,host2 --max-restarts 3
+  terngrad config mnist_train --data_dir /data/mnist --grad_bits 1
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    result = argparse.ArgumentParser(
+        prog=PROGRAM,
+        usage="terngrad config [--file FILE] [COMMAND [options]]",
+        description=_DESCRIPTION,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    result.add_argument("--file", default=config_file.NAME, help="File. Default: %(default)s.")
+    result.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return result
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs the command.
+
+    Args:
+        arguments: its command line, without the program's name.
+
+    Returns:
+        The exit status.
+    """
+    values = parser().parse_args(arguments)
+    try:
+        if values.command:
+            _write(values.file, *find(values.command))
+        else:
+            _show(values.file)
+    except ValueError as error:
+        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
+        return STATUS_ERROR
+    except OSError as error:
+        print(f"{PROGRAM}: error: {error.filename}: {error.strerror}", file=sys.stderr)
+        return STATUS_ERROR
+    return 0
+
+
+def _write(path, command, words):
+    if command not in ALL:
+        raise ValueError(f"no command {shown(command)}{did_you_mean(command, ALL)}")
+    table, before = _table(command, words), b""
+    config_file.arguments(path, table, command)
+    if os.path.lexists(path):
+        with files.open_regular(path) as file:
+            before = file.read()
+    others = config_file.parse(path, before)
+    after = config_file.with_table(before.decode(), command, table).encode()
+    if config_file.parse(path, after) != {**others, command: table}:
+        raise ValueError(f"{path} cannot be changed, as [{command}] is not a table of plain lines")
+    with files.atomic_write(pathlib.Path(path)) as beside:
+        beside.write_bytes(after)
+    print(f"{path}: {len(table)} options of terngrad {command}")
+
+
+def _show(path):
+    for command, table in config_file.read(path).items():
+        config_file.arguments(path, table, command)
+    with files.open_regular(path) as file:
+        print(file.read().decode(), end="")
+
+
+def _table(command, words):
+    """Returns {option: value} of a command line."""
+    known, table, words = options_of(command), {}, list(words)
+    while words:
+        word = words.pop(0)
+        name, equals, value = word.lstrip("-").partition("=")
+        option = config_file.find_option(known, "hosts" if name == "H" else name)
+        off = known.get(name.removeprefix("no")) if option is None else None
+        if word.startswith("-") and off is not None and off.can_be_off and not equals:
+            table[off.name] = False
+            continue
+        if not word.startswith("-") or option is None:
+            names = [f"--{name}" for name in known]
+            hint = did_you_mean(f"--{name}", names)
+            raise ValueError(f"terngrad {command} has no option {shown(word)}{hint}")
+        if option.is_switch and not equals:
+            table[option.name] = True
+        elif equals or words:
+            table[option.name] = _value(option, value if equals else words.pop(0))
+        else:
+            raise ValueError(f"--{option.name} must be followed by a value")
+    return table
+
+
+def _value(option, text):
+    if option.is_switch:
+        if text.lower() not in ("true", "false"):
+            raise ValueError(f"--{option.name} must be True or False. Received: {shown(text)}")
+        return text.lower() == "true"
+    try:
+        number = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+    # Names such as 007 or 1_0 stay text, since a number would lose characters.
+    is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
+    return number if is_number and str(number) == text else text

@@ -1,0 +1,123 @@
+"""terngrad.toml: options of the subcommands of `terngrad`, a table for each subcommand."""
+
+import importlib
+import json
+import os
+import re
+import sys
+from typing import Any
+
+from terngrad_tf.bin.command.commands import ALL
+from terngrad_tf.bin.command.options import Option, options_of
+from terngrad_tf.common import files
+from terngrad_tf.common.arguments import did_you_mean, shown
+
+# Part of Python since 3.11; tomli has the same functions.
+tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+
+NAME = "terngrad.toml"
+
+
+def read(path: str) -> dict[str, dict[str, Any]]:
+    """Returns {subcommand: {option: value}} of a file.
+
+    Args:
+        path: of a TOML file.
+
+    Raises:
+        ValueError: names the file, the table and what is wrong.
+        OSError: the file cannot be read.
+    """
+    with files.open_regular(path) as file:
+        return parse(path, file.read())
+
+
+def parse(path: str, content: bytes) -> dict[str, dict[str, Any]]:
+    """Like `read`, for the content of a file; `path` is for messages."""
+    try:
+        tables = tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} must be TOML: {error}") from None
+    for command, table in tables.items():
+        if not isinstance(table, dict):
+            raise ValueError(f"{path}: {shown(command)} must be in a table such as [run]")
+        if command not in ALL:
+            raise ValueError(f"{path}: no command [{command}]{did_you_mean(command, ALL)}")
+    return tables
+
+
+def arguments(path: str, table: dict[str, Any], command: str) -> list[str]:
+    """Returns the options of a subcommand in a file as words of a command line.
+
+    Args:
+        path: of the file, for messages.
+        table: {option: value} of the subcommand.
+        command: one of `commands.ALL`.
+
+    Raises:
+        ValueError: the subcommand has no such option, or the option takes no such value.
+
+    Example:
+        >>> arguments("terngrad.toml", {"hosts": ["host1", "host2"], "sync": True}, "run")
+        ['--hosts=host1,host2', '--sync']
+    """
+    known = options_of(command) if table else {}
+    words = []
+    for key, value in table.items():
+        option = find_option(known, key)
+        if option is None:
+            hint = did_you_mean(key, known)
+            raise ValueError(f"{path}: [{command}] has no option {shown(key)}{hint}")
+        words += _words(path, command, option, value)
+    return words
+
+
+def find_option(known: dict[str, Option], key: str) -> Option | None:
+    """Returns the option with a name, or None; `-` and `_` are equal in names."""
+    return known.get(key) or known.get(key.replace("_", "-")) or known.get(key.replace("-", "_"))
+
+
+def _words(path, command, option, value):
+    if isinstance(value, bool):
+        if not option.is_switch:
+            raise ValueError(f"{path}: [{command}] {option.name} must be given a value, not a bool")
+        if value:
+            return [f"--{option.name}"]
+        return [f"--no{option.name}"] if option.can_be_off else []
+    if option.is_switch:
+        rule = f"{option.name} must be true or false. Received: {shown(value)}"
+        raise ValueError(f"{path}: [{command}] {rule}")
+    if isinstance(value, dict):  # an option given several times: NAME=VALUE
+        return [f"--{option.name}={name}={text}" for name, text in value.items()]
+    if isinstance(value, list):
+        value = ",".join(map(str, value))
+    return [f"--{option.name}={value}"]
+
+
+def with_table(text: str, command: str, table: dict[str, Any]) -> str:
+    """Returns the text of a file with the table of one subcommand replaced or added.
+
+    The rest of the text, comments included, is unchanged.
+
+    Args:
+        text: of a TOML file.
+        command: one of `commands.ALL`.
+        table: {option: str, int, float or bool}.
+    """
+    name = command if command.isidentifier() else json.dumps(command)
+    # JSON and TOML write these values alike.
+    lines = [
+        f"[{name}]",
+        *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()),
+    ]
+    new = "\n".join(lines) + "\n"
+    old = re.compile(rf"^\[{re.escape(name)}\][^\n]*\n(?:(?!\[).*(?:\n|\Z))*", re.MULTILINE)
+    if old.search(text):
+        after = "\n" if old.search(text).end() < len(text) else ""
+        return old.sub(lambda _: new + after, text, count=1)
+    return f"{text}\n{new}" if text else new
+
+
+def path_of_folder() -> str | None:
+    """Returns the path of the file in the working folder, or None."""
+    return NAME if os.path.isfile(NAME) else None

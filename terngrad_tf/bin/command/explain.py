@@ -1,0 +1,54 @@
+"""Prints what an error message means and what to do, without a network.
+
+Example:
+    terngrad explain E11
+    terngrad explain "lost worker 2 (host2:2222: connection refused)"
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from terngrad_tf.common import messages
+from terngrad_tf.common.arguments import did_you_mean, shown
+
+PROGRAM = "terngrad explain"
+_STATUS_UNKNOWN = 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    result = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Prints what a message of terngrad_tf means and what to do. Messages that end"
+        " a program name their code at the end of the line. --list prints all.",
+        allow_abbrev=False,
+    )
+    result.add_argument("--list", action="store_true", help="Print all codes and messages.")
+    result.add_argument("words", nargs="*", metavar="WORDS", help="A code, or a message's text.")
+    return result
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs the command.
+
+    Args:
+        arguments: command line without the program's name.
+
+    Returns:
+        The exit status: 0, or 2 if the page has no such message.
+    """
+    values = parser().parse_args(arguments)
+    known = messages.messages()
+    if values.list:
+        print("\n".join(f"{message.code}  {message.title}" for message in known.values()))
+        return 0
+    text = " ".join(values.words)
+    found = known.get(text.upper()) or (messages.find(text) if text else None)
+    if found is None:
+        rule = "must be a code or the text of a message" + did_you_mean(text.upper(), known)
+        received = f"Received: {shown(text)}; {PROGRAM} --list prints all"
+        print(f"{PROGRAM}: error: WORDS {rule}. {received}", file=sys.stderr)
+        return _STATUS_UNKNOWN
+    print(found.plain(), end="")
+    return 0

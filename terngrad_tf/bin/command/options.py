@@ -1,0 +1,75 @@
+"""Reads the options of each subcommand of `terngrad` from the subcommand itself."""
+
+import contextlib
+import dataclasses
+import importlib
+import io
+import re
+import sys
+from xml.etree import ElementTree
+
+from terngrad_tf.bin.command.commands import ALL
+
+# Flags that describe a program instead of running it, name a file of flags, or end the options.
+_NOT_OPTIONS = {
+    "help",
+    "helpshort",
+    "helpfull",
+    "helpxml",
+    "version",
+    "flagfile",
+    "undefok",
+    "h",
+    "module",
+}
+# An option of `terngrad run`, `check` or `config` in the help text, with its placeholder.
+_SHOWN = re.compile(r"(?:^  |, )--([a-z][a-z-]*)( [^\s,]+)?", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """An option of a subcommand.
+
+    Args:
+        name: the text after `--`.
+        is_switch: True if the option needs no value.
+        can_be_off: True if `--no<name>` turns the option off.
+    """
+
+    name: str
+    is_switch: bool = False
+    can_be_off: bool = False
+
+
+def options_of(command: str) -> dict[str, Option]:
+    """Returns {name: `Option`} of a subcommand.
+
+    Args:
+        command: name in `commands.ALL`.
+    """
+    module = importlib.import_module(ALL[command].module)
+    if ALL[command].takes_arguments:
+        shown = _SHOWN.findall(module.parser().format_help())
+        found = [Option(name, is_switch=not value) for name, value in shown]
+    else:
+        found = []
+        for flag in ElementTree.fromstring(_help_xml(module, command)).iterfind("flag"):
+            if flag.get("positional"):
+                continue
+            is_switch = flag.findtext("type") in ("bool", "boolean")
+            found.append(Option(flag.findtext("name") or "", is_switch, is_switch))
+        # Programs on argparse list `--no<name>` as a separate option.
+        off = {f"no{option.name}" for option in found if option.can_be_off}
+        found = [option for option in found if option.name not in off]
+    return {option.name: option for option in found if option.name not in _NOT_OPTIONS}
+
+
+def _help_xml(module, command):
+    printed, before = io.StringIO(), sys.argv
+    sys.argv = [f"terngrad {command}", "--helpxml"]
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+            module.run()
+    finally:
+        sys.argv = before
+    return printed.getvalue()

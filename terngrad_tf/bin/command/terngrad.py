@@ -1,0 +1,83 @@
+"""The command `terngrad`, a single name for the project's command-line programs."""
+
+import importlib
+import shlex
+import sys
+from collections.abc import Sequence
+
+from terngrad_tf.bin.command import config_file
+from terngrad_tf.bin.command.commands import ALL, COMMANDS, EXPERIMENTS, find
+from terngrad_tf.common.arguments import did_you_mean, shown
+from terngrad_tf.version import __version__
+
+STATUS_ERROR = 2
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs a subcommand.
+
+    Args:
+        argv: command line, the program's name first.
+
+    Returns:
+        The exit status. Programs end the process themselves.
+    """
+    words, path = list(argv[1:]) or ["--help"], config_file.path_of_folder()
+    if words[0] == "--config":
+        if not words[1:]:
+            return _fail("--config must be followed by a file and a command")
+        path, words = words[1], words[2:] or ["--help"]
+    name, rest = find(words)
+    if name in ("-h", "--help", "help"):
+        print(_help(), end="")
+        return 0
+    if name == "--version":
+        print(f"terngrad {__version__}")
+        return 0
+    if name not in ALL:
+        hint = f"{did_you_mean(name, ALL)}; see terngrad --help"
+        return _fail(f"no command {shown(name)}{hint}")
+    if path is not None and name not in ("config", "completion", "explain"):
+        try:
+            given = config_file.arguments(path, config_file.read(path).get(name, {}), name)
+        except ValueError as error:
+            return _fail(error)
+        except OSError as error:
+            return _fail(f"{path}: {error.strerror}")
+        if given:
+            print(f"terngrad: with {shlex.join(given)} of {path}", file=sys.stderr)
+        rest = [*given, *rest]
+    program = importlib.import_module(ALL[name].module)
+    if ALL[name].takes_arguments:
+        return program.run(rest)
+    # Programs show the first word as their name.
+    sys.argv = [f"terngrad {name}", *rest]
+    program.run()
+    return 0
+
+
+def _fail(reason):
+    print(f"terngrad: error: {reason}", file=sys.stderr)
+    return STATUS_ERROR
+
+
+def _help():
+    width = max(map(len, ALL))
+
+    def lines(commands):
+        return "".join(f"  {name:{width}}  {command.text}\n" for name, command in commands.items())
+
+    return (
+        "usage: terngrad [--config FILE] COMMAND [arguments]\n\n"
+        f"Commands; `terngrad COMMAND --help` explains each:\n{lines(COMMANDS)}\n"
+        f"TernGrad's and MindSpore's experiments:\n{lines(EXPERIMENTS)}"
+    )
+
+
+def run() -> None:
+    """Entry point of the console command."""
+    sys.exit(main(sys.argv))
+
+
+if __name__ == "__main__":
+    run()

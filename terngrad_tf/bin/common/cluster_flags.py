@@ -1,0 +1,165 @@
+"""Flags for a process's place in a cluster, and the cluster that they describe."""
+
+import typing
+from typing import Any
+
+from absl.flags import FlagValues
+
+from terngrad_tf.bin.common import flags
+from terngrad_tf.training.configs import checks
+from terngrad_tf.training.configs.config import Config, configuration, harmless, option
+from terngrad_tf.training.errors import UserError, as_user_error
+
+if typing.TYPE_CHECKING:
+    import tensorflow as tf
+
+
+# Flags that describe a cluster.
+SOURCES = ("worker_hosts", "rank_table_file", "slurm")
+WORKER = "worker"
+PORT = 2222
+# More than the number of tasks of a node.
+_MANY = 1 << 16
+
+
+@configuration
+@harmless
+class ClusterFlags(Config):
+    """A process's place in a cluster, and how to find it; runs compare the number of processes."""
+
+    worker_hosts: str = option(
+        "",
+        "host:port,host:port,... of all worker processes, the same on each. Without this flag, "
+        "--rank_table_file, --slurm or the environment variable TF_CONFIG defines the cluster.",
+    )
+    task_id: int = option(
+        0,
+        "Index of this process in its job's list, from 0. Worker 0 writes checkpoints and logs.",
+        checks.COUNT_OR_0,
+    )
+    rank_table_file: str = option("", "Rank table (JSON) whose devices are the workers.")
+    rank_id: int = option(0, "This process's rank in --rank_table_file.", checks.COUNT_OR_0)
+    slurm: bool = option(False, "Take the cluster from Slurm; for programs under srun.")
+    port: int = option(
+        PORT,
+        "Port of the first worker on each host, for --rank_table_file and --slurm.",
+        checks.integers(1, 2**16 - 1),
+    )
+    start_timeout: float = option(
+        600.0,
+        "Seconds to wait for the other processes at the start.",
+        checks.Range(1, 10**6),
+    )
+    token_file: str = option(
+        "",
+        "File with one line, a secret that all processes must share to meet. Default: the "
+        "environment variable TERNGRAD_TF_TOKEN, if set.",
+    )
+
+    def arguments(self) -> dict[str, Any]:
+        """Returns arguments of `TernGradStrategy`, by name, for the rendezvous.
+
+        Raises:
+            UserError: the file holds no valid token.
+        """
+        from terngrad_tf.common import tokens
+
+        token = None
+        if self.token_file:
+            with as_user_error():
+                try:
+                    token = tokens.token_from_file(self.token_file)
+                except OSError as error:
+                    raise ValueError(
+                        "`token_file` must be a file that can be read. "
+                        f"Received: token_file={self.token_file!r} ({error.strerror})"
+                    ) from error
+        return {"start_timeout": self.start_timeout, "token": token}
+
+    def resolver(
+        self, job_name: str = WORKER, ps_hosts: str = ""
+    ) -> "tf.distribute.cluster_resolver.ClusterResolver | None":
+        """Returns the resolver of the cluster that the flags or `TF_CONFIG` describe.
+
+        Args:
+            job_name: this process's job. Default "worker".
+            ps_hosts: addresses of parameter servers. Default "" (none).
+
+        Returns:
+            A `tf.distribute.cluster_resolver.ClusterResolver` with this process's place; None
+            without a cluster.
+
+        Raises:
+            UserError: flags contradict each other.
+        """
+        import tensorflow as tf
+
+        from terngrad_tf import distribute
+
+        given = [name for name in SOURCES if getattr(self, name)]
+        if len(given) > 1:
+            raise UserError(
+                f"`{given[1]}` must not be given together with `{given[0]}`. "
+                f"Received: {given[1]}={getattr(self, given[1])!r}"
+            )
+        if job_name != WORKER and not self.worker_hosts:
+            raise UserError(
+                f"`job_name` must be {WORKER} if `worker_hosts` is not given. "
+                f"Received: job_name={job_name!r}"
+            )
+        with as_user_error():
+            try:
+                if self.worker_hosts:
+                    return distribute.cluster_from_hosts(
+                        worker_hosts=self.worker_hosts,
+                        job_name=job_name,
+                        task_id=self.task_id,
+                        ps_hosts=ps_hosts,
+                    )
+                if self.rank_table_file:
+                    return distribute.cluster_from_rank_table(
+                        self.rank_table_file, self.rank_id, port=self.port
+                    )
+                if self.slurm:
+                    # A process uses the GPUs that srun assigns, possibly none; by default, the
+                    # resolver would count them with nvidia-smi.
+                    return tf.distribute.cluster_resolver.SlurmClusterResolver(
+                        port_base=self.port,
+                        gpus_per_node=_MANY,
+                        gpus_per_task=1,
+                        auto_set_gpu=False,
+                    )
+            except (OSError, RuntimeError) as error:
+                # An unreadable file, or missing variables of Slurm.
+                raise ValueError(str(error)) from error
+        with as_user_error():
+            resolver = distribute.cluster_from_tf_config()
+        return resolver if resolver.cluster_spec().as_dict() else None
+
+
+def define(values: FlagValues, kind: type[ClusterFlags] = ClusterFlags) -> None:
+    """Defines the flags of `kind` and --max_restarts in `values`, an `absl.flags.FlagValues`."""
+    flags.define(values, kind)
+    # Checked here, since it is needed before any configuration is made.
+    flags.define_within(
+        values,
+        "max_restarts",
+        0,
+        "Total number of restarts after the process is killed or loses another worker; it resumes "
+        "from the last checkpoint. Give it to all workers. 0: never.",
+        0,
+        10**6,
+    )
+
+
+def arguments(values: FlagValues) -> dict[str, Any]:
+    """Returns arguments of `training.train` and `train_in_subspace`, by name, for the cluster.
+
+    Args:
+        values: parsed `absl.flags.FlagValues`. Default without a cluster: one process.
+
+    Raises:
+        UserError: flags contradict each other.
+    """
+    own = flags.config_of(values, ClusterFlags)
+    return {"cluster_resolver": own.resolver(), **own.arguments()}

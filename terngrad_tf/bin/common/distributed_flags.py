@@ -1,0 +1,253 @@
+"""Flags of the training programs for several processes, and their cluster."""
+
+import typing
+from typing import Any
+
+from absl.flags import FlagValues
+
+from terngrad_tf.bin.common import cluster_flags, flags, tf1_flags, train_flags
+from terngrad_tf.training.configs import checks
+from terngrad_tf.training.configs.config import configuration, harmless, option
+from terngrad_tf.training.configs.run_config import TrainConfig
+from terngrad_tf.training.errors import UserError, as_user_error
+
+if typing.TYPE_CHECKING:
+    import tensorflow as tf
+
+    from terngrad_tf.distribute import Membership
+
+
+# TernGrad's programs for a cluster save by time, and have a batch size per process.
+_DEFAULTS = {
+    "train_dir": "/tmp/dataset_distributed_train",
+    "save_interval_secs": 600.0,
+    "save_summaries_secs": 180.0,
+}
+_TEXTS = {
+    "batch_size": (
+        "Images per step of each process; divisible by --num_nodes. A step of all processes takes "
+        "this number times the number of --worker_hosts."
+    ),
+    "save_interval_secs": (
+        "Seconds between checkpoints, which worker 0 writes. The last step is always saved."
+    ),
+    "save_summaries_secs": "Seconds between worker 0's summaries for TensorBoard.",
+}
+
+
+@configuration
+@harmless
+class DistributedFlags(cluster_flags.ClusterFlags):
+    """A process's place in a cluster that may have parameter servers.
+
+    Runs compare whether they are asynchronous, or share their batches where workers come and go.
+    """
+
+    ps_hosts: str = option(
+        "",
+        "host:port,... of parameter servers. Synchronous training needs none: weights live on "
+        "the workers.",
+    )
+    async_training: bool = option(
+        False,
+        "Train asynchronously; must be the same for all processes. The weights live on --ps_hosts, "
+        "and each worker's gradients are applied as soon as they arrive. A step is one worker's "
+        "batch; --max_steps counts the steps of all workers.",
+    )
+    job_name: str = option(cluster_flags.WORKER, "Job of this process: worker or ps.")
+    num_replicas_to_aggregate: int = option(
+        -1,
+        "Workers whose gradients make a step. Synchronous steps take all: the number of worker "
+        "processes, or -1 for the same. Only -1 with --async_training.",
+        checks.integers(1, 2**31 - 1, also=-1),
+    )
+    min_workers: int = option(
+        0,
+        "Minimum number of workers, for workers that come and go: the others continue without a "
+        "lost worker, and admit it again when the run is saved. A step keeps --batch_size images "
+        "for each of --worker_hosts. Give --max_restarts, too. 0: all workers are required.",
+        checks.COUNT_OR_0,
+    )
+    replicate_checkpoints: int = option(
+        0,
+        "With --min_workers, number of workers besides the chief that keep copies of checkpoints, "
+        "each in its own --train_dir, so that the run can continue without the chief.",
+        checks.COUNT_OR_0,
+    )
+    join_timeout: float = option(
+        10.0,
+        "With --min_workers, seconds to wait for further workers once enough are present.",
+        checks.SECONDS,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.min_workers and self.async_training:
+            raise UserError(
+                "`min_workers` must not be given with async_training, which continues without lost "
+                f"workers. Received: min_workers={self.min_workers}"
+            )
+        if self.replicate_checkpoints and not self.min_workers:
+            raise UserError(
+                "`replicate_checkpoints` must not be given without min_workers. "
+                f"Received: replicate_checkpoints={self.replicate_checkpoints}"
+            )
+
+    def arguments(self) -> dict[str, Any]:
+        """See `ClusterFlags`; parameter servers and their workers take no token."""
+        found = super().arguments()
+        if self.async_training:
+            if self.token_file:
+                raise UserError(
+                    "`token_file` must not be given with async_training, which has no "
+                    f"tokens. Received: token_file={self.token_file!r}"
+                )
+            del found["token"]
+        return found
+
+    def resolver(self) -> "tf.distribute.cluster_resolver.ClusterResolver":
+        """See `ClusterFlags`; raises UserError without a cluster."""
+        found = super().resolver(self.job_name, self.ps_hosts)
+        if found is None:
+            raise UserError(
+                "`worker_hosts` must be given, or one of "
+                f"{', '.join(cluster_flags.SOURCES[1:])} or the environment variable TF_CONFIG. "
+                "Received: worker_hosts=''"
+            )
+        return found
+
+
+def join(
+    values: FlagValues,
+    cluster: "tf.distribute.cluster_resolver.ClusterResolver",
+    train_dir: str,
+) -> "Membership | None":
+    """Waits for workers that come and go, and returns those that train.
+
+    Args:
+        values: parsed `absl.flags.FlagValues`.
+        cluster: cluster resolver of all workers.
+        train_dir: folder of the run.
+
+    Returns:
+        The workers' `Membership`; None without --min_workers.
+
+    Raises:
+        UserError: a flag's value is invalid, or the folder cannot be used.
+        PeerError: too few workers are present, or their programs differ.
+    """
+    own = flags.config_of(values, DistributedFlags)
+    if not own.min_workers:
+        return None
+    from terngrad_tf.distribute import join_cluster
+    from terngrad_tf.training.storage import checkpoints
+
+    checks.folder("train_dir", train_dir)
+    try:
+        with as_user_error():
+            return join_cluster(
+                cluster,
+                train_dir,
+                lambda: checkpoints.newest_step(train_dir),
+                min_workers=own.min_workers,
+                num_copies=own.replicate_checkpoints,
+                join_timeout=own.join_timeout,
+                **own.arguments(),
+            )
+    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+        raise UserError(
+            "`train_dir` must be a folder that can be written to. "
+            f"Received: train_dir={train_dir!r} ({error.strerror})"
+        ) from error
+
+
+def define(values: FlagValues, **defaults: Any) -> None:
+    """Defines the flags of a program; `defaults`: see `flags.define`."""
+    omit = ("epochs", "save_epochs", "save_iter")
+    train_flags.define(values, omit=omit, texts=_TEXTS, **{**_DEFAULTS, **defaults})
+    cluster_flags.define(values, DistributedFlags)
+
+
+def arguments(values: FlagValues) -> dict[str, Any]:
+    """Returns the results of `ClusterFlags.arguments` for parsed `absl.flags.FlagValues`."""
+    return flags.config_of(values, DistributedFlags).arguments()
+
+
+def cluster(values: FlagValues) -> "tf.distribute.cluster_resolver.ClusterResolver":
+    """Returns the resolver for parsed flags or `TF_CONFIG`, see `DistributedFlags.resolver`."""
+    return flags.config_of(values, DistributedFlags).resolver()
+
+
+def log_lines(
+    values: FlagValues, cluster: "tf.distribute.cluster_resolver.ClusterResolver"
+) -> list[str]:
+    """Returns lines that describe the processes, this process, and the kind of training.
+
+    Args:
+        values: parsed `absl.flags.FlagValues`.
+        cluster: cluster resolver.
+    """
+    jobs = cluster.cluster_spec().as_dict()
+    # TF_CONFIG may call the first worker the chief.
+    workers = [*jobs.get("chief", []), *jobs.get(cluster_flags.WORKER, [])]
+    servers = jobs.get("ps", [])
+    rank = cluster.task_id
+    if cluster.task_type == "ps":
+        own = f"parameter server {rank} of {len(servers)}"
+    else:
+        rank += len(jobs.get("chief", [])) if cluster.task_type == cluster_flags.WORKER else 0
+        own = f"worker {rank} of {len(workers)}{', the chief' if rank == 0 else ''}"
+    how = "asynchronous" if values.async_training else "synchronous"
+    gradients = {1: "ternary", 32: "float"}.get(values.grad_bits, f"{values.grad_bits}-bit")
+    return [
+        f"PS hosts are: {servers}",
+        f"Worker hosts are: {workers}",
+        f"This process is {own}; {how} training, {gradients} gradients",
+    ]
+
+
+def async_config(values: FlagValues) -> TrainConfig:
+    """Returns the `TrainConfig` of a worker for `parameter_server.train_async`.
+
+    Args:
+        values: parsed `absl.flags.FlagValues`.
+
+    Raises:
+        UserError: a flag's value is invalid.
+    """
+    if values.num_replicas_to_aggregate != -1:
+        raise UserError(
+            "`num_replicas_to_aggregate` must be -1 with async_training: each worker's gradients "
+            "make a step. Received: "
+            f"num_replicas_to_aggregate={values.num_replicas_to_aggregate}"
+        )
+    return tf1_flags.train_config(values)
+
+
+def sync_config(
+    values: FlagValues, cluster: "tf.distribute.cluster_resolver.ClusterResolver"
+) -> "tuple[TrainConfig, tf.distribute.cluster_resolver.ClusterResolver]":
+    """Returns arguments of a worker for `training.train`.
+
+    Args:
+        values: parsed `absl.flags.FlagValues`.
+        cluster: cluster resolver.
+
+    Returns:
+        (`TrainConfig`, a `tf.distribute.cluster_resolver.ClusterResolver` of the workers).
+
+    Raises:
+        UserError: a flag's value is invalid.
+    """
+    from terngrad_tf import distribute
+
+    workers = distribute.workers_only(cluster)
+    num_processes = sum(map(len, workers.cluster_spec().as_dict().values()))
+    if values.num_replicas_to_aggregate not in (-1, num_processes):
+        raise UserError(
+            f"`num_replicas_to_aggregate` must be -1 or the number of workers, {num_processes}: a "
+            "synchronous step waits for all. Received: "
+            f"num_replicas_to_aggregate={values.num_replicas_to_aggregate}"
+        )
+    config = tf1_flags.train_config(values)
+    return config.changed(batch_size=config.data.batch_size * num_processes), workers

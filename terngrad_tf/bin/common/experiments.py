@@ -1,0 +1,173 @@
+"""The programs that train and evaluate, one pair for each data set, and their differences."""
+
+import atexit
+import dataclasses
+import functools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from terngrad_tf.bin.common import (
+    distributed_flags,
+    flags,
+    program,
+    run_reports,
+    tf1_flags,
+    train_flags,
+)
+from terngrad_tf.training.configs.eval_config import EvalConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """Defaults of a data set's programs.
+
+    Args:
+        title: name of the data set in descriptions.
+        net: default of --net for training.
+        eval_subset: default of --subset for evaluation.
+    """
+
+    title: str
+    net: str
+    eval_subset: str
+
+
+EXPERIMENTS = {
+    "mnist": Experiment("MNIST", "lenet", "test"),
+    "cifar10": Experiment("CIFAR-10", "cifar10_alexnet", "test"),
+    "imagenet": Experiment("ImageNet", "alexnet", "validation"),
+    "flowers": Experiment("flower", "alexnet", "validation"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A command-line program.
+
+    Args:
+        description: description for --help.
+        define_flags: function that defines the flags in an `absl.flags.FlagValues`.
+        body: function of the parsed flags.
+        module: see `program.run_program`.
+    """
+
+    description: str
+    define_flags: Callable[..., None]
+    body: Callable[..., object]
+    module: str | None = None
+
+    def main(self, argv: Sequence[str], **options: Any) -> int:
+        """Runs the program; `argv` is its command line. Returns the exit status.
+
+        Args:
+            argv: list of str, the program's name first.
+            **options: see `program.run_program`.
+        """
+        return program.run_program(
+            self.description, self.define_flags, self.body, argv, self.module, **options
+        )
+
+    def run(self) -> None:
+        """Entry point of the console command."""
+        program.run_and_exit(self.main)
+
+
+def training(dataset_name: str) -> Program:
+    """Returns the `Program` that trains on a data set, one of `EXPERIMENTS`."""
+    experiment = EXPERIMENTS[dataset_name]
+    return Program(
+        f"Trains a network on {experiment.title} images with ternary or float gradients.",
+        functools.partial(train_flags.define, dataset_name=dataset_name, net=experiment.net),
+        _train,
+    )
+
+
+def distributed_training(dataset_name: str) -> Program:
+    """Returns the `Program` that trains with a process on each of several hosts."""
+    experiment = EXPERIMENTS[dataset_name]
+    return Program(
+        f"Trains a network on {experiment.title} images with a process on each of several hosts.",
+        functools.partial(distributed_flags.define, dataset_name=dataset_name, net=experiment.net),
+        _train_distributed,
+        f"terngrad_tf.bin.{dataset_name}_distributed_train",
+    )
+
+
+def evaluation(dataset_name: str) -> Program:
+    """Returns the `Program` that evaluates runs on a data set, one of `EXPERIMENTS`."""
+    return Program(
+        f"Evaluates the checkpoints of a run of {dataset_name}_train, once or as they appear.",
+        functools.partial(_define_evaluation, subset=EXPERIMENTS[dataset_name].eval_subset),
+        _evaluate,
+    )
+
+
+def _define_evaluation(values, subset):
+    # Folders of TernGrad's commands.
+    folders: dict[str, Any] = {
+        "checkpoint_dir": train_flags.FOLDERS["train_dir"],
+        "eval_dir": "/tmp/dataset_eval",
+    }
+    data_dir = train_flags.FOLDERS["data_dir"]
+    flags.define(values, EvalConfig, data_dir=data_dir, subset=subset, **folders)
+    flags.define(values, tf1_flags.EvaluationFlags)
+
+
+def _train(values):
+    from terngrad_tf import training
+
+    tf1_flags.log_device_placement(values)
+    config = tf1_flags.train_config(values)
+    training.train(config)
+    run_reports.write_beside(config.train_dir)
+
+
+def _train_distributed(values):
+    from terngrad_tf import parameter_server, training
+    from terngrad_tf.distribute import PeerError
+    from terngrad_tf.training.log import log
+
+    tf1_flags.log_device_placement(values)
+    cluster = distributed_flags.cluster(values)
+    for line in distributed_flags.log_lines(values, cluster):
+        log(line)
+    meeting = distributed_flags.arguments(values)
+    if values.async_training:
+        try:
+            if cluster.task_type == "ps":
+                parameter_server.serve_parameters(cluster, **meeting)
+            else:
+                config = distributed_flags.async_config(values)
+                if parameter_server.train_async(config, cluster, **meeting) is not None:
+                    run_reports.write_beside(config.train_dir)
+        except PeerError:
+            atexit.register(_leave)
+            raise
+        return
+    if cluster.task_type == "ps":
+        print(
+            "Synchronous training needs no parameter server: the weights live on the workers.",
+            flush=True,
+        )
+        return
+    config, cluster = distributed_flags.sync_config(values, cluster)
+    membership = distributed_flags.join(values, cluster, config.train_dir)
+    if membership is not None:
+        log(membership.describe())
+    result = training.train(config, membership, cluster_resolver=cluster, **meeting)
+    if result.is_chief:
+        run_reports.write_beside(config.train_dir)
+
+
+def _leave():
+    """Ends this process before TensorFlow, which might wait for a lost process."""
+    sys.stdout.flush()
+    os._exit(program.STATUS_PEER)
+
+
+def _evaluate(values):
+    from terngrad_tf import training
+
+    training.evaluate(tf1_flags.eval_config(values))

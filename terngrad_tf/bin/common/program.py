@@ -1,0 +1,172 @@
+"""Parses flags, reports errors and ends, for each program."""
+
+import contextlib
+import itertools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from absl import flags
+
+from slim_data import DataError
+from slim_data.cli import legacy_flags
+from slim_data.common.captured_stderr import capture_stderr
+from slim_data.common.uncollected import without_collections
+from terngrad_tf.common import files, messages, preemption
+from terngrad_tf.common.last_line import flush_or_drop, is_interrupt, one_line, write_last_line
+from terngrad_tf.common.terminal import wrapped
+from terngrad_tf.launcher import supervisor
+from terngrad_tf.version import __version__
+
+STATUS_DIVERGED = 1
+STATUS_ERROR = 2
+STATUS_PEER = 3
+STATUS_DISK = 4
+STATUS_INTERRUPTED = 130
+
+
+def _print_error(line):
+    # On a full disk, the status is reported without the line.
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
+
+
+def run_program(
+    description: str,
+    define_flags: Callable[[flags.FlagValues], None],
+    main: Callable[..., object],
+    argv: Sequence[str],
+    module: str | None = None,
+    report: Callable[[str], object] = _print_error,
+    takes_words: bool = False,
+) -> int:
+    """Parses flags and calls a program's main function.
+
+    Reports a wrong flag, folder or file as one line on standard error, see `one_line`. `--help`,
+    `--helpshort` and `--helpfull` print the flags, `--helpxml` prints them for other programs, and
+    `--version` prints the version.
+
+    Args:
+        description: description of the program for `--help`.
+        define_flags: function that defines the program's flags in an `absl.flags.FlagValues`.
+        main: function of the parsed `FlagValues`.
+        argv: list of str, the program's name first.
+        module: name under which --max_restarts, a flag of the program, restarts it. Default: the
+            program has no such flag.
+        report: function of the line that says why the program failed. Default: writes it to
+            standard error.
+        takes_words: whether the command line may hold words that are not flags; `main` gets their
+            list as a second argument. Default False.
+
+    Returns:
+        The exit status: 0; 1 if training diverged; 2 for an error that the user can fix; 3 if
+        another host of the cluster failed or is gone; 4 if a file could not be written, as on a
+        full disk; 75 if training saved and stopped because of SIGTERM, 76 if it did so to continue
+        with more workers; 130 after Ctrl-C; 128 plus the signal's number if a signal ended the
+        process that --max_restarts started.
+    """
+    name = os.path.splitext(os.path.basename(argv[0]))[0]
+
+    def fail(error, status):
+        line = messages.with_code(f"{one_line(name)}: error: {one_line(error)}")
+        report(wrapped(line, sys.stderr))
+        return status
+
+    values = flags.FlagValues()
+    define_flags(values)
+    _define_help(values)
+    try:
+        _check_arguments(argv[1:])
+        rest = values(legacy_flags.rewrite(argv, values))[1:]
+        if rest and not takes_words:
+            raise flags.Error(f"flags start with --. Received: {rest[0]!r}")
+    except (flags.Error, ValueError) as error:  # such as a --flagfile that is no text
+        return fail(error, STATUS_ERROR)
+    if values.help or values.helpshort or values.helpfull:
+        print(f"{name}: {description}\n\nFlags:\n{values.get_help()}")
+        return 0
+    if values.helpxml:
+        values.write_help_in_xml_format(sys.stdout)
+        return 0
+    if values.version:
+        print(f"{name} {__version__}")
+        return 0
+    if module is not None and values.max_restarts:
+        return supervisor.supervise(
+            [sys.executable, "-m", module, *argv[1:], "--max_restarts=0"],
+            values.max_restarts,
+            {
+                STATUS_PEER: "another worker ended or is out of reach",
+                preemption.STATUS: "stopped by SIGTERM, and saved",
+            },
+            lambda line: _print_error(f"{name}: {line}"),
+            supervisor.EXPECTED,
+        )
+    # Overrides the user's setting.
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    try:
+        # Imported here, so that --help and a mistyped flag do not load TensorFlow.
+        with capture_stderr(), without_collections():
+            from terngrad_tf.distribute import NewcomersError, PeerError
+            from terngrad_tf.training.errors import DivergedError, UserError, write_failure
+        try:
+            main(values, rest) if takes_words else main(values)
+        except (UserError, DataError) as error:
+            return fail(error, STATUS_ERROR)
+        except DivergedError as error:
+            return fail(error, STATUS_DIVERGED)
+        except preemption.PreemptedError as error:
+            return fail(f"{error}; the same command goes on", preemption.STATUS)
+        except NewcomersError as error:
+            return fail(f"{error}; the same command goes on", supervisor.STATUS_NEWCOMERS)
+        except PeerError as error:
+            return fail(error, STATUS_PEER)
+        except Exception as error:
+            if line := write_failure(error):
+                return fail(f"{line}; the same command goes on", STATUS_DISK)
+            if not is_interrupt(error):
+                raise
+            raise KeyboardInterrupt from error
+    except KeyboardInterrupt:
+        return fail("interrupted; the same command goes on", STATUS_INTERRUPTED)
+    return 0
+
+
+def run_and_exit(main: Callable[..., int]) -> NoReturn:
+    """Entry point of a console command: ends this process with the status of its program.
+
+    Args:
+        main: function of the command line and, by name, of `report`, see `run_program`.
+    """
+    status = main(sys.argv, report=write_last_line)
+    flush_or_drop(sys.stdout)
+    flush_or_drop(sys.stderr)
+    sys.exit(status)
+
+
+def _define_help(values):
+    """Defines the flags of all programs built on absl."""
+    flags.DEFINE_bool("help", False, "Show this text.", short_name="h", flag_values=values)
+    for name, text in (
+        ("helpshort", "Show this text."),
+        ("helpfull", "Show this text."),
+        ("helpxml", "Show the flags as XML."),
+        ("version", "Show the version."),
+    ):
+        flags.DEFINE_bool(name, False, text, flag_values=values)
+
+
+def _check_arguments(arguments):
+    """Refuses arguments that absl and TensorFlow would not refuse, or not in one line."""
+    for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
+        try:
+            argument.encode()
+        except UnicodeEncodeError as error:
+            raise flags.Error(f"arguments must be text in UTF-8. Received: {argument!r}") from error
+        flag, has_value, value = argument.partition("=")
+        if flag in ("--flagfile", "-flagfile"):
+            try:
+                files.open_regular(os.path.expanduser(value if has_value else following)).close()
+            except OSError as error:
+                raise flags.Error(f"--flagfile cannot be read: {error}") from error

@@ -1,0 +1,101 @@
+"""Commands to resume, evaluate and export runs, for their reports."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shlex
+import typing
+
+from absl import flags
+
+import slim_data
+
+if typing.TYPE_CHECKING:
+    from terngrad_tf.reports.reading import RunData
+
+
+FILE = "report.html"
+# Data sets with their own programs, which differ from others only in defaults.
+_OWN_PROGRAMS = ("mnist", "cifar10", "imagenet", "flowers")
+_CLUSTER_PROGRAMS = ("mnist", "cifar10", "imagenet")
+_CLUSTER = ["--worker_hosts=HOST:PORT,HOST:PORT", "--task_id=NUMBER"]
+
+
+def write_beside(folder: str | os.PathLike, *others: str) -> None:
+    """Writes a report of finished runs as report.html into a folder; warns on failure.
+
+    Args:
+        folder: the run's folder, or a folder that holds several runs.
+        *others: names of the runs in the folder. Default: the folder is a run.
+    """
+    from terngrad_tf import reports
+
+    folder = pathlib.Path(folder)
+    runs = [folder / name for name in others] or [folder]
+    reports.write_or_warn(runs, folder / FILE, next_steps)
+
+
+def next_steps(run: RunData) -> dict[str, str]:
+    """Returns possible next steps with a run.
+
+    Args:
+        run: `reports.reading.RunData`.
+
+    Returns:
+        Dict from a step's title to the text of a command.
+    """
+    from terngrad_tf.training.evaluation import final_evaluation
+
+    dataset, folder = run.identity["dataset_name"], str(run.folder.absolute())
+    program = f"{dataset if dataset in _OWN_PROGRAMS else 'mnist'}_eval"
+    evaluation = {
+        "data_dir": run.options.get("data_dir", "DATA_DIR"),
+        "checkpoint_dir": folder,
+        "eval_dir": f"{folder}_eval",
+        "subset": final_evaluation.subset_of(dataset) if dataset in slim_data.DATASETS else "test",
+    }
+    return {
+        **_resume(run, folder),
+        "Evaluate": _command(program, evaluation, "--run_once"),
+        "Export": _command("export", {"checkpoint_dir": folder, "output": f"{folder}.keras"}),
+    }
+
+
+def _resume(run, folder):
+    """Returns the command line for a run's options, as far as known."""
+    from terngrad_tf.bin import subspace_train
+    from terngrad_tf.bin.common import experiments
+
+    if "data_dir" not in run.options:  # written before all options were kept
+        return {"Resume": "Repeat the command that started the run."}
+    dataset, num_hosts = run.identity["dataset_name"], run.identity.get("num_hosts", 1)
+    options, places = run.options | {"train_dir": folder}, []
+    if run.identity.get("asynchronous"):
+        places = [*_CLUSTER, "--ps_hosts=HOST:PORT", "--job_name=worker", "--async_training"]
+    elif num_hosts > 1:
+        places = _CLUSTER
+    if run.is_phase_2:
+        name, program = "subspace_train", subspace_train
+    elif places:
+        own = dataset if dataset in _CLUSTER_PROGRAMS else "mnist"
+        name, program = f"{own}_distributed_train", experiments.distributed_training(own)
+        if "--async_training" not in places:
+            options["batch_size"] //= num_hosts  # the flag is per process
+    else:
+        own = dataset if dataset in _OWN_PROGRAMS else "mnist"
+        name, program = f"{own}_train", experiments.training(own)
+    values = flags.FlagValues()
+    program.define_flags(values)
+    given = {
+        flag: options[flag]
+        for flag in values
+        if options.get(flag) is not None and options[flag] != values[flag].value
+    }
+    title = "Resume, on each host" if places else "Resume, or go further with more --max_steps"
+    return {title: _command(name, given, *places)}
+
+
+def _command(program, options, *more):
+    arguments = [shlex.quote(f"--{name}={value}") for name, value in options.items()]
+    return " \\\n  ".join([f"python -m terngrad_tf.bin.{program}", *arguments, *more])

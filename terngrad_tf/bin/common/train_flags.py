@@ -1,0 +1,27 @@
+"""Flags of the training programs: options of `TrainConfig`, with different defaults."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from absl.flags import FlagValues
+
+from terngrad_tf.bin.common import flags, tf1_flags
+from terngrad_tf.training.configs.run_config import TrainConfig
+
+# Options of the programs for several processes (by time) and of the first phase (by epoch).
+_BY_STEP = ("epochs", "save_epochs", "save_interval_secs", "save_summaries_secs")
+# Folders of TernGrad's commands.
+FOLDERS = {"data_dir": "/tmp/mydata", "train_dir": "/tmp/dataset_train"}
+
+
+def define(
+    values: FlagValues,
+    *,
+    omit: Collection[str] = _BY_STEP,
+    texts: Mapping[str, str] | None = None,
+    **defaults: Any,
+) -> None:
+    """Defines the flags of a training program; arguments: see `flags.define`."""
+    omit = ("max_to_keep", *omit)
+    flags.define(values, TrainConfig, omit=omit, texts=texts, **{**FOLDERS, **defaults})
+    flags.define(values, tf1_flags.TrainingFlags)

@@ -1,0 +1,3 @@
+"""Small modules for every layer: arguments, files, places, options, and others."""
+
+__all__ = []

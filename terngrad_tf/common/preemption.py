@@ -1,0 +1,100 @@
+"""SIGTERM, with which schedulers reclaim machines: a run saves and ends, to be restarted."""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from terngrad_tf.common import messages
+from terngrad_tf.common.last_line import write_last_line
+
+# The system's status for a temporary failure: start the same command again.
+STATUS = os.EX_TEMPFAIL
+# A step that takes longer hangs, for example because another process of the cluster does.
+_LONGEST_STEP_SECONDS = 60.0
+# Time to report to the other processes before an immediate end.
+_TELL_SECONDS = 5.0
+
+
+class PreemptedError(RuntimeError):
+    """SIGTERM stopped training, and the run is saved."""
+
+    def __init__(self, who: str | None, step: int):
+        told = f"{who} was" if who else "it was"
+        super().__init__(f"stopped at step {step}, which is saved: {told} told to by SIGTERM")
+        self.step = step
+
+
+@contextlib.contextmanager
+def stops_on_sigterm(
+    ask: Callable[[], Any],
+    waits_for_step: Callable[[], bool] = lambda: True,
+    give_up: Callable[[BaseException], Any] = lambda error: None,
+) -> Iterator[Callable[[], None]]:
+    """Makes SIGTERM request a last step in the context, after which training saves and ends.
+
+    The first step may take long, and before its end a run has nothing to save: if
+    `waits_for_step()` is False, or no step ends within a minute, the process ends at once with
+    `STATUS`. Does nothing in threads other than the main one, or if the program has its own handler
+    of the signal.
+
+    Args:
+        ask: function without arguments that requests the last step, called in a thread.
+        waits_for_step: function without arguments that returns whether to wait for the end of a
+            step. Default: True.
+        give_up: function called before an immediate end, with an error that gives the reason.
+            Default: does nothing.
+
+    Yields:
+        Function without arguments, to call when the last step has ended.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield lambda: None
+        return
+    # Python's handlers wait for the end of TensorFlow's calls; a thread reads this socket at once.
+    receiving, sending = socket.socketpair()
+    sending.setblocking(False)
+    step_ended = threading.Event()
+
+    def listen():
+        while (number := receiving.recv(1)) and number[0] != signal.SIGTERM:
+            pass
+        if not number:
+            return
+        if not waits_for_step():
+            _end(give_up, "before the first step ended; nothing of this start is lost")
+        ask()
+        if not step_ended.wait(_LONGEST_STEP_SECONDS):
+            seconds = f"{_LONGEST_STEP_SECONDS:g} s"
+            _end(give_up, f"but no step ended within {seconds}; what was saved before is kept")
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    previous = signal.set_wakeup_fd(sending.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        yield step_ended.set
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.set_wakeup_fd(previous)
+        step_ended.set()
+        sending.close()
+        thread.join()
+        receiving.close()
+
+
+def _end(give_up, why):
+    line = f"told to stop by SIGTERM, {why}"
+    # `give_up` may wait for an unreachable process.
+    telling = threading.Thread(target=give_up, args=(RuntimeError(line),), daemon=True)
+    telling.start()
+    telling.join(_TELL_SECONDS)
+    program = os.path.splitext(os.path.basename(sys.argv[0]))[0] or "python"
+    line = f"{program}: error: {line}; the same command goes on"
+    write_last_line(messages.with_code(line))
+    os._exit(STATUS)

@@ -1,0 +1,69 @@
+"""A secret that the processes of a cluster share, to recognize each other at the rendezvous."""
+
+import hashlib
+import hmac
+import os
+from typing import Any
+
+from terngrad_tf.common.files import open_regular
+
+VARIABLE = "TERNGRAD_TF_TOKEN"
+# An eavesdropper on the rendezvous can test token guesses offline.
+FEWEST_CHARACTERS = 16
+_MOST_CHARACTERS = 1000
+
+
+def token_from_environment() -> str | None:
+    """Returns the token in the environment variable TERNGRAD_TF_TOKEN, or None.
+
+    Raises:
+        ValueError: the value is not a valid token.
+    """
+    text = os.environ.get(VARIABLE)
+    return None if text is None else checked(text, f"the environment variable {VARIABLE}")
+
+
+def token_from_file(path: str | os.PathLike) -> str:
+    """Returns the token that is the only line of a file.
+
+    Args:
+        path: path of the file.
+
+    Raises:
+        ValueError: the file holds no valid token.
+        OSError: the file cannot be read.
+    """
+    with open_regular(path) as file:
+        content = file.read(_MOST_CHARACTERS + 3)
+    return checked(content.decode("utf-8", "replace").rstrip("\r\n"), f"the file {path}")
+
+
+def checked(token: Any, what: str) -> str:
+    """Returns a token after checking it; the error does not reveal it.
+
+    Args:
+        token: value to check.
+        what: str, origin of the token, with which the error begins.
+
+    Raises:
+        ValueError: the value is not a valid token.
+    """
+    fits = isinstance(token, str) and FEWEST_CHARACTERS <= len(token) <= _MOST_CHARACTERS
+    # Blanks at the ends are invisible and may exist on one host only.
+    if not fits or not token.isascii() or not token.isprintable() or token != token.strip():
+        received = f"{len(token)} characters" if isinstance(token, str) else type(token).__name__
+        raise ValueError(
+            f"{what} must hold a token of {FEWEST_CHARACTERS} to {_MOST_CHARACTERS} printable ASCII"
+            f" characters without blanks at its ends. Received: {received}"
+        )
+    return token
+
+
+def seal(token: str, *fields: str) -> str:
+    """Returns the HMAC-SHA256 of fields without line breaks, 64 hexadecimal digits."""
+    return hmac.new(token.encode(), "\n".join(fields).encode(), hashlib.sha256).hexdigest()
+
+
+def is_seal(sealed: str, token: str, *fields: str) -> bool:
+    """Returns True if a text is the `seal` of these fields, compared in constant time."""
+    return hmac.compare_digest(sealed.encode(), seal(token, *fields).encode())

@@ -1,3 +1,0 @@
-"""Asynchronous training with parameter servers."""
-
-__all__ = []

@@ -1,0 +1,168 @@
+"""Codes of the gradients that a worker pushes to a parameter server."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from terngrad_tf import ternary
+from terngrad_tf.common.arguments import check
+from terngrad_tf.distribute.exchange.quantization import Quantization
+from terngrad_tf.distribute.exchange.traffic import WORD_BYTES
+from terngrad_tf.distribute.exchange.wires import streams
+
+PUSH_WIRES = ("auto", "sparse")
+# Words of an int64 number.
+_STEP_WORDS = 2
+
+
+def check_wire(wire: str, quantization: Quantization) -> None:
+    """Raises ValueError unless the wire can carry the codes of a quantization."""
+    check(wire in PUSH_WIRES, "wire", f"must be one of {PUSH_WIRES}", wire)
+    check(
+        quantization.levels == 1 or wire == "auto",
+        "wire",
+        f"must be 'auto' with grad_bits={quantization.grad_bits}",
+        wire,
+    )
+    check(
+        not quantization.rotate or wire == "auto",
+        "wire",
+        "must be 'auto' where gradients are rotated, as by default; rotate=False takes it",
+        wire,
+    )
+
+
+class PushCodec:
+    """Packs the gradients of one server's variables on a worker, and unpacks them on the server.
+
+    A gradient g is rounded without bias to `s * t / L`, t in -L..L. Its scales are this worker's
+    alone, since servers apply each push by itself. L is the quantization's `levels`, 1 for ternary
+    codes.
+
+    Rotated gradients have a scale for each of their blocks, see `terngrad_tf.ternary.rotation`.
+    The step then travels with the codes, because servers need it to rotate them back. With
+    `rotate=False` there is one scale a tensor:
+
+        s = min(clip_factor * std(g), max|g|),   t = floor(clip(g / s, -1, 1) * L + u)
+
+    A push has one buffer of packed codes, or one stream of codes that are not 0; one vector of
+    scales; and the gradients that stay float. Both forms hold the same codes.
+
+    Example:
+    >>> quantization = terngrad_tf.distribute.Quantization(rotate=False, clip_factor=0)
+    >>> codec = PushCodec([[3]], [0], [0], quantization, num_workers=1)
+    >>> codec.decode(codec.encode([tf.constant([2.0, 0.0, -2.0])], 0, 0))[0].numpy().tolist()
+    [2.0, 0.0, -2.0]
+
+    Args:
+        shapes: static shapes of the float32 gradients.
+        ternary_positions: positions of the gradients that are rounded.
+        indices: position of each variable in the whole model; they select the random bits.
+        quantization: `Quantization` of the gradients.
+        num_workers: number of workers.
+        wire: one of `PUSH_WIRES`: "auto" sends words, "sparse" sends streams of ternary codes that
+            are not rotated. Default "auto".
+
+    Raises:
+        ValueError: `wire` is not one of these, or is "sparse" with codes that are rotated or finer
+            than ternary.
+    """
+
+    def __init__(
+        self,
+        shapes: Sequence[Sequence[int]],
+        ternary_positions: Sequence[int],
+        indices: Sequence[int],
+        quantization: Quantization,
+        num_workers: int,
+        wire: str = "auto",
+    ) -> None:
+        check_wire(wire, quantization)
+        self._shapes = [tf.TensorShape(shape) for shape in shapes]
+        self._quantization = quantization
+        self._num_workers = num_workers
+        self._ternary = list(ternary_positions)
+        self._exact = [i for i in range(len(shapes)) if i not in set(self._ternary)]
+        self._indices = [indices[i] for i in self._ternary]
+        self._is_sparse = wire == "sparse"
+        self._base = streams.BASE if self._is_sparse else 2 * quantization.levels + 1
+        rounded = [self._shapes[i] for i in self._ternary]
+        self._rotation = quantization.rotation(rounded, 1) if rounded else None
+        sizes = [shape.num_elements() for shape in rounded]
+        num_scales = len(sizes)
+        if self._rotation:
+            sizes, num_scales = self._rotation.sizes, self._rotation.num_blocks
+        self._sizes = sizes
+        self._num_words = sum(ternary.num_words(size, self._base) for size in sizes)
+        self._num_floats = num_scales + sum(self._shapes[i].num_elements() for i in self._exact)
+
+    @property
+    def num_bytes(self) -> int:
+        """Payload bytes of a push; with streams, about the maximum."""
+        words = self._num_words + (_STEP_WORDS if self._rotation else 0)
+        return WORD_BYTES * (words + self._num_floats)
+
+    def num_bytes_of(self, packed: Any) -> tf.Tensor:
+        """Payload bytes of a result of `encode`, an int64 scalar."""
+        return WORD_BYTES * (tf.size(packed[0], tf.int64) + self._num_floats)
+
+    def encode(self, gradients: Sequence[Any], step: Any, worker: Any) -> Any:
+        """Packs gradients for a push.
+
+        Args:
+            gradients: list of T float32 tensors.
+            step: scalar integer tensor, steps done when the worker pulled; selects random bits.
+            worker: scalar int32 tensor, the worker's number; selects random bits, too.
+
+        Returns:
+            Tuple of the codes, int32 `[words]`, not a static shape for streams; the scales, float32
+            `[ternary gradients]`, or `[blocks]` for rotated gradients; and a list of the other
+            gradients.
+        """
+        exact = [gradients[i] for i in self._exact]
+        if not self._ternary:
+            return tf.zeros([0], tf.int32), tf.zeros([0], tf.float32), exact
+        rounded = [gradients[i] for i in self._ternary]
+        scales = self._quantization.local_scales(rounded)
+        how = {"replica": worker, "num_replicas": self._num_workers, "base": self._base}
+        if self._rotation:
+            measured, scales = scales, scales[0]
+            vectors = self._rotation.rotate(rounded, measured, scales, **self._signs(step))
+            # A server's vectors take the random bits of its first variables.
+            tensors = self._quantization.indices_of_vectors(self._indices[0], len(vectors))
+            ones = tf.ones([len(vectors)])
+            words = self._quantization.encode(vectors, ones, step=step, tensors=tensors, **how)
+            step = tf.bitcast(tf.cast(step, tf.int64), tf.int32)
+            return tf.concat([words, step], 0), scales, exact
+        words = self._quantization.encode(rounded, scales, step=step, tensors=self._indices, **how)
+        words = ternary.compress(words) if self._is_sparse else words
+        return words, scales, exact
+
+    def decode(self, packed: tf.Tensor) -> Any:
+        """Unpacks a result of `encode`: a list of T float32 tensors."""
+        words, scales, exact = packed
+        gradients = dict(zip(self._exact, exact, strict=True))
+        if self._ternary:
+            shapes = [self._shapes[i] for i in self._ternary]
+            dtypes, units = [tf.float32] * len(shapes), self._quantization.units(scales)
+            if self._rotation:
+                words, step = tf.split(words, [self._num_words, _STEP_WORDS])
+                step = tf.bitcast(step, tf.int64)
+                shapes, units = [[size] for size in self._sizes], tf.ones([len(self._sizes)])
+            words = ternary.decompress(words, self._num_words) if self._is_sparse else words
+            rounded = ternary.decode(
+                words[tf.newaxis],
+                units,
+                shapes,
+                [tf.float32] * len(shapes),
+                base=self._base,
+                total_bias=self._quantization.levels,
+            )
+            if self._rotation:
+                rounded = self._rotation.rotate_back(rounded, scales, dtypes, **self._signs(step))
+            gradients |= dict(zip(self._ternary, rounded, strict=True))
+        return [gradients[i] for i in range(len(self._shapes))]
+
+    def _signs(self, step):
+        return {"seed": self._quantization.seed, "step": step, "tensor": self._indices[0]}

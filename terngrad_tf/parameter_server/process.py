@@ -1,0 +1,184 @@
+"""The processes of asynchronous training: start, messages and end of servers and workers.
+
+Worker 0 is the chief, which schedules the steps of all workers. The other processes only run a
+TensorFlow server. Messages before and after training are files in a process's memory ("ram://"),
+which the chief reads and writes by TensorFlow's file operations.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from terngrad_tf.common import tokens
+from terngrad_tf.distribute.communication import connections, peers
+
+_FOLDER = "ram://terngrad_tf"
+_METADATA, _DATASET, _END = (f"{_FOLDER}/{name}" for name in ("metadata", "dataset", "end"))
+
+_POLL_SECONDS = 1.0
+_LOOK_SECONDS = 5.0
+# Synchronous training waits as long for a peer whose link is cut.
+LOST_SECONDS = 25.0
+# The chief frees its tensors on the servers after the end of training.
+_FAREWELL_SECONDS = 60.0
+
+
+def cluster_tasks(cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver) -> Any:
+    """`Tasks` of a cluster with parameter servers: workers first, then servers.
+
+    Args:
+        cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver` with the jobs "worker"
+            and "ps".
+
+    Raises:
+        ValueError: a job is missing, this process is in neither, or it has a token, which
+            parameter servers do not support.
+    """
+    if tokens.token_from_environment() is not None:
+        raise ValueError(
+            f"the environment variable {tokens.VARIABLE} must not be set with parameter servers,"
+            " which do not support tokens"
+        )
+    cluster = cluster_resolver.cluster_spec().as_dict()
+    jobs = ("worker", "ps")
+    for job in jobs:
+        if not cluster.get(job):
+            raise ValueError(
+                f"`{job}_hosts` must name a process for asynchronous training. Received: none"
+            )
+    return peers.tasks_of(cluster_resolver, jobs)
+
+
+def start_server(
+    cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
+    metadata: Mapping[str, Any],
+    dataset: tf.data.Dataset | None = None,
+) -> Any:
+    """Starts the TensorFlow server of this process, which ends with the returned object.
+
+    Args:
+        cluster_resolver: as for `cluster_tasks`.
+        metadata: dict for JSON, which the chief reads.
+        dataset: a worker's batches, a `tf.data.Dataset`. Default: none.
+
+    Returns:
+        A `tf.distribute.Server`.
+
+    Raises:
+        PeerError: the process cannot listen on its port.
+    """
+    tasks = cluster_tasks(cluster_resolver)
+    tf.io.gfile.makedirs(_FOLDER)
+    _write(_METADATA, json.dumps(metadata).encode())
+    if dataset is not None:
+        # The graph of a data set needs nothing of this process's Python.
+        variant = tf.data.experimental.to_variant(dataset)
+        _write(
+            f"{_DATASET}-{cluster_resolver.task_id}",
+            tf.raw_ops.DatasetToGraphV2(input_dataset=variant).numpy(),
+        )
+    jobs = {job: cluster_resolver.cluster_spec().as_dict()[job] for job in ("worker", "ps")}
+    try:
+        return tf.distribute.Server(
+            tf.train.ClusterSpec(jobs),
+            job_name=cluster_resolver.task_type,
+            task_index=cluster_resolver.task_id,
+            protocol="grpc",
+        )
+    except tf.errors.OpError as error:
+        raise peers.PeerError(peers.explain(str(error), tasks)) from error
+
+
+def serve(
+    cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
+    metadata: Mapping[str, Any],
+    dataset: tf.data.Dataset | None = None,
+    *,
+    start_timeout: float = 600,
+) -> None:
+    """Runs a parameter server, or a worker other than the chief, until the chief ends.
+
+    Args:
+        cluster_resolver: as for `cluster_tasks`.
+        metadata: dict for JSON, which the chief reads.
+        dataset: a worker's batches, a `tf.data.Dataset`. Default: none.
+        start_timeout: seconds to wait for the chief. Default 600.
+
+    Raises:
+        PeerError: the chief did not start, is lost or stopped with an error; or the process cannot
+            listen on its port.
+    """
+    tasks = cluster_tasks(cluster_resolver)
+    server = start_server(cluster_resolver, metadata, dataset)
+    deadline = time.monotonic() + start_timeout
+    watch = connections.Watch()
+    next_look = 0.0
+    seen, ended_since, exit_reason = False, None, ""
+    while server is not None:
+        now = time.monotonic()
+        failure, seconds = watch.look(tasks.addresses[0])
+        if ended_since is None and tf.io.gfile.exists(_END):
+            ended_since = now
+            with tf.io.gfile.GFile(_END, "r") as file:
+                exit_reason = file.read()
+        if ended_since is not None:
+            if failure or now - ended_since > _FAREWELL_SECONDS:
+                break
+        elif failure is None:
+            if now > next_look:
+                _shutdown_lost(watch, tasks)
+                next_look = now + _LOOK_SECONDS
+            seen = True
+        elif not seen and now > deadline:
+            raise peers.PeerError(f"{tasks.describe(0, failure)} did not start in time")
+        elif seen and is_lost(failure, seconds):
+            raise peers.PeerError(f"lost {tasks.describe(0, failure)}")
+        time.sleep(_POLL_SECONDS)
+    if exit_reason:
+        raise peers.PeerError(f"{tasks.describe(0)} ended training: {exit_reason}")
+
+
+def is_lost(failure: str | None, seconds: float) -> bool:
+    """True if another process is lost, by a result of `connections.Watch.look`."""
+    limit = _POLL_SECONDS if failure == connections.REFUSED else LOST_SECONDS
+    return failure is not None and seconds > limit
+
+
+def _shutdown_lost(watch, tasks):
+    """Closes the connections to lost processes, which might block this one."""
+    for index, address in enumerate(tasks.addresses):
+        if index not in (0, tasks.index) and is_lost(*watch.look(address)):
+            connections.shutdown_sockets(address)
+
+
+def read_metadata(device: str) -> dict[str, Any]:
+    """The metadata of the process of a device, such as "/job:ps/replica:0/task:0"."""
+    with tf.device(f"{device}/device:CPU:0"):
+        return json.loads(tf.io.read_file(_METADATA).numpy())
+
+
+def own_dataset(element_spec: Any) -> Any:
+    """The data set of the process that runs the calling function, which the chief scheduled.
+
+    Args:
+        element_spec: structure of `tf.TensorSpec` of every worker's data set.
+    """
+    # With a constant name TensorFlow would read the file while it optimizes the function.
+    worker = tf.distribute.coordinator.experimental_get_current_worker_index()
+    name = tf.strings.join([f"{_DATASET}-", tf.strings.as_string(worker)])
+    variant = tf.raw_ops.DatasetFromGraph(graph_def=tf.io.read_file(name))
+    return tf.data.experimental.from_variant(variant, element_spec)
+
+
+def request_shutdown(device: str, exit_reason: str) -> None:
+    """Ends the process of a device, without an error if `exit_reason` is "" (see `serve`)."""
+    with tf.device(f"{device}/device:CPU:0"):
+        tf.io.write_file(_END, exit_reason)
+
+
+def _write(name, content):
+    with tf.io.gfile.GFile(name, "wb") as file:
+        file.write(content)

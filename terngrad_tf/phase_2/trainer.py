@@ -1,0 +1,207 @@
+"""Trains a network in the subspace of its earlier weights: `train_in_subspace`."""
+
+import dataclasses
+import math
+import pathlib
+from typing import Any
+
+import tensorflow as tf
+
+from terngrad_tf.distribute import run_on_chief
+from terngrad_tf.phase_2 import source
+from terngrad_tf.phase_2.config import SubspaceConfig
+from terngrad_tf.phase_2.moves import Moves
+from terngrad_tf.phase_2.source import Start
+from terngrad_tf.subspace import (
+    Subspace,
+    SubspaceBFGS,
+    SubspaceModel,
+    SubspaceSGD,
+    update_batch_norm,
+)
+from terngrad_tf.subspace.sharing import share_subspace
+from terngrad_tf.training.errors import UserError, as_user_error
+from terngrad_tf.training.input import inputs
+from terngrad_tf.training.log import log
+from terngrad_tf.training.network import networks
+from terngrad_tf.training.optimization import losses, schedules
+from terngrad_tf.training.runs import cluster
+from terngrad_tf.training.runs.run import fit, open_run
+from terngrad_tf.training.storage import checkpoints
+
+
+@dataclasses.dataclass(frozen=True)
+class SubspaceResult:
+    """Result of `train_in_subspace`.
+
+    Args:
+        step: number of steps done.
+        checkpoint: path of the newest checkpoint.
+        start: `subspace_source.Start` of the run.
+        subspace: the `Subspace`.
+        config: the run's `SubspaceConfig`, with the initial run's network.
+        is_chief: whether this process keeps the run's folder.
+    """
+
+    step: int
+    checkpoint: str
+    start: Start
+    subspace: Subspace
+    config: SubspaceConfig
+    is_chief: bool
+
+
+def train_in_subspace(config: SubspaceConfig, **cluster_options: Any) -> SubspaceResult:
+    """Trains for `config.epochs`, and resumes an existing run in `train_dir`.
+
+    At the end, batch-norm statistics are recomputed from the training data.
+
+    In a cluster, every process must call it with the same options. Only the chief uses `train_dir`,
+    the initial weights, the snapshots and the file of the subspace, and sends the others the
+    required data. `data_dir`: see `train`.
+
+    Args:
+        config: `SubspaceConfig`.
+        **cluster_options: `cluster_resolver`, `start_timeout` and `token`, see `train`.
+
+    Returns:
+        A `SubspaceResult`.
+
+    Raises:
+        UserError: an option, the initial weights, the subspace or the folder is unsuitable.
+        slim_data.DataError: the data is missing or damaged.
+        DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
+        PreemptedError: see `train`.
+        PeerError: another process of the cluster failed, is gone, or was started differently.
+    """
+    with as_user_error():
+        float_epochs = cluster.FloatEpochs(config)
+        # The length of an epoch, at whose end gradients are recorded, is not known yet.
+        strategy = cluster.make_strategy(config, float_epochs, statistics_freq=1, **cluster_options)
+    with cluster.fail_together(strategy):
+        cluster.compare_configs(config, strategy)
+        start = _find_start(config, strategy)
+        config = _of_run(config, start)
+        shard = inputs.find_shard(config, strategy)
+        float_epochs.num_examples = shard.num_examples
+        config = config.with_steps(shard.num_examples)
+        if not strategy.is_chief:
+            log(f"waiting up to {config.basis.timeout:g} sec for the chief's subspace")
+        subspace = share_subspace(
+            strategy, lambda: source.find_subspace(config, start), config.basis.timeout
+        )
+        with as_user_error(), strategy.scope():
+            network, model, learning_rate = _build(config, shard, subspace)
+            # True if the batch-norm statistics belong to the last weights.
+            finished = tf.Variable(False, name="batch_norm_updated")
+        checkpoint = tf.train.Checkpoint(
+            model=network,
+            optimizer=model.optimizer,
+            random=networks.random_states(network),
+            batch_norm_updated=finished,
+        )
+
+        def begin():
+            with as_user_error():
+                # Not into the compiled model, which would also restore its optimizer's state.
+                start.restore(network, average=config.basis.start_at == "average")
+                if config.basis.start_at == "mean":
+                    subspace.assign_mean(network)
+                    log("moved to the mean of the snapshots")
+            return 0
+
+        with open_run(
+            config,
+            strategy,
+            shard,
+            model,
+            [*network.variables, *model.optimizer.variables, finished],
+            network=start.run["model"],
+            identity=config.identity() | _origin(start, subspace),
+            checkpoint=checkpoint,
+            start=begin,
+            steps_before=start.steps_before,
+        ) as run:
+            # Written after all other checks.
+            if strategy.is_chief and subspace.path is None:
+                subspace.save(source.subspace_path(config))
+            if run.first_step == 0 and (start.is_snapshot or config.basis.start_at != "last"):
+                _update_batch_norm(run)
+            moves = Moves(run, subspace)
+            if not run.is_finished:
+                fit(
+                    run,
+                    learning_rate=learning_rate,
+                    traffic=moves.traffic,
+                    log_steps=1,
+                    log_epochs=True,
+                    more_callbacks=[moves],
+                )
+            if not finished.numpy():
+                if run.board is not None and config.max_steps == 0:
+                    moves.write_place(network)
+                _update_batch_norm(run)
+                finished.assign(True)
+                checkpoints.save(run.manager, model, config.max_steps)
+            newest = cluster.finish(strategy, run.manager)
+        step = checkpoints.step_of(newest)
+        return SubspaceResult(step, newest, start, subspace, config, strategy.is_chief)
+
+
+def _find_start(config, strategy):
+    """Returns the chief's `subspace_source.Start` on all processes."""
+
+    def find():
+        start = source.find_start(config.basis.pretrained_weight_path)
+        return [start.path, str(start.folder), start.run]
+
+    path, folder, run = run_on_chief(strategy, "weights to start from", find)
+    return source.Start(path, pathlib.Path(folder), run)
+
+
+def _of_run(config, start):
+    """Returns the configuration with values that follow from the initial run."""
+    taken = {"start_at": source.start_at(config, start)}
+    if config.optimizer.name == "sgd" and config.optimizer.learning_rate is None:
+        taken["learning_rate"] = start.run["identity"].get("initial_learning_rate")
+        if taken["learning_rate"] is None:
+            raise UserError(
+                "`learning_rate` must be given: the run to start from has none. Received: "
+                f"pretrained_weight_path={config.basis.pretrained_weight_path!r}"
+            )
+    return source.with_network(config, start).changed(**taken)
+
+
+def _origin(start, subspace):
+    """Returns values that distinguish the run from others, besides its configuration."""
+    return {
+        "pretrained_weights": pathlib.Path(start.path).name,
+        "subspace_fingerprint": subspace.fingerprint,
+    }
+
+
+def _build(config, shard, subspace):
+    """Returns the network, the compiled model of its layers, and the learning rate or None."""
+    network = networks.build_network(config, shard)
+    model = SubspaceModel(network.input, network.output)
+    arguments = config.optimizer.arguments() | {"shard_basis": config.basis.shard_basis}
+    if config.optimizer.name == "bfgs":
+        learning_rate, optimizer = None, SubspaceBFGS(subspace, **arguments)
+    else:
+        steps = max(1, config.max_steps)  # a schedule of zero steps has no rate
+        learning_rate = schedules.Linear(arguments.pop("learning_rate"), 0, steps)
+        optimizer = SubspaceSGD(subspace, learning_rate, **arguments)
+    optimizer.build(model.trainable_variables)
+    model.compile(
+        optimizer=optimizer,
+        **losses.compile_arguments(config.model.net, config.model.label_smoothing),
+        # XLA omits the strategy's reduction if every device is a GPU.
+        jit_compile=False,  # pyright: ignore[reportArgumentType] (its type is that of "auto")
+    )
+    return network, model, learning_rate
+
+
+def _update_batch_norm(run):
+    steps = math.ceil(run.shard.num_examples / run.config.data.batch_size)
+    batches = inputs.batches(run.config, 0, run.shard, run.strategy)
+    update_batch_norm(run.model, batches, steps)

@@ -1,0 +1,169 @@
+"""Sections on the exchange of gradients: bytes, times, codes and waits."""
+
+import statistics
+from collections.abc import Sequence
+
+from terngrad_tf.common import tags
+from terngrad_tf.reports import charts
+from terngrad_tf.reports.page import Page, element
+from terngrad_tf.reports.reading import RunData, number
+from terngrad_tf.reports.texts import STEP, by_run, last, line_name, scaled, shown, whole
+from terngrad_tf.training.logs import report
+
+# Ordered as in a step.
+_PHASES = {
+    "rest_seconds": "forward, backward, data",
+    "scale_seconds": "scales",
+    "encode_seconds": "encode",
+    "exchange_seconds": "exchange",
+    "decode_seconds": "decode",
+}
+
+
+def add_traffic(page: Page, runs: Sequence[RunData]) -> None:
+    """Adds bytes, their ratio to float32, and transfer times."""
+    if not any(run.received_bytes is not None for run in runs):
+        page.section("Bytes", element("p", "No exchange: one replica only; see --num_nodes."))
+        return
+
+    def float32(run):
+        ratio = run.mean(tags.COMPRESSION_RATIO)
+        return None if None in (run.received_bytes, ratio) else run.received_bytes * ratio
+
+    rows = {
+        "wire": lambda run: shown(_newest(run).get("wire", run.options.get("wire"))),
+        "bytes received a step by each member": lambda run: whole(run.received_bytes),
+        "with float32": lambda run: whole(float32(run)),
+        "ratio": lambda run: shown(run.mean(tags.COMPRESSION_RATIO)),
+        "bytes of all steps": lambda run: whole(
+            None if run.received_bytes is None else run.received_bytes * run.step
+        ),
+    }
+    for link, rate in report.LINKS.items():
+        rows |= {
+            f"ms a step at {link}": lambda run, rate=rate: scaled(run.received_bytes, 8e3 / rate),
+            f"with float32 at {link}": lambda run, rate=rate: scaled(float32(run), 8e3 / rate),
+        }
+    lengths = {
+        "received": {run.name: run.received_bytes or 0 for run in runs},
+        "with float32": {run.name: float32(run) or 0 for run in runs},
+    }
+    figure = charts.bars(("", "bytes a step"), lengths, sideways=True)
+    page.section(
+        "Bytes",
+        element(
+            "p",
+            "Payload, means over the log lines. Each member sends as many bytes as it receives. On "
+            "one machine they take no time; the times are estimates for a link.",
+        ),
+        by_run(runs, rows),
+        page.chart("Bytes a step", figure),
+    )
+
+
+def _newest(run):
+    return run.telemetry[max(run.telemetry)] if run.telemetry else {}
+
+
+def add_step_times(page: Page, runs: Sequence[RunData]) -> None:
+    """Adds the phases of a step's time, and the errors of ternary gradients."""
+    if not any(_phases(run) for run in runs):
+        how = "No measurements: --telemetry_freq=10 makes a record every 10 steps, on CPUs."
+        page.section("Where a step's time goes", element("p", how))
+        return
+    if len(runs) == 1:
+        label = STEP
+        series = {
+            name: {
+                step: 1e3 * seconds
+                for step, record in runs[0].telemetry.items()
+                if (seconds := number(record, phase)) is not None
+            }
+            for phase, name in _phases(runs[0]).items()
+        }
+    else:
+        label = ""
+        series = {
+            name: {
+                run.name: 1e3 * seconds
+                for run in runs
+                if (seconds := _median(run, phase)) is not None
+            }
+            for phase, name in _PHASES.items()
+        }
+    figure = charts.bars((label, "ms a step"), series, stacked=True, sideways=len(runs) > 1)
+    rows = {
+        f"{name} / ms": lambda run, phase=phase: scaled(_median(run, phase), 1e3)
+        for phase, name in {"step_seconds": "step", **_PHASES}.items()
+    }
+    rows |= {
+        "cosine with the float gradients": lambda run: shown(_median(run, "cosine")),
+        "relative error": lambda run: shown(_median(run, "relative_error")),
+        "codes that are not 0": lambda run: scaled(_median(run, "nonzero_share"), 100, " %"),
+    }
+    page.section(
+        "Where a step's time goes",
+        page.chart("Phases of a step, as the process that writes the logs measured them", figure),
+        element("p", "Medians over the records:"),
+        by_run(runs, rows),
+    )
+
+
+def _phases(run):
+    return {
+        phase: name
+        for phase, name in _PHASES.items()
+        if any(number(record, phase) is not None for record in run.telemetry.values())
+    }
+
+
+def _median(run, name):
+    found = [number(record, name) for record in run.telemetry.values()]
+    found = [value for value in found if value is not None]
+    return statistics.median(found) if found else None
+
+
+def add_codes(page: Page, runs: Sequence[RunData]) -> None:
+    """Adds the share of zeros among the codes of each layer."""
+    found = {run.name: run.tagged(tags.ternary_sparsity) for run in runs}
+    layers = sorted({layer for curves in found.values() for layer in curves})
+    if not layers:
+        why = (
+            "Their values are written every --save_iter steps."
+            if any(run.has_codes for run in runs)
+            else "Gradients are ternary with --grad_bits=1, and finer codes with 3 to 8."
+        )
+        page.section("Codes", element("p", f"There is no record of codes. {why}"))
+        return
+    lengths = {
+        name: {layer: 100 * (last(curves[layer]) or 0.0) for layer in layers if layer in curves}
+        for name, curves in found.items()
+        if curves
+    }
+    figure = charts.bars(("", "zeros / %"), lengths, sideways=True)
+    drawn = [page.chart("Share of zeros by layer, in the last record", figure)]
+    if len(runs) == 1:
+        over_steps = {
+            layer: {step: 100 * share for step, share in curve.items()}
+            for layer, curve in found[runs[0].name].items()
+        }
+        figure = charts.curves((STEP, "zeros / %"), over_steps)
+        drawn.append(page.chart("Over steps", figure))
+    page.section("Codes", *drawn)
+
+
+def add_stragglers(page: Page, runs: Sequence[RunData]) -> None:
+    """Adds how long each process waits for the slowest."""
+    series = {
+        line_name(runs, run, process): {step: 1e3 * wait for step, wait in curve.items()}
+        for run in runs
+        for process, curve in run.tagged(tags.wait_seconds).items()
+    }
+    if series:
+        figure = charts.curves((STEP, "wait in a step / ms"), series)
+        content = page.chart("Waits, means of 100 steps; the slowest process waits least", figure)
+    elif any(run.identity.get("num_hosts", 1) > 1 for run in runs):
+        content = element("p", "No waits were written: they are means of 100 steps, on CPUs.")
+    else:
+        content = element("p", "One process, without waits. A cluster's waits are shown here.")
+    page.section("Stragglers", content)

@@ -1,0 +1,221 @@
+"""Reads a run's folder: its description, logs, evaluations and checkpoints."""
+
+import dataclasses
+import glob
+import math
+import os
+import pathlib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from terngrad_tf.common import strict_json, tags
+from terngrad_tf.common.files import open_regular
+from terngrad_tf.distribute.telemetry import callback
+from terngrad_tf.phase_2 import picture as subspace_picture
+from terngrad_tf.subspace import snapshot_files
+from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.logs import report
+from terngrad_tf.training.runs.trainer import SNAPSHOT_FOLDER
+from terngrad_tf.training.storage import checkpoints, run_folder
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_MAX_PICTURE_BYTES = 2**24
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint: number of steps, size of its files in bytes, and Unix time of writing."""
+
+    step: int
+    num_bytes: int
+    time: float
+
+
+@dataclasses.dataclass(frozen=True)
+class RunData:
+    """A run, read from its folder.
+
+    Args:
+        name: name in the report.
+        folder: folder of the run.
+        description: result of `run_folder.read_run`.
+        scalars: result of `report.read_scalars`.
+        telemetry: telemetry records by step, ascending.
+        evaluations: dict from the label of a folder of evaluations to its scalars.
+        checkpoints: `Checkpoint`s, oldest first.
+        num_snapshots: number of weight snapshots.
+        picture: PNG of phase 2, or None.
+    """
+
+    name: str
+    folder: pathlib.Path
+    description: dict[str, Any]
+    scalars: dict[str, dict[int, float]]
+    telemetry: dict[int, dict[str, Any]]
+    evaluations: dict[str, dict[str, dict[int, float]]]
+    checkpoints: list[Checkpoint]
+    num_snapshots: int
+    picture: bytes | None
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Options that distinguish the run from others."""
+        return self.description["identity"]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All known options, by name."""
+        known = self.description.get("options") or {}
+        return {"max_steps": self.description["max_steps"], **known, **self.identity}
+
+    @property
+    def is_phase_2(self) -> bool:
+        """True if the run trains in a subspace."""
+        return "subspace_fingerprint" in self.identity
+
+    @property
+    def has_codes(self) -> bool:
+        """True if gradients are exchanged as codes, ternary or finer."""
+        return self.identity.get("grad_bits", 32) != 32 and not self.is_phase_2
+
+    @property
+    def steps_before(self) -> int:
+        """Steps of the run that this one continues; its curves start after them."""
+        return self.description.get("steps_before") or 0
+
+    @property
+    def last_step(self) -> int:
+        """The last step of curves and checkpoints, counted as in curves."""
+        logged = [max(curve) for curve in self.scalars.values() if curve]
+        saved = [checkpoint.step + self.steps_before for checkpoint in self.checkpoints]
+        return max([self.steps_before, *logged, *saved])
+
+    @property
+    def step(self) -> int:
+        """Number of steps done, according to logs and checkpoints."""
+        return self.last_step - self.steps_before
+
+    def curve(self, tag: str) -> dict[int, float]:
+        """Returns a dict from step to value, possibly empty."""
+        return self.scalars.get(tag, {})
+
+    def tagged(self, tag_of: Callable[[str], str]) -> dict[str, dict[int, float]]:
+        """Returns a dict from names to curves, for a function of `common.tags`."""
+        prefix, suffix = tag_of("\0").split("\0")
+        return {
+            tag[len(prefix) : len(tag) - len(suffix)]: curve
+            for tag, curve in self.scalars.items()
+            if tag.startswith(prefix) and tag.endswith(suffix)
+        }
+
+    def mean(self, tag: str) -> float | None:
+        """Returns the mean of a curve, or None."""
+        values = self.curve(tag).values()
+        return sum(values) / len(values) if values else None
+
+    @property
+    def received_bytes(self) -> float | None:
+        """Mean payload bytes received by a member per step, as in the log lines."""
+        pushed, pulled = self.mean(tags.PUSHED_BYTES), self.mean(tags.PULLED_BYTES)
+        if pushed is None or pulled is None:
+            return self.mean(tags.RECEIVED_BYTES)
+        return pushed + pulled
+
+
+def read_run_data(
+    folder: str | os.PathLike, name: str, eval_dir: str | os.PathLike | None = None
+) -> RunData:
+    """Reads the folder of a run.
+
+    Args:
+        folder: path of the folder.
+        name: name for the report.
+        eval_dir: folder of TensorBoard logs of evaluations, besides folders named eval... inside
+            the run's folder, and folders beside it with its name and _eval...
+
+    Returns:
+        A `RunData`.
+
+    Raises:
+        UserError: the folder holds no run, run.json is damaged, or `eval_dir` does not exist.
+    """
+    folder = pathlib.Path(folder)
+    description = run_folder.read_run(folder)
+    if description is None:
+        what = "no run: run.json is missing" if folder.is_dir() else "nothing: there is no folder"
+        raise UserError(f"RUN must be the --train_dir of a run. {str(folder)!r} holds {what}")
+    return RunData(
+        name=name,
+        folder=folder,
+        description=description,
+        scalars=report.read_scalars(folder),
+        telemetry=_read_telemetry(folder / callback.FILE, description.get("steps_before") or 0),
+        evaluations={
+            label: report.read_scalars(path) for label, path in _eval_dirs(folder, eval_dir).items()
+        },
+        checkpoints=_find_checkpoints(folder),
+        num_snapshots=len(snapshot_files.find_snapshots(folder / SNAPSHOT_FOLDER)),
+        picture=_read_picture(folder / subspace_picture.FILE),
+    )
+
+
+def _eval_dirs(folder, eval_dir):
+    """Returns a dict from labels to paths."""
+    if eval_dir is not None and not os.path.isdir(eval_dir):
+        raise UserError(f"`eval_dir` must be a folder. Received: eval_dir={str(eval_dir)!r}")
+    own = folder.absolute()
+    found = {path.name: path for path in sorted(own.glob("eval*")) if path.is_dir()}
+    for path in sorted(own.parent.glob(f"{glob.escape(own.name)}_eval*")):
+        label = path.name.removeprefix(f"{own.name}_")
+        if path.is_dir():
+            found[path.name if label in found else label] = path
+    if eval_dir is not None and pathlib.Path(eval_dir).absolute() not in found.values():
+        found[str(eval_dir)] = pathlib.Path(eval_dir)
+    return found
+
+
+def _read_telemetry(path, steps_before):
+    """Returns records by step; truncated and malformed lines are skipped."""
+    records = {}
+    try:
+        with open_regular(path) as file:
+            lines = file.read().splitlines()
+    except (OSError, ValueError):
+        return {}
+    for line in lines:
+        try:
+            record = strict_json.parse_json(line)
+            step = record["step"]
+        except (ValueError, TypeError, KeyError):
+            continue
+        if isinstance(step, int):
+            records[steps_before + step] = record
+    return dict(sorted(records.items()))
+
+
+def number(record: Mapping[str, Any], name: str) -> float | None:
+    """Returns a finite number from a telemetry record, or None."""
+    value = record.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _find_checkpoints(folder):
+    found = []
+    for index in folder.glob(f"{checkpoints.NAME}-*.index"):
+        if step := re.fullmatch(r"\d{1,18}", index.stem.rpartition("-")[2]):
+            parts = [path.stat() for path in folder.glob(f"{index.stem}.*")]
+            num_bytes = sum(part.st_size for part in parts)
+            found.append(Checkpoint(int(step[0]), num_bytes, max(p.st_mtime for p in parts)))
+    return sorted(found, key=lambda checkpoint: checkpoint.step)
+
+
+def _read_picture(path):
+    try:
+        with open_regular(path) as file:
+            content = file.read(_MAX_PICTURE_BYTES)
+    except (OSError, ValueError):
+        return None
+    return content if content.startswith(_PNG) else None

@@ -1,0 +1,3 @@
+"""Configurations of the programs: options, their rules, and the mechanism that declares them."""
+
+__all__ = []

@@ -1,0 +1,112 @@
+"""Rules of options, each a function of an option's name and value that raises `UserError`."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Collection
+from typing import Any
+
+from terngrad_tf.common.arguments import shown
+from terngrad_tf.training.errors import UserError
+
+_PATTERN = set("*?[]\\")
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Numbers from `least` to `most`; `above` and `below` exclude these two.
+
+    Args:
+        least: smallest number, an integer.
+        most: largest number, an integer.
+        above: whether to exclude `least`. Default False.
+        below: whether to exclude `most`. Default False.
+        also: a further valid value. Default: none.
+        integer: whether only integers are valid. Default False.
+    """
+
+    least: int
+    most: int
+    above: bool = False
+    below: bool = False
+    also: int | None = None
+    integer: bool = False
+
+    def __call__(self, name: str, value: Any) -> None:
+        """Raises UserError, which names rule and value, unless the value is in the range."""
+        kinds = int if self.integer else (int, float)
+        right = isinstance(value, kinds) and not isinstance(value, bool)
+        # A NaN is in no range.
+        right = right and (
+            value == self.also
+            or (self.least < value if self.above else self.least <= value)
+            and (value < self.most if self.below else value <= self.most)
+        )
+        if not right:
+            raise UserError(f"`{name}` must be {self}. Received: {name}={shown(value)}")
+
+    def __str__(self) -> str:
+        also = "" if self.also is None else f" or {self.also}"
+        if self.least == self.most:
+            return f"{self.least}{also}"
+        kind = "an integer" if self.integer else "a number"
+        least = f"{'above' if self.above else 'of at least'} {self.least}"
+        most = f"{'below' if self.below else 'at most'} {self.most}"
+        return f"{kind} {least} and {most}{also and ',' + also}"
+
+
+def integers(least: int, most: int, also: int | None = None) -> Range:
+    """Returns the `Range` of integers from `least` to `most`."""
+    return Range(least, most, also=also, integer=True)
+
+
+# The range of many options: no computer needs more, and every computer can represent it.
+COUNT = integers(1, 2**31 - 1)
+COUNT_OR_0 = integers(0, 2**31 - 1)
+THREADS = integers(1, 1024)
+WORKERS = integers(1, 4096)
+BATCH = integers(1, 2**20)
+PIXELS = integers(1, 2**14)
+SEED = integers(-(2**31), 2**31 - 1)
+# The shuffle buffer holds 1024 times this number of records, at 24 bytes plus the record.
+BUFFER = integers(1, 2**14)
+SECONDS = Range(0, 10**9)
+EPOCHS = Range(0, 10**6)
+FACTOR = Range(0, 10**6)
+
+
+def one_of(values: Collection[str]) -> Callable[[str, Any], None]:
+    """Returns a check that a value is one of `values`."""
+
+    def check(name, value):
+        if value not in values:
+            raise UserError(
+                f"`{name}` must be one of {', '.join(values)}. Received: {name}={shown(value)}"
+            )
+
+    return check
+
+
+def path(name: str, value: str | os.PathLike) -> None:
+    """Raises UserError unless the value is a path."""
+    text = os.fspath(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        rule = "text in UTF-8"
+    else:
+        rule = "a path without zero bytes" if "\0" in text else None
+    if rule:
+        raise UserError(f"`{name}` must be {rule}. Received: {name}={shown(text)}")
+
+
+def folder(name: str, value: str | os.PathLike) -> None:
+    """Raises UserError for a path in which TensorFlow cannot find checkpoints.
+
+    TensorFlow searches by patterns, in which these characters have a meaning.
+    """
+    path(name, value)
+    if found := sorted(_PATTERN & set(os.fspath(value))):
+        raise UserError(
+            f"`{name}` must be a path without {' '.join(found)}, which TensorFlow takes for a "
+            f"pattern. Received: {name}={shown(os.fspath(value))}"
+        )

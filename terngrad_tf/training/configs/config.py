@@ -1,0 +1,151 @@
+"""Nested configurations: options declare their meaning, allowed values and effects.
+
+The flags of the programs, the identity of a run and the comparison between the processes of a
+cluster follow from these declarations.
+"""
+
+import dataclasses
+import types
+from collections.abc import Iterator
+from typing import Any, TypeGuard, TypeVar
+
+# Declared below this layer, for the options of the library.
+from terngrad_tf.common.options import REQUIRED as REQUIRED
+from terngrad_tf.common.options import documented
+from terngrad_tf.common.options import option as option
+from terngrad_tf.training.errors import as_user_error
+
+_Self = TypeVar("_Self", bound="Config")
+_Kind = TypeVar("_Kind", bound="Config")
+
+
+def harmless(kind: type[_Kind]) -> type[_Kind]:
+    """Declares that no option of a class changes a run's identity; goes below `configuration`."""
+    for field in vars(kind).values():
+        if isinstance(field, dataclasses.Field):
+            field.metadata = types.MappingProxyType({**field.metadata, "identity": False})
+    return kind
+
+
+def configuration(kind: type[_Kind]) -> type[_Kind]:
+    """Makes a subclass of `Config` a frozen dataclass; its docstring gets the options' texts."""
+    return documented(dataclasses.dataclass(frozen=True, kw_only=True)(kind))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Base of the configurations: frozen dataclasses of options and of further configurations.
+
+    Options have unique names within a configuration, at any depth.
+
+    Raises:
+        UserError: an option does not allow its value.
+
+    Example:
+        >>> from terngrad_tf.training.configs.run_config import GradientConfig
+        >>> GradientConfig(grad_bits=1).changed(clip_factor=2.5).values()["clip_factor"]
+        2.5
+    """
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value, check = getattr(self, field.name), field.metadata.get("check")
+            if check is not None and value is not None:
+                with as_user_error():
+                    check(name_of(field), value)
+
+    @classmethod
+    def of(cls: type[_Self], **values: Any) -> _Self:
+        """Returns an instance with these values of its options at any depth, by name.
+
+        Raises:
+            TypeError: an option is unknown, or one without a default is missing.
+        """
+        return _filled(cls, None, values)
+
+    def changed(self: _Self, **values: Any) -> _Self:
+        """Returns a copy with other values of some options, given as for `of`."""
+        return _filled(type(self), self, values)
+
+    def values(self, which: str | None = None) -> dict[str, Any]:
+        """Returns a dict from the names of all options to their values.
+
+        Args:
+            which: "shared" selects the options declared as shared. Default: all.
+        """
+        found = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if which is not None and not field.metadata.get(which, True):
+                continue
+            if isinstance(value, Config):
+                found |= value.values(which)
+            elif "help" in field.metadata:
+                found[name_of(field)] = value
+        return found
+
+    def identity(self) -> dict[str, Any]:
+        """Returns the values that identify the run, by the names of the options."""
+        found = {}
+        for field in dataclasses.fields(self):
+            value, matters = getattr(self, field.name), field.metadata.get("identity", True)
+            if not (matters(self) if callable(matters) else matters):
+                continue
+            if isinstance(value, Config):
+                found |= value.identity()
+            elif "help" in field.metadata:
+                found[name_of(field)] = value
+        return found
+
+
+def values_before(kind: type[Config]) -> dict[str, Any]:
+    """Returns the values of runs that are older than an option, by the names of the options.
+
+    Args:
+        kind: subclass of `Config`.
+    """
+    return {
+        name_of(field): field.metadata["before"]
+        for field in options(kind)
+        if "before" in field.metadata
+    }
+
+
+def options(kind: type[Config]) -> Iterator[dataclasses.Field]:
+    """Yields the fields of all options of a subclass of `Config` at any depth."""
+    for field in dataclasses.fields(kind):
+        if _is_config(field.type):
+            yield from options(field.type)
+        elif "help" in field.metadata:
+            yield field
+
+
+def name_of(field: dataclasses.Field) -> str:
+    """Returns the name of an option as a flag, in errors and in run.json."""
+    return field.metadata.get("name", field.name)
+
+
+def _is_config(kind: Any) -> TypeGuard[type["Config"]]:
+    return isinstance(kind, type) and issubclass(kind, Config)
+
+
+def _filled(kind, base, values):
+    """Returns a configuration from values by name; others are from `base`, or defaults."""
+    left = dict(values)
+    made = _take(kind, base, left)
+    if left:
+        raise TypeError(f"{kind.__name__} has no option {next(iter(left))!r}")
+    return made
+
+
+def _take(kind, base, left):
+    arguments = {}
+    for field in dataclasses.fields(kind):
+        before = None if base is None else getattr(base, field.name)
+        if _is_config(field.type):
+            arguments[field.name] = _take(field.type, before, left)
+        elif name_of(field) in left:
+            arguments[field.name] = left.pop(name_of(field))
+        elif base is not None:
+            arguments[field.name] = before
+    return kind(**arguments)

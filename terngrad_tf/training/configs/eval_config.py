@@ -1,0 +1,54 @@
+"""Configuration of an evaluation."""
+
+import dataclasses
+from collections.abc import Callable
+
+from terngrad_tf.training.configs import checks
+from terngrad_tf.training.configs.config import REQUIRED, Config, configuration, option
+from terngrad_tf.training.configs.data_config import DATASETS, DataConfig
+
+
+@configuration
+class EvalDataConfig(DataConfig):
+    """Records to evaluate on."""
+
+    dataset_name: str | None = option(None, f"Data set: {DATASETS}. Default: the run's.")
+    subset: str = option("test", "Part of the data set to evaluate on.")
+    batch_size: int = option(32, "Images per batch.", checks.BATCH)
+    input_queue_memory_factor: int = option(
+        16, "As for training; evaluation reads in order and keeps no queue.", checks.BUFFER
+    )
+
+
+@configuration
+class EvalConfig(Config):
+    """Configuration of `evaluate`."""
+
+    data: EvalDataConfig
+    checkpoint_dir: str = option(
+        REQUIRED,
+        "The --train_dir of a run, or a folder with TensorFlow 1's Inception-v3 checkpoint.",
+        checks.folder,
+    )
+    eval_dir: str = option(REQUIRED, "Folder for TensorBoard logs.", checks.path)
+    num_examples: int | None = option(
+        None,
+        "Maximum number of examples. Default: the whole subset, each example once.",
+        checks.COUNT,
+    )
+    max_steps: int | None = option(
+        None, "End after the checkpoint of this step. Default: the run's --max_steps.", checks.COUNT
+    )
+    eval_interval_secs: int = option(
+        3600,
+        "Seconds between looks for a new checkpoint; the last step's is evaluated at once.",
+        checks.integers(0, 10**9),
+    )
+    run_once: bool = option(False, "Evaluate the newest checkpoint and end.")
+    restore_avg_var: bool = option(
+        True, "Evaluate the moving averages of the weights and of batch norm's statistics."
+    )
+    device: str = option("/gpu:0", "Device; the CPU if the device does not exist.")
+    # Called with each run found, as `run_folder.read_run` describes it; raises UserError for a
+    # wrong run.
+    check_run: Callable = dataclasses.field(default=lambda run: None)

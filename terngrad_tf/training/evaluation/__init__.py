@@ -1,0 +1,3 @@
+"""Uses of a trained network: evaluation, prediction, export."""
+
+__all__ = []

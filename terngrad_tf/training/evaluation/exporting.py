@@ -1,0 +1,59 @@
+"""Exports the network of a run for use without this package's programs: `export`."""
+
+import os
+import pathlib
+import secrets
+import shutil
+
+from terngrad_tf import models
+from terngrad_tf.training.configs.export_config import ExportConfig
+from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.evaluation import evaluator
+from terngrad_tf.training.log import log
+from terngrad_tf.training.network import pretrained
+
+
+def export(config: ExportConfig) -> pathlib.Path:
+    """Writes the network of a run's newest checkpoint, as a .keras file or a SavedModel.
+
+    Both take float32 images [n, side, side, channels], preprocessed as for evaluation, and return
+    logits [n, classes]. `keras.models.load_model` reads the first once `terngrad_tf.models` is
+    imported; `tf.saved_model.load` reads the second without it, as `serve`.
+
+    Args:
+        config: `ExportConfig`.
+
+    Returns:
+        `pathlib.Path` of the output.
+
+    Raises:
+        UserError: no run has a checkpoint there, or the output exists.
+        OSError: the output cannot be written.
+    """
+    checkpoint, run = pretrained.newest_checkpoint(config.checkpoint_dir)
+    output = pathlib.Path(os.path.expanduser(config.output))
+    if os.path.lexists(output):
+        raise UserError(f"`output` must not be there yet. Received: output={config.output!r}")
+    average = config.restore_avg_var and evaluator.keeps_average(run)
+    model, step = evaluator.restore_network(checkpoint, run, config.restore_avg_var)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    # Keras requires the suffix.
+    part = output.with_name(f".{secrets.token_hex(8)}.{output.name}")
+    try:
+        if output.suffix == ".keras":
+            model.save(part)
+        else:
+            model.export(part, verbose=False)
+        part.rename(output)
+    finally:
+        if part.is_dir():
+            shutil.rmtree(part)
+        else:
+            part.unlink(missing_ok=True)
+    side, channels = run["model"]["image_size"], run["model"]["channels"]
+    log(
+        f"wrote the {evaluator.AVERAGE if average else evaluator.LAST} of step {step} to {output}: "
+        f"images [n, {side}, {side}, {channels}] in the style "
+        f"{models.preprocessing(run['model']['net'])} to logits"
+    )
+    return output

@@ -1,0 +1,95 @@
+"""Evaluation of a checkpoint at the end of a run."""
+
+import os
+from typing import Any
+
+import slim_data
+from terngrad_tf.training.configs.eval_config import EvalConfig
+from terngrad_tf.training.evaluation import evaluator
+from terngrad_tf.training.evaluation.evaluator import EvalResult
+from terngrad_tf.training.input import data
+from terngrad_tf.training.storage import run_folder
+
+_BATCH_SIZE = 100
+
+
+def subset_of(dataset_name: str, subset: str | None = None) -> str:
+    """Returns the name of the split to evaluate on.
+
+    Args:
+        dataset_name: name of the data set.
+        subset: name of the split. Default: the first one that is not for training.
+
+    Raises:
+        UserError: the data set has no such split.
+    """
+    if subset is None:
+        splits = slim_data.find_builder(dataset_name).info.splits
+        return next(name for name in splits if name != "train")
+    data.check_subset(dataset_name, subset)
+    return subset
+
+
+def evaluate_weights(
+    checkpoint: str,
+    train_dir: str | os.PathLike,
+    data_dir: str | os.PathLike,
+    subset: str | None = None,
+    eval_dir: str | os.PathLike | None = None,
+    average: bool = False,
+) -> EvalResult:
+    """Evaluates the last weights of a checkpoint, or their moving average.
+
+    Args:
+        checkpoint: path without ".index".
+        train_dir: folder of the run.
+        data_dir: folder with the TFRecords.
+        subset: split of the data set. Default: test or validation.
+        eval_dir: folder for TensorBoard logs. Default: "eval" in train_dir.
+        average: whether to evaluate the moving average. Default False.
+
+    Returns:
+        An `EvalResult`.
+
+    Raises:
+        slim_data.DataError: the data is missing or damaged.
+    """
+    run: Any = run_folder.read_run(train_dir)  # the checkpoint's run
+    subset = subset_of(run["identity"]["dataset_name"], subset)
+    config = EvalConfig.of(
+        checkpoint_dir=train_dir,
+        eval_dir=eval_dir or os.path.join(train_dir, "eval"),
+        data_dir=data_dir,
+        subset=subset,
+        batch_size=_BATCH_SIZE,
+        restore_avg_var=average,
+    )
+    return evaluator.evaluate_checkpoint(checkpoint, run, config)
+
+
+def evaluate(
+    checkpoint: str,
+    train_dir: str | os.PathLike,
+    data_dir: str | os.PathLike,
+    subset: str | None = None,
+) -> dict[str, float]:
+    """Evaluates like `evaluate_weights`, and prints the accuracies in MindSpore's format.
+
+    A line before reports the accuracies of the last weights and, if any, of the moving average.
+
+    Returns:
+        Dict with "top_1_accuracy" and "top_5_accuracy", of the last weights.
+    """
+    print("============== Starting Testing ==============", flush=True)
+    result = evaluate_weights(checkpoint, train_dir, data_dir, subset)
+    both = [result]
+    run: Any = run_folder.read_run(train_dir)
+    if evaluator.keeps_average(run):
+        place = os.path.join(train_dir, "eval_average")
+        both.append(evaluate_weights(checkpoint, train_dir, data_dir, subset, place, average=True))
+    texts = [f"{100 * one.precision_at_1:.2f} % ({one.weights})" for one in both]
+    print(f"top-1 accuracy at step {result.step}: {', '.join(texts)}", flush=True)
+    accuracy = {"top_1_accuracy": result.precision_at_1, "top_5_accuracy": result.recall_at_5}
+    print(f"============== Accuracy: {accuracy} ==============", flush=True)
+    print(f"============== {{'Accuracy': {result.precision_at_1}}} ==============", flush=True)
+    return accuracy

@@ -1,0 +1,3 @@
+"""Data sets and batches for training and evaluation."""
+
+__all__ = []

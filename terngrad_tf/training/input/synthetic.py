@@ -1,0 +1,66 @@
+"""Synthetic input, to measure the speed of training without reading data."""
+
+import tensorflow as tf
+
+import slim_data
+from terngrad_tf.training.configs.data_config import DataConfig
+from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.input import data
+
+PIXEL = 0.5
+
+
+def find_dataset(config: DataConfig) -> data.DatasetShard:
+    """Describes a data set that need not be on disk.
+
+    Args:
+        config: `DataConfig`; the number of examples is the published data set's.
+
+    Returns:
+        A `data.DatasetShard`.
+
+    Raises:
+        UserError: the data set has no such split, or the split's size is unknown.
+        slim_data.DataError: the data set is unknown.
+    """
+    name, _, subset = config.place
+    data.check_subset(name, subset)
+    info = slim_data.info(name)
+    num_examples = info.splits[subset]
+    if num_examples is None:
+        raise UserError(
+            "`benchmark_mode` needs a data set whose number of examples is known. "
+            f"Received: dataset_name={name!r}"
+        )
+    return data.DatasetShard(info.num_classes, info.channels, num_examples)
+
+
+def load(
+    name: str, batch_size: int, image_size: int, *, seed: int, start_step: int
+) -> tf.data.Dataset:
+    """Returns endless batches of images with all values 0.5 and of uniformly drawn labels.
+
+    Args:
+        name: name of the data set that defines classes and channels.
+        batch_size: images per batch.
+        image_size: height and width in pixels.
+        seed: int, selects the labels.
+        start_step: number of batches to skip, as if they had been consumed.
+
+    Returns:
+        A dataset of (float32 `[batch, image_size, image_size, channels]`, int32 `[batch]`).
+    """
+    info = slim_data.info(name)
+    images = tf.fill([batch_size, image_size, image_size, info.channels], PIXEL)
+
+    def batch(step):
+        labels = tf.random.stateless_uniform(
+            [batch_size], [seed, step], info.label_offset, info.num_classes, tf.int32
+        )
+        return images, labels
+
+    steps = tf.data.Dataset.range(start_step, tf.int64.max)
+    batches = steps.map(batch).apply(
+        tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+    )
+    return data.without_autotuning(batches)

@@ -1,0 +1,105 @@
+"""Results, a table and a plot of finished runs, read from their TensorBoard logs."""
+
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from slim_data.common.extras import import_extra
+from terngrad_tf.common import tags
+from terngrad_tf.common.files import atomic_write
+
+# Links for which transfer times are reported, in bits per second.
+LINKS = {"100 Mbit/s": 1e8, "1 Gbit/s": 1e9}
+
+
+def read_scalars(folder: str | os.PathLike) -> dict[str, dict[int, float]]:
+    """Reads the scalars in the TensorBoard logs of a folder.
+
+    If a run was stopped and resumed, the last value of a repeated step counts.
+
+    Args:
+        folder: path.
+
+    Returns:
+        Dict from a scalar's name to a dict from step to float, steps ascending.
+    """
+    accumulator = import_extra("tensorboard.backend.event_processing.event_accumulator")
+    tensors = accumulator.TENSORS
+    # All of a tag's values are kept, in the order in which they were written.
+    events = accumulator.EventAccumulator(
+        str(folder), size_guidance={tensors: 0}, purge_orphaned_data=False
+    )
+    events.Reload()
+    scalars = {}
+    for tag in events.Tags()[tensors]:
+        if events.SummaryMetadata(tag).plugin_data.plugin_name == "scalars":
+            values = {e.step: float(tf.make_ndarray(e.tensor_proto)) for e in events.Tensors(tag)}
+            scalars[tag] = dict(sorted(values.items()))
+    return scalars
+
+
+def training_seconds(
+    scalars: Mapping[str, Mapping[int, float]], batch_size: int, steps_before: int = 0
+) -> float:
+    """Returns the training time in seconds, summed over the log lines.
+
+    Args:
+        scalars: result of `read_scalars`.
+        batch_size: images per step over all replicas.
+        steps_before: see `Board`. Default 0.
+    """
+    seconds, before = 0.0, steps_before
+    for step, speed in scalars.get(tags.EXAMPLES_PER_SECOND, {}).items():
+        seconds += (step - before) * batch_size / speed
+        before = step
+    return seconds
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Formats a table; columns are as wide as their widest cell, the first left-aligned.
+
+    Args:
+        header: list of str.
+        rows: list of lists of str.
+
+    Example:
+        >>> print(table(["run", "loss"], [["float", "0.5"]]))
+        run    loss
+        float   0.5
+    """
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if column else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in [header, *rows]
+    )
+
+
+def plot(
+    path: pathlib.Path, panels: Mapping[str, tuple[str, str, Mapping[str, Mapping[Any, float]]]]
+) -> None:
+    """Draws curves side by side as a PNG.
+
+    Args:
+        path: file to write; an existing file is replaced once the new one is complete.
+        panels: dict from a panel's title to (label of the y axis, its scale "linear" or "log",
+            dict from a curve's label to a dict from step to value).
+    """
+    figure = import_extra("matplotlib.figure").Figure(
+        figsize=(6 * len(panels), 4), layout="constrained"
+    )
+    for axes, (title, (label, scale, curves)) in zip(
+        figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
+    ):
+        for name, curve in curves.items():
+            axes.plot(list(curve), list(curve.values()), marker=".", label=name)
+        axes.set(title=title, xlabel="step", ylabel=label, yscale=scale)
+        axes.grid(alpha=0.3)
+        axes.legend()
+    with atomic_write(pathlib.Path(path)) as beside:
+        figure.savefig(beside, format="png", dpi=120)

@@ -1,0 +1,3 @@
+"""The network of a run and its initial weights."""
+
+__all__ = []

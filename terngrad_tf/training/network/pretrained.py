@@ -1,0 +1,222 @@
+"""Initial weights from another run."""
+
+import os
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf import models
+from terngrad_tf.training.configs import checks
+from terngrad_tf.training.configs.run_config import TrainConfig
+from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.input.data import DatasetShard
+from terngrad_tf.training.log import log
+from terngrad_tf.training.network import inception_checkpoint
+from terngrad_tf.training.optimization.statistics_average import StatisticsAverage
+from terngrad_tf.training.storage import checkpoints, run_folder
+
+# Path of a checkpoint and the description of the run.
+Source = tuple[str, dict[str, Any]]
+
+_ARGUMENT = "pretrained_model_checkpoint_path"
+
+
+def latest_checkpoint(folder: str) -> str | None:
+    """Returns the path of a folder's newest checkpoint, of TensorFlow 1 or 2, or None."""
+    path = checkpoints.latest_checkpoint(folder)
+    state = None if path else tf.train.get_checkpoint_state(folder)
+    # A folder that was moved may still state its old place.
+    moved = os.path.join(folder, os.path.basename(state.model_checkpoint_path)) if state else None
+    return path or (moved if moved and _exists(moved) else None)
+
+
+def run_of_checkpoint(checkpoint: str) -> dict[str, Any] | None:
+    """Describes the run of a checkpoint, as `run_folder.read_run`; None without a description.
+
+    The Inception-v3 checkpoint of TensorFlow 1 needs no run.json.
+
+    Raises:
+        UserError: run.json is unreadable.
+    """
+    run = run_folder.read_run(os.path.dirname(checkpoint))
+    return inception_checkpoint.describe_run(checkpoint) if run is None else run
+
+
+def newest_checkpoint(folder: str) -> tuple[str, dict[str, Any]]:
+    """Finds the newest checkpoint of a run.
+
+    Args:
+        folder: folder of the run, as in `--checkpoint_dir`.
+
+    Returns:
+        (path of the checkpoint, dict from `run_folder.read_run`).
+
+    Raises:
+        UserError: no checkpoint exists, or run.json is unreadable.
+    """
+    checkpoint = latest_checkpoint(folder)
+    run = run_of_checkpoint(checkpoint) if checkpoint else None
+    if checkpoint is None or run is None:
+        raise UserError(
+            f"`checkpoint_dir` must hold a run with a checkpoint. Received: "
+            f"checkpoint_dir={folder!r}"
+        )
+    return checkpoint, run
+
+
+def find_source(path: str) -> Source | None:
+    """Finds the checkpoint to start from and the description of the run.
+
+    Args:
+        path: a checkpoint, with or without ".index", or a folder, for its newest checkpoint; "" for
+            a new run.
+
+    Returns:
+        (path of the checkpoint without ".index", dict from `run_folder.read_run`); None for "".
+
+    Raises:
+        UserError: no checkpoint exists, or it has no run.json beside it.
+    """
+    if not path:
+        return None
+    path = os.path.expanduser(path)
+    checks.folder(_ARGUMENT, path)
+    if os.path.isdir(path):
+        checkpoint = latest_checkpoint(path)
+    else:
+        checkpoint = path.removesuffix(".index")
+        checkpoint = checkpoint if _exists(checkpoint) else None
+    if checkpoint is None:
+        raise UserError(
+            f"`{_ARGUMENT}` must be a checkpoint or a folder with checkpoints. "
+            f"Received: {_ARGUMENT}={path!r}"
+        )
+    run = run_of_checkpoint(checkpoint)
+    if run is None:
+        raise UserError(
+            f"`{_ARGUMENT}` must have its run's {run_folder.RUN_FILE} beside it or be the "
+            f"checkpoint inception-v3-2016-03-01, unpacked. Received: {_ARGUMENT}={path!r}"
+        )
+    return checkpoint, run
+
+
+def _exists(checkpoint):
+    """Returns True if a checkpoint exists, in TensorFlow's current or first format."""
+    return os.path.isfile(f"{checkpoint}.index") or os.path.isfile(checkpoint)
+
+
+def check_source(source: Source | None, config: TrainConfig, shard: DatasetShard) -> None:
+    """Refuses a run whose weights do not fit the new run.
+
+    Args:
+        source: result of `find_source`.
+        config: `TrainConfig` of the new run with an image_size.
+        shard: `data.DatasetShard` of the new run.
+
+    Raises:
+        UserError: names the first value that differs.
+    """
+    if source is None:
+        return
+    _, run = source
+    wanted = {"net": config.model.net, "image_size": config.model.image_size}
+    wanted["channels"] = shard.channels
+    found = dict(run["model"])
+    if not config.fine_tune:
+        wanted |= {"num_classes": shard.num_classes, "optimizer": config.optimizer.name}
+        wanted["sync_every"] = config.local_steps.sync_every
+        found["optimizer"] = run["identity"]["optimizer"]
+        found["sync_every"] = run["identity"].get("sync_every") or 0
+        wanted["sync_seconds"] = config.local_steps.sync_seconds
+        found["sync_seconds"] = run["identity"].get("sync_seconds") or 0
+        if config.local_steps.sync_every:
+            wanted["fragments"] = config.local_steps.fragments
+            found["fragments"] = run["identity"].get("fragments") or 1
+            wanted["overlap"] = config.local_steps.overlap
+            found["overlap"] = run["identity"].get("overlap") or 0
+    for name, value in wanted.items():
+        if found[name] != value:
+            may_differ = name not in ("net", "image_size", "channels")
+            hint = " (fine_tune allows it to differ)" if may_differ else ""
+            raise UserError(
+                f"`{_ARGUMENT}` must be a run with the {name} of this one, {value!r}{hint}. "
+                f"Received: {_ARGUMENT}={config.pretrained_model_checkpoint_path!r} "
+                f"with {found[name]!r}"
+            )
+
+
+def restore_source(
+    source: Source | None,
+    config: TrainConfig,
+    model: keras.Model,
+    checkpoint: tf.train.Checkpoint,
+    average: StatisticsAverage,
+) -> int:
+    """Restores the weights of another run, if any, and returns the step to continue from.
+
+    Args:
+        source: result of `find_source`, after `check_source`.
+        config: `TrainConfig` of the new run.
+        model: compiled network of the new run.
+        checkpoint: `tf.train.Checkpoint` of the new run.
+        average: `StatisticsAverage` of the new run.
+
+    Raises:
+        UserError: the checkpoint is incomplete, or beyond the new run's last step.
+    """
+    if source is None:
+        return 0
+    path, run = source
+    if config.fine_tune:
+        restore_features(path, run, model)
+        return 0
+    step = restore_all(path, run, model, checkpoint, average)
+    if step >= config.max_steps:
+        raise UserError(
+            "`max_steps` must be above the step of the checkpoint to start from, "
+            f"{step}. Received: max_steps={config.max_steps}"
+        )
+    return step
+
+
+def restore_features(path: str, run: dict[str, Any], model: keras.Model) -> None:
+    """Restores the weights of all layers except classification layers, and logs their names."""
+    network = run["model"]
+    with tf.device("/cpu:0"):
+        if inception_checkpoint.is_meant(run):
+            pretrained = inception_checkpoint.load(path, run, averages=False)
+        else:
+            pretrained = models.build(
+                network["net"], network["num_classes"], network["image_size"], network["channels"]
+            )
+            checkpoint = tf.train.Checkpoint(model=pretrained)
+            checkpoints.restore(checkpoint, path)
+    started_anew = list(models.output_loss_weights(network["net"]))
+    restored = []
+    for layer in model.layers:
+        if layer.weights and layer.name not in started_anew:
+            layer.set_weights(pretrained.get_layer(layer.name).get_weights())
+            restored.append(layer.name)
+    log(f"Pre-trained model restored from {path}")
+    log(f"restored: {', '.join(restored)}")
+    log(f"not restored: {', '.join(started_anew)}, state of the optimizer, step")
+
+
+def restore_all(
+    path: str,
+    run: dict[str, Any],
+    model: keras.Model,
+    checkpoint: tf.train.Checkpoint,
+    average: StatisticsAverage,
+) -> int:
+    """Restores everything and logs it; returns the checkpoint's step, to continue from."""
+    if inception_checkpoint.is_meant(run):
+        inception_checkpoint.restore_all(path, model, average)
+        step = run["max_steps"]
+    else:
+        checkpoints.restore(checkpoint, path)
+        step = int(path.rpartition("-")[2])
+    log(f"Pre-trained model restored from {path}")
+    log("restored: all weights, state of the optimizer, step")
+    return step

@@ -1,0 +1,3 @@
+"""Losses, optimizers, schedules and moving averages."""
+
+__all__ = []

@@ -1,0 +1,3 @@
+"""A training run from top to bottom."""
+
+__all__ = []

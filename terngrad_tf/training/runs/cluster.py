@@ -1,0 +1,169 @@
+"""The strategy of a run, and steps that its processes take together, or a single one alone.
+
+Only the chief reads and writes the run's folder. If one process fails, all end with its reason.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from terngrad_tf.common.preemption import PreemptedError
+from terngrad_tf.distribute import (
+    ClusterOptions,
+    NewcomersError,
+    TernGradStrategy,
+    all_gather_object,
+    compare_processes,
+    peer_errors,
+    propagate_errors,
+    run_on_chief,
+)
+from terngrad_tf.training.configs.run_config import RunConfig
+from terngrad_tf.training.errors import DivergedError, UserError
+from terngrad_tf.training.input.data import DatasetShard
+from terngrad_tf.training.log import log
+from terngrad_tf.training.storage import checkpoints
+
+
+class FloatEpochs:
+    """Selects the steps of epochs with float gradients: the last of every N epochs.
+
+    Args:
+        config: `RunConfig`.
+        num_examples: examples per epoch. Default 0: set before the first call.
+        steps: number of steps per exchange, which are counted here. Default 1.
+    """
+
+    def __init__(self, config: RunConfig, num_examples: int = 0, steps: int = 1):
+        self.freq = config.gradients.floating_grad_epoch
+        self.num_examples = num_examples
+        self._batch_size = steps * config.data.batch_size
+
+    def __call__(self, step: int | tf.Tensor) -> bool | tf.Tensor:
+        """Returns True if the exchange after `step` earlier ones (int or tensor) is selected."""
+        if not self.freq:
+            return False
+        epoch = step * self._batch_size // self.num_examples
+        return epoch % self.freq == self.freq - 1
+
+
+def make_strategy(
+    config: RunConfig,
+    float_epochs: FloatEpochs,
+    *,
+    statistics_freq: int,
+    cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
+    **meeting: Any,
+) -> TernGradStrategy:
+    """Creates the `TernGradStrategy` of a run; in a cluster, waits for the other processes.
+
+    Args:
+        config: `RunConfig`.
+        float_epochs: `FloatEpochs`.
+        statistics_freq: steps between records of the gradients' values.
+        cluster_resolver: as for `TernGradStrategy`.
+        **meeting: `start_timeout` and `token`, as for `ClusterOptions`.
+
+    Raises:
+        ValueError: an option is out of range.
+        PeerError: another process is missing or was started differently.
+    """
+    # TernGrad's commands ask for GPUs; without any, their replicas run on the CPU.
+    has_gpu = bool(tf.config.get_visible_devices("GPU"))
+    return TernGradStrategy(
+        config.cluster.num_nodes,
+        quantization=config.gradients.quantization(
+            config.seed, float_epochs if float_epochs.freq else None
+        ),
+        wire=config.gradients.wire,
+        num_gpus=config.cluster.num_gpus if has_gpu else None,
+        statistics_freq=statistics_freq,
+        telemetry_freq=config.checkpoints.telemetry_freq,
+        cluster_resolver=cluster_resolver,
+        cluster_options=ClusterOptions(communication=config.cluster.communication, **meeting),
+    )
+
+
+@contextlib.contextmanager
+def fail_together(strategy: TernGradStrategy) -> Iterator[None]:
+    """Context of a joint operation: if one process fails, the others end too, with the reason.
+
+    Args:
+        strategy: the strategy.
+
+    Raises:
+        PeerError: another process failed, is gone or unreachable.
+    """
+    with propagate_errors(strategy.tasks):
+        try:
+            with peer_errors(strategy.tasks):
+                yield
+        except (DivergedError, PreemptedError, NewcomersError):
+            # All raise it; a process that exits first must not discard messages of the step.
+            all_gather_object(strategy, "end of training", "stopped", is_last=lambda values: True)
+            raise
+
+
+def compare_configs(
+    config: RunConfig, strategy: TernGradStrategy, shares_batches: bool = False
+) -> None:
+    """Refuses processes with different options, and a batch that cannot be divided.
+
+    Args:
+        config: `RunConfig`.
+        strategy: the strategy.
+        shares_batches: whether batches may divide unevenly, see `data.DatasetShard`. Default
+            False.
+
+    Raises:
+        UserError: `batch_size` is not divisible by the number of replicas.
+        PeerError: processes differ.
+    """
+    compare_processes(strategy, "options", config.values("shared"))
+    num_replicas = strategy.num_replicas_in_sync
+    if config.data.batch_size % num_replicas and not shares_batches:
+        raise UserError(
+            f"`batch_size` must be divisible by the number of workers, {num_replicas}. "
+            f"Received: batch_size={config.data.batch_size}"
+        )
+
+
+def cluster_identity(strategy: TernGradStrategy, shard: DatasetShard) -> dict[str, Any]:
+    """Returns values that distinguish a cluster's run from others, besides its configuration.
+
+    Args:
+        strategy: the strategy.
+        shard: `data.DatasetShard`.
+    """
+    if shard.shares_batches:
+        return {"shares_batches": True}
+    if strategy.num_processes == 1:
+        return {}
+    return {"num_hosts": strategy.num_processes, "shares_data": shard.num_shards > 1}
+
+
+def finish(strategy: TernGradStrategy, manager: tf.train.CheckpointManager | None) -> str:
+    """Waits until all processes have finished the run.
+
+    Args:
+        strategy: the strategy.
+        manager: `tf.train.CheckpointManager` of the chief; None on other processes.
+
+    Returns:
+        Path of the newest checkpoint in the chief's folder, on all processes.
+
+    Raises:
+        PeerError: another process failed.
+    """
+    checkpoint = run_on_chief(strategy, "last checkpoint", lambda: manager.latest_checkpoint)
+    if strategy.is_chief:
+        log_end(checkpoint)
+    all_gather_object(strategy, "end of training", "trained", is_last=lambda values: True)
+    return checkpoint
+
+
+def log_end(checkpoint: str) -> None:
+    """Logs the final step of a run; `checkpoint` is the path of its newest checkpoint."""
+    log(f"finished at step {checkpoints.step_of(checkpoint)}, saved as {checkpoint}")

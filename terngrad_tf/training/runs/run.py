@@ -1,0 +1,342 @@
+"""A run in its folder: opened, trained with stock `model.fit`, logged, saved."""
+
+import contextlib
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf.common import preemption, tags
+from terngrad_tf.distribute import (
+    Membership,
+    StepAgreement,
+    StragglerMonitor,
+    Telemetry,
+    TernGradStrategy,
+    advise,
+    broadcast_variables,
+    local_steps_optimizer,
+    peer_errors,
+    run_on_all,
+    run_on_chief,
+)
+from terngrad_tf.distribute.communication.peers import report_end
+from terngrad_tf.distribute.exchange.traffic import Traffic
+from terngrad_tf.training.configs.config import values_before
+from terngrad_tf.training.configs.run_config import RunConfig
+from terngrad_tf.training.input import inputs
+from terngrad_tf.training.input.data import DatasetShard
+from terngrad_tf.training.log import log, log_freq
+from terngrad_tf.training.logs import callbacks, screen, summaries, triggers
+from terngrad_tf.training.logs.board import Board
+from terngrad_tf.training.logs.epoch_log import EpochLog
+from terngrad_tf.training.optimization import local_steps, losses
+from terngrad_tf.training.optimization.statistics_average import StatisticsAverage
+from terngrad_tf.training.runs import cluster, saving
+from terngrad_tf.training.runs.training_log import TrainingLog
+from terngrad_tf.training.storage import checkpoints
+from terngrad_tf.training.storage.run_folder import RunFolder
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run with its model, data and progress.
+
+    Args:
+        config: the configuration, with known steps.
+        strategy: the strategy.
+        shard: this process's share of the data set.
+        model: compiled network.
+        first_step: number of steps done.
+        manager: checkpoints of the chief, or of a process that keeps copies; None on other
+            processes.
+        board: `Board` of the chief; None on other processes and if no steps remain.
+        shared: variables that are equal on all processes after each step.
+        membership: `Membership` if workers may come and go, or None.
+    """
+
+    config: RunConfig
+    strategy: TernGradStrategy
+    shard: DatasetShard
+    model: keras.Model
+    first_step: int
+    manager: tf.train.CheckpointManager | None
+    board: Board | None
+    shared: Sequence[keras.Variable | tf.Variable]
+    membership: Membership | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        """True if no steps remained when the run was opened."""
+        return self.first_step >= self.config.max_steps
+
+    def watch_newcomers(self) -> contextlib.AbstractContextManager[Callable[[], str]]:
+        """Returns `Membership.watch` if workers may come and go."""
+        if self.membership is None:
+            return contextlib.nullcontext(lambda: "")
+        return self.membership.watch()
+
+
+@contextlib.contextmanager
+def claim_folder(
+    config: RunConfig,
+    shard: DatasetShard,
+    network: Mapping[str, Any],
+    identity: Mapping[str, Any],
+    checkpoint: tf.train.Checkpoint,
+    steps_before: int = 0,
+) -> Iterator[tf.train.CheckpointManager]:
+    """Claims a run's folder.
+
+    Args:
+        config: `RunConfig` with known steps.
+        shard: `data.DatasetShard`.
+        network: description of the network for `run_folder`.
+        identity: see `RunFolder`.
+        checkpoint: `tf.train.Checkpoint` of the run.
+        steps_before: see `Board`. Default 0.
+
+    Yields:
+        `tf.train.CheckpointManager`.
+
+    Raises:
+        UserError: the folder is unsuitable.
+    """
+    details = {
+        "max_steps": config.max_steps,
+        "steps_per_epoch": shard.num_examples / config.data.batch_size,
+        "model": network,
+        "steps_before": steps_before,
+        "options": config.values(),
+    }
+    before = values_before(type(config))
+    with contextlib.closing(RunFolder(config.train_dir, identity, before, **details)) as folder:
+        yield checkpoints.make_manager(checkpoint, folder.path, config.checkpoints.max_to_keep)
+
+
+@contextlib.contextmanager
+def open_folder(
+    config: RunConfig, shard: DatasetShard, *, start: Callable[[], int], **folder: Any
+) -> Iterator[tuple[int, tf.train.CheckpointManager]]:
+    """Claims a run's folder and restores the run.
+
+    Args:
+        config: `RunConfig` with known steps.
+        shard: `data.DatasetShard`.
+        start: function, called without a checkpoint, that initializes the variables and returns the
+            number of steps done.
+        **folder: `network`, `identity`, `checkpoint` and `steps_before`, see `claim_folder`.
+
+    Yields:
+        (number of steps done, `tf.train.CheckpointManager`).
+
+    Raises:
+        UserError: the folder is unsuitable.
+    """
+    with claim_folder(config, shard, **folder) as manager:
+        step = checkpoints.resume(manager)
+        yield start() if step is None else step, manager
+
+
+@contextlib.contextmanager
+def open_run(
+    config: RunConfig,
+    strategy: TernGradStrategy,
+    shard: DatasetShard,
+    model: keras.Model,
+    variables: Sequence[tf.Variable],
+    membership: Membership | None = None,
+    **folder: Any,
+) -> Iterator[Run]:
+    """Opens the chief's folder and restores the run on all processes.
+
+    Args:
+        config: `RunConfig` with known steps.
+        strategy: the strategy.
+        shard: `data.DatasetShard`.
+        model: compiled `keras.Model`.
+        variables: list of the variables of the run's checkpoint, of Keras or TensorFlow, which the
+            other processes receive from the chief.
+        membership: `Membership` if workers may come and go. Default: None.
+        **folder: `network`, `identity`, `checkpoint`, `start` and `steps_before`, see
+            `open_folder`.
+
+    Yields:
+        A `Run`.
+
+    Raises:
+        UserError: the folder is unsuitable.
+        PeerError: another process failed.
+    """
+    folder["identity"] = folder["identity"] | cluster.cluster_identity(strategy, shard)
+    manager = board = None
+    with contextlib.ExitStack() as stack:
+
+        def begin():
+            nonlocal manager
+            step, manager = stack.enter_context(open_folder(config, shard, **folder))
+            return step
+
+        first_step = run_on_chief(strategy, "first step", begin)
+        if membership is not None and membership.num_copies:
+
+            def keep():
+                nonlocal manager
+                if membership.saves and not strategy.is_chief:
+                    own = {name: value for name, value in folder.items() if name != "start"}
+                    manager = stack.enter_context(claim_folder(config, shard, **own))
+
+            run_on_all(strategy, "folder of a copy", keep)
+        broadcast_variables(strategy, variables)
+        if (
+            strategy.is_chief
+            and manager is not None
+            and (first_step < config.max_steps or config.max_steps == 0)
+        ):
+            board = Board(manager.directory, folder.get("steps_before", 0), first_step)
+            stack.enter_context(contextlib.closing(board))
+        shared = local_steps.without_statistics(variables, model)
+        yield Run(config, strategy, shard, model, first_step, manager, board, shared, membership)
+
+
+def fit(
+    run: Run,
+    *,
+    learning_rate: Callable[[int], Any] | None = None,
+    traffic: Callable[[int], Traffic | None] | None = None,
+    log_steps: int | None = None,
+    log_epochs: bool = False,
+    more_callbacks: Sequence[keras.callbacks.Callback] = (),
+    average: StatisticsAverage | None = None,
+) -> None:
+    """Trains up to `max_steps`, with log lines, TensorBoard, checkpoints, progress.
+
+    In a cluster, all processes must call it and print log lines; the chief does everything else.
+
+    Args:
+        run: `Run`.
+        learning_rate: function of the number of steps done. Default: none.
+        traffic: function of the number of steps done that returns the next step's `Traffic`.
+            Default: the strategy's.
+        log_steps: default for steps between log lines, and maximum number of steps between entries
+            for TensorBoard. Default 10, in a cluster 30.
+        log_epochs: whether to also print a line at the end of each epoch. Default False.
+        more_callbacks: Keras callbacks that keep the run's files, called before the others.
+            Default: none.
+        average: `StatisticsAverage` to update. Default: none.
+
+    Raises:
+        DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
+        PreemptedError: SIGTERM asked a process of the run to stop; the run is saved.
+        NewcomersError: workers wait to take part; the run is saved.
+    """
+    config, strategy, first_step = run.config, run.strategy, run.first_step
+    telemetry_freq = config.checkpoints.telemetry_freq
+    net: Any = config.model.net  # known here
+    entropy_loss = functools.partial(losses.cross_entropy, net)
+    log_steps = log_steps or log_freq(strategy.tasks)
+    line_steps = config.checkpoints.log_freq or log_steps
+    averaging = average.callback(first_step) if average else None
+    by_epoch = (first_step, config.data.batch_size, run.shard.num_examples, entropy_loss)
+    # `peer_errors` is entered inside, so that a lost peer is not taken for a corrupt record.
+    with (
+        config.data.locate_corrupt_records(),
+        peer_errors(strategy.tasks),
+        StepAgreement(strategy, first_step) as agreement,
+        preemption.stops_on_sigterm(
+            lambda: agreement.ask(saving.STOP),
+            # Processes of a cluster stop together, after a step of all.
+            lambda: strategy.num_processes > 1 or agreement.step > first_step,
+            lambda error: report_end(strategy.tasks, error),
+        ) as last_step_ended,
+        run.watch_newcomers() as newcomers,
+    ):
+        meetings = saving.Meetings(
+            strategy, run.shared, agreement, last_step_ended, run.membership, newcomers
+        )
+        with screen.show() as shown:
+            called = [
+                callbacks.StopOnDivergence(first_step, run.manager),
+                *([averaging] if averaging else []),
+                *(more_callbacks if run.manager else []),
+                *([EpochLog(*by_epoch)] if log_epochs else []),
+                TrainingLog(
+                    run,
+                    learning_rate=learning_rate,
+                    traffic=traffic or strategy.traffic_of,
+                    freq=math.gcd(log_steps, line_steps),
+                    line_freq=line_steps,
+                    screen=shown,
+                ),
+                StragglerMonitor(report=log, write=_waits(run, shown) if run.board else None),
+                *([_histograms(run)] if strategy.is_chief else []),
+                *([_telemetry(run)] if telemetry_freq else []),
+                saving.saving(run, meetings),
+            ]
+            if strategy.is_chief and shown is None:
+                called.append(callbacks.ProgressBar(first_step, config.max_steps))
+            first_batch = local_steps.own_steps(run.model.optimizer, first_step)
+            run.model.fit(
+                inputs.batches(config, first_batch, run.shard, strategy),
+                steps_per_epoch=config.max_steps - first_step,
+                shuffle=False,  # the data set is shuffled
+                verbose=0,
+                callbacks=called,
+            )
+        if telemetry_freq and strategy.num_processes > 1:
+            _log_advice(run)
+
+
+def _waits(run, shown):
+    """Writes the processes' waits for each other, for TensorBoard and on a `Screen`."""
+    tasks = run.strategy.tasks
+    others = [name for name in tasks.names if name != tasks.names[tasks.index]] if tasks else []
+    if shown is not None:
+        for name in others:
+            shown.note(name, "in step")
+
+    def write(scalars, step):
+        run.board.scalars(scalars, step)
+        if shown is not None:
+            for name in others:
+                wait = scalars[tags.wait_seconds(name)]
+                shown.note(name, f"waits {1e3 * wait:.0f} ms")
+
+    return write
+
+
+def _log_advice(run):
+    """Logs expected step times with other wires; on all processes, which measure the links."""
+    # With local steps, what is measured is not a training step.
+    if local_steps_optimizer(run.model.optimizer) is None:
+        advice = advise(run.strategy)
+        if advice is not None and run.strategy.is_chief:
+            log(advice)
+
+
+def _telemetry(run):
+    def write(scalars, step):
+        # `TrainingLog` already writes these two for every step.
+        written = {tags.RECEIVED_BYTES, tags.COMPRESSION_RATIO}
+        run.board.scalars({t: value for t, value in scalars.items() if t not in written}, step)
+
+    return Telemetry(run.config.train_dir, run.config.checkpoints.telemetry_freq, write=write)
+
+
+def _histograms(run):
+    config = run.config.checkpoints
+    # Record gradients once every `gradients_freq` steps.
+    freq = config.statistics_freq
+    by_time = config.save_summaries_secs is not None
+    gradients_freq = freq if by_time else -(-config.save_iter // freq) * freq
+    return summaries.Histograms(
+        run.first_step,
+        triggers.summaries(config, freq if by_time else config.save_iter),
+        triggers.summaries(config, gradients_freq),
+        run.board,
+        lambda: run.strategy.gradient_statistics,
+    )

@@ -1,0 +1,190 @@
+"""Logs of a run while it trains: log lines, and scalars for TensorBoard."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from terngrad_tf.common import tags
+from terngrad_tf.distribute.exchange.traffic import Traffic
+from terngrad_tf.training.log import log, log_worker
+from terngrad_tf.training.logs import triggers
+from terngrad_tf.training.logs.callbacks import StepCounter
+from terngrad_tf.training.logs.screen import Screen
+from terngrad_tf.training.optimization import local_steps, losses
+
+if typing.TYPE_CHECKING:
+    from terngrad_tf.training.runs.run import Run
+
+
+# Fraction of a smoothed loss kept at each step.
+_SMOOTHING = 0.9
+
+
+class TrainingLog(StepCounter):
+    """Prints losses, accuracy and speed regularly, and writes them for TensorBoard.
+
+    Losses and accuracy are means over the training examples of the steps since the last entry for
+    TensorBoard, which also has smoothed losses: `s = d * s + (1 - d) * loss`, with d = 0.9 per
+    step. The first line follows the first step and has the number of steps before it: it reports
+    the losses of the initial weights, and the time to prepare the step. In a cluster, each process
+    prints a line with its number and its own speed. A terminal with a table that shows every step
+    gets no lines.
+
+    Args:
+        run: `Run`.
+        learning_rate: function of the number of steps done that returns the learning rate, or None.
+        traffic: function of the number of steps done before a step that returns None or an object
+            with `received_bytes`, `float32_bytes` and `compression_ratio`.
+        freq: steps between entries for TensorBoard, over which means are taken.
+        line_freq: steps between lines, a multiple of `freq`; the last step's entry also has a line.
+        screen: `Screen`, or None.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        learning_rate: Callable[[int], Any] | None,
+        traffic: Callable[[int], Traffic | None],
+        freq: int,
+        line_freq: int,
+        screen: Screen | None = None,
+    ):
+        super().__init__(run.first_step)
+        self._batch_size = run.config.data.batch_size
+        self._board = run.board
+        self._strategy = run.strategy
+        self._tasks = run.strategy.tasks
+        self._summary_due = triggers.summaries(run.config.checkpoints, freq)
+        self._net: Any = run.config.model.net  # known here
+        self._learning_rate = learning_rate
+        self._traffic = traffic
+        self._freq = freq
+        self._line_freq = line_freq
+        self._screen = screen
+        self._name = _row_name(run)
+        self._last_step = run.config.max_steps
+        self._first_step = run.first_step
+        self._since = 0.0
+        self._steps = 0
+        self._own_steps = 0
+        self._own_share = 1.0
+        self._told_wires: list[str] = []
+        self._smoothed = {}
+
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+        """Starts the clock, and logs the reason for the wait before the first step."""
+        if self._screen is None:
+            log("building the step")
+        else:
+            self._screen.begin(self._name, self._batch_size, self._first_step, self._last_step)
+        self._since = time.perf_counter()
+        self._own_steps = local_steps.own_steps(self.model.optimizer, self._first_step)
+
+    def on_step_end(self, logs: dict[str, float]) -> None:
+        """Reports if due and starts new means."""
+        self._steps += 1
+        figures = self._figures(logs)
+        if self._screen is not None:
+            self._screen.step(
+                self._name, self.step, figures[tags.TOTAL_LOSS], figures[tags.PRECISION_AT_1]
+            )
+        is_due = self.step % self._freq == 0
+        if (is_due or self.step == self._first_step + 1) and self._strategy.is_chief:
+            self._tell_wires()
+        if self.step == self._first_step + 1 and not is_due:
+            speed = self._tell(self._first_step, figures)
+            if self._board is not None and self._first_step == 0:
+                # So that the speeds cover the time of the whole run.
+                self._board.scalars(self._speeds(speed), self.step)
+        elif is_due:
+            speed = self._tell(self.step, figures)
+            if self._board is not None:
+                smoothed = self._smooth(figures)
+                if self._summary_due(self.step):
+                    rates = {**self._speeds(speed), **self._rates()}
+                    self._board.scalars({**figures, **smoothed, **rates}, self.step)
+            self.model.reset_metrics()
+
+    def _figures(self, logs):
+        """Returns losses and accuracy from the means of the metrics."""
+        total, entropy = logs["loss"], losses.cross_entropy(self._net, logs)
+        return {
+            tags.PRECISION_AT_1: losses.precision_at_1(self._net, logs),
+            tags.CROSS_ENTROPY: entropy,
+            tags.REGULARIZATION: max(0.0, total - entropy),
+            tags.TOTAL_LOSS: total,
+        }
+
+    def _tell_wires(self):
+        """Logs changes of the wires that "auto" chooses, with reasons."""
+        reasons = self._strategy.wire_choices
+        if reasons == self._told_wires:
+            return
+        for reason in reasons:
+            if reason not in self._told_wires:
+                log(reason)
+        self._told_wires = reasons
+        if self._board is not None:
+            self._board.text(tags.WIRE_CHOICES, reasons, self.step)
+
+    def _tell(self, step, figures):
+        """Prints the line if due, restarts the clock and returns images per second."""
+        seconds = (time.perf_counter() - self._since) / self._steps
+        speed = self._batch_size / seconds
+        own_steps = local_steps.own_steps(self.model.optimizer, self.step)
+        # This process's fraction of the steps that processes take at their own speed.
+        self._own_share = (own_steps - self._own_steps) / self._steps
+        accuracy, entropy, regularization, total = figures.values()
+        is_end = step in (self._first_step, self._last_step)
+        if self._screen is not None or not (is_end or step % self._line_freq == 0):
+            pass
+        elif self._tasks is None:
+            log(
+                f"step {step}, entropy_loss = {entropy:.2f}, reg_loss = {regularization:.2f}, "
+                f"total_loss = {total:.2f} ({speed:.1f} examples/sec; {seconds:.3f} sec/batch), "
+                f"accuracy = {accuracy:.4f}"
+            )
+        else:
+            own_speed = self._speeds(speed)[tags.WORKER_EXAMPLES_PER_SECOND]
+            log_worker(self._tasks.index, step, total, own_speed, seconds, accuracy)
+        self._own_steps = own_steps
+        self._since, self._steps = time.perf_counter(), 0
+        return speed
+
+    def _speeds(self, speed):
+        """Returns images per second of all and, in a cluster, of this worker, for its lines."""
+        speeds = {tags.EXAMPLES_PER_SECOND: speed}
+        if self._tasks is not None:
+            own_speed = speed * self._own_share / len(self._tasks.names)
+            speeds[tags.WORKER_EXAMPLES_PER_SECOND] = own_speed
+        return speeds
+
+    def _smooth(self, figures):
+        kept = _SMOOTHING**self._freq
+        for tag in (tags.CROSS_ENTROPY, tags.REGULARIZATION, tags.TOTAL_LOSS):
+            before = self._smoothed.get(tag, figures[tag])
+            self._smoothed[tag] = kept * before + (1 - kept) * figures[tag]
+        return {tags.smoothed(tag): value for tag, value in self._smoothed.items()}
+
+    def _rates(self):
+        """Returns learning rate and bytes of the step."""
+        scalars = {}
+        if self._learning_rate is not None:
+            scalars[tags.LEARNING_RATE] = float(self._learning_rate(self.step - 1))
+        traffic = self._traffic(self.step - 1)
+        if traffic is not None:
+            scalars[tags.RECEIVED_BYTES] = traffic.received_bytes
+            scalars[tags.COMPRESSION_RATIO] = traffic.compression_ratio
+        return scalars
+
+
+def _row_name(run):
+    """Returns the name of a run in a table: its folder or, in a cluster, its worker."""
+    if run.strategy.tasks is not None:
+        return f"worker {run.strategy.tasks.index}"
+    return pathlib.Path(run.config.train_dir).resolve().name

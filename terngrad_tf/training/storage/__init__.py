@@ -1,0 +1,3 @@
+"""A run on disk: its folder and its checkpoints."""
+
+__all__ = []

@@ -1,0 +1,34 @@
+"""Tests of the chief's waiting for the servers of asynchronous training."""
+
+import sys
+import threading
+
+import pytest
+import tensorflow as tf
+
+from terngrad_tf.distribute import PeerError
+from terngrad_tf.parameter_server.loop import StepQueue
+
+
+class Cluster:
+    """Stands for a `ParameterServerCluster` whose server does not answer."""
+
+    def check_peers(self):
+        raise PeerError("lost ps 0")
+
+
+class StepQueueTest(tf.test.TestCase):
+    def test_what_waits_for_a_lost_server_is_not_waited_for(self):
+        with self.assertRaisesRegex(PeerError, "lost ps 0"):
+            StepQueue(Cluster()).call(threading.Event().wait)
+
+    def test_results_and_errors_of_what_is_called_arrive(self):
+        steps = StepQueue(Cluster())
+        self.assertEqual(steps.call(lambda: 7), 7)
+        self.assertIsNone(steps.call(lambda: None))
+        with self.assertRaisesRegex(ValueError, "no number"):
+            steps.call(lambda: int("no number"))
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

@@ -1,0 +1,82 @@
+"""Where phase 2 finds the weights to start from."""
+
+import json
+import os
+import pathlib
+import sys
+
+import pytest
+import tensorflow as tf
+
+from terngrad_tf.phase_2 import source
+from terngrad_tf.training import UserError
+
+MODEL = {"net": "resnet_50", "num_classes": 1001, "image_size": 224, "channels": 3}
+IDENTITY = {
+    **{"dataset_name": "imagenet", "net": "resnet_50", "optimizer": "momentum", "image_size": 224},
+    **{"batch_size": 2048, "seed": 1, "num_nodes": 8, "size_to_binarize": 1},
+    **{"weight_decay": 1e-4, "dropout_keep_prob": 0.5, "label_smoothing": 0.1},
+}
+
+
+class CheckpointOfEpochTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = pathlib.Path(self.get_temp_dir())
+        for step in (6256, 12512, 43790):
+            (self.folder / f"model.ckpt-{step}.index").touch()
+        self.describe(steps_per_epoch=625.5698)
+
+    def describe(self, **details):
+        run = {"identity": IDENTITY, "max_steps": 43790, "model": MODEL, **details}
+        (self.folder / "run.json").write_text(json.dumps(run), encoding="utf-8")
+
+    def find(self, name):
+        return pathlib.Path(source.find_start(str(self.folder / name)).path).name
+
+    def test_the_tutorials_name_is_the_checkpoint_of_that_epoch(self):
+        self.assertEqual(self.find("resnet-70_625.ckpt"), "model.ckpt-43790")
+        self.assertEqual(self.find("resnet-10_625.ckpt"), "model.ckpt-6256")
+
+    def test_a_run_that_does_not_tell_its_epochs_has_those_of_the_name(self):
+        self.describe()
+        self.assertEqual(self.find("resnet-20_625.ckpt"), "model.ckpt-12512")
+
+    def test_an_epoch_without_checkpoint_is_told_with_those_that_have_one(self):
+        there = r"model.ckpt-6256 \(epoch 10\), .*, model.ckpt-43790 \(epoch 70\)"
+        with self.assertRaisesRegex(UserError, rf"holds {there}. Received: .*resnet-69_625"):
+            self.find("resnet-69_625.ckpt")
+        for path in self.folder.glob("*.index"):
+            path.unlink()
+        with self.assertRaisesRegex(UserError, "holds none"):
+            self.find("resnet-70_625.ckpt")
+
+
+class FindSnapshotsTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.get_temp_dir())
+        self.run_folder = pathlib.Path("device0_stage_1", "checkpoint_stage_1").absolute()
+        self.run_folder.mkdir(parents=True, exist_ok=True)
+
+    def find(self, weight_load_dir):
+        start = source.Start("", self.run_folder, {})
+        return os.path.abspath(source.find_snapshots(weight_load_dir, start))
+
+    def test_a_relative_path_is_of_the_present_folder_or_of_the_one_that_holds_the_run(self):
+        tutorial = "./checkpoint_stage_1/checkpoint_pca"
+        own = self.run_folder / "checkpoint_pca"
+        self.assertEqual(self.find(""), str(own))
+        # What is nowhere is told as it was given.
+        self.assertEqual(self.find(tutorial), os.path.abspath(tutorial))
+        own.mkdir()
+        self.assertEqual(self.find(tutorial), str(own))
+        self.assertEqual(self.find(str(own)), str(own))
+        self.assertEqual(self.find("/nowhere"), "/nowhere")
+        os.makedirs(tutorial)
+        self.assertEqual(self.find(tutorial), os.path.abspath(tutorial))
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

@@ -1,0 +1,69 @@
+"""Figures of finished runs come from their TensorBoard logs."""
+
+import contextlib
+import pathlib
+import sys
+import time
+
+import pytest
+import tensorflow as tf
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+
+from terngrad_tf.training.logs import board, report
+
+
+class ReportTest(tf.test.TestCase):
+    def write(self, folder, values):
+        writer = tf.summary.create_file_writer(str(folder))
+        with writer.as_default():
+            for step, value in values.items():
+                tf.summary.scalar("loss", value, step=step)
+        writer.close()
+
+    def test_steps_done_again_after_a_resumption_count_once(self):
+        folder = pathlib.Path(self.get_temp_dir()) / "resumed"
+        self.write(folder, {10: 1.0, 20: 2.0})
+        self.write(folder, {20: 3.0, 30: 4.0})
+        self.assertEqual(report.read_scalars(folder), {"loss": {10: 1.0, 20: 3.0, 30: 4.0}})
+
+    def test_a_log_that_a_killed_process_left_unfinished_is_read_up_to_there(self):
+        folder = pathlib.Path(self.get_temp_dir()) / "killed"
+        self.write(folder, {10: 1.0, 20: 2.0})
+        (path,) = folder.iterdir()
+        path.write_bytes(path.read_bytes()[:-5])
+        self.assertEqual(report.read_scalars(folder), {"loss": {10: 1.0}})
+
+    def test_tensorboard_forgets_steps_that_come_again(self):
+        folder = pathlib.Path(self.get_temp_dir()) / "again"
+        folder.mkdir()
+        for first_step, steps in ((0, (10, 20, 30)), (15, (20, 40))):
+            with contextlib.closing(board.Board(folder, 100, first_step)) as log:
+                for step in steps:
+                    log.scalars({"loss/total": step + first_step}, step)
+            time.sleep(1.0)  # files are named by the second
+        events = EventAccumulator(str(folder))  # as TensorBoard reads them
+        events.Reload()
+        found = [
+            (e.step, float(tf.make_ndarray(e.tensor_proto))) for e in events.Tensors("loss/total")
+        ]
+        self.assertEqual(found, [(110, 10.0), (120, 35.0), (140, 55.0)])
+
+    def test_time_adds_up_over_log_lines(self):
+        scalars = {"speed/examples_per_second": {10: 64.0, 20: 128.0}}
+        self.assertAllClose(report.training_seconds(scalars, batch_size=64), 15.0)
+        self.assertAllClose(report.training_seconds(scalars, 64, steps_before=8), 7.0)
+
+    def test_columns_of_a_table_are_as_wide_as_their_widest_cell(self):
+        text = report.table(["run", "bytes"], [["ternary", "5"], ["float", "100"]])
+        self.assertEqual(text, "run      bytes\nternary      5\nfloat      100")
+
+    def test_a_plot_is_a_png_and_leaves_nothing_beside_it(self):
+        path = pathlib.Path(self.get_temp_dir()) / "plots" / "curves.png"
+        path.parent.mkdir()
+        report.plot(path, {"Training": ("loss", "log", {"float": {1: 2.0, 2: 1.0}})})
+        self.assertEqual(path.read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
+        self.assertEqual(list(path.parent.iterdir()), [path])
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

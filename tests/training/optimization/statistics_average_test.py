@@ -1,0 +1,183 @@
+"""Batch norm's statistics are averaged by the rule for the weights, and evaluated with these."""
+
+import contextlib
+import io
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import slim_data
+from terngrad_tf import models, training
+from terngrad_tf.checkpoints import local_state
+from terngrad_tf.distribute import TernGradStrategy, local_steps_optimizer
+from terngrad_tf.training.evaluation import evaluator
+from terngrad_tf.training.optimization import optimizers
+from terngrad_tf.training.optimization.statistics_average import StatisticsAverage
+from terngrad_tf.training.storage.run_folder import read_run
+from tests import runs
+
+EXAMPLES, BATCH = 128, 8
+
+
+class Record(keras.callbacks.Callback):
+    """Keeps what stands in variables after each step; the optimizer's count of updates first."""
+
+    def __init__(self, variables):
+        super().__init__()
+        self.variables, self.found = variables, []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.found.append([variable.numpy() for variable in self.variables])
+
+
+def moving_average(values, limit):
+    """Of values, one an update, by the rule of `tf.train.ExponentialMovingAverage`."""
+    average = np.asarray(values[0], np.float64)
+    for n, value in enumerate(values[1:], 1):
+        m = min(limit, (1 + n) / (10 + n))
+        average = m * average + (1 - m) * value
+    return average
+
+
+class StatisticsAverageTest(tf.test.TestCase):
+    def trained(self, num_nodes, make_optimizer, sample_weight=None):
+        """(optimizer, statistics after each step, average) of a network with batch norm."""
+        keras.utils.set_random_seed(1)
+        strategy = TernGradStrategy(num_nodes=num_nodes)
+        with strategy.scope():
+            model = keras.Sequential(
+                [
+                    keras.Input([4, 4, 2]),
+                    keras.layers.Conv2D(3, 3),
+                    keras.layers.BatchNormalization(momentum=0.7),
+                    keras.Sequential(
+                        [keras.layers.Conv2D(2, 2), keras.layers.BatchNormalization(momentum=0.5)]
+                    ),
+                    keras.layers.Flatten(),
+                    keras.layers.Dense(3),
+                ]
+            )
+            optimizer = make_optimizer()
+            optimizer.build(model.trainable_variables)
+            local_state.keep_statistics(optimizer, model)
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(optimizer, loss)
+            average = StatisticsAverage(model)
+        generator = np.random.default_rng(0)
+        x = generator.normal(size=[EXAMPLES, 4, 4, 2]).astype("float32") * 3 + 1
+        y = generator.integers(0, 3, EXAMPLES)
+        record = Record(average.statistics)
+        model.fit(
+            *(x, y),
+            sample_weight=sample_weight,
+            batch_size=BATCH,
+            shuffle=False,
+            verbose=0,
+            callbacks=[record, average.callback(0)],
+        )
+        return optimizer, record.found, average
+
+    def assert_average(self, average, values, limit=optimizers.EMA_MOMENTUM):
+        self.assertLen(average.variables, 4)
+        for i, variable in enumerate(average.variables):
+            expected = moving_average([found[i] for found in values], limit)
+            self.assertAllClose(variable.numpy(), expected, rtol=1e-5)
+            self.assertNotAllClose(variable.numpy(), values[-1][i], rtol=1e-3)
+
+    def test_averages_are_those_computed_by_hand(self):
+        for num_nodes, name in ((1, "momentum"), (2, "adam"), (4, "rmsprop")):
+            make = lambda name=name: optimizers.build_optimizer(name, 0.05)  # noqa: E731
+            _, values, average = self.trained(num_nodes, make)
+            self.assertLen(values, EXAMPLES // BATCH)
+            self.assert_average(average, values)
+
+    def test_steps_that_loss_scaling_leaves_out_do_not_count(self):
+        def make():
+            inner = optimizers.build_optimizer("momentum", 0.05)
+            return keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0)
+
+        # The third step and the fifth overflow.
+        weights = np.ones(EXAMPLES, np.float32)
+        for step in (2, 4):
+            weights[step * BATCH] = np.inf
+        optimizer, values, average = self.trained(2, make, weights)
+        self.assertEqual(int(optimizer.inner_optimizer.iterations.numpy()), len(values) - 2)
+        self.assert_average(average, [v for step, v in enumerate(values) if step not in (2, 4)])
+
+    def test_local_steps_average_what_exchanges_leave(self):
+        for options in ({}, {"fragments": 2}, {"overlap": 1}):
+
+            def make(options=options):
+                inner = optimizers.build_optimizer("gd", 0.05, averages=False)
+                fragments = options.get("fragments", 1)
+                more = {"overlap": options.get("overlap", 0)}
+                return optimizers.build_local_steps(inner, 4, fragments, 1.0, 0.0, **more)
+
+            optimizer, values, average = self.trained(2, make)
+            overlap = options.get("overlap", 0)
+            at_exchanges = values[3 + overlap :: 4]
+            limit = local_steps_optimizer(optimizer).outer.get_config()["ema_momentum"]
+            self.assertLess(limit, optimizers.EMA_MOMENTUM)
+            self.assert_average(average, at_exchanges, limit)
+
+    def test_there_is_none_without_batch_norm(self):
+        model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+        average = StatisticsAverage(model)
+        self.assertIsNone(average.callback(0))
+        self.assertEqual(average.variables, [])
+
+
+class RunTest(tf.test.TestCase):
+    @pytest.mark.slow
+    def test_a_run_goes_on_with_its_averages_and_is_evaluated_with_them(self):
+        root = runs.class_folder(type(self))
+        slim_data.convert("digits", str(root / "data"), shard=True, train_shards=2)
+
+        def train(name, max_steps):
+            options = training.TrainConfig.of(
+                train_dir=str(root / name),
+                data_dir=str(root / "data"),
+                dataset_name="digits",
+                net="resnet_20",
+                num_nodes=2,
+                batch_size=16,
+                max_steps=max_steps,
+                save_iter=1,
+                max_to_keep=100,
+                learning_rate_decay_type="fixed",
+                initial_learning_rate=0.1,
+            )
+            with contextlib.redirect_stdout(io.StringIO()):
+                return training.train(options)
+
+        train("parts", 3)
+        train("parts", 6)
+        path = train("whole", 6).checkpoint
+        whole, parts = runs.saved(path), runs.saved(root / "parts" / "model.ckpt-6")
+        self.assertEqual(whole.keys(), parts.keys())
+        for name in whole:
+            self.assertAllEqual(whole[name], parts[name], msg=name)
+        # By hand, from the statistics that the checkpoints of all steps hold.
+        model = models.build("resnet_20", num_classes=10, image_size=28, channels=1)
+        average = StatisticsAverage(model)
+        found = []
+        for step in range(1, 7):
+            checkpoint = str(root / "whole" / f"model.ckpt-{step}")
+            tf.train.Checkpoint(model=model).restore(checkpoint).expect_partial()
+            found.append([variable.numpy() for variable in average.statistics])
+        restored, _ = evaluator.restore_network(path, read_run(root / "whole"), True)
+        evaluated = StatisticsAverage(restored).statistics
+        self.assertLen(evaluated, 2 * 19)
+        for i, variable in enumerate(evaluated):
+            expected = moving_average([values[i] for values in found], optimizers.EMA_MOMENTUM)
+            self.assertAllClose(variable.numpy(), expected, rtol=1e-4, atol=1e-6)
+        raw, _ = evaluator.restore_network(path, read_run(root / "whole"), False)
+        for variable, value in zip(StatisticsAverage(raw).statistics, found[-1], strict=True):
+            self.assertAllEqual(variable.numpy(), value)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

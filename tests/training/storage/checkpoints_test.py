@@ -1,0 +1,122 @@
+"""Checkpoints that are damaged, or do not fit the disk, are one line that names the file."""
+
+import gc
+import pathlib
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import slim_data
+from terngrad_tf.training import UserError
+from terngrad_tf.training.errors import write_failure
+from terngrad_tf.training.storage import checkpoints
+from tests import runs
+
+
+class CheckpointsTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = runs.class_folder(type(self)) / self.id().rpartition(".")[2]
+        self.variable = tf.Variable(np.arange(300.0))
+        self.checkpoint = tf.train.Checkpoint(weights=self.variable)
+        self.manager = tf.train.CheckpointManager(
+            self.checkpoint, str(self.folder), 2, checkpoint_name=checkpoints.NAME
+        )
+        checkpoints.write(self.manager, 7)
+        self.path = checkpoints.latest_checkpoint(self.folder)
+
+    def test_the_newest_is_found_and_restored(self):
+        self.assertEqual(self.path, str(self.folder / "model.ckpt-7"))
+        self.variable.assign(np.zeros(300))
+        checkpoints.restore(self.checkpoint, self.path)
+        self.assertAllEqual(self.variable, np.arange(300.0))
+        self.assertIsNone(checkpoints.latest_checkpoint(self.folder / "none"))
+
+    def test_damage_anywhere_is_one_error_that_names_the_file(self):
+        for suffix in (".index", ".data-00000-of-00001"):
+            file = pathlib.Path(self.path + suffix)
+            whole = file.read_bytes()
+            for content in (b"", whole[: len(whole) // 2], bytes([*whole[:50], 255, *whole[51:]])):
+                file.write_bytes(content)
+                with self.assertRaisesRegex(UserError, f"^{self.path} is damaged, or holds other"):
+                    checkpoints.restore(self.checkpoint, self.path)
+            file.unlink()
+            with self.assertRaisesRegex(UserError, f"^{self.path} is damaged.*"):
+                checkpoints.restore(self.checkpoint, self.path)
+            file.write_bytes(whole)
+        checkpoints.restore(self.checkpoint, self.path)
+
+    def test_tensorflow_warns_of_no_damage_behind_the_error(self):
+        file = pathlib.Path(f"{self.path}.data-00000-of-00001")
+        other = {"more": tf.Variable(1.0)}
+        for content, variables in ((b"", {}), (file.read_bytes()[:-9], {}), (b"", other)):
+            file.write_bytes(content)
+            with self.assertNoLogs("tensorflow"):
+                checkpoint = tf.train.Checkpoint(weights=tf.Variable(np.zeros(300)), **variables)
+                with self.assertRaises(UserError):
+                    checkpoints.restore(checkpoint, self.path)
+                del checkpoint
+                gc.collect()
+
+    def test_a_checkpoint_of_other_variables_is_refused(self):
+        other_shape = tf.train.Checkpoint(weights=tf.Variable([1.0]))
+        with self.assertRaisesRegex(UserError, "holds other variables than this run"):
+            checkpoints.restore(other_shape, self.path)
+        more = tf.train.Checkpoint(weights=self.variable, more=tf.Variable(1.0, name="average"))
+        lacks = "holds other variables than this run: it lacks 1 of them, such as 'average'. It was"
+        with self.assertRaisesRegex(UserError, f"^{self.path} {lacks} [^\n]+ folder$"):
+            checkpoints.restore(more, self.path)
+
+    def test_a_damaged_list_of_checkpoints_is_told(self):
+        state = self.folder / "checkpoint"
+        for content in (b"\0\1\2", b"[" * 9999, b"\xff\xfe", b'model_checkpoint_path: "'):
+            state.write_bytes(content)
+            with self.assertRaisesRegex(UserError, f"^{state} is damaged: "):
+                checkpoints.latest_checkpoint(self.folder)
+        state.unlink()
+        state.mkdir()
+        with self.assertRaisesRegex(UserError, f"^{state} is damaged: .* regular file"):
+            checkpoints.latest_checkpoint(self.folder)
+
+    def test_what_cannot_be_written_is_named_and_leaves_the_rest_alone(self):
+        before = {path.name: path.read_bytes() for path in self.folder.iterdir()}
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+        try:
+            with self.assertRaises(OSError) as caught:
+                checkpoints.write(self.manager, 8)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        self.assertRegex(write_failure(caught.exception), "model.ckpt-8 cannot be written: ")
+        after = {path.name: path.read_bytes() for path in self.folder.iterdir()}
+        self.assertEqual(after, before)
+
+    @pytest.mark.slow
+    def test_training_on_a_full_disk_ends_with_a_status_of_its_own_and_goes_on_later(self):
+        data = runs.class_folder(type(self)) / "data"
+        slim_data.convert("digits", str(data), shard=True, train_shards=1)
+        command = [sys.executable, "-m", "terngrad_tf.bin.mnist_train", "--dataset_name=digits"]
+        command += [f"--data_dir={data}", f"--train_dir={self.folder}/run", "--batch_size=8"]
+        command += ["--max_steps=2", "--save_iter=1", "--input_queue_memory_factor=1"]
+        limit = 2**20, resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        result = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
+        )
+        self.assertEqual(result.returncode, 4, result.stderr)
+        self.assertRegex(
+            result.stderr.splitlines()[-1],
+            f"^mnist_train: error: {self.folder}/run/model.ckpt-1 cannot be written: .*$",
+        )
+        result = subprocess.run(command, capture_output=True, text=True)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

@@ -1,0 +1,119 @@
+"""Pages of the reference: one for each public class, and one for the functions of a package."""
+
+import ast
+import functools
+import pathlib
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+FOLDER = "reference"
+# The page of a package in docs/reference/, and the package.
+PACKAGES = {
+    "distribute": "terngrad_tf.distribute",
+    "checkpoints": "terngrad_tf.checkpoints",
+    "subspace": "terngrad_tf.subspace",
+    "models": "terngrad_tf.models",
+    "ternary": "terngrad_tf.ternary",
+    "training": "terngrad_tf.training",
+    "phase_2": "terngrad_tf.phase_2",
+    "parameter_server": "terngrad_tf.parameter_server",
+    "slim_data": "slim_data",
+}
+# Classes that most programs use come first; the rest follows by name.
+FIRST = ("TernGradStrategy", "Quantization", "ClusterOptions", "DiLoCo", "TernaryAllReduce")
+FUNCTIONS = "functions"
+
+
+@functools.cache
+def names(package):
+    """Returns `{name: (dotted path, AST node)}` of a package's public names."""
+    tree = _parsed(package)
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_ORIGINS":
+            found |= {n: f"{package}.{m}" for n, m in ast.literal_eval(node.value).items()}
+    # Names that are loaded at first use are imported for editors, too.
+    if not found:
+        for node in tree.body:
+            if isinstance(node, ast.ImportFrom):
+                found |= {alias.name: node.module for alias in node.names}
+    defined = {name: _definition(module, name) for name, module in found.items()}
+    return dict(sorted(defined.items(), key=lambda item: _order(item[0])))
+
+
+def pages():
+    """Returns `{page: Markdown}`, pages named by their path in docs/."""
+    result = {}
+    for page, package in PACKAGES.items():
+        public = names(package)
+        classes, functions = split(public)
+        for name in classes:
+            result[f"{FOLDER}/{page}/{name}.md"] = _page(name, [public[name][0]])
+        if functions:
+            title = f"Functions of {package}"
+            paths = [public[name][0] for name in functions]
+            result[f"{FOLDER}/{page}/{FUNCTIONS}.md"] = _page(title, paths, f"# {title}\n\n")
+    return result
+
+
+def links():
+    """Returns `{name: dotted path}` of all public names, for links in docstrings."""
+    return {n: path for package in PACKAGES.values() for n, (path, _) in names(package).items()}
+
+
+def table(page):
+    """Returns a Markdown table of the names of a package, with links and purposes."""
+    public = names(PACKAGES[page])
+    classes, functions = split(public)
+    lines = ["| name | purpose |", "|---|---|"]
+    for name in (*classes, *functions):
+        path, node = public[name]
+        target = name if name in classes else f"{FUNCTIONS}.md#{path}"
+        target = target if name in functions else f"{name}.md"
+        text = ast.get_docstring(node) if isinstance(node, ast.ClassDef | ast.FunctionDef) else ""
+        about = " ".join((text or "").split("\n\n")[0].split()).replace("|", "\\|")
+        lines.append(f"| [`{name}`]({page}/{target}) | {about} |")
+    return "\n".join(lines)
+
+
+def split(public):
+    """Returns the names of classes, and all other names."""
+    classes = [name for name, (_, node) in public.items() if isinstance(node, ast.ClassDef)]
+    return classes, [name for name in public if name not in classes]
+
+
+def _order(name):
+    return (FIRST.index(name) if name in FIRST else len(FIRST), name.lower())
+
+
+def _page(title, paths, text=""):
+    blocks = "\n\n".join(f"::: {path}{_options(path)}" for path in paths)
+    files = sorted({f"`{path.rpartition('.')[0].replace('.', '/')}.py`" for path in paths})
+    source = f"Source: {', '.join(files)}"
+    return f"---\ntitle: {title}\n---\n\n{text}{blocks}\n\n{source}\n"
+
+
+def _options(path):
+    # Its fields are options that the programs take, too.
+    return "\n    options:\n      inherited_members: true" if path.endswith(".Quantization") else ""
+
+
+def _parsed(module):
+    path = ROOT / module.replace(".", "/")
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def _definition(module, name):
+    """Returns the path of the module that defines a name, with the name, and its AST node."""
+    body = _parsed(module).body
+    for node in body:
+        if getattr(node, "name", None) == name:
+            return f"{module}.{name}", node
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        if any(isinstance(t, ast.Name) and t.id == name for t in targets):
+            return f"{module}.{name}", node
+    for node in body:
+        if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
+            return _definition(node.module, name)
+    raise ValueError(f"{module} does not define {name}")
