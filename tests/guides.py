@@ -77,9 +77,7 @@ def run_commands(path, folder, timeout=500):
     done = subprocess.run(
         ["bash", "-euxc", "".join(commands(path))],
         cwd=folder,
-        env=os.environ
-        | {"PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-        | {"TF_CPP_MIN_LOG_LEVEL": "2"},
+        env=os.environ | {"PATH": f"{tools}:{os.environ['PATH']}", "TF_CPP_MIN_LOG_LEVEL": "2"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

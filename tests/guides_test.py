@@ -141,6 +141,8 @@ class GuidesTest(unittest.TestCase):
         with_commands = {name for name in names if guides.commands(DOCS / f"{name}.md")}
         self.assertEqual(with_commands - tested, set())
         self.assertEqual(tested - with_commands, set())
+        for file in re.findall(r"[\w/]+_test\.py", " ".join(ELSEWHERE.values())):
+            self.assertTrue((guides.ROOT / "tests" / file).exists(), file)
 
     def test_new_guides_are_short(self):
         for name in ("batch_norm", "custom_loops", "data_on_machines", "from_pytorch"):
