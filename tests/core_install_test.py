@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,9 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests import source_tree
-
-PARTS = ("pyproject.toml", "setup.py", "README.md", *source_tree.PACKAGES)
+from tests import wheels
 
 FIT = textwrap.dedent("""
     import importlib.resources
@@ -68,26 +65,15 @@ class CoreInstallTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
-        (cls.folder / "source").mkdir()
-        # A copy: setuptools writes beside the sources, and takes what an older build left there.
-        for part in PARTS:
-            copy = shutil.copytree if (source_tree.ROOT / part).is_dir() else shutil.copy
-            copy(source_tree.ROOT / part, cls.folder / "source" / part)
-        cls.run_pip("wheel", "--no-deps", "--wheel-dir", cls.folder, cls.folder / "source")
+        wheel = wheels.build(cls.folder)
         venv.create(cls.folder / "venv")
-        (wheel,) = cls.folder.glob("*.whl")
         python = cls.folder / "venv/bin/python"
-        cls.run_pip("--python", python, "install", "--no-deps", "--no-index", wheel)
+        wheels.run_pip("--python", python, "install", "--no-deps", "--no-index", wheel)
         (site,) = cls.folder.glob("venv/lib/*/site-packages")
         (own,) = importlib.metadata.distributions(name="terngrad_tf", path=[str(site)])
         for distribution in core_distributions(own.requires):
             for top in {file.parts[0] for file in distribution.files} - {"..", "__pycache__"}:
                 (site / top).symlink_to(distribution.locate_file(top))
-
-    @classmethod
-    def run_pip(cls, *arguments):
-        command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*command, *arguments], check=True)
 
     def run_installed(self, command, *arguments):
         return subprocess.run(

@@ -1,15 +1,12 @@
-"""What the pages of docs/ say is so: their code runs, their commands and files exist."""
+"""What the pages of docs/ say is so: their commands and files exist. `guides_test.py` runs them."""
 
 import dataclasses
 import importlib
 import inspect
-import json
-import pathlib
 import re
 import runpy
 import shlex
 import sys
-import tempfile
 import types
 import unittest
 
@@ -20,69 +17,26 @@ import terngrad_tf
 from terngrad_tf.bin.command import check, run
 from terngrad_tf.bin.command.commands import ALL, find
 from terngrad_tf.distribute import ClusterOptions, Quantization, TernGradStrategy
-from tests import forked_scripts
-from tests.distribute import processes
+from tests import guides
 
-ROOT = forked_scripts.ROOT
+ROOT = guides.ROOT
 # Makes pages of the site, of which tools/ holds the code.
 reference = types.SimpleNamespace(**runpy.run_path(str(ROOT / "tools/reference.py")))
-PAGES = sorted((ROOT / "docs").rglob("*.md"))
-TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
-
-# Clusters become one of a single process. By page, what is put in place of what.
-CLUSTER_OF_ONE = {
-    "two_machines": {"10.0.0.1:2222,10.0.0.2:2222": "127.0.0.1:{port}"},
-    "kubernetes": {
-        "socket.gethostname()": "'trainer-0'",
-        "{name}-{i}.trainer:2222": "127.0.0.1:{port}",
-        "import os\n": "import os\nos.environ['WORKERS'] = '1'\n",
-    },
-    "slurm": {
-        "port_base=2222": "port_base={port}",
-        "import tensorflow as tf\n": (
-            "import os\nimport tensorflow as tf\n"
-            "os.environ.update(SLURM_STEP_NODELIST='localhost', SLURM_PROCID='0',\n"
-            "    SLURM_STEP_NUM_TASKS='1', SLURM_STEP_TASKS_PER_NODE='1')\n"
-        ),
-    },
-}
-RANK_TABLE = {
-    "version": "1.0",
-    "server_count": "1",
-    "status": "completed",
-    "server_list": [
-        {
-            "server_id": "127.0.0.1",
-            "device": [{"device_id": "0", "device_ip": "127.0.0.1", "rank_id": "0"}],
-        }
-    ],
-}
-
-
-def blocks(path, language):
-    """The code blocks of a language in a Markdown file."""
-    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(encoding="utf-8"), re.M | re.S)
+TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *guides.PAGES]
 
 
 def commands():
     """(file, words) of every command line in a block of shell code, continued lines joined."""
     for path in TEXTS:
-        for block in blocks(path, "bash"):
-            for line in block.replace("\\\n", " ").splitlines():
+        texts = [b.text for b in guides.blocks(path) if b.language == "bash"]
+        for text in texts:
+            for line in text.replace("\\\n", " ").splitlines():
                 try:
                     words = shlex.split(line, comments=True)
                 except ValueError:  # a script in quotes over several lines
                     continue
                 if words:
                     yield path, words
-
-
-def cluster_of_one(page, code):
-    """Code of a page for a cluster, for one that has a single process on this machine."""
-    (port,) = processes.free_ports(1)
-    for old, new in CLUSTER_OF_ONE[page].items():
-        code = code.replace(old, new.replace("{port}", str(port)))
-    return code
 
 
 def programs():
@@ -99,25 +53,6 @@ def programs():
 
 
 class DocsTest(unittest.TestCase):
-    @pytest.mark.slow
-    def test_code_of_the_pages_runs(self):
-        scripts = {}
-        for path in PAGES:
-            code = blocks(path, "python")
-            if path.stem in CLUSTER_OF_ONE:
-                for number, block in enumerate(code):
-                    scripts[f"{path.stem}_{number}"] = cluster_of_one(path.stem, block)
-            elif code:
-                scripts[path.stem] = "\n".join(code)
-        with tempfile.TemporaryDirectory() as folder:
-            table = pathlib.Path(folder, "two_machines_1", "rank_table_8pcs.json")
-            table.parent.mkdir()
-            table.write_text(json.dumps(RANK_TABLE), encoding="utf-8")
-            results = forked_scripts.run_all(scripts, pathlib.Path(folder))
-        for name, (status, output) in results.items():
-            with self.subTest(page=name):
-                self.assertEqual(status, 0, output[-3000:])
-
     def test_commands_have_the_flags_that_pages_give_them(self):
         found = 0
         for path, module, words in programs():

@@ -1,4 +1,4 @@
-"""What batch norm without `synchronized` computes on several replicas, as docs/strategy.md says."""
+"""Batch norm without `synchronized` on several replicas, as docs/batch_norm.md describes it."""
 
 import sys
 
