@@ -177,10 +177,12 @@ class DocsTest(unittest.TestCase):
 
     def test_reference_holds_every_public_name(self):
         names = (n for n in terngrad_tf.__all__ if inspect.ismodule(getattr(terngrad_tf, n)))
-        self.assertLessEqual({*names, "slim_data"}, set(reference.PACKAGES))
+        self.assertLessEqual({*names, "slim_data"}, set(reference.packages()))
         pages = reference.pages()
-        for page, package in reference.PACKAGES.items():
-            self.assertIn("<!-- table -->", (ROOT / f"docs/reference/{page}.md").read_text("utf-8"))
+        for page, package in reference.packages().items():
+            written = ROOT / f"docs/reference/{page}.md"
+            overview = written.read_text("utf-8") if written.exists() else pages[f"reference/{page}.md"]
+            self.assertEqual(overview, reference.OVERVIEW.format(package))
             public = importlib.import_module(package).__all__
             classes, functions = reference.split(reference.names(package))
             self.assertEqual(sorted([*classes, *functions]), sorted(public))
@@ -189,7 +191,7 @@ class DocsTest(unittest.TestCase):
                 text = pages[f"reference/{page}/{name}.md"] if name in classes else shown
                 self.assertRegex(text, rf"(?m)^::: {re.escape(path)}$")
                 self.assertIn(f"[`{name}`]({page}/", reference.table(page))
-        self.assertEqual(next(iter(pages)), "reference/distribute/TernGradStrategy.md")
+        self.assertEqual(next(p for p in pages if p.count("/") == 2), "reference/distribute/TernGradStrategy.md")
 
 
 if __name__ == "__main__":

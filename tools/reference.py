@@ -6,19 +6,33 @@ import pathlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDER = "reference"
-# The page of a package in docs/reference/, and the package.
-PACKAGES = {
-    "distribute": "terngrad_tf.distribute",
-    "checkpoints": "terngrad_tf.checkpoints",
-    "subspace": "terngrad_tf.subspace",
-    "models": "terngrad_tf.models",
-    "ternary": "terngrad_tf.ternary",
-    "training": "terngrad_tf.training",
-    "slim_data": "slim_data",
-}
+# Packages that most programs use come first; the rest follows by name.
+FIRST_PACKAGES = ("distribute", "checkpoints", "subspace", "models", "slim_data")
 # Classes that most programs use come first; the rest follows by name.
 FIRST = ("TernGradStrategy", "Quantization", "ClusterOptions", "DiLoCo", "TernaryAllReduce")
 FUNCTIONS = "functions"
+_INITS = "terngrad_tf/*/__init__.py"
+# A package's own page.
+OVERVIEW = """\
+# {0}
+
+::: {0}
+    options:
+      show_root_heading: false
+      show_root_toc_entry: false
+      members: false
+
+<!-- table -->
+"""
+
+
+@functools.cache
+def packages():
+    """Returns `{page: package}` of all packages with public names; the page is docs/reference/*.md."""
+    found = {path.parent.name: f"terngrad_tf.{path.parent.name}" for path in ROOT.glob(_INITS)}
+    found = {page: package for page, package in found.items() if names(package)}
+    found["slim_data"] = "slim_data"
+    return dict(sorted(found.items(), key=lambda item: _order(item[0], FIRST_PACKAGES)))
 
 
 @functools.cache
@@ -41,8 +55,10 @@ def names(package):
 def pages():
     """Returns `{page: Markdown}`, pages named by their path in docs/."""
     result = {}
-    for page, package in PACKAGES.items():
+    for page, package in packages().items():
         public = names(package)
+        if not (ROOT / f"docs/{FOLDER}/{page}.md").exists():
+            result[f"{FOLDER}/{page}.md"] = OVERVIEW.format(package)
         classes, functions = split(public)
         for name in classes:
             result[f"{FOLDER}/{page}/{name}.md"] = _page(name, [public[name][0]])
@@ -55,12 +71,12 @@ def pages():
 
 def links():
     """Returns `{name: dotted path}` of all public names, for links in docstrings."""
-    return {n: path for package in PACKAGES.values() for n, (path, _) in names(package).items()}
+    return {n: path for package in packages().values() for n, (path, _) in names(package).items()}
 
 
 def table(page):
     """Returns a Markdown table of the names of a package, with links and purposes."""
-    public = names(PACKAGES[page])
+    public = names(packages()[page])
     classes, functions = split(public)
     lines = ["| name | purpose |", "|---|---|"]
     for name in (*classes, *functions):
@@ -79,8 +95,8 @@ def split(public):
     return classes, [name for name in public if name not in classes]
 
 
-def _order(name):
-    return (FIRST.index(name) if name in FIRST else len(FIRST), name.lower())
+def _order(name, first=FIRST):
+    return (first.index(name) if name in first else len(first), name.lower())
 
 
 def _page(title, paths, text=""):
