@@ -106,7 +106,7 @@ class ReadmeTest(unittest.TestCase):
         page = (ROOT / "docs/results/steps.md").read_text(encoding="utf-8")
         self.assertEqual(milliseconds(page, PAGE_MODES), measured)
         for name, mode in README_MODES.items():
-            wanted = [f"{measured[*column, mode]:,}" for column in README_COLUMNS]
+            wanted = [f"{measured[(*column, mode)]:,}" for column in README_COLUMNS]
             row = rf"(?m)^\| {re.escape(name)} \|.*\| {re.escape(' | '.join(wanted))} \|$"
             self.assertRegex(README, row)
 

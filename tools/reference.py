@@ -12,6 +12,8 @@ FIRST_PACKAGES = ("distribute", "checkpoints", "subspace", "models", "slim_data"
 FIRST = ("TernGradStrategy", "Quantization", "ClusterOptions", "DiLoCo", "TernaryAllReduce")
 FUNCTIONS = "functions"
 _INITS = "terngrad_tf/*/__init__.py"
+# Packages that only other packages use.
+_HIDDEN = ("launcher",)
 # A package's own page.
 OVERVIEW = """\
 # {0}
@@ -28,9 +30,9 @@ OVERVIEW = """\
 
 @functools.cache
 def packages():
-    """Returns `{page: package}` of all packages with public names; the page is docs/reference/*.md."""
+    """Returns `{page: package}` of all packages with public names."""
     found = {path.parent.name: f"terngrad_tf.{path.parent.name}" for path in ROOT.glob(_INITS)}
-    found = {page: package for page, package in found.items() if names(package)}
+    found = {p: package for p, package in found.items() if p not in _HIDDEN and names(package)}
     found["slim_data"] = "slim_data"
     return dict(sorted(found.items(), key=lambda item: _order(item[0], FIRST_PACKAGES)))
 
@@ -58,7 +60,7 @@ def pages():
     for page, package in packages().items():
         public = names(package)
         if not (ROOT / f"docs/{FOLDER}/{page}.md").exists():
-            result[f"{FOLDER}/{page}.md"] = OVERVIEW.format(package)
+            result[f"{FOLDER}/{page}/index.md"] = OVERVIEW.format(package)
         classes, functions = split(public)
         for name in classes:
             result[f"{FOLDER}/{page}/{name}.md"] = _page(name, [public[name][0]])
@@ -74,8 +76,10 @@ def links():
     return {n: path for package in packages().values() for n, (path, _) in names(package).items()}
 
 
-def table(page):
-    """Returns a Markdown table of the names of a package, with links and purposes."""
+def table(source):
+    """Returns a Markdown table of a package's names; `source` is its own page's path in docs/."""
+    *_, folder, name = source.removesuffix(".md").split("/")
+    page, prefix = (folder, "") if name == "index" else (name, f"{name}/")
     public = names(packages()[page])
     classes, functions = split(public)
     lines = ["| name | purpose |", "|---|---|"]
@@ -85,7 +89,7 @@ def table(page):
         target = target if name in functions else f"{name}.md"
         text = ast.get_docstring(node) if isinstance(node, ast.ClassDef | ast.FunctionDef) else ""
         about = " ".join((text or "").split("\n\n")[0].split()).replace("|", "\\|")
-        lines.append(f"| [`{name}`]({page}/{target}) | {about} |")
+        lines.append(f"| [`{name}`]({prefix}{target}) | {about} |")
     return "\n".join(lines)
 
 
