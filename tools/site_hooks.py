@@ -35,7 +35,14 @@ LOADS = re.compile(
 # Pages of results whose tables hold text.
 TEXTS = ("index.md", "accuracy.md", "scale.md", "reliability.md")
 # What a search finds first: guides before explanations, results, and pages made from the code.
-BOOSTS = {"results/": 0.7, "reference/": 0.3, "examples/": 0.7, "explanation/": 1, "": 2}
+BOOSTS = {
+    "results/": 0.7,
+    "reference/": 0.3,
+    "examples/": 0.7,
+    "explanation/": 1,
+    "from_": 1,
+    "": 2,
+}
 
 
 def on_config(config):
