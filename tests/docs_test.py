@@ -16,6 +16,7 @@ import pytest
 from absl import flags
 
 import terngrad_tf
+from benchmarks.lib import index as benchmark_index
 from terngrad_tf import parameter_server, phase_2
 from terngrad_tf.bin.command import check, run
 from terngrad_tf.bin.command.commands import ALL, find
@@ -172,6 +173,13 @@ class DocsTest(unittest.TestCase):
             shown = dict(re.findall(r"^\| `(\w+)` \| `?(.*?)`? \| ", part, re.M))
             texts = {k: f'"{v}"' if isinstance(v, str) else str(v) for k, v in wanted.items()}
             self.assertEqual(shown, texts)
+
+    def test_each_benchmark_and_each_file_of_figures_has_a_page(self):
+        programs = benchmark_index.commands()
+        self.assertEqual([name for name in programs if not benchmark_index.pages(name)], [])
+        shown = {file for path in programs.values() for file in benchmark_index.files(path)}
+        files = {path.name for path in (ROOT / "benchmarks/results").iterdir()}
+        self.assertEqual(sorted(files - shown), [])
 
     def test_reference_holds_every_public_name(self):
         names = (n for n in terngrad_tf.__all__ if inspect.ismodule(getattr(terngrad_tf, n)))

@@ -15,6 +15,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 import terngrad_tf
+from benchmarks.lib import index as benchmark_index
 from terngrad_tf.bin.command import terngrad
 from terngrad_tf.bin.command.commands import ALL
 
@@ -53,7 +54,15 @@ def on_page_markdown(markdown, page, **_):
     if is_result(page):
         page.meta["hide"] = ["toc"]
     names = ", ".join(f"`{name}`" for name in terngrad_tf.__all__ if not name.startswith("_"))
-    return markdown.replace("<!-- patches -->", patches_table()).replace("<!-- names -->", names)
+    marks = {
+        "patches": patches_table,
+        "names": lambda: names,
+        "benchmarks": lambda: benchmark_index.table(os.path.dirname(page.file.src_uri)),
+    }
+    for mark, text in marks.items():
+        if f"<!-- {mark} -->" in markdown:
+            markdown = markdown.replace(f"<!-- {mark} -->", text())
+    return markdown
 
 
 def on_page_content(html, page, **_):
