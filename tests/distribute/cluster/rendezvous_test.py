@@ -203,7 +203,7 @@ class RendezvousTest(tf.test.TestCase):
             self.assertIsNone(wait(addresses, 1, 120))
             self.assertIsNone(first.result())
 
-    def test_long_lists_are_compared_too(self):
+    def test_long_lists_are_compared(self):
         names = tuple(f"worker {index}" for index in range(1000))
         one, two = (
             peers.Tasks(names, tuple(f"{host}{index}:2222" for index in range(1000)), 0)

@@ -96,7 +96,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         self.check_one_replica(BUDGET)
 
     @pytest.mark.slow
-    def test_one_replica_does_with_a_small_budget(self):
+    def test_one_replica_with_a_small_budget_trains_as_plain_keras(self):
         self.check_one_replica(0.1)
 
     def check_one_replica(self, budget):
@@ -112,7 +112,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(2, 4)
     @pytest.mark.slow
-    def test_other_numbers_of_replicas_do(self, count):
+    def test_two_and_four_replicas_that_see_the_same_train_as_one(self, count):
         self.check_replicas(count)
 
     def check_replicas(self, count):

@@ -61,7 +61,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(1, 3)
     @pytest.mark.slow
-    def test_other_numbers_of_replicas_do(self, num_replicas):
+    def test_other_numbers_of_replicas_train_as_models_apart(self, num_replicas):
         self.check_apart(num_replicas, num_replicas + 1, batch_norm=True)
 
     def check_apart(self, num_replicas, sync_every, batch_norm):
