@@ -242,6 +242,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         # 4 of 41 elements of each replica at most.
         self.assertTrue(all(0 < share <= 8 / 41 for share in shares), shares)
 
+    @pytest.mark.slow
     def test_steps_by_time(self):
         model = trained(
             lambda: DiLoCo(SGD(0.05), sync_seconds=0.01, outer=SGD(1.0)),
@@ -265,6 +266,7 @@ class ResumeTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
             model.compile(DiLoCo(adamw(), 4, outer=nesterov()), "mse")
         return strategy, model
 
+    @pytest.mark.slow
     def test_a_run_goes_on_to_the_bit(self):
         path = os.path.join(self.get_temp_dir(), "saved.keras")
         _, model = self.compiled()

@@ -329,6 +329,7 @@ class ResumeTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(loaded.get_weights()[0], model.get_weights()[0])
         self.assertEqual(loaded.optimizer.sync_every, 4)
 
+    @pytest.mark.slow
     def test_a_model_saved_between_exchanges_evaluates_without_a_strategy(self):
         path = os.path.join(self.get_temp_dir(), "saved.keras")
         _, model = self.compiled()
