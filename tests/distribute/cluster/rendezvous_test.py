@@ -17,7 +17,7 @@ RULE = "all processes need the same list of workers"
 HOSTS = ["127.0.0.1"] + ["[::1]"] * socket.has_dualstack_ipv6()
 
 
-def wait(addresses, index, timeout=30, token=None):
+def wait(addresses, index, timeout=60, token=None):
     """What a process of a cluster does first; returns why it fails, None where it does not."""
     names = tuple(f"worker {number}" for number in range(len(addresses)))
     try:
