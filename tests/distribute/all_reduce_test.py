@@ -104,7 +104,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         for got, want in zip(reduce_once(strategy, self.gradients), expected, strict=True):
             np.testing.assert_array_equal(got, want)
 
-    def test_one_replica_rounds_too(self):
+    def test_one_replica_rounds(self):
         expected = expected_sums(self.gradients[:1], 2.5, "correlated")
         got = reduce_once(
             TernGradStrategy(1, quantization=Quantization(rotate=False)), self.gradients[:1]
