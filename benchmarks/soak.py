@@ -222,7 +222,7 @@ def compare(folder, other):
     Raises:
         Broken: some snapshots differ.
     """
-    from terngrad_tf.subspace import snapshot_files
+    from terngrad_tf.subspace.weights import snapshot_files
 
     found, expected = (
         {found.step: found for found in snapshot_files.open_snapshots(place / "run/checkpoint_pca")}

@@ -8,8 +8,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 0
 source scripts/venv.sh
 export PYTHONPATH="$PWD"
 
+# Each private name that is used, and the numbers of plain Keras.
 TESTS=(tests/distribute/private/private_test.py tests/distribute/private/scopes_test.py
-  tests/distribute/all_reduce_test.py tests/distribute/optimizers_test.py)
+  tests/distribute/optimizers_test.py)
 SECONDS=0
 FOLDER="$(mktemp -d)"
 trap 'rm -rf "$FOLDER"' EXIT

@@ -15,7 +15,7 @@ classes. `terngrad convert folder` needs neither a labels file nor a folder of v
 import os
 
 from slim_data.cli import image_folder_flags, program
-from slim_data.datasets import image_folders, labels_file
+from slim_data.datasets.sources import image_folders, labels_file
 from slim_data.files import checksums
 
 

@@ -22,8 +22,8 @@ import os
 from slim_data.cli import image_folder_flags, program
 from slim_data.common import arguments
 from slim_data.common.errors import DataError
-from slim_data.datasets import image_folders
 from slim_data.datasets.imagenet import bounding_boxes, records, tfds, wordnet
+from slim_data.datasets.sources import image_folders
 from slim_data.files import checksums
 
 

@@ -22,7 +22,8 @@ from collections.abc import Callable
 from slim_data.cli import program
 from slim_data.common.errors import DataError
 from slim_data.common.progress import ignore
-from slim_data.datasets import image_folders, labels_file, registry
+from slim_data.datasets import registry
+from slim_data.datasets.sources import image_folders, labels_file
 from slim_data.tfrecord import shards, write_splits
 
 RECORDS = "tfrecords"

@@ -10,6 +10,7 @@ import unittest
 
 import pytest
 
+from terngrad_tf import models
 from terngrad_tf.bin.command.commands import ALL
 from tests import source_tree
 
@@ -59,8 +60,23 @@ TRAINING_ROOMS = (
 )
 # And within private, where what is entered in the manifest of patches lies below.
 PRIVATE_ROOMS = ("patches", "keras_names", "collectives", "data", "replicas", "strategies", "keras")
-# A folder with more modules than this has become a heap.
+# And within subspace.
+SUBSPACE_ROOMS = ("weights", "components", "optimizers")
+# A folder with more modules than this has become a heap. Programs and networks, a module each by
+# the name that users type, do not count.
 MAX_MODULES = 14
+# Features that nothing needs: who deletes one changes its entry points alone. Of these, programs go
+# with the feature, and the rest imports it when it is asked for, not before.
+FEATURES = {
+    "terngrad_tf.phase_2": {
+        "terngrad_tf.bin.average_snapshots",
+        "terngrad_tf.bin.quickstart",
+        "terngrad_tf.bin.subspace_train",
+    },
+    "terngrad_tf.parameter_server": {"terngrad_tf.bin.common.experiments"},
+    "terngrad_tf.reports": {"terngrad_tf.bin.report", "terngrad_tf.bin.common.run_reports"},
+    "terngrad_tf.bin.jobs": set(),
+}
 # The same within slim_data; its programs, which lie beside these packages, may import them all.
 DATA_LAYERS = ("common", "files", "tfrecord", "preprocessing", "datasets", "input", "cli")
 FUSED_PACKAGE = "terngrad_tf.ternary.fused"
@@ -71,6 +87,7 @@ WITH_ROOMS = {
     DISTRIBUTE_PACKAGE: ROOMS,
     PRIVATE_PACKAGE: PRIVATE_ROOMS,
     TRAINING_PACKAGE: TRAINING_ROOMS,
+    "terngrad_tf.subspace": SUBSPACE_ROOMS,
 }
 PRIVATE_MODULES = (
     "tensorflow.python",
@@ -174,6 +191,33 @@ def violations(module, source, is_package=False, known=()):
     return found
 
 
+def needs_of_features(module, source, is_package=False, known=None):
+    """Returns one sentence for each way in which `source` keeps a feature from being deleted."""
+    known = source_tree.modules() if known is None else known
+    whole = source_tree.imported_modules(source, module, is_package, known)
+    at_once = source_tree.imported_modules(without_functions(source), module, is_package, known)
+    found = []
+    for feature, entries in FEATURES.items():
+        if within(module, feature):
+            continue
+        if module not in entries and any(within(name, feature) for name in whole):
+            found.append(f"{module} uses {feature}: only {sorted(entries)} may")
+        elif module not in commands() and any(within(name, feature) for name in at_once):
+            found.append(f"{module} uses {feature}: import the feature where it is asked for")
+    return found
+
+
+def without_functions(source):
+    """Returns `source` without what functions do, and without what only editors read."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [ast.Pass()]
+        elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            node.body = [ast.Pass()]
+    return ast.unparse(tree)
+
+
 def export_violations(package, source):
     """Returns one sentence for each way in which an `__init__.py` does more than re-export."""
     found = []
@@ -252,17 +296,28 @@ class LayersTest(unittest.TestCase):
         bare = {n.rpartition(".")[0] for n in names if "." in n} - set(names)
         self.assertEqual(sorted(bare), [])
 
-    def test_rooms_are_there_and_hold_few_modules(self):
-        folders = {}
-        for name, path in source_tree.modules().items():
-            if path.name != "__init__.py":
-                folders.setdefault(name.rpartition(".")[0], []).append(name)
+    def test_rooms_are_there(self):
         for package, rooms in WITH_ROOMS.items():
             inside = [n for n in source_tree.modules() if within(n, package) and n != package]
             parts = {n.removeprefix(package + ".").partition(".")[0] for n in inside}
             self.assertEqual(sorted(set(rooms) - parts), [])
-        heaps = {n: len(m) for n, m in folders.items() if within(n, DISTRIBUTE_PACKAGE)}
-        self.assertEqual({n: m for n, m in heaps.items() if m > MAX_MODULES}, {})
+
+    def test_folders_hold_few_modules(self):
+        listed = commands() | {f"terngrad_tf.models.{name}" for name in models.available()}
+        folders = {}
+        for name, path in source_tree.modules().items():
+            if path.name != "__init__.py" and name not in listed:
+                folders.setdefault(name.rpartition(".")[0], []).append(name)
+        self.assertEqual({n: m for n, m in folders.items() if len(m) > MAX_MODULES}, {})
+
+    def test_features_can_be_deleted(self):
+        found = []
+        for name, path in source_tree.modules().items():
+            source = (source_tree.ROOT / path).read_text(encoding="utf-8")
+            found += needs_of_features(name, source, path.name == "__init__.py")
+        self.assertEqual(found, [])
+        for feature, entries in FEATURES.items():
+            self.assertEqual(sorted({feature, *entries} - set(source_tree.modules())), [])
 
     def test_names_that_editors_read_are_those_loaded_late(self):
         for name in ("terngrad_tf", DISTRIBUTE_PACKAGE):
@@ -464,6 +519,23 @@ class RulesTest(unittest.TestCase):
     def test_flags_end_in_programs(self):
         self.assert_refused("terngrad_tf.training.x", "from absl import flags", "flags")
         self.assert_refused("slim_data.mnist", "from absl import app", "flags")
+
+    def test_needs_of_features_are_refused(self):
+        late = "def f():\n    from terngrad_tf.reports import write"
+        for module, source in (
+            ("terngrad_tf.training.x", late),
+            ("terngrad_tf.bin.mnist_train", "import terngrad_tf.phase_2.trainer"),
+            ("terngrad_tf.bin.common.run_reports", "import terngrad_tf.reports"),
+        ):
+            with self.subTest(module=module):
+                self.assertEqual(len(needs_of_features(module, source)), 1)
+        for module, source in (
+            ("terngrad_tf.bin.common.run_reports", late),
+            ("terngrad_tf.bin.report", "import terngrad_tf.reports"),
+            ("terngrad_tf.reports.x", "import terngrad_tf.reports.page"),
+        ):
+            with self.subTest(module=module):
+                self.assertEqual(needs_of_features(module, source), [])
 
     def test_packages_that_compute_are_refused(self):
         self.assertEqual(export_violations("p", '"""Doc."""\nfrom a import b\n__all__ = ["b"]'), [])

@@ -49,7 +49,7 @@ class PageTest(unittest.TestCase):
             self.assertEqual(len(keys), len(set(keys)), study)
         page = (ROOT / "docs/results/local_steps.md").read_text(encoding="utf-8")
         shown = re.findall(r"^\| exchange \| inner rate \|.*?(?=\n\n)", page, re.M | re.S)
-        self.assertGreaterEqual(len(shown), 5)
+        self.assertGreaterEqual(len(shown), 3)
         found = [tables.table(runs) for runs in studies.values()]
         for table in shown:
             self.assertIn(table, found)

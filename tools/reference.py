@@ -6,21 +6,35 @@ import pathlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDER = "reference"
-# The page of a package in docs/reference/, and the package.
-PACKAGES = {
-    "distribute": "terngrad_tf.distribute",
-    "checkpoints": "terngrad_tf.checkpoints",
-    "subspace": "terngrad_tf.subspace",
-    "models": "terngrad_tf.models",
-    "ternary": "terngrad_tf.ternary",
-    "training": "terngrad_tf.training",
-    "phase_2": "terngrad_tf.phase_2",
-    "parameter_server": "terngrad_tf.parameter_server",
-    "slim_data": "slim_data",
-}
+# Packages that most programs use come first; the rest follows by name.
+FIRST_PACKAGES = ("distribute", "checkpoints", "subspace", "models", "slim_data")
 # Classes that most programs use come first; the rest follows by name.
 FIRST = ("TernGradStrategy", "Quantization", "ClusterOptions", "DiLoCo", "TernaryAllReduce")
 FUNCTIONS = "functions"
+_INITS = "terngrad_tf/*/__init__.py"
+# Packages that only other packages use.
+_HIDDEN = ("launcher",)
+# A package's own page.
+OVERVIEW = """\
+# {0}
+
+::: {0}
+    options:
+      show_root_heading: false
+      show_root_toc_entry: false
+      members: false
+
+<!-- table -->
+"""
+
+
+@functools.cache
+def packages():
+    """Returns `{page: package}` of all packages with public names."""
+    found = {path.parent.name: f"terngrad_tf.{path.parent.name}" for path in ROOT.glob(_INITS)}
+    found = {p: package for p, package in found.items() if p not in _HIDDEN and names(package)}
+    found["slim_data"] = "slim_data"
+    return dict(sorted(found.items(), key=lambda item: _order(item[0], FIRST_PACKAGES)))
 
 
 @functools.cache
@@ -43,8 +57,10 @@ def names(package):
 def pages():
     """Returns `{page: Markdown}`, pages named by their path in docs/."""
     result = {}
-    for page, package in PACKAGES.items():
+    for page, package in packages().items():
         public = names(package)
+        if not (ROOT / f"docs/{FOLDER}/{page}.md").exists():
+            result[f"{FOLDER}/{page}/index.md"] = OVERVIEW.format(package)
         classes, functions = split(public)
         for name in classes:
             result[f"{FOLDER}/{page}/{name}.md"] = _page(name, [public[name][0]])
@@ -57,12 +73,14 @@ def pages():
 
 def links():
     """Returns `{name: dotted path}` of all public names, for links in docstrings."""
-    return {n: path for package in PACKAGES.values() for n, (path, _) in names(package).items()}
+    return {n: path for package in packages().values() for n, (path, _) in names(package).items()}
 
 
-def table(page):
-    """Returns a Markdown table of the names of a package, with links and purposes."""
-    public = names(PACKAGES[page])
+def table(source):
+    """Returns a Markdown table of a package's names; `source` is its own page's path in docs/."""
+    *_, folder, name = source.removesuffix(".md").split("/")
+    page, prefix = (folder, "") if name == "index" else (name, f"{name}/")
+    public = names(packages()[page])
     classes, functions = split(public)
     lines = ["| name | purpose |", "|---|---|"]
     for name in (*classes, *functions):
@@ -71,7 +89,7 @@ def table(page):
         target = target if name in functions else f"{name}.md"
         text = ast.get_docstring(node) if isinstance(node, ast.ClassDef | ast.FunctionDef) else ""
         about = " ".join((text or "").split("\n\n")[0].split()).replace("|", "\\|")
-        lines.append(f"| [`{name}`]({page}/{target}) | {about} |")
+        lines.append(f"| [`{name}`]({prefix}{target}) | {about} |")
     return "\n".join(lines)
 
 
@@ -81,8 +99,8 @@ def split(public):
     return classes, [name for name in public if name not in classes]
 
 
-def _order(name):
-    return (FIRST.index(name) if name in FIRST else len(FIRST), name.lower())
+def _order(name, first=FIRST):
+    return (first.index(name) if name in first else len(first), name.lower())
 
 
 def _page(title, paths, text=""):

@@ -32,8 +32,17 @@ LOADS = re.compile(
 )
 
 
+# Pages of results whose tables hold text.
+TEXTS = ("index.md", "accuracy.md", "scale.md", "reliability.md")
 # What a search finds first: guides before explanations, results, and pages made from the code.
-BOOSTS = {"results/": 0.7, "reference/": 0.3, "examples/": 0.7, "explanation/": 1, "": 2}
+BOOSTS = {
+    "results/": 0.7,
+    "reference/": 0.3,
+    "examples/": 0.7,
+    "explanation/": 1,
+    "from_": 1,
+    "": 2,
+}
 
 
 def on_config(config):
@@ -58,8 +67,9 @@ def on_files(files, config):
 
 
 def is_result(page):
-    """Returns True if a page holds tables of figures."""
-    return page.file.src_uri.startswith("results/")
+    """Returns True if a page holds wide tables of figures."""
+    folder, _, name = page.file.src_uri.rpartition("/")
+    return folder == "results" and name not in TEXTS
 
 
 def on_page_markdown(markdown, page, **_):
@@ -71,8 +81,7 @@ def on_page_markdown(markdown, page, **_):
     page.meta.setdefault("search", {"boost": boost})
     names = ", ".join(f"`{name}`" for name in terngrad_tf.__all__ if not name.startswith("_"))
     if "<!-- table -->" in markdown:
-        name = pathlib.Path(path).stem
-        markdown = markdown.replace("<!-- table -->", reference.table(name))
+        markdown = markdown.replace("<!-- table -->", reference.table(path))
     return markdown.replace("<!-- patches -->", patches_table()).replace("<!-- names -->", names)
 
 

@@ -28,7 +28,8 @@ import sklearn.decomposition
 from absl import app, flags
 
 from benchmarks.lib import figures
-from terngrad_tf.subspace import Subspace, save_snapshot, snapshot_files
+from terngrad_tf.subspace import Subspace, save_snapshot
+from terngrad_tf.subspace.weights import snapshot_files
 
 _METHODS = (
     "ours",

@@ -11,7 +11,7 @@ import terngrad_tf
 from benchmarks.lib import digits, fashion
 from benchmarks.subspace.settings import NUM_COMPONENTS, NUM_SNAPSHOTS, PHASE_TWO, TASKS
 from terngrad_tf import models
-from terngrad_tf.subspace import snapshot_files
+from terngrad_tf.subspace.weights import snapshot_files
 from terngrad_tf.training.optimization.optimizers import EMA_MOMENTUM
 
 _NEVER = 1e9

@@ -8,7 +8,7 @@ from typing import Any
 from slim_data.cli import program
 from slim_data.common.arguments import check_at_least
 from slim_data.common.errors import DataError
-from slim_data.datasets import image_folders
+from slim_data.datasets.sources import image_folders
 from slim_data.tfrecord import write_splits
 
 SPLITS = ("validation", "train")

@@ -10,7 +10,7 @@ import numpy as np
 
 from slim_data.common import progress
 from slim_data.common.errors import DataError
-from slim_data.datasets.labels_file import find_labels, read_labels
+from slim_data.datasets.sources.labels_file import find_labels, read_labels
 from slim_data.files import checksums, download
 from slim_data.preprocessing.base import Preprocessing
 from slim_data.tfrecord import examples

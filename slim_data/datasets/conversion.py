@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from slim_data.common import progress
 from slim_data.common.arguments import check_at_least
 from slim_data.common.errors import DataError
-from slim_data.datasets import labels_file, registry, tfds_source
+from slim_data.datasets import registry
+from slim_data.datasets.sources import labels_file, tfds_source
 from slim_data.tfrecord import record_files, shards, writing
 
 SOURCES = ("download", "files", "tfds")

@@ -11,7 +11,7 @@ import numpy as np
 
 from slim_data.common.extras import import_extra
 from slim_data.datasets.builder import DatasetBuilder, DatasetInfo
-from slim_data.datasets.labels_file import DIGITS
+from slim_data.datasets.sources.labels_file import DIGITS
 from slim_data.preprocessing import styles
 
 SIDE = 28

@@ -5,7 +5,7 @@ Machine Learning Algorithms, 2017.
 """
 
 from slim_data.datasets.builder import DatasetInfo
-from slim_data.datasets.idx_files import NAMES, IdxBuilder, official_files
+from slim_data.datasets.sources.idx_files import NAMES, IdxBuilder, official_files
 from slim_data.preprocessing import styles
 
 # Debian's package dataset-fashion-mnist holds the archives without file times and names.

@@ -7,7 +7,7 @@ from slim_data.common import progress
 from slim_data.common.arguments import check_at_least
 from slim_data.common.errors import DataError, DataErrors
 from slim_data.common.extras import check_installed
-from slim_data.datasets import image_folders, image_tree, labels_file
+from slim_data.datasets.sources import image_folders, image_tree, labels_file
 from slim_data.tfrecord import shards, write_splits
 
 _TRAIN = ("train", "training")

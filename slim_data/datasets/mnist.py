@@ -4,8 +4,8 @@ Source: Y. LeCun, C. Cortes and C. Burges, The MNIST database of handwritten dig
 """
 
 from slim_data.datasets.builder import DatasetInfo
-from slim_data.datasets.idx_files import IdxBuilder, official_files
-from slim_data.datasets.labels_file import DIGITS
+from slim_data.datasets.sources.idx_files import IdxBuilder, official_files
+from slim_data.datasets.sources.labels_file import DIGITS
 from slim_data.preprocessing import styles
 
 

@@ -9,9 +9,9 @@ from slim_data.datasets.digits import Digits
 from slim_data.datasets.fashion_mnist import FashionMnist
 from slim_data.datasets.flowers import Flowers
 from slim_data.datasets.folder import Folder
-from slim_data.datasets.idx import Idx
 from slim_data.datasets.imagenet.dataset import ImageNet
 from slim_data.datasets.mnist import Mnist
+from slim_data.datasets.sources.idx import Idx
 
 DATASETS: dict[str, type[DatasetBuilder]] = {
     builder.info.name: builder

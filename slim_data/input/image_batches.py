@@ -9,8 +9,9 @@ from slim_data.common.arguments import check_at_least
 from slim_data.common.errors import DataError
 from slim_data.common.extras import check_installed
 from slim_data.common.lazy import tf
-from slim_data.datasets import image_files, registry
+from slim_data.datasets import registry
 from slim_data.datasets.builder import DatasetInfo
+from slim_data.datasets.sources import image_files
 from slim_data.tfrecord.encoded_image import EncodedImage
 
 

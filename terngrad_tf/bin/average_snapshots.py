@@ -8,7 +8,6 @@ The result in --train_dir is a run like others for evaluation programs and `subs
 """
 
 from terngrad_tf.bin.common import experiments, flags, train_flags
-from terngrad_tf.bin.resnet50_imagenet_stage_1 import FinalEvaluation
 from terngrad_tf.phase_2.snapshot_average_config import AverageConfig
 from terngrad_tf.training.configs.config import name_of, options
 from terngrad_tf.training.configs.model_config import ModelConfig
@@ -35,7 +34,7 @@ def _define(values):
     flags.define(
         values, AverageConfig, omit=_NO_FLAGS, texts=_TEXTS, pretrained_weight_path="", **folders
     )
-    flags.define(values, FinalEvaluation)
+    flags.define(values, train_flags.FinalEvaluation)
 
 
 def _average(values):

@@ -4,6 +4,8 @@ Example:
     python -m terngrad_tf.bin.quickstart --output_dir /tmp/quickstart
 """
 
+import contextlib
+import io
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -30,12 +32,28 @@ NUM_SNAPSHOTS = 40
 MAX_COMPONENTS = 32
 SUBSPACE_BATCH_SIZE = 512
 SUBSPACE = "subspace"
+LINK = "100 Mbit/s"
+# Colours of the runs in all pictures.
+COLOURS = {"ternary": "#0b62c4", "float": "#b3471f", SUBSPACE: "#7b3fa0"}
 _EXPLANATION = """\
-Accuracy: of the last weights on the test images, and of their moving average.
-Training in the subspace continues from the average of the ternary run.
-Bytes: received per step by each replica if it were a separate host, the factor
-by which float32 is more, and the time on links of these rates. On one machine
-gradients do not travel: ternary gradients only cost time."""
+accuracy    of the last weights on the test images; one of 360 images is 0.28 %
+averaged    of the moving average of the weights, which changes more slowly
+bytes/step  that a replica receives in a step if each is a host of its own
+fewer       times fewer bytes than float32
+Mbit/s      time of these bytes on a link of this rate
+time        of training here: gradients do not leave one machine, so that
+            rounding them only takes time
+subspace    more steps from the ternary run's averaged weights, along the main
+            directions in which its weights moved: docs/phase_2.md"""
+_NEXT = """\
+Next:
+  your own model    make and compile it in the scope of TernGradStrategy:
+                    docs/getting_started.md, and the folder examples
+  two processes     terngrad run -np 2 train.py
+  two machines      terngrad check -H host1,host2
+                    terngrad run -H host1,host2 train.py
+  these curves      tensorboard --logdir {folder}
+  a report          {folder}/report.html, in a browser"""
 
 
 @configuration
@@ -74,7 +92,7 @@ def main(argv: Sequence[str], **options: Any) -> int:
 
 def _main(values):
     import slim_data
-    from terngrad_tf.training.log import say
+    from terngrad_tf.training.log import log
     from terngrad_tf.training.logs import screen
 
     # Reports an invalid number before any data is written.
@@ -83,7 +101,7 @@ def _main(values):
     output = pathlib.Path(values.output_dir)
     data_dir = output / "data"
     _say(f"writing scikit-learn's digits as TFRecords to {data_dir}")
-    slim_data.convert(DATASET, str(data_dir), shard=True, train_shards=TRAIN_SHARDS, report=say)
+    slim_data.convert(DATASET, str(data_dir), shard=True, train_shards=TRAIN_SHARDS, report=log)
 
     with screen.show():
         rows, pictures = _train(config, output, str(data_dir))
@@ -96,7 +114,7 @@ def _train(config, output, data_dir):
     from terngrad_tf.common import tags
     from terngrad_tf.training.logs import report
 
-    rows, losses, accuracies = [], {}, {}
+    rows, losses, accuracies, over_link = [], {}, {}, {}
     for name, grad_bits in RUNS.items():
         snapshot_steps = max(1, config.max_steps // NUM_SNAPSHOTS) if grad_bits == 1 else None
         run = training.TrainConfig(
@@ -120,22 +138,26 @@ def _train(config, output, data_dir):
             snapshots=training.SnapshotConfig(every_steps=snapshot_steps),
             cluster=training.ClusterConfig(num_nodes=config.num_nodes),
         )
-        _say(f"training LeNet by {config.num_nodes} workers with {name} gradients")
+        _say(f"training LeNet by {config.num_nodes} replicas with {name} gradients")
         training.train(run)
         scalars = report.read_scalars(run.train_dir)
         losses[name] = scalars[tags.CROSS_ENTROPY]
-        _say(f"evaluating the checkpoints of {name} on the test images")
+        over_link[name] = report.seconds_on_link(scalars, config.batch_size, report.LINKS[LINK])
+        _say(f"evaluating the checkpoints of the {name} run on the test images")
         accuracies[f"{name}, last weights"] = last = _evaluate_all(run, output / f"{name}_eval")
         average = _evaluate_average(run, output / f"{name}_eval_average")
         accuracies[f"{name}, moving average"] = {config.max_steps: average}
-        rows.append(_row(name, run.data.batch_size, scalars, last, f"{100 * average:.2f} %"))
+        _say(f"accuracy: {_percent(last[max(last)])}, of averaged weights {_percent(average)}")
+        rows.append(_row(name, run.data.batch_size, scalars, last, _percent(average)))
 
     picture = _train_in_subspace(config, output, rows, losses, accuracies)
     plot = output / "curves.png"
+    seconds = f"seconds, with the bytes of each step at {LINK}"
     report.plot(
         plot,
         {
-            "Training, last weights": ("cross-entropy", "log", losses),
+            f"Training over {LINK}": ("loss", "log", over_link),
+            "Training by steps": ("loss", "log", losses),
             "Test": (
                 "accuracy / %",
                 "linear",
@@ -145,6 +167,9 @@ def _train(config, output, data_dir):
                 },
             ),
         },
+        x_labels={f"Training over {LINK}": seconds},
+        styles={name: _style(name) for name in (*losses, *accuracies)},
+        errors={name: _errors(curve) for name, curve in accuracies.items()},
     )
     return rows, {"Curves": plot, "Subspace": picture}
 
@@ -156,10 +181,10 @@ def _conclude(output, rows, pictures):
     print(f"\n{report.table([*header, 'time'], rows)}\n\n{_EXPLANATION}\n")
     for name, picture in pictures.items():
         print(f"{name}: {picture}")
-    print(f"TensorBoard: tensorboard --logdir {output}")
     for name in (*RUNS, SUBSPACE):
         print(f"Checkpoints: {output / name}")
     run_reports.write_beside(output, *RUNS, SUBSPACE)
+    print(f"\n{_NEXT.format(folder=output)}")
 
 
 def _train_in_subspace(config, output, rows, losses, accuracies):
@@ -190,13 +215,15 @@ def _train_in_subspace(config, output, rows, losses, accuracies):
     _say(f"training the ternary run further in the {num_components} main directions it took")
     result = phase_2.train_in_subspace(run)
     scalars = report.read_scalars(run.train_dir)
-    _say("evaluating the checkpoints of the second phase on the test images")
+    _say("evaluating the checkpoints of the subspace run on the test images")
     steps_before = result.start.steps_before
-    evaluated = phases.evaluate_phases(result)
+    with _quiet():
+        evaluated = phases.evaluate_phases(result)
     figures = list(evaluated[phases.PHASE_2].values())
     # It starts at the moving average of phase 1, and keeps no average.
     first, *others = ((steps_before + one.step, one.precision_at_1) for one in figures)
     curve = dict(others)
+    _say(f"accuracy: {_percent(curve[max(curve)])}")
     rows.append(_row(SUBSPACE, run.data.batch_size, scalars, curve, "-", steps_before))
     # Both curves begin at the initial weights; a loss belongs to the weights before its step.
     losses[name] = {step - 1: value for step, value in scalars[tags.CROSS_ENTROPY].items()}
@@ -211,9 +238,10 @@ def _evaluate_average(config, eval_dir):
     from terngrad_tf.training.storage import checkpoints
 
     newest: Any = checkpoints.latest_checkpoint(config.train_dir)
-    return final_evaluation.evaluate_weights(
-        *(newest, config.train_dir, config.data.data_dir), eval_dir=eval_dir, average=True
-    ).precision_at_1
+    with _quiet():
+        return final_evaluation.evaluate_weights(
+            *(newest, config.train_dir, config.data.data_dir), eval_dir=eval_dir, average=True
+        ).precision_at_1
 
 
 def _evaluate_all(config, eval_dir):
@@ -235,10 +263,11 @@ def _evaluate_all(config, eval_dir):
         device="/cpu:0",
     )
     state = tf.train.get_checkpoint_state(config.train_dir)
-    results = [
-        evaluator.evaluate_checkpoint(path, run, eval_config)
-        for path in state.all_model_checkpoint_paths
-    ]
+    with _quiet():
+        results = [
+            evaluator.evaluate_checkpoint(path, run, eval_config)
+            for path in state.all_model_checkpoint_paths
+        ]
     return {result.step: result.precision_at_1 for result in results}
 
 
@@ -250,7 +279,7 @@ def _row(name, batch_size, scalars, accuracy, average, steps_before=0):
     received, ratio = (scalars[t][last] for t in (tags.RECEIVED_BYTES, tags.COMPRESSION_RATIO))
     return [
         name,
-        f"{100 * accuracy[last]:.2f} %",
+        _percent(accuracy[last]),
         average,
         f"{received:,.0f}",
         f"{ratio:.1f}" if ratio < 100 else f"{ratio:,.0f}",
@@ -259,10 +288,35 @@ def _row(name, batch_size, scalars, accuracy, average, steps_before=0):
     ]
 
 
-def _say(text):
-    from terngrad_tf.training.log import say
+def _percent(fraction):
+    return f"{100 * fraction:.2f} %"
 
-    say(f"== {text}")
+
+def _style(name):
+    """Returns how a curve is drawn: in the colour of its run, averages as a diamond."""
+    run = SUBSPACE if SUBSPACE in name else name.partition(",")[0]
+    return {"color": COLOURS[run], "marker": "D" if "average" in name else "."}
+
+
+def _errors(curve):
+    """Returns the standard errors of a curve of accuracies on the test images, in %."""
+    import slim_data
+
+    number = slim_data.info(DATASET).splits["test"]
+    return {step: 100 * (p * (1 - p) / number) ** 0.5 for step, p in curve.items()}
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Drops the lines of evaluations; one line gives their result."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield
+
+
+def _say(text):
+    from terngrad_tf.training.log import log
+
+    log(text)
 
 
 def run() -> None:

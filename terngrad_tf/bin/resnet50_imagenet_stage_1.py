@@ -19,7 +19,6 @@ from terngrad_tf.bin.common import (
     tf1_flags,
     train_flags,
 )
-from terngrad_tf.training.configs.config import Config, configuration, harmless, option
 
 # What differs from the training programs: the setting of MindSpore's tutorial.
 _DEFAULTS = {
@@ -44,19 +43,9 @@ _NO_FLAGS = ("max_steps", "save_iter", "save_interval_secs", "save_summaries_sec
 _MAX_TO_KEEP = 10
 
 
-@configuration
-@harmless
-class FinalEvaluation(Config):
-    """What is done once the network is trained."""
-
-    eval_subset: str | None = option(
-        None, "Part of the data set to evaluate on at the end. Default: test or validation."
-    )
-
-
 def _define(values):
     train_flags.define(values, omit=_NO_FLAGS, **_DEFAULTS)
-    flags.define(values, FinalEvaluation)
+    flags.define(values, train_flags.FinalEvaluation)
     cluster_flags.define(values)
 
 

@@ -10,7 +10,6 @@ Slurm or TF_CONFIG. Only the chief needs folders besides the data's, evaluates a
 
 from slim_data.common.extras import check_installed
 from terngrad_tf.bin.common import cluster_flags, experiments, flags, run_reports, train_flags
-from terngrad_tf.bin.resnet50_imagenet_stage_1 import FinalEvaluation
 from terngrad_tf.phase_2.config import SubspaceConfig
 from terngrad_tf.training.configs.config import (
     Config,
@@ -59,7 +58,7 @@ def _define(values):
     flags.define(
         values, SubspaceConfig, omit=_NO_FLAGS, texts=_TEXTS, pretrained_weight_path="", **folders
     )
-    flags.define(values, FinalEvaluation)
+    flags.define(values, train_flags.FinalEvaluation)
     flags.define(values, BoostFlags)
     cluster_flags.define(values)
 

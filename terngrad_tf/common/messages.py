@@ -1,4 +1,4 @@
-"""Messages that end or delay a program, with codes and what to do: docs/troubleshooting.md.
+"""Messages that end or delay a program: codes, and the advice of docs/troubleshooting.md.
 
 A heading of that page is a code and a message. A line that a program writes is matched with these
 messages, so that the page is the only list. Imports no TensorFlow.
@@ -37,7 +37,8 @@ class Message:
         code: such as "E11".
         title: the heading without its code, in Markdown.
         text: what the page says about it, in Markdown.
-        forms: regular expressions of the forms, and how many characters of each are fixed.
+        forms: regular expressions of the message's forms, and the number of fixed characters of
+            each.
     """
 
     code: str

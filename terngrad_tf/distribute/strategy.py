@@ -37,8 +37,8 @@ class TernGradStrategy(tf.distribute.Strategy):
 
     All replicas hold the same weights and the same batch-norm statistics, bit for bit, at the end
     of every step, so any single process may save. All processes call `fit`, `evaluate` and
-    `predict`, and compare their arguments first. See [data](../../data_on_machines.md) for the
-    ways to share data between the processes of a cluster.
+    `predict`, and compare their arguments first. The processes of a cluster may share data in
+    [several ways](../../data_on_machines.md).
 
     Example:
     >>> strategy = TernGradStrategy(num_nodes=1)

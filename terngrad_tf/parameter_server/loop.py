@@ -1,5 +1,6 @@
 """The chief's part in asynchronous training: schedules steps and processes their results."""
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import queue
@@ -70,7 +71,9 @@ class AsyncRun:
 
     def _train(self, first_step, learning_rate, shown, told_to_stop, last_step_ended):
         max_steps = self.config.max_steps
-        is_float = FloatEpochs(self.config, self.shard.num_examples)
+        num_examples: concurrent.futures.Future[int] = concurrent.futures.Future()
+        num_examples.set_result(self.shard.num_examples)
+        is_float = FloatEpochs(self.config, num_examples)
         function, exact_function = (
             worker_step.make_step(self.config.model, self.model, self.served, exact=exact)
             for exact in (False, True)

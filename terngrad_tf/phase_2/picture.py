@@ -13,15 +13,14 @@ from terngrad_tf.common.files import atomic_write
 from terngrad_tf.phase_2 import source
 from terngrad_tf.phase_2.phases import PHASE_1, PHASE_1_AVERAGE, PHASE_2, Accuracies, Phases
 from terngrad_tf.phase_2.trainer import SubspaceResult
-from terngrad_tf.subspace import snapshot_files
+from terngrad_tf.subspace.weights import snapshot_files
 from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.input import inputs
 from terngrad_tf.training.log import log
 from terngrad_tf.training.logs import report, triggers
 from terngrad_tf.training.network import networks
-from terngrad_tf.training.storage import checkpoints
+from terngrad_tf.training.storage import checkpoints, run_folder
 
-FILE = "subspace.png"
 _GRID = 13
 # Enough for small images, fewer for large ones: the network computes them 169 times.
 _NUM_EXAMPLES = 256
@@ -72,7 +71,7 @@ def draw(result: SubspaceResult, accuracies: Accuracies) -> pathlib.Path:
     if level:
         axes[1, 1].axhline(*level.values(), color="gray", linestyle="--", label=PHASE_1_AVERAGE)
     _draw_curves(axes[1, 1], ("accuracy / %", "linear"), curves)
-    path = pathlib.Path(result.config.train_dir, FILE)
+    path = pathlib.Path(result.config.train_dir, run_folder.PICTURE_FILE)
     with atomic_write(path) as beside:
         figure.savefig(beside, format="png", dpi=120)
     return path

@@ -8,7 +8,8 @@ import tensorflow as tf
 from terngrad_tf.phase_2 import source
 from terngrad_tf.phase_2.snapshot_average_config import AverageConfig
 from terngrad_tf.phase_2.source import Start
-from terngrad_tf.subspace import average_snapshots, snapshot_files, update_batch_norm
+from terngrad_tf.subspace import average_snapshots, update_batch_norm
+from terngrad_tf.subspace.weights import snapshot_files
 from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.input import inputs
 from terngrad_tf.training.log import log

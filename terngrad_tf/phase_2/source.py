@@ -11,13 +11,13 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf.phase_2.config import SubspaceConfig
-from terngrad_tf.subspace import Subspace, restore_snapshot, snapshot_files
+from terngrad_tf.subspace import Subspace, restore_snapshot
+from terngrad_tf.subspace.weights import snapshot_files
 from terngrad_tf.training.configs import checks
 from terngrad_tf.training.configs.run_config import RunConfig
 from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.evaluation import evaluator
 from terngrad_tf.training.log import log
-from terngrad_tf.training.runs.trainer import SNAPSHOT_FOLDER
 from terngrad_tf.training.storage import checkpoints, run_folder
 
 _Config = TypeVar("_Config", bound=RunConfig)
@@ -155,7 +155,7 @@ def find_snapshots(weight_load_dir: str, start: Start) -> str:
     """
     given = os.path.expanduser(weight_load_dir)
     if not given:
-        return str(start.folder / SNAPSHOT_FOLDER)
+        return str(start.folder / run_folder.SNAPSHOT_FOLDER)
     beside = start.folder.parent / given
     return str(beside) if not os.path.exists(given) and beside.is_dir() else given
 

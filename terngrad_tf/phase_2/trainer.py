@@ -5,6 +5,7 @@ import math
 import pathlib
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from terngrad_tf.distribute import run_on_chief
@@ -19,13 +20,13 @@ from terngrad_tf.subspace import (
     SubspaceSGD,
     update_batch_norm,
 )
-from terngrad_tf.subspace.sharing import share_subspace
+from terngrad_tf.subspace.components.sharing import share_subspace
 from terngrad_tf.training.errors import UserError, as_user_error
 from terngrad_tf.training.input import inputs
 from terngrad_tf.training.log import log
 from terngrad_tf.training.network import networks
 from terngrad_tf.training.optimization import losses, schedules
-from terngrad_tf.training.runs import cluster
+from terngrad_tf.training.runs import cluster, stages
 from terngrad_tf.training.runs.run import fit, open_run
 from terngrad_tf.training.storage import checkpoints
 
@@ -75,77 +76,102 @@ def train_in_subspace(config: SubspaceConfig, **cluster_options: Any) -> Subspac
         PeerError: another process of the cluster failed, is gone, or was started differently.
     """
     with as_user_error():
-        float_epochs = cluster.FloatEpochs(config)
         # The length of an epoch, at whose end gradients are recorded, is not known yet.
-        strategy = cluster.make_strategy(config, float_epochs, statistics_freq=1, **cluster_options)
-    with cluster.fail_together(strategy):
-        cluster.compare_configs(config, strategy)
-        start = _find_start(config, strategy)
-        config = _of_run(config, start)
-        shard = inputs.find_shard(config, strategy)
-        float_epochs.num_examples = shard.num_examples
-        config = config.with_steps(shard.num_examples)
-        if not strategy.is_chief:
-            log(f"waiting up to {config.basis.timeout:g} sec for the chief's subspace")
-        subspace = share_subspace(
-            strategy, lambda: source.find_subspace(config, start), config.basis.timeout
-        )
-        with as_user_error(), strategy.scope():
-            network, model, learning_rate = _build(config, shard, subspace)
-            # True if the batch-norm statistics belong to the last weights.
-            finished = tf.Variable(False, name="batch_norm_updated")
-        checkpoint = tf.train.Checkpoint(
-            model=network,
-            optimizer=model.optimizer,
-            random=networks.random_states(network),
-            batch_norm_updated=finished,
-        )
+        joined = stages.join(config, statistics_freq=1, **cluster_options)
+    with cluster.fail_together(joined.strategy):
+        cluster.compare_configs(config, joined.strategy)
+        start = _find_start(config, joined.strategy)
+        planned = joined.plan(_of_run(config, start))
+        subspace = _share_subspace(planned, start)
+        with as_user_error(), planned.strategy.scope():
+            built = _build(planned.config, planned.shard, subspace)
+        return _run(planned, start, subspace, built)
 
-        def begin():
-            with as_user_error():
-                # Not into the compiled model, which would also restore its optimizer's state.
-                start.restore(network, average=config.basis.start_at == "average")
-                if config.basis.start_at == "mean":
-                    subspace.assign_mean(network)
-                    log("moved to the mean of the snapshots")
-            return 0
 
-        with open_run(
-            config,
-            strategy,
-            shard,
-            model,
-            [*network.variables, *model.optimizer.variables, finished],
-            network=start.run["model"],
-            identity=config.identity() | _origin(start, subspace),
-            checkpoint=checkpoint,
-            start=begin,
-            steps_before=start.steps_before,
-        ) as run:
-            # Written after all other checks.
-            if strategy.is_chief and subspace.path is None:
-                subspace.save(source.subspace_path(config))
-            if run.first_step == 0 and (start.is_snapshot or config.basis.start_at != "last"):
-                _update_batch_norm(run)
-            moves = Moves(run, subspace)
-            if not run.is_finished:
-                fit(
-                    run,
-                    learning_rate=learning_rate,
-                    traffic=moves.traffic,
-                    log_steps=1,
-                    log_epochs=True,
-                    more_callbacks=[moves],
-                )
-            if not finished.numpy():
-                if run.board is not None and config.max_steps == 0:
-                    moves.write_place(network)
-                _update_batch_norm(run)
-                finished.assign(True)
-                checkpoints.save(run.manager, model, config.max_steps)
-            newest = cluster.finish(strategy, run.manager)
-        step = checkpoints.step_of(newest)
-        return SubspaceResult(step, newest, start, subspace, config, strategy.is_chief)
+@dataclasses.dataclass(frozen=True)
+class _Built:
+    """A network to train in a subspace, before any weight is restored.
+
+    Attributes:
+        network: the network.
+        model: the compiled model of its layers.
+        learning_rate: the schedule, or None.
+        finished: variable, True if the batch-norm statistics belong to the last weights.
+    """
+
+    network: keras.Model
+    model: SubspaceModel
+    learning_rate: schedules.Linear | None
+    finished: tf.Variable
+
+
+def _share_subspace(planned, start):
+    """Returns the chief's `Subspace` on all processes."""
+    config, strategy = planned.config, planned.strategy
+    if not strategy.is_chief:
+        log(f"waiting up to {config.basis.timeout:g} sec for the chief's subspace")
+    return share_subspace(
+        strategy, lambda: source.find_subspace(config, start), config.basis.timeout
+    )
+
+
+def _run(planned, start, subspace, built):
+    """Trains in the run's folder. Returns the `SubspaceResult`."""
+    config, strategy = planned.config, planned.strategy
+    network, model, finished = built.network, built.model, built.finished
+    checkpoint = tf.train.Checkpoint(
+        model=network,
+        optimizer=model.optimizer,
+        random=networks.random_states(network),
+        batch_norm_updated=finished,
+    )
+    with open_run(
+        config,
+        strategy,
+        planned.shard,
+        model,
+        [*network.variables, *model.optimizer.variables, finished],
+        network=start.run["model"],
+        identity=config.identity() | _origin(start, subspace),
+        checkpoint=checkpoint,
+        start=lambda: _move_to_start(config, start, subspace, network),
+        steps_before=start.steps_before,
+    ) as run:
+        # Written after all other checks.
+        if strategy.is_chief and subspace.path is None:
+            subspace.save(source.subspace_path(config))
+        if run.first_step == 0 and (start.is_snapshot or config.basis.start_at != "last"):
+            _update_batch_norm(run)
+        moves = Moves(run, subspace)
+        if not run.is_finished:
+            fit(
+                run,
+                learning_rate=built.learning_rate,
+                traffic=moves.traffic,
+                log_steps=1,
+                log_epochs=True,
+                more_callbacks=[moves],
+            )
+        if not finished.numpy():
+            if run.board is not None and config.max_steps == 0:
+                moves.write_place(network)
+            _update_batch_norm(run)
+            finished.assign(True)
+            checkpoints.save(run.manager, model, config.max_steps)
+        newest = cluster.finish(strategy, run.manager)
+    step = checkpoints.step_of(newest)
+    return SubspaceResult(step, newest, start, subspace, config, strategy.is_chief)
+
+
+def _move_to_start(config, start, subspace, network):
+    """Assigns the weights of step 0 to the network. Returns the step."""
+    with as_user_error():
+        # Not into the compiled model, which would also restore its optimizer's state.
+        start.restore(network, average=config.basis.start_at == "average")
+        if config.basis.start_at == "mean":
+            subspace.assign_mean(network)
+            log("moved to the mean of the snapshots")
+    return 0
 
 
 def _find_start(config, strategy):
@@ -181,7 +207,7 @@ def _origin(start, subspace):
 
 
 def _build(config, shard, subspace):
-    """Returns the network, the compiled model of its layers, and the learning rate or None."""
+    """Returns the network and the compiled model of its layers."""
     network = networks.build_network(config, shard)
     model = SubspaceModel(network.input, network.output)
     arguments = config.optimizer.arguments() | {"shard_basis": config.basis.shard_basis}
@@ -198,7 +224,8 @@ def _build(config, shard, subspace):
         # XLA omits the strategy's reduction if every device is a GPU.
         jit_compile=False,  # pyright: ignore[reportArgumentType] (its type is that of "auto")
     )
-    return network, model, learning_rate
+    finished = tf.Variable(False, name="batch_norm_updated")
+    return _Built(network, model, learning_rate, finished)
 
 
 def _update_batch_norm(run):

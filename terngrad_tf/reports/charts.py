@@ -7,6 +7,12 @@ from typing import Any, TypeVar
 
 _Key = TypeVar("_Key")
 
+# Colours of lines and bars, on light and dark pages.
+COLOURS = (
+    *("#1f77b4", "#e8740c", "#2ca02c", "#d62728", "#9467bd"),
+    *("#17a2b8", "#b8860b", "#8c564b", "#e377c2", "#7f7f7f"),
+)
+_DASHES = ("solid", "dash", "dot", "dashdot")
 # Maximum number of points of a curve and bars of a chart; more are not visible.
 _MAX_POINTS = 1000
 _MAX_MARKED = 30
@@ -20,7 +26,11 @@ _MAX_LEGEND = 12
 
 
 def curves(
-    labels: tuple[str, str], series: Mapping[str, Mapping[Any, float]], *, log: bool = False
+    labels: tuple[str, str],
+    series: Mapping[str, Mapping[Any, float]],
+    *,
+    log: bool = False,
+    lines: Mapping[str, tuple[int, int]] | None = None,
 ) -> dict[str, Any]:
     """Draws lines over steps, with markers if there are few points.
 
@@ -28,12 +38,15 @@ def curves(
         labels: (label of the x axis, label of the y axis).
         series: dict from the name of a line to a dict from step to value.
         log: whether the y axis is logarithmic if all values are positive. Default False.
+        lines: dict from the name of a line to the numbers of its colour and of its dashes, so that
+            a run has one colour in all charts. Default: a colour for each line.
     """
     data = [
         {
             "type": "scatter",
             "mode": "lines+markers" if len(curve) <= _MAX_MARKED else "lines",
             "name": html.escape(name),
+            **_line((lines or {}).get(name)),
             "x": (steps := thinned(curve, _MAX_POINTS)),
             "y": [_finite(curve[step]) for step in steps],
         }
@@ -101,6 +114,14 @@ def _layout(labels, data):
     has_legend = 1 < len(data) <= _MAX_LEGEND
     height = _PLOT_HEIGHT + _AXES_HEIGHT + (_LEGEND_LINE * len(data) if has_legend else 0)
     return {"xaxis": x, "yaxis": y, "height": height, "showlegend": has_legend}
+
+
+def _line(numbers):
+    if numbers is None:
+        return {}
+    colour, dashes = numbers
+    line = {"color": COLOURS[colour % len(COLOURS)], "dash": _DASHES[dashes % len(_DASHES)]}
+    return {"line": line}
 
 
 def _finite(value):

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 from slim_data.common.errors import printable
 from slim_data.common.extras import import_extra
+from terngrad_tf.reports.charts import COLOURS
 
 # Cells of at most this many characters stay on one line.
 _SHORT = 24
@@ -54,8 +55,7 @@ function draw() {
   const axis = { gridcolor: line, linecolor: line, zerolinecolor: line, automargin: true };
   const template = { layout: { font: { color: text, family: "system-ui, sans-serif" },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", xaxis: axis, yaxis: axis,
-    colorway: ["#1f77b4", "#e8740c", "#2ca02c", "#d62728", "#9467bd", "#17a2b8", "#b8860b",
-      "#8c564b", "#e377c2", "#7f7f7f"],
+    colorway: COLOURS,
     dragmode: touch.matches ? false : "zoom", margin: { l: 10, r: 10, t: 10, b: 10 },
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", traceorder: "normal" } } };
   FIGURES.forEach((figure, number) => Plotly.react(`figure-${number}`, figure.data,
@@ -145,7 +145,11 @@ class Page:
         # A "<" in the data must not end the script.
         figures = json.dumps(self._figures, allow_nan=False).replace("<", "\\u003c")
         scripts = [import_extra("plotly.offline").get_plotlyjs()] if self._figures else []
-        scripts += [f"const FIGURES = {figures};{_SCRIPT}"] if self._figures else []
+        scripts += (
+            [f"const FIGURES = {figures}, COLOURS = {json.dumps(COLOURS)};{_SCRIPT}"]
+            if self._figures
+            else []
+        )
         page = element(
             "html",
             element(

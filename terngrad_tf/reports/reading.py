@@ -12,11 +12,9 @@ from typing import Any
 from terngrad_tf.common import strict_json, tags
 from terngrad_tf.common.files import open_regular
 from terngrad_tf.distribute.telemetry import callback
-from terngrad_tf.phase_2 import picture as subspace_picture
-from terngrad_tf.subspace import snapshot_files
+from terngrad_tf.subspace.weights import snapshot_files
 from terngrad_tf.training.errors import UserError
 from terngrad_tf.training.logs import report
-from terngrad_tf.training.runs.trainer import SNAPSHOT_FOLDER
 from terngrad_tf.training.storage import checkpoints, run_folder
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -155,8 +153,8 @@ def read_run_data(
             label: report.read_scalars(path) for label, path in _eval_dirs(folder, eval_dir).items()
         },
         checkpoints=_find_checkpoints(folder),
-        num_snapshots=len(snapshot_files.find_snapshots(folder / SNAPSHOT_FOLDER)),
-        picture=_read_picture(folder / subspace_picture.FILE),
+        num_snapshots=len(snapshot_files.find_snapshots(folder / run_folder.SNAPSHOT_FOLDER)),
+        picture=_read_picture(folder / run_folder.PICTURE_FILE),
     )
 
 

@@ -11,6 +11,9 @@ from terngrad_tf.reports.reading import RunData
 from terngrad_tf.reports.texts import STEP, by_run, last, line_name, shown
 from terngrad_tf.training.logs import report
 
+# The link over which losses are drawn in seconds.
+LINK = "100 Mbit/s"
+
 
 def add_summary(page: Page, runs: Sequence[RunData]) -> None:
     """Adds a summary of network, data, progress and results."""
@@ -85,24 +88,36 @@ def add_options(page: Page, runs: Sequence[RunData]) -> None:
 
 def add_curves(page: Page, runs: Sequence[RunData]) -> None:
     """Adds loss, accuracy, learning rate and speed over steps."""
-    losses, accuracies = {}, {}
-    for run in runs:
+    losses, accuracies, over_link, lines = {}, {}, {}, {}
+    for number, run in enumerate(runs):
+        if not run.is_phase_2:
+            over_link[line_name(runs, run, "loss")] = report.seconds_on_link(
+                run.scalars, run.identity["batch_size"], report.LINKS[LINK]
+            )
         kinds = {"loss": tags.CROSS_ENTROPY, "smoothed": tags.smoothed(tags.CROSS_ENTROPY)}
         for name, tag in kinds.items() if len(runs) == 1 else [("", tags.CROSS_ENTROPY)]:
             losses[line_name(runs, run, name)] = run.curve(tag)
         for name, scalars in {"training": run.scalars, **run.evaluations}.items():
             percent = {s: 100 * value for s, value in scalars.get(tags.PRECISION_AT_1, {}).items()}
             accuracies[line_name(runs, run, name)] = percent
+        if len(runs) > 1:
+            names = ("", "training", *run.evaluations)
+            lines[line_name(runs, run, "loss")] = (number, 0)
+            lines |= {line_name(runs, run, n): (number, max(0, i - 1)) for i, n in enumerate(names)}
+    seconds = f"seconds: steps as measured, and their bytes at {LINK}"
     drawn = [
-        ("Training loss", charts.curves((STEP, "cross-entropy"), losses, log=True)),
-        ("Accuracy", charts.curves((STEP, "precision @ 1 / %"), accuracies)),
+        ("Training loss", charts.curves((STEP, "cross-entropy"), losses, log=True, lines=lines)),
+        ("Accuracy", charts.curves((STEP, "accuracy / %"), accuracies, lines=lines)),
     ]
+    if any(over_link.values()):
+        figure = charts.curves((seconds, "loss"), over_link, log=True, lines=lines)
+        drawn.insert(0, (f"Training loss over a link of {LINK}", figure))
     for title, tag, label in (
         ("Learning rate", tags.LEARNING_RATE, "learning rate"),
         ("Speed", tags.EXAMPLES_PER_SECOND, "examples/s"),
     ):
         series = {line_name(runs, run, ""): run.curve(tag) for run in runs}
-        drawn.append((title, charts.curves((STEP, label), series)))
+        drawn.append((title, charts.curves((STEP, label), series, lines=lines)))
     missing = {
         "Training loss": "No loss was written: the run has not trained so far.",
         "Accuracy": "None was written; the command for an evaluation is below.",

@@ -11,7 +11,7 @@ from terngrad_tf.ternary.fused.encoder import encode
 from terngrad_tf.ternary.fused.largest import largest_as_codes
 from terngrad_tf.ternary.fused.rotation import Rotation
 from terngrad_tf.ternary.fused.scales import local_scales
-from terngrad_tf.ternary.fused.sparse import compress, decompress
+from terngrad_tf.ternary.fused.streams.sparse import compress, decompress
 from terngrad_tf.ternary.fused.trits import num_trits, sum_to_trits, trit_values
 from terngrad_tf.ternary.quantizer import ROUNDINGS, ternarize
 from terngrad_tf.ternary.random_bits import random_words

@@ -165,6 +165,7 @@ class DistributedTest(tf.test.TestCase):
             self.assertIn("a labels.txt that names the same classes on all workers", error)
             self.assertEndsWith(error, "Received: networks of 9, 6 outputs")
 
+    @pytest.mark.slow
     def test_what_one_worker_lacks_is_told_by_all(self):
         (self.root / "empty").mkdir()
         cluster = Cluster(self.root, "lacking", [self.shared[0], self.root / "empty"])

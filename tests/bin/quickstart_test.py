@@ -41,7 +41,9 @@ class QuickstartTest(tf.test.TestCase):
         self.assertEqual(steps[:4], [0, 20, 0, 20])
         for picture in ("curves.png", "subspace/subspace.png"):
             self.assertEqual((folder / picture).read_bytes()[:4], b"\x89PNG")
-        self.assertEndsWith(first, f": report: {folder / 'report.html'}\n")
+        self.assertIn(f": report: {folder / 'report.html'}\n\nNext:\n", first)
+        self.assertEqual(first.count(": accuracy: "), 3)
+        self.assertNotIn("starting evaluation", first)
         self.assertIn("Report of ternary, float, subspace", (folder / "report.html").read_text())
         for name, step in (("ternary", 20), ("float", 20), ("subspace", 6)):
             self.assertTrue((folder / name / f"model.ckpt-{step}.index").exists())

@@ -152,7 +152,7 @@ class ReportTest(tf.test.TestCase):
         self.assertEqual(found.rows["ratio"], [f"{ratio:.4g}"])
         self.assertEqual(found.rows["steps"], ["20 of 20"])
         precision = re.search(r"precision @ 1 = ([\d.]+)", self.evaluated)[1]
-        accuracy = found.curve("precision @ 1 / %", "eval")
+        accuracy = found.curve("accuracy / %", "eval")
         self.assertEqual(f"{accuracy[20] / 100:.4f}", precision)
         self.assertEqual(found.rows["accuracy at the last step"], [f"{accuracy[20]:.2f} %"])
         zeros = {

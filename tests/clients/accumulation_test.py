@@ -36,8 +36,14 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*cases.WAYS)
     @pytest.mark.slow
     def test_other_numbers_of_replicas(self, way):
+        self.check(way, before=[0, 4], after=[0, 2])
+
+    @parameterized.parameters(*cases.WAYS)
+    @pytest.mark.long
+    def test_all_numbers_of_replicas(self, way):
         self.check(way, before=[0, 2, 4], after=[0, 1, 2, 4])
 
+    @pytest.mark.slow
     def test_a_scaled_loss_and_a_checkpoint(self):
         self.check("checkpoint", before=[2], after=[4], optimizer=cases.scaled)
 

@@ -87,6 +87,7 @@ class AgreementTest(tf.test.TestCase):
             self.assertEqual(told[0], told[1])
             self.assertEqual(told[0].split(": ")[2], rate)
 
+    @pytest.mark.slow
     def test_who_evaluates_alone_learns_that_the_other_has_ended_after_it_saved_alone(self):
         addresses, statuses, outputs = self.run_two("alone_worker.py", "evaluates")
         self.assertEqual(statuses, [3, 0], outputs)
@@ -99,6 +100,7 @@ class AgreementTest(tf.test.TestCase):
             outputs[0],
         )
 
+    @pytest.mark.slow
     def test_who_stops_training_alone_is_found_out(self):
         _, statuses, outputs = self.run_two("alone_worker.py", "stops")
         self.assertEqual(statuses, [3, 3], outputs)

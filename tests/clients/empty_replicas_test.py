@@ -157,7 +157,7 @@ PROGRAMS = [synchronized_batch_norm, own_means, own_sums, gathered, own_steps]
 
 
 class EmptyReplicasTest(ClientTest, parameterized.TestCase):
-    num_replicas = (2, 4)
+    num_replicas = (4,)
 
     @parameterized.parameters(*PROGRAMS)
     def test_reductions_and_numbers_are_those_of_the_batch(self, program):
@@ -204,6 +204,14 @@ class EmptyReplicasTest(ClientTest, parameterized.TestCase):
             for a, b in zip(expected, got, strict=True):
                 self.assertEqual(b.dtype, np.float64)
                 np.testing.assert_allclose(b, a, rtol=1e-12)
+
+
+@pytest.mark.slow
+class TwoReplicasTest(ClientTest):
+    num_replicas = (2,)
+
+    def test_reductions_and_numbers_are_those_of_the_batch(self):
+        self.assert_same_without_strategy([*PROGRAMS, steps_that_run_eagerly])
 
 
 if __name__ == "__main__":

@@ -19,7 +19,15 @@ class SparseRowsTest(ClientTest):
 
 @pytest.mark.slow
 class AllSparseRowsTest(ClientTest):
-    num_replicas = (1, 2, 4)
+    num_replicas = (4,)
+
+    def test_all_programs_compute_the_same(self):
+        self.assert_same_without_strategy(cases.PROGRAMS)
+
+
+@pytest.mark.long
+class OtherReplicasTest(ClientTest):
+    num_replicas = (1, 2)
 
     def test_all_programs_compute_the_same(self):
         self.assert_same_without_strategy(cases.PROGRAMS)

@@ -34,9 +34,17 @@ class StatedTest(_StateTest):
     def test_four_replicas_of_which_some_have_no_examples(self, name):
         self.assert_same(cases.EQUAL[name], 4, count=17)
 
-    @parameterized.product(num_replicas=[1, 2, 4], count=[24, 21, 17])
+    @parameterized.parameters((1, 21), (2, 17), (4, 24))
     @pytest.mark.slow
     def test_all_on_batches_of_other_lengths(self, num_replicas, count):
+        self.check_all(num_replicas, count)
+
+    @parameterized.parameters((1, 24), (1, 17), (2, 24), (2, 21), (4, 21), (4, 17))
+    @pytest.mark.long
+    def test_all_on_further_batches(self, num_replicas, count):
+        self.check_all(num_replicas, count)
+
+    def check_all(self, num_replicas, count):
         for name, layer in cases.EQUAL.items():
             # What a step reduces or gathers itself has the zeros of padded replicas.
             if count != 17 or not name.startswith(("gathered", "reduced")):

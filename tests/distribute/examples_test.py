@@ -18,7 +18,7 @@ GLOBALS = {"tf": tf, "keras": keras, "terngrad_tf": terngrad_tf}
 class ExamplesTest(tf.test.TestCase):
     def test_examples_of_every_module(self):
         attempted = 0
-        for module in pkgutil.iter_modules(distribute.__path__, "terngrad_tf.distribute."):
+        for module in pkgutil.walk_packages(distribute.__path__, "terngrad_tf.distribute."):
             module = importlib.import_module(module.name)
             result = doctest.testmod(module, extraglobs=GLOBALS)
             self.assertEqual(result.failed, 0, module.__name__)

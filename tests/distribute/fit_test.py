@@ -44,6 +44,7 @@ class FitTest(tf.test.TestCase):
         # 130 examples in batches of 64: the last batch leaves two of the four replicas without any.
         self.assert_replicas_equal(self.fit())
 
+    @pytest.mark.slow
     def test_training_is_repeatable(self):
         self.assert_same(weights(self.fit()), weights(self.fit()))
 
@@ -146,6 +147,7 @@ class FitTest(tf.test.TestCase):
         self.assertNotAllEqual(before, model.trainable_variables[0].numpy())
         self.assert_replicas_equal(model)
 
+    @pytest.mark.slow
     def test_averaged_weights_are_kept_and_written_over(self):
         def optimizer():
             return keras.optimizers.SGD(

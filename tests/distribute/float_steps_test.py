@@ -61,6 +61,7 @@ class FloatStepsTest(tf.test.TestCase):
             np.testing.assert_array_equal(float_run, same)
         self.assertNotAllEqual(runs[0][0], runs[2][0])
 
+    @pytest.mark.slow
     def test_the_function_may_hold_conditions_in_fit_and_in_steps_of_ones_own(self):
         def only_step_one(step):
             if step < 1:

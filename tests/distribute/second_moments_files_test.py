@@ -75,6 +75,7 @@ class SavedNoiseTest(tf.test.TestCase):
             resumed.load_weights(weights_path)
         self.assert_goes_on(model, resumed)
 
+    @pytest.mark.slow
     def test_files_of_plain_keras_have_no_noise(self):
         plain = fitted(tf.distribute.get_strategy())
         path = f"{self.folder}/plain.keras"

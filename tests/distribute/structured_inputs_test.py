@@ -106,10 +106,16 @@ def trained(function, x, strategy=None):
 class StructuredInputsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.named_parameters((name, name) for name in CASES)
     def test_models_train_as_in_plain_keras(self, name):
-        expected = trained(*CASES[name])
-        for num_replicas in (1, 4):
-            found = trained(*CASES[name], TernGradStrategy(num_replicas, grad_bits=32))
-            self.assertAllClose(found, expected, rtol=1e-5, atol=1e-5)
+        self.check(name, 4)
+
+    @parameterized.named_parameters((name, name) for name in CASES)
+    @pytest.mark.slow
+    def test_models_train_so_on_one_replica(self, name):
+        self.check(name, 1)
+
+    def check(self, name, num_replicas):
+        found = trained(*CASES[name], TernGradStrategy(num_replicas, grad_bits=32))
+        self.assertAllClose(found, trained(*CASES[name]), rtol=1e-5, atol=1e-5)
 
     def test_what_cannot_be_called_is_told_as_in_plain_keras(self):
         def broken(model, x):

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from slim_data import DataError
-from slim_data.datasets import image_files, mnist
+from slim_data.datasets import mnist
+from slim_data.datasets.sources import image_files
 from tests.fuzz import fuzzing
 from tests.slim_data import pictures, samples
 

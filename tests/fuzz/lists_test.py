@@ -10,8 +10,8 @@ import pytest
 from hypothesis import strategies as st
 
 from slim_data import DataError
-from slim_data.datasets import image_folders, labels_file
 from slim_data.datasets.imagenet import bounding_boxes, devkit, preparation, records
+from slim_data.datasets.sources import image_folders, labels_file
 from slim_data.files import archives
 from slim_data.tfrecord import writing
 from tests.fuzz import fuzzing

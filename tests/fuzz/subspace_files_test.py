@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from terngrad_tf.bin.common import program
 from terngrad_tf.common import tensor_files
-from terngrad_tf.subspace import Subspace, snapshot_files
+from terngrad_tf.subspace import Subspace
+from terngrad_tf.subspace.weights import snapshot_files
 from tests.fuzz import fuzzing
 
 LAYOUT = (("dense/kernel", (4, 2)), ("dense/bias", (2,)))

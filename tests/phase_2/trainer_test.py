@@ -16,7 +16,7 @@ from terngrad_tf import phase_2, training
 from terngrad_tf.bin import average_snapshots, subspace_train
 from terngrad_tf.phase_2 import phases, picture
 from terngrad_tf.subspace import Subspace
-from terngrad_tf.subspace.snapshot_files import open_snapshot
+from terngrad_tf.subspace.weights.snapshot_files import open_snapshot
 from terngrad_tf.training.evaluation import evaluator, final_evaluation
 from terngrad_tf.training.logs import report
 from terngrad_tf.training.storage import run_folder

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
+from terngrad_tf.common import tags
 from terngrad_tf.training.logs import board, report
 
 
@@ -52,6 +53,17 @@ class ReportTest(tf.test.TestCase):
         scalars = {"speed/examples_per_second": {10: 64.0, 20: 128.0}}
         self.assertAllClose(report.training_seconds(scalars, batch_size=64), 15.0)
         self.assertAllClose(report.training_seconds(scalars, 64, steps_before=8), 7.0)
+
+    def test_bytes_of_a_step_take_time_on_a_link(self):
+        scalars = {
+            "speed/examples_per_second": {10: 64.0, 20: 128.0},
+            tags.RECEIVED_BYTES: {10: 1e6, 20: 1e6},
+            tags.CROSS_ENTROPY: {0: 2.0, 5: 1.5, 20: 1.0},
+        }
+        # Steps of 1 and 0.5 s and a second for 8 Mbit: 20 s after 10 steps and 35 s after 20.
+        found = report.seconds_on_link(scalars, 64, 8e6)
+        self.assertAllClose(sorted(found.items()), [(0, 2.0), (10, 1.5), (35, 1.0)])
+        self.assertEqual(report.seconds_on_link({}, 64, 8e6), {})
 
     def test_columns_of_a_table_are_as_wide_as_their_widest_cell(self):
         text = report.table(["run", "bytes"], [["ternary", "5"], ["float", "100"]])

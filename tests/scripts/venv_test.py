@@ -131,6 +131,7 @@ class VenvTest(unittest.TestCase):
         self.interrupt(process, random.choice([signal.SIGINT, signal.SIGTERM, signal.SIGKILL]))
         self.check_complete()
 
+    @pytest.mark.slow
     def test_an_environment_of_somebody_else_is_not_cleared(self):
         own = self.folder / "own"
         subprocess.run([sys.executable, "-m", "venv", own], check=True)

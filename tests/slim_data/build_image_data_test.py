@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data.datasets import image_folders
+from slim_data.datasets.sources import image_folders
 from slim_data.tfrecord import shards, writing
 from tests.slim_data import pictures, programs, samples
 

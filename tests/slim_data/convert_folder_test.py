@@ -12,7 +12,7 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 
 import slim_data
-from slim_data.datasets import image_files, image_tree
+from slim_data.datasets.sources import image_files, image_tree
 from slim_data.input import validation
 from slim_data.tfrecord import shards
 from tests.slim_data import pictures, programs, samples

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import slim_data
 from slim_data import DataError, find_records
-from slim_data.datasets import image_folders
+from slim_data.datasets.sources import image_folders
 from tests.slim_data import pictures, programs, samples
 
 

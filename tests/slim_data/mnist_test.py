@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data.datasets import labels_file, mnist
+from slim_data.datasets import mnist
+from slim_data.datasets.sources import labels_file
 from tests.slim_data import samples
 
 IMAGES, LABELS = samples.MNIST_FILES["train"]

@@ -8,8 +8,9 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data.datasets import image_files, image_folders, mnist
+from slim_data.datasets import mnist
 from slim_data.datasets.imagenet import bounding_boxes, records
+from slim_data.datasets.sources import image_files, image_folders
 from slim_data.files import archives, checksums, download, opening
 from slim_data.files.atomic import atomic_directory, atomic_write
 from slim_data.tfrecord import record_files, writing

@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data.datasets import image_folders, labels_file, registry
+from slim_data.datasets import registry
+from slim_data.datasets.sources import image_folders, labels_file
 from slim_data.input import validation
 from tests.slim_data import photos, pictures, programs, samples
 

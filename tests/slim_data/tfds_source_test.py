@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from slim_data.datasets import cifar10, labels_file, mnist, tfds_source
+from slim_data.datasets import cifar10, mnist
+from slim_data.datasets.sources import labels_file, tfds_source
 from tests.slim_data import cifar10_archives, flower_photos, samples
 
 tfds = pytest.importorskip("tensorflow_datasets")

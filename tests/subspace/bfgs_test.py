@@ -8,7 +8,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terngrad_tf.subspace import bfgs, line_search
+from terngrad_tf.subspace.optimizers import bfgs, line_search
 
 SEEDS = st.integers(0, 2**30)
 

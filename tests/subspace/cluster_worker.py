@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from terngrad_tf.distribute import TernGradStrategy
 from terngrad_tf.subspace import SnapshotCheckpoint, Subspace
-from terngrad_tf.subspace.sharing import share_subspace
+from terngrad_tf.subspace.components.sharing import share_subspace
 from tests.distribute import processes
 from tests.subspace.samples import build_under, data, directions, flat, subspace_optimizer
 

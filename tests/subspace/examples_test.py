@@ -17,7 +17,7 @@ class ExamplesTest(tf.test.TestCase):
     def test_examples_of_every_module(self):
         x, y = data()
         attempted = 0
-        for module in pkgutil.iter_modules(subspace.__path__, "terngrad_tf.subspace."):
+        for module in pkgutil.walk_packages(subspace.__path__, "terngrad_tf.subspace."):
             with self.subTest(module=module):
                 module = importlib.import_module(module.name)
                 network, folder = build(), new_folder(self)

@@ -7,7 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.subspace import Subspace, SubspaceBFGS, SubspaceModel, snapshot_files
+from terngrad_tf.subspace import Subspace, SubspaceBFGS, SubspaceModel
+from terngrad_tf.subspace.weights import snapshot_files
 
 NUM_COMPONENTS = 6
 

@@ -17,8 +17,8 @@ from terngrad_tf.subspace import (
     average_snapshots,
     restore_snapshot,
     save_snapshot,
-    snapshot_files,
 )
+from terngrad_tf.subspace.weights import snapshot_files
 from tests.subspace.samples import build, data, flat, new_folder
 
 

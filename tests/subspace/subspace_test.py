@@ -10,7 +10,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terngrad_tf.subspace import Subspace, pca, save_snapshot, snapshot_files
+from terngrad_tf.subspace import Subspace, save_snapshot
+from terngrad_tf.subspace.components import pca
+from terngrad_tf.subspace.weights import snapshot_files
 from tests.subspace.samples import (
     assign_flat,
     build,

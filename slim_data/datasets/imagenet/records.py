@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from slim_data.common.errors import DataError
-from slim_data.datasets import image_files
 from slim_data.datasets.imagenet import bounding_boxes
+from slim_data.datasets.sources import image_files
 from slim_data.files.text_files import read_lines
 from slim_data.tfrecord import examples
 

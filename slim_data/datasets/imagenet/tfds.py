@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from slim_data.common.errors import DataError
-from slim_data.datasets import tfds_source
 from slim_data.datasets.imagenet import records
+from slim_data.datasets.sources import tfds_source
 from slim_data.tfrecord import write_splits
 
 NAME = "imagenet2012"

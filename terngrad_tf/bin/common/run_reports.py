@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pathlib
 import shlex
@@ -10,6 +11,7 @@ import typing
 from absl import flags
 
 import slim_data
+from terngrad_tf.bin.command.commands import ALL
 
 if typing.TYPE_CHECKING:
     from terngrad_tf.reports.reading import RunData
@@ -64,9 +66,6 @@ def next_steps(run: RunData) -> dict[str, str]:
 
 def _resume(run, folder):
     """Returns the command line for a run's options, as far as known."""
-    from terngrad_tf.bin import subspace_train
-    from terngrad_tf.bin.common import experiments
-
     if "data_dir" not in run.options:  # written before all options were kept
         return {"Resume": "Repeat the command that started the run."}
     dataset, num_hosts = run.identity["dataset_name"], run.identity.get("num_hosts", 1)
@@ -76,17 +75,17 @@ def _resume(run, folder):
     elif num_hosts > 1:
         places = _CLUSTER
     if run.is_phase_2:
-        name, program = "subspace_train", subspace_train
+        name = "subspace_train"
     elif places:
         own = dataset if dataset in _CLUSTER_PROGRAMS else "mnist"
-        name, program = f"{own}_distributed_train", experiments.distributed_training(own)
+        name = f"{own}_distributed_train"
         if "--async_training" not in places:
             options["batch_size"] //= num_hosts  # the flag is per process
     else:
         own = dataset if dataset in _OWN_PROGRAMS else "mnist"
-        name, program = f"{own}_train", experiments.training(own)
+        name = f"{own}_train"
     values = flags.FlagValues()
-    program.define_flags(values)
+    importlib.import_module(ALL[name].module).define_flags(values)
     given = {
         flag: options[flag]
         for flag in values

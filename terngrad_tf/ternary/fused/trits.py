@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from terngrad_tf.ternary.fused import chunks, compiled, digit_split
-from terngrad_tf.ternary.fused.sparse_units import BASE
+from terngrad_tf.ternary.fused.streams.sparse_units import BASE
 
 
 def num_trits(bound: int) -> int:

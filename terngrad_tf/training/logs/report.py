@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from slim_data.common.extras import import_extra
@@ -58,6 +59,34 @@ def training_seconds(
     return seconds
 
 
+def seconds_on_link(
+    scalars: Mapping[str, Mapping[int, float]], batch_size: int, bits_per_second: float
+) -> dict[int, float]:
+    """Returns the seconds at which a run's loss is known if its bytes travel over a link.
+
+    The time of the steps is the measured one, and the time of the bytes is added.
+
+    Args:
+        scalars: result of `read_scalars`, of a run that continues no other.
+        batch_size: images per step over all replicas.
+        bits_per_second: rate of the link.
+
+    Returns:
+        Dict from seconds to the loss; empty if the run has no speeds or bytes.
+    """
+    speeds, received = scalars.get(tags.EXAMPLES_PER_SECOND), scalars.get(tags.RECEIVED_BYTES)
+    if not speeds or not received or not all(speed > 0 for speed in speeds.values()):
+        return {}
+    num_bytes = sum(received.values()) / len(received)
+    found, before, seconds = {0: 0.0}, 0, 0.0
+    for step, speed in speeds.items():
+        seconds += (step - before) * (batch_size / speed + 8 * num_bytes / bits_per_second)
+        found[step], before = seconds, step
+    losses = scalars.get(tags.CROSS_ENTROPY, {})
+    times = np.interp(list(losses), list(found), list(found.values()))
+    return dict(zip(times.tolist(), losses.values(), strict=True))
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Formats a table; columns are as wide as their widest cell, the first left-aligned.
 
@@ -81,7 +110,12 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def plot(
-    path: pathlib.Path, panels: Mapping[str, tuple[str, str, Mapping[str, Mapping[Any, float]]]]
+    path: pathlib.Path,
+    panels: Mapping[str, tuple[str, str, Mapping[str, Mapping[Any, float]]]],
+    *,
+    x_labels: Mapping[str, str] | None = None,
+    styles: Mapping[str, Mapping[str, Any]] | None = None,
+    errors: Mapping[str, Mapping[Any, float]] | None = None,
 ) -> None:
     """Draws curves side by side as a PNG.
 
@@ -89,6 +123,10 @@ def plot(
         path: file to write; an existing file is replaced once the new one is complete.
         panels: dict from a panel's title to (label of the y axis, its scale "linear" or "log",
             dict from a curve's label to a dict from step to value).
+        x_labels: dict from a panel's title to the label of its x axis. Default: "step".
+        styles: dict from a curve's label to options of matplotlib's lines. Default: none.
+        errors: dict from a curve's label to a dict from step to the length of its error bar.
+            Default: none.
     """
     figure = import_extra("matplotlib.figure").Figure(
         figsize=(6 * len(panels), 4), layout="constrained"
@@ -97,8 +135,12 @@ def plot(
         figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
     ):
         for name, curve in curves.items():
-            axes.plot(list(curve), list(curve.values()), marker=".", label=name)
-        axes.set(title=title, xlabel="step", ylabel=label, yscale=scale)
+            style = {"marker": ".", "label": name, **(styles or {}).get(name, {})}
+            bars = (errors or {}).get(name)
+            lengths = [bars[step] for step in curve] if bars else None
+            axes.errorbar(list(curve), list(curve.values()), lengths, capsize=2, **style)
+        x_label = (x_labels or {}).get(title, "step")
+        axes.set(title=title, xlabel=x_label, ylabel=label, yscale=scale)
         axes.grid(alpha=0.3)
         axes.legend()
     with atomic_write(pathlib.Path(path)) as beside:

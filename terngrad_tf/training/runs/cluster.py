@@ -3,6 +3,7 @@
 Only the chief reads and writes the run's folder. If one process fails, all end with its reason.
 """
 
+import concurrent.futures
 import contextlib
 from collections.abc import Iterator
 from typing import Any
@@ -32,20 +33,23 @@ class FloatEpochs:
 
     Args:
         config: `RunConfig`.
-        num_examples: examples per epoch. Default 0: set before the first call.
+        num_examples: examples per epoch, known before the first call.
         steps: number of steps per exchange, which are counted here. Default 1.
     """
 
-    def __init__(self, config: RunConfig, num_examples: int = 0, steps: int = 1):
+    def __init__(
+        self, config: RunConfig, num_examples: concurrent.futures.Future[int], steps: int = 1
+    ) -> None:
         self.freq = config.gradients.floating_grad_epoch
-        self.num_examples = num_examples
+        self._num_examples = num_examples
         self._batch_size = steps * config.data.batch_size
 
+    @tf.autograph.experimental.do_not_convert
     def __call__(self, step: int | tf.Tensor) -> bool | tf.Tensor:
         """Returns True if the exchange after `step` earlier ones (int or tensor) is selected."""
         if not self.freq:
             return False
-        epoch = step * self._batch_size // self.num_examples
+        epoch = step * self._batch_size // self._num_examples.result(timeout=0)
         return epoch % self.freq == self.freq - 1
 
 

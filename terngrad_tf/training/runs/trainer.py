@@ -13,12 +13,11 @@ from terngrad_tf.distribute.exchange.traffic import PushTraffic, Traffic
 from terngrad_tf.subspace import SnapshotCheckpoint
 from terngrad_tf.training.configs.run_config import TrainConfig
 from terngrad_tf.training.errors import UserError, as_user_error
-from terngrad_tf.training.input import inputs
 from terngrad_tf.training.input.data import DatasetShard
 from terngrad_tf.training.network import networks, pretrained
 from terngrad_tf.training.optimization import local_steps, losses, optimizers, schedules
 from terngrad_tf.training.optimization.statistics_average import StatisticsAverage
-from terngrad_tf.training.runs import cluster, saving
+from terngrad_tf.training.runs import cluster, saving, stages
 from terngrad_tf.training.runs.run import fit, open_run
 from terngrad_tf.training.storage import checkpoints
 
@@ -78,72 +77,104 @@ def train(
         NewcomersError: workers wait to take part; the run is saved.
         PeerError: another process of the cluster failed, is gone, or was started differently.
     """
+    with as_user_error():
+        joined = _join(config, membership, cluster_options)
+    with cluster.fail_together(joined.strategy):
+        planned, source = _plan(joined)
+        with as_user_error():
+            built = _build(planned, joined.shares_batches)
+        return _run(planned, source, built, membership)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Built:
+    """The network of a run and what belongs to it, before any weight is restored."""
+
+    model: keras.Model
+    learning_rate: Any
+    average: StatisticsAverage
+    snapshots: list[SnapshotCheckpoint]
+    checkpoint: tf.train.Checkpoint
+
+
+def _join(config, membership, cluster_options):
+    """Returns the run as `stages.Joined`, whose network may be that of a run to start from."""
+    own = config.local_steps
     if membership is not None:
         cluster_options["cluster_resolver"] = membership.cluster_resolver
-    with as_user_error():
-        config = resolved(config)
-        if membership is not None and config.local_steps.sync_seconds:
+        if own.sync_seconds:
             raise UserError(
                 "`sync_seconds` must be 0 where workers may come and go (`min_workers`). "
-                f"Received: sync_seconds={config.local_steps.sync_seconds:g}"
+                f"Received: sync_seconds={own.sync_seconds:g}"
             )
-        sync_every = config.local_steps.sync_every
-        float_epochs = cluster.FloatEpochs(config, steps=max(1, sync_every))
-        freq = max(1, config.local_steps.exchanges(config.checkpoints.statistics_freq))
-        strategy = cluster.make_strategy(
-            config, float_epochs, statistics_freq=freq, **cluster_options
-        )
-    with cluster.fail_together(strategy):
-        cluster.compare_configs(config, strategy, membership is not None)
-        path = config.pretrained_model_checkpoint_path
-        source = run_on_chief(
-            strategy, "weights to start from", lambda: pretrained.find_source(path)
-        )
-        config = resolved(config, source)
-        shard = inputs.find_shard(config, strategy, membership is not None)
-        float_epochs.num_examples = shard.num_examples
-        config = config.with_steps(shard.num_examples)
-        local_steps.check_length(config)
-        local_steps.tell_left_steps(config, strategy)
-        pretrained.check_source(source, config, shard)
-        with as_user_error():
-            snapshots = _snapshots(config, shard.num_examples, membership is not None)
-            with strategy.scope():
-                model, learning_rate = build_model(config, shard)
-                average = StatisticsAverage(model)
-        checkpoint = tf.train.Checkpoint(
-            model=model,
-            random=networks.random_states(model),
-            **_optimizer_state(model.optimizer),
-            **average.saved(),
-        )
-        with open_run(
-            config,
-            strategy,
-            shard,
-            model,
-            model.variables + local_state.shared_variables(model.optimizer) + average.variables,
-            membership,
-            network=networks.network_metadata(config, shard),
-            identity=config.identity(),
-            checkpoint=checkpoint,
-            start=lambda: pretrained.restore_source(source, config, model, checkpoint, average),
-        ) as run:
-            local_state.scatter_state(model.optimizer)
-            saving.copy_start(run)
-            traffic = local_steps.mean_traffic(strategy, model.optimizer)
-            if not run.is_finished:
-                fit(
-                    run,
-                    learning_rate=learning_rate,
-                    traffic=traffic,
-                    log_epochs=config.epochs is not None,
-                    more_callbacks=snapshots,
-                    average=average,
-                )
-            newest = cluster.finish(strategy, run.manager)
-        step = checkpoints.step_of(newest)
-        return TrainResult(step, newest, traffic(step - 1), strategy.is_chief)
+    return stages.join(
+        resolved(config),
+        statistics_freq=max(1, own.exchanges(config.checkpoints.statistics_freq)),
+        steps_per_exchange=max(1, own.sync_every),
+        shares_batches=membership is not None,
+        **cluster_options,
+    )
+
+
+def _plan(joined):
+    """Returns the run as `stages.Planned`, and the `pretrained.Source` of its weights."""
+    config, strategy = joined.config, joined.strategy
+    cluster.compare_configs(config, strategy, joined.shares_batches)
+    path = config.pretrained_model_checkpoint_path
+    source = run_on_chief(strategy, "weights to start from", lambda: pretrained.find_source(path))
+    planned = joined.plan(resolved(config, source))
+    local_steps.check_length(planned.config)
+    local_steps.tell_left_steps(planned.config, strategy)
+    pretrained.check_source(source, planned.config, planned.shard)
+    return planned, source
+
+
+def _build(planned, every_process):
+    """Returns the network and its state. `every_process`: see `SnapshotCheckpoint`."""
+    snapshots = _snapshots(planned.config, planned.shard.num_examples, every_process)
+    with planned.strategy.scope():
+        model, learning_rate = build_model(planned.config, planned.shard)
+        average = StatisticsAverage(model)
+    checkpoint = tf.train.Checkpoint(
+        model=model,
+        random=networks.random_states(model),
+        **_optimizer_state(model.optimizer),
+        **average.saved(),
+    )
+    return _Built(model, learning_rate, average, snapshots, checkpoint)
+
+
+def _run(planned, source, built, membership):
+    """Trains in the run's folder. Returns the `TrainResult`."""
+    config, strategy, shard = planned.config, planned.strategy, planned.shard
+    model, average, checkpoint = built.model, built.average, built.checkpoint
+    with open_run(
+        config,
+        strategy,
+        shard,
+        model,
+        model.variables + local_state.shared_variables(model.optimizer) + average.variables,
+        membership,
+        network=networks.network_metadata(config, shard),
+        identity=config.identity(),
+        checkpoint=checkpoint,
+        start=lambda: pretrained.restore_source(source, config, model, checkpoint, average),
+    ) as run:
+        local_state.scatter_state(model.optimizer)
+        saving.copy_start(run)
+        traffic = local_steps.mean_traffic(strategy, model.optimizer)
+        if not run.is_finished:
+            fit(
+                run,
+                learning_rate=built.learning_rate,
+                traffic=traffic,
+                log_epochs=config.epochs is not None,
+                more_callbacks=built.snapshots,
+                average=average,
+            )
+        newest = cluster.finish(strategy, run.manager)
+    step = checkpoints.step_of(newest)
+    return TrainResult(step, newest, traffic(step - 1), strategy.is_chief)
 
 
 def resolved(config: TrainConfig, source: pretrained.Source | None = None) -> TrainConfig:

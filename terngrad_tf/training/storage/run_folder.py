@@ -15,6 +15,8 @@ from terngrad_tf.training.configs import checks
 from terngrad_tf.training.errors import UserError
 
 RUN_FILE = "run.json"
+SNAPSHOT_FOLDER = "checkpoint_pca"
+PICTURE_FILE = "subspace.png"
 _LOCK_FILE = ".lock"
 _MAX_DIFFERENCES_SHOWN = 6
 

@@ -130,6 +130,7 @@ class FailuresTest(tf.test.TestCase):
                 r'code is "\w+" on worker 0, worker 2 but "\w+" on worker 1$',
             )
 
+    @pytest.mark.slow
     def test_hosts_with_different_models_end(self):
         _, statuses, outputs = self.run_cluster(
             {"train": [{"units": 5}]}, {"train": [{"units": 6}]}
@@ -142,6 +143,7 @@ class FailuresTest(tf.test.TestCase):
                 "the processes' models differ: layers.0.units is 5 on worker 0 but 6 on worker 1",
             )
 
+    @pytest.mark.slow
     def test_a_process_that_never_starts_is_named(self):
         addresses, statuses, outputs = self.run_cluster({"start_timeout": 2}, num_processes=2)
         self.assertEqual(statuses, [3], outputs)

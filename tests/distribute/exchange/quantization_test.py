@@ -102,6 +102,7 @@ class QuantizationTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, f"{message}.*Received"):
             terngrad_tf.TernaryAllReduce(**strategy_options.arguments(**options))
 
+    @pytest.mark.slow
     def test_logits_may_be_frozen_or_belong_to_another_optimizer(self):
         def layers(name, trainable=True):
             body, head = keras.layers.Dense(3), keras.layers.Dense(2, name=name)

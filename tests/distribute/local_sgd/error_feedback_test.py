@@ -92,8 +92,14 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         for actual, of_one in zip(left_over(model), left, strict=True):
             self.assertAllClose(actual[0], of_one, rtol=1e-4, atol=1e-5)
 
-    @parameterized.parameters(0.1, BUDGET)
-    def test_one_replica_trains_as_plain_keras(self, budget):
+    def test_one_replica_trains_as_plain_keras(self):
+        self.check_one_replica(BUDGET)
+
+    @pytest.mark.slow
+    def test_one_replica_does_with_a_small_budget(self):
+        self.check_one_replica(0.1)
+
+    def check_one_replica(self, budget):
         model = trained(
             lambda: DiLoCo(adamw(), 3, outer=nesterov()), 1, grad_bits=1, bits_per_element=budget
         )
@@ -101,8 +107,15 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         self.check(trained_alone(adamw, nesterov, 3, share), model)
         self.assertTrue(model.optimizer.error_feedback)
 
-    @parameterized.parameters(2, 3, 4)
-    def test_replicas_that_see_the_same_train_as_one(self, count):
+    def test_replicas_that_see_the_same_train_as_one(self):
+        self.check_replicas(3)
+
+    @parameterized.parameters(2, 4)
+    @pytest.mark.slow
+    def test_other_numbers_of_replicas_do(self, count):
+        self.check_replicas(count)
+
+    def check_replicas(self, count):
         strategy = terngrad_tf.TernGradStrategy(
             num_nodes=count, quantization=terngrad_tf.Quantization(bits_per_element=BUDGET)
         )
@@ -141,10 +154,15 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         expected = trained_alone(lambda: SGD(0.1), lambda: SGD(1.0), 2, 0.3, whole=range(4))
         self.check(expected, model)
 
-    @parameterized.parameters(
-        {"fragments": 2}, {"overlap": 1}, {"fragments": 2, "overlap": 1}, {"overlap": 2}
-    )
-    def test_in_turn_and_beside_steps_nothing_is_lost(self, **options):
+    def test_in_turn_and_beside_steps_nothing_is_lost(self):
+        self.check_nothing_is_lost(fragments=2, overlap=1)
+
+    @parameterized.parameters({"fragments": 2}, {"overlap": 1}, {"overlap": 2})
+    @pytest.mark.slow
+    def test_in_turn_or_beside_steps_nothing_is_lost(self, **options):
+        self.check_nothing_is_lost(**options)
+
+    def check_nothing_is_lost(self, **options):
         """Where gradients do not depend on weights: what travelled and what is left is all."""
 
         def linear(**strategy):

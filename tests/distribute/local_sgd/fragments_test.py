@@ -92,8 +92,8 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
     def test_replicas_train_as_models_apart(self):
         self.check(2, 6, 2, 8)
 
-    @pytest.mark.slow
     @parameterized.parameters((3, 3, 3, 4), (2, 16, 4, 12))
+    @pytest.mark.slow
     def test_other_replicas_do(self, *case):
         self.check(*case)
 

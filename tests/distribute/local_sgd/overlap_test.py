@@ -134,8 +134,8 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
     def test_replicas_train_as_models_apart(self):
         self.check(2, 6, 2, 2, 0.25, 8)
 
-    @pytest.mark.slow
     @parameterized.parameters((3, 3, 3, 1, 0.0, 8), (2, 4, 1, 4, 0.5, 12))
+    @pytest.mark.slow
     def test_others_do(self, *case):
         self.check(*case)
 

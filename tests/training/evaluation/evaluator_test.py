@@ -87,6 +87,7 @@ class EvaluatorTest(tf.test.TestCase):
             self.assertEqual((result.step, result.num_examples), (30, 360))
             self.assert_figures(result, self.oracle(raw))
 
+    @pytest.mark.slow
     def test_networks_of_earlier_checkpoints_do_not_stay_in_memory(self):
         gc.collect()
         gc.disable()

@@ -91,6 +91,7 @@ class LocalStepsTest(tf.test.TestCase):
             result.traffic.received_bytes, at_once.traffic.received_bytes, rtol=0.001
         )
 
+    @pytest.mark.slow
     def test_by_seconds_a_run_goes_on_from_what_all_exchanged(self):
         by_seconds = {"sync_every": 0, "sync_seconds": 100.0}
         self.train("seconds", 3, **by_seconds)

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from terngrad_tf import ternary
-from terngrad_tf.ternary.fused.sparse_units import SIZES
+from terngrad_tf.ternary.fused.streams.sparse_units import SIZES
 
 # The base of words that `ternary.compress` takes.
 BASE = 4

@@ -12,9 +12,10 @@ import tensorflow as tf
 
 from terngrad_tf.common.arguments import check, check_integer
 from terngrad_tf.common.files import PathLike
-from terngrad_tf.subspace import snapshot_files, subspace_files, variables
-from terngrad_tf.subspace.pca import orthonormality_error, principal_components
-from terngrad_tf.subspace.variables import Layout
+from terngrad_tf.subspace.components import subspace_files
+from terngrad_tf.subspace.components.pca import orthonormality_error, principal_components
+from terngrad_tf.subspace.weights import snapshot_files, variables
+from terngrad_tf.subspace.weights.variables import Layout
 
 _TOLERANCES = {"float32": 1e-3, "float16": 1e-2, "bfloat16": 2e-2}
 DTYPES = tuple(_TOLERANCES)

@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute.exchange import traffic
-from terngrad_tf.subspace import replicas
-from terngrad_tf.subspace.basis import FLOAT_BYTES, sizes_of, to_float32
+from terngrad_tf.subspace.optimizers import replicas
+from terngrad_tf.subspace.optimizers.basis import FLOAT_BYTES, sizes_of, to_float32
 
 
 class ShardedBasis:

@@ -31,7 +31,7 @@ import functools
 import tensorflow as tf
 
 from terngrad_tf.ternary.fused import compiled
-from terngrad_tf.ternary.fused.sparse_units import MULTIPLE, SIZES, ZEROS
+from terngrad_tf.ternary.fused.streams.sparse_units import MULTIPLE, SIZES, ZEROS
 
 _LEVELS = 6
 _HEADER_BYTES = 8

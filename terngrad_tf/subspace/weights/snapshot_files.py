@@ -17,7 +17,7 @@ import safetensors.numpy
 from terngrad_tf.common import strict_json, tensor_files
 from terngrad_tf.common.arguments import check_integer, shown
 from terngrad_tf.common.files import PathLike
-from terngrad_tf.subspace import variables as weights
+from terngrad_tf.subspace.weights import variables as weights
 
 _FORMAT = "terngrad_tf.snapshot"
 _NAME = re.compile(r"snapshot-(\d{10,})\.safetensors")

@@ -9,11 +9,11 @@ import tensorflow as tf
 from terngrad_tf.common.arguments import check, check_integer
 from terngrad_tf.common.files import PathLike
 from terngrad_tf.distribute import private
-from terngrad_tf.subspace import bfgs, line_search, replicas
-from terngrad_tf.subspace.basis import on_device
-from terngrad_tf.subspace.optimizer import SubspaceOptimizer, mask_padding
-from terngrad_tf.subspace.residual import Residual
-from terngrad_tf.subspace.subspace import Subspace
+from terngrad_tf.subspace.components.subspace import Subspace
+from terngrad_tf.subspace.optimizers import bfgs, line_search, replicas
+from terngrad_tf.subspace.optimizers.basis import on_device
+from terngrad_tf.subspace.optimizers.optimizer import SubspaceOptimizer, mask_padding
+from terngrad_tf.subspace.optimizers.residual import Residual
 
 ON_FAILURE = ("reset", "reference")
 

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf.distribute import private
-from terngrad_tf.subspace.subspace_bfgs import SubspaceBFGS
+from terngrad_tf.subspace.optimizers.subspace_bfgs import SubspaceBFGS
 
 # The mixin calls methods of `keras.Model`.
 _Base = keras.Model if typing.TYPE_CHECKING else object

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from terngrad_tf.distribute import run_on_chief
 from terngrad_tf.distribute.consistency.broadcast import broadcast_matrix
-from terngrad_tf.subspace.subspace import Subspace
+from terngrad_tf.subspace.components.subspace import Subspace
 
 
 def share_subspace(

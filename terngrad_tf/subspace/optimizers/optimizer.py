@@ -12,10 +12,10 @@ from terngrad_tf.common.files import PathLike
 from terngrad_tf.common.untracked import Untracked
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.exchange import traffic
-from terngrad_tf.subspace import replicas
-from terngrad_tf.subspace.basis import FLOAT_BYTES, ReplicatedBasis
-from terngrad_tf.subspace.sharded_basis import ShardedBasis
-from terngrad_tf.subspace.subspace import DTYPES, Subspace
+from terngrad_tf.subspace.components.subspace import DTYPES, Subspace
+from terngrad_tf.subspace.optimizers import replicas
+from terngrad_tf.subspace.optimizers.basis import FLOAT_BYTES, ReplicatedBasis
+from terngrad_tf.subspace.optimizers.sharded_basis import ShardedBasis
 
 
 class SubspaceOptimizer(keras.optimizers.Optimizer):

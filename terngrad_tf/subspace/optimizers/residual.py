@@ -7,9 +7,9 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf.distribute import private
-from terngrad_tf.subspace import replicas
-from terngrad_tf.subspace.basis import ReplicatedBasis, on_device, to_float32
-from terngrad_tf.subspace.sharded_basis import ShardedBasis
+from terngrad_tf.subspace.optimizers import replicas
+from terngrad_tf.subspace.optimizers.basis import ReplicatedBasis, on_device, to_float32
+from terngrad_tf.subspace.optimizers.sharded_basis import ShardedBasis
 
 
 class Residual:

@@ -7,8 +7,8 @@ from typing import Any
 
 from slim_data.common.errors import DataError
 from slim_data.datasets.builder import DatasetInfo
-from slim_data.datasets.idx_files import NAMES, SIDE, IdxBuilder
-from slim_data.datasets.labels_file import check_labels
+from slim_data.datasets.sources.idx_files import NAMES, SIDE, IdxBuilder
+from slim_data.datasets.sources.labels_file import check_labels
 from slim_data.preprocessing import styles
 
 _MAX_LABELS = 256  # a label is a byte

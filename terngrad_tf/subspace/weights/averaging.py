@@ -6,8 +6,8 @@ import keras
 import numpy as np
 
 from terngrad_tf.common.files import PathLike
-from terngrad_tf.subspace import snapshot_files
-from terngrad_tf.subspace import variables as weights
+from terngrad_tf.subspace.weights import snapshot_files
+from terngrad_tf.subspace.weights import variables as weights
 
 
 def average_snapshots(model: keras.Model, snapshots: PathLike | Iterable[PathLike]) -> int:

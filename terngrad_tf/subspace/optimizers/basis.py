@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute.exchange import traffic
-from terngrad_tf.subspace import replicas
+from terngrad_tf.subspace.optimizers import replicas
 
 FLOAT_BYTES = 4
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from slim_data.common.errors import DataError, DataErrors, printable
-from slim_data.datasets import image_files
-from slim_data.datasets.labels_file import check_labels
+from slim_data.datasets.sources import image_files
+from slim_data.datasets.sources.labels_file import check_labels
 from slim_data.files.text_files import read_lines
 from slim_data.tfrecord import examples, write_splits
 

@@ -9,7 +9,7 @@ import keras
 
 from terngrad_tf.common.arguments import check, check_integer
 from terngrad_tf.common.files import PathLike
-from terngrad_tf.subspace import snapshot_files, variables
+from terngrad_tf.subspace.weights import snapshot_files, variables
 
 
 class SnapshotCheckpoint(keras.callbacks.Callback):

@@ -11,10 +11,10 @@ import tensorflow as tf
 from terngrad_tf.common import strict_json, tensor_files
 from terngrad_tf.common.arguments import is_integer, shown
 from terngrad_tf.common.files import atomic_write
-from terngrad_tf.subspace import npy_files
+from terngrad_tf.subspace.components import npy_files
 
 if typing.TYPE_CHECKING:
-    from terngrad_tf.subspace.subspace import Subspace
+    from terngrad_tf.subspace.components.subspace import Subspace
 
 _FORMAT = "terngrad_tf.subspace"
 _ARRAYS = ("components", "mean", "explained_variance", "explained_variance_ratio")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from slim_data.common import progress
 from slim_data.common.errors import DataError, printable
-from slim_data.datasets import image_files, image_folders
+from slim_data.datasets.sources import image_files, image_folders
 
 # Files of file managers and archives. Hidden files do not count either.
 _LEFT_BEHIND = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "__macosx"})

@@ -9,10 +9,10 @@ import tensorflow as tf
 from terngrad_tf.common.arguments import check
 from terngrad_tf.common.files import PathLike
 from terngrad_tf.distribute import private
-from terngrad_tf.subspace import replicas
-from terngrad_tf.subspace.basis import on_device
-from terngrad_tf.subspace.optimizer import SubspaceOptimizer, mask_padding
-from terngrad_tf.subspace.subspace import Subspace
+from terngrad_tf.subspace.components.subspace import Subspace
+from terngrad_tf.subspace.optimizers import replicas
+from terngrad_tf.subspace.optimizers.basis import on_device
+from terngrad_tf.subspace.optimizers.optimizer import SubspaceOptimizer, mask_padding
 
 
 @keras.saving.register_keras_serializable(package="terngrad_tf")

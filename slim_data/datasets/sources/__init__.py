@@ -1,0 +1,3 @@
+"""Sources of images and labels, which data sets share."""
+
+__all__ = []

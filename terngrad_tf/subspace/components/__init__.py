@@ -1,0 +1,3 @@
+"""Principal components of a run's weights, in memory and in files."""
+
+__all__ = []

@@ -1,0 +1,3 @@
+"""Optimizers inside a subspace."""
+
+__all__ = []

@@ -1,0 +1,3 @@
+"""Streams: codes that are mostly zero, compressed."""
+
+__all__ = []
