@@ -85,7 +85,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         grad_bits: int | None = None,
         quantization: Quantization | None = None,
         wire: str = "auto",
-        sparse_as_dense: bool = False,
+        sparse_as_dense: bool | str = "auto",
         telemetry_freq: int = 0,
         statistics_freq: int = 0,
         num_gpus: int | None = None,

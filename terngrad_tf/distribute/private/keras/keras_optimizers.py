@@ -21,7 +21,12 @@ from tensorflow.python.eager import context
 
 from terngrad_tf.distribute.private.keras.loss_scale import warn_of_scale
 from terngrad_tf.distribute.private.keras.rounding_noise import clipped_share, with_noise
-from terngrad_tf.distribute.private.keras.sparse_rows import num_lookups, separate_lookups, sum_rows
+from terngrad_tf.distribute.private.keras.sparse_rows import (
+    num_lookups,
+    separate_lookups,
+    sum_rows,
+    with_static_shape,
+)
 from terngrad_tf.distribute.private.keras_names import tensorflow_core
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.accumulators import gather_totals
@@ -186,6 +191,9 @@ def _reduce_with_op(stock, self, grads_and_vars):
     step = tf.convert_to_tensor(self.iterations)
 
     def reduce(strategy, gradients, scales, step):
+        gradients = [
+            with_static_shape(g, v.shape) for g, (_, v) in zip(gradients, kept, strict=True)
+        ]
         reduced, noise = op.reduce_gradients(strategy, gradients, scales, paths, indices, step)
         summed = [
             sum_rows(strategy, g, n) if n else g for g, n in zip(reduced, num_rows, strict=True)
